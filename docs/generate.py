@@ -46,7 +46,7 @@ WIDTH = "84"  # characters of the commands' help
 PUBLIC = {
     "Models and prompts": ("load", "save", "export", "encode", "Model", "Config"),
     "Models in memory": ("from_transformers", "from_flax", "from_arrays", "to_arrays"),
-    "The forward pass": ("forward", "generate", "sweep", "sweep_models"),
+    "Forward pass and sweeps": ("forward", "generate", "sweep", "sweep_models", "run"),
     "In use": ("evaluate", "Streaming", "H2O"),
     "Edits": ("edit", "compose", "Edit", "Site", "per_prompt"),
     "Named edits": (
@@ -95,9 +95,9 @@ def write_all(folder: Path) -> None:
     """Write every generated page into a folder, which is emptied first."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    pages = {"api": api, "studies": studies, "commands": commands, "gallery": gallery}
+    pages = {"studies": studies(), "commands": commands(), "gallery": gallery(), **api()}
     for name, page in pages.items():
-        (folder / f"{name}.md").write_text(page(), encoding="utf-8")
+        (folder / f"{name}.md").write_text(page, encoding="utf-8")
     for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
         shutil.copy(notebook, folder / notebook.name)
     for path, text in kept_tables().items():
@@ -118,19 +118,30 @@ def kept_tables() -> dict[Path, str]:
     return {path: marked.sub(lambda _, table=table: table, path.read_text(encoding="utf-8")) for path, table in pages.items()}
 
 
-def api() -> str:
-    """Every public name by autodoc."""
+def api() -> dict[str, str]:
+    """Every public name by autodoc, a page for each heading, and the page that lists them all."""
     listed = [*(name for names in PUBLIC.values() for name in names), *MODULES]
     if sorted(listed) != sinkjax.__all__:
         raise ValueError(f"PUBLIC and sinkjax.__all__ differ in {sorted({*listed} ^ {*sinkjax.__all__})}")
-    parts = ["# Python", "Every name below is imported from `sinkjax` itself, when it is first used."]
+    pages, rows = {}, []
     for heading, names in PUBLIC.items():
-        parts += [f"## {heading}", *(_autodoc(name) for name in names)]
-    for name, heading in MODULES.items():
-        parts += [f"## {heading}", f"`sinkjax.{name}`", _rst(f".. automodule:: sinkjax.analysis.{name}\n   :members:")]
-    trainings = "`sinkjax.tasks` trains models from scratch; see [the command line](commands.md) for what ships."
+        name = f"api-{heading.lower().replace(' ', '-')}"
+        pages[name] = _page(f"# {heading}", *map(_autodoc, names))
+        rows += [(f"[`{one}`]({name}.md)", _first(getattr(sinkjax, one)), heading) for one in names]
+    for module, heading in MODULES.items():
+        name = f"api-{module}"
+        pages[name] = _page(
+            f"# {heading}", f"`sinkjax.{module}`", _rst(f".. automodule:: sinkjax.analysis.{module}\n   :members:")
+        )
+        rows.append((f"[`{module}`]({name}.md)", heading, heading))
     functions = [_rst(f".. autofunction:: sinkjax.tasks.{name}") for name in ("train", "load_runs")]
-    return _page(*parts, "## Training", trainings, *functions)
+    trainings = "`sinkjax.tasks` trains models from scratch; see [the command line](commands.md) for what ships."
+    pages["api-training"] = _page("# Training", trainings, *functions)
+    rows.append(("[`tasks`](api-training.md)", "Train models from scratch.", "Training"))
+    about = "Every name is imported from `sinkjax` itself, when it is first used."
+    tree = "```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```"
+    pages["api"] = _page("# Python", about, _table(("name", "what it does", "page"), rows), tree)
+    return pages
 
 
 def _autodoc(name: str) -> str:

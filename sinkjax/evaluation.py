@@ -17,7 +17,7 @@ from sinkjax.data.prompts import PAD, bos_ids, is_integer, prompt_ids
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.batch import as_array, refuse_outside
 from sinkjax.model.config import Config
@@ -215,7 +215,7 @@ def _check_quantised(how: Quantisation, config: Config, edits: Edits) -> None:
 def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: Edits, total: int) -> None:
     """Raise an error that names what does not go with a cache policy."""
     if not isinstance(cache, CachePolicy):
-        raise SinkjaxError(f"cache must be None, sinkjax.Streaming or sinkjax.H2O, not {cache!r}")
+        raise SinkjaxError(f"cache must be None, sinkjax.Streaming or sinkjax.H2O, not {short(cache)}")
     for term in edits:
         if term.site in (Site.POSITION, Site.LOGITS, Site.WEIGHTS):
             raise SinkjaxError(f"an edit at {term.site.name} needs all keys at their own positions, and a cache policy keeps few")

@@ -14,7 +14,7 @@ from sinkjax.checkpoints.model import check_model
 from sinkjax.data.prompts import encode, is_integer
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.term import Edits
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_array, check_batch, refuse_outside
 from sinkjax.model.params import check, check_seed
 from sinkjax.progress import say
@@ -98,7 +98,7 @@ def generate_all(
 ) -> list[list[int]]:
     """Continue several prompts under the same edits, all at one time; arguments as for `generate`."""
     if not is_integer(tokens) or tokens < 1:
-        raise SinkjaxError(f"tokens must be a whole number of at least 1, not {tokens!r}")
+        raise SinkjaxError(f"tokens must be a whole number of at least 1, not {short(tokens)}")
     check_temperature(temperature)
     check_seed(seed)
     lengths = np.array([len(start) for start in starts])
@@ -135,7 +135,7 @@ def generate_all(
 def check_temperature(temperature: Any) -> None:
     """Raise unless logits can be divided by it, or it is 0."""
     if not isinstance(temperature, int | float | np.number) or not 0 <= temperature < np.inf:
-        raise SinkjaxError(f"temperature must be a number of at least 0, not {temperature!r}")
+        raise SinkjaxError(f"temperature must be a number of at least 0, not {short(temperature)}")
 
 
 def _following(model: Model, edits: Edits, start: int, total: int) -> Callable[[np.ndarray, int], jax.Array]:

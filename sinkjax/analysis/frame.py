@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sinkjax.analysis import metrics
-from sinkjax.analysis.intervals import intervals
+from sinkjax.analysis.intervals import FEWEST, intervals
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.probes.record import Record, to_dataset
 
@@ -60,7 +60,7 @@ def to_frame(
     Returns:
         A column for each axis that is left (`edit`, `layer`, ...) with its labels, and one named as the measure. With `over`, the
         columns mean, low, high and n stand for it (`sinkjax.intervals.intervals`): values that are undefined or were never
-        reached are left out, and n counts the others; an end that does not exist is NaN.
+        reached are left out, and n counts the others. The ends are NaN where n is below 8 or no interval exists.
 
     Raises:
         SinkjaxError: The measure is unknown, or the result does not hold what it needs; it has no axis `over`, or takes no
@@ -78,7 +78,9 @@ def to_frame(
         raise SinkjaxError(f"{measure} has the axes {', '.join(map(str, array.dims))}, so no means over {over!r}")
     found = intervals(np.asarray(array, np.float64), array.get_axis_num(over), level=level)
     left = [str(axis) for axis in array.dims if axis != over]
-    columns = {name: (left, getattr(found, name)) for name in ("mean", "low", "high", "n")}
+    enough = np.asarray(found.n) >= FEWEST
+    ends = {name: (left, np.where(enough, getattr(found, name), np.nan)) for name in ("low", "high")}
+    columns = {"mean": (left, found.mean), **ends, "n": (left, found.n)}
     table = xarray.Dataset(columns, coords={axis: array[axis] for axis in left})
     if not left:
         import pandas

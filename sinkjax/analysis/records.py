@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import SinkjaxError, one_of, short
 
 RULES = ("gu", "queipo")
 STATISTICS = ("attention_received", "attention_share")
@@ -45,7 +45,7 @@ def known_statistic(name: str) -> str:
 
 def finite_number(name: str, value: float) -> float:
     if not isinstance(value, Real) or not math.isfinite(value):
-        raise SinkjaxError(f"{name} must be one finite number, not {value!r}")
+        raise SinkjaxError(f"{name} must be one finite number, not {short(value)}")
     return float(value)
 
 

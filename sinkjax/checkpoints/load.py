@@ -64,7 +64,7 @@ def load(
         raise SinkjaxError(f"the model must be a name or a path, not {short(source)}{hint(source)}")
     ignore_keys = check_left_out(ignore_keys, assume)
     if not isinstance(mesh, Mesh | None):
-        raise SinkjaxError(f"mesh must be a jax.sharding.Mesh, not {mesh!r}")
+        raise SinkjaxError(f"mesh must be a jax.sharding.Mesh, not {short(mesh)}")
     checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
     if context is not None:
         checkpoint = with_context(checkpoint, context)
@@ -74,9 +74,9 @@ def load(
 def check_left_out(ignore_keys: Any, assume: Any) -> tuple[str, ...]:
     """The names to leave out, of which one may stand for itself. Errors: they are none, or `assume` is no mapping."""
     if not isinstance(assume, Mapping | None):
-        raise SinkjaxError(f"assume must be a mapping from config.json keys to values, not {assume!r}")
+        raise SinkjaxError(f"assume must be a mapping from config.json keys to values, not {short(assume)}")
     if not isinstance(ignore_keys, Collection):
-        raise SinkjaxError(f"ignore_keys must be a list of names, not {ignore_keys!r}")
+        raise SinkjaxError(f"ignore_keys must be a list of names, not {short(ignore_keys)}")
     return (ignore_keys,) if isinstance(ignore_keys, str) else tuple(ignore_keys)
 
 

@@ -23,7 +23,7 @@ from typing import Literal
 
 from sinkjax import extras
 from sinkjax.config_files.files import user_path
-from sinkjax.errors import SinkjaxError, one_of, unknown
+from sinkjax.errors import SinkjaxError, one_of, short, unknown
 
 Split = Literal["explore", "confirm", "all"]
 SPLITS: tuple[Split, ...] = ("explore", "confirm", "all")
@@ -159,7 +159,7 @@ def _checked(source: str | Path, count: int, split: Split, length: int) -> tuple
     """The documents of a source and its description. Errors: a count, a length or a split that is none; no paragraphs."""
     for name, number in (("count", count), ("length", length)):
         if type(number) is not int or number < 1:
-            raise SinkjaxError(f"{name} must be a whole number of at least 1, not {number!r}")
+            raise SinkjaxError(f"{name} must be a whole number of at least 1, not {short(number)}")
     one_of("split", split, SPLITS)
     documents, description = _read(source)
     if not documents:

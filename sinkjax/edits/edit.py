@@ -18,7 +18,7 @@ from sinkjax.edits.resolve import refuse_beyond, refuse_far_positions, resolve_t
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site
 from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
 from sinkjax.edits.visibility import addresses_something, refuse_empty_rows
-from sinkjax.errors import LONGEST, SinkjaxError, refuse_control, unknown
+from sinkjax.errors import LONGEST, SinkjaxError, refuse_control, short, unknown
 from sinkjax.model.config import Config
 
 MOST_TERMS = 128  # parts of one edit
@@ -210,7 +210,7 @@ def compose(*edits: Edit, label: str | None = None) -> Edit:
 def as_label(label: Any) -> str:
     """A label, which tables, figures and terminals show. Errors: no text, or control characters in it."""
     if not isinstance(label, str):
-        raise SinkjaxError(f"a label is a text, not {label!r}")
+        raise SinkjaxError(f"a label is a text, not {short(label)}")
     refuse_control(f"the label {label!r}", label)
     return label
 

@@ -12,7 +12,7 @@ import numpy as np
 from sinkjax.edits.edit import Edit, compose, describe, edit
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Select
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 
 
 def mask_key(key: Select, layers: Select = None, heads: Select = None) -> Edit:
@@ -76,7 +76,7 @@ def swap_embeddings(i: Any, j: Any) -> Edit:
     """
     for position in (i, j):
         if np.asarray(position).dtype.kind not in "iu" or np.asarray(position).ndim > 1:
-            raise SinkjaxError(f"swap_embeddings takes int positions or one per prompt, not {position!r}")
+            raise SinkjaxError(f"swap_embeddings takes int positions or one per prompt, not {short(position)}")
     if np.ndim(i) and np.ndim(j) and len(i) != len(j):
         raise SinkjaxError(f"swap_embeddings takes one position per prompt on both sides, not {len(i)} and {len(j)}")
     value = np.stack(np.broadcast_arrays(i, j), axis=-1)

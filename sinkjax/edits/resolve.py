@@ -12,7 +12,7 @@ import numpy as np
 from sinkjax.config_files.checks import LARGEST
 from sinkjax.edits.site import SITES, Site, axis_size, lacks
 from sinkjax.edits.term import Along, PerPrompt, Range, Resolved, Selector, Term
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_array
 from sinkjax.model.config import Config
 
@@ -121,7 +121,7 @@ def _swap(value: Any, lengths: np.ndarray) -> np.ndarray:
     """A swap as int [B or 1, 2]."""
     pairs = np.atleast_2d(as_array("a swap", value))
     if pairs.dtype.kind not in "iu":
-        raise SinkjaxError(f"a swap needs integer positions, not {value!r}")
+        raise SinkjaxError(f"a swap needs integer positions, not {short(value)}")
     if pairs.shape not in ((1, 2), (len(lengths), 2)):
         raise SinkjaxError(
             f"a swap needs one pair of positions, or one for each of {len(lengths)} prompts, not shape {pairs.shape}"

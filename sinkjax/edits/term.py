@@ -17,7 +17,7 @@ import numpy as np
 from flax import struct
 
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_array
 from sinkjax.model.config import Config
 
@@ -57,7 +57,7 @@ def per_prompt(positions: Sequence[int | Sequence[int]]) -> PerPrompt:
     """
     given: Any = positions
     if not isinstance(given, Sequence | np.ndarray) or len(given) == 0:
-        raise SinkjaxError(f"per_prompt takes one entry for each prompt, not {positions!r}")
+        raise SinkjaxError(f"per_prompt takes one entry for each prompt, not {short(positions)}")
     return PerPrompt(tuple(as_indices("position", entry) for entry in positions))
 
 
@@ -173,7 +173,7 @@ def as_indices(what: str, value: Any) -> tuple[int, ...]:
     if entries.size == 0:
         raise SinkjaxError(f"an empty {what} selector selects nothing")
     if entries.dtype.kind not in "iu" or entries.ndim > 1:
-        raise SinkjaxError(f"a {what} selector must be an int, a sequence of ints, a slice or None, not {value!r}")
+        raise SinkjaxError(f"a {what} selector must be an int, a sequence of ints, a slice or None, not {short(value)}")
     if entries.min() < 0:
         raise SinkjaxError(f"{what} {entries.min()} is negative; layers, heads, positions and dims count from 0")
     return tuple(int(entry) for entry in entries.reshape(-1))

@@ -22,7 +22,7 @@ from sinkjax.edits.edit import Edit, edit, resolve
 from sinkjax.edits.resolve import selected
 from sinkjax.edits.site import SITES, Site, axis_size, lacks
 from sinkjax.edits.term import Select, as_along
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model.batch import as_array, check_batch
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
@@ -99,9 +99,9 @@ def attribute(
     sites = as_sites(nodes, config)
     one_of("method", method, ("first-order", "integrated"))
     if not is_count(steps):
-        raise SinkjaxError(f"steps must be an int of at least 1, not {steps!r}")
+        raise SinkjaxError(f"steps must be an int of at least 1, not {short(steps)}")
     if not (exact is None or exact == "all" or is_count(exact)):
-        raise SinkjaxError(f'exact must be "all", None or an int of at least 1, not {exact!r}')
+        raise SinkjaxError(f'exact must be "all", None or an int of at least 1, not {short(exact)}')
     tokens, lengths, known = check_batch(tokens, lengths, config)
     probe.check(config, tokens.shape[1])
     run = Run(model.params, config, tokens, lengths, positions, probe, metric, precision)
@@ -206,7 +206,7 @@ def as_sites(nodes: str | Sequence[str], config: Config) -> list[Site]:
         if missing := lacks(config, Site(name)):
             raise SinkjaxError(f"there is no node {name}: this model has {missing}")
     if not names or len(set(names)) < len(names):
-        raise SinkjaxError(f"nodes must name each of its sites once, not {nodes!r}")
+        raise SinkjaxError(f"nodes must name each of its sites once, not {short(nodes)}")
     return [Site(name) for name in allowed if name in names]
 
 

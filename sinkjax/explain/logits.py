@@ -12,7 +12,7 @@ import numpy as np
 
 from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.site import Site
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 from sinkjax.explain.parts import as_places, as_split, linear, parts_of, walk
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
@@ -128,7 +128,7 @@ def as_tokens(what: str, token: Any, config: Config, B: int) -> np.ndarray | Non
         return None
     array = np.asarray(token)
     if array.dtype.kind not in "iu" or array.shape not in ((), (B,)):
-        raise SinkjaxError(f"{what} must be a token id, or one for each of {B} prompts, not {token!r}")
+        raise SinkjaxError(f"{what} must be a token id, or one for each of {B} prompts, not {short(token)}")
     if ((array < 0) | (array >= vocabulary(config))).any():
         raise SinkjaxError(f"{what} {array} is not in the vocabulary, which has {config.vocab_size} tokens")
     return np.broadcast_to(array, (B,)).astype(np.int32)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.edits.site import Site, lacks
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_array
 from sinkjax.model.config import Config
 from sinkjax.model.heads import gated_outputs, normed_outputs
@@ -209,7 +209,7 @@ def as_places(what: str, position: Any, lengths: np.ndarray) -> np.ndarray:
     """One position per prompt, int [B]. Errors: it is not an int or an int per prompt, or beyond a prompt's end."""
     array = np.asarray(as_array(f"a {what}", position))
     if array.dtype.kind not in "iu" or array.shape not in ((), lengths.shape):
-        raise SinkjaxError(f"{what} must be a position, or one for each of {len(lengths)} prompts, not {position!r}")
+        raise SinkjaxError(f"{what} must be a position, or one for each of {len(lengths)} prompts, not {short(position)}")
     places = np.broadcast_to(array, lengths.shape)
     for prompt, (place, length) in enumerate(zip(places, lengths, strict=True)):
         if not 0 <= place < length:
@@ -224,5 +224,5 @@ def as_split(neurons: Any, config: Config) -> int | None:
     if config.mlp_width is None or config.experts is not None:
         raise SinkjaxError(f"no MLP can be split into neurons: this model has {'experts' if config.experts else 'no MLP'}")
     if not isinstance(neurons, int | np.integer) or isinstance(neurons, bool) or not 0 <= neurons < config.layers:
-        raise SinkjaxError(f"neurons must be a layer from 0 to {config.layers - 1}, or None, not {neurons!r}")
+        raise SinkjaxError(f"neurons must be a layer from 0 to {config.layers - 1}, or None, not {short(neurons)}")
     return int(neurons)

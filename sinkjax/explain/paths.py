@@ -11,7 +11,7 @@ from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.edit import Edit, edit, resolve
 from sinkjax.edits.site import SITES, Site, lacks
 from sinkjax.edits.term import Select
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.explain.attribution import Run, donated
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
@@ -90,7 +90,7 @@ def path(
 def as_end(what: str, given: Any, allowed: tuple[Site, ...], config: Config) -> tuple[Site, int]:
     """A site and a layer. Errors: this is no such pair; the model lacks the site or the layer."""
     if not isinstance(given, tuple | list) or len(given) != 2:
-        raise SinkjaxError(f"{what} must be a site and a layer, such as ({str(allowed[-1])!r}, 0), not {given!r}")
+        raise SinkjaxError(f"{what} must be a site and a layer, such as ({str(allowed[-1])!r}, 0), not {short(given)}")
     name, layer = given
     one_of(what, name, [str(site) for site in allowed])
     if missing := lacks(config, Site(name)):

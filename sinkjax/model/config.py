@@ -12,7 +12,7 @@ from typing import Any
 
 from sinkjax.config_files.checks import LARGEST, MOST, is_number
 from sinkjax.config_files.documents import LATER, stated
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model.attention_bias import AttentionBias, KeyBias, SinkToken
 from sinkjax.model.experts import ClampedSwiGLU, Experts
 from sinkjax.model.heads import Gate, HeadNorm
@@ -262,7 +262,7 @@ class Config:
 def _refuse_size(name: str, value: Any, of: str = "an int of at least 1") -> None:
     most = MOST.get(name, LARGEST)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise SinkjaxError(f"{name} must be {of}, not {value!r}")
+        raise SinkjaxError(f"{name} must be {of}, not {short(value)}")
     if value > most:
         raise SinkjaxError(f"{name} must be at most {most}, not {value}")
 

@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.backend import refuse_larger_than_memory
 from sinkjax.config_files.checks import LARGEST
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model import attention_bias
 from sinkjax.model.config import Config
 from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, NonSparseGate, SharedGate, ValueGate
@@ -187,7 +187,7 @@ def check_seed(seed: Any) -> None:
     if isinstance(seed, jax.Array):
         return
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed <= LARGEST:
-        raise SinkjaxError(f"a seed must be a whole number from 0 to {LARGEST}, not {seed!r}")
+        raise SinkjaxError(f"a seed must be a whole number from 0 to {LARGEST}, not {short(seed)}")
 
 
 def check_dtype(dtype: str) -> None:
@@ -215,7 +215,7 @@ def check(params: Params, config: Config) -> None:
     """Raise an error that names every leaf that is missing, unexpected, of the wrong shape or of a dtype that is not enabled."""
 
     if not isinstance(config, Config):
-        raise SinkjaxError(f"an architecture is a sinkjax.Config, not {config!r}")
+        raise SinkjaxError(f"an architecture is a sinkjax.Config, not {short(config)}")
 
     def shapes(tree: Params) -> dict[str, tuple[int, ...]]:
         return {jax.tree_util.keystr(path): tuple(leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import SinkjaxError, one_of, short
 
 SCALES = ("tensor", "channel", "token")
 MATRICES = {"q": 1, "k": 1, "v": 1, "o": 2, "gate": 1, "up": 1, "down": 1}  # leaf -> axes of its input, but for summed heads
@@ -51,7 +51,7 @@ class Quantisation:
         for name in ("weights", "activations", "kv"):
             bits: Any = getattr(self, name)
             if bits is not None and (not isinstance(bits, int) or isinstance(bits, bool) or not 2 <= bits <= 16):
-                raise SinkjaxError(f"{name} must be None or a number of bits from 2 to 16, not {bits!r}")
+                raise SinkjaxError(f"{name} must be None or a number of bits from 2 to 16, not {short(bits)}")
         one_of("scale", self.scale, SCALES)
         if not isinstance(self.rotate, bool):
             raise SinkjaxError(f"rotate must be True or False, not {self.rotate!r}")

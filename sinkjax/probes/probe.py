@@ -130,7 +130,7 @@ class Probe:
         for name, kind in (("capture", Capture), ("extra", Statistic)):
             entries = getattr(self, name)
             if not isinstance(entries, Sequence) or not all(isinstance(entry, kind) for entry in entries):
-                raise SinkjaxError(f"{name} takes a sequence of {kind.__name__}, not {entries!r}")
+                raise SinkjaxError(f"{name} takes a sequence of {kind.__name__}, not {short(entries)}")
             object.__setattr__(self, name, tuple(entries))
         if self.attention is False:
             object.__setattr__(self, "attention", ())

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from sinkjax.backend import host_memory, processor
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import SinkjaxError, short, unknown
 from sinkjax.model.params import RULES
 
 DATA, MODEL = "data", "model"  # axes of a mesh: what is computed is divided along the first, parameters along the second
@@ -92,7 +92,7 @@ class Hardware:
             return int(SHARE * PLATFORMS[self.platform].memory) if self.platform in PLATFORMS else device_memory()
         given: Any = self.memory
         if not isinstance(given, int | float | np.number) or not 0 < given < math.inf:
-            raise SinkjaxError(f"memory must be a number of bytes above 0, not {given!r}")
+            raise SinkjaxError(f"memory must be a number of bytes above 0, not {short(given)}")
         return int(given)
 
 
@@ -125,7 +125,7 @@ def axes_of(mesh: str | None, devices: int | None) -> dict[str, int] | None:
     for part in mesh.split(","):
         name, _, size = part.partition("=")
         if not size.isdecimal() or int(size) < 1:
-            raise SinkjaxError(f"--mesh is written like data=4,model=2, with numbers of devices of at least 1, not {mesh!r}")
+            raise SinkjaxError(f"--mesh is written like data=4,model=2, with numbers of devices of at least 1, not {short(mesh)}")
         if name not in axes:
             raise unknown("axis of a mesh", name, axes)
         axes[name] = int(size)

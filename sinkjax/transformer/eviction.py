@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 
 Kept = dict[str, jax.Array]
 
@@ -166,4 +166,4 @@ CachePolicy = Streaming | H2O
 
 def _refuse_size(name: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise SinkjaxError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        raise SinkjaxError(f"{name} must be a whole number of at least {least}, not {short(value)}")

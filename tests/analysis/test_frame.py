@@ -9,7 +9,7 @@ from sinkjax.analysis.frame import METRICS
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.record import Record, to_dataset
 
-SIZES = {"edit": 2, "prompt": 5, "layer": 3, "head": 4, "depth": 4, "position": 6, "key": 6}
+SIZES = {"edit": 2, "prompt": 8, "layer": 3, "head": 4, "depth": 4, "position": 6, "key": 6}
 DIMS = {
     "attention_received": ("prompt", "layer", "head", "key"),
     "resid_max": ("prompt", "depth", "position"),
@@ -17,7 +17,7 @@ DIMS = {
     "resid_norm": ("prompt", "depth", "position"),
     "nll": ("prompt", "position"),
 }
-LABELS = {"edit": ["none", "mask"], "prompt": list("abcde")}
+LABELS = {"edit": ["none", "mask"], "prompt": list("abcdefgh")}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def data():
     return to_dataset(Record(values, DIMS), LABELS)
 
 
-OPTIONS = {"sink_rate_among": {"where": np.arange(30).reshape(5, 6) % 2 == 0, "min_queries": 1}}
+OPTIONS = {"sink_rate_among": {"where": np.arange(48).reshape(8, 6) % 2 == 0, "min_queries": 1}}
 
 
 @pytest.mark.parametrize("measure", METRICS)
@@ -59,6 +59,13 @@ def test_means_over_prompts_have_the_intervals_of_the_library(data, per, axes):
         )
 
 
+def test_fewer_than_eight_samples_have_a_mean_and_no_interval(data):
+    few = sinkjax.to_frame(data.isel(prompt=slice(7)), "sink_rate", key=1)
+    assert few["mean"].notna().all()
+    assert few[["low", "high"]].isna().all(axis=None)
+    assert (few["n"] == 7).all()
+
+
 def test_a_statistic_is_a_measure_too_and_any_axis_can_be_averaged(data):
     frame = sinkjax.to_frame(data, "resid_max", over="position")
     assert list(frame) == ["edit", "prompt", "depth", "mean", "low", "high", "n"]
@@ -78,10 +85,10 @@ def test_what_is_undefined_is_left_out_and_counted(data):
     less = data.copy(deep=True)
     less["attention_received"].values[0, 2] = np.nan
     frame = sinkjax.to_frame(less, "sink_rate")
-    assert frame["n"].tolist() == [4, 5]
+    assert frame["n"].tolist() == [7, 8]
     less["attention_received"].values[0] = np.nan
     frame = sinkjax.to_frame(less, "sink_rate")
-    assert frame["n"].tolist() == [0, 5]
+    assert frame["n"].tolist() == [0, 8]
     assert frame.loc[0, ["mean", "low", "high"]].isna().all()
 
 

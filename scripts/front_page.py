@@ -1,0 +1,82 @@
+"""Write the findings at the head of README.md and docs/index.md from docs/data/claims.csv.
+
+    python scripts/front_page.py
+
+Each finding is a statement of a paper, with the word and the number of each model that tests it, and a figure. What is said of a
+model is what its row in the CSV says; scripts/findings.py writes that file.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.verdicts import said
+
+ROOT = Path(__file__).resolve().parents[1]
+CLAIMS = ROOT / "docs" / "data" / "claims.csv"
+MARKED = re.compile(r"(?<=<!-- made by scripts/front_page.py -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL)
+MODELS = {  # as the CSV has them -> as readers know them
+    "smollm2-135m": "SmolLM2-135M",
+    "gemma3-270m": "Gemma 3 270M, behind `<bos>`",
+    "": "Models trained here",
+}
+FEWEST = 8  # samples of a word that counts
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim, by its study and its name there, and its figure in docs/images."""
+
+    study: str
+    claim: str
+    image: str
+    alt: str
+
+
+FINDINGS = (
+    Finding("kiya/mask", "all", "kiya-mask.png", "Heads that sink on the first and second key while the first key is masked"),
+    Finding("kiya/self", "sink", "findings-kiya-self.png", "Sink and activation of a token that sees only itself in some layers"),
+    Finding(
+        "trigger/one-layer", "softmax", "trigger-maps.png", "Attention of trained softmax and ReLU layers on the trigger task"
+    ),
+)
+
+
+def lines(rows: Sequence[Mapping[str, str]], docs: str) -> str:
+    """The findings as Markdown; docs: the path of the folder docs from the page."""
+    parts = []
+    for finding in FINDINGS:
+        found = [row for row in rows if (row["study"], row["claim"]) == (finding.study, finding.claim)]
+        told = [_told(row) for row in found if row["model"] in MODELS and row["d"]]
+        if not told:
+            raise SystemExit(f"{CLAIMS} has no number of the claim {finding.claim!r} of {finding.study}")
+        parts.append(f"**{found[0]['statement']}** {'; '.join(told)}.")
+        parts.append(f"![{finding.alt}]({docs}images/{finding.image})")
+    return "\n\n".join(parts)
+
+
+def _told(row: Mapping[str, str]) -> str:
+    effect = "s" if row["s"] else "d"
+    low, mean, high = (float(row[name]) if row[name] else None for name in (f"{effect}_low", effect, f"{effect}_high"))
+    count = int(row["n"])
+    value = said(Interval(mean, low, high, count, 0, 0.95, ""), "share" if effect == "s" else row["unit"])
+    few = f", {count} independent samples" if count < FEWEST else ""
+    return f"{MODELS[row['model']]}: {row['word']} ({value}{' of the whole' * (effect == 's')}{few})"
+
+
+def main() -> None:
+    """Rewrite both pages."""
+    with CLAIMS.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for page, docs in ((ROOT / "README.md", "docs/"), (ROOT / "docs" / "index.md", "")):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(MARKED.sub(lambda _, docs=docs: lines(rows, docs), text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

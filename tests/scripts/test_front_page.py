@@ -1,0 +1,41 @@
+"""The head of the README is what docs/data/claims.csv says."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("front_page", ROOT / "scripts" / "front_page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_a_page_begins_with_the_findings_of_the_table(script, page, tmp_path, monkeypatch):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (tmp_path / "docs").mkdir()
+    for name in ("README.md", "docs/index.md"):
+        (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    script.main()
+    assert (tmp_path / page).read_text(encoding="utf-8") == text
+    assert text.index("made by scripts/front_page.py") < text.index("\n## ", text.index("## What was found") + 5)
+
+
+def test_each_model_has_its_word_number_and_few_samples(script):
+    row = {"statement": "It moves.", "word": "weaker", "unit": "points", "d": "3.0", "d_low": "2.0", "d_high": "4.0", "n": "5"}
+    rows = [row | {"study": found.study, "claim": found.claim, "model": "smollm2-135m", "s": ""} for found in script.FINDINGS]
+    rows[0] |= {"s": "0.3", "s_low": "0.2", "s_high": "0.4", "n": "12"}
+    first, _, second, *_ = script.lines(rows, "").split("\n\n")
+    assert first == "**It moves.** SmolLM2-135M: weaker (30% [20, 40] of the whole)."
+    assert second == "**It moves.** SmolLM2-135M: weaker (3 points [2, 4], 5 independent samples)."
+    with pytest.raises(SystemExit, match="has no number of the claim"):
+        script.lines(rows[1:], "")
