@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.mean_bounds import LEVEL, Ratio
+from sinkjax.analysis.mean_bounds import FEWEST_BOUNDED, LEVEL, Ratio
 from sinkjax.errors import SinkjaxError
 
 Array = NDArray[Any]
@@ -103,7 +103,8 @@ class Judgement:
         rank: Among the controls; None without controls.
         n: Independent samples: documents, seeds or clusters; if crossed, the fewer of documents and positions.
         method: How the intervals were computed, as text.
-        reason: Why the word is "untested", "undecided" or "shown", in one sentence; else "".
+        reason: The number that decided against "replicates" and the line that it met or missed, and a sentence if few samples
+            without spread decided; else "".
         error: Simulated rates of false words on normal samples and on the least favourable shape of data, if Student's t judged;
             else None.
         untrained: Whether the untrained twin shows the same.
@@ -216,8 +217,10 @@ def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False, premise: Pr
     above = _side(D, 0.0)
     lacking = "" if rank is None or above <= 0 else _lacking(rank, evidence.all_controls)
     word = word_of(0 if lacking else above, None if S is None else lambda c: _side(S, c), stays)
-    reason = _reason(word, D, S, lacking, stays) if word in ("undecided", "shown") else ""
-    return dataclasses.replace(said, word=word, reason=reason, **found)
+    decisive = "S" if stays else "D"
+    counted = _counted(evidence, d.shape, ratios["D"].d.shape[0])
+    reasons = [_reason(word, D, S, lacking, counted, stays), _no_spread(ratios[decisive], counted, n)]
+    return dataclasses.replace(said, word=word, reason=" ".join(filter(None, reasons)), **found)
 
 
 def _side(found: Interval, c: float) -> int:
@@ -334,8 +337,7 @@ def _interval(ratio: Ratio, samples: Array, total: int) -> Interval:
 
 def _described(ratios: dict[str, Ratio], evidence: Evidence, shape: tuple[int, ...], n: int) -> dict[str, Any]:
     """The methods as text, and the simulated error of t."""
-    noun = evidence.samples if evidence.clusters is None else f"clusters of {shape[0]} {evidence.samples}"
-    counted = f"{ratios['D'].d.shape[0]} {noun}" + (f" x {shape[1]} positions" if len(shape) == 2 else "")
+    counted = _counted(evidence, shape, ratios["D"].d.shape[0])
     decisive = dict.fromkeys(ratio.method for name, ratio in ratios.items() if name != "W")
     methods = [one for one in decisive if one != "none"]
     if not methods:
@@ -343,6 +345,19 @@ def _described(ratios: dict[str, Ratio], evidence: Evidence, shape: tuple[int, .
     measure = "unbounded" if evidence.range is None else "bounded"
     error = next((t_error(method, measure, n) for method in methods if method != "betting"), None)
     return {"method": f"{LEVEL:.0%} {' and '.join(methods)} interval, {counted}", "error": error}
+
+
+def _counted(evidence: Evidence, shape: tuple[int, ...], n: int) -> str:
+    """The independent samples as text, such as "10 clusters of 64 documents"."""
+    noun = evidence.samples if evidence.clusters is None else f"clusters of {shape[0]} {evidence.samples}"
+    return f"{n} {noun}" + (f" x {shape[1]} positions" if len(shape) == 2 else "")
+
+
+def _no_spread(ratio: Ratio, counted: str, n: int) -> str:
+    """A sentence on a word from few samples that do not differ, which bets judge and not t; else ""."""
+    if ratio.method != "betting" or n >= FEWEST_BOUNDED:
+        return ""
+    return f"The samples do not differ ({counted}), so Student's t has no spread to use, and bets judge."
 
 
 @cache
@@ -366,12 +381,20 @@ def t_error(method: str, measure: str, n: int) -> tuple[float, float] | None:
     return None if row is None else (float(row["normal"]), float(row["worst"]))
 
 
-def _reason(word: Word, D: Interval, S: Interval | None, lacking: str, stays: bool) -> str:
+def _reason(word: Word, D: Interval, S: Interval | None, lacking: str, counted: str, stays: bool) -> str:
+    """The number and the line that it met or missed; "" for "replicates"."""
     decisive = S if stays else D
-    if decisive is not None and decisive.low is None:
-        return f"There is no interval: {decisive.note}."
+    if word == "replicates":
+        return ""
+    if word == "undecided" and decisive is not None and decisive.low is None:
+        return f"There is no interval: {decisive.note}{f' among {counted}' if decisive.note == 'no spread' else ''}."
+    if stays:
+        where = {"weaker": f"inside ±{LARGE:g}, but not inside ±{SMALL:g}", "differs": f"wholly beyond ±{LARGE:g}"}
+        return f"S, {S}, lies {where.get(word, f'neither inside nor beyond {LARGE:g}')}."
+    if word == "differs":
+        return f"The interval of D, {D}, lies below 0." if _side(D, 0.0) < 0 else f"S, {S}, lies inside ±{SMALL:g}."
+    if word == "weaker":
+        return f"D is above 0, but S, {S}, lies below {LARGE:g}."
     if word == "shown":
         return f"D is above 0, but S, {S}, is not shown to lie above or below {LARGE:g}."
-    if stays:
-        return f"S, {S}, lies neither inside nor beyond {LARGE:g}."
     return f"D is above 0, but {lacking}." if lacking else f"The interval of D, {D}, includes 0."

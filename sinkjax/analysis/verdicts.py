@@ -54,6 +54,7 @@ class Verdict:
         unit: Of D and W; "log" where they are logarithms of ratios.
         beside: Further readouts, each a line.
         kind: "claim", "identity", or "described" (exact numbers, without a test).
+        uncontrolled: Why there are no matched controls, as text; "" if there are.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Verdict:
     unit: str = ""
     beside: tuple[str, ...] = ()
     kind: str = "claim"
+    uncontrolled: str = ""
 
     @property
     def word(self) -> str:
@@ -104,6 +106,8 @@ class Verdict:
         if found.rank is not None:
             tied = f" ({found.rank.tied} equal)" if found.rank.tied else ""
             parts.append(f"above {found.rank.below} of {found.rank.of} controls{tied}")
+        elif self.uncontrolled:
+            parts.append(f"no controls: {self.uncontrolled}")
         if found.S is not None and found.S.mean is not None:
             parts.append(f"{said(found.S, 'share')} of the whole, {said(found.W, self.unit)}")
         if self.twin is not None and self.twin.D is not None:
@@ -168,7 +172,8 @@ def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> st
         cells = (study, model, one.name, one.kind, stays, one.statement, one.source, one.paper, one.word, one.label, one.unit)
         numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0])
         effect = "" if one.twin is None else _ends(one.twin.D)[0]
-        last = (found.n, count, below, found.method, "" if twin is None else twin, effect, found.reason)
+        method = f"{found.method}; no controls: {one.uncontrolled}" if one.uncontrolled else found.method
+        last = (found.n, count, below, method, "" if twin is None else twin, effect, found.reason)
         table.writerow((*cells, *numbers, *last))
     return out.getvalue()
 

@@ -257,7 +257,7 @@ def moved(before: Measure, after: Measure, where: At) -> Contrast:
     return effect(after, where, whole=before)
 
 
-@Contrast.define()
+@Contrast.define(uncontrolled="the conditions that are subtracted are the comparison")
 def difference(read: Readings, measure: Measure, where: At, minus: At, whole: Measure | None = None) -> Parts:
     """A measure under some conditions minus the same under others.
 
@@ -319,7 +319,7 @@ def part(read: Readings, measure: Measure, where: At, of: At) -> Parts:
     return Parts(read.edited(measure, where) - base, gained, whole, span, unit, label, whole_range=ends, all_controls=exhausted)
 
 
-@Contrast.define(wholes=(), of="")
+@Contrast.define(wholes=(), of="", uncontrolled="the other values of the axis are the comparison")
 def slope(read: Readings, measure: Measure, where: At, along: str) -> Parts:
     """The rise of a measure along an axis of a grid, by a straight line over the order of its values, from first to last.
 
@@ -343,7 +343,7 @@ def slope(read: Readings, measure: Measure, where: At, along: str) -> Parts:
     return Parts(found, None, None, *_facts(measure), f"rise of {read.name(measure, where)} along {along}")
 
 
-@Contrast.define(wholes=(), of="minus")
+@Contrast.define(wholes=(), of="minus", uncontrolled="nothing is edited")
 def unedited(read: Readings, measure: Measure, grid: str, minus: Measure | None = None) -> Parts:
     """A measure of the unedited model, or what it has more than another one; the whole is the measure.
 
@@ -361,7 +361,7 @@ def unedited(read: Readings, measure: Measure, grid: str, minus: Measure | None 
     return Parts(found - other, None, whole, *_facts(measure), label)
 
 
-@Contrast.define(wholes=())
+@Contrast.define(wholes=(), uncontrolled="the measure that is subtracted is the comparison")
 def compared(read: Readings, measure: Measure, minus: Measure, where: At) -> Parts:
     """One measure minus another under the same conditions; the whole is the first one without an edit.
 

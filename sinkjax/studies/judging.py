@@ -42,7 +42,17 @@ def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: M
         return Verdict(name, *stated, untested(str(error)))
     judged = judge(evidence(parts, read), sign=claim.sign, stays=claim.stays)
     label = parts.label if claim.sign > 0 else f"{'inverse of the' if parts.unit == 'log' else 'minus the'} {parts.label}"
-    return Verdict(name, *stated, judged, _twin(claim, twin), label, parts.unit, _beside(claim, read))
+    why = _uncontrolled(claim, parts)
+    return Verdict(name, *stated, judged, _twin(claim, twin), label, parts.unit, _beside(claim, read), uncontrolled=why)
+
+
+def _uncontrolled(claim: Claim, parts: Parts) -> str:
+    """Why a claim is compared with no controls, as text; "" if it is."""
+    if parts.controls is not None:
+        return ""
+    if claim.stays:
+        return "a claim that something stays needs none"
+    return str(claim.contrast.meaning.facts.get("uncontrolled", "no random edits were drawn for these conditions"))
 
 
 def _identity(name: str, stated: tuple[str, str, str], claim: Claim, read: Readings) -> Verdict:

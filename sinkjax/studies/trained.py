@@ -70,7 +70,9 @@ def of_runs(read: Readings, measure: Measure, training: str) -> dict[int, float]
     return found
 
 
-@Contrast.define(trainings=("training", "minus", "whole"))
+@Contrast.define(
+    trainings=("training", "minus", "whole"), uncontrolled="the model or number that is subtracted is the comparison"
+)
 def versus(read: Readings, measure: Measure, training: str, minus: object = 0.0, whole: str = "") -> Parts:
     """A measure of the models of one training minus the same of another, paired by seed, or minus a number.
 

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import importlib
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -176,7 +177,7 @@ def test_any_samples_have_one_word(values, whole, stays, bounded, controlled):
     )
     found = judge(evidence, stays=stays)
     assert found.word in ("replicates", "weaker", "shown", "differs", "undecided", "untested")
-    assert (found.reason != "") == (found.word in ("undecided", "shown", "untested"))
+    assert found.reason or found.word == "replicates"
     assert found.D.n == np.isfinite(contrast).sum()
     assert found.D.n + found.D.excluded == len(values)
     if not bounded and (found.D.n < 2 or np.ptp(contrast[np.isfinite(contrast)]) == 0):
@@ -189,6 +190,33 @@ def test_a_premise_comes_first():
     assert (found.word, found.reason) == ("untested", "The paper's premise does not hold here: ratio 12, needed 1000.")
     with pytest.raises(SinkjaxError):
         judge(bad, premise=Premise("ratio 1200, needed 1000", True))
+
+
+def test_a_word_other_than_replicates_names_the_number_and_its_line():
+    whole = np.full(400, 0.6)
+
+    def reason(effect, **more):
+        contrast, _ = shares(400, effect)
+        return judge(Evidence(contrast, whole=whole, range=(0, 1)), **more).reason
+
+    assert re.fullmatch(r"The interval of D, -0\.\d+ \[.*\], lies below 0\.", reason(-0.5))
+    assert re.fullmatch(r"S, .* \[.*\], lies inside ±0\.1\.", reason(0.0))
+    assert re.fullmatch(r"D is above 0, but S, .* \[.*\], lies below 0\.5\.", reason(0.15))
+    assert re.fullmatch(r"S, .* \[.*\], lies wholly beyond ±0\.5\.", reason(0.5, stays=True))
+    assert re.fullmatch(r"S, .* \[.*\], lies inside ±0\.5, but not inside ±0\.1\.", reason(-0.15, stays=True))
+    assert reason(0.5) == reason(0.0, stays=True) == ""
+
+
+def test_few_clusters_without_spread_are_counted_in_the_reason():
+    genres, whole = np.repeat(["news", "code", "poems", "law"], 4), np.linspace(0.5, 0.7, 16)
+    alike = judge(Evidence(np.full(16, 0.3), whole=whole, range=(0, 1), clusters=genres))
+    said = "The samples do not differ (4 clusters of 16 documents), so Student's t has no spread to use, and bets judge."
+    assert (alike.word, alike.n) == ("undecided", 4)
+    assert alike.reason.endswith(said)
+    unbounded = judge(Evidence(np.full(16, 0.3), clusters=genres))
+    assert unbounded.reason == "There is no interval: no spread among 4 clusters of 16 documents."
+    spread = judge(Evidence(whole - 0.5, whole=whole, range=(0, 1), clusters=genres))
+    assert "do not differ" not in spread.reason
 
 
 def test_nothing_is_a_share_of_a_whole_that_may_be_0():
@@ -210,7 +238,7 @@ def test_samples_without_spread_prove_nothing_by_themselves():
     assert judge(Evidence(np.zeros(8), whole=whole, range=(0, 1))).word == "undecided"
     assert judge(Evidence(np.zeros(8), whole=whole, range=(0, 1)), stays=True).word == "undecided"
     unbounded = judge(Evidence(np.full(8, 2.0), whole=whole))
-    assert (unbounded.word, unbounded.reason) == ("undecided", "There is no interval: no spread.")
+    assert (unbounded.word, unbounded.reason) == ("undecided", "There is no interval: no spread among 8 documents.")
     assert unbounded.error is None
     multiple = judge(Evidence(0.9 * whole, whole=whole, range=(0, 1)))
     assert (multiple.word, multiple.method) == ("shown", "95% t and betting interval, 8 documents")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sinkjax.analysis.verdicts import Verdict
+from sinkjax.analysis.verdicts import Verdict, verdicts_csv
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.contrasts import Parts
 from sinkjax.studies.grids import Point
@@ -281,6 +283,38 @@ def test_an_effect_among_those_of_its_controls_is_not_shown():
 def _mixed(store: str, point: Point) -> Numbers:
     """Three of twenty controls do more than the edit."""
     return moves(control=60.0 if point.draw >= 17 else 1.0)(store, point)
+
+
+@pytest.mark.parametrize(
+    ("claim", "why"),
+    [
+        (Claim(contrast=difference(SEEN, FIRST, MASKED)), "the conditions that are subtracted are the comparison"),
+        (Claim(contrast=effect(NEXT, MASKED, controls=False)), "no random edits were drawn for these conditions"),
+        (Claim(contrast=effect(SEEN, MASKED, controls=False), stays=True), "a claim that something stays needs none"),
+    ],
+)
+def test_a_row_without_controls_says_why(claim, why):
+    found = judged(claim, moves())
+    assert found.judgement.rank is None
+    assert f"; no controls: {why}" in found.numbers
+    assert found.twin is not None
+    cells = next(csv.DictReader(io.StringIO(verdicts_csv("mine", [found]))))
+    assert cells["method"] == f"{found.judgement.method}; no controls: {why}"
+
+
+def test_a_row_with_controls_gives_no_reason_for_having_none():
+    found = judged(Claim(contrast=MOVES), moves())
+    assert found.judgement.rank is not None
+    assert found.uncontrolled == ""
+    assert "no controls" not in found.numbers + verdicts_csv("mine", [found])
+
+
+def test_a_slope_says_why_it_has_no_controls():
+    claim = Claim(contrast=slope(SEEN, at("levels", ALL), "strength"))
+    found = judged(
+        claim, lambda store, point: {("seen", key): 10.0 * key - dict(point.bound).get("strength", 0) for key in (2, 3)}
+    )
+    assert "; no controls: the other values of the axis are the comparison" in found.numbers
 
 
 def test_too_few_controls_show_nothing_unless_there_are_no_more():

@@ -66,6 +66,9 @@ def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch)
     stores = {path.stem: open_store(path) for path in (tmp_path / "out").glob("*.zarr")}
     assert {one.word.removesuffix(" (untrained too)") for one in section.verdicts} <= WORDS
     assert all(one.statement and (one.numbers or one.judgement.reason) for one in section.verdicts)
+    judged = [one for one in section.verdicts if one.kind == "claim" and one.judgement.D is not None]
+    assert all((one.judgement.rank is None) == bool(one.uncontrolled) for one in judged)
+    assert all(one.judgement.reason or one.judgement.word == "replicates" for one in judged)
     assert any(row.value.mean is not None for row in section.rows)
     assert len({(row.condition, row.measure) for row in section.rows}) == len(section.rows)
     assert {*section.featured} <= {row.condition for row in section.rows}

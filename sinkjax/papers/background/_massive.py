@@ -88,7 +88,7 @@ def massive(read: Readings, grid: str, position: object) -> tuple[bool, str]:
     )
 
 
-@Contrast.define()
+@Contrast.define(uncontrolled="nothing is edited")
 def share_of_prompts(read: Readings, measure: Measure, grid: str) -> Parts:
     """A percentage of the prompts of the unedited model; the whole is all of them.
 
@@ -101,7 +101,7 @@ def share_of_prompts(read: Readings, measure: Measure, grid: str) -> Parts:
     return Parts(found, None, np.full_like(found, 100.0), (0.0, 100.0), "percentage points", read.name(measure))
 
 
-@Contrast.define()
+@Contrast.define(uncontrolled="nothing is edited")
 def steady(read: Readings, late: Measure, early: Measure, typical: Measure, grid: str) -> Parts:
     """How much a size changes from an early layer to a late one; the whole is what it has above a typical size at the early one.
 

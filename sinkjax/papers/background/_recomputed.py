@@ -59,7 +59,7 @@ def recomputed(read: Readings, measure: Measure, computation: str) -> NDArray:
     return read_measure(measure, read.scope, read.results[read.store(computation)].expand_dims("edit"))[0]
 
 
-@Contrast.define()
+@Contrast.define(uncontrolled="the recomputed windows are the comparison")
 def above_recomputed(read: Readings, measure: Measure, where: At, computation: str) -> Parts:
     """The loss under some conditions minus the loss with recomputed windows; the whole is the latter.
 

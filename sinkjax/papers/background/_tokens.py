@@ -71,7 +71,7 @@ def occurrences(text: xarray.Dataset, token: str) -> NDArray[np.bool_]:
     return (np.array(texts, object) == token) & candidates(text)
 
 
-@Contrast.define()
+@Contrast.define(uncontrolled="nothing is edited, and typical positions are the comparison")
 def at_first_of(read: Readings, tokens: object, of: str, grid: str) -> Parts:
     """What the first of some tokens in each text has above a typical position; the whole is the same of position 0.
 

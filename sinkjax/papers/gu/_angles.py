@@ -109,7 +109,7 @@ def keys_across_prompts(
     return xarray.Dataset(arrays, {"position": list(positions)})
 
 
-@Contrast.define()
+@Contrast.define(uncontrolled="nothing is edited, and other positions are the comparison")
 def shared_energy(read: Readings, computation: str) -> Parts:
     """The energy that first keys share across prompts, minus the energy of the other positions' keys; means over layers."""
     data = read.results[read.store(computation)]

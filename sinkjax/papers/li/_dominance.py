@@ -28,6 +28,7 @@ VARIABLES = (
 )  # fmt: skip
 BEFORE, AFTER = "dominance ratio at position 0, before the norm", "dominance ratio at position 0, after the norm"
 ALIGNED, POSITIVE = "cos(u_1, k_0), mean over heads", "queries with a positive score of key 0 (%)"
+ORDINARY = "nothing is edited, and ordinary tokens are the comparison"
 ROW = "|cos| of k_0 and its dominant dim's row of W_K"
 
 
@@ -59,7 +60,7 @@ def _above_ordinary(values: NDArray) -> NDArray:
     return np.asarray(np.log(values[:, 0]) - np.log(np.nanmedian(values[:, 1:], axis=1)))
 
 
-@Contrast.define()
+@Contrast.define(uncontrolled=ORDINARY)
 def dominates(read: Readings, computation: str) -> Parts:
     """The dominance ratio of the first token over that of an ordinary token, each in the state in which its own is largest.
 
@@ -71,7 +72,7 @@ def dominates(read: Readings, computation: str) -> Parts:
     return Parts(_above_ordinary(before), None, whole, None, "log", label)
 
 
-@Contrast.define()
+@Contrast.define(uncontrolled=ORDINARY)
 def norm_keeps(read: Readings, computation: str) -> Parts:
     """The same after the norm that reads these states; the whole is the one before it."""
     before, after = map(_above_ordinary, at_peaks(read.results[read.store(computation)]))
@@ -90,7 +91,7 @@ def key_is_row(read: Readings, computation: str) -> Parts:
     return Parts(own, others, np.ones_like(own), (0.0, 1.0), "", ROW, whole_range=(1.0, 1.0))
 
 
-@Contrast.define()
+@Contrast.define(uncontrolled=ORDINARY)
 def locks_in(read: Readings, computation: str) -> Parts:
     """Cosine of the queries' first singular direction with key 0 minus that with ordinary keys, mean over heads and layers.
 
@@ -103,7 +104,7 @@ def locks_in(read: Readings, computation: str) -> Parts:
     return Parts(own - others, None, np.ones_like(own), (-1.0, 1.0), "", label, whole_range=(1.0, 1.0))
 
 
-@Contrast.define()
+@Contrast.define(uncontrolled=ORDINARY)
 def scores_are_positive(read: Readings, computation: str) -> Parts:
     """Queries with a positive score of key 0 in each layer's best-aligned head, minus the same of ordinary keys, in per cent.
 

@@ -54,7 +54,7 @@ def exponents(values: NDArray) -> NDArray:
     return intervals.pseudo_values(values, lambda means: np.log(means) @ places / np.square(places).sum())
 
 
-@Contrast.define()
+@Contrast.define(uncontrolled="nothing is edited, and other positions are the comparison")
 def first_varies_most(read: Readings, computation: str, name: str = "deviation") -> Parts:
     """The variance at position 0 over that at the other positions, in logarithms, mean over these.
 
@@ -67,7 +67,7 @@ def first_varies_most(read: Readings, computation: str, name: str = "deviation")
     return Parts(found, None, None, None, "log", f"variance of {where} at position 0 over that at other positions")
 
 
-@Contrast.define()
+@Contrast.define(uncontrolled="nothing is edited")
 def decay(read: Readings, computation: str, attention: int = 0) -> Parts:
     """The power of 1 / (i + 1) with which the variance falls: 1 for an average of independent values.
 
