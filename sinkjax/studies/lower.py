@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
+from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.config_files.checks import layers_below
@@ -430,9 +432,13 @@ def verdicts(study: Study, results: Results) -> tuple[Verdict, ...]:
 
 
 def _rows_of(study: Study, results: Results) -> list[Row]:
-    """The summary rows of exact numbers."""
-    read = readings(study, results)
-    return [row for claim in study.claims.values() if isinstance(claim.contrast, Described) for row in rows_of(claim, read)]
+    """The summary rows of exact numbers; the table of claims says why where a model has none."""
+    read, found = readings(study, results), []
+    for claim in study.claims.values():
+        if isinstance(claim.contrast, Described):
+            with contextlib.suppress(Absent):
+                found += rows_of(claim, read)
+    return found
 
 
 def _drawn(study: Study, word: FigureWord, results: Results) -> Drawing | list[Drawing] | None:

@@ -157,10 +157,20 @@ def at_most(
 
 @Described.define()
 def by_length(read: Readings, computation: str, eps: float = F.eps) -> list[Row]:
-    """Attention to the first key in closed form and its bounds, for each length of a prompt; none without a closed form."""
+    """Attention to the first key in closed form and its bounds, for each length of a prompt.
+
+    Args:
+        read: The stores.
+        computation: The name of a computation.
+        eps: The mean attention above which a head sinks on a key.
+
+    Raises:
+        Absent: The model adds positions to the embedding, so that hidden states differ.
+    """
     data, least = read.results[computation], read.scope.get(eps)
     if not np.isfinite(data["closed"].values).all():
-        return []
+        kind = kind_of_positions(read.scope.architecture)
+        raise Absent(f"positions are {kind}, so states differ and there is no closed form")
     per_head = {
         "heads that sink on key 0 (%)": 100.0 * (data["closed"] > least),
         "attention to key 0, mean over heads": data["closed"],

@@ -13,6 +13,7 @@ import xarray
 
 import sinkjax
 from sinkjax.analysis.estimates import Absent
+from sinkjax.checkpoints.native import save
 from sinkjax.config_files.places import place
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
@@ -89,7 +90,8 @@ def test_vectors_added_to_the_embedding_are_the_only_positions_that_make_hidden_
     assert word_on("nope", model, data) == "holds"  # the same weights without the vectors
     assert {word_on(name, model, data) for name in ("hidden", "biases", "bound")} == {"untested"}
     read = SimpleNamespace(results={"bound": data}, scope=Scope(CONFIG, model.config))
-    assert dict(STUDY.claims)["lengths"].contrast.meaning.of(read, "bound", 0.3) == []
+    with pytest.raises(Absent, match="positions are added, so states differ"):
+        STUDY.claims["lengths"].contrast.meaning.of(read, "bound", 0.3)
 
 
 def test_a_proposition_fails_where_it_is_broken(tiny_config):
@@ -137,12 +139,41 @@ def test_the_closed_form_goes_as_far_as_all_layers_see_all_keys_alike(tiny_confi
         measured(model_with(tiny_config, LayerRopes((ROPE,), (0, None, 0))))
 
 
-def test_the_study_runs_and_is_equal_after_yaml(tmp_path: Path, monkeypatch):
+@pytest.mark.parametrize(
+    ("position", "kind", "defined", "lines"),
+    [
+        (ROPE, "rotary", {"hidden", "nope", "bound"}, {"bound from norms", "bound from pairs"}),
+        (NoPosition(), "none", {"hidden", "nope", "bound"}, {"bound from norms", "bound from pairs"}),
+        (Alibi(), "scores", {"hidden", "nope", "biases"}, set()),
+        (Learned(), "added", {"nope"}, None),
+    ],
+    ids=["rotary", "none", "alibi", "learned"],
+)
+def test_the_study_runs_on_models_of_all_kinds_of_positions(tmp_path: Path, monkeypatch, position, kind, defined, lines):
+    """Propositions that a kind of positions has hold; the others are untested, by name; without a closed form that is said."""
     monkeypatch.setattr(run, "build", run.section_of)  # nothing is rendered
-    section = run.carry_out(study("gu/repeat-bound", write_both(tmp_path), longest=48), place(tmp_path / "out"))
-    words = {verdict.name: verdict.judgement.word for verdict in section.verdicts if verdict.kind == "identity"}
-    assert words == {"hidden": "holds", "nope": "holds", "biases": "untested", "bound": "holds"}
-    lengths = {row.condition for row in section.rows}
-    assert lengths == {"12 tokens", "48 tokens"}
+    write_both(tmp_path)
+    llama = sinkjax.load(tmp_path / "model")
+    config = dataclasses.replace(llama.config, position=position)
+    model = dataclasses.replace(llama, config=config, params=params.init(config, seed=0))
+    saved = save(model, tmp_path / "other")
+    section = run.carry_out(study("gu/repeat-bound", tmp_path, model=str(saved), longest=48), place(tmp_path / "out"))
+    found = {verdict.name: verdict for verdict in section.verdicts}
+    identities = {name: one.judgement for name, one in found.items() if one.kind == "identity"}
+    assert {name for name, one in identities.items() if one.word == "holds"} == defined
+    for name in identities.keys() - defined:
+        assert identities[name].word == "untested"
+        assert identities[name].reason.startswith(f"positions are {kind}, and must be ")
+    measures = {row.measure.partition(",")[0] for row in section.rows}
+    if lines is None:
+        assert found["lengths"].label == "positions are added, so states differ and there is no closed form"
+        assert not measures
+    else:
+        assert {row.condition for row in section.rows} == {"12 tokens", "48 tokens"}
+        assert measures >= {"attention to key 0", *lines}
+        assert bool(lines) == any("bound" in measure for measure in measures)
+
+
+def test_the_study_is_equal_after_yaml():
     value = as_value("gu/repeat-bound")
     assert from_yaml(to_yaml(value)) == value
