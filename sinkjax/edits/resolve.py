@@ -141,7 +141,7 @@ def _value(term: Term, config: Config, B: int, T: int, dims: np.ndarray) -> Any:
     xp = jnp if isinstance(term.value, jax.Array) else np
     value = as_array("the value of an edit", term.value)
     if value.dtype.kind not in "iuf" and not jnp.issubdtype(value.dtype, jnp.floating):
-        raise SinkjaxError(f"the value of an edit is a number, not {value.dtype}")
+        raise SinkjaxError(f"the value of an edit is a number, not {'text' if value.dtype.kind in 'SU' else value.dtype}")
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused below
         value = value.astype(jnp.result_type(float))  # float64 where the caller enabled it, else float32
     if not isinstance(value, jax.core.Tracer):

@@ -55,9 +55,14 @@ def _row(one: Verdict, drawn: bool) -> str:
     number = one.number or one.label
     reason = one.judgement.reason
     shown = f'<span class="value">{escape(number)}</span>' if number else f"<small>{escape(reason)}</small>"
-    if one.unmeasured and number:
+    if (one.unmeasured or one.word == "untested") and number and reason:
         shown += f"<small>{escape(reason)}</small>"
-    folded = [one.numbers if one.judgement.D is not None else "", "" if one.unmeasured else reason, one.method, *one.beside]
+    folded = [
+        one.numbers if one.judgement.D is not None else "",
+        "" if one.unmeasured or one.word == "untested" else reason,
+        one.method,
+        *one.beside,
+    ]
     more = "".join(f"<small>{escape(text)}</small>" for text in folded if text)
     details = f"<details><summary>rule and statistics</summary>{more}</details>" if more else ""
     return (

@@ -68,13 +68,20 @@ def show_training(trained: Trained) -> None:
 
 def _show_answer(section: Section) -> None:
     print(f"{printable(str(answer(section)))}\n{printable(about(section))}")
-    lines = [(one.word, one.number or _listed(one), one.statement) for one in section.verdicts]
+    lines = [(one.word, _number(one), one.statement) for one in section.verdicts]
     show("", ("here", "number", "the paper says"), lines)
+
+
+def _number(one: Verdict) -> str:
+    """The number of a claim, with the reason where the number does not decide a word."""
+    if not one.number:
+        return _listed(one)
+    return f"{one.number}. {one.judgement.reason}" if one.word == "untested" else one.number
 
 
 def _listed(one: Verdict) -> str:
     """The number of a check, or why nothing was measured."""
-    return one.judgement.reason if one.kind == "claim" else one.label
+    return one.judgement.reason or one.label
 
 
 def _show_findings(section: Section) -> None:

@@ -319,7 +319,7 @@ def part(read: Readings, measure: Measure, where: At, of: At) -> Parts:
     return Parts(read.edited(measure, where) - base, gained, whole, span, unit, label, whole_range=ends, all_controls=exhausted)
 
 
-@Contrast.define(wholes=(), of="", uncontrolled="the other values of the axis are the comparison")
+@Contrast.define(wholes=(), of="", axes=("along",), uncontrolled="the other values of the axis are the comparison")
 def slope(read: Readings, measure: Measure, where: At, along: str) -> Parts:
     """The rise of a measure along an axis of a grid, by a straight line over the order of its values, from first to last.
 

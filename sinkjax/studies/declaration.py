@@ -7,6 +7,7 @@ numbers, notes) is in its config file. A user's study may be written in the same
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import re
 from collections.abc import Iterable, Mapping
@@ -126,6 +127,7 @@ PARTS: dict[str, type[Word]] = {
     "measures": Measure,
     "figures": FigureWord,
 }
+ALIKE = 0.75  # likeness from which an unused setting is taken for a misspelt one
 TABLES = ("settings", "known", "grids", "controls", "computations", "trainings", "claims")
 
 
@@ -214,12 +216,28 @@ class Study:
                         raise SinkjaxError(f"{self.name}: {unknown('axis of ' + word.given['grid'], axis, along)}")
             if isinstance(word, FigureWord) and not isinstance(word.given.get("over", ""), str):
                 raise SinkjaxError(f"{self.name}: {word.word}: over takes the name of a grid: {', '.join(grids)}")
+            if isinstance(word, Word):
+                self._check_axes(word)
         allowed = {*self.settings, *self.known, *SHARED, *axes(self), *_common(self)}
         for one in self.words:
             if isinstance(one, Field) and one.name not in allowed and one.name in Number.vocabulary:
                 raise SinkjaxError(f"{self.name}: {one.name} is a word, not a field: write it without $")
             if isinstance(one, Field) and one.name not in allowed:
                 raise SinkjaxError(f"{self.name}: {unknown('field', one.name, sorted(allowed))}")
+        shared = {*SHARED, *_common(self)}
+        used = shared | {one.name for one in self.words if isinstance(one, Field)}
+        for name, entry in stated.items():
+            if not entry.help and name not in used and difflib.get_close_matches(name, shared, n=1, cutoff=ALIKE):
+                raise SinkjaxError(f"{self.name}: nothing reads the setting: {unknown('setting', name, shared)}")
+
+    def _check_axes(self, word: Word) -> None:
+        """Refuse the name of an axis that the grid of a word does not have."""
+        for argument in word.meaning.facts.get("axes", ()):
+            name, where = word.given[argument], word.given.get("over") or word.given["where"]
+            grid = where.given["grid"] if isinstance(where, At) else where
+            along = self.grids[grid].given["over"] or {}
+            if name not in (*along, "", "layers"):
+                raise SinkjaxError(f"{self.name}: {word.word}: {unknown(f'axis of {grid}', name, along)}")
 
     @property
     def words(self) -> list[Word | Field]:
@@ -559,7 +577,7 @@ def from_document(values: Mapping[str, object], what: str) -> Study:
         elif key == "claims":
             given[key] = {name: _read_claim(entry, f"{where}.{name}") for name, entry in _mapping(node, where).items()}
         elif key == "settings":
-            given[key] = {name: _read_setting(entry) for name, entry in _mapping(node, where).items()}
+            given[key] = {name: _read_setting(entry, f"{where}.{name}") for name, entry in _mapping(node, where).items()}
         elif key in TABLES:
             given[key] = {name: read(entry, PARTS[key], f"{where}.{name}") for name, entry in _mapping(node, where).items()}
         elif key in PARTS:
@@ -577,10 +595,15 @@ def _mapping(node: object, where: str) -> Mapping[str, Any]:
     return node
 
 
-def _read_setting(node: object) -> Setting:
-    if isinstance(node, dict) and set(node) <= {"value", "help"} and "value" in node:
-        return setting(node["value"], node.get("help", ""))
-    return setting(node)
+def _read_setting(node: object, where: str) -> Setting:
+    if not isinstance(node, dict):
+        return setting(node)
+    for key in node:
+        if key not in ("value", "help"):
+            raise SinkjaxError(f"{where}: {unknown('key', key, ('value', 'help'))}")
+    if "value" not in node:
+        raise SinkjaxError(f"{where} lacks the key 'value', its default")
+    return setting(node["value"], node.get("help", ""))
 
 
 def _read_claim(node: object, where: str) -> Claim:

@@ -78,7 +78,7 @@ def _wrapped(text: str, width: int = 30) -> str:
     return textwrap.fill(text, width)
 
 
-@FigureWord.define()
+@FigureWord.define(axes=("x", "by"))
 def lines(
     read: Readings,
     measures: Measure,
@@ -167,7 +167,7 @@ def _line(
     return Line(name or read.name(measure), list(x), [*_interval(read, grid, values)], reference)
 
 
-@FigureWord.define()
+@FigureWord.define(axes=("axis",))
 def heatmap(read: Readings, measures: Measure, over: str, axis: str) -> Drawing:
     """Means of measures over the places of a grid (across) and the values of an axis (up).
 

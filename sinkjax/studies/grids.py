@@ -24,7 +24,7 @@ from sinkjax.studies.places import ALL
 from sinkjax.studies.scope import Cell, EditWord, Place, Placed, Scope
 from sinkjax.studies.specs import content, without_replacement
 from sinkjax.studies.study import CONTROL, NO_EDIT, Condition, Inputs
-from sinkjax.studies.words import F, Word, plain
+from sinkjax.studies.words import F, Field, Word, plain, words_in
 
 if TYPE_CHECKING:
     from sinkjax.studies.config import Settings
@@ -196,15 +196,28 @@ def matching(points: Sequence[Point], chosen: At, scope: Scope) -> list[int]:
         SinkjaxError: The grid has none.
     """
     _, place, fixed = scope.get(chosen)
-    rows = [
-        row
-        for row, point in enumerate(points)
-        if point.place is not None and place in (None, point.place) and fixed.items() <= dict(point.bound).items()
-    ] or ([0] if len(points) == 1 and place is None else [])
+
+    def at_place(wanted: Word | None) -> list[int]:
+        return [
+            row
+            for row, point in enumerate(points)
+            if point.place is not None and wanted in (None, point.place) and fixed.items() <= dict(point.bound).items()
+        ]
+
+    rows = at_place(place) or ([0] if len(points) == 1 and place is None else [])
+    if not rows and place is not None:
+        rows = at_place(_written_out(place, scope))
     if not rows:
         some = ", ".join(point.label for point in points[:6]) + ", ..." * (len(points) > 6)
         raise SinkjaxError(f"no condition of the grid is {documents.flow(plain(chosen))}; it has {some}")
     return rows
+
+
+def _written_out(place: Word, scope: Scope) -> Word:
+    """A place with its numbers, such as `layer: 3` for `layer: last_layer`; a known number, which a plan lacks, stays."""
+    if any(isinstance(word, Field) and word.name in scope.known for word in words_in(place)):
+        return place
+    return dataclasses.replace(place, arguments=tuple((name, scope.get(value)) for name, value in place.arguments))
 
 
 def controls(

@@ -231,6 +231,7 @@ def test_conditions_are_chosen_by_place_and_axes(scope):
     ]
     assert chosen(scope, word, at("a", ALL)) == ["spot 3 in all layers", "spot 7 in all layers"]
     assert chosen(scope, word, at("a", layer(0), {"spot": 7})) == ["spot 7 in layer 0"]
+    assert chosen(scope, grid(mask_key(0), each), at("a", layer(last_layer()))) == [f"layer {scope.architecture.layers - 1}"]
     assert chosen(scope, word, at("a", fixed={"spot": F.key + 1})) == ["spot 3 in layer 0", "spot 3 in all layers"]
     assert chosen(scope, grid(), at("a")) == ["no edit"]
     for choice in (at("a", layer(1)), at("a", fixed={"spot": 4}), at("a", fixed={"sport": 3})):
