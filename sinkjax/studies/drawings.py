@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["activations", "along", "by_layer", "dots", "heatmap", "lines", "maps", "received", "scatter"]
 FEWEST = 3  # points of a line
 LAYERS = "last edited layer (0-based)"
+JOINING = ("at", "from", "of", "on", "than", "the", "to")
 
 
 def _tuple(value: object) -> tuple[Any, ...]:
@@ -60,9 +61,9 @@ def _row_label(read: Readings, measures: Sequence[Measure]) -> str:
 
 
 def _shared(names: Sequence[str]) -> str:
-    """The words with which all names begin."""
+    """The words with which all names begin, without a preposition or an article at their end."""
     head = names[0].split()
-    while head and not all(name.startswith(" ".join(head)) for name in names):
+    while head and not (all(f"{name} ".startswith(f"{' '.join(head)} ") for name in names) and head[-1] not in JOINING):
         head.pop()
     return " ".join(head)
 
@@ -135,7 +136,8 @@ def lines(
                     xs = sorted(by_x)
                     found.append(_line(read, measure, over, [by_x[one] for one in xs], xs, effect, name))
                 if len(groups) > 1 or measure == row[-1]:
-                    panels.append(picture.Panel("", label, found, log, signed=effect))
+                    title = read.name(measure) if len(groups) > 1 and len(row) > 1 else ""
+                    panels.append(picture.Panel(title, label, found, log, signed=effect))
         grid.append(panels)
     figure = picture.lines(grid, LAYERS if x == "layers" else x, log_x=log_x, legend_above=x != "layers" and len(grid) > 1)
     what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
@@ -356,7 +358,7 @@ def dots(read: Readings, measures: Measure, over: str) -> Drawing:
                     mean = read.raw(measure, drawn, over, control.bound)[number].mean()
                     found.append(Mark(str(control.budget), intervals.interval([mean]), "random, of the same size"))
         columns[_wrapped(read.name(measure), 26)] = found
-    figure = picture(columns, "value")
+    figure = picture(columns, "mean over documents")
     caption = "Means of each condition with 95 % intervals, and each of its random controls as one mark."
     return read.drawing(f"{over}-and-controls", figure, caption, store)
 

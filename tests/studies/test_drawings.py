@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import xarray
 
 import sinkjax
 from sinkjax.report.figures import layers as picture
-from sinkjax.studies.drawings import received
+from sinkjax.studies.drawings import _shared, received
 from sinkjax.studies.places import ALL, each, prefixes
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.vocabulary import grid, mask_key
@@ -47,3 +48,16 @@ def layers_of(edit: sinkjax.Edit, L: int) -> set[int]:
     """The layers that an edit acts in."""
     (term,) = edit.terms
     return set(np.arange(L)[slice(None) if term.layers is None else list(term.layers)].tolist())
+
+
+@pytest.mark.parametrize(
+    ("names", "label"),
+    [
+        (("heads that sink on key 0 (%)", "heads that sink on the position (%)"), "heads that sink"),
+        (("heads that sink on key 0 (%)", "heads that sink on key 12 (%)"), "heads that sink on key"),
+        (("heads that sink on key 1 (%)", "heads that sink on key 12 (%)"), "heads that sink on key"),
+        (("loss", "norm"), ""),
+    ],
+)
+def test_a_shared_axis_ends_with_a_noun(names, label):
+    assert _shared(names) == label

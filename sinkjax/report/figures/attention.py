@@ -82,7 +82,7 @@ def _map(panel: Axes, values: NDArray, scale: PowerNorm, tokens: Sequence[str]) 
 def _name_axes(figure: Figure, axes: Any, image: AxesImage) -> None:
     figure.supxlabel("key token", fontsize=10)
     bar = figure.colorbar(image, ax=axes, shrink=0.6, pad=0.02)
-    bar.set_label("attention, mean over heads (square-root scale)")
+    bar.set_label("attention, mean over heads\n(square-root scale)")
 
 
 def _short(token: str, length: int = 9) -> str:

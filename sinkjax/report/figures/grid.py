@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import MAP, MISSING, SIGNED_MAP, panels, styled
+from sinkjax.report.figures.style import MAP, MISSING, SIGNED_MAP, panels, plain_ticks, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,6 @@ def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylab
     """
     from matplotlib import colormaps
     from matplotlib.colors import LogNorm, Normalize
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     most = max(len(column.x) for column in columns)
     widths = [max(len(column.x) / most, NARROWEST) for column in columns]
@@ -78,9 +77,7 @@ def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylab
         bar = figure.colorbar(image, ax=list(axes[number]), pad=0.02, aspect=16)
         bar.set_label(row.label)
         if row.log:
-            bar.ax.yaxis.set_major_locator(LogLocator(subs=(1,) if high > 100 * low else (1, 2, 5)))
-            bar.ax.yaxis.set_minor_locator(NullLocator())
-            bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+            plain_ticks(bar.ax.yaxis)
     return figure
 
 

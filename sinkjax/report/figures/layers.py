@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
 from sinkjax.report.figures import style
-from sinkjax.report.figures.style import COLOURS, MAP, MARKERS, MISSING, MOST_COLUMNS, leave_empty, logarithmic, panels, styled
+from sinkjax.report.figures.style import (
+    COLOURS,
+    MAP,
+    MARKERS,
+    MISSING,
+    MOST_COLUMNS,
+    leave_empty,
+    logarithmic,
+    panels,
+    plain_ticks,
+    styled,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,6 +149,7 @@ def received(values: Mapping[str, Mapping[str, NDArray]], xlabel: str) -> Figure
     values: row title -> column title -> float[x, layer] in 0..1, NaN where there is no such condition.
     """
     from matplotlib import colormaps
+    from matplotlib.ticker import MaxNLocator
 
     columns = list(next(iter(values.values())))
     figure, axes = panels(len(values), len(columns), 3.3, sharex=True, sharey=True)
@@ -147,6 +159,8 @@ def received(values: Mapping[str, Mapping[str, NDArray]], xlabel: str) -> Figure
             panel = axes[row, column]
             image = panel.imshow(array.T, origin="lower", cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
             panel.set_title(f"{row_title}; {title}")
+            for axis in (panel.xaxis, panel.yaxis):
+                axis.set_major_locator(MaxNLocator(integer=True))
             panel.spines[:].set_visible(False)
         axes[row, 0].set_ylabel("layer where it is read")
     for panel in axes[-1]:
@@ -176,5 +190,7 @@ def activations(values: NDArray, titles: Sequence[str]) -> Figure:
     leave_empty(axes, len(titles))
     figure.supxlabel("position", fontsize=10)
     figure.supylabel("depth (0: embedding, l + 1: after layer l)", fontsize=10)
-    figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02).set_label("largest |h|, mean over prompts (log scale)")
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02)
+    bar.set_label("largest |h|, mean over prompts (log scale)")
+    plain_ticks(bar.ax.yaxis)
     return figure

@@ -50,8 +50,9 @@ def points(
             mean, low, high = (None if end is None else max(end, least or end) for end in _ends(point.value))
             if low is not None:
                 panel.plot([low, high], [place, place], color=colour, linewidth=1.6)
-            size = 3 if sum(other.name == point.name for other in column) >= MANY else 6
-            panel.plot(mean, place, color=colour, marker=marker, markersize=size, linestyle="none")
+            many = sum((other.name, other.kind) == (point.name, point.kind) for other in column) >= MANY
+            size, order = (3, 2) if many else (6, 3)  # one among many random ones stands out
+            panel.plot(mean, place, color=colour, marker=marker, markersize=size, linestyle="none", zorder=order)
         panel.set_title("\n".join(textwrap.fill(line, TITLE_WIDTH) for line in title.splitlines()))
         panel.set_yticks(range(len(names)), names)
         panel.tick_params(axis="y", length=0)

@@ -14,6 +14,7 @@ from sinkjax import extras
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 P = ParamSpec("P")
@@ -97,14 +98,18 @@ def legend_above(figure: Figure, axes: Axes) -> None:
 
 
 def logarithmic(axes: Axes, name: str) -> None:
-    """Make the axis "x" or "y" logarithmic, with ticks at 1, 2 and 5 of each power of ten, as plain numbers.
+    """Make the axis "x" or "y" logarithmic, with plain numbers as ticks; the data that are drawn by then decide how many."""
+    axes.set(**{f"{name}scale": "log"})
+    plain_ticks(axes.xaxis if name == "x" else axes.yaxis)
 
-    What is drawn by then decides: where it spans less than a power of ten there are more ticks, and even ones below a factor 3.
+
+def plain_ticks(axis: Axis) -> None:
+    """Ticks of a logarithmic axis at 1, 2 and 5 of each power of ten, as plain numbers.
+
+    There are more if it spans less than a power of ten, and even ones below a factor of 3.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    axes.set(**{f"{name}scale": "log"})
-    axis = axes.xaxis if name == "x" else axes.yaxis
     low, high = sorted(axis.get_view_interval())
     few = LogLocator(subs=(1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 5, 7))
     axis.set_major_locator(few if high > 3 * low else MaxNLocator(5, steps=[1, 2, 5, 10]))
