@@ -33,6 +33,7 @@ PAPERS = {
     "trigger": "Ran-Milo 2026",
 }
 NAMED = ("kiya", "gu", "li", "trigger")  # whose title is the source of all rows below
+WHOLE = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
 MOST = 300  # percent; a share beyond says that the whole is nearly 0
 EDGES = (10, 50)  # percent, of the rule
@@ -73,8 +74,9 @@ One [rule](judgements.md) judges every claim:
 
 A cell has the word, the effect (a share of its whole, or in its own unit: where the whole is nearly 0, too) with a 95% interval,
 the whole, the independent samples, the matched random controls that it lies above, and the untrained model's effect. For sizes,
-shares are of logarithms: half of a 10,000-fold effect is 100-fold. Words in *italics* have fewer than 8 samples and are not
-counted; parentheses have the papers' numbers. [Every number](data/claims.csv) is a row of a CSV file."""
+shares are of logarithms: half of a 10,000-fold effect is 100-fold. An interval may pass what is possible, such as 100%. \
+Words in *italics* have fewer than 8 samples and are not counted; \
+parentheses have the papers' numbers. [Every number](data/claims.csv) is a row of a CSV file."""
 OURS = "ours, on "
 ANSWERS = (
     ("kiya/mask", "smollm2-135m", "all"),
@@ -82,19 +84,21 @@ ANSWERS = (
     ("background/massive", "smollm2-135m", "zero"),
     ("trigger/one-layer", "", "softmax"),
 )
-ANSWER = """In SmolLM2-135M-Instruct the first token has a sink and a massive activation. With its key masked in all layers,
-{moved} of its attention moves to the next token; another token that sees only itself takes {alone} of that attention; and
-setting the massive activation to zero raises the loss by {zero}. On the trigger task, the rows of trained softmax layers have
-{trained} more of their attention on BOS than the rows of ReLU layers."""
+ANSWER = """In SmolLM2-135M-Instruct the first token has a sink and a massive activation. With its key masked in all layers, the
+next token gains {moved} of the attention that it had; another token that sees only itself gains as much as {alone} of it,
+beside the first token's; and setting the massive activation to zero raises the loss by {zero} of its unedited value. On the
+trigger task, softmax layers have more attention on BOS than ReLU layers in rows other than the trigger's: {trained} of theirs."""
 LIMITS = """## Limits
 
-- An instruct model of 135M parameters and a base model of 270M (under the Gemma terms, ai.google.dev/gemma/terms), in 4 bits,
-  and small models trained here: nothing is said of models in general. Documents are synthetic, in 12 genres, the samples.
+- An instruct model of 135M parameters and a base model of 270M (under the Gemma terms, ai.google.dev/gemma/terms), in 4 bits, \
+and small models trained here: nothing is said of models in general. Documents are synthetic, in 12 genres, the samples.
 - These runs are small, {judged} cells have a word other than untested, and none is corrected for their number. With documents
   unlike the others, an interval by Student's t at n = 8 can miss its level by far ([simulated](judgements.md)). Where the samples
   are prompts, they count as independent.
-- Numbers of Li et al. are from published notes; factors and layers that a paper does not state are ours. `kiya/self` and
-  `li/isolate` are nearly one experiment. Behind a BOS all documents have the same first token.
+- "Replicates" means more than half, also where a statement says "as large as", "nearly all" or "its attention": read the share.
+  The untrained model is one draw of random weights. The papers' numbers are of other, mostly far larger models.
+- Numbers of Li et al. are from published notes; factors and layers that a paper does not state are ours. `kiya/self` and \
+`li/isolate` are nearly one experiment. Behind a BOS all documents have the same first token.
 - Weights alone are described on the studies' pages: SmolLM2's first key is *longer* than a mean key (25.8 to 19.9)."""
 
 
@@ -239,7 +243,8 @@ def table(rows: Sequence[Mapping[str, str]], models: Sequence[str]) -> str:
         said = [both(cells, model).replace("|", "\\|") for model in models]
         paper = f" (paper: {first['paper']})" if first.get("paper") else ""
         stays = " *Stays.*" if first.get("stays") else ""
-        statement = f"{first['statement']}{stays} ({where}; `{study}`){paper}".replace("|", "\\|")
+        text = WHOLE.sub(r"\1", first["statement"])
+        statement = f"{text}{stays} ({where}; `{study}`){paper}".replace("|", "\\|")
         lines.append(f"| {statement} | {' | '.join(said)} |")
     return "\n".join(lines)
 
@@ -264,9 +269,12 @@ def cell(row: Mapping[str, str]) -> str:
     controls = f", {row['controls_below']} of {row['controls']} controls" if matched else ""
     in_shares = row["twin_s"] and not is_far(row["twin_s"], row["s"]) and (row["s"] or not row.get("twin_d"))
     twin = f", untrained {percent(row['twin_s'])}%" if in_shares else ""
+    why = "" if row["d_low"] else f"<br>{row['reason']}"
+    if row["word"] == "untested":
+        why = f"<br>{row['reason'].partition(', so ')[0].rstrip('.')}"
     if not in_shares and row.get("twin_d"):
         twin = f", untrained {effect({'unit': row['unit'], 'd': row['twin_d'], 'd_low': '', 'd_high': ''})}"
-    return f"{word} {numbers}<br>{row['n']} {samples(row['method'])}{controls}{twin}"
+    return f"{word} {numbers}<br>{row['n']} {samples(row['method'])}{controls}{twin}{why}"
 
 
 def is_small(row: Mapping[str, str]) -> bool:

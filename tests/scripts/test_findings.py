@@ -59,6 +59,12 @@ def test_a_cell_has_the_word_the_share_the_controls_and_the_twin(script):
     assert script["cell"](log) == "**replicates** 2 [1, 5] times<br>12 genres, untrained 1.1 times"
     untested = ROW | {"word": "untested", "d": "", "reason": "|h| is 2"}
     assert script["cell"](untested) == "**untested**<br>|h| is 2"
+    whole = "The whole, 0 [-1, 1], is not shown to be above 0"
+    measured = ROW | {"word": "untested", "s": "", "reason": f"{whole}, so nothing can be a share of it."}
+    assert script["cell"](measured).endswith(f"<br>{whole}")
+    assert "<br>There is no interval: no spread." in script["cell"](
+        ROW | {"word": "undecided", "s": "", "d_low": "", "d_high": "", "reason": "There is no interval: no spread."}
+    )
     far = ROW | {"s": "12", "s_low": "-3.5", "s_high": "1e9", "method": "95% t interval, 8 seeds", "controls": "0", "twin_s": ""}
     points = "41 [30, 52] percentage points"
     assert script["cell"](far) == f"**replicates** {points}<br>12 seeds, untrained 0.9 percentage points"
