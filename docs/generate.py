@@ -48,7 +48,7 @@ PUBLIC = {
     "Models in memory": ("from_transformers", "from_flax", "from_arrays", "to_arrays"),
     "Forward pass and sweeps": ("forward", "generate", "sweep", "sweep_models", "run"),
     "In use": ("evaluate", "Streaming", "H2O"),
-    "Edits": ("edit", "compose", "Edit", "Site", "per_prompt"),
+    "Edits": ("edit", "edit_weights", "compose", "Edit", "Site", "per_prompt"),
     "Named edits": (
         "mask_key",
         "attend_self",
@@ -69,6 +69,7 @@ PUBLIC = {
         "explain_logit",
         "logit_lens",
         "spike_forms",
+        "super_weights",
         "draw_attribution",
         "draw_parts",
     ),

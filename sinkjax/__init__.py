@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sinkjax.edits.named import add_logit as add_logit
     from sinkjax.edits.named import attend_self as attend_self
     from sinkjax.edits.named import drop_mlp as drop_mlp
+    from sinkjax.edits.named import edit_weights as edit_weights
     from sinkjax.edits.named import mask_key as mask_key
     from sinkjax.edits.named import scale_head_output as scale_head_output
     from sinkjax.edits.named import set_positions as set_positions
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from sinkjax.explain.paths import path as path
     from sinkjax.explain.scores import explain_score as explain_score
     from sinkjax.explain.scores import explain_value as explain_value
+    from sinkjax.explain.super_weights import super_weights as super_weights
     from sinkjax.explorer.launch import explore as explore
     from sinkjax.generation import generate as generate
     from sinkjax.model.config import Config as Config
@@ -77,6 +79,7 @@ _HOME = {
         "add_logit",
         "attend_self",
         "drop_mlp",
+        "edit_weights",
         "mask_key",
         "scale_head_output",
         "set_positions",
@@ -93,6 +96,7 @@ _HOME = {
     "sinkjax.explain.logits": ("explain_logit", "logit_lens"),
     "sinkjax.explain.paths": ("path",),
     "sinkjax.explain.scores": ("explain_score", "explain_value"),
+    "sinkjax.explain.super_weights": ("super_weights",),
     "sinkjax.explorer.launch": ("explore",),
     "sinkjax.generation": ("generate",),
     "sinkjax.model.config": ("Config",),

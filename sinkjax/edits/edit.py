@@ -14,10 +14,11 @@ import numpy as np
 from flax import struct
 
 from sinkjax import display
-from sinkjax.edits.resolve import refuse_beyond, refuse_far_positions, resolve_term
+from sinkjax.edits.resolve import refuse_beyond, refuse_far_positions, resolve_all
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site
 from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
 from sinkjax.edits.visibility import addresses_something, refuse_empty_rows
+from sinkjax.edits.weights import WeightTerm
 from sinkjax.errors import LONGEST, SinkjaxError, refuse_control, short, unknown
 from sinkjax.model.config import Config
 
@@ -28,13 +29,13 @@ MOST_TERMS = 128  # parts of one edit
 class Edit:
     """A sequence of terms: what `edit` and every named constructor return. `label` names it in results."""
 
-    terms: tuple[Term, ...]
+    terms: tuple[Term | WeightTerm, ...]
     label: str = struct.field(pytree_node=False, default="edit")
 
     def _repr_html_(self) -> str:
         rows = [
             (
-                term.site.name,
+                getattr(term.site, "name", term.site),
                 term.op,
                 display.in_words(term.value),
                 ", ".join(f"{name} {value}" for name, value in display.chosen(term, ("value", "site", "op")).items()),
@@ -67,15 +68,15 @@ class Edit:
                 " program: choose several layers, heads or positions in one part"
             )
         try:
-            resolved = tuple(resolve_term(term, config, lengths, T) for term in self.terms)
+            resolved = resolve_all(self.terms, config, lengths, T)
         except SinkjaxError as error:
             raise SinkjaxError(f"{self.label}: {error}") from None
         refuse_far_positions(self.label, resolved, T)
         if dtype is not None:
             refuse_beyond(self.label, resolved, dtype)
-        for term, arrays in zip(self.terms, resolved, strict=True):
+        for arrays in resolved:
             if not addresses_something(arrays, config, lengths):
-                raise SinkjaxError(f"{self.label} addresses no causally visible cell at {term.site.name}: it would do nothing")
+                raise SinkjaxError(f"{self.label} addresses no causally visible cell at {arrays.site.name}: it would do nothing")
         refuse_empty_rows(self.label, resolved, config, lengths, T)
         return resolved
 

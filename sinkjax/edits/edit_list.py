@@ -30,6 +30,7 @@ CONSTRUCTORS = (
     "attend_self",
     "drop_mlp",
     "edit",
+    "edit_weights",
     "mask_key",
     "scale_head_output",
     "set_positions",
@@ -37,7 +38,7 @@ CONSTRUCTORS = (
     "shift_positions",
     "swap_embeddings",
 )
-SELECTORS = ("layers", "heads", "kv_heads", "queries", "keys", "dims", "distances", "key", "position")
+SELECTORS = ("layers", "heads", "kv_heads", "queries", "keys", "dims", "distances", "key", "position", "rows", "cols")
 NUMBERS = ("value", "factor")
 EACH, LABEL, COMPOSE = "each", "label", "compose"
 SLICE = re.compile(r"(\d{,18}):(\d{,18})(?::([1-9]\d{,17}))?")

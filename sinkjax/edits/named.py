@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.edits.edit import Edit, compose, describe, edit
+from sinkjax.edits.edit import Edit, as_label, compose, describe, edit
 from sinkjax.edits.site import Site
-from sinkjax.edits.term import Select
-from sinkjax.errors import SinkjaxError, short
+from sinkjax.edits.term import Select, as_along
+from sinkjax.edits.weights import OPS, WeightTerm
+from sinkjax.errors import SinkjaxError, short, unknown
 
 
 def mask_key(key: Select, layers: Select = None, heads: Select = None) -> Edit:
@@ -181,3 +182,46 @@ def drop_mlp(position: Select, layers: Select = None) -> Edit:
     """
     name = describe("drop_mlp", position=position, layers=layers)
     return edit(Site.MLP_OUT, "scale", 0.0, queries=position, layers=layers, label=name)
+
+
+def edit_weights(
+    name: str,
+    op: str,
+    value: Any,
+    *,
+    layers: Select = None,
+    rows: Select = None,
+    cols: Select = None,
+    label: str | None = None,
+) -> Edit:
+    """Change entries of a parameter of the blocks, such as a super weight (Yu et al. 2024, arXiv 2411.07191).
+
+    Args:
+        name: Of a matrix ("q", "k", "v", "o", "gate", "up", "down"), or of a norm's gain or a bias ("attn_norm", "q_bias", ...),
+            as in `model.params["layers"]`.
+        op: `set` w = v, `add` w = w + v, `scale` w = w v.
+        value: A float, or an array over the chosen rows and columns, [rows, cols] or [L, rows, cols] (of a vector [cols] or
+            [L, cols]; axes may be 1), or, with `add`, two factors of a low-rank change: [rows, k] and [k, cols].
+        layers: An int, a sequence, a slice or None (all), from 0.
+        rows: The same, of the matrix's inputs: dims of the residual stream, for "down" neurons, for "o" head * head_dim + dim.
+        cols: The same, of its outputs: neurons, for "down" and "o" dims of the residual stream, for "q", "k" and "v"
+            head * head_dim + dim; or of the entries of a vector.
+        label: What the edit is called in results; by default what it does.
+
+    Returns:
+        The edit, not yet checked against a model. The rounding of an edited matrix differs from that of a model with the entries
+        changed, as the change is added to the product.
+
+    Raises:
+        SinkjaxError: The operation is unknown; a selector is negative or empty; there are two factors, and the operation is not
+            `add`.
+    """
+    if op not in OPS:
+        raise unknown("operation on weights", op, OPS)
+    if isinstance(value, tuple) and (len(value) != 2 or op != "add"):
+        raise SinkjaxError("a low-rank change is two factors, which op='add' adds")
+    chosen = {"layers": layers, "rows": rows, "cols": cols}
+    along = {which: as_along(which, selector) for which, selector in chosen.items()}
+    term: Any = WeightTerm(value, str(name), op, **along)  # which answers what is asked of any term
+    said = describe(f"{op} {name} weights", value="low rank" if isinstance(value, tuple) else value, **chosen)
+    return Edit((term,), as_label(label) if label else said)

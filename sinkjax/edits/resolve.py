@@ -11,14 +11,25 @@ import numpy as np
 
 from sinkjax.config_files.checks import LARGEST
 from sinkjax.edits.site import SITES, Site, axis_size, lacks
-from sinkjax.edits.term import Along, PerPrompt, Range, Resolved, Selector, Term
+from sinkjax.edits.term import Along, Edits, PerPrompt, Resolved, Selector, Term, selected
+from sinkjax.edits.weights import WeightTerm
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_array
 from sinkjax.model.config import Config
 
 
+def resolve_all(terms: Sequence[Term | WeightTerm], config: Config, lengths: np.ndarray, T: int) -> Edits:
+    """The arrays of all terms; those of weights answer what is asked of any. Errors: as for `sinkjax.edits.edit.resolve`, but
+    for what they address and which rows they empty.
+    """
+    found: list[Any] = [
+        term.resolve(config) if isinstance(term, WeightTerm) else resolve_term(term, config, lengths, T) for term in terms
+    ]
+    return tuple(found)
+
+
 def resolve_term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
-    """The arrays of a term. Errors: as for `sinkjax.edits.edit.resolve`, but for what it addresses and which rows it empties."""
+    """The arrays of a term at a site. Errors: as for `resolve_all`."""
     spec = SITES[term.site]
     if missing := lacks(config, term.site):
         raise SinkjaxError(f"nothing can be edited at {term.site.name}: this model has {missing}")
@@ -47,25 +58,6 @@ def resolve_term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Res
         centre=term.centre,
         distance=None if term.distances is None else selected("distance", term.distances, T),
     )
-
-
-def selected(what: str, selector: Along, size: int) -> np.ndarray:
-    """A selector along an axis as bool [size]."""
-    chosen = np.zeros(size, bool)
-    if selector is None:
-        chosen[:] = True
-    elif isinstance(selector, Range):
-        if selector.stop is not None and selector.stop > size:
-            raise SinkjaxError(f"{what} slice ends at {selector.stop}, but there are {size}")
-        chosen[selector.start : selector.stop : selector.step] = True
-        if not chosen.any():
-            raise SinkjaxError(f"the {what} slice {selector.start}:{selector.stop} selects nothing of {size}")
-    else:
-        for entry in selector:
-            if entry >= size:
-                raise SinkjaxError(f"{what} {entry} is out of range: there are {size}, 0 to {size - 1}")
-            chosen[entry] = True
-    return chosen
 
 
 def _positions(term: Term, lengths: np.ndarray, T: int) -> tuple[np.ndarray, np.ndarray]:
@@ -183,13 +175,14 @@ def refuse_beyond(label: str, terms: Sequence[Resolved], dtype: str) -> None:
     limit = float(jnp.finfo(dtype).max)
     for term in terms:
         scored = term.site in (Site.LOGITS, Site.WEIGHTS, Site.POSITION) or term.op not in ("set", "add", "inject")
-        if scored or isinstance(term.value, jax.core.Tracer):
+        leaves = jax.tree.leaves(term.value)
+        if scored or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             continue
-        largest = float(np.abs(np.asarray(term.value, np.float64)).max(initial=0.0))
+        largest = max(float(np.abs(np.asarray(leaf, np.float64)).max(initial=0.0)) for leaf in leaves)
         if largest > limit:
+            name = getattr(term.site, "name", term.site)
             raise SinkjaxError(
-                f"{label}: the value {largest:g} of an edit at {term.site.name} is beyond {dtype}, whose largest number is"
-                f" {limit:.8g}"
+                f"{label}: the value {largest:g} of an edit at {name} is beyond {dtype}, whose largest number is {limit:.8g}"
             )
 
 

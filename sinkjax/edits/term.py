@@ -197,3 +197,22 @@ def as_along(what: str, value: Select) -> Along:
 def as_positions(what: str, value: Select) -> Selector:
     """What a caller gives for positions, which may differ per prompt, as a selector."""
     return value if isinstance(value, PerPrompt) else as_along(what, value)
+
+
+def selected(what: str, selector: Along, size: int) -> np.ndarray:
+    """A selector along an axis as bool [size]."""
+    chosen = np.zeros(size, bool)
+    if selector is None:
+        chosen[:] = True
+    elif isinstance(selector, Range):
+        if selector.stop is not None and selector.stop > size:
+            raise SinkjaxError(f"{what} slice ends at {selector.stop}, but there are {size}")
+        chosen[selector.start : selector.stop : selector.step] = True
+        if not chosen.any():
+            raise SinkjaxError(f"the {what} slice {selector.start}:{selector.stop} selects nothing of {size}")
+    else:
+        for entry in selector:
+            if entry >= size:
+                raise SinkjaxError(f"{what} {entry} is out of range: there are {size}, 0 to {size - 1}")
+            chosen[entry] = True
+    return chosen

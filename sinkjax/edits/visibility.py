@@ -16,7 +16,7 @@ PAIRS = (Site.LOGITS, Site.WEIGHTS)
 
 def addresses_something(term: Resolved, config: Config, lengths: np.ndarray) -> bool:
     """Whether a selected cell is within a prompt and, for pairs, causally visible (the relation does not count here)."""
-    if term.site == Site.POSITION or term.op == "swap":
+    if term.site == Site.POSITION or term.op == "swap" or not isinstance(term, Resolved):
         return True
     if term.site not in PAIRS:
         chosen = term.key if SITES[term.site].positions == ("keys",) else term.query

@@ -14,13 +14,80 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 
 
-def project(x: jax.Array, w: jax.Array, precision: str, contracted: int = 1, **how: Any) -> jax.Array:
+@struct.dataclass
+class Corrected:
+    """A matrix with a change of some entries that is not added to it: `project` adds what the change does to the product.
+
+    base: the matrix, or one that is corrected itself. rows, cols: int [r] and [c], of the inputs and outputs. factors: what is
+    added to their entries, [r, c], or factors of it, [r, k] and [k, c]. contracted: how many of the first axes are inputs.
+    """
+
+    base: Any
+    rows: jax.Array
+    cols: jax.Array
+    factors: tuple[jax.Array, ...]
+    contracted: int = struct.field(pytree_node=False)
+
+    @property
+    def ndim(self) -> int:
+        ndim: int = self.base.ndim
+        return ndim
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.base.shape
+        return shape
+
+    def product(self, x: jax.Array, precision: str, **how: Any) -> jax.Array:
+        """As `project`."""
+        out = project(x, self.base, precision, self.contracted, **how)
+        change = x.reshape(*x.shape[: x.ndim - self.contracted], -1)[..., self.rows]
+        for factor in self.factors:
+            change = jnp.matmul(change, factor.astype(x.dtype), precision=precision, **how)
+        flat = out.reshape(*out.shape[: x.ndim - self.contracted], -1)
+        return flat.at[..., self.cols].add(change.astype(flat.dtype)).reshape(out.shape)
+
+    def dense(self) -> jax.Array:
+        """The matrix with its change."""
+        base = whole_matrix(self.base)
+        flat = base.reshape(math.prod(base.shape[: self.contracted]), -1)
+        wide = self._change().astype(jnp.promote_types(flat.dtype, jnp.float32))
+        new = flat[self.rows[:, None], self.cols[None]].astype(wide.dtype) + wide
+        return flat.at[self.rows[:, None], self.cols[None]].set(new.astype(flat.dtype)).reshape(base.shape)
+
+    def _change(self) -> jax.Array:
+        first, *others = self.factors
+        return jnp.matmul(first, *others, precision="highest") if others else first
+
+
+def whole_matrix(w: jax.Array | Corrected) -> jax.Array:
+    """A matrix as an array."""
+    return w.dense() if isinstance(w, Corrected) else w
+
+
+def entries(w: jax.Array | Corrected, rows: jax.Array, cols: jax.Array, contracted: int) -> jax.Array:
+    """Entries of a matrix, with its changes, at the crossings of inputs and outputs: [r, c], in at least float32."""
+    if not isinstance(w, Corrected):
+        flat = w.reshape(math.prod(w.shape[:contracted]), -1)[rows[:, None], cols[None]]
+        return flat.astype(jnp.promote_types(flat.dtype, jnp.float32))
+    base = entries(w.base, rows, cols, contracted)
+    same_rows, same_cols = rows[:, None] == w.rows[None], w.cols[:, None] == cols[None]
+    change = w._change().astype(base.dtype)
+    return base + jnp.matmul(
+        jnp.matmul(same_rows.astype(base.dtype), change, precision="highest"), same_cols.astype(base.dtype), precision="highest"
+    )
+
+
+def project(x: jax.Array, w: jax.Array | Corrected, precision: str, contracted: int = 1, **how: Any) -> jax.Array:
     """x [B, T, ...] times w, over the last `contracted` axes of x and the first of w, as one product of two matrices.
 
     With tokens along two axes, XLA's CPU code transposes a copy of the gradient, which takes twice as long as the products.
     """
+    if isinstance(w, Corrected):
+        return w.product(x, precision, **how)
     rows, columns = x.shape[: x.ndim - contracted], w.shape[contracted:]
     product = jnp.matmul(x.reshape(math.prod(rows), -1), w.reshape(-1, math.prod(columns)), precision=precision, **how)
     return product.reshape(*rows, *columns)

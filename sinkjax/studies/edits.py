@@ -17,6 +17,7 @@ from sinkjax.studies.scope import Cell, EditWord, Scope
 
 if TYPE_CHECKING:
     from sinkjax.edits.term import Range, Term
+    from sinkjax.edits.weights import WeightTerm
     from sinkjax.model.config import Config
 
 
@@ -155,9 +156,15 @@ def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Config) -> s
     return dataclasses.replace(edit, terms=tuple(_placed(term, cells, along, architecture) for term in edit.terms))
 
 
-def _placed(term: Term, cells: Sequence[Cell], layers: tuple[int, ...] | Range | None, architecture: Config) -> Term:
+def _placed(
+    term: Term | WeightTerm, cells: Sequence[Cell], layers: tuple[int, ...] | Range | None, architecture: Config
+) -> Term | WeightTerm:
+    from sinkjax.edits.weights import WeightTerm
+
     if term.site in BEFORE_BLOCKS:
         return term
+    if isinstance(term, WeightTerm):
+        raise SinkjaxError("controls in other layers or heads are drawn for edits at sites, not for edits of weights")
     if cells[0][1] is None:
         return dataclasses.replace(term, layers=layers)
     if term.site != sinkjax.Site.LOGITS or term.value != -np.inf:

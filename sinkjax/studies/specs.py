@@ -193,7 +193,16 @@ def architecture_of(data: xarray.Dataset | None) -> Config:
 
 def content(edit: Edit) -> Hashable:
     """What an edit does, whatever its label."""
-    return tuple((dataclasses.replace(term, value=None), np.asarray(term.value).tobytes()) for term in edit.terms)
+    return tuple((dataclasses.replace(term, value=None), *map(_bytes, _parts(term.value))) for term in edit.terms)
+
+
+def _parts(value: object) -> tuple[object, ...]:
+    """The arrays of a value: one, or the factors of a low-rank change of weights."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _bytes(array: object) -> bytes:
+    return np.asarray(array).tobytes()
 
 
 def itself(drawn: Hashable) -> Hashable:

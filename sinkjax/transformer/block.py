@@ -21,7 +21,7 @@ from sinkjax.model import experts, rope
 from sinkjax.model.config import Config
 from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs
 from sinkjax.model.norms import normed_heads
-from sinkjax.model.ops import add_bias, project
+from sinkjax.model.ops import add_bias, project, whole_matrix
 from sinkjax.model.params import Params
 from sinkjax.model.rotary import LayerRopes
 from sinkjax.probes.measure import finish
@@ -117,7 +117,9 @@ def of_each_head(product: jax.Array, read: Read, w: jax.Array, site: Site, tape:
     if not tape.at(site):
         return product
     changed = (own != x).any(axis=-1, keepdims=True)
-    return apply.where_changed(changed, jnp.einsum("BTHd,dHD->BTHD", own, w, precision=tape.spec.precision), product)
+    return apply.where_changed(
+        changed, jnp.einsum("BTHd,dHD->BTHD", own, whole_matrix(w), precision=tape.spec.precision), product
+    )
 
 
 def block_step(
@@ -139,7 +141,7 @@ def block_step(
 
     def step(h: jax.Array, slots: dict, layer: jax.Array, w: Params, kept: Any = None) -> tuple[tuple[jax.Array, dict], dict]:
         tape = Tape(spec, edits, lengths, layer, first, kept)
-        h, empty_rows = block(h, w, None if seen_keys is None else seen_keys[layer], rotate, tape)
+        h, empty_rows = block(h, tape.parameters(w), None if seen_keys is None else seen_keys[layer], rotate, tape)
         record = finish(probe, tape.record, lengths)
         for capture in probe.captures:
             if capture.name in record:

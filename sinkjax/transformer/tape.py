@@ -15,6 +15,8 @@ import jax
 from sinkjax.edits import apply
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits, Resolved
+from sinkjax.edits.weights import ResolvedWeight
+from sinkjax.model.params import Params
 from sinkjax.probes.measure import measure
 from sinkjax.probes.statistics import PairView, View
 from sinkjax.transformer.spec import ForwardSpec
@@ -85,6 +87,15 @@ class Tape:
                 x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths)
         self.record |= measure(self.probe, site, x, View(self.lengths))
         return Read(x, stream, norm)
+
+    def parameters(self, w: Params) -> Params:
+        """The parameters of this layer under the edits of weights, the first place of a block that edits act at."""
+        for number, term in enumerate(self.edits):
+            if isinstance(term, ResolvedWeight):
+                changed, counts = term.applied(w[term.name], self.layer)
+                w = w | {term.name: changed}
+                self.counts[number] = tuple(jax.numpy.broadcast_to(count, self.lengths.shape) for count in counts)
+        return w
 
     def quantised(self, x: jax.Array, what: str = "activations", groups: int = 1) -> jax.Array:
         """x [B, T, ...] as the run's bits of `what`, "activations" or "kv", hold it; groups: axes of x that have own scales."""

@@ -1,0 +1,201 @@
+"""Terms that edit parameters: entries, rows, columns or a low-rank change of a matrix of the blocks, or entries of a vector.
+
+A weight edit is a term like any other: it composes, is batched in sweeps, and starts at its first layer. A changed matrix is not
+built: `Corrected` carries the change, and `project` adds what it does to the product.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from sinkjax.edits.term import Along, selected
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.model import params
+from sinkjax.model.batch import as_array
+from sinkjax.model.config import Config
+from sinkjax.model.ops import Corrected, entries
+
+OPS = ("set", "add", "scale")
+MATRICES = ("q", "k", "v", "o", "gate", "up", "down")  # of a block, which `project` multiplies
+
+
+@struct.dataclass
+class WeightTerm:
+    """One operation on a parameter of the blocks. `value` is the only pytree leaf, or the two factors of a low-rank change."""
+
+    value: Any
+    name: str = struct.field(pytree_node=False)
+    op: str = struct.field(pytree_node=False)
+    layers: Along = struct.field(pytree_node=False, default=None)
+    rows: Along = struct.field(pytree_node=False, default=None)
+    cols: Along = struct.field(pytree_node=False, default=None)
+
+    @property
+    def site(self) -> str:
+        """What stands where other terms name their site; it is none of these."""
+        return f"weights {self.name}"
+
+    def resolve(self, config: Config) -> ResolvedWeight:
+        """The arrays of the term. Errors: a parameter that the model lacks, or that cannot be edited; rows, columns or layers out
+        of range; a value of another shape, or not finite.
+        """
+        rows, cols = shape_of(self.name, config)
+        if rows is None and self.rows is not None:
+            raise SinkjaxError(f"{self.name} is a vector of {cols} entries, which cols selects; it has no rows")
+        layers = selected("layer", self.layers, config.layers)
+        inputs, outputs = _indices("row", self.rows, rows or 1), _indices("column", self.cols, cols)
+        value = _value(self, config.layers, len(inputs), len(outputs), vector=rows is None)
+        return ResolvedWeight(layers[:, None], inputs, outputs, value, self.name, self.op)
+
+
+@struct.dataclass
+class ResolvedWeight:
+    """A weight term as arrays.
+
+    layer_head: bool [L, 1]. rows: int [r], inputs of the matrix ([0] of a vector). cols: int [c], its outputs. value: float
+    [L or 1, r or 1, c or 1], or the factors of a low-rank change, [L or 1, r, k] and [L or 1, k, c].
+    """
+
+    layer_head: Any
+    rows: Any
+    cols: Any
+    value: Any
+    name: str = struct.field(pytree_node=False)
+    op: str = struct.field(pytree_node=False)
+
+    by_position, centre = False, None  # as terms at sites may have
+
+    @property
+    def site(self) -> str:
+        return f"weights {self.name}"
+
+    def for_prompts(self, _: np.ndarray) -> ResolvedWeight:
+        """The same term: parameters are those of all prompts."""
+        return self
+
+    def for_rows(self, _: jax.Array | int, __: int) -> ResolvedWeight:
+        """The same term: parameters are those of all positions."""
+        return self
+
+    def padded(self, _: int) -> ResolvedWeight:
+        """The same term: parameters are those of all positions."""
+        return self
+
+    def where(self, active: jax.Array) -> ResolvedWeight:
+        """The same term where `active`, bool [], holds; elsewhere one that selects nothing."""
+        return dataclasses.replace(self, layer_head=self.layer_head & active)
+
+    def applied(self, w: Any, layer: jax.Array | int) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+        """The parameter of a layer under this term, and how many entries it addresses and changes there, float [] each."""
+        on = self.layer_head[layer, 0]
+        count = self.rows.shape[0] * self.cols.shape[0]
+        addressed = jnp.where(on, jnp.float32(count), 0)
+        if isinstance(self.value, tuple):
+            left, right = (jnp.where(on, _of_layer(each, layer), 0.0) for each in self.value)
+            changed = ((left != 0).astype(jnp.float32) @ (right != 0).astype(jnp.float32) > 0).sum()
+            return Corrected(w, self.rows, self.cols, (left, right), contracted(self.name, w)), (
+                addressed,
+                changed.astype(addressed.dtype),
+            )
+        matrix = self.name in MATRICES
+        old = entries(w, self.rows, self.cols, contracted(self.name, w)) if matrix else w.reshape(-1)[self.cols][None]
+        wide = old.astype(jnp.promote_types(old.dtype, jnp.float32))
+        value = _of_layer(self.value, layer).astype(wide.dtype)
+        new = {"set": jnp.broadcast_to(value, wide.shape), "add": wide + value, "scale": wide * value}[self.op]
+        difference = jnp.where(on, new - wide, 0.0)
+        changed = (difference != 0).sum().astype(addressed.dtype)
+        if matrix:
+            return Corrected(w, self.rows, self.cols, (difference,), contracted(self.name, w)), (addressed, changed)
+        kept = jnp.where(on, new[0].astype(w.dtype), w.reshape(-1)[self.cols])
+        return w.reshape(-1).at[self.cols].set(kept).reshape(w.shape), (addressed, changed)
+
+
+def contracted(name: str, w: Any) -> int:
+    """How many of a matrix's first axes are its inputs."""
+    axes: int = w.ndim - 1 if name == "o" else 1
+    return axes
+
+
+def _of_layer(value: jax.Array, layer: jax.Array | int) -> jax.Array:
+    return value[0] if value.shape[0] == 1 else value[layer]
+
+
+def _indices(what: str, chosen: Along, size: int) -> np.ndarray:
+    """The chosen rows or columns in the order in which they were named."""
+    mask = selected(what, chosen, size)
+    if isinstance(chosen, tuple) and len(set(chosen)) < len(chosen):
+        raise SinkjaxError(f"a {what} is chosen twice")
+    return np.array(chosen, np.int32) if isinstance(chosen, tuple) else np.flatnonzero(mask).astype(np.int32)
+
+
+def _value(term: WeightTerm, L: int, rows: int, cols: int, vector: bool) -> Any:
+    """The value in its canonical rank, [L or 1, rows or 1, cols or 1], or both factors with an axis of layers."""
+    if isinstance(term.value, tuple):
+        if vector:
+            raise SinkjaxError(f"{term.name} is a vector, which no low-rank change fits")
+        left, right = (_number(part) for part in term.value)
+        if left.ndim not in (2, 3) or right.ndim != left.ndim:
+            raise SinkjaxError(
+                f"the factors of a low-rank change are [rows, k] and [k, cols], not {left.shape} and {right.shape}"
+            )
+        left, right = (part.reshape((1,) * (3 - part.ndim) + part.shape) for part in (left, right))
+        wanted = (rows, left.shape[-1]), (left.shape[-1], cols)
+        if (left.shape[1:], right.shape[1:]) != wanted or {left.shape[0], right.shape[0]} - {1, L}:
+            raise SinkjaxError(
+                f"the factors of a low-rank change of {rows} rows and {cols} columns do not have shapes {left.shape[1:]} and"
+                f" {right.shape[1:]}"
+            )
+        return left, right
+    value = _number(term.value)
+    if vector and value.ndim in (1, 2):
+        value = value.reshape(*value.shape[:-1], 1, value.shape[-1])
+    value = value.reshape((1,) * max(3 - value.ndim, 0) + value.shape)
+    if value.ndim != 3 or any(size not in (1, whole) for size, whole in zip(value.shape, (L, rows, cols), strict=True)):
+        raise SinkjaxError(
+            f"a value for {rows} rows and {cols} columns of {term.name} is a number or has shape [{rows}, {cols}] or"
+            f" [{L}, {rows}, {cols}], in which sizes may be 1, not {_number(term.value).shape}"
+        )
+    return value
+
+
+def _number(value: Any) -> Any:
+    array = as_array("the value of an edit", value)
+    if array.dtype.kind not in "iuf" and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise SinkjaxError(f"the value of an edit is a number, not {array.dtype}")
+    with np.errstate(over="ignore"):  # infinite then, and refused
+        array = array.astype(jnp.result_type(float))
+    if not isinstance(array, jax.core.Tracer) and not np.isfinite(np.asarray(array)).all():
+        raise SinkjaxError("the value of an edit of weights must be finite")
+    return array
+
+
+def shape_of(name: str, config: Config) -> tuple[int | None, int]:
+    """Inputs and outputs of a matrix of the blocks, or None and the entries of a vector.
+
+    Errors: there is no such parameter in the model; it is one that cannot be edited.
+    """
+    layers = params.abstract(config)["layers"]
+    allowed = [key for key in layers if _editable(key, layers[key], config)]
+    if name not in layers:
+        raise unknown("parameter of the blocks", name, allowed)
+    if name not in allowed:
+        why = "belongs to experts" if config.experts is not None and name in (*MATRICES, "router") else "is no matrix or vector"
+        raise SinkjaxError(f"the parameter {name} {why} that edit_weights edits; allowed: {', '.join(allowed)}")
+    shape = layers[name].shape[1:]
+    if name not in MATRICES:
+        return None, math.prod(shape)
+    inputs = len(shape) - 1 if name == "o" else 1
+    return math.prod(shape[:inputs]), math.prod(shape[inputs:])
+
+
+def _editable(name: str, leaf: Any, config: Config) -> bool:
+    if not isinstance(leaf, params.Leaf) or "expert" in leaf.axes:
+        return False
+    return name in MATRICES or (name.endswith(("_norm", "_bias")) and name != "relative_bias")

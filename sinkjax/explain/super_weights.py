@@ -1,0 +1,137 @@
+"""Super weights: single entries of down projections without which a model is worse, by search and by intervention.
+
+Yu et al. 2024 (arXiv 2411.07191) find an entry by the spikes at the input and at the output of its down projection. A spike is no
+proof: here each candidate is set to 0, and its effect is compared with that of entries of nearly the same size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.checkpoints.model import check_model
+from sinkjax.edits.edit import Edit, compose
+from sinkjax.edits.named import edit_weights
+from sinkjax.edits.site import Site, lacks
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.batch import check_batch
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.statistics import Statistic
+from sinkjax.sweeps.run import sweep
+from sinkjax.transformer.forward import forward
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.model import Model
+
+PUBLISHED = {  # hub id -> (layer, row of the stored down_proj.weight, its column), as the paper's Table 2 numbers them
+    "mistralai/Mistral-7B-v0.1": ((1, 2070, 7310),),
+    "huggyllama/llama-7b": ((2, 3968, 7003),),
+    "allenai/OLMo-1B-0724-hf": ((1, 1764, 1710), (2, 1764, 8041)),
+}
+
+
+def super_weights(
+    model: Model, tokens: Any, lengths: Any = None, most: int = 3, controls: int = 20, progress: bool = True
+) -> xarray.Dataset:
+    """Search for super weights, one after the other, each with those before it set to 0.
+
+    A candidate is the entry from the neuron with the largest activation to the dim with the largest output of a layer's MLP, in
+    the layer where this one product (activation times entry) is largest. It is a super weight if setting it to 0 raises the mean
+    loss by more than setting any of the controls does; the search ends with the first candidate that is none.
+
+    Args:
+        model: The model, of any family whose blocks have a down projection without experts.
+        tokens: int [B, T], padded on the right.
+        lengths: int [B], by default T for all.
+        most: How many candidates to try at most.
+        controls: Entries of the same matrix to compare with, those nearest in absolute size.
+        progress: Whether to show progress bars.
+
+    Returns:
+        A dataset over `candidate`: layer, row (neuron) and col (dim), `weight`, `product` (the largest activation times entry),
+        `effect` [candidate, prompt] and `control` [candidate, control, prompt], changes of the mean loss in nats, and `super`,
+        whether the mean effect is above that of every control. The last candidate may be none.
+
+    Raises:
+        SinkjaxError: There is no down projection, or it belongs to experts; a number is below 1; tokens do not fit.
+    """
+    check_model(model)
+    config = model.config
+    if (missing := lacks(config, Site.MLP_OUT)) or config.experts is not None:
+        raise SinkjaxError(f"there are no super weights to search: this model has {missing or 'experts'}")
+    numbers: dict[str, Any] = {"most": most, "controls": controls}
+    for name, number in numbers.items():
+        if not isinstance(number, int) or number < 1:
+            raise SinkjaxError(f"{name} must be a whole number of at least 1, not {number!r}")
+    tokens, lengths, _ = check_batch(tokens, lengths, config)
+    found: list[dict[str, Any]] = []
+    while len(found) < most:
+        layer, row, col, weight, product = _candidate(
+            model, tokens, lengths, [(one["layer"], one["row"], one["col"]) for one in found]
+        )
+        removed = [_zero(one["layer"], one["row"], one["col"]) for one in found]
+        others = _alike(np.asarray(model.params["layers"]["down"][layer], np.float32), row, col, controls)
+        places = [(row, col), *others]
+        tried = [compose(*removed, _zero(layer, r, c)).named(f"{layer}: {r}, {c}") for r, c in places]
+        edits = [compose(*removed).named("before"), *tried]
+        losses = sweep(model, tokens, edits, probe=Probe(nll=True), lengths=lengths, progress=progress)["nll"].mean("position")
+        effects = (losses[1:] - losses[0].values).values
+        one = {"layer": layer, "row": row, "col": col, "weight": weight, "product": product}
+        found.append({**one, "effect": effects[0], "control": effects[1:]})
+        if effects[0].mean() <= effects[1:].mean(axis=1).max():
+            break
+    return _dataset(found)
+
+
+def _zero(layer: int, row: int, col: int) -> Edit:
+    return edit_weights("down", "set", 0.0, layers=layer, rows=row, cols=col)
+
+
+def _candidate(
+    model: Model, tokens: Any, lengths: Any, removed: Sequence[tuple[int, int, int]]
+) -> tuple[int, int, int, float, float]:
+    """The entry of the search, with its weight and product, in a model without those found before it."""
+    probe = Probe(extra=(_spikes(Site.NEURON), _spikes(Site.MLP_OUT)))
+    found = forward(model, tokens, edits=[_zero(*place) for place in removed], probe=probe, lengths=lengths)
+    inputs, outputs = (np.asarray(found.record[f"largest_{site}"]).max(axis=0) for site in (Site.NEURON, Site.MLP_OUT))
+    rows, cols = inputs.argmax(axis=1), outputs.argmax(axis=1)
+    layers = np.arange(len(rows))
+    weights = np.asarray(model.params["layers"]["down"][layers, rows, cols], np.float64)
+    gone = [(int(layer), int(row), int(col)) in removed for layer, row, col in zip(layers, rows, cols, strict=True)]
+    products = np.where(gone, 0.0, np.abs(weights) * inputs[layers, rows])
+    layer = int(products.argmax())
+    return layer, int(rows[layer]), int(cols[layer]), float(weights[layer]), float(products[layer])
+
+
+def _spikes(site: Site) -> Statistic:
+    """The largest absolute value of each dim over the tokens of a prompt."""
+
+    def largest(x: Any, view: Any) -> Any:
+        real = jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None]
+        return jnp.where(real, jnp.abs(x), 0.0).max(axis=1)
+
+    return Statistic(f"largest_{site}", site, largest, ("prompt", "layer", "dim_of_" + site))
+
+
+def _alike(matrix: np.ndarray, row: int, col: int, count: int) -> list[tuple[int, int]]:
+    """The entries of nearly the same absolute size, nearest first."""
+    sizes = np.abs(matrix).ravel()
+    own = row * matrix.shape[1] + col
+    apart = np.abs(sizes - sizes[own])
+    apart[own] = np.inf
+    nearest = np.argsort(apart, kind="stable")[:count]
+    return [(int(at // matrix.shape[1]), int(at % matrix.shape[1])) for at in nearest]
+
+
+def _dataset(found: list[dict[str, Any]]) -> xarray.Dataset:
+    import xarray
+
+    stacked = {name: np.stack([one[name] for one in found]) for name in found[0]}
+    dims = {"effect": ("candidate", "prompt"), "control": ("candidate", "control", "prompt")}
+    data = xarray.Dataset({name: (dims.get(name, ("candidate",)), values) for name, values in stacked.items()})
+    return data.assign({"super": data["effect"].mean("prompt") > data["control"].mean("prompt").max("control")})

@@ -1,0 +1,251 @@
+"""Edits of weights give the numbers of a model whose weights were changed, in every block, batched, stored and from YAML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sinkjax
+from sinkjax import Probe, SinkjaxError, compose, edit, edit_weights
+from sinkjax.checkpoints.model import Model
+from sinkjax.edits.edit_list import read_edits
+from sinkjax.edits.weights import MATRICES, shape_of
+from sinkjax.model import params
+from tests.transformer.test_families_edited import BLOCKS, LENGTHS, model, tokens
+
+EVERYTHING = Probe(attention_received=True, resid_norm=True, nll=True)
+NAMES = [
+    (block, name)
+    for block, config in BLOCKS.items()
+    for name, leaf in params.abstract(config)["layers"].items()
+    if isinstance(leaf, params.Leaf) and "expert" not in leaf.axes and (name in MATRICES or name.endswith(("_norm", "_bias")))
+]
+LAYER = 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def x64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+def changed(drawn: Model, name: str, change, layers=(LAYER,)) -> Model:
+    """The model with `change` made to the matrix, as inputs by outputs, or to the vector of these layers."""
+    rows, cols = shape_of(name, drawn.config)
+    leaf = np.array(drawn.params["layers"][name])
+    for layer in layers:
+        flat = leaf[layer].reshape(cols if rows is None else (rows, cols)).copy()
+        change(flat)
+        leaf[layer] = flat.reshape(leaf[layer].shape)
+    return Model(drawn.config, {**drawn.params, "layers": {**drawn.params["layers"], name: jnp.asarray(leaf)}}, None, {})
+
+
+def run(drawn: Model, edits=()):
+    return sinkjax.forward(drawn, tokens(), edits=edits, probe=EVERYTHING, lengths=LENGTHS)
+
+
+def agree(found, wanted) -> None:
+    np.testing.assert_allclose(found.logits, wanted.logits, rtol=1e-9, atol=1e-10)
+    for name, array in wanted.record.items():
+        if name.startswith("cells_"):  # of each term, and a changed model has none
+            continue
+        np.testing.assert_allclose(found.record[name], array, rtol=1e-9, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize(("block", "name"), NAMES)
+def test_an_edited_parameter_gives_the_numbers_of_a_changed_model(block: str, name: str) -> None:
+    drawn = model(block)
+    rows, cols = shape_of(name, drawn.config)
+    noise = np.random.default_rng(1)
+    if rows is None:
+        value = noise.standard_normal(2)
+        edits = edit_weights(name, "set", value, layers=LAYER, cols=[cols - 1, 0])
+
+        def change(flat):
+            flat[[cols - 1, 0]] = value
+    else:
+        value = noise.standard_normal((2, 3))
+        edits = edit_weights(name, "add", value, layers=LAYER, rows=[rows - 1, 0], cols=[2, 0, cols - 1])
+
+        def change(flat):
+            flat[np.ix_([rows - 1, 0], [2, 0, cols - 1])] += value
+
+    plain, edited = run(drawn), run(drawn, edits)
+    agree(edited, run(changed(drawn, name, change)))
+    assert not np.allclose(plain.logits, edited.logits, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_a_neutral_edit_leaves_every_bit(tiny_config, tiny_params, name: str) -> None:
+    drawn = Model(tiny_config, tiny_params, None, {})
+    plain = run(drawn)
+    for edits in (edit_weights(name, "scale", 1.0), edit_weights(name, "add", 0.0, layers=[0, 2], rows=3)):
+        edited = run(drawn, edits)
+        np.testing.assert_array_equal(plain.logits, edited.logits)
+        for which, array in plain.record.items():
+            np.testing.assert_array_equal(array, edited.record[which])
+
+
+def test_a_low_rank_change_is_the_product_of_its_factors(tiny_config, tiny_params) -> None:
+    drawn = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tiny_params)
+    drawn = Model(tiny_config, drawn, None, {})
+    noise = np.random.default_rng(0)
+    left, right = noise.standard_normal((tiny_config.neurons, 2)), noise.standard_normal((2, 5))
+    edits = edit_weights("down", "add", (left, right), layers=[0, 2], cols=slice(3, 8))
+
+    def change(flat):
+        flat[:, 3:8] += left @ right
+
+    agree(run(drawn, edits), run(changed(drawn, "down", change, (0, 2))))
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_several_edits_of_one_matrix_act_one_after_the_other(data) -> None:
+    drawn, name = model("parallel"), "up"
+    rows, cols = shape_of(name, drawn.config)
+    terms, changes = [], []
+    for _ in range(data.draw(st.integers(2, 3))):
+        at = sorted(data.draw(st.sets(st.integers(0, rows - 1), min_size=1, max_size=3)))
+        out = sorted(data.draw(st.sets(st.integers(0, cols - 1), min_size=1, max_size=3)))
+        op, value = data.draw(st.sampled_from(["set", "add", "scale"])), data.draw(st.floats(-2, 2))
+        terms.append(edit_weights(name, op, value, layers=LAYER, rows=at, cols=out))
+        changes.append((np.ix_(at, out), op, value))
+
+    def change(flat):
+        for where, op, value in changes:
+            flat[where] = {"set": value, "add": flat[where] + value, "scale": flat[where] * value}[op]
+
+    agree(run(drawn, compose(*terms)), run(changed(drawn, name, change)))
+
+
+def test_it_composes_with_edits_at_sites_and_with_inputs_of_single_heads() -> None:
+    drawn = model("parallel")
+    others = [edit("q_in", "scale", 1.5, layers=LAYER, heads=2, queries=3), sinkjax.mask_key(0, layers=2)]
+    edits = compose(others[0], edit_weights("q", "scale", -2.0, layers=LAYER, rows=[1, 4]), others[1])
+
+    def change(flat):
+        flat[[1, 4]] *= -2
+
+    agree(run(drawn, edits), run(changed(drawn, "q", change), compose(*others)))
+
+
+def test_a_sweep_gives_what_single_passes_give_and_starts_at_the_first_edited_layer(tmp_path) -> None:
+    drawn = model("post")
+    drawn = Model(drawn.config, drawn.params, None, {"name": "toy", "dtype": "float64", "sha256": "0"})
+    edits = [edit_weights("down", "set", 0.0, layers=layer, rows=row) for layer in range(3) for row in (0, 5)]
+    found = sinkjax.sweep(drawn, tokens(), edits, probe=EVERYTHING, lengths=LENGTHS, out=tmp_path / "a.zarr", progress=False)
+    for label, one in zip(found["edit"].values, edits, strict=True):
+        alone = run(drawn, one).record
+        for name, array in alone.items():
+            if name.startswith("cells_") or name not in found:  # a sweep counts cells of all terms together
+                continue
+            np.testing.assert_allclose(found[name].sel(edit=label), array, rtol=1e-9, atol=1e-10)
+    assert (found["cells_addressed"] == drawn.config.width).all()
+    assert (found["cells_changed"] == drawn.config.width).all()
+    again = sinkjax.sweep(drawn, tokens(), edits, probe=EVERYTHING, lengths=LENGTHS, out=tmp_path / "a.zarr", progress=False)
+    assert found.equals(again)
+    other = [edit_weights("down", "set", 0.5, layers=layer, rows=row) for layer in range(3) for row in (0, 5)]
+    labels = {"edit": [one.label for one in edits]}
+    with pytest.raises(SinkjaxError, match="holds another sweep"):
+        sinkjax.sweep(
+            drawn, tokens(), other, labels=labels, probe=EVERYTHING, lengths=LENGTHS, out=tmp_path / "a.zarr", progress=False
+        )
+
+
+def test_the_gradient_towards_its_value_is_that_of_the_weight(tiny_config, tiny_params) -> None:
+    weights = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), tiny_params)
+
+    def loss(out):
+        return (out.logits**2).mean()
+
+    def of_value(value):
+        return loss(
+            sinkjax.forward(weights, tokens(), tiny_config, edits=edit_weights("o", "add", value, layers=1, rows=9, cols=4))
+        )
+
+    def of_weight(o):
+        return loss(sinkjax.forward({**weights, "layers": {**weights["layers"], "o": o}}, tokens(), tiny_config))
+
+    wanted = jax.grad(of_weight)(weights["layers"]["o"])[1].reshape(-1, tiny_config.width)[9, 4]
+    np.testing.assert_allclose(jax.grad(of_value)(0.0), wanted, rtol=1e-9)
+
+
+def test_it_is_written_in_yaml_as_in_python() -> None:
+    written = {"edit_weights": {"name": "down", "op": "set", "value": 0, "layers": 1, "rows": {"each": "0:2"}, "cols": "3:5"}}
+    found = read_edits([written])
+    assert [one.terms for one in found] == [
+        edit_weights("down", "set", 0, layers=1, rows=row, cols=slice(3, 5)).terms for row in range(2)
+    ]
+    assert found[1].label == "set down weights(value=0, layers=1, rows=1, cols=3:5)"
+
+
+def test_generation_goes_on_under_it(tiny_config, tiny_params) -> None:
+    drawn = Model(tiny_config, tiny_params, None, {"dtype": "float32"})
+    edits = edit_weights("v", "scale", -1.0, layers=1)
+    ids = [3, 5, 8]
+    for _ in range(4):
+        out = sinkjax.forward(drawn, np.array([ids]), edits=edits)
+        ids.append(int(out.logits[0, -1].argmax()))
+    assert sinkjax.generate(drawn, [3, 5, 8], edits=edits, tokens=4) == ids[3:]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("down_proj", "set", 0.0), "unknown parameter of the blocks 'down_proj'"),
+        (("down", "multiply", 0.0), "unknown operation on weights 'multiply'"),
+        (("down", "set", float("nan")), "must be finite"),
+        (("down", "set", "a"), "is a number, not"),
+        (("down", "set", np.zeros((3, 4))), "has shape"),
+        (("down", "set", (np.zeros((3, 1)), np.zeros((1, 4)))), "a low-rank change is two factors, which op='add' adds"),
+        (("down", "add", (np.zeros((3, 1)), np.zeros((1, 4)))), "low-rank change of 48 rows and 32 columns do not have shapes"),
+        (("attn_norm", "add", (np.zeros((3, 1)), np.zeros((1, 4)))), "attn_norm is a vector"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tiny_config, tiny_params, arguments, words: str) -> None:
+    with pytest.raises(SinkjaxError, match=words):
+        sinkjax.forward(tiny_params, tokens(), tiny_config, edits=edit_weights(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ({"rows": 48}, "row 48 is out of range: there are 48, 0 to 47"),
+        ({"cols": [0, 32]}, "column 32 is out of range"),
+        ({"layers": 3}, "layer 3 is out of range"),
+        ({"rows": [1, 1]}, "a row is chosen twice"),
+    ],
+)
+def test_a_place_that_is_not_there_is_refused(tiny_config, tiny_params, where, words: str) -> None:
+    with pytest.raises(SinkjaxError, match=words):
+        sinkjax.forward(tiny_params, tokens(), tiny_config, edits=edit_weights("down", "set", 0.0, **where))
+    with pytest.raises(SinkjaxError, match="attn_norm is a vector of 32 entries"):
+        sinkjax.forward(tiny_params, tokens(), tiny_config, edits=edit_weights("attn_norm", "set", 0.0, rows=0))
+
+
+def test_what_belongs_to_experts_is_refused_by_name() -> None:
+    with pytest.raises(SinkjaxError, match="the parameter down belongs to experts"):
+        run(model("experts"), edit_weights("down", "set", 0.0))
+
+
+def test_the_matrix_is_not_copied_for_each_edit_of_a_stack() -> None:
+    """The largest array that the compiled sweep makes beside its inputs stays far below one matrix for each edit."""
+    config = BLOCKS["parallel"]
+    rows, cols = shape_of("up", config)
+    from sinkjax.model.ops import Corrected, project
+
+    def one(row):
+        return project(x, Corrected(w, row[None], jnp.arange(cols), (jnp.ones((1, cols)),), 1), "highest")
+
+    x, w = jnp.ones((2, 5, rows)), jnp.ones((rows, cols))
+    made = jax.make_jaxpr(jax.vmap(one))(jnp.arange(7))
+    sizes = [math.prod(out.aval.shape) for eqn in made.eqns for out in eqn.outvars]
+    assert max(sizes) < 7 * rows * cols
