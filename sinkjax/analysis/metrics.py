@@ -36,12 +36,14 @@ from sinkjax.analysis.activations import (
     onset,
     top1_over_median,
 )
+from sinkjax.analysis.kinds import SinkKind, sink_kind
 from sinkjax.analysis.records import RULES, Floats, Peak
 from sinkjax.errors import SinkjaxError
 
 __all__ = [
     "NEVER",
     "RULES",
+    "SinkKind",
     "hidden_median",
     "is_massive",
     "largest_activation",
@@ -51,6 +53,7 @@ __all__ = [
     "norm_ratio",
     "onset",
     "perplexity",
+    "sink_kind",
     "sink_onset",
     "sink_position",
     "sink_rate",

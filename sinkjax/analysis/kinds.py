@@ -1,0 +1,96 @@
+"""Is a sink a no-op or a broadcast? What a head's attention on one key writes, beside what its other keys would write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkjax.analysis import records
+from sinkjax.errors import SinkjaxError
+
+GIVE, SHARE = 0.5, 0.9  # an event: this share of the later queries gives the key at least this weight
+NO_OP, BROADCAST, RANK = 0.2, 0.5, 1.5  # bounds on the ratio and on |U|^2 / sigma_1^2 (arXiv 2606.08105)
+
+
+class SinkKind(NamedTuple):
+    """Of each (prompt, layer, head) of a record.
+
+    Attributes:
+        kind: str: "no-op", "broadcast" or "neither"; "" where there is no event.
+        key: int, the sink's key; -1 where there is no event.
+        ratio: |u_s| over the mean |u_j| of the other keys; NaN where there is no event, or where all others write nothing.
+        rank: |U|_F^2 / sigma_1^2, from 1 for rank one; NaN where there is no event, or where the head writes nothing.
+    """
+
+    kind: NDArray[np.str_]
+    key: NDArray[np.int64]
+    ratio: NDArray[np.float64]
+    rank: NDArray[np.float64]
+
+
+def sink_kind(record: Mapping[Any, Any], out: ArrayLike, min_queries: int = 8) -> SinkKind:
+    """What kind each head's sink is, by Fesser et al. (arXiv 2606.08105), with later queries only, as attention is causal here.
+
+    An event is a key to which at least 90% of the later queries give a weight >= 0.5; of several, the one with the largest mean
+    weight. With u_j = v_j W_O and U the later queries' updates (the rows of A u), a no-op has |u_s| <= 0.2 of the other keys'
+    mean |u_j|; a broadcast has >= 0.5 and an update of nearly rank one, |U|_F^2 <= 1.5 sigma_1^2.
+
+    Args:
+        record: With `attention` [prompt, layer, head, query, key] and `values` [prompt, layer, position, kv_head, head_dim], both
+            of all layers or of the same chosen ones: `Probe(attention=True, capture=(Capture(Site.VALUE),))`.
+        out: W_O of those layers, float[layer, head, head_dim, width]: `model.params["layers"]["o"]`. What a model applies to a
+            head's output before W_O (a gate, a norm) is left out.
+        min_queries: How many later queries a key needs.
+
+    Returns:
+        Arrays [prompt, layer, head].
+
+    Raises:
+        SinkjaxError: A statistic was not measured; the shapes do not belong together; `min_queries` is below 1.
+    """
+    weights, values = (records.measured(record, name).astype(float) for name in ("attention", "values"))
+    matrix = np.asarray(out, float)
+    if min_queries < 1:
+        raise SinkjaxError(f"min_queries must be an int from 1, not {min_queries!r}")
+    fits = weights.ndim == values.ndim == 5 and matrix.ndim == 4 and weights.shape[3] == weights.shape[4] == values.shape[2]
+    fits = fits and weights.shape[:2] == values.shape[:2] and matrix.shape[:2] == weights.shape[1:3]
+    if not fits or matrix.shape[2] != values.shape[4] or weights.shape[2] % values.shape[3]:
+        raise SinkjaxError(
+            "sink_kind needs attention [prompt, layer, head, query, key], values [prompt, layer, position, kv_head, head_dim] "
+            f"and out [layer, head, head_dim, width] of the same layers, not {weights.shape}, {values.shape} and {matrix.shape}"
+        )
+    group = weights.shape[2] // values.shape[3]
+    shape = weights.shape[:3]
+    found = SinkKind(np.full(shape, "", "<U9"), np.full(shape, -1), np.full(shape, np.nan), np.full(shape, np.nan))
+    for layer, head in np.ndindex(*shape[1:]):
+        # |v W_O| = |v R'| with W_O' = Q R, so nothing as wide as the model is kept
+        reduced = np.linalg.qr(matrix[layer, head].T).R.T
+        for prompt in range(shape[0]):
+            cell = (prompt, layer, head)
+            present = np.flatnonzero(np.isfinite(values[prompt, layer, :, head // group]).all(axis=-1))
+            length = int(present[-1]) + 1 if len(present) else 0
+            seen = weights[cell][:length, :length]
+            if len(present) == length and np.isfinite(seen).all():  # nothing is judged of a prompt that overflowed
+                _judge(found, cell, seen, values[prompt, layer, :length, head // group] @ reduced, min_queries)
+    return found
+
+
+def _judge(
+    found: SinkKind, cell: tuple[int, int, int], weights: records.Floats, updates: records.Floats, min_queries: int
+) -> None:
+    """Writes one head's entries of `found`: weights [query, key], updates u [key, d]."""
+    later = [weights[key + 1 :, key] for key in range(max(len(weights) - min_queries, 0))]
+    events = [key for key, given in enumerate(later) if (given >= GIVE).mean() >= SHARE]
+    if not events:
+        return
+    key = max(events, key=lambda each: later[each].mean())
+    norms = np.linalg.norm(updates, axis=-1)
+    others, singular = np.delete(norms, key).mean(), np.linalg.svd(weights[key + 1 :] @ updates, compute_uv=False)
+    ratio = norms[key] / others if others else np.nan
+    rank = (singular**2).sum() / singular[0] ** 2 if singular[0] else np.nan
+    broadcast = ratio >= BROADCAST and rank <= RANK
+    found.kind[cell] = "no-op" if ratio <= NO_OP else "broadcast" if broadcast else "neither"
+    found.key[cell], found.ratio[cell], found.rank[cell] = key, ratio, rank
