@@ -52,10 +52,12 @@ def main() -> None:
         change = result.nll[number] - result.nll[0].values
         norms = result.value_norm[number].isel(layer=AFTER).mean(("prompt", "layer", "kv_head"))
         largest = float(result.resid_max[number, :, :, 0].max("depth").mean())
+        after = _said(change[:, 1:].mean("position"))
         print(
-            f"{name}: loss {_said(change.mean('position'))}, behind the first token {_said(change[:, 1:].mean('position'))};"
-            f" heads that sink {sink[number]:.0f}%; largest |h| {largest:,.0f}; value norm of key 0 {float(norms[0]):.2f}, of others"
-            f" {float(norms[1:].mean()):.2f}"
+            f"{name}: loss {_said(change.mean('position'))}, behind the first token {after}; heads that sink {sink[number]:.0f}%;"
+        )
+        print(
+            f"    largest |h| {largest:,.0f}; value norm of key 0 {float(norms[0]):.2f}, of others {float(norms[1:].mean()):.2f}"
         )
 
 
