@@ -10,14 +10,16 @@ product stands.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
 
-@struct.dataclass
+@partial(jax.tree_util.register_dataclass, data_fields=("base", "rows", "cols", "factors"), meta_fields=("contracted",))
+@dataclass(frozen=True)
 class Corrected:
     """A matrix with a change of some entries that is not added to it: `project` adds what the change does to the product.
 
@@ -29,7 +31,7 @@ class Corrected:
     rows: jax.Array
     cols: jax.Array
     factors: tuple[jax.Array, ...]
-    contracted: int = struct.field(pytree_node=False)
+    contracted: int
 
     @property
     def ndim(self) -> int:

@@ -63,9 +63,9 @@ STUDY = Study(
         ),
     },
     figures=(
-        maps((at("text", fixed={"position": F.shown}), at("bos", fixed={"position": F.shown}))),
-        lines(((SINK_0, SINK), (SIZE_0, SIZE)), over="text", x="position"),
+        maps((at("bos", fixed={"position": F.shown}), at("text", fixed={"position": F.shown}))),
         lines(((SINK_0, SINK), (SIZE_0, SIZE)), over="bos", x="position"),
+        lines(((SINK_0, SINK), (SIZE_0, SIZE)), over="text", x="position"),
         by_layer(((SINK_0, SINK), (SIZE_0, SIZE)), at("bos", fixed={"position": F.shown})),
     ),
 )
