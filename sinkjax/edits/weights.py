@@ -168,7 +168,7 @@ def _value(term: WeightTerm, L: int, rows: int, cols: int, vector: bool) -> Any:
 def _number(value: Any) -> Any:
     array = as_array("the value of an edit", value)
     if array.dtype.kind not in "iuf" and not jnp.issubdtype(array.dtype, jnp.floating):
-        raise SinkjaxError(f"the value of an edit is a number, not {array.dtype}")
+        raise SinkjaxError(f"the value of an edit is a number, not {'text' if array.dtype.kind in 'SU' else array.dtype}")
     with np.errstate(over="ignore"):  # infinite then, and refused
         array = array.astype(jnp.result_type(float))
     if not isinstance(array, jax.core.Tracer) and not np.isfinite(np.asarray(array)).all():

@@ -62,7 +62,7 @@ REFUSED: dict[str, Edit] = {
     r"must be finite or -inf$": add_logit(0, NAN),
     r"RESID must be finite": set_residual(0, [0.0, NAN], dims=[1, 2]),
     r"LOGITS must be finite or -inf": add_logit(0, INF),
-    r"the value of an edit is a number, not <U1": add_logit(0, "x"),
+    r"the value of an edit is a number, not text": add_logit(0, "x"),
     r"the value of an edit must be an array, .* different lengths": set_residual(0, [[1.0], [1.0, 2.0]]),
     r"has 3 entries over dims; allowed: 1, 2, 32": set_residual(0, [1.0, 2.0, 3.0], dims=[4, 5]),
     r"has 3 entries over prompts; allowed: 1, 2": set_residual(0, np.zeros((3, 32))),

@@ -100,7 +100,7 @@ def test_a_run_leaves_trainings_stores_and_a_page(chosen, tmp_path):
     assert first.value.n == second.value.n == 6  # two variants of three seeds
     assert (tmp_path / "out" / "batch-32" / "log.jsonl").is_file()
     assert (tmp_path / "out" / "summary.csv").read_text().startswith("model,group")
-    assert "95 % interval over runs" in (tmp_path / "out" / "report.html").read_text()
+    assert "95% interval over runs" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_finished_run_is_not_trained_again(chosen, tmp_path, monkeypatch):
