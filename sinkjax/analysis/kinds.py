@@ -25,7 +25,7 @@ class SinkKind(NamedTuple):
         rank: |U|_F^2 / sigma_1^2, from 1 for rank one; NaN where there is no event, or where the head writes nothing.
     """
 
-    kind: NDArray[np.str_]
+    kind: NDArray[Any]
     key: NDArray[np.int64]
     ratio: NDArray[np.float64]
     rank: NDArray[np.float64]
