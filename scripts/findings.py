@@ -20,6 +20,7 @@ from pathlib import Path
 
 import yaml
 
+from sinkjax.analysis.intervals import FEWEST
 from sinkjax.analysis.verdicts import COLUMNS
 from sinkjax.config_files.files import CONFIG_FILE, write
 
@@ -37,7 +38,6 @@ WHOLE = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
 MOST = 300  # percent; a share beyond says that the whole is nearly 0
 EDGES = (10, 50)  # percent, of the rule
-FEWEST = 8  # samples of a word that counts
 ABOUT = {
     "smollm2-135m": "SmolLM2-135M-Instruct, 4-bit",
     "gemma3-270m": "Gemma 3 270M (base), 4-bit Q4_K_M, behind `<bos>`",

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.intervals import FEWEST, Interval
 from sinkjax.analysis.verdicts import said
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,7 +25,6 @@ MODELS = {  # as the CSV has them -> as readers know them
     "gemma3-270m": "Gemma 3 270M, behind `<bos>`",
     "": "Models trained here",
 }
-FEWEST = 8  # samples of a word that counts
 
 
 @dataclass(frozen=True)

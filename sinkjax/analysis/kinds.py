@@ -1,4 +1,4 @@
-"""Is a sink a no-op or a broadcast? What a head's attention on one key writes, beside what its other keys would write."""
+"""Classify attention sinks as no-op or broadcast, by how much a head writes from its sink compared with its other keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_OP, BROADCAST, RANK = 0.2, 0.5, 1.5  # bounds on the ratio and on |U|^2 / sig
 
 
 class SinkKind(NamedTuple):
-    """Of each (prompt, layer, head) of a record.
+    """The kinds of a record's sinks, as arrays [prompt, layer, head].
 
     Attributes:
         kind: str: "no-op", "broadcast" or "neither"; "" where there is no event.
@@ -32,17 +32,17 @@ class SinkKind(NamedTuple):
 
 
 def sink_kind(record: Mapping[Any, Any], out: ArrayLike, min_queries: int = 8) -> SinkKind:
-    """What kind each head's sink is, by Fesser et al. (arXiv 2606.08105), with later queries only, as attention is causal here.
+    """Classify each head's sink (Fesser et al., arXiv 2606.08105), from later queries only because attention is causal here.
 
-    An event is a key to which at least 90% of the later queries give a weight >= 0.5; of several, the one with the largest mean
-    weight. With u_j = v_j W_O and U the later queries' updates (the rows of A u), a no-op has |u_s| <= 0.2 of the other keys'
-    mean |u_j|; a broadcast has >= 0.5 and an update of nearly rank one, |U|_F^2 <= 1.5 sigma_1^2.
+    An event is a key to which at least 90% of the later queries give a weight >= 0.5, or the one with the largest mean weight if
+    there are several. With u_j = v_j W_O and U the later queries' updates (the rows of A u), a no-op has |u_s| <= 0.2 of the other
+    keys' mean |u_j|; a broadcast has >= 0.5 and an update of nearly rank one, |U|_F^2 <= 1.5 sigma_1^2.
 
     Args:
         record: With `attention` [prompt, layer, head, query, key] and `values` [prompt, layer, position, kv_head, head_dim], both
             of all layers or of the same chosen ones: `Probe(attention=True, capture=(Capture(Site.VALUE),))`.
-        out: W_O of those layers, float[layer, head, head_dim, width]: `model.params["layers"]["o"]`. What a model applies to a
-            head's output before W_O (a gate, a norm) is left out.
+        out: W_O of those layers, float[layer, head, head_dim, width]: `model.params["layers"]["o"]`. A gate or a norm on a head's
+            output before W_O is ignored.
         min_queries: How many later queries a key needs.
 
     Returns:

@@ -95,7 +95,7 @@ def load_checkpoint(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None
 def untrained_like(model: Model, mesh: Mesh | None = None) -> Model:
     """The architecture and tokenizer of a model in memory with random weights, as `load("untrained:...")` draws them.
 
-    A model in memory does not say the standard deviation with which its training began, so it is 0.02.
+    The standard deviation is 0.02, because a model in memory does not record the one that its training started with.
 
     Args:
         model: The model.

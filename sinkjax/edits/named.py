@@ -197,20 +197,21 @@ def edit_weights(
     """Change entries of a parameter of the blocks, such as a super weight (Yu et al. 2024, arXiv 2411.07191).
 
     Args:
-        name: Of a matrix ("q", "k", "v", "o", "gate", "up", "down"), or of a norm's gain or a bias ("attn_norm", "q_bias", ...),
-            as in `model.params["layers"]`.
+        name: A matrix ("q", "k", "v", "o", "gate", "up", "down"), a norm's gain or a bias ("attn_norm", "q_bias", ...), by its
+            name in `model.params["layers"]`.
         op: `set` w = v, `add` w = w + v, `scale` w = w v.
         value: A float, or an array over the chosen rows and columns, [rows, cols] or [L, rows, cols] (of a vector [cols] or
             [L, cols]; axes may be 1), or, with `add`, two factors of a low-rank change: [rows, k] and [k, cols].
         layers: An int, a sequence, a slice or None (all), from 0.
-        rows: The same, of the matrix's inputs: dims of the residual stream, for "down" neurons, for "o" head * head_dim + dim.
-        cols: The same, of its outputs: neurons, for "down" and "o" dims of the residual stream, for "q", "k" and "v"
-            head * head_dim + dim; or of the entries of a vector.
-        label: What the edit is called in results; by default what it does.
+        rows: Inputs of the matrix, selected in the same way: dims of the residual stream; neurons for "down"; head * head_dim +
+            dim for "o".
+        cols: Outputs of the matrix, selected in the same way: neurons; dims of the residual stream for "down" and "o"; head *
+            head_dim + dim for "q", "k" and "v". In a vector, its entries.
+        label: Name of the edit in results; by default a description.
 
     Returns:
-        The edit, not yet checked against a model. The rounding of an edited matrix differs from that of a model with the entries
-        changed, as the change is added to the product.
+        The edit, not yet checked against a model. Results differ by rounding from a model whose weights were changed, because the
+        change is added to the product.
 
     Raises:
         SinkjaxError: The operation is unknown; a selector is negative or empty; there are two factors, and the operation is not

@@ -11,7 +11,7 @@ import numpy as np
 
 from sinkjax.config_files.checks import LARGEST
 from sinkjax.edits.site import SITES, Site, axis_size, lacks
-from sinkjax.edits.term import Along, Edits, PerPrompt, Resolved, Selector, Term, selected
+from sinkjax.edits.term import Along, Edits, PerPrompt, Resolved, Selector, Term, as_numbers, selected
 from sinkjax.edits.weights import WeightTerm
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_array
@@ -19,9 +19,7 @@ from sinkjax.model.config import Config
 
 
 def resolve_all(terms: Sequence[Term | WeightTerm], config: Config, lengths: np.ndarray, T: int) -> Edits:
-    """The arrays of all terms; those of weights answer what is asked of any. Errors: as for `sinkjax.edits.edit.resolve`, but
-    for what they address and which rows they empty.
-    """
+    """The arrays of all terms. Errors: as for `sinkjax.edits.edit.resolve`, except for cells and rows of attention."""
     found: list[Any] = [
         term.resolve(config) if isinstance(term, WeightTerm) else resolve_term(term, config, lengths, T) for term in terms
     ]
@@ -131,11 +129,7 @@ def _value(term: Term, config: Config, B: int, T: int, dims: np.ndarray) -> Any:
     """A value in its canonical rank; traced values stay traced."""
     spec, L = SITES[term.site], config.layers
     xp = jnp if isinstance(term.value, jax.Array) else np
-    value = as_array("the value of an edit", term.value)
-    if value.dtype.kind not in "iuf" and not jnp.issubdtype(value.dtype, jnp.floating):
-        raise SinkjaxError(f"the value of an edit is a number, not {'text' if value.dtype.kind in 'SU' else value.dtype}")
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused below
-        value = value.astype(jnp.result_type(float))  # float64 where the caller enabled it, else float32
+    value = as_numbers(term.value)
     if not isinstance(value, jax.core.Tracer):
         _refuse_non_finite(term, np.asarray(value))
     tail = ["heads"] * (spec.heads is not None) + ["dims"] * (spec.dims is not None)

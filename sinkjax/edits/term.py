@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
@@ -145,7 +146,7 @@ class Resolved:
     def where(self, active: jax.Array) -> Resolved:
         """The same term where `active`, bool [], holds; elsewhere one that selects nothing, or swaps a row with itself."""
         if self.op == "swap":
-            return dataclasses.replace(self, value=jax.numpy.where(active, self.value, self.value[:, :1]))
+            return dataclasses.replace(self, value=jnp.where(active, self.value, self.value[:, :1]))
         return dataclasses.replace(self, layer_head=self.layer_head & active)
 
     @property
@@ -216,3 +217,12 @@ def selected(what: str, selector: Along, size: int) -> np.ndarray:
                 raise SinkjaxError(f"{what} {entry} is out of range: there are {size}, 0 to {size - 1}")
             chosen[entry] = True
     return chosen
+
+
+def as_numbers(value: Any) -> Any:
+    """The value of an edit as an array of float64 where the caller enabled it, else of float32. Errors: it is not numeric."""
+    array = as_array("the value of an edit", value)
+    if array.dtype.kind not in "iuf" and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise SinkjaxError(f"the value of an edit is a number, not {'text' if array.dtype.kind in 'SU' else array.dtype}")
+    with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, and is refused by the caller
+        return array.astype(jnp.result_type(float))

@@ -1,7 +1,7 @@
-"""Terms that edit parameters: entries, rows, columns or a low-rank change of a matrix of the blocks, or entries of a vector.
+"""Terms that edit parameters: entries, rows, columns or a low-rank part of a matrix, or entries of a vector.
 
 A weight edit is a term like any other: it composes, is batched in sweeps, and starts at its first layer. A changed matrix is not
-built: `Corrected` carries the change, and `project` adds what it does to the product.
+built: `Corrected` holds the change, and `project` adds its effect to the product.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from sinkjax.edits.term import Along, selected
+from sinkjax.edits.term import Along, as_numbers, selected
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model import params
-from sinkjax.model.batch import as_array
 from sinkjax.model.config import Config
 from sinkjax.model.ops import Corrected, entries
+from sinkjax.model.quantisation import MATRICES
 
 OPS = ("set", "add", "scale")
-MATRICES = ("q", "k", "v", "o", "gate", "up", "down")  # of a block, which `project` multiplies
 
 
 @struct.dataclass
@@ -39,7 +38,7 @@ class WeightTerm:
 
     @property
     def site(self) -> str:
-        """What stands where other terms name their site; it is none of these."""
+        """The parameter, in place of another term's site."""
         return f"weights {self.name}"
 
     def resolve(self, config: Config) -> ResolvedWeight:
@@ -77,15 +76,15 @@ class ResolvedWeight:
         return f"weights {self.name}"
 
     def for_prompts(self, _: np.ndarray) -> ResolvedWeight:
-        """The same term: parameters are those of all prompts."""
+        """Return this term: all prompts share the parameters."""
         return self
 
     def for_rows(self, _: jax.Array | int, __: int) -> ResolvedWeight:
-        """The same term: parameters are those of all positions."""
+        """Return this term: all positions share the parameters."""
         return self
 
     def padded(self, _: int) -> ResolvedWeight:
-        """The same term: parameters are those of all positions."""
+        """Return this term: all positions share the parameters."""
         return self
 
     def where(self, active: jax.Array) -> ResolvedWeight:
@@ -98,29 +97,25 @@ class ResolvedWeight:
         count = self.rows.shape[0] * self.cols.shape[0]
         addressed = jnp.where(on, jnp.float32(count), 0)
         if isinstance(self.value, tuple):
-            left, right = (jnp.where(on, _of_layer(each, layer), 0.0) for each in self.value)
-            changed = ((left != 0).astype(jnp.float32) @ (right != 0).astype(jnp.float32) > 0).sum()
-            return Corrected(w, self.rows, self.cols, (left, right), contracted(self.name, w)), (
-                addressed,
-                changed.astype(addressed.dtype),
-            )
-        matrix = self.name in MATRICES
-        old = entries(w, self.rows, self.cols, contracted(self.name, w)) if matrix else w.reshape(-1)[self.cols][None]
-        wide = old.astype(jnp.promote_types(old.dtype, jnp.float32))
-        value = _of_layer(self.value, layer).astype(wide.dtype)
-        new = {"set": jnp.broadcast_to(value, wide.shape), "add": wide + value, "scale": wide * value}[self.op]
-        difference = jnp.where(on, new - wide, 0.0)
-        changed = (difference != 0).sum().astype(addressed.dtype)
-        if matrix:
-            return Corrected(w, self.rows, self.cols, (difference,), contracted(self.name, w)), (addressed, changed)
-        kept = jnp.where(on, new[0].astype(w.dtype), w.reshape(-1)[self.cols])
-        return w.reshape(-1).at[self.cols].set(kept).reshape(w.shape), (addressed, changed)
+            factors = tuple(jnp.where(on, _of_layer(each, layer), 0.0) for each in self.value)
+            left, right = ((each != 0).astype(jnp.float32) for each in factors)
+            counts = addressed, (left @ right > 0).sum().astype(jnp.float32)
+            return Corrected(w, self.rows, self.cols, factors, inputs_of(self.name, w.ndim)), counts
+        inputs = inputs_of(self.name, w.ndim)
+        old = entries(w, self.rows, self.cols, inputs)
+        value = _of_layer(self.value, layer).astype(old.dtype)
+        new = {"set": jnp.broadcast_to(value, old.shape), "add": old + value, "scale": old * value}[self.op]
+        difference = jnp.where(on, new - old, 0.0)
+        counts = addressed, (difference != 0).sum().astype(jnp.float32)
+        if inputs:
+            return Corrected(w, self.rows, self.cols, (difference,), inputs), counts
+        flat = w.reshape(-1)
+        return flat.at[self.cols].set(jnp.where(on, new[0].astype(w.dtype), flat[self.cols])).reshape(w.shape), counts
 
 
-def contracted(name: str, w: Any) -> int:
-    """How many of a matrix's first axes are its inputs."""
-    axes: int = w.ndim - 1 if name == "o" else 1
-    return axes
+def inputs_of(name: str, ndim: int) -> int:
+    """How many of the first axes of a layer's parameter are its inputs; 0 for a vector."""
+    return min(MATRICES[name], ndim - 1) if name in MATRICES else 0
 
 
 def _of_layer(value: jax.Array, layer: jax.Array | int) -> jax.Array:
@@ -128,7 +123,7 @@ def _of_layer(value: jax.Array, layer: jax.Array | int) -> jax.Array:
 
 
 def _indices(what: str, chosen: Along, size: int) -> np.ndarray:
-    """The chosen rows or columns in the order in which they were named."""
+    """The chosen rows or columns, in the order given."""
     mask = selected(what, chosen, size)
     if isinstance(chosen, tuple) and len(set(chosen)) < len(chosen):
         raise SinkjaxError(f"a {what} is chosen twice")
@@ -166,11 +161,7 @@ def _value(term: WeightTerm, L: int, rows: int, cols: int, vector: bool) -> Any:
 
 
 def _number(value: Any) -> Any:
-    array = as_array("the value of an edit", value)
-    if array.dtype.kind not in "iuf" and not jnp.issubdtype(array.dtype, jnp.floating):
-        raise SinkjaxError(f"the value of an edit is a number, not {'text' if array.dtype.kind in 'SU' else array.dtype}")
-    with np.errstate(over="ignore"):  # infinite then, and refused
-        array = array.astype(jnp.result_type(float))
+    array = as_numbers(value)
     if not isinstance(array, jax.core.Tracer) and not np.isfinite(np.asarray(array)).all():
         raise SinkjaxError("the value of an edit of weights must be finite")
     return array
@@ -189,10 +180,8 @@ def shape_of(name: str, config: Config) -> tuple[int | None, int]:
         why = "belongs to experts" if config.experts is not None and name in (*MATRICES, "router") else "is no matrix or vector"
         raise SinkjaxError(f"the parameter {name} {why} that edit_weights edits; allowed: {', '.join(allowed)}")
     shape = layers[name].shape[1:]
-    if name not in MATRICES:
-        return None, math.prod(shape)
-    inputs = len(shape) - 1 if name == "o" else 1
-    return math.prod(shape[:inputs]), math.prod(shape[inputs:])
+    inputs = inputs_of(name, len(shape))
+    return math.prod(shape[:inputs]) if inputs else None, math.prod(shape[inputs:])
 
 
 def _editable(name: str, leaf: Any, config: Config) -> bool:

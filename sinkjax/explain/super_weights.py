@@ -1,4 +1,4 @@
-"""Super weights: single entries of down projections without which a model is worse, by search and by intervention.
+"""Search for super weights, single entries of down projections without which a model is worse, and check them.
 
 Yu et al. 2024 (arXiv 2411.07191) find an entry by the spikes at the input and at the output of its down projection. A spike is no
 proof: here each candidate is set to 0, and its effect is compared with that of entries of nearly the same size.
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
     from sinkjax.checkpoints.model import Model
 
-PUBLISHED = {  # hub id -> (layer, row of the stored down_proj.weight, its column), as the paper's Table 2 numbers them
-    "mistralai/Mistral-7B-v0.1": ((1, 2070, 7310),),
-    "huggyllama/llama-7b": ((2, 3968, 7003),),
-    "allenai/OLMo-1B-0724-hf": ((1, 1764, 1710), (2, 1764, 8041)),
+# Hub id -> (layer, neuron, dim) of published super weights; Yu et al. write (layer, dim, neuron), as the matrix is stored.
+PUBLISHED = {
+    "mistralai/Mistral-7B-v0.1": ((1, 7310, 2070),),
+    "huggyllama/llama-7b": ((2, 7003, 3968),),
+    "allenai/OLMo-1B-0724-hf": ((1, 1710, 1764), (2, 8041, 1764)),
 }
 
 
@@ -42,7 +43,7 @@ def super_weights(
 
     A candidate is the entry from the neuron with the largest activation to the dim with the largest output of a layer's MLP, in
     the layer where this one product (activation times entry) is largest. It is a super weight if setting it to 0 raises the mean
-    loss by more than setting any of the controls does; the search ends with the first candidate that is none.
+    loss by more than setting any of the controls does; the search ends with the first candidate that is not one.
 
     Args:
         model: The model, of any family whose blocks have a down projection without experts.
@@ -55,7 +56,7 @@ def super_weights(
     Returns:
         A dataset over `candidate`: layer, row (neuron) and col (dim), `weight`, `product` (the largest activation times entry),
         `effect` [candidate, prompt] and `control` [candidate, control, prompt], changes of the mean loss in nats, and `super`,
-        whether the mean effect is above that of every control. The last candidate may be none.
+        whether the mean effect is larger than every control's. The last candidate may fail that.
 
     Raises:
         SinkjaxError: There is no down projection, or it belongs to experts; a number is below 1; tokens do not fit.
@@ -71,13 +72,11 @@ def super_weights(
     tokens, lengths, _ = check_batch(tokens, lengths, config)
     found: list[dict[str, Any]] = []
     while len(found) < most:
-        layer, row, col, weight, product = _candidate(
-            model, tokens, lengths, [(one["layer"], one["row"], one["col"]) for one in found]
-        )
-        removed = [_zero(one["layer"], one["row"], one["col"]) for one in found]
+        places = [(one["layer"], one["row"], one["col"]) for one in found]
+        removed = [_zero(*place) for place in places]
+        layer, row, col, weight, product = _candidate(model, tokens, lengths, places)
         others = _alike(np.asarray(model.params["layers"]["down"][layer], np.float32), row, col, controls)
-        places = [(row, col), *others]
-        tried = [compose(*removed, _zero(layer, r, c)).named(f"{layer}: {r}, {c}") for r, c in places]
+        tried = [compose(*removed, _zero(layer, r, c)).named(f"{layer}: {r}, {c}") for r, c in ((row, col), *others)]
         edits = [compose(*removed).named("before"), *tried]
         losses = sweep(model, tokens, edits, probe=Probe(nll=True), lengths=lengths, progress=progress)["nll"].mean("position")
         effects = (losses[1:] - losses[0].values).values

@@ -21,10 +21,10 @@ import jax.numpy as jnp
 @partial(jax.tree_util.register_dataclass, data_fields=("base", "rows", "cols", "factors"), meta_fields=("contracted",))
 @dataclass(frozen=True)
 class Corrected:
-    """A matrix with a change of some entries that is not added to it: `project` adds what the change does to the product.
+    """A matrix and a change of some of its entries; `project` adds the effect of the change to the product.
 
-    base: the matrix, or one that is corrected itself. rows, cols: int [r] and [c], of the inputs and outputs. factors: what is
-    added to their entries, [r, c], or factors of it, [r, k] and [k, c]. contracted: how many of the first axes are inputs.
+    base: the matrix, which may be corrected itself. rows, cols: int [r] and [c], the inputs and outputs of the entries. factors:
+    the change [r, c], or two factors of it, [r, k] and [k, c]. contracted: the number of leading axes that are inputs.
     """
 
     base: Any
@@ -71,7 +71,7 @@ def whole_matrix(w: jax.Array | Corrected) -> jax.Array:
 
 
 def entries(w: jax.Array | Corrected, rows: jax.Array, cols: jax.Array, contracted: int) -> jax.Array:
-    """Entries of a matrix, with its changes, at the crossings of inputs and outputs: [r, c], in at least float32."""
+    """Entries of a matrix, or (contracted: 0) of a vector, at each input and output: [r, c], in at least float32."""
     if not isinstance(w, Corrected):
         flat = w.reshape(math.prod(w.shape[:contracted]), -1)[rows[:, None], cols[None]]
         return flat.astype(jnp.promote_types(flat.dtype, jnp.float32))

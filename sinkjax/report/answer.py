@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sinkjax.analysis.estimates import in_words
+from sinkjax.report.table import interval, number, verdicts
 
 if TYPE_CHECKING:
     from sinkjax.analysis.summary import Row
     from sinkjax.report.section import Section
 
-LEADS = {  # word on a claim -> how the answer begins
-    "replicates": "As in the paper",
-    "weaker": "Weaker than in the paper",
-    "shown": "As in the paper, but how large is open",
-    "differs": "Not as in the paper",
-    "undecided": "Undecided",
+LEADS = {  # word on a claim -> how the answer begins, for a statement of a paper and for one of ours
+    "replicates": ("As in the paper", "True here"),
+    "weaker": ("Weaker than in the paper", "Weaker here"),
+    "shown": ("As in the paper, but how large is open", "True here, but how large is open"),
+    "differs": ("Not as in the paper", "Not true here"),
+    "undecided": ("Undecided", "Undecided"),
 }
+OURS = "ours"  # how the source of a statement begins that no paper makes
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a study found, in one sentence.
+    """A study's result in one sentence.
 
     Attributes:
         lead: How it begins, such as "As in the paper"; "" without claims.
-        text: What was found, as a sentence.
+        text: The result, as a sentence.
         number: The one number behind it, with its interval; "" without one.
         word: The word on the claim; "" without claims.
     """
@@ -45,19 +44,19 @@ class Answer:
 
 
 def answer(section: Section) -> Answer | None:
-    """The answer of a section: its first claim that this model tests; without claims, the largest effect, or the first finding.
+    """Answer with the first claim that this model tests, a paper's before ours; without claims, with the largest effect.
 
     Args:
-        section: What the study found.
+        section: The study's section.
 
     Returns:
-        The answer; None where nothing was found.
+        The answer; None if the section has no claims, effects or findings.
     """
     claims = [one for one in section.verdicts if one.kind == "claim"]
-    for one in claims:
-        if one.judgement.word in LEADS:
-            lead = LEADS[one.judgement.word] + ", and in its untrained twin too" * one.settled.untrained
-            return Answer(lead, one.statement, one.number, one.judgement.word)
+    tested = [one for one in claims if one.judgement.word in LEADS]
+    for one in sorted(tested, key=lambda one: one.source.startswith(OURS)):
+        lead = LEADS[one.judgement.word][one.source.startswith(OURS)] + ", and in its untrained twin too" * one.settled.untrained
+        return Answer(lead, one.statement, one.number, one.judgement.word)
     if claims:
         return Answer("Untested", "This model cannot test what the paper claims.", word="untested")
     return _effect(section.rows) or (Answer("", section.findings[0]) if section.findings else None)
@@ -67,9 +66,8 @@ def about(section: Section) -> str:
     """The model, the size of the sample and the words on the claims, in one line."""
     sizes = [row.value.n for row in section.rows if row.value.n > 1]
     sample = f"{max(sizes):,} {section.over}" if sizes else ""
-    words = Counter(one.judgement.word for one in section.verdicts if one.kind == "claim")
-    counts = ", ".join(f"{count} {word}" for word, count in words.most_common())
-    total = f"{words.total()} claim{'s' * (words.total() != 1)}: {counts}" if words else ""
+    count = sum(one.kind == "claim" for one in section.verdicts)
+    total = f"{count} claim{'s' * (count != 1)}: {verdicts(section)}" if count else ""
     return " · ".join(filter(None, (str(section.provenance.get("model", "")), sample, total)))
 
 
@@ -83,11 +81,9 @@ def _effect(rows: Sequence[Row]) -> Answer | None:
     moved = [row for row in sure if _size(row) > 0]
     if moved:
         most = max(moved, key=lambda row: abs(row.effect.mean or 0.0))
-        change = (
-            f"{in_words(dataclasses.replace(first.value, low=None))} to {in_words(dataclasses.replace(most.value, low=None))}"
-        )
+        change = " to ".join("undefined" if row.value.mean is None else number(row.value.mean) for row in (first, most))
         text = f"“{most.condition}” moves {first.measure} most, from {change}"
-        return Answer("", text, f"effect {in_words(most.effect, signed=True)}")
+        return Answer("", text, f"effect {interval(most.effect, signed=True)}")
     if sure:
         return Answer("", f"No condition moves {first.measure}: the interval of every effect includes 0")
     return None

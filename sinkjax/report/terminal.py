@@ -33,7 +33,7 @@ def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], 
 
 
 def show_section(section: Section) -> None:
-    """Print what a section found: the answer, a line for each claim, or its short tables where there are no claims."""
+    """Print a section's answer and a line for each claim, or its short tables if it has no claims."""
     print(f"{printable(section.title)}\n")
     if section.verdicts:
         _show_answer(section)

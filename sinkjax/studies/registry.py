@@ -313,18 +313,19 @@ def _at_hand(experiment: str, folder: Place) -> str:
 
     Errors: the copy is a program, which is executed only if the user names it.
     """
-    suffix = Path(experiment).suffix
-    if suffix not in (STUDY_FILE, *VALUE_FILES) or Path(experiment).is_file():
+    path = Path(experiment)
+    if path.suffix not in (STUDY_FILE, *VALUE_FILES):
         return experiment
-    copy = folder / f"{COPY}{suffix}"
-    if not copy.is_file():
+    copy = folder / f"{COPY}{path.suffix}"
+    came_along = not path.is_absolute() or path.resolve().is_relative_to(Path(str(folder)).resolve())
+    if path.is_file() and not (path.suffix == STUDY_FILE and came_along):
         return experiment
-    if suffix == STUDY_FILE:
+    if path.suffix == STUDY_FILE and (came_along or copy.is_file()):
         raise SinkjaxError(
-            f"the study of these results, {experiment}, is not on this machine; its copy {copy} is a program: read it, and then"
-            f" use sinkjax report {folder} --study {copy}"
+            f"the study of these results, {experiment}, is a program and not a file of this machine: read {copy}, and then use"
+            f" sinkjax report {folder} --study {copy}"
         )
-    return str(copy)
+    return str(copy) if copy.is_file() else experiment
 
 
 def claim(folder: Place, chosen: Chosen) -> None:

@@ -51,10 +51,10 @@ def run(study: str, out: str | Path, model: str | Model | None = None, **fields:
         study: Its name, or the path of a .py or .yaml file.
         out: The folder for stores, summary, figures and page, or its URL; the same call resumes an unfinished run in it.
         model: A model in memory, or the name of one; None: the study's own.
-        fields: Those of its config that differ from the default ones.
+        fields: Settings that differ from the study's defaults.
 
     Returns:
-        What it found.
+        The study's section: claims, summary and figures.
 
     Raises:
         SinkjaxError: The study or a field is unknown; a value does not fit; the study trains its own models and takes none; the
@@ -128,7 +128,7 @@ def carry_out(
 
 
 def _from_memory(model: Model) -> Callable[..., Model]:
-    """What loads a model that is there already, and its untrained twin."""
+    """A loader that returns this model, or its untrained twin."""
 
     def load(source: str, mesh: Mesh | None = None, **_: object) -> Model:
         return untrained_like(model, mesh) if source.startswith(UNTRAINED) else model
@@ -185,7 +185,7 @@ def work(
 ) -> Iterator[Work]:
     """Every spec or training of a study in its order, its model, and the plan of each sweep. Arguments, errors: `plans`.
 
-    architecture: of a model in memory; None: that of the model which the config names.
+    architecture: the config of a model in memory; None: the model that the study's config names.
     """
     config = chosen.config
     check_dtype(config.dtype)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
-from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.intervals import FEWEST, Interval
 from sinkjax.analysis.summary import NOT_COMPARED, Row
 from sinkjax.errors import unknown
 from sinkjax.studies.contrasts import Parts, Readings
@@ -36,7 +36,6 @@ __all__ = ["attains", "versus"]
 
 MODELS, RUNS, SEEDS, PAPER = "models", "runs", "seeds", "paper"
 FINISHED = (ALL_STEPS, "converged")  # outcomes of runs that came to their end
-FEWEST = 8  # seeds of a word; with fewer, numbers are described
 LISTED = 8  # seeds that a sentence names
 
 

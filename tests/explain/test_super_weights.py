@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sinkjax
+from sinkjax.checkpoints.architectures import architecture, architectures
 from sinkjax.explain.super_weights import PUBLISHED
 
 LAYER, ROW, COL = 1, 9, 4
@@ -48,17 +48,30 @@ def test_the_candidate_is_the_entry_that_carries_the_spike(model, tokens):
     np.testing.assert_allclose(found["effect"][0], effect, atol=1e-5)
 
 
-def test_it_is_super_only_if_its_removal_costs_more_than_that_of_any_control(model, tokens):
+def says(model: sinkjax.Model, edits=()) -> np.ndarray:
+    """Texts that the model itself finds likeliest, token by token, under some edits."""
+    starts = [[start, start + 1] for start in (3, 11, 20, 37)]
+    return np.array([[*start, *sinkjax.generate(model, start, edits=edits, tokens=14)] for start in starts])
+
+
+def test_an_entry_on_which_the_texts_rest_is_super_and_the_search_goes_on(model):
     spiked = planted(model)
-    params = dict(spiked.params)
-    head = params["unembed"]
-    for sign in (1.0, -1.0):  # the spike helps with one sign of what reads it, and harms with the other
-        tilt = jnp.zeros(head.shape[-1]).at[tokens.ravel()].set(sign * 3.0)
-        read = dataclasses.replace(spiked, params={**params, "unembed": head.at[COL].add(tilt)})
-        found = sinkjax.super_weights(read, tokens, most=2, controls=8, progress=False)
-        effect, control = float(found["effect"][0].mean()), float(found["control"][0].mean("prompt").max())
-        assert bool(found["super"][0]) == (effect > control)
-        assert len(found["candidate"]) == (2 if bool(found["super"][0]) else 1)
+    found = sinkjax.super_weights(spiked, says(spiked), most=2, controls=8, progress=False)
+    assert [int(found[name][0]) for name in ("layer", "row", "col")] == [LAYER, ROW, COL]
+    assert bool(found["super"][0])
+    assert len(found["candidate"]) == 2
+    second = [int(found[name][1]) for name in ("layer", "row", "col")]
+    assert second != [LAYER, ROW, COL]
+
+
+def test_a_spike_that_the_texts_do_without_is_none_and_ends_the_search(model):
+    spiked = planted(model)
+    removed = sinkjax.edit_weights("down", "set", 0.0, layers=LAYER, rows=ROW, cols=COL)
+    found = sinkjax.super_weights(spiked, says(spiked, removed), most=2, controls=8, progress=False)
+    assert [int(found[name][0]) for name in ("layer", "row", "col")] == [LAYER, ROW, COL]
+    assert not bool(found["super"][0])
+    assert float(found["effect"][0].mean()) < 0
+    assert len(found["candidate"]) == 1
 
 
 def test_bad_input_is_refused(model, tokens):
@@ -69,5 +82,9 @@ def test_bad_input_is_refused(model, tokens):
         sinkjax.super_weights(bare, tokens)
 
 
-def test_the_published_coordinates_are_three_numbers_each():
-    assert all(len(place) == 3 for places in PUBLISHED.values() for place in places)
+@pytest.mark.parametrize("name", ["mistral-7b"])
+def test_the_published_coordinates_are_neuron_and_dim(name):
+    config = architecture(name).config
+    for layer, neuron, dim in PUBLISHED[architectures()[name].hub]:
+        assert layer < config.layers
+        assert dim < config.width <= neuron < config.neurons  # so the two are not exchanged

@@ -39,6 +39,15 @@ def test_the_first_claim_that_is_tested_answers(word, said):
     assert str(answer(section(found))) == said
 
 
+def test_a_statement_of_ours_answers_only_if_no_papers_is_tested_and_is_not_said_to_be_a_papers():
+    def own(word: str) -> Verdict:
+        return Verdict("c", "It stays.", "ours, on Li et al. 2026", "", claim(word).judgement)
+
+    assert str(answer(section([own("replicates"), claim("differs")]))).startswith("Not as in the paper: It moves")
+    assert str(answer(section([own("replicates")]))).startswith("True here: It stays")
+    assert str(answer(section([own("differs")]))).startswith("Not true here: It stays")
+
+
 def test_what_the_untrained_twin_does_too_is_said():
     one = Verdict("a", "It moves.", "", "", claim("replicates").judgement, claim("replicates", "").judgement)
     assert str(answer(section([one]))).startswith("As in the paper: It moves")

@@ -10,6 +10,7 @@ import pytest
 
 from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
+from sinkjax.studies.registry import choose
 from sinkjax.studies.share import unpack
 from tests.studies.test_add_a_study import OPTIONS, example
 
@@ -40,7 +41,7 @@ def test_a_colleague_rebuilds_the_page_without_the_model(shared, capsys):
     if suffix == "py":
         assert code == 2
         said = " ".join(capsys.readouterr().err.split())
-        assert f"its copy {folder}/study.py is a program: read it, and then use" in said
+        assert f"is a program and not a file of this machine: read {folder}/study.py, and then use" in said
         assert cli.main(["report", str(folder), "--study", str(folder / "study.py")]) == 0
     else:
         assert code == 0
@@ -62,6 +63,17 @@ def test_what_holds_no_results_is_refused_and_leaves_nothing(content, words, tmp
     with pytest.raises(SinkjaxError, match=words):
         unpack(archive)
     assert [path.name for path in tmp_path.iterdir()] == ["sent.zip"]
+
+
+@pytest.mark.parametrize("named", ["results/study.py", "{folder}/study.py"])
+def test_results_cannot_name_a_program_of_their_own(named, tmp_path, monkeypatch):
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "study.py").write_text("raise SystemExit('it ran')\n")
+    (folder / "config.yaml").write_text(f"experiment: {named.format(folder=folder)}\nmodel: mini-sink\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SinkjaxError, match="is a program and not a file of this machine"):
+        choose(str(folder))
 
 
 def test_no_name_in_a_zip_leaves_its_folder(tmp_path):
