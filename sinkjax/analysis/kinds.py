@@ -41,8 +41,8 @@ def sink_kind(record: Mapping[Any, Any], out: ArrayLike, min_queries: int = 8) -
     Args:
         record: With `attention` [prompt, layer, head, query, key] and `values` [prompt, layer, position, kv_head, head_dim], both
             of all layers or of the same chosen ones: `Probe(attention=True, capture=(Capture(Site.VALUE),))`.
-        out: W_O of those layers, float[layer, head, head_dim, width]: `model.params["layers"]["o"]`. A gate or a norm on a head's
-            output before W_O is ignored.
+        out: W_O of those layers, float[layer, head, head_dim, width]: `model.params["layers"]["o"]`. A gate or a norm on a
+            head's output before W_O is ignored.
         min_queries: How many later queries a key needs.
 
     Returns:
