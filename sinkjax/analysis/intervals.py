@@ -17,7 +17,7 @@ from sinkjax.errors import SinkjaxError
 BATCH_ELEMENTS = 2**23
 RESAMPLES = 2000
 FEWEST = 8  # samples of a word or an interval that counts; with fewer, an interval depends mostly on its method
-FEWEST_RESAMPLED = 20  # of n = 8 normal samples a bootstrap's 95 % interval covers 89 %, of n = 3 75 %
+FEWEST_RESAMPLED = 20  # of n = 8 normal samples a bootstrap's 95% interval covers 89%, of n = 3 75%
 
 
 @dataclass(frozen=True)

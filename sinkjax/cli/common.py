@@ -41,7 +41,7 @@ class PlannedOptions:
     """What a command plans: its sweeps' memory, and the models of a study that is not on one."""
 
     memory: float | None = None
-    """memory per device, in GB, available to a sweep; by default 90 % of the device's, or, on CPUs, half of what is free"""
+    """memory per device, in GB, available to a sweep; by default 90% of the device's, or, on CPUs, half of what is free"""
     checkpoints: Path | None = None
     """a study on every model in this folder, such as the checkpoints of a training, instead of on `model`"""
     models: tuple[str, ...] = ()

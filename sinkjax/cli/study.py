@@ -22,7 +22,8 @@ class StudyOptions:
 def study(arguments: Sequence[str]) -> None:
     """print a study as YAML, to read or to start your own from"""
     options = read(StudyOptions, arguments, "study")
-    from sinkjax.studies.declaration import Study, to_yaml
+    from sinkjax.studies.as_yaml import to_yaml
+    from sinkjax.studies.declaration import Study
     from sinkjax.studies.registry import as_value
 
     found = as_value(options.name)

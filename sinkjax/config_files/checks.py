@@ -90,13 +90,6 @@ def each_once(config: Any, name: str) -> None:
         raise SinkjaxError(f"{name} must name at least one, and each of them once, not {list(listed)}")
 
 
-def layers_from_0(config: Any, name: str) -> None:
-    """Raise an error that names a negative layer of a field."""
-    for layer in getattr(config, name) or ():
-        if layer < 0:
-            raise SinkjaxError(f"{name} has the negative layer {layer}; layers count from 0")
-
-
 def layers_below(config: Any, name: str, L: int) -> None:
     """Raise an error that names a layer of a field that a model of `L` layers lacks."""
     for layer in getattr(config, name):
@@ -120,13 +113,3 @@ def without_repeats(name: str, values: Sequence[Any]) -> None:
     """Raise an error that names a field which lists a value twice."""
     if len(set(values)) < len(values):
         raise SinkjaxError(f"{name} names a value twice: {', '.join(map(str, values))}")
-
-
-def positions_seen(config: Any, last: int, queries: str) -> None:
-    """Raise unless `positions` are different ones from 1 to `last`, which enough queries see, and `shown` is one of them."""
-    each_once(config, "positions")
-    for place in config.positions:
-        wrong = not 1 <= place <= last
-        refuse(wrong, f"positions has {place}, but must lie in 1 to {last}: a sink needs {MIN_QUERIES} {queries}")
-    listed = ", ".join(map(str, config.positions))
-    refuse(config.shown not in config.positions, f"shown must be one of positions ({listed}), not {config.shown}")

@@ -12,11 +12,11 @@ from sinkjax.config_files import documents
 from sinkjax.report.section import Sample, Section, View
 from sinkjax.studies import views
 from sinkjax.studies.continuations import samples
-from sinkjax.studies.declaration import filled
 from sinkjax.studies.figures import source
 from sinkjax.studies.folder import provenance
 from sinkjax.studies.noop import noop_finding, noop_rows
 from sinkjax.studies.results import Results
+from sinkjax.studies.settings import filled
 from sinkjax.studies.specs import MAPS, NOOP, TEXTS
 from sinkjax.studies.study import Study
 from sinkjax.sweeps.computation import CELLS, unchanged
@@ -86,10 +86,10 @@ def standard_notes(results: Results) -> list[str]:
         prompts = dict.fromkeys(results.size("prompt", sweep.name) for sweep in results.mains)
         compared = any(len(results.conditions(sweep.name)) > 1 for sweep in results.mains)
         notes.append(
-            f"Values are means with 95 % intervals over {' or '.join(map(str, prompts))} {results.over} ({_methods(results)})"
+            f"Values are means with 95% intervals over {' or '.join(map(str, prompts))} {results.over} ({_methods(results)})"
             f"{'; effects (Δ) are mean differences from the first line, paired by prompt' * compared}."
         )
-    measures = [measure for sweep in results.mains for measure in sweep.measures(results.config)]
+    measures = [measure for sweep in results.mains for measure in sweep.measures]
     notes += dict.fromkeys(
         f"Effects on {measure.name} are differences from a baseline of its own, not from the first line."
         for measure in measures

@@ -79,7 +79,7 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
         featured=tuple(edits),
         drawings=(_drawing(edits, measures, values, over),),
         notes=(
-            f"Values are means with 95 % intervals over {over}.",
+            f"Values are means with 95% intervals over {over}.",
             "Both stores hold the same prompts, so differences (B minus A) are paired by prompt."
             if paired
             else "The stores hold different prompts, so there are no paired differences: compare the intervals.",
@@ -157,5 +157,5 @@ def _drawing(edits: list[str], measures: list[Measure], values: Values, over: st
         ]
         for measure in measures
     ]
-    caption = f"Each edit in both stores, in the order of the table; bands: 95 % intervals over {over}."
+    caption = f"Each edit in both stores, in the order of the table; bands: 95% intervals over {over}."
     return Drawing("by-edit", layers.lines(grid, "edit (number in the list, from 0)"), caption)

@@ -5,7 +5,7 @@ Figures are drawn from the stores, and one whose grid did not run is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +45,12 @@ def _series(points: Sequence[Point]) -> dict[str, list[int]]:
     return found
 
 
+def _drawable(series: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """The series that make a line, of which prefixes of layers end with all of them."""
+    whole = {name: rows + series.get(SERIES["all"], []) * (name == SERIES["prefixes"]) for name, rows in series.items()}
+    return {name: rows for name, rows in whole.items() if len(rows) >= FEWEST}
+
+
 def _interval(read: Readings, grid: str, values: NDArray) -> Intervals:
     return intervals.intervals(
         values, seed=read.scope.config.seed, clusters=read.results.clusters(values.shape[-1], read.store(grid))
@@ -66,6 +72,12 @@ def _shared(names: Sequence[str]) -> str:
     while head and not (all(f"{name} ".startswith(f"{' '.join(head)} ") for name in names) and head[-1] not in JOINING):
         head.pop()
     return " ".join(head)
+
+
+def _named(read: Readings, rows: Iterable[Sequence[Measure]]) -> str:
+    """The measures of a figure, as its caption begins."""
+    what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
+    return f"{what[0].upper()}{what[1:]}"
 
 
 def _hyphens(measure: Measure) -> str:
@@ -104,9 +116,7 @@ def lines(
 
     points = read.points(over)
     rows = [_tuple(row) for row in _tuple(measures)]
-    named = _series(points)
-    series = {name: found + named.get(SERIES["all"], []) * (name == SERIES["prefixes"]) for name, found in named.items()}
-    series = {name: found for name, found in series.items() if len(found) >= FEWEST}
+    series = _drawable(_series(points))
     if x == "layers" and not series:
         raise Absent(f"{over} has no {FEWEST} sets of layers that make a line")
     grid: list[list[picture.Panel]] = []
@@ -140,8 +150,7 @@ def lines(
                     panels.append(picture.Panel(title, label, found, log, signed=effect))
         grid.append(panels)
     figure = picture.lines(grid, LAYERS if x == "layers" else x, log_x=log_x, legend_above=x != "layers" and len(grid) > 1)
-    what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
-    caption = f"{what[0].upper()}{what[1:]}, against {'the edited layers' if x == 'layers' else x}. Dashed: no edit."
+    caption = f"{_named(read, rows)}, against {'the edited layers' if x == 'layers' else x}. Dashed: no edit."
     return read.drawing(f"{over}-{x}", figure, caption, over)
 
 
@@ -208,8 +217,7 @@ def heatmap(read: Readings, measures: Measure, over: str, axis: str) -> Drawing:
         limits = None if log else (0.0, max(1.0, *(float(np.nanmax(part)) for part in values)))
         shown.append(picture.Row(values, _wrapped(read.name(measure)), limits, log))
     figure = picture.grids([column for column, _ in columns], shown, list(map(str, ticks)), axis)
-    what = "; ".join(read.name(measure) for measure in _tuple(measures))
-    caption = f"{what[0].upper()}{what[1:]}, by edited layers and {axis}; means over prompts."
+    caption = f"{_named(read, map(_tuple, _tuple(measures)))}, by edited layers and {axis}; means over prompts."
     return read.drawing(f"{over}-by-{axis}", figure, caption, over, bands=False)
 
 
@@ -253,8 +261,7 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
         log = bool(row[0].meaning.facts.get("log"))
         panels.append([picture.Panel("", _wrapped(_row_label(read, row)), found, log, signed=signed)])
     figure = picture.lines(panels, "layer (0-based)", legend_above=True)
-    what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
-    caption = f"{what[0].upper()}{what[1:]}, in each layer."
+    caption = f"{_named(read, rows)}, in each layer."
     return read.drawing(f"{grids[0]}-by-layer-{_hyphens(rows[0][0])}", figure, caption, *map(read.store, grids))
 
 
@@ -318,9 +325,7 @@ def received(read: Readings, keys: object, over: str) -> Drawing:
     from sinkjax.report.figures import layers as picture
 
     points, data = read.points(over), read.results[over]["attention_received"]
-    named = _series(points)
-    series = {name: rows + named.get(SERIES["all"], []) * (name == SERIES["prefixes"]) for name, rows in named.items()}
-    series = {name: rows for name, rows in series.items() if len(rows) >= FEWEST}
+    series = _drawable(_series(points))
     L = data.sizes["layer"]
 
     def columns(key: int, rows: Sequence[int]) -> NDArray:
@@ -359,7 +364,7 @@ def dots(read: Readings, measures: Measure, over: str) -> Drawing:
                     found.append(Mark(str(control.budget), intervals.interval([mean]), "random, of the same size"))
         columns[_wrapped(read.name(measure), 26)] = found
     figure = picture(columns, "mean over documents")
-    caption = "Means of each condition with 95 % intervals, and each of its random controls as one mark."
+    caption = "Means of each condition with 95% intervals, and each of its random controls as one mark."
     return read.drawing(f"{over}-and-controls", figure, caption, store)
 
 

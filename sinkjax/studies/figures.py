@@ -32,6 +32,6 @@ def source(
     bos = f", BOS {study['bos']}" if study and all(one.attrs["study"]["bos"] == study["bos"] for one in others) else ""
     units = folder.over((data, *others)) if over == "prompt" else f"{over}s"
     prompts = f"{' or '.join(counts)} {units}"
-    said = f"Bands: 95 % intervals over {prompts}. " if bands and counts else f"{prompts}. " * bool(counts)
+    said = f"Bands: 95% intervals over {prompts}. " if bands and counts else f"{prompts}. " * bool(counts)
     read = f"{bos}, {'; '.join(texts)}" if text and texts else ""
     return f"{said}{named(made['model'])} in {made['dtype']}{read}."

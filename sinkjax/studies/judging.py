@@ -9,8 +9,9 @@ from sinkjax.analysis.judgement import Evidence, Judgement, identity, judge, unt
 from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict, said
 from sinkjax.studies.contrasts import Parts, Readings
-from sinkjax.studies.declaration import Claim, Described, Identity, filled
+from sinkjax.studies.declaration import Claim, Described, Identity
 from sinkjax.studies.grids import At
+from sinkjax.studies.settings import filled
 
 LISTED = 8  # rows of described numbers that a table of claims shows
 

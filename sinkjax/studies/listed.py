@@ -16,7 +16,7 @@ from sinkjax.studies.config import StudyConfig
 from sinkjax.studies.figures import POSITIONS, source
 from sinkjax.studies.measures import largest_activation, largest_elsewhere, loss, sink_rate
 from sinkjax.studies.specs import SWEEP
-from sinkjax.studies.study import Condition, Measure, Study
+from sinkjax.studies.study import Condition, Measure, Study, Sweep
 
 if TYPE_CHECKING:
     from sinkjax.model.config import Config
@@ -36,7 +36,7 @@ def measures_of(statistic: str, key: int, eps: float) -> tuple[Measure, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(StudyConfig):
+class Listed(StudyConfig):
     """Any list or grid of edits; the first one listed is what the others are compared with."""
 
     probe: tuple[str, ...] = ("attention_received", "resid_max")
@@ -56,17 +56,21 @@ class Sweep(StudyConfig):
         share(self, "eps")
 
 
-def conditions(config: Sweep, architecture: Config) -> Iterator[Condition]:
+def sweeps(config: Listed, architecture: Config) -> tuple[Sweep]:
+    return (Sweep(SWEEP, conditions, measures(config)),)
+
+
+def conditions(config: Listed, architecture: Config) -> Iterator[Condition]:
     from sinkjax.edits.edit_list import read_edits
 
     return (Condition(edit, "listed") for edit in read_edits(config.edits))
 
 
-def measures(config: Sweep) -> tuple[Measure, ...]:
+def measures(config: Listed) -> tuple[Measure, ...]:
     return tuple(one for name in MEASURES if name in config.probe for one in measures_of(name, config.key, config.eps))
 
 
-def probe(config: Sweep) -> sinkjax.Probe:
+def probe(config: Listed) -> sinkjax.Probe:
     return sinkjax.Probe.of(*config.probe)
 
 
@@ -84,23 +88,22 @@ def activations(results: Results) -> Drawing:
     return Drawing("largest-activation", figure, f"{caption} {source(data, bands=False)}")
 
 
-def notes(config: Sweep, results: Results) -> tuple[str]:
+def notes(config: Listed, results: Results) -> tuple[str]:
     return ("There are no random controls but those that the list of edits holds.",)
 
 
-def figures(config: Sweep, architecture: Config) -> Iterator[Callable[[Results], Drawing]]:
+def figures(config: Listed, architecture: Config) -> Iterator[Callable[[Results], Drawing]]:
     if "resid_max" in config.probe:
         yield activations
 
 
 STUDY = Study(
     name="sweep",
-    config=Sweep,
+    config=Listed,
     title="A sweep of edits",
     question="Effects are differences from the first edit listed.",
     probe=probe,
-    conditions=conditions,
-    measures=measures,
+    sweeps=sweeps,
     featured=methodcaller("labels"),
     figures=figures,
     notes=notes,

@@ -20,13 +20,14 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.studies import study as framework
 from sinkjax.studies import trained
 from sinkjax.studies.contrasts import Readings
-from sinkjax.studies.declaration import Claim, Described, Study, config_type, filled
+from sinkjax.studies.declaration import Claim, Described, Study
 from sinkjax.studies.drawings import drawn_layers
 from sinkjax.studies.grids import At, Grid, Point, cells_of, controls, matching, settings_of
 from sinkjax.studies.judging import rows_of, verdict
 from sinkjax.studies.known import Unedited, blank, measured
 from sinkjax.studies.readouts import check_positions, label_of, probe_of, read_measure
 from sinkjax.studies.scope import Contrast, FigureWord, Measure, Scope
+from sinkjax.studies.settings import config_type, filled
 from sinkjax.studies.specs import NOOP
 from sinkjax.studies.study import Batch, Calculation, Condition, Shown, Sweep, Values
 from sinkjax.studies.words import Field, Word, words_in
@@ -62,7 +63,7 @@ def lower(study: Study) -> framework.Study:
     described = [claim for claim in study.claims.values() if isinstance(claim.contrast, Described)]
     judged = [claim for claim in study.claims.values() if isinstance(claim.contrast, Contrast)]
 
-    def more(config: Settings, architecture: Config) -> Sequence[Sweep | Calculation]:
+    def sweeps(config: Settings, architecture: Config) -> Sequence[Sweep | Calculation]:
         found: list[Sweep | Calculation] = []
         for name, grid in grids.items():
             found += _sweeps(study, name, grid, config, architecture)
@@ -100,7 +101,7 @@ def lower(study: Study) -> framework.Study:
                 labels.append(points[row].label)
                 last = max([last, *(value for name, value in points[row].bound if isinstance(value, int))])
         layers = drawn_layers(scope.get(shown[0].given["layers"]), architecture.layers)
-        return Shown(tuple(dict.fromkeys(labels)), layers, start=last + 1, sweeps=names)
+        return Shown(tuple(dict.fromkeys(labels)), names, layers, start=last + 1)
 
     return framework.Study(
         name=study.name,
@@ -108,7 +109,7 @@ def lower(study: Study) -> framework.Study:
         title=study.title or study.name,
         question=study.question,
         needs=study.needs,
-        more=more,
+        sweeps=sweeps,
         probe=lambda config: probe_of(study.measures, Scope(config, None)) if study.measures else sinkjax.Probe(),
         figures=functools.partial(_figures, study),
         noop=noop if identity is not None else None,
@@ -188,7 +189,7 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
     measures = _measures(study, name)
     known_ones = [word for word in words_in(study.known) if isinstance(word, Measure)]
     asked = probe_of([*measures, *known_ones], scope)
-    title = settings_of_title(grid, scope)
+    title = str(scope.get(grid.given["title"]))
 
     def build(make: Callable[[Scope], Sequence[Condition]]) -> Callable[..., Sequence[Condition]]:
         def conditions(config: Settings, architecture: Config, known: Mapping[str, object] | None = None) -> Sequence[Condition]:
@@ -214,49 +215,27 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
     def inputs(config: Settings) -> framework.Inputs:
         return settings_of(grid, Scope(config, architecture))[0]
 
-    def few(config: Settings) -> int:
-        return int(min(config.control_prompts, settings_of_prompts(grid, Scope(config, architecture))))
-
-    def prompts(config: Settings) -> int:
-        return settings_of_prompts(grid, Scope(config, architecture))
-
+    prompts = int(scope.get(grid.given["prompts"]))
+    few = min(getattr(config, "control_prompts", prompts), prompts)
     drawn: tuple[Sweep, ...] = ()
     judged = _judged_on(study, name, scope)
     if name in study.controls and (judged or not _claims_on(study, name)):
-        drawn = (Sweep(f"{name}{CONTROLS}", build(random), probe=lambda config: asked, prompts=few, values=values),)
+        drawn = (Sweep(f"{name}{CONTROLS}", build(random), probe=asked, prompts=few, values=values),)
     made = [_as_measure(study, name, measure, config, architecture) for measure in study.measures if measure in measures]
     yield Sweep(
         name,
         build(conditions),
-        lambda config: made,
-        lambda config: asked,
+        made,
+        asked,
         prompts,
         inputs,
-        tuple(drawn),
+        drawn,
         values,
         prefix=title,
         series=title,
     )
     if judged and _has_twin(config):
-        yield Sweep(
-            f"{name}{TWIN}",
-            build(claimed),
-            probe=lambda config: asked,
-            prompts=few,
-            inputs=inputs,
-            values=values,
-            twin=True,
-        )
-
-
-def settings_of_prompts(grid: Grid, scope: Scope) -> int:
-    """How many prompts a grid runs on."""
-    return int(scope.get(grid.given["prompts"]))
-
-
-def settings_of_title(grid: Grid, scope: Scope) -> str:
-    """The title of a grid's rows."""
-    return str(scope.get(grid.given["title"]))
+        yield Sweep(f"{name}{TWIN}", build(claimed), (), asked, few, inputs, values=values, twin=True)
 
 
 def _budgeted(point: Point) -> Point:
@@ -387,13 +366,7 @@ def _calculations(study: Study, config: Settings, architecture: Config) -> Itera
         facts = word.meaning.facts
         scope = Scope(config, architecture)
 
-        def compute(model: Model, batch: Batch, word: Word = word, scope: Scope = scope) -> xarray.Dataset:
-            found: xarray.Dataset = word.meaning.of(
-                scope, model, batch, **{key: scope.get(entry) for key, entry in word.given.items()}
-            )
-            return found
-
-        compute.__doc__ = word.meaning.of.__doc__
+        compute = functools.partial(word.meaning.of, scope, **{key: scope.get(entry) for key, entry in word.given.items()})
         prompts, variables = int(scope.get(facts.get("prompts", 1))), tuple(facts["variables"])
         inputs = facts.get("inputs", framework.Inputs(bos="none"))
         if "inputs" in word.given:

@@ -154,7 +154,7 @@ def as_value(name: str) -> Study | Value:
 @functools.cache
 def _with_prose(name: str, study: Study | Value) -> Study | Value:
     """A shipped study with the prose of its config file."""
-    from sinkjax.studies.declaration import with_prose
+    from sinkjax.studies.as_yaml import with_prose
 
     if isinstance(study, Study) or name not in configs():
         return study
@@ -171,7 +171,7 @@ def _lowered(study: Value) -> Study:
 @functools.cache
 def _document(path: Path) -> Value:
     """The study in a YAML file."""
-    from sinkjax.studies.declaration import from_yaml
+    from sinkjax.studies.as_yaml import from_yaml
 
     if not path.is_file():
         raise SinkjaxError(f"there is no study file {path}")
@@ -182,7 +182,7 @@ def _document(path: Path) -> Value:
 @functools.cache
 def _shipped(name: str) -> Value:
     """The study in a shipped document."""
-    from sinkjax.studies.declaration import from_yaml
+    from sinkjax.studies.as_yaml import from_yaml
 
     _define_words()
     return from_yaml(documented()[name], name)

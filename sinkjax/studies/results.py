@@ -170,8 +170,7 @@ class Results:
     def table_of(self, store: str) -> Table:
         """The summary of one sweep, conditions in their order."""
         sweep = self.sweeps[store]
-        measures = sweep.measures(self.config)
-        columns = [self._column(sweep, measure) for measure in measures]
+        columns = [self._column(sweep, measure) for measure in sweep.measures]
         return {(row.condition, row.measure): row for rows in zip(*columns, strict=True) for row in rows}
 
     @functools.cached_property

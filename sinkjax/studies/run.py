@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.studies.config import Settings
-    from sinkjax.studies.listed import Sweep
+    from sinkjax.studies.listed import Listed
 
 
 def run(study: str, out: str | Path, model: str | Model | None = None, **fields: object) -> Section:
@@ -294,15 +294,15 @@ def check_settings(config: Settings, store: xarray.Dataset, path: Place) -> None
             )
 
 
-def _config_of(data: xarray.Dataset) -> Sweep:
+def _config_of(data: xarray.Dataset) -> Listed:
     """The config of a sweep from Python, as far as a section needs it: its edits by their labels, and what was measured."""
-    from sinkjax.studies.listed import MEASURES, Sweep
+    from sinkjax.studies.listed import MEASURES, Listed
 
     if "edit" not in data.dims:
         raise SinkjaxError("this store holds no edits, so there is nothing to summarise")
     labels = [str(label) for label in data["edit"].values]
     edits = tuple({"compose": [], "label": label} for label in labels)
-    return Sweep(probe=tuple(name for name in MEASURES if name in data), edits=edits, prompts=data.sizes["prompt"])
+    return Listed(probe=tuple(name for name in MEASURES if name in data), edits=edits, prompts=data.sizes["prompt"])
 
 
 def _stores(study: Study, chosen: Chosen, folder: Place) -> dict[str, xarray.Dataset]:

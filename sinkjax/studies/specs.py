@@ -23,7 +23,6 @@ from sinkjax.studies.study import (
     Study,
     Sweep,
     SweepSpec,
-    all_prompts,
     no_edit,
 )
 
@@ -59,37 +58,16 @@ def specs(study: Study, config: Settings, architecture: Config) -> tuple[SweepSp
     if study.shown is not None:
         parts += _shown(study, config, architecture, study.shown(config, architecture))
     if study.noop is not None:
-        parts.append(spec(study, noop_sweep(study), config, architecture))
+        parts.append(spec(study, noop_sweep(study, config), config, architecture))
     return tuple(parts)
 
 
 def declared(study: Study, config: Settings, architecture: Config) -> Iterator[Sweep | Calculation]:
     """The sweeps and calculations of a study, the main sweep first."""
-    if study.conditions is not None:
-        yield main_sweep(study)
-    yield from study.more(config, architecture)
+    yield from study.sweeps(config, architecture)
 
 
-def main_sweep(study: Study) -> Sweep:
-    """The sweep that a study's own fields declare."""
-    assert study.conditions is not None
-    return Sweep(
-        SWEEP,
-        study.conditions,
-        study.measures,
-        study.probe,
-    )
-
-
-def _few(config: Settings) -> int:
-    return min(NOOP_PROMPTS, all_prompts(config))
-
-
-def _unedited(config: Settings, architecture: Config) -> list[Condition]:
-    return [no_edit()]
-
-
-def noop_sweep(study: Study) -> Sweep:
+def noop_sweep(study: Study, config: Settings) -> Sweep:
     """No edit, and edits of the study's kind that must change nothing, on the first prompts."""
     edits = study.noop
     assert edits is not None
@@ -102,8 +80,7 @@ def noop_sweep(study: Study) -> Sweep:
     return Sweep(
         NOOP,
         conditions,
-        probe=study.probe,
-        prompts=_few,
+        prompts=min(NOOP_PROMPTS, config.prompts),
         inputs=study.noop_inputs,
         values=study.noop_values,
         optional=True,
@@ -112,9 +89,11 @@ def noop_sweep(study: Study) -> Sweep:
 
 def spec(study: Study, sweep: Sweep, config: Settings, architecture: Config) -> SweepSpec:
     """One sweep on one architecture."""
-    probe = sweep.probe or study.probe
-    assert probe is not None, f"{study.name}: {sweep.name} has no probe"
-    count, values = sweep.prompts(config), sweep.values
+    probe = sweep.probe
+    if probe is None:
+        assert study.probe is not None, f"{study.name}: {sweep.name} has no probe"
+        probe = study.probe(config)
+    count, values = config.prompts if sweep.prompts is None else sweep.prompts, sweep.values
     build = partial(conditions_of, sweep, config, architecture)
     prepare: Callable[..., tuple[Condition, ...]] | None = None
     if values is not None:
@@ -124,7 +103,7 @@ def spec(study: Study, sweep: Sweep, config: Settings, architecture: Config) -> 
 
     stand_ins = build(values.blank(config, architecture, count) if values else None)
     inputs = sweep.inputs(config) if sweep.inputs else TEXT
-    return SweepSpec(sweep.name, stand_ins, probe(config), count, inputs, prepare, sweep.twin)
+    return SweepSpec(sweep.name, stand_ins, probe, count, inputs, prepare, sweep.twin)
 
 
 def _with_controls(study: Study, sweep: Sweep, config: Settings, architecture: Config) -> Iterator[SweepSpec | Calculation]:
@@ -177,8 +156,8 @@ def store_names(study: Study, config: Settings, architecture: Config) -> Iterato
 
 def map_stores(study: Study, config: Settings, architecture: Config) -> tuple[str, ...]:
     """The stores of attention maps: one for each sweep that is shown."""
-    shown = study.shown(config, architecture) if study.shown else None
-    return (MAPS, *(map_name(name, number) for number, name in enumerate(shown.sweeps if shown else ()) if number))
+    shown = study.shown(config, architecture).sweeps if study.shown else ()
+    return tuple(map_name(name, number) for number, name in enumerate(shown))
 
 
 def map_name(sweep: object, number: int) -> str:
@@ -238,9 +217,11 @@ def _shown(study: Study, config: Settings, architecture: Config, shown: Shown) -
 
     parts: list[SweepSpec | Calculation] = []
     texts: list[Calculation] = []
-    probe, few = maps_probe(config.length, architecture.layers, shown.layers), min(shown.prompts, config.prompts)
+    probe, few = maps_probe(config.length, shown.layers), min(shown.prompts, config.prompts)
     stores = map_stores(study, config, architecture)
-    for store, main in zip(stores, _shown_sweeps(study, config, architecture, shown), strict=True):
+    named = {part.name: part for part in declared(study, config, architecture) if isinstance(part, Sweep)}
+    for store, name in zip(stores, shown.sweeps, strict=True):
+        main = named[name]
         chosen, prepare = _chosen(main, config, architecture, few, shown.labels)
         try:
             inputs = main.inputs(config) if main.inputs else TEXT
@@ -249,16 +230,6 @@ def _shown(study: Study, config: Settings, architecture: Config, shown: Shown) -
         parts.append(SweepSpec(store, chosen, probe, few, inputs, prepare))
         texts = [continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare)]
     return [*parts, *texts]
-
-
-def _shown_sweeps(study: Study, config: Settings, architecture: Config, shown: Shown) -> list[Sweep]:
-    """The sweeps whose conditions are shown: those that are named, or the main one, or the unedited model."""
-    if shown.sweeps:
-        named = {part.name: part for part in declared(study, config, architecture) if isinstance(part, Sweep)}
-        return [entry if isinstance(entry, Sweep) else named[entry] for entry in shown.sweeps]
-    if study.conditions is not None:
-        return [main_sweep(study)]
-    return [Sweep(SWEEP, _unedited)]
 
 
 def _chosen(

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from sinkjax.model.config import Config
     from sinkjax.probes.probe import Probe
     from sinkjax.report.section import Drawing
-    from sinkjax.studies.config import Settings
     from sinkjax.train.config import Training
     from sinkjax.train.trained import Trained
 
@@ -147,11 +146,6 @@ def nothing(*arguments: object) -> tuple[()]:
     return ()
 
 
-def all_prompts(config: Settings) -> int:
-    """As many prompts as the study has."""
-    return int(config.prompts)
-
-
 @dataclass(frozen=True)
 class Sweep:
     """Conditions that run on the same prompts, and what is measured on them.
@@ -159,9 +153,9 @@ class Sweep:
     Attributes:
         name: Of its store.
         conditions: (config, architecture) -> conditions, the baseline first; with `values`, (config, architecture, values).
-        measures: Config -> measures, of which the summary has a row for each condition.
-        probe: Config -> what is measured; None: the study's.
-        prompts: Config -> how many prompts.
+        measures: Of which the summary has a row for each condition.
+        probe: What is measured; None: the study's.
+        prompts: How many prompts; None: as many as the study has.
         inputs: Config -> what it runs on; None: the study's passages. It raises `Absent` where there are none, and a store that
             says why then stands in place of the sweep's.
         controls: Sweeps of random edits among which the effects are ranked, by budget; by default they run on the inputs of
@@ -175,9 +169,9 @@ class Sweep:
 
     name: str
     conditions: Callable[..., Iterable[Condition]]
-    measures: Callable[..., Sequence[Measure]] = nothing
-    probe: Callable[..., Probe] | None = None
-    prompts: Callable[..., int] = all_prompts
+    measures: Sequence[Measure] = ()
+    probe: Probe | None = None
+    prompts: int | None = None
     inputs: Callable[..., Inputs] | None = None
     controls: tuple[Sweep, ...] = ()
     values: Values | None = None
@@ -252,18 +246,16 @@ class TrainingSpec:
 class Shown:
     """The conditions whose attention maps, activations and continuations a page shows.
 
-    labels: of conditions of the main sweep. layers: of the attention maps; None for an early, a middle and a late one. start:
-    tokens that a prompt must have before the model continues it (an edit may name later positions than usual). prompts: how many
-    are run, more than are shown where the values of edits are computed from more. sweeps: those that are shown, by name or as
-    they are; by default the main one, or the unedited model where a study has none. The maps of further ones lie in stores of
-    their own. Continuations are of the prompts of the last sweep that runs.
+    labels: of conditions. sweeps: the names of those that have them; the maps of each are in a store of its own, and the
+    continuations are of the prompts of the last one that runs. layers: of the attention maps. start: tokens that a prompt must
+    have before the model continues it (an edit may name later positions than usual). prompts: how many are run.
     """
 
-    labels: tuple[str, ...] = ()
-    layers: tuple[int, ...] | None = None
+    labels: tuple[str, ...]
+    sweeps: tuple[str, ...]
+    layers: tuple[int, ...] = ()
     start: int = 0
     prompts: int = 3
-    sweeps: tuple[str | Sweep, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,9 +272,8 @@ class Study:
         question: What the papers say.
         needs: Parts that a model must have (`studies/requirements.py`).
         probe: Config -> what is measured.
-        conditions, measures: Of the main sweep, as for `Sweep`.
         trainings: Config -> what is trained and measured, in place of sweeps; `architecture` is empty then.
-        more: Further sweeps and calculations.
+        sweeps: Its sweeps and calculations; the first one is the main one.
         featured: Results -> labels of the short table.
         figures: Functions of the results.
         noop_inputs: Config -> what the no-op edits run on; None: the study's passages.
@@ -307,10 +298,8 @@ class Study:
     question: str
     needs: tuple[str, ...] = ()
     probe: Callable[..., Probe] | None = None
-    conditions: Callable[..., Iterable[Condition]] | None = None
-    measures: Callable[..., Sequence[Measure]] = nothing
     trainings: Callable[..., Sequence[TrainingSpec]] | None = None
-    more: Callable[..., Sequence[Sweep | Calculation]] = nothing
+    sweeps: Callable[..., Sequence[Sweep | Calculation]] = nothing
     featured: Callable[[Results], Sequence[str]] | None = None
     figures: Callable[..., Iterable[Callable[[Results], Drawing | list[Drawing] | None]]] = nothing
     noop: Callable[..., Mapping[str, Edit]] | None = None

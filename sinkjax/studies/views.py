@@ -32,10 +32,9 @@ def probe(length: int, layers: Sequence[int] | None = None) -> Probe:
     return Probe(capture=(Capture(Site.WEIGHTS, shown, tuple(range(min(TOKENS, length))), name="attention"),))
 
 
-def maps_probe(length: int, L: int, layers: Sequence[int] | None = None) -> Probe:
-    """What maps show: attention of some layers, by default an early, a middle and a late one, and the largest |h|."""
-    chosen = sorted({0, L // 3, 2 * L // 3}) if layers is None else layers
-    return dataclasses.replace(probe(length, chosen), resid_max=True)
+def maps_probe(length: int, layers: Sequence[int]) -> Probe:
+    """What maps show: attention of some layers, and the largest |h|."""
+    return dataclasses.replace(probe(length, layers), resid_max=True)
 
 
 def map_data(data: xarray.Dataset) -> xarray.DataArray:
@@ -65,7 +64,7 @@ def attention(
         name=name,
         caption=(
             f"Attention of one prompt in one layer and head; {_shown(chosen, len(texts))}, layers {_list(layers)}, all heads and"
-            f" their mean, first {size} tokens. Grey: keys that a query cannot see. Values are kept in 8 bits, to about 2 %; the"
+            f" their mean, first {size} tokens. Grey: keys that a query cannot see. Values are kept in 8 bits, to about 2%; the"
             f" rest is in the store.{about}"
         ),
         quantity="attention",
@@ -104,7 +103,7 @@ def activation(
         caption=(
             f"Largest absolute value of the residual stream of one prompt; {_shown(chosen, len(texts))}, first"
             f" {values.shape[-1]} tokens. Depth 0 is the embedding, depth l + 1 the stream after layer l. Values are kept in 8"
-            f" bits, to about 2 %; the rest is in the store.{about}"
+            f" bits, to about 2%; the rest is in the store.{about}"
         ),
         quantity="largest |h|",
         values=values,

@@ -100,7 +100,7 @@ ONE = Hardware()  # a device of this process
 
 
 def device_memory() -> int:
-    """Bytes of a device that a sweep may plan with: 90 % of its limit; of a CPU, its share of half of what the host has free."""
+    """Bytes of a device that a sweep may plan with: 90% of its limit; of a CPU, its share of half of what the host has free."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(SHARE * stats["bytes_limit"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.listed import Sweep
+from sinkjax.studies.listed import Listed
 from sinkjax.studies.registry import Chosen, choose, find, read
 from sinkjax.tasks.language_model.config import Pretrain
 
@@ -201,7 +201,7 @@ def test_numbers_truth_values_and_nothing_are_not_quoted():
 
 
 def test_a_written_sweep_keeps_its_edits():
-    config = Sweep(edits=({"mask_key": {"key": 0, "layers": {"each": [0, 1]}}}, {"compose": []}))
+    config = Listed(edits=({"mask_key": {"key": 0, "layers": {"each": [0, 1]}}}, {"compose": []}))
     assert read(documents.write("sweep", config), "file").config == config
 
 

@@ -9,9 +9,10 @@ import jax
 import numpy as np
 
 import sinkjax
-from sinkjax.studies.declaration import Study, config_type
+from sinkjax.studies.declaration import Study
 from sinkjax.studies.grids import Point, cells_of, controls
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.settings import config_type
 
 
 def arrays(edit: sinkjax.Edit, architecture: Any, length: int) -> tuple[Any, list[np.ndarray]]:

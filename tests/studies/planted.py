@@ -42,8 +42,8 @@ def synthetic(
         config=SimpleNamespace,
         title="",
         question="",
-        more=lambda config, architecture: [
-            Sweep(SWEEP, conditions(values), lambda config: (measure,), controls=random),
+        sweeps=lambda config, architecture: [
+            Sweep(SWEEP, conditions(values), (measure,), controls=random),
         ],
     )
     stores = {SWEEP: store(values)} | ({"controls": store(controls)} if controls else {})

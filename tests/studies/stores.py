@@ -48,13 +48,13 @@ def planted(
     prompts = {"documents": list(range(config.prompts)), **(about or {})}
     attributes = {"sweep": {"config": vars(architecture)}, "study": prompts}
     stores: dict[str, xarray.Dataset] = {}
-    for main in declared.more(config, architecture):
+    for main in declared.sweeps(config, architecture):
         assert isinstance(main, Sweep)
         for sweep in (main, *main.controls):
             if reason := (absent or {}).get(sweep.name):
                 stores[sweep.name] = xarray.Dataset(attrs={**attributes, ABSENT: reason})
                 continue
-            count = sweep.prompts(config)
+            count = config.prompts if sweep.prompts is None else sweep.prompts
             points: Any = stand_ins(sweep, config, architecture, count)
             planted = [numbers(sweep.name, point) for point in points]
             data = store(planted, count, (layers, heads, config.length))

@@ -30,8 +30,7 @@ def study(*variables: str) -> Study:
         config=StudyConfig,
         title="Squares",
         question="A claim.",
-        conditions=None,
-        more=lambda config, architecture: [Calculation("squares", squares, variables, config.prompts)],
+        sweeps=lambda config, architecture: [Calculation("squares", squares, variables, config.prompts)],
         status=lambda results: [f"The largest is {results['squares']['squares'].values.max()}"],
     )
 
@@ -59,7 +58,7 @@ def test_values_in_bfloat16_are_stored_as_they_are(chosen: Chosen, tmp_path: Pat
         return squares(model, batch).astype("float32").astype(jax.numpy.bfloat16)
 
     made_up = dataclasses.replace(
-        study("squares"), more=lambda config, architecture: [Calculation("squares", halves, ("squares",), 3)]
+        study("squares"), sweeps=lambda config, architecture: [Calculation("squares", halves, ("squares",), 3)]
     )
     monkeypatch.setattr(registry, "_registered", {made_up.name: made_up})
     run.carry_out(chosen, tmp_path / "out")

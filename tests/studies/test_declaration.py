@@ -12,10 +12,12 @@ import pytest
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
+from sinkjax.studies.as_yaml import from_yaml, to_yaml, with_prose
 from sinkjax.studies.config import StudyConfig
-from sinkjax.studies.declaration import Setting, config_type, filled, from_yaml, to_yaml, with_prose
+from sinkjax.studies.declaration import Setting
 from sinkjax.studies.registry import as_value, studies
 from sinkjax.studies.scope import Contrast
+from sinkjax.studies.settings import config_type, filled
 from sinkjax.studies.vocabulary import *
 from sinkjax.studies.words import Field
 

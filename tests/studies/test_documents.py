@@ -20,7 +20,7 @@ from sinkjax.studies.inputs import prompts
 from sinkjax.studies.registry import Chosen
 from sinkjax.studies.results import Results
 from sinkjax.studies.specs import SWEEP
-from sinkjax.studies.study import Condition, Inputs, Measure, Study
+from sinkjax.studies.study import Condition, Inputs, Measure, Study, Sweep
 from tests.studies.tiny import write_model, write_text
 
 SIZE = Measure("size (m)", lambda data: data["size"].values)
@@ -61,8 +61,7 @@ def results(over="documents", stores=None, **study):
         config=SimpleNamespace,
         title="",
         question="",
-        conditions=conditions,
-        measures=lambda _: (SIZE,),
+        sweeps=lambda config, architecture: [Sweep(SWEEP, conditions, (SIZE,))],
         over=over,
     )
     return Results(declared, SimpleNamespace(seed=0), {SWEEP: store(values, **study), **(stores or {})})
@@ -127,8 +126,8 @@ def test_results_say_what_their_intervals_are_over(study, over):
     assert found.over == over
     section = assemble(found.study, found.config, found.stores)
     assert section.over == over
-    assert standard_notes(found)[0].startswith(f"Values are means with 95 % intervals over 12 {over} (")
-    assert source(found["sweep"]) == f"Bands: 95 % intervals over 12 {over}. tiny in float32, BOS none, made up."
+    assert standard_notes(found)[0].startswith(f"Values are means with 95% intervals over 12 {over} (")
+    assert source(found["sweep"]) == f"Bands: 95% intervals over 12 {over}. tiny in float32, BOS none, made up."
 
 
 def test_text_beside_other_prompts_is_called_prompts_and_a_study_may_say_what_it_infers_from():

@@ -16,7 +16,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.resources import config_path
 from sinkjax.studies.config import StudyConfig
 from sinkjax.studies.declaration import Study as Value
-from sinkjax.studies.listed import Sweep
+from sinkjax.studies.listed import Listed
 from sinkjax.studies.registry import Chosen, as_value, choose, config_type, find, studies, trains
 from sinkjax.studies.study import Study
 
@@ -91,7 +91,7 @@ def test_a_store_made_from_python_is_a_sweep_with_its_page_beside_it(tmp_path: P
     store = tmp_path / "mine.zarr"
     store.mkdir()
     (store / ".zattrs").write_text("{}")
-    assert choose(str(store)) == Chosen("sweep", Sweep(), tmp_path / "mine-report", store)
+    assert choose(str(store)) == Chosen("sweep", Listed(), tmp_path / "mine-report", store)
 
 
 def test_a_file_elsewhere_is_a_config_without_results(tmp_path: Path):

@@ -25,7 +25,8 @@ from sinkjax.studies import registry, run, suite
 from sinkjax.studies.config import All, AllTrained, StudyConfig
 from sinkjax.studies.registry import Chosen, choose
 from sinkjax.studies.results import Results
-from sinkjax.studies.study import Calculation, Study, no_edit
+from sinkjax.studies.specs import SWEEP
+from sinkjax.studies.study import Calculation, Study, Sweep, no_edit
 from tests.studies.tiny import write_both
 
 STATEMENT = "The loss is a number (Fig. 1)."
@@ -43,7 +44,7 @@ def made_up(name: str, **fields: Any) -> Study:
         "title": "Seed {seed}",
         "question": "A claim.",
         "probe": lambda config: Probe(nll=True),
-        "conditions": lambda config, architecture: [no_edit()],
+        "sweeps": lambda config, architecture: [Sweep(SWEEP, lambda *_: [no_edit()])],
         "verdicts": lambda results: [Verdict("one", STATEMENT, "Fig. 1", "3.1", judge(Evidence(IT)), label="it")],
         "status": prompts_of_seed,
     }
@@ -65,7 +66,7 @@ def numbers(config: StudyConfig, architecture: Any) -> list[Calculation]:
 
 STUDIES = (
     made_up("made-up/gated", check=no_gate),
-    made_up("made-up/late", conditions=None, more=numbers),
+    made_up("made-up/late", sweeps=numbers),
     made_up("made-up/sweep"),
     made_up("other/sweep"),
 )

@@ -140,7 +140,7 @@ def checkpoints(read: Readings) -> Drawing:
     grid = [[[_band(results, edit, x, of(results, name, edit)) for edit in names] for name in MEASURES]]
     caption = f"""Models of {results[ROW].sizes["run"]} seeds at {len(x)} steps of their training, without an edit, with key 0
         masked for all later queries in all layers, and with the MLP of block 0 dropped at token 0. A head cannot sink on a masked
-        key. Lines: means over seeds; bands: 95 % intervals."""
+        key. Lines: means over seeds; bands: 95% intervals."""
     return Drawing("over-steps", bands.bands(columns, grid, "step"), " ".join(caption.split()))
 
 

@@ -12,8 +12,8 @@ import sinkjax
 from sinkjax.papers.background import _massive as own
 from sinkjax.papers.background.massive import STUDY
 from sinkjax.studies import run
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.contrasts import Readings
-from sinkjax.studies.declaration import from_yaml, to_yaml
 from sinkjax.studies.edits import placed
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.known import Unedited

@@ -12,7 +12,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.papers.background._donors import SITES, blank, put, values_under
 from sinkjax.papers.background.patch import STUDY
 from sinkjax.studies import run
-from sinkjax.studies.declaration import from_yaml, to_yaml
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.edits import placed
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.known import Unedited

@@ -13,7 +13,7 @@ from sinkjax.papers.background._rounding import NEURONS, STREAM, neuron_error, r
 from sinkjax.papers.background.quantise import STUDY
 from sinkjax.probes.statistics import View
 from sinkjax.studies import run
-from sinkjax.studies.declaration import from_yaml, to_yaml
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.known import Unedited
 from sinkjax.studies.readouts import read_measure

@@ -12,7 +12,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.papers.background._recomputed import recomputed_window
 from sinkjax.papers.background.streaming import STUDY
 from sinkjax.studies import run
-from sinkjax.studies.declaration import from_yaml, to_yaml
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.vocabulary import F, random_positions, window

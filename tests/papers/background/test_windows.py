@@ -13,7 +13,7 @@ from sinkjax import SinkjaxError
 from sinkjax.papers.background import _windows as own
 from sinkjax.papers.background.windows import STUDY
 from sinkjax.studies import run
-from sinkjax.studies.declaration import from_yaml, to_yaml
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.scope import Scope
 from tests.studies.tiny import study, write_model, write_text

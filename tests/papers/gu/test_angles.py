@@ -20,7 +20,7 @@ from sinkjax.papers.gu import angles
 from sinkjax.papers.gu._angles import first_cosine, other_cosine, score_gap
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.studies import run
-from sinkjax.studies.declaration import from_yaml, to_yaml
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.readouts import read_measure
 from sinkjax.studies.registry import as_value
 from sinkjax.studies.scope import Scope

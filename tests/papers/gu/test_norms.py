@@ -10,7 +10,7 @@ import xarray
 from sinkjax.config_files.places import place
 from sinkjax.papers.gu._norms import first_norm, largest_norm_ratio, norm_ratio, other_norm
 from sinkjax.studies import run
-from sinkjax.studies.declaration import from_yaml, to_yaml
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.places import layer
 from sinkjax.studies.readouts import read_measure
 from sinkjax.studies.registry import as_value

@@ -21,10 +21,11 @@ from sinkjax.model.positions import Alibi, Learned
 from sinkjax.papers.gu._positions import alike, position_vectors
 from sinkjax.papers.gu.positions import STUDY
 from sinkjax.studies import run
-from sinkjax.studies.declaration import config_type, from_yaml, to_yaml
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.known import Unedited, blank
 from sinkjax.studies.registry import as_value
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.settings import config_type
 from tests.studies.tiny import study, write_both
 
 T, PLACES = 13, (2, 5)

@@ -23,9 +23,10 @@ from sinkjax.model.rotary import DynamicScaling, LayerRopes, Rope, YarnScaling
 from sinkjax.papers.gu import _closed_form as form
 from sinkjax.papers.gu.repeat_bound import STUDY
 from sinkjax.studies import run
-from sinkjax.studies.declaration import config_type, from_yaml, to_yaml
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.registry import as_value
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.settings import config_type
 from tests.studies.tiny import study, write_both
 
 T = 12

@@ -15,7 +15,7 @@ from sinkjax.model.config import NoPosition
 from sinkjax.model.positions import Alibi, Learned, RelativeBias, Sinusoidal
 from sinkjax.model.rotary import Rope
 from sinkjax.studies import run
-from sinkjax.studies.declaration import from_yaml, to_yaml
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.premises import kind_of_positions
 from sinkjax.studies.registry import as_value

@@ -62,5 +62,5 @@ def test_each_claim_is_about_its_own_numbers(fields, name, word):
 def test_the_model_is_measured_as_it_is_and_with_and_without_a_bos(tiny_config):
     declared = lower(STUDY)
     config = declared.config(bos=5)
-    found = {sweep.name: sweep.inputs(config).bos for sweep in declared.more(config, tiny_config) if isinstance(sweep, Sweep)}
+    found = {sweep.name: sweep.inputs(config).bos for sweep in declared.sweeps(config, tiny_config) if isinstance(sweep, Sweep)}
     assert {name: bos for name, bos in found.items() if "-twin" not in name} == {"text": 5, "without-bos": "none", "with-bos": 5}

@@ -40,7 +40,7 @@ def test_the_first_embedding_changes_places_with_a_later_one(tiny_config, grid):
 def test_both_kinds_of_prompts_are_the_same_texts(tiny_config):
     declared = lower(STUDY)
     config = declared.config(bos=7)
-    inputs = {sweep.name: sweep.inputs(config) for sweep in declared.more(config, tiny_config) if isinstance(sweep, Sweep)}
+    inputs = {sweep.name: sweep.inputs(config) for sweep in declared.sweeps(config, tiny_config) if isinstance(sweep, Sweep)}
     assert {name: found.bos for name, found in inputs.items() if "-" not in name} == {"text": "none", "bos": 7}
     assert inputs["text"].kind == inputs["bos"].kind == "text"
 

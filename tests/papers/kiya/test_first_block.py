@@ -22,8 +22,9 @@ from sinkjax.papers.kiya._first_keys import BOS, COSINES, MEAN, depends_on_dista
 from sinkjax.papers.kiya.embedding import STUDY as EMBEDDING
 from sinkjax.papers.kiya.rope import STUDY as ROPE
 from sinkjax.studies.contrasts import Readings
-from sinkjax.studies.declaration import Computation, config_type
+from sinkjax.studies.declaration import Computation
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.settings import config_type
 from sinkjax.studies.study import Batch
 from tests.studies.tiny import write_both
 

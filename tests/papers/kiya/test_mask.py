@@ -66,7 +66,7 @@ def test_controls_run_for_what_claims_are_about_and_for_all_sets_of_heads(tiny_c
     declared = lower(STUDY)
     config = declared.config(controls=2, length=24)
     masks, heads = (
-        next(sweep for sweep in declared.more(config, tiny_config) if sweep.name == name) for name in ("masks", "heads")
+        next(sweep for sweep in declared.sweeps(config, tiny_config) if sweep.name == name) for name in ("masks", "heads")
     )
     known = {"forms": 1, "attention": np.zeros(18)}
 

@@ -52,6 +52,6 @@ def test_the_edit_that_must_change_nothing_exchanges_a_position_with_itself(stud
 
 def test_scores_are_computed_once_without_prompts_beside_the_sweeps(tiny_config):
     declared = lower(STUDY)
-    (scores,) = (part for part in declared.more(declared.config(), tiny_config) if isinstance(part, Calculation))
+    (scores,) = (part for part in declared.sweeps(declared.config(), tiny_config) if isinstance(part, Calculation))
     assert scores.name == "scores"
     assert not scores.twin

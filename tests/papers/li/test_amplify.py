@@ -15,11 +15,12 @@ from sinkjax.analysis import intervals
 from sinkjax.config_files.places import place
 from sinkjax.papers.li import amplify
 from sinkjax.papers.li._amplified import EVERYWHERE, NORM, PROMPTS, amplified, distances, mean_outputs, random_direction
-from sinkjax.studies.declaration import config_type, from_yaml, to_yaml
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.known import Unedited, blank, measured
 from sinkjax.studies.registry import as_value
 from sinkjax.studies.run import carry_out
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.settings import config_type
 from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 

@@ -10,10 +10,11 @@ import pytest
 import sinkjax
 from sinkjax.papers.li import isolate
 from sinkjax.papers.li._scores import later_sink_score, sink_score
-from sinkjax.studies.declaration import config_type, from_yaml, to_yaml
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.readouts import probe_of, read_measure
 from sinkjax.studies.registry import as_value
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.settings import config_type
 from tests.studies.tiny import LAYERS, write_both
 
 CONFIG = config_type(isolate.STUDY)(position=4, keys=(0, 3), ends=(1,), length=12)

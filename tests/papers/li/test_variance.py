@@ -17,11 +17,12 @@ from sinkjax.config_files.places import place
 from sinkjax.model.rotary import LayerRopes
 from sinkjax.papers.li import _variance, variance
 from sinkjax.papers.li._first_block import EVEN, MODEL, measure
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.contrasts import Readings
-from sinkjax.studies.declaration import config_type, from_yaml, to_yaml
 from sinkjax.studies.registry import as_value
 from sinkjax.studies.run import carry_out
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.settings import config_type
 from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 

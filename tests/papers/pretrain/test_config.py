@@ -8,8 +8,9 @@ from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.papers.pretrain._task import Pretraining, row
-from sinkjax.studies.declaration import Study, config_type
+from sinkjax.studies.declaration import Study
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.settings import config_type
 from sinkjax.studies.trained import specs
 
 

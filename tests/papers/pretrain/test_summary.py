@@ -7,8 +7,8 @@ import pytest
 
 from sinkjax.papers.pretrain import _outcomes as outcomes
 from sinkjax.papers.pretrain._log import GOING, of_log, so_far
+from sinkjax.studies.as_yaml import from_yaml
 from sinkjax.studies.assemble import assemble
-from sinkjax.studies.declaration import from_yaml
 from sinkjax.studies.lower import lower
 from sinkjax.studies.readouts import read_measure
 from sinkjax.studies.scope import Measure, Scope
