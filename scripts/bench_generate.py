@@ -64,7 +64,7 @@ def measure(
     taken = []
     for _ in range(rounds):
         begun = time.process_time()
-        found = sinkjax.generate(model, start, edits, tokens=tokens)
+        found = sinkjax.generate(model, start, edits, max_new_tokens=tokens)
         taken.append(time.process_time() - begun)
     say(f"{span(taken)} s")
     return taken, found

@@ -34,7 +34,7 @@ def generate(
     model: Model,
     prompt: str,
     edits: Edit | Sequence[Edit] = (),
-    tokens: int = 32,
+    max_new_tokens: int = 32,
     temperature: float = 0.0,
     seed: int = 0,
     bos: str | int = "model",
@@ -44,7 +44,7 @@ def generate(
     model: Model,
     prompt: Sequence[int],
     edits: Edit | Sequence[Edit] = (),
-    tokens: int = 32,
+    max_new_tokens: int = 32,
     temperature: float = 0.0,
     seed: int = 0,
     bos: str | int = "model",
@@ -53,10 +53,12 @@ def generate(
     model: Model,
     prompt: str | Sequence[int],
     edits: Edit | Sequence[Edit] = (),
-    tokens: int = 32,
+    max_new_tokens: int = 32,
     temperature: float = 0.0,
     seed: int = 0,
     bos: str | int = "model",
+    *,
+    tokens: int | None = None,
 ) -> str | list[int]:
     """Continue a prompt: a text for a text, a list of token ids for token ids; without the prompt.
 
@@ -68,23 +70,24 @@ def generate(
         model: The model.
         prompt: A text, or token ids, which are taken as they are.
         edits: In force at every step, for the prompt and for what was generated alike; a position that an edit names must be in
-            the prompt, and rotary indices, if one is given for each position, are those of the prompt and of all `tokens` after
+            the prompt, and rotary indices, if one is given for each position, are those of the prompt and of all that may follow
             it.
-        tokens: How many at most; the end-of-text token ends it before, and is left out.
+        max_new_tokens: How many at most; the end-of-text token ends it before, and is left out.
         temperature: 0 takes the likeliest token, above 0 samples from softmax(logits / temperature), with the key of
             (seed, step).
         seed: Of the samples.
         bos: What stands before a text, as for `sinkjax.encode`.
+        tokens: The name of `max_new_tokens` up to 0.2; 0.4 will not know it.
 
     Returns:
         The text or the token ids that follow the prompt.
 
     Raises:
-        SinkjaxError: There is no tokenizer for a text; the prompt is empty, or with `tokens` longer than the context; the edits
-            do not fit; the temperature or the seed is negative.
+        SinkjaxError: There is no tokenizer for a text; the prompt is empty, or with `max_new_tokens` longer than the context; the
+            edits do not fit; the temperature or the seed is negative.
     """
     start = _ids(model, prompt, bos)
-    (found,) = generate_all(model, [start], edits, tokens, temperature, seed)
+    (found,) = generate_all(model, [start], edits, max_new_tokens if tokens is None else tokens, temperature, seed)
     return _text(model, start, found) if isinstance(prompt, str) else found
 
 
@@ -92,26 +95,30 @@ def generate_all(
     model: Model,
     starts: Sequence[Sequence[int]],
     edits: Edit | Sequence[Edit] = (),
-    tokens: int = 32,
+    max_new_tokens: int = 32,
     temperature: float = 0.0,
     seed: int = 0,
 ) -> list[list[int]]:
     """Continue several prompts under the same edits, all at one time; arguments as for `generate`."""
-    if not is_integer(tokens) or tokens < 1:
-        raise SinkjaxError(f"tokens must be a whole number of at least 1, not {short(tokens)}")
+    if not is_integer(max_new_tokens) or max_new_tokens < 1:
+        raise SinkjaxError(f"max_new_tokens must be a whole number of at least 1, not {short(max_new_tokens)}")
     check_temperature(temperature)
     check_seed(seed)
     lengths = np.array([len(start) for start in starts])
-    total = int(lengths.max()) + tokens
+    total = int(lengths.max()) + max_new_tokens
     if total > model.config.context:
-        raise SinkjaxError(f"{total - tokens} tokens and {tokens} more are beyond the context of {model.config.context} tokens")
+        raise SinkjaxError(
+            f"{total - max_new_tokens} tokens and {max_new_tokens} more are beyond the context of {model.config.context} tokens"
+        )
     rows = np.zeros((len(starts), total), np.int32)
     for row, start in zip(rows, starts, strict=True):
         row[: len(start)] = start
     check(model.params, model.config)
     check_batch(rows, lengths, model.config)
     resolved = resolve(edits, model.config, lengths.tolist(), total, model.source.get("dtype"))  # positions lie in the prompt
-    resolve(edits, model.config, (lengths + tokens).tolist(), total)  # and no token that is generated is left without a key
+    resolve(
+        edits, model.config, (lengths + max_new_tokens).tolist(), total
+    )  # and no token that is generated is left without a key
     end = model.source.get("eos")
     found: list[list[int]] = [[] for _ in starts]
     going = np.ones(len(starts), bool)
@@ -126,7 +133,7 @@ def generate_all(
             if going[place]:
                 rows[place, position] = token
                 found[place].append(token)
-        going &= step < tokens - 1
+        going &= step < max_new_tokens - 1
         if not going.any():
             break
     return found

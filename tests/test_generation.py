@@ -45,7 +45,7 @@ def step_by_step(model: sinkjax.Model, edits) -> list[int]:
 
 @pytest.mark.parametrize("name", EDITS)
 def test_every_token_is_the_likeliest_of_an_unpadded_forward(model, name, capsys):
-    assert sinkjax.generate(model, PROMPT, edits=EDITS[name], tokens=NEW) == step_by_step(model, EDITS[name])
+    assert sinkjax.generate(model, PROMPT, edits=EDITS[name], max_new_tokens=NEW) == step_by_step(model, EDITS[name])
     assert ("all positions again for each token, as an edit centred" in capsys.readouterr().err) == (name == "mean")
 
 
@@ -65,46 +65,50 @@ def test_prompts_of_most_lengths_share_two_compilations_of_the_block(model, monk
     chex.clear_trace_counter()
     traced = chex.assert_max_traces(cached._block.__wrapped__, 2)
     monkeypatch.setattr(cached, "_block", jax.jit(traced, static_argnames="spec"))
-    sinkjax.generate(model, PROMPT, tokens=NEW)
-    sinkjax.generate(model, PROMPT[:4], tokens=NEW - 1, temperature=1.0)
+    sinkjax.generate(model, PROMPT, max_new_tokens=NEW)
+    sinkjax.generate(model, PROMPT[:4], max_new_tokens=NEW - 1, temperature=1.0)
     with pytest.raises(AssertionError, match="traced"):
-        sinkjax.generate(model, PROMPT * (generation.ROWS // len(PROMPT) + 1), tokens=NEW)
+        sinkjax.generate(model, PROMPT * (generation.ROWS // len(PROMPT) + 1), max_new_tokens=NEW)
 
 
 def test_samples_repeat_with_their_seed_and_follow_the_softmax(model):
-    drawn = [sinkjax.generate(model, PROMPT, tokens=NEW, temperature=1.0, seed=seed) for seed in (1, 1, 2)]
+    assert sinkjax.generate(model, PROMPT, tokens=2) == sinkjax.generate(model, PROMPT, max_new_tokens=2)  # the name up to 0.2
+    drawn = [sinkjax.generate(model, PROMPT, max_new_tokens=NEW, temperature=1.0, seed=seed) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
     logits = sinkjax.forward(model.params, np.array([PROMPT]), model.config).logits[0, -1]
     chances = np.asarray(jax.nn.softmax(logits / 0.3), float)
-    firsts = Counter(sinkjax.generate(model, PROMPT, tokens=1, temperature=0.3, seed=seed)[0] for seed in range(100))
+    firsts = Counter(sinkjax.generate(model, PROMPT, max_new_tokens=1, temperature=0.3, seed=seed)[0] for seed in range(100))
     top = int(chances.argmax())
     assert firsts[top] / 100 == pytest.approx(chances[top], abs=4 * np.sqrt(chances[top] * (1 - chances[top]) / 100) + 1e-3)
 
 
 def test_a_cold_sample_is_the_likeliest(model):
-    assert sinkjax.generate(model, PROMPT, tokens=NEW, temperature=1e-4) == step_by_step(model, ())
+    assert sinkjax.generate(model, PROMPT, max_new_tokens=NEW, temperature=1e-4) == step_by_step(model, ())
 
 
 def test_a_text_goes_on_as_a_text(model):
     ids = [model.tokenizer.bos, *model.tokenizer.encode("the key")]
-    text = sinkjax.generate(model, "the key", tokens=NEW)
-    assert text == model.tokenizer.decode([*ids, *sinkjax.generate(model, ids, tokens=NEW)])[len(model.tokenizer.decode(ids)) :]
-    assert sinkjax.generate(model, "the key", tokens=NEW, bos="none") != "the key"
+    text = sinkjax.generate(model, "the key", max_new_tokens=NEW)
+    assert (
+        text
+        == model.tokenizer.decode([*ids, *sinkjax.generate(model, ids, max_new_tokens=NEW)])[len(model.tokenizer.decode(ids)) :]
+    )
+    assert sinkjax.generate(model, "the key", max_new_tokens=NEW, bos="none") != "the key"
 
 
 def test_the_end_of_text_token_ends_it(model):
-    whole = sinkjax.generate(model, PROMPT, tokens=NEW)
+    whole = sinkjax.generate(model, PROMPT, max_new_tokens=NEW)
     place = max(number for number in range(NEW) if whole.index(whole[number]) == number)
     ending = sinkjax.Model(model.config, model.params, model.tokenizer, {**model.source, "eos": whole[place]})
-    assert sinkjax.generate(ending, PROMPT, tokens=NEW) == whole[:place]
+    assert sinkjax.generate(ending, PROMPT, max_new_tokens=NEW) == whole[:place]
 
 
 def test_rotary_indices_cover_the_prompt_and_what_follows(model):
     total = len(PROMPT) + NEW
     same = sinkjax.set_positions(np.arange(total), np.arange(total))
-    assert sinkjax.generate(model, PROMPT, edits=same, tokens=NEW) == step_by_step(model, ())
+    assert sinkjax.generate(model, PROMPT, edits=same, max_new_tokens=NEW) == step_by_step(model, ())
     with pytest.raises(SinkjaxError, match="rotary indices must have shape"):
-        sinkjax.generate(model, PROMPT, edits=sinkjax.set_positions(np.arange(3)), tokens=NEW)
+        sinkjax.generate(model, PROMPT, edits=sinkjax.set_positions(np.arange(3)), max_new_tokens=NEW)
 
 
 @pytest.mark.parametrize(
@@ -131,11 +135,11 @@ def test_what_does_not_fit_is_refused(model, options, sentence):
 
 def test_a_model_without_a_tokenizer_goes_on_from_token_ids(model, tmp_path: Path):
     bare = sinkjax.Model(model.config, model.params, None, model.source)
-    assert sinkjax.generate(bare, PROMPT, tokens=NEW) == sinkjax.generate(model, PROMPT, tokens=NEW)
+    assert sinkjax.generate(bare, PROMPT, max_new_tokens=NEW) == sinkjax.generate(model, PROMPT, tokens=NEW)
     with pytest.raises(SinkjaxError, match="no tokenizer"):
         sinkjax.generate(bare, "text")
 
 
 def test_smollm2_knows_what_comes_next(smollm2):
     """The likeliest continuation of a sentence that everyone knows."""
-    assert sinkjax.generate(smollm2, "The capital of France is", tokens=2, bos="none").strip().startswith("Paris")
+    assert sinkjax.generate(smollm2, "The capital of France is", max_new_tokens=2, bos="none").strip().startswith("Paris")

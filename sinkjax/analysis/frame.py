@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +58,8 @@ def to_frame(
         **options: Those of the metric (`key=0`, `per="layer"`); a statistic has none.
 
     Returns:
-        A column for each axis that is left (`edit`, `layer`, ...) with its labels, and one named as the measure. With `over`, the
+        A column for each axis that is left (`edit`, `layer`, ...) with its labels, one for each coordinate of the edits
+        (`edit_strength`, ...: `Edit.named`), and one named as the measure. With `over`, the
         columns mean, low, high and n stand for it (`sinkjax.intervals.intervals`): values that are undefined or were never
         reached are left out, and n counts the others. The ends are NaN where n is below 8 or no interval exists.
 
@@ -73,7 +74,7 @@ def to_frame(
         raise SinkjaxError(f"a result is a record or an xarray.Dataset, not {type(result).__name__}")
     array = _measured(data, measure, options)
     if over is None:
-        return array.to_dataframe(name=measure).reset_index()[[*map(str, array.dims), measure]]
+        return array.to_dataframe(name=measure).reset_index()[[*_columns(array, array.dims), measure]]
     if over not in array.dims:
         raise SinkjaxError(f"{measure} has the axes {', '.join(map(str, array.dims))}, so no means over {over!r}")
     found = intervals(np.asarray(array, np.float64), array.get_axis_num(over), level=level)
@@ -81,12 +82,13 @@ def to_frame(
     enough = np.asarray(found.n) >= FEWEST
     ends = {name: (left, np.where(enough, getattr(found, name), np.nan)) for name in ("low", "high")}
     columns = {"mean": (left, found.mean), **ends, "n": (left, found.n)}
-    table = xarray.Dataset(columns, coords={axis: array[axis] for axis in left})
+    names = _columns(array, left)
+    table = xarray.Dataset(columns, coords={name: array[name] for name in names})
     if not left:
         import pandas
 
         return pandas.DataFrame({name: [values.item()] for name, values in table.items()})
-    return table.to_dataframe().reset_index()[[*left, *columns]]
+    return table.to_dataframe().reset_index()[[*names, *columns]]
 
 
 def _measured(data: xarray.Dataset, measure: str, options: Mapping[str, Any]) -> xarray.DataArray:
@@ -102,11 +104,23 @@ def _measured(data: xarray.Dataset, measure: str, options: Mapping[str, Any]) ->
         values = metric(data, **options)
         inner = METRICS[measure](options)
         axes = (("edit", "prompt") if values.ndim == 2 + len(inner) else ("prompt",)) + inner
-        coordinates = {axis: data[axis] for axis in axes if axis in data.coords}
+        coordinates = {
+            name: data[name] for name in (*axes, *_of_edits(data)) if name in data.coords and {*data[name].dims} <= {*axes}
+        }
         return xarray.DataArray(values, dims=axes, coords=coordinates)
     if measure not in data:
         raise unknown("measure", measure, [*METRICS, *map(str, data)])
     if options:
         raise SinkjaxError(f"{measure} is a statistic and takes no options, so not {', '.join(options)}")
     array = data[measure]
-    return array.reset_coords(drop=True) if set(array.coords) - set(array.dims) else array
+    return array.drop_vars(set(array.coords) - {*array.dims, *_of_edits(data)})
+
+
+def _of_edits(data: xarray.Dataset | xarray.DataArray) -> list[str]:
+    """The coordinates of edits."""
+    return sorted(str(name) for name, coord in data.coords.items() if coord.dims == ("edit",) and name != "edit")
+
+
+def _columns(array: xarray.DataArray, axes: Iterable[Hashable]) -> list[str]:
+    """Axes, each edit with its coordinates behind it."""
+    return [name for axis in axes for name in (str(axis), *(_of_edits(array) if axis == "edit" else ()))]

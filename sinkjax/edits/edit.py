@@ -27,10 +27,14 @@ MOST_TERMS = 128  # parts of one edit
 
 @struct.dataclass
 class Edit:
-    """A sequence of terms: what `edit` and every named constructor return. `label` names it in results."""
+    """A sequence of terms: what `edit` and every named constructor return.
+
+    `label` names it in results; `coordinates`, (name, value) pairs, say where it stands among others.
+    """
 
     terms: tuple[Term | WeightTerm, ...]
     label: str = struct.field(pytree_node=False, default="edit")
+    coordinates: tuple[tuple[str, bool | float | str], ...] = struct.field(pytree_node=False, default=())
 
     def _repr_html_(self) -> str:
         rows = [
@@ -80,19 +84,29 @@ class Edit:
         refuse_empty_rows(self.label, resolved, config, lengths, T)
         return resolved
 
-    def named(self, label: str) -> Edit:
-        """The same edit under another label.
+    def named(self, label: str, **coordinates: bool | float | str) -> Edit:
+        """The same edit under another label, with coordinates of its own.
 
         Args:
             label: What it is called in results: a text without control characters.
+            **coordinates: Where it stands among the edits of a sweep, such as `layer=3, strength=-2.0`: coordinates `edit_layer`
+                and `edit_strength` of the result, and columns of `to_frame`. They decide nothing.
 
         Returns:
             The edit; this one stays as it is.
 
         Raises:
-            SinkjaxError: The label is no text, or holds control characters.
+            SinkjaxError: The label is no text; a coordinate is neither a number nor a text, or its name no identifier; one of the
+                texts holds control characters.
         """
-        return dataclasses.replace(self, label=as_label(label))
+        for name, value in coordinates.items():
+            if not name.isidentifier():
+                raise SinkjaxError(f"the name of a coordinate is an identifier, not {short(name)}")
+            if isinstance(value, str):
+                as_label(value)
+            elif not isinstance(value, bool | int | float | np.number | np.bool_):
+                raise SinkjaxError(f"the coordinate {name} of an edit is a number or a text, not {short(value)}")
+        return dataclasses.replace(self, label=as_label(label), coordinates=tuple(coordinates.items()))
 
 
 def edit(
@@ -206,6 +220,29 @@ def compose(*edits: Edit, label: str | None = None) -> Edit:
     """
     terms = tuple(term for entry in as_edits(edits) for term in entry.terms)
     return Edit(terms, as_label(label) if label else " + ".join(entry.label for entry in edits) or "no edit")
+
+
+def coordinates_of(edits: Sequence[Edit]) -> dict[str, np.ndarray]:
+    """The coordinates of several edits.
+
+    Args:
+        edits: Of which each may have coordinates of its own.
+
+    Returns:
+        "edit_" and the name of each -> [edit], numbers or text; NaN or "" for an edit without it.
+
+    Raises:
+        SinkjaxError: A coordinate is a number in one edit and a text in another.
+    """
+    given = [dict(entry.coordinates) for entry in edits]
+    found = {}
+    for name in dict.fromkeys(name for entry in given for name in entry):
+        kinds = {isinstance(entry[name], str) for entry in given if name in entry}
+        if len(kinds) > 1:
+            raise SinkjaxError(f"the coordinate {name} is a number in one edit and a text in another")
+        missing = "" if True in kinds else np.nan
+        found[f"edit_{name}"] = np.array([entry.get(name, missing) for entry in given])
+    return found
 
 
 def as_label(label: Any) -> str:

@@ -177,7 +177,7 @@ class Workbench:
 
         Errors: as for `view`; a prompt that with them is beyond the context.
         """
-        write = partial(generate, self.model, state.prompt, tokens=WORDS, bos=state.bos)
+        write = partial(generate, self.model, state.prompt, max_new_tokens=WORDS, bos=state.bos)
         return {"before": write(), "after": None if state.kind == "none" else write(edits_of(state))}
 
     def warm(self, state: State) -> Iterator[str]:

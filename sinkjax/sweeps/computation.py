@@ -125,8 +125,8 @@ class Computation:
         hardware = self.hardware(memory)
         return plan_resolved(self.model.config, self.resolved, (B, T), self.probe, self.dtype, hardware).schedule
 
-    def identity(self, labels: Mapping[str, Sequence]) -> dict[str, Any]:
-        """All that decides the numbers and their labels, as JSON."""
+    def identity(self, labels: Mapping[str, Sequence], coordinates: Mapping[str, np.ndarray] | None = None) -> dict[str, Any]:
+        """All that decides the numbers and their labels, as JSON. coordinates: of the edits."""
         structure = [str(jax.tree.structure(edits)) for edits in self.resolved]
         found = description(self.model, self.precision, self.params) | {
             "probe": re.sub(r" at 0x[0-9a-f]+", "", repr(self.probe)),  # where a function lies differs between processes
@@ -138,13 +138,16 @@ class Computation:
             "edits": {"count": len(self.resolved), "sha256": digest(*structure, *jax.tree.leaves(self.resolved))},
             "labels": {axis: {"count": len(values), "sha256": digest(*map(str, values))} for axis, values in labels.items()},
         }
+        if coordinates:  # which stores of earlier versions do not have
+            found["coordinates"] = {name: digest(*map(str, values.tolist())) for name, values in coordinates.items()}
         if self.attention_impl != "sinkjax":  # which stores of earlier versions do not name
             found["attention_impl"] = self.attention_impl
         return found
 
-    def layout(self, labels: Mapping[str, Sequence]) -> tuple[dict, dict]:
+    def layout(self, labels: Mapping[str, Sequence], of_edits: Mapping[str, np.ndarray] | None = None) -> tuple[dict, dict]:
         """What a store of this computation holds: variables to be written, and coordinates, tokens and lengths, known beforehand.
 
+        of_edits: further coordinates of the edits.
         Errors: labels of a dimension that is not there, of another length, or that are neither numbers nor text; a label that is
         given twice or holds control characters; a statistic that has the name of a dimension.
         """
@@ -172,6 +175,7 @@ class Computation:
                 how = "; name one of the edits otherwise with edit.named(label)" * (axis == "edit")
                 raise SinkjaxError(f"labels of {axis!r} name {found[counts.argmax()].item()!r} twice{how}")
         fixed: dict[str, tuple[tuple[str, ...], np.ndarray]] = {axis: ((axis,), values) for axis, values in coordinates.items()}
+        fixed |= {name: (("edit",), values) for name, values in (of_edits or {}).items()}
         for name in variables.keys() & {*fixed, "length", "tokens", "done"}:
             raise SinkjaxError(
                 f"a sweep stores something else under the name {name!r}; give the statistic or capture another one"

@@ -20,7 +20,7 @@ from sinkjax.analysis.finite import lost
 from sinkjax.checkpoints.model import check_model
 from sinkjax.config_files.files import user_place
 from sinkjax.config_files.places import Place, reached
-from sinkjax.edits.edit import Edit, as_edits, resolve
+from sinkjax.edits.edit import Edit, as_edits, coordinates_of, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import check_batch
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
+
+
+COORDINATES = "coordinates"  # attribute: variables that xarray takes for coordinates, by the CF conventions
 
 
 def sweep(
@@ -87,9 +90,10 @@ def sweep(
             computed by another program than the baseline, so that they differ by the rounding of weights to 16 bits too.
 
     Returns:
-        A dataset with a leading `edit` dimension; `cells_addressed` and `cells_changed` say what each edit touched, and the
-        attribute `unchanged` lists the labels of edits that changed no cell in any prompt. `non_finite` counts the positions
-        with an infinite or NaN activation, by depth; the attribute `overflowed` has the number of such prompts by label.
+        A dataset with a leading `edit` dimension and the coordinates of `Edit.named`; `cells_addressed` and `cells_changed` say
+        what each edit touched, and the attribute `unchanged` lists the labels of edits that changed no cell in any prompt.
+        `non_finite` counts the positions with an infinite or NaN activation, by depth; the attribute `overflowed` has the number
+        of such prompts by label.
 
     Raises:
         SinkjaxError: An edit does not fit (`Edit.resolve`), addressed no cell, or left a row of attention empty; a parameter is
@@ -112,7 +116,8 @@ def sweep(
         for terms in resolved:
             check_fused(model.config, terms, probe)
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
-    identity = computation.identity(labels)
+    coordinates = coordinates_of(edits)
+    identity = computation.identity(labels, coordinates)
     if computation.joined and out is None:
         raise SinkjaxError("a sweep of joined processes needs `out`, a folder or URL that all of them see")
 
@@ -121,12 +126,13 @@ def sweep(
         if exists(path):
             store = resume(path, identity)
         else:
-            variables, fixed = computation.layout(labels)
-            store = create(path, identity, computation.facts(), computation.schedule(memory), attributes or {}, variables, fixed)
+            variables, fixed = computation.layout(labels, coordinates)
+            about = {**(attributes or {}), **({COORDINATES: " ".join(coordinates)} if coordinates else {})}
+            store = create(path, identity, computation.facts(), computation.schedule(memory), about, variables, fixed)
         if damage := store.damage():
             say(f"{path}: {damage}; computing only that again")
         if store.lost:
-            store.restore(computation.layout(labels)[1])
+            store.restore(computation.layout(labels, coordinates)[1])
         if not store.done.all():
             store.join(computation.facts(), strict)
         return store

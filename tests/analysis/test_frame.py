@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray
 
 import sinkjax
 from sinkjax.analysis import intervals, metrics
@@ -18,6 +19,11 @@ DIMS = {
     "nll": ("prompt", "position"),
 }
 LABELS = {"edit": ["none", "mask"], "prompt": list("abcdefgh")}
+
+
+@pytest.fixture
+def model(tiny_config, tiny_params) -> sinkjax.Model:
+    return sinkjax.Model(tiny_config, tiny_params, None, {})
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +121,43 @@ def test_what_cannot_be_had_is_one_sentence(data, measure, options, words):
 def test_other_things_are_no_results():
     with pytest.raises(SinkjaxError, match=r"a result is a record or an xarray\.Dataset, not dict"):
         sinkjax.to_frame({}, "sink_rate")
+
+
+def test_coordinates_of_edits_are_coordinates_of_the_result_and_columns(model, tmp_path):
+    edits = [
+        sinkjax.compose(label="none"),
+        *(sinkjax.mask_key(0, layers=layer).named(f"mask {layer}", layer=layer, kind="mask") for layer in (0, 1)),
+    ]
+    tokens = np.arange(24).reshape(2, 12) % model.config.vocab_size
+    data = sinkjax.sweep(model, tokens, edits, out=tmp_path / "a.zarr", progress=False)
+    for found in (data, xarray.open_zarr(tmp_path / "a.zarr", chunks=None)):
+        assert {"edit_layer", "edit_kind"} <= set(found.coords)
+        np.testing.assert_array_equal(found["edit_layer"], [np.nan, 0, 1])
+        assert found["edit_kind"].values.tolist() == ["", "mask", "mask"]
+    for measure, options in (("sink_rate", {}), ("attention_received", {}), ("sink_rate", {"over": None})):
+        frame = sinkjax.to_frame(data, measure, **options)
+        assert list(frame)[:3] == ["edit", "edit_kind", "edit_layer"]
+        assert set(frame.loc[frame["edit_layer"] == 1, "edit"]) == {"mask 1"}
+    assert sinkjax.sweep(model, tokens, edits, out=tmp_path / "a.zarr", progress=False).equals(data)
+    moved = [edits[0], edits[1], edits[2].named("mask 1", layer=2, kind="mask")]
+    with pytest.raises(SinkjaxError, match=r"holds another sweep \(coordinates\.edit_layer"):
+        sinkjax.sweep(model, tokens, moved, out=tmp_path / "a.zarr", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "words"),
+    [
+        ({"layer": [1]}, r"the coordinate layer of an edit is a number or a text, not \[1\]"),
+        ({"a/b": 1}, "the name of a coordinate is an identifier, not 'a/b'"),
+        ({"kind": "a\nb"}, "control character"),
+    ],
+)
+def test_a_coordinate_of_an_edit_is_a_number_or_a_text(coordinates, words):
+    with pytest.raises(SinkjaxError, match=words):
+        sinkjax.mask_key(0).named("mask", **coordinates)
+
+
+def test_a_coordinate_has_one_kind(model):
+    edits = [sinkjax.mask_key(0).named("a", layer=1), sinkjax.mask_key(0, layers=0).named("b", layer="one")]
+    with pytest.raises(SinkjaxError, match="the coordinate layer is a number in one edit and a text in another"):
+        sinkjax.sweep(model, np.ones((1, 12), int), edits, progress=False)

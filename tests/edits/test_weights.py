@@ -194,7 +194,7 @@ def test_generation_goes_on_under_it(tiny_config, tiny_params) -> None:
     for _ in range(4):
         out = sinkjax.forward(drawn, np.array([ids]), edits=edits)
         ids.append(int(out.logits[0, -1].argmax()))
-    assert sinkjax.generate(drawn, [3, 5, 8], edits=edits, tokens=4) == ids[3:]
+    assert sinkjax.generate(drawn, [3, 5, 8], edits=edits, max_new_tokens=4) == ids[3:]
 
 
 @pytest.mark.parametrize(

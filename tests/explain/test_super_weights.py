@@ -51,7 +51,7 @@ def test_the_candidate_is_the_entry_that_carries_the_spike(model, tokens):
 def says(model: sinkjax.Model, edits=()) -> np.ndarray:
     """Texts that the model itself finds likeliest, token by token, under some edits."""
     starts = [[start, start + 1] for start in (3, 11, 20, 37)]
-    return np.array([[*start, *sinkjax.generate(model, start, edits=edits, tokens=14)] for start in starts])
+    return np.array([[*start, *sinkjax.generate(model, start, edits=edits, max_new_tokens=14)] for start in starts])
 
 
 def test_an_entry_on_which_the_texts_rest_is_super_and_the_search_goes_on(model):

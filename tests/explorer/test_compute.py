@@ -111,8 +111,8 @@ def test_no_control_but_the_kind_of_the_edit_compiles_anything(bench, monkeypatc
 def test_what_it_writes_on_is_what_generate_writes(bench):
     state = dataclasses.replace(PLAIN, kind="mask_key")
     found = bench.continued(state)
-    assert found["before"] == sinkjax.generate(bench.model, TEXT, tokens=WORDS)
-    assert found["after"] == sinkjax.generate(bench.model, TEXT, edits_of(state), tokens=WORDS)
+    assert found["before"] == sinkjax.generate(bench.model, TEXT, max_new_tokens=WORDS)
+    assert found["after"] == sinkjax.generate(bench.model, TEXT, edits_of(state), max_new_tokens=WORDS)
     assert found["before"] != found["after"]
     assert bench.continued(PLAIN) == {"before": found["before"], "after": None}
 

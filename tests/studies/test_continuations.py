@@ -31,7 +31,7 @@ def test_each_text_is_what_the_model_generates_under_the_edit(model):
     for place, text in enumerate((SENTENCE[:START], "short")):
         assert data["start"].values[place] == text
         for condition in CONDITIONS:
-            want = sinkjax.generate(model, text, condition.edit, tokens=TOKENS, bos="none")
+            want = sinkjax.generate(model, text, condition.edit, max_new_tokens=TOKENS, bos="none")
             assert data["text"].sel(edit=condition.edit.label, prompt=place).item() == want
 
 
