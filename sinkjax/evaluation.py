@@ -217,7 +217,7 @@ def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: 
     if not isinstance(cache, CachePolicy):
         raise SinkjaxError(f"cache must be None, sinkjax.Streaming or sinkjax.H2O, not {short(cache)}")
     for term in edits:
-        if term.site in (Site.POSITION, Site.LOGITS, Site.WEIGHTS):
+        if term.site in (Site.POSITION, Site.HEAD_VALUE, Site.LOGITS, Site.WEIGHTS):
             raise SinkjaxError(f"an edit at {term.site.name} needs all keys at their own positions, and a cache policy keeps few")
     reasons = {
         "positions that are added to the embedding": isinstance(config.position, AddedPosition),

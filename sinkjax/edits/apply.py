@@ -64,9 +64,13 @@ def weights(
     new = jnp.where(cells & visible, weights * value if term.op == "scale" else value, weights)
     if term.renormalise:
         before, after = weights.sum(-1, keepdims=True), new.sum(-1, keepdims=True)
-        usable = after != 0
-        factor = jnp.where(usable, before / jnp.where(usable, after, 1), 0)
-        new = jnp.where(cells.any(-1, keepdims=True), new * factor, new)
+        if term.renormalise == "self":
+            own = (rows[:, None] == jnp.arange(weights.shape[-1])) & visible
+            new = new + jnp.where(own, before - after, 0)  # exactly nothing in rows that were not changed
+        else:
+            usable = after != 0
+            factor = jnp.where(usable, before / jnp.where(usable, after, 1), 0)
+            new = jnp.where(cells.any(-1, keepdims=True), new * factor, new)
     addressed = selected & visible & _real_rows(lengths, rows)
     return new, (_count(addressed), _count(addressed & (new != weights)))
 

@@ -122,7 +122,7 @@ def edit(
     dims: Select = None,
     distances: Select = None,
     relation: str = "any",
-    renormalise: bool = False,
+    renormalise: bool | str = False,
     centre: str | None = None,
     label: str | None = None,
 ) -> Edit:
@@ -140,7 +140,8 @@ def edit(
             so that its weight is exactly 0.
         layers: An int, a sequence, a slice or None (all), from 0.
         heads: The same, of query heads.
-        kv_heads: The same, of key-value heads: at KEY and VALUE, before expansion, in place of `heads`.
+        kv_heads: The same, of key-value heads: at KEY and VALUE, before expansion, in place of `heads`. HEAD_VALUE has the values
+            of query heads.
         queries: The same, or `per_prompt`: positions of queries, and of the one position that a site has, but for KEY and VALUE;
             at POSITION the indices of queries.
         keys: The same: positions of keys, and of KEY and VALUE; at POSITION the indices of keys, where neither of the two means
@@ -149,7 +150,8 @@ def edit(
         distances: At LOGITS and WEIGHTS, of the selected pairs only those whose query stands so many positions after its key;
             `distances=slice(16, None)` selects what a window of 16 keys leaves out.
         relation: At LOGITS and WEIGHTS, of the selected pairs only those with key == query ("self") or key != query ("others").
-        renormalise: At WEIGHTS, rescale each edited row to the sum it had.
+        renormalise: At WEIGHTS, True rescales each edited row to the sum it had; "self" gives what is missing to the query's own
+            key.
         centre: At HEAD_OUT with `scale`, x = x + (v - 1)(x - mu), mu over the head's dims ("dims") or over positions <= i
             ("positions").
         label: What the edit is called in results; by default what it does.
@@ -169,6 +171,8 @@ def edit(
         raise unknown("relation", relation, ("any", "self", "others"))
     if centre not in (None, "dims", "positions"):
         raise unknown("centre", centre, ("dims", "positions", None))
+    if renormalise not in (False, True, "self"):
+        raise unknown("renormalise", renormalise, (False, True, "self"))
     taken = {"head": "heads", "kv_head": "kv_heads"}.get(spec.heads or "")
     pairs = site in (Site.LOGITS, Site.WEIGHTS)
     for name, given, acts in (
@@ -185,6 +189,7 @@ def edit(
     ):
         if given is not None and not acts:
             instead = f"; use {taken}" if name in ("heads", "kv_heads") and taken else ""
+            instead += ", or the site HEAD_VALUE" * (site == Site.VALUE and name == "heads")
             instead = f"; use {spec.positions[0]}" if name in ("queries", "keys") and op != "swap" else instead
             raise SinkjaxError(f"{name} does not act at {site.name} with operation {op!r}{instead}")
     term = Term(

@@ -34,6 +34,7 @@ class Site(StrEnum):
     QUERY = "query"
     KEY = "key"
     VALUE = "value"
+    HEAD_VALUE = "head_value"
     LOGITS = "logits"
     WEIGHTS = "weights"
     HEAD_OUT = "head_out"
@@ -122,6 +123,11 @@ SITES: dict[Site, Spec] = {
     ),
     Site.VALUE: Spec(
         ("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "values, after biases, clipping and gate"
+    ),
+    Site.HEAD_VALUE: Spec(
+        ("prompt", "key_position", "head", "head_dim"),
+        ("set", "add", "scale"),
+        "values as each query head mixes them: a copy of VALUE for each head of a group",
     ),
     Site.LOGITS: Spec(
         ("prompt", "head", "query", "key"),

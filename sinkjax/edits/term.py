@@ -76,7 +76,7 @@ class Term:
     dims: Along = struct.field(pytree_node=False, default=None)
     distances: Along = struct.field(pytree_node=False, default=None)
     relation: str = struct.field(pytree_node=False, default="any")
-    renormalise: bool = struct.field(pytree_node=False, default=False)
+    renormalise: bool | str = struct.field(pytree_node=False, default=False)
     centre: str | None = struct.field(pytree_node=False, default=None)
 
 
@@ -99,7 +99,7 @@ class Resolved:
     site: Site = struct.field(pytree_node=False)
     op: str = struct.field(pytree_node=False)
     relation: str = struct.field(pytree_node=False)
-    renormalise: bool = struct.field(pytree_node=False)
+    renormalise: bool | str = struct.field(pytree_node=False)
     centre: str | None = struct.field(pytree_node=False)
     distance: Any = None
 

@@ -362,8 +362,9 @@ def dots(read: Readings, measures: Measure, over: str) -> Drawing:
                 if control.draw >= 0:
                     mean = read.raw(measure, drawn, over, control.bound)[number].mean()
                     found.append(Mark(str(control.budget), intervals.interval([mean]), "random, of the same size"))
-        columns[_wrapped(read.name(measure), 26)] = found
-    figure = picture(columns, "mean over documents")
+        columns[read.name(measure)] = found
+    units = {measure.meaning.facts.get("unit", "") for measure in _tuple(measures)}
+    figure = picture(columns, "mean over documents", shared=len(units) == 1)
     caption = "Means of each condition with 95% intervals, and each of its random controls as one mark."
     return read.drawing(f"{over}-and-controls", figure, caption, store)
 

@@ -23,7 +23,7 @@ from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.places import ALL
 from sinkjax.studies.scope import HALF_DEPTH, Layers, Measure, Place, Scope
-from sinkjax.studies.words import F, Word
+from sinkjax.studies.words import F, Number, Word
 
 if TYPE_CHECKING:
     import xarray
@@ -252,8 +252,13 @@ def probe_of(measures: Iterable[Measure], scope: Scope) -> sinkjax.Probe:
     for measure in measures:
         asks: Callable[..., sinkjax.Probe] | tuple[str, ...] = measure.meaning.facts["asks"]
         if callable(asks):
-            scalars = {name: value for name, value in measure.given.items() if scope.knows(value) and not isinstance(value, Word)}
-            asked = merged(asked, asks(**{name: scope.get(value) for name, value in scalars.items()}))
+            of_model = scope.architecture is not None
+            known = {
+                name: scope.get(value)
+                for name, value in measure.given.items()
+                if scope.knows(value) and (not isinstance(value, Word) or (of_model and isinstance(value, Number)))
+            }
+            asked = merged(asked, asks(**known))
         else:
             asked = merged(asked, sinkjax.Probe.of(*asks))
     return asked

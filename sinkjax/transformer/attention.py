@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sinkjax.edits.apply import where_changed
 from sinkjax.edits.site import Site
 from sinkjax.model import ops
 from sinkjax.model.attention_bias import SinkToken, ValueBias
@@ -42,12 +43,14 @@ def attend(
     q_BTHD: jax.Array,
     k_BSKD: jax.Array,
     v_BSKD: jax.Array,
+    own_BSHD: jax.Array | None,
     window: jax.Array | None,
     w: Mapping[str, Any],
     tape: Tape,
 ) -> tuple[jax.Array, jax.Array]:
     """Attention of rotated queries to `visible_keys`, by the config's scale, positions and normaliser.
 
+    own_BSHD: the values of each query head, where an edit may have changed them, else None.
     window: int, the number of last keys a query sees, or None. w: the parameters of the layer. tape: of the layer, with what is
     static in the pass and the position of the first query.
     Scores, weights and their sums are at least float32; queries and keys are multiplied in `ops.multiplied_dtype`.
@@ -57,7 +60,7 @@ def attend(
     S = k_BSKD.shape[1]
     config, precision = tape.spec.config, tape.spec.precision
     fused = tape.spec.attention_impl == "fused"
-    done = by_cudnn(q_BTHD, k_BSKD, v_BSKD, config.scale) if fused and not tape.at(Site.LOGITS) else None
+    done = by_cudnn(q_BTHD, k_BSKD, v_BSKD, config.scale) if fused and own_BSHD is None and not tape.at(Site.LOGITS) else None
     if done is not None and not tape.watches(Site.WEIGHTS):
         return done, jnp.zeros(B, jnp.int32)
     K = k_BSKD.shape[2]
@@ -65,6 +68,7 @@ def attend(
     q_BHTD, k_BKSD = (x.astype(ops.multiplied_dtype(x.dtype)).swapaxes(1, 2) for x in (q_BTHD, k_BSKD))
     values = v_BSKD if done is None else v_BSKD[..., :0]  # then the blocks are for what is measured alone
     v_BKSD = values.astype(values.dtype if fused else wide).swapaxes(1, 2)
+    own_BHSD = None if own_BSHD is None else own_BSHD.astype(v_BKSD.dtype).swapaxes(1, 2)
     learned = w.get("normaliser", {})
     if config.normaliser.kernel:
         q_BHTD, k_BKSD = (config.normaliser.features(x.astype(wide), learned, precision).astype(wide) for x in (q_BHTD, k_BKSD))
@@ -97,8 +101,11 @@ def attend(
         else:
             weights, bias, of_extra = weigh(config.normaliser, scores, visible, given, of_extra)
         weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias, divisor=divisor))
-        weights = weights.reshape(B, K, -1, N).astype(v_BKSD.dtype)
-        out = ops.mix(weights, v_BKSD[:, :, :N], precision).reshape(B, H, Q, v_BKSD.shape[-1])
+        weights = weights.astype(v_BKSD.dtype)
+        out = ops.mix(weights.reshape(B, v_BKSD.shape[1], -1, N), v_BKSD[:, :, :N], precision).reshape(B, H, Q, v_BKSD.shape[-1])
+        if own_BHSD is not None:
+            changed = (own_BHSD != jnp.repeat(v_BKSD, H // K, axis=1)).any(axis=(2, 3), keepdims=True)
+            out = where_changed(changed, ops.mix(weights, own_BHSD[:, :, :N], precision), out)
         out = out if divisor is None else out / divisor
         out = out if extra is None or of_extra is None else extra.add(out, of_extra)
         empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))

@@ -77,8 +77,11 @@ def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable,
     q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
     if tape.spec.cache is None:
         q, k = rotate(tape, q, k)  # POSITION
-        k, v = tape.seen(*(tape.quantised(each, "kv", config.kv_heads) for each in (k, v)))
-        heads, empty_rows = attend(q, k, v, window, w, tape)  # LOGITS, WEIGHTS
+        k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
+        own = own_values(v, tape)  # HEAD_VALUE
+        v, own = (v, own) if own is None or tape.kept is None else (own, None)  # those of earlier tokens were kept so too
+        k, v = tape.seen(k, v)
+        heads, empty_rows = attend(q, k, v, own, window, w, tape)  # LOGITS, WEIGHTS
     else:
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
         heads, empty_rows = attend_kept(q, k, v, window, w, tape, rotate)
@@ -120,6 +123,14 @@ def of_each_head(product: jax.Array, read: Read, w: jax.Array, site: Site, tape:
     return apply.where_changed(
         changed, jnp.einsum("BTHd,dHD->BTHD", own, whole_matrix(w), precision=tape.spec.precision), product
     )
+
+
+def own_values(v: jax.Array, tape: Tape) -> jax.Array | None:
+    """The values [B, S, H, D] that each query head mixes, copies of v [B, S, K, D]; None where no edit changes one of them."""
+    if not tape.watches(Site.HEAD_VALUE):
+        return None
+    own = tape(Site.HEAD_VALUE, jnp.repeat(v, tape.spec.config.heads // v.shape[2], axis=2))
+    return own if tape.at(Site.HEAD_VALUE) else None
 
 
 def block_step(

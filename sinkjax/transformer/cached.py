@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
@@ -64,8 +65,11 @@ def go_on(
     at = np.int32(first), np.int32(count)  # Python's own integers would be weakly typed, and compile again
     h = _begin(params.whole, jnp.asarray(tokens), *at, edits, spec=spec, total=total)
     if kept is None:
-        shape = (B, total, config.kv_heads, config.head_dim)
-        kept = [(jnp.zeros(shape, h.dtype), jnp.zeros(shape, h.dtype)) for _ in params.layers]
+        own = any(term.site == Site.HEAD_VALUE for term in edits)  # then values of each query head are kept
+        keys, values = (
+            (B, total, heads, config.head_dim) for heads in (config.kv_heads, config.heads if own else config.kv_heads)
+        )
+        kept = [(jnp.zeros(keys, h.dtype), jnp.zeros(values, h.dtype)) for _ in params.layers]
     now = []
     for layer, (w, before) in enumerate(zip(params.layers, kept, strict=True)):
         h, after = _block(w, h, before, np.int32(layer), *at, edits, spec=spec)

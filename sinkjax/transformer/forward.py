@@ -2,8 +2,8 @@
 
     h = embed(tokens) (+ positions)            EMBED, POSITION_VECTOR, before a norm
     in each block
-        h = h + W_O attend(norm(h))            ATTN_IN, Q_IN K_IN V_IN, QUERY KEY VALUE, POSITION, LOGITS, WEIGHTS,
-                                               HEAD_OUT, ATTN_OUT, RESID_MID
+        h = h + W_O attend(norm(h))            ATTN_IN, Q_IN K_IN V_IN, QUERY KEY VALUE, POSITION, HEAD_VALUE, LOGITS,
+                                               WEIGHTS, HEAD_OUT, ATTN_OUT, RESID_MID
         h = h + mlp(norm(h))                   MLP_IN, NEURON, MLP_OUT, RESID
     logits = unembed(norm(h))
 

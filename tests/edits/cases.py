@@ -20,6 +20,7 @@ STRENGTH: dict[Site, tuple[str, Any, Any]] = {
     Site.QUERY: ("add", 0.4, 0.0),
     Site.KEY: ("scale", 1.7, 1.0),
     Site.VALUE: ("add", 0.4, 0.0),
+    Site.HEAD_VALUE: ("add", 0.4, 0.0),
     Site.LOGITS: ("add", 0.9, 0.0),
     Site.WEIGHTS: ("scale", 0.6, 1.0),
     Site.HEAD_OUT: ("scale", 1.7, 1.0),

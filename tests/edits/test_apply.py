@@ -333,6 +333,35 @@ def test_the_input_of_a_head_is_its_own(run, params64, site: Site, name: str) ->
     np.testing.assert_array_equal(np.asarray(plain[str(site)])[:, :, :, 0], plain["attn_in"])
 
 
+def test_weight_that_is_taken_from_a_key_goes_to_the_query_itself(run) -> None:
+    probe = Probe(attention=True)
+    moved = edit("weights", "scale", 0.25, keys=1, queries=[4, 6], layers=1, heads=2, relation="others", renormalise="self")
+    plain, edited = (np.asarray(run(edits, probe).record["attention"]) for edits in ((), moved))
+    want = plain[:, 1, 2].copy()
+    for query in (4, 6):
+        want[:, query, query] += 0.75 * want[:, query, 1]
+        want[:, query, 1] *= 0.25
+    np.testing.assert_allclose(edited[:, 1, 2], want, rtol=1e-12, atol=1e-14)
+    np.testing.assert_array_equal(np.delete(edited[:, 1], 2, 1), np.delete(plain[:, 1], 2, 1))
+
+
+def test_the_value_of_a_head_is_its_own(run, tiny_config) -> None:
+    """One query head mixes another value, its neighbours stay, and all heads of a group together are an edit of VALUE."""
+    group = tiny_config.heads // tiny_config.kv_heads
+    value = np.random.default_rng(8).standard_normal(tiny_config.head_dim)
+    probe = Probe(attention=True, capture=(Capture(Site.HEAD_OUT), Capture(Site.VALUE), Capture(Site.HEAD_VALUE)))
+    one = edit("head_value", "set", value, layers=1, heads=1, keys=3)
+    plain, edited = (run(edits, probe).record for edits in ((), one))
+    of = Capture(Site.HEAD_OUT).name
+    at_key = np.asarray(plain["attention"])[:, 1, 1, :, 3]
+    change = at_key[..., None] * (value - np.asarray(plain["values"])[:, 1, 3, 1 // group])[:, None]
+    np.testing.assert_allclose(edited[of][:, 1, :, 1], np.asarray(plain[of])[:, 1, :, 1] + change, rtol=1e-12, atol=1e-13)
+    np.testing.assert_array_equal(np.delete(edited[of], 1, 3)[:, 1], np.delete(plain[of], 1, 3)[:, 1])
+    np.testing.assert_array_equal(plain["head_value"], np.repeat(plain["values"], group, axis=3))
+    both = run(edit("head_value", "set", value, layers=1, heads=range(group), keys=3))
+    np.testing.assert_allclose(both.logits, run(edit("value", "set", value, layers=1, kv_heads=0, keys=3)).logits, rtol=1e-12)
+
+
 def test_what_is_injected_is_read_by_one_reader_alone(run, params64, tiny_config) -> None:
     """A key-value head's keys are made of norm(h + value); values, other heads and the stream itself are not."""
     value = np.random.default_rng(7).standard_normal(32)

@@ -29,8 +29,13 @@ NEUTRAL: dict[Site, Edit] = {
     Site.QUERY: compose(edit("query", "add", 0.0), edit("query", "scale", 1.0, heads=2)),
     Site.KEY: compose(edit("key", "add", 0.0), edit("key", "scale", 1.0, kv_heads=1)),
     Site.VALUE: compose(edit("value", "add", 0.0), edit("value", "scale", 1.0, layers=slice(1, 3))),
+    Site.HEAD_VALUE: compose(edit("head_value", "add", 0.0, heads=[0, 3]), edit("head_value", "scale", 1.0, layers=slice(1, 3))),
     Site.LOGITS: compose(edit("logits", "add", 0.0), edit("logits", "add", 0.0, relation="self", heads=[0, 5])),
-    Site.WEIGHTS: compose(edit("weights", "scale", 1.0), edit("weights", "scale", 1.0, keys=0, renormalise=True)),
+    Site.WEIGHTS: compose(
+        edit("weights", "scale", 1.0),
+        edit("weights", "scale", 1.0, keys=0, renormalise=True),
+        edit("weights", "scale", 1.0, keys=0, renormalise="self"),
+    ),
     Site.HEAD_OUT: compose(
         edit("head_out", "add", 0.0),
         *(scale_head_output(slice(None), 1.0, centre=centre) for centre in (None, "dims", "positions")),

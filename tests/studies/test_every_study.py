@@ -40,7 +40,7 @@ WITHOUT_NOOP = {
 }
 # No text is read, or nothing is said of what is shown.
 WITHOUT_MAPS = {
-    *("background/windows", "gu/angles", "gu/norms", "gu/repeat-bound", "gu/positions"),
+    *("background/kinds", "background/windows", "gu/angles", "gu/norms", "gu/repeat-bound", "gu/positions"),
     *("kiya/embedding", "kiya/rope", "li/dominance", "li/variance", "sweep"),
 }
 

@@ -16,6 +16,7 @@ from tests.studies.tiny import study, write_both
 WRONG = {
     "background/compression": ({"position": -1}, {"controls": 0}, {"eps": 1.5}),
     "background/elsewhere": ({"place": -1}, {"controls": 0}, {"eps": 2.0}),
+    "background/kinds": ({"key": -1}, {"controls": 0}, {"prompts": 0}),
     "background/massive": ({"position": -1}, {"layer_prompts": -1}, {"eps": 2.0}),
     "background/patch": ({"key": -1}, {"places": [-1]}, {"control_prompts": 0}),
     "background/quantise": ({"position": -1}, {"controls": 0}, {"length": 1}),

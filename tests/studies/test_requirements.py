@@ -43,6 +43,7 @@ LESS: dict[str, tuple[dict[str, Any], str]] = {
 }
 NEEDED = {
     "background/compression": {"mlp"},
+    "background/kinds": {"softmax", "cap", "extra", "causal"},
     "background/patch": {"mlp"},
     "background/quantise": {"mlp"},
     "background/windows": {"windows"},

@@ -97,6 +97,7 @@ def edits_at(a: int, b: int, c: int) -> list[Edit]:
         (
             sinkjax.edit(Site.K_IN, "set", 0.1, layers=a, keys=some, kv_heads=0),
             sinkjax.edit(Site.V_IN, "inject", 0.7, layers=b, keys=1),
+            sinkjax.edit(Site.HEAD_VALUE, "scale", 0.4, layers=b, heads=[1, 4], keys=some),
             sinkjax.edit(Site.RESID_MID, "scale", 0.2, layers=c, queries=3),
         ),
     ]

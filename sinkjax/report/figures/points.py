@@ -30,16 +30,20 @@ class Point:
 
 @styled
 def points(
-    columns: Mapping[str, Sequence[Point]], xlabel: str, limits: tuple[float, float] | None = None, least: float | None = None
+    columns: Mapping[str, Sequence[Point]],
+    xlabel: str,
+    limits: tuple[float, float] | None = None,
+    least: float | None = None,
+    shared: bool = True,
 ) -> Figure:
-    """Panels side by side with the same names down and the same scale across; a name without a point has none in that panel.
+    """Panels side by side with the same names down; a name without a point has none in that panel.
 
     Points of one name that share a panel stand beside its line, in their order. least: makes the scale logarithmic; what is
-    smaller is drawn there.
+    smaller is drawn there. shared: whether the panels have one scale across.
     """
     names = list(dict.fromkeys(point.name for column in columns.values() for point in column))
     kinds = list(dict.fromkeys(point.kind for column in columns.values() for point in column))
-    figure, axes = panels(1, len(columns), MARGINS + LINE_HEIGHT * len(names), sharex=True, sharey=True)
+    figure, axes = panels(1, len(columns), MARGINS + LINE_HEIGHT * len(names), sharex=shared, sharey=True)
     for panel, (title, column) in zip(axes[0], columns.items(), strict=True):
         for point in column:
             if point.value.mean is None:

@@ -1,0 +1,109 @@
+"""background/kinds: what each edit does to heads of a kind by hand, and a run on a tiny model."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.papers.background import _kinds as own
+from sinkjax.papers.background.kinds import STUDY
+from sinkjax.studies import run
+from sinkjax.studies.as_yaml import from_yaml, to_yaml
+from sinkjax.studies.folder import open_store
+from sinkjax.studies.scope import Scope
+from tests.studies.tiny import study, write_both
+
+L, H, K, T, LENGTHS = 3, 6, 2, 12, np.array([12, 9])
+
+
+@pytest.fixture
+def sinks():
+    """The sinks of two prompts: one no-op head, in the first prompt alone, and one head that broadcasts in both."""
+    kinds = np.full((2, L, H), "", "<U9")
+    kinds[0, 1, 2], kinds[:, 2, 5] = "no-op", "broadcast"
+    values = np.random.default_rng(0).standard_normal((2, L, T, K, 8)).astype(np.float32)
+    return {"kinds": kinds, "values": values, "lengths": LENGTHS}
+
+
+@pytest.fixture
+def taken(tiny_config, tiny_params, sinks):
+    """Weights, values and head outputs of a model, without an edit and with a way for a kind."""
+    config, tokens = tiny_config, np.random.default_rng(1).integers(1, 50, (2, T))
+    model = sinkjax.Model(config, tiny_params, None, {})
+    names = ("value", "head_value", "head_out")
+    probe = sinkjax.Probe(attention=True, capture=tuple(sinkjax.Capture(name, name=f"at_{name}") for name in names))
+
+    def run_both(way, kind, **random):
+        plain = sinkjax.forward(model, tokens, probe=probe, lengths=LENGTHS).record
+        known = {"sinks": {**sinks, "values": np.asarray(plain["at_value"])}}
+        scope = Scope(SimpleNamespace(key=0, seed=0, length=T), config, known, rng=np.random.default_rng(2))
+        edit = own.take(way, kind, **random).meaning.of(scope, way, kind, **random)
+        return plain, sinkjax.forward(model, tokens, edits=edit, probe=probe, lengths=LENGTHS).record, edit
+
+    return run_both
+
+
+@pytest.mark.parametrize("way", ["zero", "mean", "shuffled"])
+def test_a_value_is_taken_from_the_heads_and_prompts_of_a_kind(taken, way):
+    plain, edited, _ = taken(way, "no-op")
+    before, after = (np.asarray(one["at_head_value"])[:, 1] for one in (plain, edited))
+    moved = (before != after).any(axis=-1)  # prompt, position, head
+    assert next(zip(*np.nonzero(moved), strict=True)) == (0, 0, 2)
+    assert moved[0].sum() == 1
+    others = before[0, 1:, 2]
+    want = {"zero": np.zeros(others.shape[1:]), "mean": others.mean(axis=0)}
+    if way == "shuffled":
+        assert np.isclose(others, after[0, 0, 2], atol=1e-6).all(axis=1).any()
+    else:
+        np.testing.assert_allclose(after[0, 0, 2], want[way], atol=1e-6)
+    both = np.asarray(taken(way, "broadcast")[1]["at_head_value"])[:, 2, 0, 5]
+    assert (both != np.asarray(plain["at_head_value"])[:, 2, 0, 5]).all(axis=-1).tolist() == [True, True]
+
+
+@pytest.mark.parametrize("way", ["diagonal", "spread"])
+def test_the_weight_goes_to_the_query_itself_or_over_the_other_keys(taken, way):
+    plain, edited, _ = taken(way, "no-op")
+    before, after = (np.asarray(one["attention"])[0, 1, 2] for one in (plain, edited))
+    want = before.copy()
+    want[1:, 0] = 0
+    if way == "diagonal":
+        want[np.arange(1, T), np.arange(1, T)] += before[1:, 0]
+    else:
+        want[1:] *= (before[1:].sum(axis=-1) / want[1:].sum(axis=-1))[:, None]
+    np.testing.assert_allclose(after, want, atol=1e-6)
+    np.testing.assert_array_equal(np.asarray(edited["attention"])[1, :2, :, :9], np.asarray(plain["attention"])[1, :2, :, :9])
+
+
+def test_a_control_takes_another_key_of_the_same_heads(taken):
+    plain, edited, edit = taken("zero", "broadcast", random=True)
+    moved = (np.asarray(edited["at_head_value"])[:, 2] != np.asarray(plain["at_head_value"])[:, 2]).any(axis=-1)[:, :9]
+    (place,) = {int(position) for _, position, _ in zip(*np.nonzero(moved), strict=True)}
+    assert place > 0
+    assert edit.label == f"key {place}"
+    assert {int(head) for *_, head in zip(*np.nonzero(moved), strict=True)} == {5}
+
+
+def test_the_change_of_the_final_states_is_relative_to_their_norm():
+    import xarray
+
+    states = np.ones((2, 1, 1, 3, 4))
+    states[1, 0, 0, 2] *= 1.5
+    states[:, :, :, 0] = np.nan  # beyond a prompt
+    data = xarray.Dataset({own.STATES: (("edit", "prompt", "layer", "position", "dim"), states)})
+    np.testing.assert_allclose(own.state_change().meaning.of(data), [[0], [25]])
+
+
+@pytest.mark.apart
+def test_a_run_counts_the_kinds_and_leaves_what_a_model_lacks_untested(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "build", run.section_of)
+    files = write_both(tmp_path / "tiny")
+    chosen = study("background/kinds", files, length=24, controls=2, control_prompts=2)
+    section = run.carry_out(chosen, tmp_path / "out")
+    shares = open_store(tmp_path / "out" / "shares.zarr")["share"]
+    assert shares["kind"].values.tolist() == list(own.KINDS)
+    assert shares.sizes["prompt"] == chosen.config.prompts
+    assert {one.name: one.word for one in section.verdicts}["no-op"] == ("untested" if not shares[0].any() else "undecided")
+    assert from_yaml(to_yaml(STUDY)) == STUDY
