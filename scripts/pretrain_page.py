@@ -279,8 +279,9 @@ def words(data: Mapping[str, xarray.Dataset]) -> str:
         stores = {row.partition("/")[2]: store for row, store in data.items() if row.startswith(f"{study}/")}
         for one in assemble(find(f"pretrain/{study}"), config, stores).verdicts if stores else ():
             if one.word not in ("untested", "described"):
-                cells = [one.statement, one.source, one.paper, one.numbers.replace("_*", "_\\*"), one.word]
-                lines.setdefault((one.source, one.numbers.rpartition(": ")[2]), cells)
+                found = dataclasses.replace(one, uncontrolled="").numbers  # the trainings that are compared are in its name
+                cells = [one.statement, one.source, one.paper, found.replace("_*", "_\\*"), one.word]
+                lines.setdefault((one.source, found.rpartition(": ")[2]), cells)
     return markdown(["the paper's statement", "source", "the paper's number", "here", "word"], lines.values())
 
 
