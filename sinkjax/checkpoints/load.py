@@ -32,6 +32,7 @@ def load(
     assume: Mapping[str, Any] | None = None,
     check: bool = True,
     context: int | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Load a model of a family (see sinkjax/checkpoints/families/), or any that `save` wrote; weights are cast, not changed.
 
@@ -52,6 +53,7 @@ def load(
         check: Whether weights that are NaN or infinite are refused; False is for the study of a broken model.
         context: The longest prompt in tokens, in place of what the files state; it may be beyond that where positions are not
             learned. It is stored with every result, in the config, and noted in the model's source.
+        tokenizer: A source as above whose tokenizer is taken, for files that hold none; None: their own.
 
     Returns:
         The model, its parameters on the device.
@@ -68,6 +70,8 @@ def load(
     checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
     if context is not None:
         checkpoint = with_context(checkpoint, context)
+    if tokenizer is not None:
+        checkpoint = with_tokenizer(checkpoint, os.fspath(tokenizer))
     return load_checkpoint(checkpoint, dtype, mesh, check)
 
 
@@ -164,6 +168,14 @@ def open_checkpoint(
         [*PRESETS, *packaged(), *architectures()],
         " (sinkjax models lists them); or an existing folder, a .gguf file, or a hub id owner/name",
     )
+
+
+def with_tokenizer(checkpoint: Checkpoint, source: str) -> Checkpoint:
+    """The checkpoint with the tokenizer of another source, which its own source then names. Errors: there is none."""
+    found = open_checkpoint(source, weights=False).tokenizer
+    if found is None:
+        raise SinkjaxError(f"tokenizer: {source} has none either")
+    return dataclasses.replace(checkpoint, tokenizer=found, source={**checkpoint.source, "tokenizer": source})
 
 
 def with_context(checkpoint: Checkpoint, context: int) -> Checkpoint:

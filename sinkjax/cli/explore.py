@@ -27,6 +27,8 @@ class ExploreOptions(Options):
     """branch, tag or commit of a hub id"""
     ignore_keys: tuple[str, ...] = ()
     """keys of the model's config.json, of its metadata, and tensors to leave out, if no number depends on them"""
+    tokenizer: str | None = None
+    """folder, .gguf file or hub id whose tokenizer reads the prompt, if the model's files hold none"""
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     """precision of the parameters and activations"""
     prompt: str | None = None
@@ -51,7 +53,13 @@ def explore(arguments: Sequence[str]) -> None:
     from sinkjax.explorer.launch import Served, answers_of
 
     say(f"loading {options.model}")
-    model = load(options.model, dtype=options.dtype, revision=options.revision, ignore_keys=options.ignore_keys)
+    model = load(
+        options.model,
+        dtype=options.dtype,
+        revision=options.revision,
+        ignore_keys=options.ignore_keys,
+        tokenizer=options.tokenizer,
+    )
     explorer = Served(answers_of(model, options.prompt, options.out), options.port)
     print(explorer.address, flush=True)
     say("Ctrl-C ends it, and so does closing the page")

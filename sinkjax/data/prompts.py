@@ -86,7 +86,9 @@ def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) 
 def _check_texts(model: Model, texts: Sequence[str]) -> Tokenizer:
     """The tokenizer of a model, for texts. Errors: there is none; these are no texts."""
     if model.tokenizer is None:
-        raise SinkjaxError(f"the files of {model.source['name']} hold no tokenizer, so give token ids, not texts")
+        raise SinkjaxError(
+            f"the files of {model.source['name']} hold no tokenizer, so give token ids, not texts, or load it with tokenizer=..."
+        )
     if not _are_texts(texts):
         raise SinkjaxError("texts must be a sequence of strings, one for each prompt")
     if len(texts) == 0:

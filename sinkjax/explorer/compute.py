@@ -67,7 +67,9 @@ class Workbench:
     def __init__(self, model: Model):
         check_model(model)
         if model.tokenizer is None or model.config.vocab_size is None:
-            raise SinkjaxError(f"the explorer reads prompts, and {model.source['name']} has no tokenizer")
+            raise SinkjaxError(
+                f"the explorer reads prompts, and {model.source['name']} has no tokenizer: name a source of one as tokenizer"
+            )
         self.model = model
         self.prompt = functools.lru_cache(REMEMBERED)(self._prompt)
         self._measured = functools.lru_cache(REMEMBERED)(self._measure)

@@ -68,7 +68,7 @@ def assemble(study: Study, config: Settings, stores: Mapping[str, xarray.Dataset
 
 def _provenance(results: Results) -> Mapping[str, object]:
     named = {"model", "revision", "dtype", "text", "split", "bos", "prompts", "length"}  # what the store's own facts say
-    named |= set() if getattr(results.config, "ignore_keys", ()) else {"ignore_keys"}
+    named |= {name for name in ("ignore_keys", "tokenizer") if not getattr(results.config, name, None)}
     stated = {name: value for name, value in vars(results.config).items() if name not in named and value is not None}
     settings = ", ".join(f"{name} {documents.plain(value)}" for name, value in stated.items())
     return {**provenance(next(iter(results.stores.values()))), "settings": settings}

@@ -37,6 +37,8 @@ class StudyConfig(Settings):
     """branch, tag or commit of a hub id"""
     ignore_keys: tuple[str, ...] = field(default=(), metadata=documents.LATER)
     """keys of the model's config.json, of its metadata, and tensors to leave out, if no number depends on them"""
+    tokenizer: str | None = field(default=None, metadata=documents.LATER)
+    """folder, .gguf file or hub id whose tokenizer reads the text, if the model's files hold none"""
     dtype: Dtype = "float32"
     """precision of the parameters and activations"""
     text: str = "auto"
@@ -88,6 +90,8 @@ class All(Settings):
     """branch, tag or commit of a hub id"""
     ignore_keys: tuple[str, ...] = field(default=(), metadata=documents.LATER)
     """keys of the model's config.json, of its metadata, and tensors to leave out, if no number depends on them"""
+    tokenizer: str | None = field(default=None, metadata=documents.LATER)
+    """folder, .gguf file or hub id whose tokenizer reads the text, if the model's files hold none"""
     dtype: Dtype = "float32"
     """precision of the parameters and activations"""
     text: str | None = None

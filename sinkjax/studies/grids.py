@@ -175,9 +175,13 @@ def own_bos(config: Settings) -> int:
 
     if isinstance(config.bos, int):
         return int(config.bos)
-    tokenizer = open_checkpoint(config.model, config.revision, config.ignore_keys).tokenizer
+    tokenizer = (
+        open_checkpoint(config.tokenizer)
+        if config.tokenizer
+        else open_checkpoint(config.model, config.revision, config.ignore_keys)
+    ).tokenizer
     if tokenizer is None or tokenizer.bos is None:
-        raise Absent(f"the files of {config.model} name no BOS token; give a token id as bos")
+        raise Absent(f"the files of {config.tokenizer or config.model} name no BOS token; give a token id as bos")
     return int(tokenizer.bos)
 
 

@@ -23,7 +23,9 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
     """The first `count` prompts of a study, of one kind. Errors: a model without a tokenizer; what `sinkjax.encode` refuses."""
     config, tokenizer = chosen.config, model.tokenizer
     if tokenizer is None:
-        raise SinkjaxError(f"{config.model} has no tokenizer, so it cannot read text")
+        raise SinkjaxError(
+            f"{config.model} has no tokenizer, so it cannot read text: name a folder, .gguf file or hub id with one as tokenizer"
+        )
     bos = config.bos if inputs.bos is None else inputs.bos
     if bos == "tokenizer":  # kept as what it came to
         bos = tokenizer.prefix[0] if tokenizer.prefix else "none"

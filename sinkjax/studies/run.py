@@ -148,7 +148,12 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     config: Settings = chosen.config
     log(f"loading {config.model}")
     ready = functools.partial(
-        load, dtype=config.dtype, revision=config.revision, ignore_keys=config.ignore_keys, mesh=machine.mesh
+        load,
+        dtype=config.dtype,
+        revision=config.revision,
+        ignore_keys=config.ignore_keys,
+        mesh=machine.mesh,
+        tokenizer=config.tokenizer,
     )
     model, twin = ready(config.model), functools.cache(functools.partial(ready, f"{UNTRAINED}{config.model}"))
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
@@ -279,7 +284,7 @@ def section_of(chosen: Chosen, folder: Place) -> Section:
     return assemble(study, chosen.config, _stores(study, chosen, folder))
 
 
-DECISIVE = ("model", "revision", "ignore_keys", "dtype", "text", "split", "prompts", "length", "bos", "seed")
+DECISIVE = ("model", "revision", "ignore_keys", "tokenizer", "dtype", "text", "split", "prompts", "length", "bos", "seed")
 
 
 def check_settings(config: Settings, store: xarray.Dataset, path: Place) -> None:

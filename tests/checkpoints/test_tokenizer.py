@@ -343,6 +343,19 @@ def test_a_folder_without_tokenizer_loads_and_encode_explains(folder):
         sinkjax.encode(model, ["a"])
 
 
+def test_the_tokenizer_of_another_source_is_taken_and_named(folder, tmp_path):
+    import shutil
+
+    bare = shutil.copytree(folder, tmp_path / "bare")
+    (bare / "tokenizer.json").unlink()
+    model, own = sinkjax.load(bare, tokenizer=folder), sinkjax.load(folder)
+    assert model.tokenizer.encode("the cat") == own.tokenizer.encode("the cat")
+    assert model.source["bos"] == own.source["bos"]
+    assert model.source["tokenizer"] == str(folder)
+    with pytest.raises(SinkjaxError, match=f"tokenizer: {bare} has none either"):
+        sinkjax.load(bare, tokenizer=bare)
+
+
 def test_a_tokenizer_is_a_value(smollm2_unread):
     assert dataclasses.replace(smollm2_unread.tokenizer, bos=None).encode("a") == smollm2_unread.tokenizer.encode("a")
 

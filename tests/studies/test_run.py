@@ -220,3 +220,14 @@ def test_a_model_in_memory_gives_the_numbers_of_its_folder(files, finished, tmp_
     with pytest.raises(SinkjaxError, match="trigger/one-layer trains its own models, so it takes none"):
         sinkjax.run("trigger/one-layer", tmp_path / "other", model=loaded)
     assert not (tmp_path / "other").exists()
+
+
+def test_a_model_without_a_tokenizer_reads_text_with_that_of_another(files, tmp_path):
+    bare = shutil.copytree(files / "model", tmp_path / "bare")
+    (bare / "tokenizer.json").unlink()
+    fields = {"text": str(files / "text.txt"), "prompts": 3, "length": 12, "bos": "model"}
+    with pytest.raises(SinkjaxError, match="bare has no tokenizer, so it cannot read text: name a folder"):
+        sinkjax.run("gu/norms", tmp_path / "none", model=str(bare), **fields)
+    found = sinkjax.run("gu/norms", tmp_path / "other", model=str(bare), tokenizer=str(files / "model"), **fields)
+    assert found.rows == sinkjax.run("gu/norms", tmp_path / "own", model=str(files / "model"), **fields).rows
+    assert str(files / "model") in found.provenance["settings"]
