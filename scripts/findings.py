@@ -88,6 +88,12 @@ ANSWER = """In SmolLM2-135M-Instruct the first token has a sink and a massive ac
 next token gains {moved} of the attention that it had; another token that sees only itself gains as much as {alone} of it,
 beside the first token's; and setting the massive activation to zero raises the loss by {zero} of its unedited value. On the
 trigger task, softmax layers have more attention on BOS than ReLU layers in rows other than the trigger's: {trained} of theirs."""
+BEHIND_BOS = tuple(
+    (study, "gemma3-270m", claim) for study, claim in (("kiya/bos-swap", "sink"), ("kiya/mask", "all"), ("kiya/self", "sink"))
+)
+OTHERWISE = """ In Gemma 3 270M the sink goes with `<bos>`: where it changes places with another \
+token, the first position loses {left} of its attention; masked, `<bos>` leaves {moved} of its own to the next token; and a token \
+that sees only itself gains {alone}."""
 LIMITS = """## Limits
 
 - An instruct model of 135M parameters and a base model of 270M (under the Gemma terms, ai.google.dev/gemma/terms), in 4 bits, \
@@ -210,7 +216,13 @@ def found_here(rows: Sequence[Mapping[str, str]]) -> str:
         moved, alone, zero, trained = (effect_of(by_claim[name]) for name in ANSWERS)
     except KeyError:
         return ""
-    return ANSWER.format(moved=moved, alone=alone, zero=zero, trained=trained)
+    answer = ANSWER.format(moved=moved, alone=alone, zero=zero, trained=trained)
+    if any(name not in by_claim for name in BEHIND_BOS):
+        return answer
+    left, moved, alone = (by_claim[name] for name in BEHIND_BOS)
+    lost = {"s": left["s"], "s_low": left["s_high"], "s_high": left["s_low"]}  # what is lost, above 0
+    lost = {name: str(-float(value)) for name, value in lost.items()}
+    return answer + OTHERWISE.format(left=effect_of(lost), moved=effect_of(moved), alone=effect_of(alone))
 
 
 def effect_of(row: Mapping[str, str]) -> str:
