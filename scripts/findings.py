@@ -92,8 +92,8 @@ BEHIND_BOS = tuple(
     (study, "gemma3-270m", claim) for study, claim in (("kiya/bos-swap", "sink"), ("kiya/mask", "all"), ("kiya/self", "sink"))
 )
 OTHERWISE = """ In Gemma 3 270M the sink goes with `<bos>`: where it changes places with another \
-token, the first position loses {left} of its attention; masked, `<bos>` leaves {moved} of its own to the next token; and a token \
-that sees only itself gains {alone}."""
+token, the first position loses {left} of its attention; masked, `<bos>` leaves {moved} of its own to the next token; and a \
+token that sees only itself gains {alone}."""
 LIMITS = """## Limits
 
 - An instruct model of 135M parameters and a base model of 270M (under the Gemma terms, ai.google.dev/gemma/terms), in 4 bits, \
