@@ -66,11 +66,12 @@ def weights(
         before, after = weights.sum(-1, keepdims=True), new.sum(-1, keepdims=True)
         if term.renormalise == "self":
             own = (rows[:, None] == jnp.arange(weights.shape[-1])) & visible
-            new = new + jnp.where(own, before - after, 0)  # exactly nothing in rows that were not changed
+            whole = new + jnp.where(own, before - after, 0)
         else:
             usable = after != 0
             factor = jnp.where(usable, before / jnp.where(usable, after, 1), 0)
-            new = jnp.where(cells.any(-1, keepdims=True), new * factor, new)
+            whole = jnp.where(cells.any(-1, keepdims=True), new * factor, new)
+        new = where_changed((new != weights).any(-1, keepdims=True), whole, new)  # the two sums may differ by rounding
     addressed = selected & visible & _real_rows(lengths, rows)
     return new, (_count(addressed), _count(addressed & (new != weights)))
 

@@ -206,7 +206,7 @@ def test_attention_that_does_not_know_how_many_tokens_there_are_lies_above_its_b
     null = np.mean(PAPER.shares**2 + (1 - PAPER.shares) ** 2 + PAPER.noise * NOISE * PAPER.shares) / PAPER.cells
     page = PAGE.read_text(encoding="utf-8")
     assert f"{bound.undivided(PAPER):.2e}".replace("e-0", "e-") in page
-    assert f"{100 * bound.undivided(PAPER) / null:.1f} %" in page
+    assert f"{100 * bound.undivided(PAPER) / null:.1f}%" in page
 
 
 def test_the_sizes_are_those_of_the_data():
