@@ -175,11 +175,8 @@ def own_bos(config: Settings) -> int:
 
     if isinstance(config.bos, int):
         return int(config.bos)
-    tokenizer = (
-        open_checkpoint(config.tokenizer)
-        if config.tokenizer
-        else open_checkpoint(config.model, config.revision, config.ignore_keys)
-    ).tokenizer
+    source = (config.tokenizer,) if config.tokenizer else (config.model, config.revision, config.ignore_keys)
+    tokenizer = open_checkpoint(*source).tokenizer
     if tokenizer is None or tokenizer.bos is None:
         raise Absent(f"the files of {config.tokenizer or config.model} name no BOS token; give a token id as bos")
     return int(tokenizer.bos)

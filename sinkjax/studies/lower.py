@@ -199,8 +199,9 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
 
     def conditions(scope: Scope) -> list[Point]:
         found: list[Point] = scope.get(grid)
-        with_controls = set(_rows(study, name, found, scope, controlled=True)) if name in study.controls else set()
-        return [_budgeted(point) if row in with_controls else point for row, point in enumerate(found)]
+        for row in _rows(study, name, found, scope, controlled=True) if name in study.controls else ():
+            found[row] = dataclasses.replace(found[row], budget=found[row].label)
+        return found
 
     def random(scope: Scope) -> list[Point]:
         points = conditions(scope)
@@ -236,10 +237,6 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
     )
     if judged and _has_twin(config):
         yield Sweep(f"{name}{TWIN}", build(claimed), (), asked, few, inputs, values=values, twin=True)
-
-
-def _budgeted(point: Point) -> Point:
-    return dataclasses.replace(point, budget=point.label)
 
 
 def _claims_on(study: Study, name: str) -> list[Claim]:

@@ -252,16 +252,17 @@ def probe_of(measures: Iterable[Measure], scope: Scope) -> sinkjax.Probe:
     for measure in measures:
         asks: Callable[..., sinkjax.Probe] | tuple[str, ...] = measure.meaning.facts["asks"]
         if callable(asks):
-            of_model = scope.architecture is not None
-            known = {
-                name: scope.get(value)
-                for name, value in measure.given.items()
-                if scope.knows(value) and (not isinstance(value, Word) or (of_model and isinstance(value, Number)))
-            }
+            known = {name: scope.get(value) for name, value in measure.given.items() if _told(value, scope)}
             asked = merged(asked, asks(**known))
         else:
             asked = merged(asked, sinkjax.Probe.of(*asks))
     return asked
+
+
+def _told(value: object, scope: Scope) -> bool:
+    """Whether an argument is known before a sweep: a setting, or a number of the model where that is given."""
+    number = isinstance(value, Number) and scope.architecture is not None
+    return scope.knows(value) and (number or not isinstance(value, Word))
 
 
 def merged(one: sinkjax.Probe, other: sinkjax.Probe) -> sinkjax.Probe:

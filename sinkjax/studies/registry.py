@@ -119,9 +119,8 @@ def find(name: object) -> Study:
     if isinstance(name, str):
         if name in _registered:
             return _registered[name]
-        if name == LISTED or name in declared() or name in documented() or name.endswith((STUDY_FILE, *VALUE_FILES)):
-            value = as_value(name)
-            return value if isinstance(value, Study) else _lowered(value)
+        value = as_value(name)
+        return value if isinstance(value, Study) else _lowered(value)
     raise unknown("study", name, studies())
 
 
@@ -138,11 +137,13 @@ def as_value(name: str) -> Study | Value:
         SinkjaxError: As `find`.
     """
     if name.endswith(VALUE_FILES):
-        return _document(Path(name))
+        if not Path(name).is_file():
+            raise SinkjaxError(f"there is no study file {name}")
+        return _document(Path(name).read_text(encoding="utf-8"), name)
     if name.endswith(STUDY_FILE):
         return _own(Path(name))
     if name in documented():
-        return _shipped(name)
+        return _document(documented()[name], name)
     if name == LISTED:
         return importlib.import_module("sinkjax.studies.listed").STUDY
     modules = declared()
@@ -169,23 +170,12 @@ def _lowered(study: Value) -> Study:
 
 
 @functools.cache
-def _document(path: Path) -> Value:
-    """The study in a YAML file."""
-    from sinkjax.studies.as_yaml import from_yaml
-
-    if not path.is_file():
-        raise SinkjaxError(f"there is no study file {path}")
-    _define_words()
-    return from_yaml(path.read_text(encoding="utf-8"), str(path))
-
-
-@functools.cache
-def _shipped(name: str) -> Value:
-    """The study in a shipped document."""
+def _document(text: str, what: str) -> Value:
+    """The study in a YAML document; what: its file or name, for errors."""
     from sinkjax.studies.as_yaml import from_yaml
 
     _define_words()
-    return from_yaml(documented()[name], name)
+    return from_yaml(text, what)
 
 
 def _define_words() -> None:

@@ -18,7 +18,7 @@ from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_amon
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures.layers import Line, Panel
 from sinkjax.studies import folder
-from sinkjax.studies.specs import ABSENT, SWEEP, architecture_of, declared, stand_ins
+from sinkjax.studies.specs import ABSENT, SWEEP, architecture_of, stand_ins
 from sinkjax.studies.study import DOCUMENTS, Condition, Measure, Study, Sweep
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Results:
         self._values: dict[tuple[str, str], NDArray] = {}
         trains = study.trainings is not None
         self.architecture = architecture_of(None if trains else next(iter(stores.values())))
-        parts = () if trains else tuple(declared(study, config, self.architecture))
+        parts = () if trains else tuple(study.sweeps(config, self.architecture))
         sweeps = [part for part in parts if isinstance(part, Sweep)]
         self.sweeps = {sweep.name: sweep for main in sweeps for sweep in (main, *main.controls) if sweep.name in stores}
         self.mains = [sweep for sweep in sweeps if sweep.name in stores and not sweep.twin]

@@ -30,7 +30,7 @@ from sinkjax.studies.calculation import calculate
 from sinkjax.studies.inputs import prompts
 from sinkjax.studies.lower import UNTRAINED
 from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, claim, config_type, find
-from sinkjax.studies.specs import SWEEP, architecture_of, declared, specs, store_names
+from sinkjax.studies.specs import SWEEP, architecture_of, specs, store_names
 from sinkjax.studies.study import Batch, Calculation, Study, SweepSpec, TrainingSpec
 from sinkjax.studies.training import stores_of, train_all
 from sinkjax.sweeps.hardware import Hardware
@@ -147,14 +147,8 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     """Carry out the specs of a study on one model."""
     config: Settings = chosen.config
     log(f"loading {config.model}")
-    ready = functools.partial(
-        load,
-        dtype=config.dtype,
-        revision=config.revision,
-        ignore_keys=config.ignore_keys,
-        mesh=machine.mesh,
-        tokenizer=config.tokenizer,
-    )
+    asked = {name: getattr(config, name) for name in ("dtype", "revision", "ignore_keys", "tokenizer")}
+    ready = functools.partial(load, mesh=machine.mesh, **asked)
     model, twin = ready(config.model), functools.cache(functools.partial(ready, f"{UNTRAINED}{config.model}"))
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
     announced: object = ""
@@ -321,7 +315,7 @@ def _stores(study: Study, chosen: Chosen, folder: Place) -> dict[str, xarray.Dat
     stores = {name: results.open_store(path) for name, path in paths.items() if path.exists() or not names[name]}
     for name, store in stores.items():
         check_settings(chosen.config, store, paths[name])
-    for part in declared(study, chosen.config, architecture):
+    for part in study.sweeps(chosen.config, architecture):
         if isinstance(part, Calculation) and (lost := sorted(set(part.variables) - set(stores[part.name].variables))):
             path, missing = paths[part.name], ", ".join(lost)
             raise SinkjaxError(f"{path} has no {missing}: an earlier version of the study made it; delete it and run again")

@@ -50,7 +50,7 @@ def specs(study: Study, config: Settings, architecture: Config) -> tuple[SweepSp
     needs(study.name, architecture, *study.needs)
     study.check(config, architecture)
     parts: list[SweepSpec | Calculation] = []
-    for part in declared(study, config, architecture):
+    for part in study.sweeps(config, architecture):
         if isinstance(part, Calculation):
             parts.append(part)
         else:
@@ -60,11 +60,6 @@ def specs(study: Study, config: Settings, architecture: Config) -> tuple[SweepSp
     if study.noop is not None:
         parts.append(spec(study, noop_sweep(study, config), config, architecture))
     return tuple(parts)
-
-
-def declared(study: Study, config: Settings, architecture: Config) -> Iterator[Sweep | Calculation]:
-    """The sweeps and calculations of a study, the main sweep first."""
-    yield from study.sweeps(config, architecture)
 
 
 def noop_sweep(study: Study, config: Settings) -> Sweep:
@@ -146,7 +141,7 @@ def stand_ins(sweep: Sweep, config: Settings, architecture: Config, prompts: int
 
 def store_names(study: Study, config: Settings, architecture: Config) -> Iterator[tuple[str, bool]]:
     """The stores of a finished run, in order, and whether a section can do without each of them."""
-    for part in declared(study, config, architecture):
+    for part in study.sweeps(config, architecture):
         if isinstance(part, Calculation):
             yield part.name, False
         else:
@@ -219,7 +214,7 @@ def _shown(study: Study, config: Settings, architecture: Config, shown: Shown) -
     texts: list[Calculation] = []
     probe, few = maps_probe(config.length, shown.layers), min(shown.prompts, config.prompts)
     stores = map_stores(study, config, architecture)
-    named = {part.name: part for part in declared(study, config, architecture) if isinstance(part, Sweep)}
+    named = {part.name: part for part in study.sweeps(config, architecture) if isinstance(part, Sweep)}
     for store, name in zip(stores, shown.sweeps, strict=True):
         main = named[name]
         chosen, prepare = _chosen(main, config, architecture, few, shown.labels)

@@ -10,13 +10,9 @@ SEEN, SEEN_NEXT = attention_to(F.key), attention_to(F.key + 1)
 SIZE, SIZE_NEXT = largest_activation(F.key), largest_activation(F.key + 1)
 EARLIEST, SECOND_LAYER, THIRD_LAYER = (attention_to(F.key, layers) for layers in (0, 1, 2))
 SECOND = moved(SEEN, SEEN_NEXT, at("masks", layer(1)))
-SINKS_AT_ONCE = reaches(EARLIEST, "masks", percent(F.eps))
-SINKS_THIRD = all_of(
-    (
-        *(below(measure, "masks", percent(F.eps)) for measure in (EARLIEST, SECOND_LAYER)),
-        reaches(THIRD_LAYER, "masks", percent(F.eps)),
-    )
-)
+EPS = percent(F.eps)
+SINKS_AT_ONCE = reaches(EARLIEST, "masks", EPS)
+SINKS_THIRD = all_of((below(EARLIEST, "masks", EPS), below(SECOND_LAYER, "masks", EPS), reaches(THIRD_LAYER, "masks", EPS)))
 MASSIVE = reaches(SIZE, "masks", MASSIVE_SIZE)
 FORMS = upto(F.forms)
 
