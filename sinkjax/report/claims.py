@@ -45,7 +45,7 @@ def claims(found: Sequence[Verdict]) -> str:
 
 
 def _table(found: Sequence[Verdict], drawn: bool) -> str:
-    head = "<thead><tr><th>here</th><th>the paper says</th><th>number</th></tr></thead>"
+    head = "<thead><tr><th>here</th><th>the claim</th><th>number</th></tr></thead>"
     lines = "\n".join(_row(one, drawn) for one in found)
     return f'<table class="claims">{head}<tbody>\n{lines}\n</tbody></table>'
 

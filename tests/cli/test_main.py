@@ -123,7 +123,7 @@ def test_a_run_prints_its_answer_its_claims_and_its_page(finished, capsys):
     shown = capsys.readouterr()
     chosen = choose(str(finished))
     assert str(answer(run.build(chosen, chosen.folder))) in shown.out.replace("\n", " ")
-    assert "the paper says" in shown.out
+    assert "the claim" in shown.out
     assert shown.out.splitlines()[-1] == str(finished / "report.html")
     assert shown.err.startswith("platform: cpu")
 
