@@ -30,6 +30,7 @@ SMALL = {  # what makes each study fit the tiny model
     "kiya/rope": {"positions": [1, 8]},
     "kiya/self": {"positions": [4, 8], "shown": 8},
     "li/amplify": {"positions": [10]},
+    "li/mediation": {"places": [6, 10], "keys": [2], "neurons": 2},
     "sweep": {"edits": [{"compose": []}, {"mask_key": {"key": 0}}], "probe": ["attention_received", "resid_max", "nll"]},
 }
 NAMES = [name for name in studies() if not trains(name)]

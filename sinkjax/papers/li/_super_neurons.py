@@ -62,16 +62,24 @@ def _blank(scope: Scope, prompts: int) -> tuple[Neuron, ...]:
 
 
 @Known.define(blank=_blank, of_edited=True)
-def largest_neurons(scope: Scope, run: Unedited, count: object) -> tuple[Neuron, ...]:
-    """The neurons of largest size: the product of the norms of gate and up vector, each over the median of its layer."""
+def largest_neurons(scope: Scope, run: Unedited, count: object, last: object = None) -> tuple[Neuron, ...]:
+    """The neurons of largest size: the product of the norms of gate and up vector, each over the median of its layer.
+
+    Args:
+        scope: Of the study.
+        run: The model.
+        count: How many.
+        last: The last layer from which they are taken; None: the model's.
+    """
     assert run.model is not None
-    return _largest(run.model, scope.get(count))
+    return largest(run.model, scope.get(count), scope.get(last))
 
 
-def _largest(model: Model, count: int) -> tuple[Neuron, ...]:
+def largest(model: Model, count: int, last: int | None = None) -> tuple[Neuron, ...]:
+    """The `count` neurons of largest size in layers 0 to `last` (None: in all), as (layer, number)."""
     from sinkjax.papers.li._neurons import sizes
 
-    gate, up = sizes(model)
+    gate, up = (norms[: None if last is None else last + 1] for norms in sizes(model))
     order = np.argsort(-(gate * up), axis=None, kind="stable")[:count]
     return tuple((int(number) // gate.shape[1], int(number) % gate.shape[1]) for number in order)
 
@@ -126,7 +134,7 @@ def neurons_at_work(scope: Scope, model: Model, batch: Batch, count: int, contro
     """What drives the largest neurons and what they feed, beside as many random other neurons of the same layers."""
     from sinkjax.papers.li._neurons import survey
 
-    chosen = _largest(model, count)
+    chosen = largest(model, count)
     rng = intervals.generator(scope.config.seed, "li/super-neurons neurons")
     drawn = [_others(rng, chosen, count, model.config.mlp_width or 0) for _ in range(controls)]
     every = [*chosen, *(neuron for one in drawn for neuron in one)]
