@@ -55,6 +55,7 @@ NEEDED = {
     "kiya/rope": {"rope", "alone", "norm", "before", "softmax", "cap", "extra"},
     "li/dominance": {"norm", "rms", "pre", "added", "scored", "kernel", "keys"},
     "li/isolate": {"softmax", "cap", "extra", "causal"},
+    "li/mediation": {"softmax", "cap", "extra", "causal", "mlp", "gate"},
     "li/super-neurons": {"mlp", "gate"},
     "li/variance": {"softmax", "cap", "extra", "causal", "heads"},
 }

@@ -165,7 +165,7 @@ def lost(read: Readings, measure: Measure, where: At, whole: At) -> Parts:
 def ignitions(
     scope: Scope, model: Model, batch: Batch, places: object = F.places, seen: object = F.keys, count: object = F.neurons
 ) -> xarray.Dataset:
-    """How large a token's activation is if it sees only one other key, and how well it is aligned with the gates of super neurons.
+    """How large a token's activation is if it sees only one other key, and how aligned it is with the gates of super neurons.
 
     Args:
         scope: Of the study.
@@ -176,8 +176,8 @@ def ignitions(
         count: How many of the largest neurons count, in layers until the one in which the first token's activation forms.
 
     Returns:
-        float[prompt, place, seen]: size, the logarithm of the largest |h|; alignment, the mean cosine of the neurons' gate vectors
-        with the normed input of their MLPs; plain_alignment, the same without an edit.
+        float[prompt, place, seen]: size, the logarithm of the largest |h|; alignment, the mean cosine of the neurons' gate
+        vectors with the normed input of their MLPs; plain_alignment, the same without an edit.
     """
     import xarray
 

@@ -51,7 +51,7 @@ def brings(measure: Measure, link: str, beside: Measure) -> Claim:
 
 STUDY = Study(
     name="li/mediation",
-    needs=("softmax", "causal mask", "MLP", "gated MLP", "norm before attention"),
+    needs=("softmax", "causal mask", "MLP", "gated MLP"),
     settings={
         "prompts": 16,
         "control_prompts": 8,
