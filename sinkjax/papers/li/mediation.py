@@ -54,7 +54,6 @@ STUDY = Study(
     needs=("softmax", "causal mask", "MLP", "gated MLP"),
     settings={
         "prompts": 16,
-        "control_prompts": 8,
         "position": setting(10, "the token that is isolated, as in the paper"),
         "seen": setting(5, "the key that it sees where it is isolated by one other key"),
         "early": setting(3, "last of the early layers"),

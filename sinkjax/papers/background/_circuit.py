@@ -1,0 +1,164 @@
+"""Paths between the components of the first two blocks and of the layer where the activation forms, at the first token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax
+from sinkjax.analysis import intervals
+from sinkjax.errors import SinkjaxError
+from sinkjax.report.section import Drawing
+from sinkjax.studies.known import Unedited
+from sinkjax.studies.scope import Scope
+from sinkjax.studies.vocabulary import EditWord, FigureWord, Known, Measure, Readings
+
+EARLY, BOTH, REST = 2, "both blocks", "the rest"  # blocks in which the paper sees the circuit; their components together
+COMPONENTS = ("attention 0", "MLP 0", "attention 1", "MLP 1", "late attention", "late MLP")  # in the order of the forward
+RECEIVERS = (*COMPONENTS[1:], REST)
+SENDERS = (*COMPONENTS, BOTH)
+LATE = ("late attention", "late MLP", REST)
+PATHS = (
+    *(f"{one} to {other}" for number, one in enumerate(COMPONENTS) for other in RECEIVERS[number:]),
+    *(f"{BOTH} to {other}" for other in LATE),
+)
+DONORS = ("mean", "other")
+Written = Mapping[str, NDArray]
+
+
+def _sites(scope: Scope, name: str) -> tuple[str, int]:
+    """The site ("attn" or "mlp") and the layer of a component.
+
+    Raises:
+        SinkjaxError: The model has fewer than three layers, so that no late component follows the first two blocks.
+    """
+    if scope.architecture.layers <= EARLY:
+        raise SinkjaxError(f"the circuit needs a layer after the first two, and this model has {scope.architecture.layers}")
+    kind, _, layer = name.partition(" ")
+    if kind == "late":
+        return "attn" if layer == "attention" else "mlp", max(scope.known["forms"], EARLY)
+    return "attn" if kind == "attention" else "mlp", int(layer)
+
+
+def _members(sender: str) -> tuple[str, ...]:
+    return COMPONENTS[: 2 * EARLY] if sender == BOTH else (sender,)
+
+
+def _blank(scope: Scope, prompts: int) -> Written:
+    shape = (scope.architecture.layers, prompts, scope.config.length, scope.architecture.width)
+    return {"attn": np.broadcast_to(np.float32(0), shape), "mlp": np.broadcast_to(np.float32(0), shape)}
+
+
+@Known.define(blank=_blank, of_edited=True)
+def written(scope: Scope, run: Unedited) -> Written:
+    """What attention ("attn") and MLP ("mlp") of each layer write without an edit: float[layer, prompt, position, dim] each."""
+    assert run.model is not None
+    assert run.batch is not None
+    names = {"attn": sinkjax.Site.ATTN_OUT, "mlp": sinkjax.Site.MLP_OUT}
+    probe = sinkjax.Probe(capture=tuple(sinkjax.Capture(site, name=name) for name, site in names.items()))
+    batch, model = run.batch, run.model
+    found = sinkjax.forward(model.params, batch.tokens, model.config, probe=probe, lengths=batch.lengths, logits=False).record
+    return {name: np.moveaxis(np.asarray(found[name]), 1, 0) for name in names}
+
+
+def _donor(scope: Scope, kind: str, layer: int, donor: str) -> NDArray:
+    """What a component writes at other positions than the first: their mean, or one drawn for each prompt: float[prompt, dim]."""
+    values: NDArray = scope.known["written"][kind][layer][:, 1:]
+    if donor == "mean":
+        return np.asarray(np.nanmean(values, axis=1))
+    rng = intervals.generator(scope.config.seed, "background/circuit other positions")
+    prompts, T, _ = values.shape
+    return values[np.arange(prompts), rng.integers(0, T, prompts)]
+
+
+def _change(scope: Scope, kind: str, layer: int, donor: str) -> NDArray:
+    return _donor(scope, kind, layer, donor) - scope.known["written"][kind][layer][:, 0]
+
+
+@EditWord.define()
+def replace_output(scope: Scope, sender: object, donor: object = "mean", random: bool = False) -> sinkjax.Edit:
+    """Replace what a component writes at the first token, for all that reads it.
+
+    Args:
+        scope: With the known `written` and `forms`.
+        sender: One of `SENDERS`.
+        donor: "mean" over the other positions, or "other", a random other position of each prompt.
+        random: Whether the same components of random layers take their place, neither the first two nor the late one (if there
+            are others).
+    """
+    places = [_sites(scope, name) for name in _members(scope.get(sender))]
+    if random:
+        assert scope.rng is not None, "random layers are drawn for controls alone"
+        later = np.array(
+            [one for one in range(EARLY, scope.architecture.layers) if one != _sites(scope, "late MLP")[1]] or [EARLY]
+        )
+        drawn = dict(zip(range(EARLY), sorted(scope.rng.choice(later, EARLY, replace=len(later) < EARLY)), strict=True))
+        places = list(dict.fromkeys((kind, int(drawn.get(layer, drawn[0]))) for kind, layer in places))
+    way = scope.get(donor)
+    edits = [
+        sinkjax.edit(f"{kind}_out", "set", _donor(scope, kind, layer, way), layers=layer, queries=0) for kind, layer in places
+    ]
+    return sinkjax.compose(*edits, label=", ".join(f"{kind} {layer}" for kind, layer in places))
+
+
+@EditWord.define()
+def patch_path(scope: Scope, path: object, donor: object = "mean", random: bool = False) -> sinkjax.Edit:
+    """Let one component alone read another's output at the first token as if it had been replaced.
+
+    Args:
+        scope: With the known `written` and `forms`.
+        path: One of `PATHS`, from a sender to a receiver; "the rest" is all that reads the stream after the late block.
+        donor: As for `replace_output`.
+        random: Whether the change has a random direction, drawn for each prompt.
+    """
+    name, way = scope.get(path), scope.get(donor)
+    sender, _, receiver = name.partition(" to ")
+    change = np.sum([_change(scope, *_sites(scope, member), way) for member in _members(sender)], axis=0)
+    if random:
+        assert scope.rng is not None, "random directions are drawn for controls alone"
+        turned = scope.rng.standard_normal(change.shape)
+        change = turned * np.linalg.norm(change, axis=-1, keepdims=True) / np.linalg.norm(turned, axis=-1, keepdims=True)
+        name = f"random direction {scope.rng.integers(10**6)}"
+    if receiver == REST:
+        return sinkjax.edit("resid", "add", change, layers=_sites(scope, "late MLP")[1], queries=0, label=name)
+    kind, layer = _sites(scope, receiver)
+    return sinkjax.edit(f"{kind}_in", "inject", change, layers=layer, queries=0, label=name)
+
+
+@FigureWord.define()
+def circuit(read: Readings, measures: Measure, over: str) -> Drawing:
+    """Effects of paths on measures: senders up, receivers across, one column of maps for each donor.
+
+    Args:
+        read: The stores.
+        measures: One row of maps each.
+        over: The grid of paths.
+    """
+    from sinkjax.report.figures import grid as picture
+
+    points, several = read.points(over), measures if isinstance(measures, tuple) else (measures,)
+    bounds = {(dict(point.bound)["path"], dict(point.bound)["donor"]): row for row, point in enumerate(points) if point.bound}
+    rows = []
+    for measure in several:
+        log = measure.meaning.facts.get("log")
+        maps = []
+        for donor in DONORS:
+            found = np.full((len(RECEIVERS), len(SENDERS)), np.nan)
+            for x, receiver in enumerate(RECEIVERS):
+                for y, sender in enumerate(SENDERS):
+                    row = bounds.get((f"{sender} to {receiver}", donor))
+                    if row is not None:
+                        edited, plain = (read.value(measure, over, row, edited) for edited in (True, False))
+                        found[x, y] = np.mean(np.log(edited) - np.log(plain) if log else edited - plain)
+            maps.append(found)
+        most = max(float(np.nanmax(np.abs(found))) for found in maps) or 1.0
+        name = f"effect on {'log of ' if log else ''}{read.name(measure)}"
+        rows.append(picture.Row(maps, name, (-most, most), signed=True))
+    columns = [picture.Column(f"donor: {donor}", list(RECEIVERS), "reads") for donor in DONORS]
+    figure = picture.grids(columns, rows, list(SENDERS), "writes")
+    what = " and ".join(read.name(measure) for measure in several)
+    caption = f"""Change of {what} if one component (across) reads what another (up) writes at the first token as if it were the
+        mean over the other positions, or another position's. Means over prompts; grey: no such path."""
+    return read.drawing("circuit", figure, caption, over, bands=False)

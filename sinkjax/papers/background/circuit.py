@@ -1,0 +1,70 @@
+"""background/circuit: does a circuit of the first two blocks make the first token a sink (Peng et al. 2026, arXiv 2603.06591)?
+
+Paths from what the first two blocks, and the layer where the activation forms, write at the first token. The paper makes no
+intervention, so the claims are ours. Controls replace what the same components of two later layers write, or make a change of the
+same size in a random direction.
+"""
+
+from sinkjax.papers.background._circuit import BOTH, DONORS, PATHS, SENDERS, circuit, patch_path, replace_output, written
+from sinkjax.studies.vocabulary import *
+
+SINK, SIZE = sink_rate(0), largest_activation(0)
+SOURCE = "ours, on Peng et al. 2026"
+
+
+def node(sender: str, donor: str = "mean") -> At:
+    """All that reads a sender."""
+    return at("nodes", fixed={"sender": sender, "donor": donor})
+
+
+def path(name: str) -> At:
+    """One path."""
+    return at("paths", fixed={"path": name, "donor": "mean"})
+
+
+STUDY = Study(
+    name="background/circuit",
+    needs=("MLP", "norm before attention"),
+    settings={"prompts": 16},
+    known={"forms": onset(largest_activation(0)), "written": written()},
+    grids={
+        "nodes": grid(replace_output(F.sender, F.donor), over={"sender": SENDERS, "donor": DONORS}, title="for all readers"),
+        "paths": grid(patch_path(F.path, F.donor), over={"path": PATHS, "donor": DONORS}, title="for one reader"),
+        "identity": grid(edit("resid", "add", 0.0, queries=0)),
+    },
+    controls={
+        "nodes": draws(replace_output(F.sender, F.donor, random=True)),
+        "paths": draws(patch_path(F.path, F.donor, random=True)),
+    },
+    measures=(SINK, SIZE),
+    claims={
+        "early": Claim(
+            contrast=unedited(attention_to(0, 1), "nodes", minus=strongest_other_attention(0, 1)),
+            source="Peng et al. 2026, within two blocks",
+        ),
+        "sink": Claim(
+            contrast=effect(SINK, node(BOTH)),
+            sign=-1,
+            source=SOURCE,
+            beside=(effect(SINK, node(BOTH, "other")), effect(SINK, node("late MLP"), controls=False)),
+        ),
+        "activation": Claim(
+            contrast=effect(SIZE, node(BOTH), above=typical_activation()),
+            sign=-1,
+            given=reaches(SIZE, "nodes", MASSIVE_SIZE),
+            source=SOURCE,
+            beside=(effect(SIZE, node(BOTH, "other")), effect(SIZE, node("late MLP"), controls=False)),
+        ),
+        "direct": Claim(
+            contrast=part(SIZE, path(f"{BOTH} to late MLP"), node(BOTH)),
+            given=reaches(SIZE, "nodes", MASSIVE_SIZE),
+            source=SOURCE,
+            beside=(part(SINK, path(f"{BOTH} to late MLP"), node(BOTH)), part(SINK, path(f"{BOTH} to the rest"), node(BOTH))),
+        ),
+    },
+    figures=(
+        circuit((SINK, SIZE), over="paths"),
+        dots((SINK, SIZE), over="nodes"),
+        maps((node(BOTH), path(f"{BOTH} to late MLP"))),
+    ),
+)
