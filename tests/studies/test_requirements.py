@@ -42,6 +42,7 @@ LESS: dict[str, tuple[dict[str, Any], str]] = {
     "windows": ({"windows": None}, "no sliding windows"),
 }
 NEEDED = {
+    "background/circuit": {"mlp", "pre"},
     "background/compression": {"mlp"},
     "background/kinds": {"softmax", "cap", "extra", "causal"},
     "background/patch": {"mlp"},

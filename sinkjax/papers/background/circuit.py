@@ -24,7 +24,7 @@ def path(name: str) -> At:
 
 STUDY = Study(
     name="background/circuit",
-    needs=("MLP", "norm before attention"),
+    needs=("MLP", "pre-norm"),
     settings={"prompts": 16},
     known={"forms": onset(largest_activation(0)), "written": written()},
     grids={

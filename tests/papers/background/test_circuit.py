@@ -16,7 +16,9 @@ from sinkjax.studies.known import Unedited
 from sinkjax.studies.scope import Scope
 
 T, LATE = 8, 2
-SEEN = sinkjax.Probe(capture=tuple(sinkjax.Capture(site, name=site) for site in ("attn_out", "mlp_out", "mlp_in", "attn_in", "resid")))
+SEEN = sinkjax.Probe(
+    capture=tuple(sinkjax.Capture(site, name=site) for site in ("attn_out", "mlp_out", "mlp_in", "attn_in", "resid"))
+)
 
 
 @pytest.fixture(scope="module")
