@@ -88,19 +88,20 @@ def replace_output(scope: Scope, sender: object, donor: object = "mean", random:
         random: Whether the same components of random layers take their place, neither the first two nor the late one (if there
             are others).
     """
-    places = [_sites(scope, name) for name in _members(scope.get(sender))]
+    places, label = [_sites(scope, name) for name in _members(scope.get(sender))], str(scope.get(sender))
     if random:
         assert scope.rng is not None, "random layers are drawn for controls alone"
-        later = np.array(
-            [one for one in range(EARLY, scope.architecture.layers) if one != _sites(scope, "late MLP")[1]] or [EARLY]
-        )
-        drawn = dict(zip(range(EARLY), sorted(scope.rng.choice(later, EARLY, replace=len(later) < EARLY)), strict=True))
-        places = list(dict.fromkeys((kind, int(drawn.get(layer, drawn[0]))) for kind, layer in places))
+        late = _sites(scope, "late MLP")[1]
+        others = [layer for layer in range(EARLY, scope.architecture.layers) if layer != late] or [late]
+        ranks = sorted(scope.rng.choice(len(others), EARLY, replace=len(others) < EARLY).tolist())
+        drawn = dict(zip(range(EARLY), (others[rank] for rank in ranks), strict=True))
+        places = list(dict.fromkeys((kind, drawn.get(layer, drawn[0])) for kind, layer in places))
+        label = f"{label} of other layers, numbers {', '.join(map(str, ranks))}"  # a plan does not know the late layer
     way = scope.get(donor)
     edits = [
         sinkjax.edit(f"{kind}_out", "set", _donor(scope, kind, layer, way), layers=layer, queries=0) for kind, layer in places
     ]
-    return sinkjax.compose(*edits, label=", ".join(f"{kind} {layer}" for kind, layer in places))
+    return sinkjax.compose(*edits, label=label)
 
 
 @EditWord.define()

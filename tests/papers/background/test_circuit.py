@@ -103,8 +103,12 @@ def test_a_random_change_is_as_large_and_random_layers_are_others(scope, model):
     deep = SimpleNamespace(layers=6, width=scope.architecture.width)
     written = {key: np.repeat(values, 2, axis=0) for key, values in scope.known["written"].items()}
     here = Scope(scope.config, deep, {"forms": 3, "written": written}, rng=np.random.default_rng(2))
-    drawn = {here.get(own.replace_output(own.BOTH, random=True)).label for _ in range(60)}
-    assert drawn == {f"attn {i}, mlp {i}, attn {j}, mlp {j}" for i, j in ((2, 4), (2, 5), (4, 5))}
+    drawn = set()
+    for _ in range(60):
+        terms = here.get(own.replace_output(own.BOTH, random=True)).terms
+        assert [str(term.site) for term in terms] == ["attn_out", "mlp_out"] * 2
+        drawn.add(tuple(term.layers for term in terms))
+    assert drawn == {((i,), (i,), (j,), (j,)) for i, j in ((2, 4), (2, 5), (4, 5))}
 
 
 def test_a_model_of_two_layers_has_no_late_component(scope):
