@@ -14,6 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from sinkjax.config_files.files import regular
 from sinkjax.errors import SinkjaxError
 
 PIECE = 2**20  # numbers of a large tensor, or bytes to be hashed, that are looked at in one go
@@ -75,11 +76,12 @@ def stored_as(tensors: Mapping[str, Tensor]) -> str | None:
 class OpenFile:
     """A file that stays the same one, though another may take its path. It is closed when nothing refers to it any more.
 
-    Errors: no such file, or one that cannot be read.
+    Errors: as for `regular`; one that cannot be read.
     """
 
     def __init__(self, path: Path):
         self.path = path
+        regular(path)
         try:
             self.file = path.open("rb", buffering=0)
         except OSError as error:

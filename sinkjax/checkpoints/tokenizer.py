@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinkjax import extras
+from sinkjax.config_files.files import read_text, regular
 from sinkjax.errors import LONGEST, SinkjaxError
 
 if TYPE_CHECKING:
     import tokenizers
 
 MOST_BYTES = 32_000_000  # of a config.json, an index of shards or settings of a tokenizer
+MOST_TOKENIZER = 100_000_000  # bytes of a vocabulary; the largest published ones have 34 million
 MOST_GROWTH = 1000  # by which a tokenizer's replacements may lengthen a text
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 # Vocabulary files that only `transformers` knows how to turn into a tokenizer.
@@ -106,7 +108,7 @@ def read_folder_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | N
     with refusing(f"the tokenizer of {folder} cannot be used"):
         backend.no_truncation()
         backend.no_padding()
-    settings = read_json(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
+    settings = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else {}
     return Tokenizer(backend, *(_special(backend, settings, config, name, folder) for name in ("bos", "eos")))
 
 
@@ -123,12 +125,9 @@ def write_folder_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file. Errors: missing, unreadable, or not an object; a key written twice."""
+    text = read_text(path, MOST_BYTES)
     try:
-        if (size := path.stat().st_size) > MOST_BYTES:
-            raise SinkjaxError(f"{path} has {size:,} bytes, more than the {MOST_BYTES:,} that a file of settings may have")
-        values = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=without_repeats)
-    except OSError as error:
-        raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
+        values = json.loads(text, object_pairs_hook=without_repeats)
     except (ValueError, RecursionError) as error:
         raise SinkjaxError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(values, dict):
@@ -147,7 +146,8 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _backend(folder: Path) -> tokenizers.Tokenizer | None:
-    if (folder / TOKENIZER).is_file():
+    if (folder / TOKENIZER).exists():
+        regular(folder / TOKENIZER, MOST_TOKENIZER)
         import tokenizers
 
         with refusing(f"{folder / TOKENIZER} is not a tokenizer"):
@@ -158,9 +158,10 @@ def _backend(folder: Path) -> tokenizers.Tokenizer | None:
                     f"{folder / TOKENIZER} replaces text by text up to {growth:.1e} times as long, more than {MOST_GROWTH} times"
                 )
         return backend
-    found = [name for name in SLOW_FILES if (folder / name).is_file()]
+    found = [name for name in SLOW_FILES if (folder / name).exists()]
     if not found:
         return None
+    regular(folder / found[0], MOST_TOKENIZER)
     if found[0] == "tokenizer.model" and find_spec("sentencepiece") is None:
         raise SinkjaxError(f"{folder} has only a tokenizer.model, which needs one more package: pip install sentencepiece")
     extras.require(f"a tokenizer from {found[0]}", "hub", "transformers")
@@ -174,13 +175,14 @@ def _backend(folder: Path) -> tokenizers.Tokenizer | None:
 
 
 def _growth(part: Any) -> float:
-    """How many times as long a text may become by the replacements in a part of a tokenizer, one after the other."""
+    """How many times as long a text may become by the replacements and prefixes in a part of a tokenizer, one after the other."""
     if isinstance(part, list):
         return math.prod(map(_growth, part))
     if not isinstance(part, dict):
         return 1.0
     inner = math.prod(_growth(value) for value in part.values() if isinstance(value, list | dict))
-    if part.get("type") != "Replace" or not isinstance(content := part.get("content"), str):
+    content = part.get("prepend" if part.get("type") == "Prepend" else "content")
+    if part.get("type") not in ("Replace", "Prepend") or not isinstance(content, str):
         return inner
     pattern = part.get("pattern")
     literal = pattern.get("String") if isinstance(pattern, dict) else None

@@ -12,7 +12,7 @@ from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
 from sinkjax.config_files.documents import parse
-from sinkjax.config_files.files import read_text
+from sinkjax.config_files.files import MOST_TEXT, read_text
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 
@@ -60,7 +60,7 @@ def evaluate(arguments: Sequence[str]) -> None:
         raise SinkjaxError("--sinks needs --window, the number of last tokens whose keys are kept")
     if options.h2o is not None and options.window is not None:
         raise SinkjaxError("--h2o and --window are two cache policies; choose one")
-    text = read_text(options.text)
+    text = read_text(options.text, MOST_TEXT)
     listed = () if options.edits is None else parse(read_text(options.edits), str(options.edits)).get("edits", ())
     use_all_cores()
     start_jax(options.platform, options.dtype)

@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,8 @@ from sinkjax.errors import LONGEST, SinkjaxError, Unavailable, unknown
 from sinkjax.resources import config_path, configs
 
 CONFIG_FILE = "config.yaml"  # in the folder of a run
+MOST_BYTES = 4 * documents.MOST_BYTES  # a character has up to four
+MOST_TEXT = 1_000_000_000  # bytes of a text that is read whole
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the process
 
 # Of a file system without hard links, and without locks.
@@ -199,14 +202,28 @@ def user_path(name: Any) -> Path:
         raise SinkjaxError(f"{name} names the home folder of an unknown user") from None
 
 
-def read_text(path: Place) -> str:
-    """A file's text. Errors: not readable, not UTF-8."""
+def regular(path: Place, most: int | None = None) -> None:
+    """Raise unless a path is a file, of at most `most` bytes: a pipe may keep a reader waiting, and a device may never end."""
     try:
         with reached(path):
-            text: str = path.read_text(encoding="utf-8")
+            found = path.stat()
+    except OSError as error:
+        raise SinkjaxError(f"cannot read {path}: {error.strerror or error}") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise SinkjaxError(f"cannot read {path}: it is a {'folder' if stat.S_ISDIR(found.st_mode) else 'pipe or a device'}")
+    if most is not None and found.st_size > most:
+        raise SinkjaxError(f"{path} has {found.st_size:,} bytes, more than the {most:,} that such a file may have")
+
+
+def read_text(path: Place, most: int = MOST_BYTES, encoding: str = "utf-8") -> str:
+    """A file's text. most: its bytes. Errors: as for `regular`; not readable, not UTF-8."""
+    regular(path, most)
+    try:
+        with reached(path):
+            text: str = path.read_text(encoding=encoding)
         return text
-    except UnicodeDecodeError:
-        raise SinkjaxError(f"{path} is not UTF-8 text") from None
+    except UnicodeDecodeError as error:
+        raise SinkjaxError(f"{path} is not UTF-8 text: byte {error.start} does not decode") from None
     except OSError as error:
         raise SinkjaxError(f"cannot read {path}: {error.strerror or error}") from None
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from sinkjax import extras
-from sinkjax.config_files.files import user_path
+from sinkjax.config_files.files import MOST_TEXT, read_text, user_path
 from sinkjax.errors import SinkjaxError, one_of, short, unknown
 
 Split = Literal["explore", "confirm", "all"]
@@ -206,12 +206,7 @@ def _read(source: str | Path) -> tuple[list[_Document], str]:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise SinkjaxError(f"{path} is not UTF-8: byte {error.start} does not decode") from None
-    except OSError as error:
-        raise SinkjaxError(f"{path} cannot be read: {error.strerror}") from None
+    return read_text(path, MOST_TEXT, "utf-8-sig").split("\n")
 
 
 def _articles(lines: Iterable[str]) -> list[_Document]:

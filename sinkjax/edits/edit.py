@@ -19,7 +19,7 @@ from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site
 from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
 from sinkjax.edits.visibility import addresses_something, refuse_empty_rows
 from sinkjax.edits.weights import WeightTerm
-from sinkjax.errors import LONGEST, SinkjaxError, refuse_control, short, unknown
+from sinkjax.errors import SinkjaxError, refuse_control, short, unknown
 from sinkjax.model.config import Config
 
 MOST_TERMS = 128  # parts of one edit
@@ -66,11 +66,6 @@ class Edit:
                 causally visible cell; a row of attention is left without a key.
         """
         lengths = np.asarray(lengths)
-        if len(self.terms) > MOST_TERMS:
-            raise SinkjaxError(
-                f"{self.label[:LONGEST]} has {len(self.terms)} parts, and an edit at most {MOST_TERMS}, which compile into one"
-                " program: choose several layers, heads or positions in one part"
-            )
         try:
             resolved = resolve_all(self.terms, config, lengths, T)
         except SinkjaxError as error:
@@ -221,9 +216,14 @@ def compose(*edits: Edit, label: str | None = None) -> Edit:
         The composed edit.
 
     Raises:
-        SinkjaxError: One of them is no edit.
+        SinkjaxError: One of them is no edit; there are too many.
     """
     terms = tuple(term for entry in as_edits(edits) for term in entry.terms)
+    if len(terms) > MOST_TERMS:
+        raise SinkjaxError(
+            f"a composed edit has {len(terms)} parts, and an edit at most {MOST_TERMS}, which compile into one program: choose"
+            " several layers, heads or positions in one part"
+        )
     return Edit(terms, as_label(label) if label else " + ".join(entry.label for entry in edits) or "no edit")
 
 
@@ -264,7 +264,7 @@ def as_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:
     for entry in entries:
         if not isinstance(entry, Edit):
             raise SinkjaxError(
-                f"not an edit: {entry!r}; make one with sinkjax.edit or a named constructor such as sinkjax.mask_key"
+                f"not an edit: {short(entry)}; make one with sinkjax.edit or a named constructor such as sinkjax.mask_key"
             )
     return entries
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, user_place, write
+from sinkjax.config_files.files import CONFIG_FILE, MOST_BYTES, claim_folder, document, read_text, regular, user_place, write
 from sinkjax.config_files.places import Place, reached, read_bytes
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.resources import config_path, configs
@@ -137,9 +137,7 @@ def as_value(name: str) -> Study | Value:
         SinkjaxError: As `find`.
     """
     if name.endswith(VALUE_FILES):
-        if not Path(name).is_file():
-            raise SinkjaxError(f"there is no study file {name}")
-        return _document(Path(name).read_text(encoding="utf-8"), name)
+        return _document(read_text(Path(name)), name)
     if name.endswith(STUDY_FILE):
         return _own(Path(name))
     if name in documented():
@@ -188,10 +186,11 @@ def _define_words() -> None:
 @functools.cache
 def _own(path: Path) -> Study | Value:
     """The study in a user's file."""
+    regular(path, MOST_BYTES)
     name = f"sinkjax_study_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise SinkjaxError(f"there is no study file {path}")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # where dataclasses look the types of their fields up
     try:

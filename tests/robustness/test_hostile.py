@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import struct
@@ -16,8 +18,11 @@ import sinkjax
 from sinkjax import SinkjaxError
 from sinkjax.checkpoints.gguf_file import read_gguf
 from sinkjax.checkpoints.tokenizer import MOST_BYTES
+from sinkjax.cli.main import main
+from sinkjax.data.corpora import passages
 from sinkjax.errors import unknown
 from sinkjax.explorer.state import read_state
+from sinkjax.studies.registry import find
 from tests.studies.tiny import write_model
 
 SECONDS = 5.0  # of processor time
@@ -40,11 +45,73 @@ def test_a_config_of_five_gigabytes_is_not_read(tmp_path) -> None:
     refused(lambda: sinkjax.load(folder), "5,000,000,000 bytes", f"{MOST_BYTES:,}")
 
 
-def test_a_pipe_in_place_of_a_config_is_not_waited_for(tmp_path) -> None:
+def five_gigabytes(path) -> None:
+    path.touch()
+    os.truncate(path, 5 * 10**9)  # sparse
+
+
+def command(*arguments):
+    """A command as a call: `cli.main` prints the sentence that is wanted here."""
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        assert main([*map(str, arguments)]) == 2
+    raise SinkjaxError(errors.getvalue().strip())
+
+
+@pytest.mark.parametrize("made", [os.mkfifo, os.mkdir, five_gigabytes], ids=("pipe", "folder", "huge"))
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json"])
+def test_a_pipe_a_folder_or_a_huge_file_in_a_model_is_refused(made, name, tmp_path) -> None:
     folder = write_model(tmp_path / "model")
-    (folder / "config.json").unlink()
-    os.mkfifo(folder / "config.json")
-    refused(lambda: sinkjax.load(folder), "has no config.json")
+    if name in ("tokenizer.model", "vocab.json"):
+        (folder / "tokenizer.json").unlink()
+    (folder / name).unlink(missing_ok=True)
+    made(folder / name)
+    refused(lambda: sinkjax.load(folder), name, str(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("model.gguf", sinkjax.load),
+        ("study.yaml", lambda path: find(str(path))),
+        ("study.py", lambda path: find(str(path))),
+        ("config.yaml", lambda path: command("report", path.parent)),
+        ("text.txt", lambda path: passages(path, 1)),
+        ("text.txt", lambda path: command("evaluate", "mini-sink", path)),
+        ("edits.yaml", lambda path: command("train", "pretrain/baseline", "--edits", path)),
+    ],
+    ids=("gguf", "study", "program", "run", "prompts", "evaluate", "edits"),
+)
+@pytest.mark.parametrize("made", [os.mkfifo, os.mkdir, five_gigabytes], ids=("pipe", "folder", "huge"))
+def test_a_pipe_a_folder_or_a_huge_file_that_is_named_is_refused(made, name, call, tmp_path) -> None:
+    made(tmp_path / name)
+    refused(lambda: call(tmp_path / name), str(tmp_path))
+
+
+def test_a_study_that_is_not_utf_8_is_refused(tmp_path) -> None:
+    (tmp_path / "study.yaml").write_bytes(b"study: m\xe4\n")
+    refused(lambda: find(str(tmp_path / "study.yaml")), "is not UTF-8 text: byte 8 does not decode")
+
+
+def test_an_edit_that_doubles_forty_times_is_refused() -> None:
+    def doubled():
+        found = sinkjax.mask_key(0)
+        for _ in range(40):
+            found = sinkjax.compose(found, found)
+
+    refused(doubled, "has 256 parts, and an edit at most 128")
+
+
+def test_an_error_does_not_quote_200_edits() -> None:
+    refused(lambda: sinkjax.compose([sinkjax.mask_key(0)] * 200), "not an edit: a list;")
+
+
+def test_a_tokenizer_that_prepends_ten_megabytes_is_refused(tmp_path) -> None:
+    folder = write_model(tmp_path / "model")
+    values = json.loads((folder / "tokenizer.json").read_text())
+    values["normalizer"] = {"type": "Prepend", "prepend": "a" * 10_000_000}
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    refused(lambda: sinkjax.load(folder), "replaces text by text up to 1.0e+07 times as long")
 
 
 def test_replacements_that_double_a_text_thirty_times_are_refused(tmp_path) -> None:

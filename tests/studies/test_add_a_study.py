@@ -65,7 +65,7 @@ def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, caps
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("mine.py", None, "there is no study file"),
+        ("mine.py", None, "/mine.py: No such file"),
         ("mine.py", "x = 1\n", "defines no STUDY"),
         ("mine.py", "import nothing_of_that_name\n", "cannot be imported: No module named 'nothing_of_that_name'"),
         ("mine.py", "def broken(:\n", "cannot be imported: "),

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.config_files.files import user_path
+from sinkjax.config_files.files import MOST_TEXT, read_text, user_path
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.backcopy.config import Backcopy
@@ -119,9 +119,4 @@ def optimum(config: Backcopy) -> Optimum:
 def _text(source: str) -> str:
     if source == "packaged":
         return "\n".join(packaged_documents())
-    try:
-        return user_path(source).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise SinkjaxError(f"{source} is not UTF-8 text") from None
-    except OSError as error:
-        raise SinkjaxError(f"the text {source} cannot be read: {error.strerror}") from None
+    return read_text(user_path(source), MOST_TEXT, "utf-8-sig")
