@@ -26,11 +26,13 @@ from bench_peers.command import cpu_name, say, span
 from sections import markdown
 
 import sinkjax
+from sinkjax.config_files import files
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.model.batch import check_batch
-from sinkjax.sweeps import chunks, run
+from sinkjax.sweeps import objects, run
+from sinkjax.sweeps import store as stores
 from sinkjax.sweeps.computation import Computation
-from sinkjax.sweeps.store import Store, create
+from sinkjax.sweeps.store import CALLS, Header, Store, begin
 
 LENGTH = 64
 GOAL_FILES, GOAL_SHARE = 1, 0.05  # a variable and call; of the sweep's time
@@ -52,7 +54,7 @@ CASES = (Case("untrained:smollm2-135m", 16, 1, 5, 1), Case("mini-sink", 16, 16, 
 
 @dataclass(frozen=True)
 class Row:
-    """One sweep. calls, edits, variables (without the marks), files written, of them kept: counts. store, sweep: seconds."""
+    """One sweep. calls, edits, variables, files written, of them kept: counts. store, sweep: seconds."""
 
     case: Case
     calls: int
@@ -83,7 +85,7 @@ def measure(case: Case) -> Row:
     tokens, lengths, known = check_batch(drawn, None, config)
     computation = Computation(model, tokens, lengths, [resolve(edit, config, known, LENGTH) for edit in edits], PROBE, "highest")
     schedule, labels = computation.schedule(None), {"edit": [edit.label for edit in edits]}
-    compute, put, records, written = run.compute, chunks.put, dict[Any, Any](), list[Path]()
+    make_files, compute, records, written = stores.files_of_group, run.compute, dict[Any, Any](), list[Path]()
 
     def keep(*arguments: Any) -> Iterator[tuple]:
         for block, chunk, record in compute(*arguments):
@@ -95,42 +97,57 @@ def measure(case: Case) -> Row:
             for _, block, chunk in entry.calls():
                 yield block, chunk, records[block, chunk]
 
-    def noted(file: Path, content: Any) -> None:
-        written.append(file)
-        put(file, content)
+    def noted(write: Any) -> Any:
+        def write_and_note(file: Path, *rest: Any, **options: Any) -> Any:
+            if file.parent.name == CALLS or file.name[0].isdecimal():
+                written.append(file)
+            return write(file, *rest, **options)
+
+        return write_and_note
+
+    def once(function: Any, seconds: list[float]) -> Any:
+        """A function that notes how long it took: what a sweep makes once is not counted."""
+
+        def timed(*arguments: Any) -> Any:
+            begun = time.process_time()
+            found = function(*arguments)
+            seconds.append(time.process_time() - begun)
+            return found
+
+        return timed
 
     def filled(by: Any) -> tuple[float, Store, int]:
         """Seconds of filling a new store, the store, and its files that were not there before."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "x.zarr"
-            store = create(path, computation.identity(labels), computation.facts(), schedule, {}, *computation.layout(labels))
-            before, run.compute = count(path), by
+            variables, fixed = computation.layout(labels)
+            identity = computation.identity(labels)
+            header = Header.of_sweep(identity, computation.facts(), schedule, {}, variables, fixed)
+            store, run.compute, made = begin(path, identity, lambda: header), by, list[float]()
+            stores.files_of_group, store.publish = once(make_files, made), once(store.publish, made)
             begun = time.process_time()
-            run.fill(store, computation, progress=False)
-            return time.process_time() - begun, store, count(path) - before
+            run.fill(store, computation, lambda: fixed, progress=False)
+            chunks = sum(len(variable.files()) for variable in header.variables)
+            return time.process_time() - begun - sum(made), store, chunks
 
     try:
-        chunks.put = noted
+        stores.write, objects.write_new = noted(files.write), noted(files.write_new)
         _, store, kept = filled(keep)  # compiles
-        chunks.put = put
+        stores.write, objects.write_new = files.write, files.write_new
         pairs = [(filled(known_before)[0], filled(compute)[0]) for _ in range(case.rounds)]
     finally:
-        chunks.put, run.compute = put, compute
+        stores.write, objects.write_new, run.compute = files.write, files.write_new, compute
+        stores.files_of_group = make_files
     calls = len(schedule.chunks) * -(-case.prompts // schedule.prompt_block)
     alone, whole = zip(*pairs, strict=True)
-    return Row(case, calls, len(edits), len(store.swept), len(written), kept, alone, whole)
-
-
-def count(folder: Path) -> int:
-    """Files in a folder and below it."""
-    return sum(path.is_file() for path in folder.rglob("*"))
+    return Row(case, calls, len(edits), len(store.header.variables), len(written), kept, alone, whole)
 
 
 def section(rows: Sequence[Row], load: float) -> str:
     """The section, in Markdown."""
     lines = []
     for row in rows:
-        per_call = row.files / row.calls / (row.variables + 1)
+        per_call = row.files / row.calls / row.variables
         shares = [alone / whole for alone, whole in zip(row.store, row.sweep, strict=True)]
         lines.append(
             [
@@ -154,9 +171,9 @@ def section(rows: Sequence[Row], load: float) -> str:
             "## The store of a sweep",
             "Masks of a key in one layer after the other, and the unedited run, with "
             "`attention_received`, `resid_max`, `resid_norm` and `resid_argmax`, each sweep into a new store. The store's part "
-            "is what the same sweep takes when all records are there before: claims, checks, compression, files and marks. A "
-            "call writes one file, and chunks of several edits are packed from these; the marks count as one more variable. Not "
-            "counted are compilation, what a sweep makes once, and the two files of a claim, which go with it. Milliseconds of "
+            "is what the same sweep takes when all records are there before: checks, objects and their checksums, then the "
+            "chunks of the arrays and their compression. A call writes one object, and chunks of several edits are made from "
+            "these. Not counted are compilation and what a sweep makes once, such as labels and metadata. Milliseconds of "
             "processor time of all threads, as the machine does other work; medians (smallest to largest). Measured on "
             f"{date.today().isoformat()} on {cpu_name()}, {os.cpu_count()} cores, jax {jax.__version__}, load average {load:.2f} "
             "before the start. `python scripts/bench_store.py` writes this section.",

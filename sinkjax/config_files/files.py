@@ -34,10 +34,11 @@ def ends_all(error: SinkjaxError) -> bool:
     return isinstance(error, Unavailable) or (isinstance(cause, OSError) and cause.errno in (*NO_ROOM, errno.EROFS))
 
 
-def write(path: Place, content: str | bytes) -> None:
+def write(path: Place, content: str | bytes, durable: bool = False, scratch: Place | None = None) -> None:
     """Write a file under another name first, then rename it; an object as it is. Several processes may write one.
 
-    Errors: no permission, no room.
+    durable: whether its content is on the disk before it has its name, so that a loss of power leaves no empty file. scratch:
+    the folder for the other name, by default that of the file. Errors: no permission, no room.
     """
     raw = content.encode() if isinstance(content, str) else content
     if is_remote(path):
@@ -45,47 +46,50 @@ def write(path: Place, content: str | bytes) -> None:
             path.write_bytes(raw)
         return
     try:
-        with _scratch(path, raw) as scratch:
-            scratch.replace(path)
+        with _scratch(path, raw, durable, scratch) as begun:
+            begun.replace(path)
     except OSError as error:
         raise cannot_write(path, error, len(raw)) from error
 
 
-def write_new(path: Place, content: str) -> bool:
+def write_new(path: Place, content: str | bytes, durable: bool = False, scratch: Place | None = None) -> bool:
     """Write a file unless there is one: of several writers one succeeds. Returns whether it was this one.
 
     Errors: as for `write`.
     """
-    raw = content.encode()
+    raw = content.encode() if isinstance(content, str) else content
     if is_remote(path):
         with reached(path):
             return create(path, raw)
     try:
-        with _scratch(path, raw) as scratch:
+        with _scratch(path, raw, durable, scratch) as begun:
             try:
-                os.link(scratch, path)
+                os.link(begun, path)
             except FileExistsError:
                 return False
             except OSError as error:
                 if error.errno not in NO_LINKS:
                     raise
-                scratch.replace(path)
+                begun.replace(path)
             return True
     except OSError as error:
         raise cannot_write(path, error, len(raw)) from error
 
 
 @contextmanager
-def _scratch(path: Path, content: bytes) -> Iterator[Path]:
-    """A file beside `path` that no other process writes, removed at the end if it is still there."""
-    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _scratch(path: Path, content: bytes, durable: bool, folder: Path | None) -> Iterator[Path]:
+    """A file, beside `path` or in a folder, that no other process writes; removed at the end if it is still there."""
+    begun = (folder or path.parent) / f".{path.name}.{secrets.token_hex(4)}.new"
+    for parent in {path.parent, begun.parent}:
+        parent.mkdir(parents=True, exist_ok=True)
     try:
-        scratch.write_bytes(content)
-        yield scratch
+        begun.write_bytes(content)
+        if durable:
+            _sync(begun)
+        yield begun
     finally:
         with suppress(OSError):
-            scratch.unlink()
+            begun.unlink()
 
 
 @contextmanager

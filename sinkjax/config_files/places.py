@@ -1,11 +1,12 @@
 """Where results lie: a folder, or a prefix of an object store that fsspec reaches (`s3://`, `gs://`, `memory://`, ...).
 
-An object is written whole or not at all, but nothing is renamed, and there are no locks: see `Leases` in sweeps/claims.py.
+An object is written whole or not at all; nothing is renamed, and there are no locks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,7 +81,8 @@ def read_bytes(file: Place) -> bytes:
     Errors: OSError of a disk; of an object store FileNotFoundError, or NoAnswer.
     """
     if not is_remote(file):
-        return Path(file).read_bytes()
+        with open(file, "rb", opener=_at_once) as stream:
+            return stream.read()
     try:
         found: bytes = file.fs.cat_file(file.path)
     except FileNotFoundError:
@@ -88,6 +90,11 @@ def read_bytes(file: Place) -> bytes:
     except Exception as error:
         raise NoAnswer(_words(error)) from error
     return found
+
+
+def _at_once(file: str, flags: int) -> int:
+    """Open a file, or a pipe that somebody put in its place without waiting for its other end."""
+    return os.open(file, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def listed(folder: Place) -> list[str]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.progress import say
 from sinkjax.studies.study import Batch, Calculation
-from sinkjax.sweeps.chunks import codecs, seal, storable
-from sinkjax.sweeps.claims import making
+from sinkjax.sweeps.arrays import files_of_dataset
 from sinkjax.sweeps.computation import description, digest
 from sinkjax.sweeps.hardware import facts
-from sinkjax.sweeps.identity import HARDWARE, IDENTITY, check_metadata, described, refuse_other
-from sinkjax.sweeps.store import exists
+from sinkjax.sweeps.identity import HARDWARE, IDENTITY, described
+from sinkjax.sweeps.store import Header, begin, existing
 
 if TYPE_CHECKING:
     import xarray
@@ -44,27 +46,27 @@ def calculate(calculation: Calculation, model: Model, batch: Batch, path: Place)
 def holds(path: Place, identity: Mapping[str, object]) -> bool:
     """Whether the store `path` is there and whole; one with files missing or changed is to be written again, which is said.
 
-    Errors: the store of other numbers; damaged metadata.
+    Errors: the store of other numbers.
     """
-    if not exists(path):
-        return False
-    refuse_other(path, identity)
-    if damage := described(check_metadata(path)):
-        say(f"{path}: {damage}; computing it again")
-    return not damage
+    store = existing(path, identity)
+    if store and store.faults:
+        say(f"{path}: {described(store.faults)}; computing it again")
+    return store is not None and store.finished and not store.faults
 
 
 def write_whole(dataset: xarray.Dataset, path: Place, identity: Mapping[str, object], study: Mapping[str, object]) -> None:
     """Write a dataset as the store `path`, whole or not at all; `identity` and `study`, JSON, say how it was made.
 
-    A sound store that another process was faster to write stays. Errors: it holds other numbers; no permission or no room.
+    It is one object first, so that of several processes that write one store, all write the same. A sound store that another
+    process was faster to write stays. Errors: it holds other numbers; no permission or no room.
     """
-    dataset = dataset.assign_attrs(json.loads(json.dumps({IDENTITY: identity, HARDWARE: [facts()], "study": study})))
-    dataset = dataset.map(lambda array: array.astype(storable(array.dtype)), keep_attrs=True)
-    encoding = {name: codecs() for name in dataset.variables}
-    with making(path, replace=True) as scratch:
-        if scratch is None:
-            refuse_other(path, identity)
-        else:
-            dataset.drop_encoding().to_zarr(scratch, mode="w", zarr_format=2, consolidated=True, encoding=encoding)
-            seal(scratch)
+    attributes = json.loads(json.dumps({IDENTITY: identity, HARDWARE: [facts()], "study": study}))
+    store = begin(path, identity, lambda: Header(attributes))
+    store.mend()
+    if not store.finished:
+        files = files_of_dataset(dataset.assign_attrs(attributes))
+        store.objects.write((), 0, {name: np.frombuffer(content, np.uint8) for name, content in files.items()})
+        with contextlib.suppress(FileNotFoundError, ValueError):  # another process has finished, or a disk has failed
+            files = {name: array.tobytes() for name, array in store.objects.read((), 0).items()}
+        store.publish(files)
+    store.finish()

@@ -21,38 +21,33 @@ def store_path(folder: Place, name: str) -> Place:
 
 
 def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
-    """The store of a sweep or a calculation.
+    """The store of a sweep or a calculation; of one that is not finished, and need not be, the attributes alone.
 
-    Errors: none there, not a store, or damaged metadata; files missing or changed; if it must be
-    finished, one whose sweep was interrupted.
+    Errors: none there, not a store, or damaged metadata; files missing or changed; a sweep that was interrupted.
     """
-    from sinkjax.sweeps.identity import HARDWARE, IDENTITY, check_metadata, described, hardware
-    from sinkjax.sweeps.store import DONE, Store, opened
+    from sinkjax.sweeps.identity import described
+    from sinkjax.sweeps.store import Store
 
     if not path.exists():
         raise SinkjaxError(f"there is no store {path}; run the study first")
-    if lost := described(check_metadata(path)):
-        raise _damaged(path, lost)
-    try:
-        dataset = opened(path)
-        whole = "calculation" in dataset.attrs[IDENTITY]  # written whole or not at all
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise SinkjaxError(f"{path} is not the store of a sweep ({' '.join(str(error).split())[:120]})") from None
-    if finished and not whole:
-        store = Store(path)
-        if damage := store.damage():
-            raise _damaged(path, damage)
-        if not store.packed.all():
-            share = min(99, int(100 * store.done.mean()))  # all may be computed and not yet packed
-            raise SinkjaxError(
-                f"the sweep in {path} is not finished ({share}% done); rerun the command that began it to resume it"
-            )
-    return dataset.drop_vars(DONE, errors="ignore").assign_attrs({HARDWARE: hardware(path, dataset.attrs)})
+    store = Store(path)
+    if store.finished and store.faults:
+        raise SinkjaxError(
+            f"the store {path} is damaged ({described(store.faults)}); rerun the command that began it to recompute that"
+        )
+    if store.finished:
+        return store.dataset()
+    if finished:
+        share = min(99, int(100 * store.done.mean())) if store.done.size else 0  # all may be computed and not yet put together
+        raise SinkjaxError(f"the sweep in {path} is not finished ({share}% done); rerun the command that began it to resume it")
+    import xarray
+
+    return xarray.Dataset(attrs=dict(store.header.attributes))
 
 
 def provenance(dataset: xarray.Dataset) -> dict[str, object]:
     """What a reader has to know of how a store was made, in words."""
-    from sinkjax.sweeps.identity import devices_in_words
+    from sinkjax.sweeps.identity import devices_in_words, versions_in_words
 
     sweep, study = dataset.attrs["sweep"], dataset.attrs.get("study", {})
     model, prompts = sweep["model"], sweep["prompts"]
@@ -69,7 +64,7 @@ def provenance(dataset: xarray.Dataset) -> dict[str, object]:
         "first tokens of prompt 0": " ".join(f"{text!r} ({token})" for token, text in study.get("first_tokens", ())),
         "edits": dataset.sizes.get("edit"),
         "device": devices_in_words(dataset.attrs),
-        "versions": ", ".join(f"{name} {version}" for name, version in sweep["versions"].items()),
+        "versions": versions_in_words(dataset.attrs),
     }
     return {name: value for name, value in facts.items() if value not in (None, "")}
 
@@ -90,7 +85,3 @@ def _split(study: Mapping[str, Sequence[str]]) -> str:
     documents, genres = len(set(study["documents"])), len(set(filter(None, study.get("genres", ()))))
     read = f"{documents} document{'s' * (documents != 1)}" + (f" in {genres} genre{'s' * (genres != 1)}" if genres else "")
     return ", ".join(filter(None, (str(study.get("split") or ""), read)))
-
-
-def _damaged(path: Place, what: str) -> SinkjaxError:
-    return SinkjaxError(f"the store {path} is damaged ({what}); rerun the command that began it to recompute that")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ from sinkjax.errors import SinkjaxError, refuse_control
 from sinkjax.model.batch import as_array
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
-from sinkjax.sweeps.chunks import storable
+from sinkjax.sweeps.arrays import FORMER, storable
 from sinkjax.sweeps.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.plan import plan_resolved
 from sinkjax.sweeps.schedule import Schedule
@@ -176,7 +175,7 @@ class Computation:
                 raise SinkjaxError(f"labels of {axis!r} name {found[counts.argmax()].item()!r} twice{how}")
         fixed: dict[str, tuple[tuple[str, ...], np.ndarray]] = {axis: ((axis,), values) for axis, values in coordinates.items()}
         fixed |= {name: (("edit",), values) for name, values in (of_edits or {}).items()}
-        for name in variables.keys() & {*fixed, "length", "tokens", "done"}:
+        for name in variables.keys() & {*fixed, "length", "tokens", FORMER}:
             raise SinkjaxError(
                 f"a sweep stores something else under the name {name!r}; give the statistic or capture another one"
             )
@@ -191,14 +190,13 @@ def description(model: Model, precision: str, params: Params | None = None) -> d
     from sinkjax import __version__
 
     leaves = jax.tree.leaves(fingerprints(model.params if params is None else params))
-    versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib")}
     return {
         "model": dict(model.source),
         "config": model.config.identity(),
         "parameters": digest(*leaves),
         "dtype": str(jax.tree.leaves(model.params)[0].dtype),
         "precision": precision,
-        "versions": {"sinkjax": __version__} | versions,
+        "versions": {"sinkjax": __version__},
     }
 
 

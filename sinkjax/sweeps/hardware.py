@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from jax.sharding import Mesh
 from sinkjax.backend import host_memory, processor
 from sinkjax.errors import SinkjaxError, short, unknown
 from sinkjax.model.params import RULES
+from sinkjax.sweeps.identity import RECORDED
 
 DATA, MODEL = "data", "model"  # axes of a mesh: what is computed is divided along the first, parameters along the second
 GB, TERA = 10**9, 1e12
@@ -157,4 +159,5 @@ def facts(mesh: Mesh | None = None) -> dict[str, Any]:
         "devices": f"{len(devices)} x {devices[0].device_kind}",
         "shards": Hardware.of(mesh).shards,
         "processor": processor(),
+        **{name: version(name) for name in RECORDED},
     }

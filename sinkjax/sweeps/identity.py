@@ -1,4 +1,4 @@
-"""What a store says of itself: which sweep it is of, on which machines it was computed, and whether its metadata are sound."""
+"""What a store says of itself: which sweep it is of, and on which machines it was computed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from sinkjax.config_files.places import Place, read_bytes
 from sinkjax.errors import SinkjaxError
-from sinkjax.sweeps.chunks import faults, is_metadata
 
 IDENTITY, SCHEDULE = "sweep", "schedule"  # attributes: what two runs must share for one to resume the other, and their calls
 HARDWARE = "hardware"  # attribute: the machine that made a store; others that wrote to it have a file each in HARDWARE_FOLDER
 HARDWARE_FOLDER = ".hardware"
-OF_EARLIER = ("devices", "mesh")  # kept in the identity by earlier versions; with a mesh, calls were those of all its devices
+OF_EARLIER = ("devices", "mesh")  # kept in the identity by earlier versions
+RECORDED = ("jax", "jaxlib")  # versions that are a fact of the machine, and that earlier versions kept in the identity
 
 
 def hardware(path: Place, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -29,16 +29,20 @@ def devices_in_words(attributes: Mapping[str, Any]) -> str:
     return ", then ".join(dict.fromkeys(machine["devices"] for machine in machines))
 
 
-def refuse_other(path: Place, identity: Mapping[str, Any], but: tuple[str, str] | None = None) -> None:
-    """Raise, naming each difference, unless `path` is a store of this identity. but: as for `resume`."""
-    have, want = _identity_of(path), json.loads(json.dumps(identity))
-    if have.get("mesh"):
-        raise of_earlier(path)
-    for name in OF_EARLIER:
-        have.pop(name, None)
-    if but:
+def versions_in_words(attributes: Mapping[str, Any]) -> str:
+    """The versions of packages behind a dataset with these attributes."""
+    first = (attributes.get(HARDWARE) or [{}])[0]
+    versions = attributes[IDENTITY]["versions"] | {name: first[name] for name in RECORDED if name in first}
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def refuse_other(path: Place, have: Mapping[str, Any], want: Mapping[str, Any], but: tuple[str, str] | None = None) -> None:
+    """Raise, naming each difference, unless the store `path`, of the identity `have`, is of `want`. but: what may differ."""
+    have, want = (json.loads(json.dumps({**identity, **dict.fromkeys(OF_EARLIER)})) for identity in (have, want))
+    for section, name in (*(("versions", name) for name in RECORDED), *([but] if but else [])):
         for entry in (have, want):
-            entry.get(but[0], {}).pop(but[1], None)
+            if isinstance(entry.get(section), dict):
+                entry[section].pop(name, None)
     if found := differences(have, want):
         raise SinkjaxError(f"{path} holds another sweep ({'; '.join(found)}); choose another output or delete it")
 
@@ -49,26 +53,9 @@ def described(found: Mapping[str, str]) -> str:
     return "; ".join(shown[:3]) + (f"; and {len(shown) - 3} more" if len(shown) > 3 else "")
 
 
-def check_metadata(path: Place) -> dict[str, str]:
-    """What is wrong with the files with which a store was made: file -> fault. Errors: metadata that are missing or changed."""
-    try:
-        found = faults(path)
-    except OSError as error:
-        raise SinkjaxError(f"cannot read {path}: {error.strerror or error}") from None
-    for file, fault in found.items():
-        if is_metadata(file):
-            raise damaged(path, f"{file} {fault}")
-    return found
-
-
-def damaged(path: Place, what: str) -> SinkjaxError:
-    """The error for metadata with this fault."""
-    return SinkjaxError(f"the store {path} is damaged ({what}); delete it and rerun the command that made it")
-
-
 def of_earlier(path: Place) -> SinkjaxError:
-    """The error for a store of which the calls cannot be repeated."""
-    return SinkjaxError(f"{path} was planned by another version of sinkjax; choose another output or delete it")
+    """The error for a store that this version cannot read."""
+    return SinkjaxError(f"{path} was made by another version of sinkjax; choose another output or delete it")
 
 
 def as_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,14 +67,6 @@ def as_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
         return json.loads(json.dumps(attributes, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise SinkjaxError(f"attributes must be JSON: {error}") from None
-
-
-def _identity_of(path: Place) -> dict:
-    check_metadata(path)
-    try:
-        return json.loads(read_bytes(path / ".zattrs"))[IDENTITY]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise SinkjaxError(f"{path} exists and is not the store of a sweep; choose another output") from None
 
 
 def differences(have: Any, want: Any, name: str = "") -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import tempfile
@@ -28,11 +27,11 @@ from sinkjax.model.params import check_finite
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.progress import bar, say
-from sinkjax.sweeps.claims import Claims
 from sinkjax.sweeps.computation import CELLS, Computation, unchanged
+from sinkjax.sweeps.identity import described
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal, stack
 from sinkjax.sweeps.shared import baseline, edited
-from sinkjax.sweeps.store import Store, create, exists, resume
+from sinkjax.sweeps.store import Fixed, Header, Store, begin, existing
 from sinkjax.transformer.fused import check_fused
 
 if TYPE_CHECKING:
@@ -121,18 +120,19 @@ def sweep(
     if computation.joined and out is None:
         raise SinkjaxError("a sweep of joined processes needs `out`, a folder or URL that all of them see")
 
+    layout = functools.cache(lambda: computation.layout(labels, coordinates))
+
     def ready(path: Place) -> Store:
         """The store at `path`, made or taken up again."""
-        if exists(path):
-            store = resume(path, identity)
-        else:
-            variables, fixed = computation.layout(labels, coordinates)
+
+        def header() -> Header:
             about = {**(attributes or {}), **({COORDINATES: " ".join(coordinates)} if coordinates else {})}
-            store = create(path, identity, computation.facts(), computation.schedule(memory), about, variables, fixed)
-        if damage := store.damage():
-            say(f"{path}: {damage}; computing only that again")
-        if store.lost:
-            store.restore(computation.layout(labels, coordinates)[1])
+            return Header.of_sweep(identity, computation.facts(), computation.schedule(memory), about, *layout())
+
+        store = begin(path, identity, header, durable=out is not None)
+        if store.finished and store.faults:
+            say(f"{path}: {described(store.faults)}; computing only that again")
+            store.mend()
         if not store.done.all():
             store.join(computation.facts(), strict)
         return store
@@ -142,10 +142,10 @@ def sweep(
         with reached(path):
             if computation.joined:
                 with processes.needed():
-                    fill_together(functools.partial(ready, path), computation, progress)
+                    fill_together(functools.partial(ready, path), computation, lambda: layout()[1], progress)
                 dataset = Store(path).dataset()
             else:
-                fill(store := ready(path), computation, progress)
+                fill(store := ready(path), computation, lambda: layout()[1], progress)
                 dataset = store.dataset()
             _refuse_untouched(dataset, resolved)
             result = dataset.load() if out is None else dataset
@@ -161,112 +161,88 @@ def finished(
     the model and the prompts the values are a function; without all of those it is not finished. Errors: a finished store of
     another sweep (each difference is named).
     """
-    if not exists(out):
-        return False
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
     identity = Computation(model, tokens, lengths, resolved, probe, "highest").identity({"edit": [edit.label for edit in edits]})
-    store = resume(out, identity, but=("edits", "sha256"))
-    return bool(store.packed.all()) and not store.lost and store.has(attributes)
+    store = existing(out, identity, but=("edits", "sha256"))
+    return store is not None and store.finished and not store.faults and store.has(attributes)
 
 
-def fill(store: Store, computation: Computation, progress: bool) -> None:
-    """Compute and write every chunk that the store does not have, beside other processes that do the same.
+def fill(store: Store, computation: Computation, fixed: Callable[[], Fixed], progress: bool) -> None:
+    """Compute every call that the store does not have, and put its arrays together; others may do the same.
 
-    What others compute is waited for, and taken over if they end.
+    fixed: gives the arrays that are known beforehand.
     """
-    begun, written, announced = time.monotonic(), 0, False
-    devices, L = computation.hardware().devices, computation.model.config.layers
-    own = iter([_own(store, computation)])  # then whatever the others have not begun
-    with bar("sweep", progress, store.done.size, shown := int(store.done.sum())) as advance, store.claims() as claims:
-
-        def show() -> None:
-            nonlocal shown
-            now = int(store.done.sum())
-            advance(now - shown, f"{written / (time.monotonic() - begun):.2f} edits/s")
-            shown = now
-
-        while not store.packed.all():
-            calls, computed = store.left(), False
-            rounds = next(own, None) or deal(_from_here(calls), devices, L)
-            for block, chunk, record in compute(computation, store.schedule, _unclaimed(store, claims, rounds)):
-                computed = True
+    begun, written = time.monotonic(), 0
+    own = iter([_own(store, computation)])  # then whatever the others have not done
+    with bar("sweep", progress, store.done.size, shown := int(store.done.sum())) as advance:
+        while not store.finished:
+            rounds = _missing(store, next(own, []) or _rest(store, computation))
+            for block, chunk, record in compute(computation, store.schedule, rounds):
                 written += _write(store, computation, block, chunk, record)
-                claims.drop(name_of(block, chunk))
-                store.pack(claims)
-                show()
-            store.pack(claims)
-            if computed:
-                continue
-            show()
-            if (left := store.left()) == calls and not store.packed.all():
-                if progress and left and not announced:
-                    say(f"{store.path}: waiting for {claims.owner(name_of(*left[0]))}, which computes what is left of it")
-                    announced = True
-                time.sleep(claims.pause)
-        claims.clear()
-        store.clear()
+                now = int(store.done.sum())
+                advance(now - shown, f"{written / (time.monotonic() - begun):.2f} edits/s")
+                shown = now
+            if not store.left():
+                store.compact(fixed())
+        store.finish()
 
 
 def _own(store: Store, computation: Computation) -> list[Round]:
-    """The rest of this process's share, if several processes fill the store: whole runs, so few are computed twice."""
+    """This process's share, if several processes fill the store: whole runs, so that few are computed twice."""
     number, count = processes.rank()
     if count == 1:
         return []
-    left, found = set(store.left()), []
     B, L = len(computation.lengths), computation.model.config.layers
-    for entry in store.schedule.shares(B, computation.hardware().devices, count, L)[number]:
-        pairs = zip(entry.runs, entry.chunks, strict=True)
-        chunks = tuple(chunk if chunk and (run[0], chunk) in left else None for run, chunk in pairs)
-        if any(chunks):
-            found.append(Round(entry.runs, chunks))
-    return found
+    return store.schedule.shares(B, computation.hardware().devices, count, L)[number]
 
 
-def _from_here(calls: list[tuple[int, Chunk]]) -> list[tuple[int, Chunk]]:
-    """The same calls, rotated by process, so that processes that finish early do not compete for the same one."""
+def _rest(store: Store, computation: Computation) -> list[Round]:
+    """All that is left, in one order; who helps others, or goes on with a store, begins at its end, where they come last."""
     number, count = processes.rank()
-    first = len(calls) * number // count
-    return calls[first:] + calls[:first]
+    rounds = deal(store.left(), computation.hardware().devices, computation.model.config.layers)
+    if count == 1 and store.new:
+        return rounds
+    first = len(rounds) * number // count
+    return (rounds[first:] + rounds[:first])[::-1]
 
 
-def fill_together(ready: Callable[[], Store], computation: Computation, progress: bool) -> None:
+def _missing(store: Store, rounds: Iterable[Round]) -> Iterator[Round]:
+    """Of each round those calls that nobody has done when it is asked for."""
+    for entry in rounds:
+        done = {device for device, block, chunk in entry.calls() if store.look(chunk, block)}
+        chunks = tuple(None if device in done else chunk for device, chunk in enumerate(entry.chunks))
+        if any(chunks):
+            yield Round(entry.runs, chunks)
+
+
+def fill_together(ready: Callable[[], Store], computation: Computation, fixed: Callable[[], Fixed], progress: bool) -> None:
     """`fill` where the model lies on devices of several processes: all of them compute every call, and the first one writes.
 
     ready: gives the store, in the first process. A signal to any of them ends all after the call under way.
     """
     stores: list[Store] = []
 
-    def begin() -> dict[str, Any]:
+    def agree() -> dict[str, Any]:
         stores.append(store := ready())
         left = [(block, store.schedule.chunks.index(chunk)) for block, chunk in store.left()]
         return {"schedule": store.schedule.to_json(), "left": left, "all": store.done.size, "done": int(store.done.sum())}
 
-    agreed = processes.from_first(begin)
+    def keep(block: int, chunk: Chunk, record: Record) -> None:
+        _write(stores[0], computation, block, chunk, record)
+
+    def end() -> None:
+        store = stores[0]
+        if not store.finished:
+            store.compact(fixed())
+        if not store.finished:
+            raise SinkjaxError(f"{store.path}: a call is not what was written; rerun the same command to recompute only that")
+
+    agreed = processes.from_first(agree)
     schedule, devices, L = Schedule.from_json(agreed["schedule"]), computation.hardware().devices, computation.model.config.layers
     rounds = deal([(block, schedule.chunks[number]) for block, number in agreed["left"]], devices, L)
     begun, written = time.monotonic(), 0
-    with contextlib.ExitStack() as stack:
-        claims = stack.enter_context(stores[0].claims()) if stores else None
-        advance = stack.enter_context(bar("sweep", progress and processes.first(), agreed["all"], agreed["done"], heed=False))
-
-        def keep(block: int, chunk: Chunk, record: Record) -> None:
-            assert claims is not None
-            _write(stores[0], computation, block, chunk, record)
-            stores[0].pack(claims)
-
-        def end() -> None:
-            assert claims is not None
-            store = stores[0]
-            while store.done.all() and not store.packed.all():  # what a killed process had computed and not packed
-                store.pack(claims)
-                if not store.packed.all():  # a killed process still has the lease, or another one is at it
-                    time.sleep(claims.pause)
-            if not store.packed.all():
-                raise SinkjaxError(f"{store.path}: {store.damage()}; rerun the same command to recompute only that")
-            claims.clear()
-            store.clear()
-
+    with bar("sweep", progress and processes.first(), agreed["all"], agreed["done"], heed=False) as advance:
         for block, chunk, record in compute(computation, schedule, rounds):
             processes.by_first(functools.partial(keep, block, chunk, record))
             written += len(chunk.edits)
@@ -275,35 +251,6 @@ def fill_together(ready: Callable[[], Store], computation: Computation, progress
                 interruption.receive(asked)
                 interruption.check()
         processes.by_first(end)
-
-
-def name_of(block: int, chunk: Chunk) -> str:
-    """What a call is called when processes claim calls: chunks of edits share none, so the first one tells them apart."""
-    return f"{block}.{chunk.edits[0]}"
-
-
-def _unclaimed(store: Store, claims: Claims, rounds: Iterable[Round]) -> Iterator[Round]:
-    """Of each round those calls that this process could claim, when it is asked for, and that no other has done by then."""
-    for entry in rounds:
-        chunks: list[Chunk | None] = [None] * len(entry.chunks)
-        for device, block, chunk in entry.calls():
-            if _claim(store, claims, block, chunk):
-                chunks[device] = chunk
-        if any(chunks):
-            yield Round(entry.runs, tuple(chunks))
-
-
-def _claim(store: Store, claims: Claims, block: int, chunk: Chunk) -> bool:
-    """Claim a call, unless it is another's, or done."""
-    try:
-        if not claims.take(name_of(block, chunk)):
-            return False
-    except OSError as error:
-        raise SinkjaxError(f"cannot write to {store.path}: {error.strerror or error}") from error
-    store.look(chunk.edits, block)
-    if done := bool(store.done[list(chunk.edits), block].all()):
-        claims.drop(name_of(block, chunk))
-    return not done
 
 
 def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[int, Chunk, Record]]:
@@ -371,7 +318,7 @@ def _write(store: Store, computation: Computation, block: int, chunk: Chunk, rec
     if empty.any():
         edit = chunk.edits[int(np.argwhere(empty)[0][0])]
         raise SinkjaxError(f"edit {edit} leaves {int(empty.max())} rows of attention without a key")
-    store.write(chunk.edits, block, dict.fromkeys(CELLS, np.zeros(shape)) | values)
+    store.write(chunk, block, dict.fromkeys(CELLS, np.zeros(shape)) | values)
     return len(chunk.edits)
 
 

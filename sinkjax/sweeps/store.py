@@ -1,12 +1,9 @@
-"""The store of a sweep: a zarr group that is filled chunk by chunk and survives a kill at any moment.
+"""The store of a sweep or a calculation: a folder of immutable objects that becomes a group of arrays.
 
-It is made whole (shapes, labels, provenance, the chunk plan, a manifest of all that) in a scratch folder and renamed into place,
-by one process; any number may fill it, each call being claimed by one of them. A call gives one file, and the rename that puts
-it in its place makes the call done. Edits of a call need not be neighbours in the list, so a chunk of the arrays holds others;
-once all of these are done, one process packs them into it, writes its mark in `done`, and removes the files of calls that
-nothing needs any more, at the latest when the sweep ends. A mark holds the checksums of its chunks. Whatever has neither a mark
-nor the file of a call, or is not what its checksum says, is computed again. Zarr format 2: its fixed-width text is part of the
-specification, and every reader has it.
+A header, which the first process puts there, says what the store is of and how it is divided into calls. Each call gives one
+object; any number of processes compute what has none, and of two that computed the same the first one's object stays. When no
+call is left, the objects are put together into zarr arrays with a manifest of checksums; the file that makes a reader see them
+comes last, and then the objects go. Nothing is locked. What is missing or changed later is computed again, from its calls on.
 """
 
 from __future__ import annotations
@@ -14,162 +11,255 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sinkjax.config_files.places import Place, is_remote, read_bytes
+from sinkjax.config_files.files import write, write_new
+from sinkjax.config_files.places import Place, delete, is_remote, listed, read_bytes, remove
 from sinkjax.errors import SinkjaxError
 from sinkjax.progress import say
-from sinkjax.sweeps.chunks import CHANGED, METADATA, MISSING, CallFiles, Chunks, checksum, codecs, put, refuse_large, seal
-from sinkjax.sweeps.claims import BEING_MADE, Claims, Leases, making
+from sinkjax.sweeps.arrays import (
+    MANIFEST,
+    METADATA,
+    Variable,
+    faults,
+    files_of_group,
+    manifest,
+    opened,
+    refuse_large,
+)
 from sinkjax.sweeps.identity import (
     HARDWARE,
     HARDWARE_FOLDER,
     IDENTITY,
+    RECORDED,
     SCHEDULE,
     as_json,
-    check_metadata,
-    damaged,
-    described,
     differences,
     hardware,
     of_earlier,
     refuse_other,
 )
+from sinkjax.sweeps.objects import CHANGED, MISSING, Objects, checksum, digest, sealed, unsealed
 from sinkjax.sweeps.schedule import Chunk, Schedule
 
 if TYPE_CHECKING:
     import xarray
 
-DIMS = "_ARRAY_DIMENSIONS"  # where xarray looks for the names of axes
-DONE = "done"  # [edit, prompt_block, variable]: the checksum of the chunk with this edit, 0 where it is not written
+HEADER, CALLS = ".sweep", ".calls"
 CHUNK_BYTES = 1 << 23  # of a chunk of the largest variable, unless one edit has more
+
+Fixed = Mapping[str, tuple[tuple[str, ...], np.ndarray]]  # name -> (dims, values) of arrays that are known before a sweep
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a store is of: the attributes that its arrays will have, and its variables, none of a calculation."""
+
+    attributes: Mapping[str, Any]
+    variables: tuple[Variable, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Of the computation, in the names of its objects."""
+        return digest(self.attributes[IDENTITY])
+
+    @property
+    def content(self) -> bytes:
+        """The content of its file."""
+        found = {"attributes": self.attributes, "variables": [variable.to_json() for variable in self.variables]}
+        return sealed(json.dumps(found).encode())
+
+    @classmethod
+    def of_sweep(
+        cls,
+        identity: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        schedule: Schedule,
+        attributes: Mapping[str, Any],
+        variables: Mapping[str, tuple[tuple[str, ...], tuple[int, ...], np.dtype]],
+        fixed: Fixed,
+    ) -> Header:
+        """The header of a new store.
+
+        variables: name -> (dims, shape, dtype) of what will be computed; the first two dims are edit and prompt. facts: of the
+        machine. attributes: provenance, as JSON.
+        Errors: attributes that JSON does not have, or of a name that the store itself uses; an array of which a chunk would be
+        too large.
+        """
+        own = {IDENTITY: identity, HARDWARE: [facts], SCHEDULE: schedule.to_json()}
+        attributes = as_json(attributes) | json.loads(json.dumps(own))
+        largest = max(math.prod(shape[2:]) * dtype.itemsize for _, shape, dtype in variables.values()) * schedule.prompt_block
+        edits = next(iter(variables.values()))[1][0]
+        size = min(edits, max(1, CHUNK_BYTES // largest)), schedule.prompt_block
+        found = tuple(Variable(name, dims, shape, (*size, *shape[2:]), dtype) for name, (dims, shape, dtype) in variables.items())
+        refuse_large(found, fixed)
+        return cls(attributes, found)
+
+    @classmethod
+    def read(cls, path: Place, key: str = "") -> Header | None:
+        """The header of the store `path`, from its arrays where it is lost; None where nothing is there yet.
+
+        key: of the computation that is to be stored there: where both are lost, its objects are taken for what was begun.
+        Errors: other content; a store that this version cannot read.
+        """
+        try:
+            if header := cls._parsed(path, HEADER) or cls._parsed(path, METADATA):
+                return header
+            names = {name.partition("/")[0] for name in listed(path)} if path.exists() else set()
+            objects = Objects(path / CALLS, key).names()
+        except OSError as error:
+            if not (isinstance(error, NotADirectoryError) and path.is_file()):
+                raise SinkjaxError(f"cannot use {path}: {error.strerror or error}") from None
+            names, objects = {"a file"}, set()
+        if names <= {HEADER, CALLS, HARDWARE_FOLDER}:
+            if HEADER not in names and not objects:
+                return None
+            if key and all(name.startswith(key) for name in objects):
+                delete(path / HEADER)
+                return None
+        if names & {HEADER, CALLS}:
+            raise SinkjaxError(
+                f"the store {path} is damaged (its metadata are missing or not what was written); delete it and rerun the command"
+                " that made it"
+            )
+        raise SinkjaxError(f"{path} exists and is not the store of a sweep; choose another output")
+
+    @classmethod
+    def _parsed(cls, path: Place, file: str) -> Header | None:
+        """What its own file or the arrays' metadata say. Errors: OSError; a store that this version cannot read."""
+        try:
+            content = read_bytes(path / file)
+            if file == HEADER:
+                found = json.loads(unsealed(content))
+                return cls(found["attributes"], tuple(map(Variable.from_json, found["variables"])))
+            files = json.loads(content)["metadata"]
+            attributes = files[".zattrs"]
+            former = attributes[IDENTITY].get("mesh") or b'"crc32c"' not in content  # other calls, or chunks without checksums
+            header = cls(attributes, tuple(Variable.of_group(files)) if SCHEDULE in attributes else ())
+        except (FileNotFoundError, KeyError, TypeError, ValueError, AttributeError):
+            return None
+        if former:
+            raise of_earlier(path)
+        return header
 
 
 class Store:
-    """An open store, all of it checked: `done` [edit, prompt_block] says what is computed, `packed` what of it the arrays have.
+    """An open store, all of its arrays checked.
 
-    damaged: (edits, prompt_block) -> the variable and what was found wrong with it, of what had been complete; it counts until
-    these edits are done. lost: file -> what is wrong with it, of arrays that are known before the sweep.
-    Errors: no store of a sweep, or metadata that are missing or changed.
+    done: bool [edit, prompt_block], what is computed. finished: whether a reader sees its arrays. faults: file -> what is wrong
+    with it. new: whether this process put its header there. Errors: no store; a schedule that this version cannot read.
     """
 
-    def __init__(self, path: Place):
-        self.path, self.lost = path, check_metadata(path)
+    def __init__(self, path: Place, header: Header | None = None, durable: bool = True):
+        header = header or Header.read(path)
+        if header is None:
+            raise SinkjaxError(f"there is no store {path}")
+        self.path, self.header, self.durable, self.new = path, header, durable, False
+        self.objects = Objects(path / CALLS, header.key, durable)
         try:
-            files = json.loads(read_bytes(path / METADATA))["metadata"]
-            self.attributes: dict[str, Any] = files[".zattrs"]
-            names = sorted(name.removesuffix("/.zarray") for name in files if name.endswith("/.zarray"))
-            self.arrays = {name: Chunks.of(path / name, files[f"{name}/.zarray"]) for name in names}
-            swept = [name for name in names if files[f"{name}/.zattrs"][DIMS][:2] == ["edit", "prompt"]]
-            self.swept, self.marks = {name: self.arrays[name] for name in swept}, self.arrays[DONE]
-            E, blocks, *columns = self.marks.shape
-            absent = next((name for name in names if not (path / name / ".zarray").is_file()), None)
-            if absent or columns not in ([], [len(swept)]):
-                raise ValueError(f"{absent}/.zarray {MISSING}" if absent else f"{DONE} has marks of {columns} variables")
-        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged(path, f"its metadata are incomplete: {_words(error)}") from None
-        try:
-            self.schedule = Schedule.from_json(self.attributes[SCHEDULE])
+            self.schedule = Schedule.from_json(header.attributes.get(SCHEDULE) or Schedule(1, (), ()).to_json())
         except (KeyError, TypeError, ValueError):
             raise of_earlier(path) from None
-        self.group = self.marks.size[0]  # edits in a chunk
-        self.of_edit = {edit: chunk for chunk in self.schedule.chunks for edit in chunk.edits}
-        self.calls = CallFiles(path / ".calls", self.swept)
-        self.done, self.packed = np.zeros((E, blocks), bool), np.zeros((E, blocks), bool)
-        self.damaged: dict[tuple[tuple[int, ...], int], tuple[str, str]] = {}
-        for block in range(blocks):
-            self.look(range(E), block)
+        E, B, self.group = (*header.variables[0].shape[:2], header.variables[0].size[0]) if header.variables else (0, 0, 1)
+        self.done = np.zeros((E, -(-B // self.schedule.prompt_block)), bool)
+        self._read()
 
-    def look(self, edits: Sequence[int], block: int) -> None:
-        """Read from the disk which of these edits are done.
-
-        Files of calls first: one that is gone then was packed, and what it was packed into has its mark.
-        """
-        for chunk in dict.fromkeys(self.of_edit[edit] for edit in edits if not self.done[edit, block]):
-            self._read_call(chunk, block)
-        for group in dict.fromkeys(edit // self.group for edit in edits if not self.packed[edit, block]):
-            self._look_at_chunk(group, block)
-
-    def write(self, edits: Sequence[int], block: int, values: Mapping[str, np.ndarray]) -> None:
-        """Keep what a call gave: the values [len(edits), prompts of the block, ...] of every variable."""
-        with self._writing():
-            try:
-                self.calls.write(_name(edits, block), values)
-            except FileNotFoundError:  # without locks, another process may have finished the store and removed the folder
-                self.look(edits, block)
-                if not self.done[list(edits), block].all():
-                    raise
-        self.done[list(edits), block] = True
-
-    def pack(self, claims: Claims) -> None:
-        """Move what calls gave into those chunks of which all edits are done, unless another process is at it."""
-        first = range(0, len(self.done), self.group)
-        ready = np.logical_and.reduceat(self.done, first) & ~self.packed[first]
-        for group, block in np.argwhere(ready).tolist():
-            with self._writing():
-                if not claims.take(name := f"pack.{block}.{group}"):
-                    continue
-                self._look_at_chunk(group, block)
-                if not self.packed[group * self.group, block]:
-                    self._pack(group, block)
-                claims.drop(name)
-
-    def clear(self) -> None:
-        """Remove the files of calls, and what killed processes left, once all calls are packed."""
-        self.calls.clear()
-        for array in (*self.swept.values(), self.marks):
-            array.clear()
+    def _read(self) -> None:
+        """Find out from the disk what there is."""
+        self.finished, self.sums = (self.path / METADATA).is_file(), manifest(self.path)
+        known = self.finished or bool(self.sums)  # the latter: of a store that is being mended
+        self.faults = dict(faults(self.path, self.header.variables, self.sums)) if known else {}
+        if self.finished and not self.sums:
+            self.faults[MANIFEST] = CHANGED if (self.path / MANIFEST).exists() else MISSING
+        self.sound = {index for index in self._indices() if known and not self.faults.keys() & set(self._files(*index))}
+        self.done[...] = False
+        for group, block in self.sound:
+            self.done[self._edits_of(group), block] = True
+        there = self.objects.names()
+        for block, chunk in self.left():
+            self.done[list(chunk.edits), block] = self.objects.file(chunk.edits, block).name in there
 
     def left(self) -> list[tuple[int, Chunk]]:
         """The calls that are not done: (block of prompts, chunk of edits)."""
-        return [
-            (block, chunk)
-            for block in range(self.done.shape[1])
-            for chunk in self.schedule.chunks
-            if not self.done[list(chunk.edits), block].all()
-        ]
+        blocks = range(self.done.shape[1])
+        return [(block, chunk) for block in blocks for chunk in self.schedule.chunks if not self._has(chunk, block)]
 
-    def claims(self) -> Claims:
-        """Who computes which of its calls."""
-        return (Leases if is_remote(self.path) else Claims)(self.path / ".claims")
+    def look(self, chunk: Chunk, block: int) -> bool:
+        """Whether a call is done by now, by this process or another."""
+        if not self._has(chunk, block) and (self.objects.exists(chunk.edits, block) or self.finished_by_another()):
+            self.done[list(chunk.edits), block] = True
+        return self._has(chunk, block)
 
-    def restore(self, fixed: Mapping[str, tuple[tuple[str, ...], np.ndarray]]) -> None:
-        """Write again those of the arrays known beforehand that were lost. fixed: as for `create`. Errors: no room."""
+    def write(self, chunk: Chunk, block: int, values: Mapping[str, np.ndarray]) -> None:
+        """Keep what a call gave: the values [edits of the chunk, prompts of the block, ...] of every variable."""
+        with _keeping():
+            arrays = {variable.name: np.asarray(values[variable.name], variable.dtype) for variable in self.header.variables}
+            self.objects.write(chunk.edits, block, arrays)
+        self.done[list(chunk.edits), block] = True
+
+    def mend(self) -> None:
+        """Hide a damaged store from readers until what is wrong with it is written again."""
+        if self.finished and self.faults:
+            with _keeping():
+                delete(self.path / METADATA)
+            self.finished = False
+
+    def compact(self, fixed: Fixed) -> None:
+        """Put the arrays together, once no call is left. An object that is not what was written is dropped, and its call left.
+
+        fixed: the arrays that are known beforehand.
+        """
         try:
-            for name in {file.partition("/")[0] for file in self.lost} & fixed.keys():
-                self.arrays[name].write((), fixed[name][1])
-        except OSError as error:
-            raise SinkjaxError(f"cannot write to {self.path}: {error.strerror or error}") from error
-        self.lost = check_metadata(self.path)
+            chunks = dict(self._chunks())
+            if self.left():
+                return
+            self.publish(files_of_group(self.header.variables, fixed, self.header.attributes), chunks)
+        except (FileNotFoundError, SinkjaxError) as error:  # another process has removed the objects, or is about to
+            if not self.finished_by_another():
+                if isinstance(error, SinkjaxError):
+                    raise
+                self._read()
+                return
+        self.finish()
 
-    def has(self, attributes: Mapping[str, Any]) -> bool:
-        """Whether the store was made with these attributes."""
-        return all(self.attributes.get(name) == value for name, value in as_json(attributes).items())
+    def publish(self, files: Mapping[str, bytes], chunks: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Write the files of arrays, what makes a reader see them last. chunks: file -> checksum of what is there already."""
+        sums = {name: checksum(content) for name, content in files.items()} | dict(chunks)
+        last = {MANIFEST: sealed(json.dumps(sums, indent=0, sort_keys=True).encode()), METADATA: files[METADATA]}
+        for name, content in files.items():
+            if name != METADATA:
+                self._write(name, content, durable=False)
+        for name, content in last.items():
+            self._write(name, content, self.durable)
 
-    def damage(self) -> str:
-        """What is wrong with the store, in words; "" for nothing."""
-        found = dict(self.lost)
-        for (edits, block), (name, fault) in sorted(self.damaged.items()):
-            if self.done[list(edits), block].all():
-                continue
-            prompts = f", prompt block {block}," if self.done.shape[1] > 1 else ""
-            found[f"{name} of {self._words(edits)}{prompts}"] = fault
-        return described(found)
+    def finished_by_another(self) -> bool:
+        """Whether another process has put the arrays together since this one looked."""
+        return not self.finished and bool((self.path / METADATA).is_file())
+
+    def finish(self) -> None:
+        """Remove the objects of a store whose arrays are there."""
+        remove(self.path / CALLS)
+        self.finished, self.faults, self.done[...] = True, {}, True
 
     def dataset(self) -> xarray.Dataset:
         """The store as a dataset; values are read when they are used."""
-        data = opened(self.path).drop_vars(DONE)
-        return data.assign_attrs({HARDWARE: hardware(self.path, self.attributes)})
+        return opened(self.path).assign_attrs({HARDWARE: hardware(self.path, self.header.attributes)})
+
+    def has(self, attributes: Mapping[str, Any]) -> bool:
+        """Whether the store was made with these attributes."""
+        return all(self.header.attributes.get(name) == value for name, value in as_json(attributes).items())
 
     def join(self, facts: Mapping[str, Any], strict: bool) -> None:
         """Record the machine that goes on with a store, and say so if it is not the one that made it.
 
         strict: whether it is refused instead. Errors: that; no permission or no room.
         """
-        first, *others = hardware(self.path, self.attributes)
+        first, *others = hardware(self.path, self.header.attributes)
         facts = json.loads(json.dumps(facts))
         differs = differences(first, {name: facts.get(name) for name in first})  # earlier versions kept less
         if strict and (differs or others):
@@ -179,174 +269,97 @@ class Store:
                 " or resume without strict"
             )
         if differs and facts not in others:
+            versions = all(entry.startswith(RECORDED) for entry in differs)
             say(
-                f"{self.path} was begun on other hardware ({'; '.join(differs)}): what is computed here is equal to rounding,"
-                " not bit for bit"
+                f"{self.path} was begun {'with other versions' if versions else 'on other hardware'} ({'; '.join(differs)}):"
+                " what is computed here is equal to rounding, not bit for bit"
             )
-            content = json.dumps(facts).encode()
-            try:
-                (self.path / HARDWARE_FOLDER).mkdir(exist_ok=True)
-                put(self.path / HARDWARE_FOLDER / f"{checksum(content):08x}.json", content)
-            except OSError as error:
-                raise SinkjaxError(f"cannot write to {self.path}: {error.strerror or error}") from error
+            write(self.path / HARDWARE_FOLDER / f"{digest(facts)}.json", json.dumps(facts))
 
-    def _edits_of(self, group: int) -> tuple[int, ...]:
-        return tuple(range(group * self.group, min((group + 1) * self.group, len(self.done))))
+    def _has(self, chunk: Chunk, block: int) -> bool:
+        return bool(self.done[list(chunk.edits), block].all())
 
-    def _read_call(self, chunk: Chunk, block: int) -> dict[str, np.ndarray] | None:
-        """What a call gave, if its file is there and sound: then it is done."""
-        prompts, size = next(iter(self.swept.values())).shape[1], self.schedule.prompt_block
-        where = list(chunk.edits), block
+    def _edits_of(self, group: int) -> list[int]:
+        return list(range(group * self.group, min((group + 1) * self.group, len(self.done))))
+
+    def _indices(self) -> list[tuple[int, int]]:
+        """(group of edits, block of prompts) of the chunks of each variable."""
+        groups = -(-len(self.done) // self.group)
+        return [(group, block) for group in range(groups) for block in range(self.done.shape[1])]
+
+    def _files(self, group: int, block: int) -> list[str]:
+        return [variable.file(group, block) for variable in self.header.variables]
+
+    def _chunks(self) -> Iterator[tuple[str, int]]:
+        """Write those chunks of arrays that are not there, or not sound, from the objects; (file, checksum) of all."""
+        of_edit = {edit: chunk for chunk in self.schedule.chunks for edit in chunk.edits}
+        for group, block in self._indices():
+            edits, files = self._edits_of(group), self._files(group, block)
+            if (group, block) in self.sound:
+                yield from ((name, self.sums.get(name) or checksum(read_bytes(self.path / name))) for name in files)
+                continue
+            gave = {chunk: self._object(chunk, block) for chunk in dict.fromkeys(of_edit[edit] for edit in edits)}
+            rows = [(gave[of_edit[edit]], of_edit[edit].edits.index(edit)) for edit in edits]
+            for variable, name in zip(self.header.variables, files, strict=True):
+                values = [values[variable.name][row] for values, row in rows if values]
+                if len(values) == len(edits):
+                    content = variable.encode(np.stack(values))
+                    self._write(name, content, self.durable)
+                    yield name, checksum(content)
+
+    def _object(self, chunk: Chunk, block: int) -> dict[str, np.ndarray] | None:
+        """What a call gave; None, and the call is left, if that is not what was written."""
         try:
-            found = self.calls.read(_name(chunk.edits, block), len(chunk.edits), min(size, prompts - block * size))
-        except (OSError, ValueError) as error:
-            self.done[where] = self.packed[where]
-            if not isinstance(error, FileNotFoundError):
-                self.damaged[chunk.edits, block] = "a call", CHANGED
+            return self.objects.read(chunk.edits, block)
+        except ValueError as error:
+            say(f"{self.path}: a call of edits {', '.join(map(str, chunk.edits))} {error}; computing only that again")
+            self.objects.drop(chunk.edits, block)
+            self.done[list(chunk.edits), block] = False
             return None
-        self.done[where] = True
-        return found
 
-    def _look_at_chunk(self, group: int, block: int) -> None:
-        """Whether a chunk of every variable is there and sound: then its edits are packed, and done."""
-        edits = self._edits_of(group)
-        try:
-            marks = self.marks.read((group, block)).reshape(self.group, -1)[: len(edits)]
-            expected = marks[0].tolist() if self.marks.dtype != bool else [None] * len(self.swept)
-            if not marks.all():
-                return
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError):
-            self.damaged[edits, block] = DONE, CHANGED
-            return
-        every = zip(self.swept.items(), expected, strict=True)
-        found = ((name, array.fault((group, block), value)) for (name, array), value in every)
-        if fault := next(filter(lambda entry: entry[1], found), None):
-            self.damaged[edits, block] = fault
-            return
-        self.packed[list(edits), block] = self.done[list(edits), block] = True
-
-    def _pack(self, group: int, block: int) -> None:
-        """Write a chunk of every variable, its mark, and only then remove what nothing needs any more."""
-        edits = self._edits_of(group)
-        chunks = dict.fromkeys(self.of_edit[edit] for edit in edits)
-        found = {}
-        for chunk in chunks:
-            values = self._read_call(chunk, block)
-            if values is None:  # changed since it was written
-                self.damaged.setdefault((chunk.edits, block), ("a call", MISSING))
-                say(f"{self.path}: {self.damage()}; computing only that again")
-                return
-            found[chunk] = values
-        rows = [(found[chunk], chunk.edits.index(edit)) for edit in edits for chunk in [self.of_edit[edit]]]
-        sums = [array.write((group, block), np.stack([of[name][row] for of, row in rows])) for name, array in self.swept.items()]
-        marks = np.array(sums if self.marks.dtype != bool else True, self.marks.dtype)
-        self.marks.write((group, block), np.broadcast_to(marks, (len(edits), *self.marks.size[1:])))
-        self.packed[list(edits), block] = True
-        for chunk in chunks:
-            if self.packed[list(chunk.edits), block].all():
-                self.calls.drop(_name(chunk.edits, block))
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise SinkjaxError(
-                f"cannot write to {self.path}: {error.strerror or error}; finished work is kept: rerun the same command to resume"
-            ) from error
-
-    def _words(self, edits: Sequence[int]) -> str:
-        if len(edits) > 1:
-            near = tuple(edits) == tuple(range(edits[0], edits[-1] + 1))
-            return f"edits {edits[0]} to {edits[-1]}" if near else f"edits {', '.join(map(str, edits))}"
-        try:
-            return f"edit {edits[0]} ({self.arrays['edit'].read(())[edits[0]]})"
-        except (OSError, ValueError, KeyError):
-            return f"edit {edits[0]}"
+    def _write(self, name: str, content: bytes, durable: bool) -> None:
+        with _keeping():
+            write(self.path / name, content, durable=durable, scratch=self.path / CALLS)
 
 
-def _name(edits: Sequence[int], block: int) -> str:
-    return f"{block}.{edits[0]}"  # calls share no edit of a block
-
-
-def exists(path: Place) -> bool:
-    """Whether something lies at `path`, other than what a process is just making. Errors: a path that cannot be looked up."""
+@contextlib.contextmanager
+def _keeping() -> Iterator[None]:
+    """Say of an error that finished work is kept."""
     try:
-        return path.exists() and not (is_remote(path) and (path / BEING_MADE).exists())
-    except OSError as error:
-        raise SinkjaxError(f"cannot use {str(path)[:200]}: {error.strerror or error}") from None
+        yield
+    except SinkjaxError as error:
+        error.args = (f"{error}; finished work is kept: rerun the same command to resume",)
+        raise
 
 
-def opened(path: Place) -> xarray.Dataset:
-    """A group of arrays as a dataset; values are read when they are used."""
-    import xarray
+def begin(path: Place, identity: Mapping[str, Any], make: Callable[[], Header], durable: bool = True) -> Store:
+    """The store `path` of this identity: a new one, or what an earlier call or another process has begun.
 
-    where, options = path, None
-    if is_remote(path):
-        where, options = str(path), dict(path.storage_options)
-    return xarray.open_zarr(where, chunks=None, consolidated=True, storage_options=options)
-
-
-def resume(path: Place, identity: Mapping[str, Any], but: tuple[str, str] | None = None) -> Store:
-    """The store that an earlier call with this identity made.
-
-    identity: what defines the numbers (model, prompts, edits, probe, versions, ...), as JSON. but: an entry that may differ.
-    Errors: a path that is no store of a sweep, or the store of another one (each difference is named); metadata that are damaged.
+    identity: what defines the numbers (model, prompts, edits, probe, versions, ...), as JSON. make: gives the header of a new
+    store. Errors: no permission or no room; other content; the store of another sweep (each difference is named).
     """
-    refuse_other(path, identity, but)
-    return Store(path)
+    identity = json.loads(json.dumps(identity))
+    header, new = Header.read(path, digest(identity)), False
+    if header is None:
+        header = make()
+        try:
+            new = write_new(path / HEADER, header.content, durable=durable, scratch=path / CALLS)
+        finally:
+            if not is_remote(path):
+                for folder in (path / CALLS, path):  # which are empty if there was no room
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()
+        header = Header.read(path) or header
+    refuse_other(path, header.attributes[IDENTITY], identity)
+    store = Store(path, header, durable)
+    store.new = new
+    return store
 
 
-def create(
-    path: Place,
-    identity: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    schedule: Schedule,
-    attributes: Mapping[str, Any],
-    variables: Mapping[str, tuple[tuple[str, ...], tuple[int, ...], np.dtype]],
-    fixed: Mapping[str, tuple[tuple[str, ...], np.ndarray]],
-) -> Store:
-    """A new, empty store, whole or not at all; or that which another process was faster to make, if it is of this sweep.
-
-    variables: name -> (dims, shape, dtype) of what will be written; the first two dims are edit and prompt. fixed: name -> (dims,
-    values), coordinates and whatever else is known beforehand. facts: of the machine. attributes: provenance, as JSON.
-    Errors: no permission or no room; attributes that JSON does not have, or of a name that the store itself uses; an array of
-    which a chunk would be too large; the store of another sweep, made meanwhile.
-    """
-    import zarr
-
-    attributes = as_json(attributes)
-    refuse_large(variables, fixed, schedule.prompt_block)
-    edits, prompts = next(iter(variables.values()))[1][:2]
-    largest = max(math.prod(shape[2:]) * dtype.itemsize for _, shape, dtype in variables.values()) * schedule.prompt_block
-    group = min(edits, max(1, CHUNK_BYTES // largest))
-    with making(path) as scratch:
-        if scratch is not None:
-            root = zarr.open_group(scratch, mode="w", zarr_format=2)
-            for name, (dims, shape, dtype) in variables.items():
-                fill = np.nan if np.issubdtype(dtype, np.floating) else None  # readers take a fill value for "missing"
-                size = (group, schedule.prompt_block, *shape[2:])
-                array = root.create_array(name, shape=shape, chunks=size, dtype=dtype, fill_value=fill, **codecs())
-                array.attrs[DIMS] = list(dims)
-            blocks, count = -(-prompts // schedule.prompt_block), len(variables)
-            done = root.create_array(
-                DONE, shape=(edits, blocks, count), chunks=(group, 1, count), dtype="uint32", fill_value=None, **codecs()
-            )
-            done.attrs[DIMS] = ["edit", "prompt_block", "variable"]
-            for name, (dims, values) in fixed.items():
-                array = root.create_array(
-                    name, shape=values.shape, chunks=values.shape, dtype=values.dtype, fill_value=None, **codecs()
-                )
-                array.attrs[DIMS] = list(dims)
-                array[...] = values
-            own = {IDENTITY: identity, HARDWARE: [facts], SCHEDULE: schedule.to_json()}
-            root.attrs.update(attributes | json.loads(json.dumps(own)))
-            zarr.consolidate_metadata(scratch, zarr_format=2)
-            seal(scratch)
-    return resume(path, identity)
-
-
-def _words(error: Exception) -> str:
-    return f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:120]
+def existing(path: Place, identity: Mapping[str, Any], but: tuple[str, str] | None = None) -> Store | None:
+    """The store `path`, None where nothing is there. but: an entry of the identity that may differ. Errors: as for `begin`."""
+    header = Header.read(path)
+    if header is None:
+        return None
+    refuse_other(path, header.attributes[IDENTITY], identity, but)
+    return Store(path, header)

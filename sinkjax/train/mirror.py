@@ -1,16 +1,17 @@
 """A training whose folder is a URL: it runs in a folder of this machine, and each of its checkpoints is copied.
 
 Orbax writes to file systems and to Google's store alone, and no object can be appended to, as a log is. A copy counts once the
-list of its files is written, one object: a kill before that leaves the files of the list before.
+list of its files is written, one object: a kill before that leaves the files of the list before. The list also names its writer,
+so a process that finds another's list there knows that another one has begun to train in this place, and ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import shutil
 import tempfile
-import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,23 +21,19 @@ from sinkjax import processes
 from sinkjax.config_files.files import CONFIG_FILE
 from sinkjax.config_files.places import Place, delete, is_remote, listed, place, reached, read_bytes
 from sinkjax.errors import SinkjaxError, Unavailable
-from sinkjax.sweeps import claims
 
 LISTED = ".files.json"  # in the object store: the files of the last whole copy
-LEASE, LEASED = ".lease", "training"
 # What a training writes: of this, what it has no more is removed.
 WRITTEN = ("checkpoints", "config.yaml", "events", "log.jsonl", "models", "series", "speed.jsonl", "summary.json")
 OWN = ".lock"  # of this machine alone
 
 
 class Mirror:
-    """A folder of this machine, `folder`, which is removed with this object, and its copy at `place`.
+    """A folder of this machine, `folder`, which is removed with this object, and its copy at `place`."""
 
-    lease: that this process trains there, None: it only reads.
-    """
-
-    def __init__(self, where: Place, lease: claims.Leases | None = None):
-        self.place, self.folder, self.lease = where, Path(tempfile.mkdtemp(prefix="sinkjax-")), lease
+    def __init__(self, where: Place):
+        self.place, self.folder, self.name = where, Path(tempfile.mkdtemp(prefix="sinkjax-")), secrets.token_hex(8)
+        self.seen: bytes | None = None  # the list that is expected to be there
         self._sent: dict[str, tuple[int, int]] = {}  # file -> size and time of what was copied
         self.remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
@@ -51,27 +48,36 @@ class Mirror:
     def push(self) -> None:
         """Copy what is new or has changed, then the list, and remove what the training has no more. What else lies there stays.
 
-        Errors: another process took over.
+        Errors: another process trains there.
         """
         here = self._here()
         with reached(self.place):
-            self._check_lease()
-            if self._list() is None:  # a kill within the first copy leaves what was pulled
-                (self.place / LISTED).write_bytes(json.dumps(sorted(self._sent)).encode())
+            if self.seen is None:  # a kill within the first copy leaves what was pulled
+                self._write_list(sorted(self._sent))
             for name in (name for name, state in here.items() if self._sent.get(name) != state):
-                self._check_lease()
+                self._check_alone()
                 self.place.fs.put_file(str(self.folder / name), (self.place / name).path)
-            self._check_lease()
-            (self.place / LISTED).write_bytes(json.dumps(sorted(here)).encode())
+            self._write_list(sorted(here))
             for name in self._others() - set(here):
                 if name.partition("/")[0] in WRITTEN:
                     delete(self.place / name)
         self._sent = here
 
-    def _check_lease(self) -> None:
-        """Raise unless this process still has the lease."""
-        if self.lease and not self.lease.keeps(LEASED):
-            raise Unavailable(f"another process trains in {self.place} now: this one could not renew its lease for a minute")
+    def _write_list(self, names: list[str]) -> None:
+        self._check_alone()
+        self.seen = json.dumps({"writer": self.name, "files": names}).encode()
+        (self.place / LISTED).write_bytes(self.seen)
+
+    def _check_alone(self) -> None:
+        """Raise unless the list is still the one that this process saw or wrote."""
+        if self._content() != self.seen:
+            raise Unavailable(f"another process trains in {self.place} too: this one ends, and the other goes on")
+
+    def _content(self) -> bytes | None:
+        try:
+            return read_bytes(self.place / LISTED)
+        except FileNotFoundError:
+            return None
 
     def _files(self) -> list[str]:
         """The files of the last copy; without a list all that are there, if they are a training. Errors: they are not."""
@@ -84,19 +90,19 @@ class Mirror:
 
     def _list(self) -> list[str] | None:
         """The list in the object store, None: there is none. Errors: it is no list of names below a folder."""
-        try:
-            names = json.loads(read_bytes(self.place / LISTED))
+        self.seen = self._content()
+        if self.seen is None:
+            return None
+        with contextlib.suppress(TypeError, ValueError, KeyError):
+            found = json.loads(self.seen)
+            names = found["files"] if isinstance(found, dict) else found  # earlier versions named no writer
             if isinstance(names, list) and all(_is_below(name) for name in names):
                 return [*names]
-        except FileNotFoundError:
-            return None
-        except (TypeError, ValueError):
-            pass
         raise SinkjaxError(f"{self.place / LISTED} has changed since it was written; remove it to read everything there")
 
     def _others(self) -> set[str]:
-        """All objects, but for the list and the lease."""
-        return {name for name in listed(self.place) if name != LISTED and not name.startswith(f"{LEASE}/")}
+        """All objects but the list."""
+        return set(listed(self.place)) - {LISTED}
 
     def _here(self) -> dict[str, tuple[int, int]]:
         files = (path for path in self.folder.rglob("*") if path.is_file() and path.name != OWN)
@@ -116,7 +122,7 @@ def mirrored(folder: str | Place) -> Iterator[tuple[Path, Mirror | None]]:
         return
     if processes.joined():
         raise SinkjaxError(f"joined processes train into a folder that they all see, not into {where}; copy it afterwards")
-    with _alone(where) as lease, _named(Mirror(where, lease)) as mirror:
+    with _named(Mirror(where)) as mirror:
         mirror.pull()
         yield mirror.folder, mirror
 
@@ -148,19 +154,6 @@ def _named(mirror: Mirror) -> Iterator[Mirror]:
         if isinstance(error, SinkjaxError):
             error.args = (str(error).replace(str(mirror.folder), str(mirror.place)),)
         raise
-
-
-@contextlib.contextmanager
-def _alone(where: Place) -> Iterator[claims.Leases]:
-    """Keep other processes from training there. Errors: one does, and lives."""
-    begun = time.monotonic()
-    with claims.Leases(where / LEASE) as lease:
-        with reached(where):
-            while not lease.take(LEASED):
-                if time.monotonic() - begun > claims.EXPIRY + 5 * lease.pause:  # one that was killed is missed by then
-                    raise Unavailable(f"{lease.owner(LEASED)} trains in {where}; wait for it, or choose another folder")
-                time.sleep(lease.pause)
-        yield lease
 
 
 def _is_below(name: Any) -> bool:

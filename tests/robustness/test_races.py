@@ -26,7 +26,7 @@ computed, compute = [], run.compute
 
 def counted(computation, schedule, todo):
     for block, chunk, record in compute(computation, schedule, todo):
-        computed.append(run.name_of(block, chunk))
+        computed.append(f"{block}.{chunk.edits[0]}")
         time.sleep(0.05)  # so long that the other one is there before all is done
         yield block, chunk, record
 
@@ -87,11 +87,14 @@ def races(count: int, rounds: int, folder: Path) -> None:
         for number in range(rounds):
             said = racers.race(results / f"{number}.zarr")
             computed = [call for line in said for call in line.split()]
-            assert sorted(computed) == sorted({f"0.{edit}" for edit in range(13)}), said
+            assert {*computed} == {f"0.{edit}" for edit in range(13)}, said
+            assert count > 2 or len(computed) <= 13 + 4, (
+                said
+            )  # two begin at different ends; calls that are under way are not seen
             assert arrays(results / f"{number}.zarr") == arrays(results / "0.zarr")
             shared += all(said)
         assert {path.name for path in results.iterdir()} == {f"{number}.zarr" for number in range(rounds)}
-        assert not list(results.rglob(".claims"))
+        assert not list(results.rglob(".calls"))
         assert shared  # at least once, each of them did a part
         said = racers.race(results / "another.zarr", *(f"label-{number}" for number in range(count)))
         refused = [line for line in said if "holds another sweep (labels.prompt.sha256" in line]
@@ -124,7 +127,7 @@ def test_the_calls_of_a_killed_process_are_taken_over(tmp_path):
             for racers in (victim, other):
                 racers.processes[0].stdin.write(f"{out} same\n")
                 racers.processes[0].stdin.flush()
-            while not list(out.glob(f".calls/0.{number}")):
+            while len(list(out.glob(".calls/[0-9a-f]*"))) <= number:
                 assert other.processes[0].poll() is None
             victim.processes[0].kill()
             victim.processes[0].wait()

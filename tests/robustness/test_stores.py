@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import json
 import os
 import shutil
-import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,8 +20,8 @@ import sinkjax
 from sinkjax import Probe, SinkjaxError
 from sinkjax.studies.calculation import holds, write_whole
 from sinkjax.studies.folder import open_store
-from sinkjax.sweeps import claims
-from sinkjax.sweeps.store import Store
+from sinkjax.sweeps.arrays import codecs
+from sinkjax.sweeps.store import HEADER, Store
 from sinkjax.train.loop import LOCK, alone
 from tests.sweeps.cases import LAYERS, LENGTHS, model_of, prompts
 
@@ -65,8 +64,9 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "swapped": (swap, "is not what was written"),
 }
 CHUNKS = {"attention_received": "2.0.0.0.0", "nll": "2.0.0", "resid_argmax": "2.0.0.0"}
+FIXED = ("edit", "prompt", "layer", "head", "depth", "key", "position", "tokens", "length")
 NOT_SWAPPED = tuple(name for name in DAMAGES if name != "swapped")
-METADATA = (".zattrs", ".zgroup", ".zmetadata", ".manifest", "nll/.zarray", "nll/.zattrs", "done/.zarray", "edit/.zarray")
+METADATA = (".zattrs", ".zgroup", ".zmetadata", ".manifest", "nll/.zarray", "nll/.zattrs", "edit/.zarray")
 
 
 @pytest.fixture(scope="module")
@@ -115,187 +115,132 @@ def assert_refused(words: str, *calls: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", CHUNKS)
-def test_a_chunk_is_named_and_only_its_edit_is_computed_again(sweep, store, capsys, name, damage):
-    before, written = files(store), {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+def test_a_chunk_is_named_and_only_its_edit_is_computed_again(sweep, store, capsys, monkeypatch, name, damage):
+    before, computed = files(store), []
     act, words = DAMAGES[damage]
     act(store / name / CHUNKS[name])
-    sentence = f"{name} of edit 2 ({EDITS[2].label}) {words}"
+    sentence = f"{name}/{CHUNKS[name]} {words}"
     assert_refused(f"is damaged ({sentence}); rerun the command that began it to recompute that", lambda: open_store(store))
+    write = Store.write
+    monkeypatch.setattr(Store, "write", lambda self, chunk, *rest: [computed.append(chunk.edits), write(self, chunk, *rest)])
     sweep(store)
     assert capsys.readouterr().err == f"{store}: {sentence}; computing only that again\n"
-    assert files(store) == before
-    changed = {path for path, time in written.items() if path.stat().st_mtime_ns != time}
-    assert {path.name[0] for path in changed} == {"2"}
-    open_store(store)
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_mark_vouches_for_nothing_once_it_is_damaged(sweep, store, damage):
-    before = files(store)
-    DAMAGES[damage][0](store / "done" / "2.0.0")
-    words = {"missing": "is not finished (75% done)", "swapped": f"attention_received of edit 2 ({EDITS[2].label})"}
-    assert_refused(words.get(damage, f"done of edit 2 ({EDITS[2].label})"), lambda: open_store(store))
-    sweep(store)
+    assert computed == [(2,)]
     assert files(store) == before
 
 
 @pytest.mark.parametrize("damage", NOT_SWAPPED)
-def test_a_chunk_of_several_edits_is_named_and_they_are_computed_again(sweep, tmp_path, capsys, damage):
+def test_a_chunk_of_several_edits_is_computed_again(sweep, tmp_path, damage):
     store = tmp_path / "x.zarr"
     sweep(store, chunk_bytes=4 * 3 * 6 * 12 * 4 * 3)  # of attention_received: prompts, layers, heads, keys, bytes, and edits
-    before, written = files(store), {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+    before = files(store)
     assert {path.name[0] for path in (store / "nll").glob("[0-9]*")} == {"0", "1"}
-    act, words = DAMAGES[damage]
-    act(store / "nll" / "0.0.0")
-    assert_refused(f"is damaged (nll of edits 0 to 2 {words})", lambda: open_store(store))
+    DAMAGES[damage][0](store / "nll" / "0.0.0")
     sweep(store)
-    assert capsys.readouterr().err == f"{store}: nll of edits 0 to 2 {words}; computing only that again\n"
     assert files(store) == before
-    assert {path.name[0] for path, time in written.items() if path.stat().st_mtime_ns != time} == {"0"}
-
-
-def interrupt(seconds: float) -> None:
-    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_call_that_was_not_packed_yet_is_named_and_computed_again(sweep, finished, tmp_path, capsys, monkeypatch, damage):
+def test_the_object_of_a_call_is_computed_again(sweep, finished, tmp_path, capsys, monkeypatch, damage):
     store = tmp_path / "x.zarr"
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "pack", lambda *args: None)
-        patch.setattr("sinkjax.sweeps.run.time.sleep", interrupt)  # all calls are done
+        patch.setattr(Store, "compact", interrupt)  # all calls are done
         with pytest.raises(KeyboardInterrupt):
             sweep(store)
-    assert Store(store).done.all()
-    assert not Store(store).packed.any()
-    act, words = DAMAGES[damage]
-    if damage == "swapped":
-        shutil.copy(store / ".calls" / "0.1", store / ".calls" / "0.2")
-    else:
-        act(store / ".calls" / "0.2")
-    sentence = f"a call of edit 2 ({EDITS[2].label}) {words}"
-    assert_refused("is not finished (75% done)" if damage == "missing" else f"is damaged ({sentence})", lambda: open_store(store))
+    begun = Store(store)
+    assert begun.done.all()
+    first, second = (begun.objects.file((edit,), 0) for edit in (1, 2))
+    shutil.copy(first, second) if damage == "swapped" else DAMAGES[damage][0](second)
+    assert_refused(
+        "is not finished (75% done)" if damage == "missing" else "is not finished (99% done)", lambda: open_store(store)
+    )
     sweep(store)
-    said = f"{store}: {sentence}; computing only that again\n"
-    assert capsys.readouterr().err == ("" if damage == "missing" else said)
+    said = "" if damage == "missing" else f"{store}: a call of edits 2 is not what was written; computing only that again\n"
+    assert capsys.readouterr().err == said
     assert files(store).keys() == files(finished).keys()
     xarray.testing.assert_identical(open_store(store).load(), open_store(finished).load())
 
 
-@pytest.mark.parametrize("damage", NOT_SWAPPED)
-def test_a_call_that_changes_before_it_is_packed_is_said_and_computed_again(
-    sweep, finished, tmp_path, capsys, monkeypatch, damage
-):
-    write, left = Store.write, [None]
-
-    def change(self, edits, block, values):
-        write(self, edits, block, values)
-        if 2 in edits and left:
-            left.pop()
-            DAMAGES[damage][0](self.path / ".calls" / "0.2")
-
-    monkeypatch.setattr(Store, "write", change)
-    sweep(tmp_path / "x.zarr")
-    assert f"a call of edit 2 ({EDITS[2].label}) {DAMAGES[damage][1]}; computing only that again" in capsys.readouterr().err
-    xarray.testing.assert_identical(open_store(tmp_path / "x.zarr").load(), open_store(finished).load())
+def interrupt(*arguments: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("damage", NOT_SWAPPED)
-@pytest.mark.parametrize("file", ["edit/0", "tokens/0.0", "length/0"])
-def test_what_is_known_beforehand_is_written_again(sweep, store, capsys, file, damage):
+@pytest.mark.parametrize("file", ["edit/0", "tokens/0.0", "length/0", *METADATA])
+def test_what_is_known_beforehand_is_written_again_and_nothing_computed(sweep, store, monkeypatch, file, damage):
     before = files(store)
     act, words = DAMAGES[damage]
     act(store / file)
-    assert_refused(f"({file} {words})", lambda: open_store(store))
+    gone = (file, damage) == (".zmetadata", "missing")  # as in a store that is being mended
+    said = "is not finished (99% done)" if gone else f"is damaged ({file} {words})"
+    assert_refused(said, lambda: open_store(store))
+    monkeypatch.setattr("sinkjax.sweeps.run.baseline", None)
     sweep(store)
-    assert f"{file} {words}; computing only that again" in capsys.readouterr().err
     assert files(store) == before
 
 
 @pytest.mark.parametrize("damage", NOT_SWAPPED)
-@pytest.mark.parametrize("file", METADATA)
-def test_damaged_metadata_are_refused_in_a_sentence(sweep, store, file, damage):
-    DAMAGES[damage][0](store / file)
-    assert_refused(f"is damaged ({file} is ", lambda: open_store(store), lambda: sweep(store), lambda: Store(store))
+def test_a_header_is_not_needed_once_the_arrays_are_there(sweep, finished, store, monkeypatch, damage):
+    DAMAGES[damage][0](store / HEADER)
+    monkeypatch.setattr("sinkjax.sweeps.run.baseline", None)
+    xarray.testing.assert_identical(open_store(store).load(), open_store(finished).load())
+    sweep(store)
+    cut(store / ".zmetadata")
+    words = (
+        "exists and is not the store of a sweep" if damage == "missing" else "its metadata are missing or not what was written"
+    )
+    assert_refused(words, lambda: open_store(store), lambda: sweep(store))
 
 
-@pytest.mark.parametrize("key", ["sweep", "schedule", "study"])
-def test_attributes_without_a_field_are_refused_in_a_sentence(sweep, store, key):
-    attributes = json.loads((store / ".zattrs").read_text())
-    attributes.pop(key, None)
-    (store / ".zattrs").write_text(json.dumps(attributes))
-    assert_refused("is damaged (.zattrs is not what was written)", lambda: open_store(store), lambda: sweep(store))
-
-
-@pytest.mark.parametrize("name", ["nll", "done", "edit", "cells_changed"])
-def test_a_missing_array_is_refused_in_a_sentence(sweep, store, name):
-    shutil.rmtree(store / name)
-    assert_refused(f"is damaged ({name}/.z", lambda: open_store(store), lambda: sweep(store))
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir], ids=["a pipe", "a folder"])
+@pytest.mark.parametrize("file", ["nll/2.0.0", ".zattrs", ".manifest"])
+def test_what_is_no_file_is_damage(sweep, store, make, file):
+    (store / file).unlink()
+    make(store / file)
+    assert_refused(f"{file} is not what was written", lambda: open_store(store))
 
 
 def former(store: Path) -> Path:
-    """The store as it was written before chunks had checksums."""
-    source, path = zarr.open_group(store, mode="r", zarr_format=2), store.with_name("former.zarr")
-    group = zarr.open_group(path, mode="w", zarr_format=2)
-    for name, array in source.arrays():
-        values = np.asarray(array).astype(bool).all(axis=-1) if name == "done" else np.asarray(array)
-        size = (1, 1) if name == "done" else array.chunks
-        copy = group.create_array(name, shape=values.shape, chunks=size, dtype=values.dtype, fill_value=array.fill_value)
-        copy.attrs["_ARRAY_DIMENSIONS"] = array.attrs["_ARRAY_DIMENSIONS"][: values.ndim]
-        copy[...] = values
-    group.attrs.update(source.attrs.asdict())
-    zarr.consolidate_metadata(path, zarr_format=2)
-    return path
+    """The store as the version before wrote it: without a header, with marks, and with a manifest of what it was made with."""
+    (store / HEADER).unlink()
+    group = zarr.open_group(store, mode="r+", zarr_format=2)
+    marks = group.create_array("done", shape=(4, 1, 3), chunks=(1, 1, 3), dtype="uint32", fill_value=None, **codecs())
+    marks[...] = 7
+    marks.attrs["_ARRAY_DIMENSIONS"] = ["edit", "prompt_block", "variable"]
+    attributes = group.attrs.asdict()
+    machine = {"jax": attributes["hardware"][0].pop("jax"), "jaxlib": attributes["hardware"][0].pop("jaxlib")}
+    attributes["sweep"]["versions"] |= machine
+    group.attrs.put(attributes)
+    zarr.consolidate_metadata(store, zarr_format=2)
+    made = [path for path in store.rglob("*") if path.is_file() and (path.name[0] == "." or path.parent.name in FIXED)]
+    sums = {path.relative_to(store).as_posix(): zlib.crc32(path.read_bytes()) for path in made if path.name != ".manifest"}
+    (store / ".manifest").write_text(json.dumps(sums))
+    return store
 
 
-def test_a_former_store_is_read_and_not_computed_again(sweep, finished, store, monkeypatch):
+def test_a_finished_store_of_the_version_before_is_read_and_not_computed_again(sweep, finished, store, monkeypatch):
     path = former(store)
     monkeypatch.setattr("sinkjax.sweeps.run.baseline", None)
     before = files(path)
-    xarray.testing.assert_identical(sweep(path).load(), open_store(finished).load())
+    found = sweep(path).load()
+    xarray.testing.assert_identical(found.drop_attrs(), open_store(finished).load().drop_attrs())
     assert files(path) == before
+    assert found.attrs["sweep"]["versions"]["jax"] == open_store(finished).attrs["hardware"][0]["jax"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty"])
-def test_a_former_store_is_mended_where_a_chunk_does_not_decode(sweep, finished, store, damage):
+@pytest.mark.parametrize("damage", NOT_SWAPPED)
+def test_an_unfinished_store_of_the_version_before_is_taken_up(sweep, finished, store, damage):
     path = former(store)
     DAMAGES[damage][0](path / "nll" / "2.0.0")
-    assert_refused(f"nll of edit 2 ({EDITS[2].label}) is not what was written", lambda: open_store(path))
-    xarray.testing.assert_identical(sweep(path).load(), open_store(finished).load())
+    assert_refused("(nll/2.0.0 is", lambda: open_store(path))
+    xarray.testing.assert_identical(sweep(path).load().drop_attrs(), open_store(finished).load().drop_attrs())
 
 
-HALF_MADE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "done is gone": (lambda path: shutil.rmtree(path / "done"), "done/.zarray is missing"),
-    "an array is gone": (lambda path: shutil.rmtree(path / "nll"), "nll/.zarray is missing"),
-    "an array without metadata": (lambda path: (path / "edit/.zarray").unlink(), "edit/.zarray is missing"),
-    "metadata gone": (lambda path: (path / ".zmetadata").unlink(), "its metadata are incomplete"),
-    "metadata cut": (lambda path: cut(path / ".zmetadata"), "its metadata are incomplete"),
-    "metadata of nothing": (lambda path: (path / ".zmetadata").write_text("{}"), "its metadata are incomplete: no 'metadata'"),
-    "attributes gone": (lambda path: (path / ".zattrs").unlink(), "is not the store of a sweep"),
-    "attributes cut": (lambda path: cut(path / ".zattrs"), "is not the store of a sweep"),
-    "attributes of a study alone": (
-        lambda path: (path / ".zattrs").write_text('{"study": {}}'),
-        "is not the store of a sweep",
-    ),
-    "a folder": (lambda path: [shutil.rmtree(path), path.mkdir()], "is not the store of a sweep"),
-}
-
-
-@pytest.mark.parametrize("case", HALF_MADE)
-def test_what_a_race_of_a_former_version_left_is_refused_in_a_sentence(sweep, store, case):
+def test_a_store_without_checksums_is_refused_by_name(sweep, store):
     path = former(store)
-    act, words = HALF_MADE[case]
-    act(path)
-    assert_refused(words, lambda: sweep(path))
-    with contextlib.suppress(SinkjaxError):  # where the consolidated metadata are whole, attributes are read from there
-        open_store(path)
-
-
-def test_what_killed_processes_left_beside_a_store_is_cleared_when_it_is_made(sweep, tmp_path):
-    for name in (".x.zarr.new", ".x.zarr.0123456789abcdef.new"):
-        (tmp_path / name / "nll").mkdir(parents=True)
-    sweep(tmp_path / "x.zarr")
-    assert [path.name for path in tmp_path.iterdir()] == ["x.zarr"]
+    for file in path.rglob(".zmetadata"):
+        file.write_text(file.read_text().replace("crc32c", "crc32"))
+    assert_refused("was made by another version of sinkjax", lambda: open_store(path), lambda: sweep(path))
 
 
 # ---- calculations
@@ -331,93 +276,15 @@ def test_a_sound_calculation_is_not_replaced(squares):
     assert_refused("holds another sweep", lambda: write_whole(xarray.Dataset(), squares, other, {}))
 
 
-# ---- who makes a store
+# ---- a file system without locks
 
 
-def test_a_store_is_made_by_one_process_at_a_time(tmp_path, monkeypatch):
-    path, entered, leave, found = tmp_path / "x.zarr", threading.Event(), threading.Event(), []
-
-    def first() -> None:
-        with claims.making(path) as scratch:
-            (scratch / "a").mkdir(parents=True)
-            entered.set()
-            assert leave.wait(60)
-
-    def second() -> None:
-        with claims.making(path) as scratch:
-            found.append(scratch)
-
-    threads = [threading.Thread(target=first), threading.Thread(target=second)]
-    threads[0].start()
-    assert entered.wait(60)
-    with monkeypatch.context() as patch:
-        patch.setattr(claims, "PATIENCE", 0.1)
-        assert_refused(f"another process has been making {path}", lambda: claims.making(path).__enter__())
-    threads[1].start()
-    leave.set()
-    for thread in threads:
-        thread.join(60)
-    assert found == [None]
-    assert {entry.name for entry in tmp_path.iterdir()} == {"x.zarr"}
-
-
-@pytest.fixture(params=[errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP], ids=errno.errorcode.get)
-def no_locks(request, monkeypatch):
-    """A file system without locks, in the words of several."""
-
+@pytest.mark.parametrize("error", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP], ids=errno.errorcode.get)
+def test_without_locks_two_trainings_do_not_block_each_other(tmp_path, monkeypatch, error):
     def flock(file: int, what: int) -> None:
-        raise OSError(request.param, os.strerror(request.param))
+        raise OSError(error, os.strerror(error))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-
-
-@pytest.mark.usefixtures("no_locks")
-def test_without_locks_several_processes_may_do_the_same_and_nothing_blocks(tmp_path):
     (tmp_path / LOCK).write_text("1\nelsewhere\n")  # as a process of another host left it
-    with claims.Claims(tmp_path / "claims") as mine, claims.Claims(tmp_path / "claims") as other:
-        assert mine.take("0.0")
-        assert other.take("0.0")
     with alone(tmp_path), alone(tmp_path):
         pass
-
-
-@pytest.mark.usefixtures("no_locks")
-def test_without_locks_the_first_rename_wins_and_stays(tmp_path):
-    path = tmp_path / "x.zarr"
-    with claims.making(path) as slower:
-        slower.mkdir()
-        (slower / "content").write_text("slower")
-        moved = slower.rename(tmp_path / "aside")  # what the faster one would take for left over
-        with claims.making(path) as faster:
-            faster.mkdir()
-            (faster / "content").write_text("faster")
-        moved.rename(slower)
-    assert (path / "content").read_text() == "faster"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["x.zarr"]
-
-
-def test_a_call_belongs_to_one_process_until_it_is_dropped(tmp_path):
-    with claims.Claims(tmp_path / "claims") as mine, claims.Claims(tmp_path / "claims") as other:
-        assert mine.take("0.0")
-        assert not other.take("0.0")
-        assert "process" in other.owner("0.0")
-        assert other.take("0.1")
-        mine.drop("0.0")
-        assert other.take("0.0")
-    assert not (tmp_path / "claims").exists()
-
-
-def test_a_folder_of_claims_that_vanishes_while_it_is_made_is_tried_again_later(tmp_path, monkeypatch):
-    """`Path.mkdir(exist_ok=True)` fails if the folder is there when it asks, and gone when it looks what it is."""
-
-    def mkdir(self, *args, **kwargs):
-        raise FileExistsError(errno.EEXIST, "File exists", str(self))
-
-    with claims.Claims(tmp_path / "claims") as mine:
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "mkdir", mkdir)
-            assert not mine.take("0.0")
-        assert mine.take("0.0")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError), claims.Claims(tmp_path / "file") as none:
-        none.take("0.0")

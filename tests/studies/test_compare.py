@@ -15,6 +15,7 @@ from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies import compare
 from sinkjax.studies import folder as results
+from sinkjax.studies.calculation import write_whole
 from tests.studies.tiny import SENTENCE, write_model
 
 TEXTS = [SENTENCE, SENTENCE[20:], SENTENCE[40:]]
@@ -39,8 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sweep("edits", edits=(*EDITS, sinkjax.mask_key(1).named("more")))
     sweep("order", edits=EDITS[::-1])
     sweep("norms", probe=sinkjax.Probe(resid_norm=True))
-    attributes = {"sweep": {"calculation": "numbers"}}
-    xarray.Dataset({"number": ("layer", np.arange(3))}, attrs=attributes).to_zarr(out / "numbers.zarr", zarr_format=2)
+    write_whole(xarray.Dataset({"number": ("layer", np.arange(3))}), out / "numbers.zarr", {"calculation": "numbers"}, {})
     return out
 
 

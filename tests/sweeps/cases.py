@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import chex
@@ -12,9 +13,10 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import sinkjax
-from sinkjax import Capture, Edit, Probe, Site, Statistic
+from sinkjax import Capture, Edit, Probe, SinkjaxError, Site, Statistic
 from sinkjax.checkpoints.model import Model
 from sinkjax.sweeps import run, shared
+from sinkjax.sweeps.store import Store
 
 LENGTHS = np.array([9, 12, 5, 12])
 LAYERS = 3
@@ -108,6 +110,21 @@ EMBEDDING_EDITS = [
     sinkjax.compose(sinkjax.swap_embeddings(np.array([0, 1, 2, 3]), 4), sinkjax.add_logit(1, 2.5, layers=layer))
     for layer in range(LAYERS)
 ]
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, written: int, sweep: Callable[[], object]) -> None:
+    """Let a sweep end after so many writes."""
+    write, left = Store.write, iter(range(written))
+
+    def fail(store: Store, *values: Any) -> None:
+        if next(left, None) is None:
+            raise SinkjaxError("the disk is full")
+        write(store, *values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", fail)
+        with pytest.raises(SinkjaxError, match="disk"):
+            sweep()
 
 
 def count_traces(monkeypatch: pytest.MonkeyPatch, **most: int) -> None:

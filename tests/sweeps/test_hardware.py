@@ -17,7 +17,7 @@ from sinkjax.sweeps.hardware import PLATFORMS, Hardware, axes_of, make_mesh
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.schedule import Chunk, deal
 from sinkjax.sweeps.store import Store
-from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, model_of, prompts
+from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, interrupted, model_of, prompts
 
 PROBE = Probe(attention_received=True, resid_argmax=True, nll=True)
 EDITS = [
@@ -32,21 +32,6 @@ def on(model: Model, devices: int) -> Model:
     """The model on the first devices."""
     mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
     return replace(model, params=jax.device_put(model.params, NamedSharding(mesh, PartitionSpec())))
-
-
-def interrupted(monkeypatch, written, sweep):
-    """A sweep that ends after so many writes."""
-    write, left = Store.write, iter(range(written))
-
-    def fail(store, *values):
-        if next(left, None) is None:
-            raise SinkjaxError("the disk is full")
-        write(store, *values)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "write", fail)
-        with pytest.raises(SinkjaxError, match="disk"):
-            sweep()
 
 
 @pytest.mark.mesh
@@ -109,39 +94,17 @@ def test_another_machine_is_told_once_and_recorded(tiny_config, tiny_params, mon
     assert len(sweep(strict=True).attrs["hardware"]) == 2  # nothing was left to compute
 
 
-def earlier(path, **identity):
-    """Make a store look as if an earlier version had made it, which kept the hardware in what identifies it."""
-    import json
-
-    import zarr
-
-    from sinkjax.sweeps.chunks import MANIFEST, seal
-
-    group = zarr.open_group(path, mode="r+", zarr_format=2)
-    attributes = {name: value for name, value in group.attrs.items() if name != "hardware"}
-    attributes["sweep"] = attributes["sweep"] | identity
-    (path / ".zattrs").write_text(json.dumps(attributes))
-    zarr.consolidate_metadata(path, zarr_format=2)
-    kept = json.loads((path / MANIFEST).read_text())
-    (path / MANIFEST).unlink()
-    seal(path)
-    sums = json.loads((path / MANIFEST).read_text())
-    (path / MANIFEST).write_text(json.dumps({name: sums[name] for name in kept}))
-
-
-def test_stores_of_earlier_versions_are_resumed_or_refused(tiny_config, tiny_params, monkeypatch, tmp_path, capsys):
-    model, tokens = model_of(tiny_config, tiny_params), prompts(tiny_config)
+def test_another_version_of_jax_is_told_and_recorded(tiny_config, tiny_params, monkeypatch, tmp_path, capsys):
+    model, tokens, out = model_of(tiny_config, tiny_params), prompts(tiny_config), tmp_path / "x.zarr"
     monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
-    for out, made in (("alone.zarr", {}), ("many.zarr", {"edit": 8})):
-        sweep = lambda out=out: sinkjax.sweep(model, tokens, EDITS, probe=PROBE, lengths=LENGTHS, out=tmp_path / out)  # noqa: E731
-        interrupted(monkeypatch, 2, sweep)
-        earlier(tmp_path / out, devices="1 x cpu", mesh=made)
-        if made:  # its calls are those of eight devices at a time
-            with pytest.raises(SinkjaxError, match="was planned by another version of sinkjax"):
-                sweep()
-        else:
-            assert [machine["devices"] for machine in sweep().attrs["hardware"]] == ["1 x cpu"]
-    assert not capsys.readouterr().err
+    sweep = lambda **more: sinkjax.sweep(model, tokens, EDITS, probe=PROBE, lengths=LENGTHS, out=out, **more)  # noqa: E731
+    interrupted(monkeypatch, 2, sweep)
+    monkeypatch.setattr(hardware, "version", lambda name: "99.0")
+    with pytest.raises(SinkjaxError, match=r'jax was "[\d.]+", now "99.0".*, but strict requires the same'):
+        sweep(strict=True)
+    found = sweep()
+    assert "was begun with other versions (jax was" in capsys.readouterr().err
+    assert [machine["jax"] for machine in found.attrs["hardware"]] == [jax.__version__, "99.0"]
 
 
 def work(rounds):
@@ -205,9 +168,9 @@ def test_a_process_computes_its_share_first_and_then_what_is_left(tiny_config, t
         monkeypatch.setenv("JAX_PROCESS_ID", str(number))
         write = Store.write
 
-        def note(store, edits, block, values, write=write):
-            written[-1].append((block, edits))
-            write(store, edits, block, values)
+        def note(store, chunk, block, values, write=write):
+            written[-1].append((block, chunk.edits))
+            write(store, chunk, block, values)
 
         written.append([])
         with monkeypatch.context() as patch:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ import xarray
 import sinkjax
 from sinkjax.config_files.places import listed, place, remove
 from sinkjax.errors import SinkjaxError
-from sinkjax.sweeps import claims
 from tests.sweeps.cases import LENGTHS, model_of, prompts
 
 pytestmark = pytest.mark.processes
@@ -41,27 +38,24 @@ def test_an_object_store_holds_what_a_folder_holds_and_computes_nothing_twice(bu
     )
     root = place(f"{bucket}/a.zarr")
     assert sorted(name.partition("a.zarr/")[2] for name in root.fs.find(root.path)) == files
-    monkeypatch.setattr("sinkjax.sweeps.run.compute", None)  # nothing is left to compute
+    monkeypatch.setattr("sinkjax.sweeps.run.baseline", None)  # nothing is left to compute
     again = sinkjax.sweep(**asked, out=f"{bucket}/a.zarr", progress=False)
     xarray.testing.assert_identical(again.load(), here.load())
 
 
 SHARE = """
-import sys, numpy as np, jax
+import sys, time
 import sinkjax
-from sinkjax.sweeps import claims
+from sinkjax.sweeps import run
 from tests.sweeps import test_object_store as test
 from tests.sweeps.cases import LENGTHS, model_of, prompts
-claims.EXPIRY = float(sys.argv[2])
-model = sinkjax.load(sys.argv[3])
+model = sinkjax.load(sys.argv[2])
 model.source.clear()
-computed = []
-from sinkjax.sweeps import run
 compute = run.compute
 def slow(*arguments):
     for entry in compute(*arguments):
         print("computing", entry[0], entry[1].edits, flush=True)
-        test.time.sleep(float(sys.argv[4]))
+        time.sleep(float(sys.argv[3]))
         yield entry
 run.compute = slow
 tokens = prompts(model.config)
@@ -84,68 +78,44 @@ def saved(tiny_config, tiny_params, tmp_path):
     return tmp_path / "model", alone
 
 
+def assert_same(url, alone):
+    data = xarray.open_zarr(url, consolidated=True)
+    np.testing.assert_array_equal(data.attention_received, alone.attention_received)
+    root = place(url)
+    assert not [name for name in root.fs.find("results") if ".calls" in name]
+
+
 def test_two_processes_share_the_calls_of_one_store(bucket, saved):
     folder, alone = saved
-    both = [begin(f"{bucket}/two.zarr", 60, folder, 0.3) for _ in range(2)]
+    both = [begin(f"{bucket}/two.zarr", folder, 0.3) for _ in range(2)]
     said = [process.communicate(timeout=120) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
-    calls = [line for out, _ in said for line in out.splitlines()]
-    assert len(calls) == len(set(calls)) >= 3
-    data = xarray.open_zarr(f"{bucket}/two.zarr", consolidated=True)
-    np.testing.assert_array_equal(data.attention_received, alone.attention_received)
-    root = place(f"{bucket}/two.zarr")
-    assert not [name for name in root.fs.find("results") if "lease" in name or ".calls" in name]
+    assert all("computing" in out for out, _ in said)
+    assert_same(f"{bucket}/two.zarr", alone)
 
 
-def test_a_killed_process_gives_its_call_up_when_its_lease_ends(bucket, saved):
+def test_what_a_killed_process_had_begun_is_computed_at_once(bucket, saved):
     folder, alone = saved
-    first = begin(f"{bucket}/killed.zarr", 4, folder, 30)
+    first = begin(f"{bucket}/killed.zarr", folder, 30)
     assert "computing" in first.stdout.readline()
     first.kill()
-    second = begin(f"{bucket}/killed.zarr", 4, folder, 0)
+    second = begin(f"{bucket}/killed.zarr", folder, 0)
     said = second.communicate(timeout=120)
     assert second.returncode == 0, said
-    data = xarray.open_zarr(f"{bucket}/killed.zarr", consolidated=True)
-    np.testing.assert_array_equal(data.attention_received, alone.attention_received)
+    assert_same(f"{bucket}/killed.zarr", alone)
 
 
-def test_a_lease_is_kept_while_it_is_renewed_and_taken_over_when_it_is_not(bucket, monkeypatch):
-    monkeypatch.setattr(claims, "EXPIRY", 0.8)
-    folder = place(f"{bucket}/leases")
-    with claims.Leases(folder) as one, claims.Leases(folder) as two:
-        assert one.take("a")
-        end = time.monotonic() + 2.5
-        while time.monotonic() < end:  # renewed all the time
-            assert not two.take("a")
-            time.sleep(0.1)
-        one.ended.set()  # as if it had died
-        one.renewing.join()
-        while not two.take("a"):
-            assert time.monotonic() < end + 10
-            time.sleep(0.1)
-        one.drop("a")  # no longer its own
-        assert two.owner("a").startswith("process ")
-        assert not one.take("a")
-    with claims.Leases(folder) as three:
-        assert three.take("a")
+def test_a_library_that_writes_over_what_is_there_does_no_harm(bucket, asked, monkeypatch):
+    expected = sinkjax.sweep(**asked, progress=False)
 
+    def write(file, content):  # as s3fs before 2025.2
+        file.write_bytes(content)
+        return True
 
-def test_of_many_that_ask_at_once_one_gets_the_lease(bucket):
-    folder, got = place(f"{bucket}/race"), []
-    with contextlib.ExitStack() as stack:
-        every = [stack.enter_context(claims.Leases(folder)) for _ in range(8)]
-        threads = [threading.Thread(target=lambda leases=leases: got.append(leases.take("a"))) for leases in every]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sorted(got) == [False] * 7 + [True]
-
-
-def test_a_library_that_writes_over_what_is_there_is_refused(bucket, monkeypatch):
-    monkeypatch.setattr(claims, "create", lambda file, content: file.write_bytes(content) or True)  # as s3fs before 2025.2
-    with claims.Leases(place(f"{bucket}/over")) as leases, pytest.raises(SinkjaxError, match="overwrites files"):
-        leases.take("a")
+    monkeypatch.setattr("sinkjax.config_files.files.create", write)
+    for _ in range(2):
+        found = sinkjax.sweep(**asked, out=f"{bucket}/over.zarr", progress=False)
+        np.testing.assert_array_equal(found.attention_received, expected.attention_received)
 
 
 def test_two_processes_may_remove_the_same(bucket):
@@ -187,14 +157,6 @@ def test_a_folder_that_a_console_made_is_empty(bucket):
     root = place(f"{bucket}/marked")
     root.fs.pipe_file(f"{root.path}/", b"")
     assert listed(root) == []
-
-
-def test_what_a_killed_process_began_to_make_is_made_anew(bucket, asked):
-    half = place(f"{bucket}/half.zarr")
-    (half / claims.BEING_MADE).write_bytes(b"")
-    (half / ".zattrs").write_bytes(b"{")
-    found = sinkjax.sweep(**asked, out=f"{bucket}/half.zarr", progress=False)
-    xarray.testing.assert_identical(found.load(), sinkjax.sweep(**asked, progress=False))
 
 
 def test_a_bit_that_flips_is_computed_again(bucket, asked, capsys):

@@ -18,7 +18,7 @@ from sinkjax.model import params as parameters
 from sinkjax.model.config import Config, RMSNorm
 from sinkjax.model.rotary import Rope
 from sinkjax.sweeps import run
-from sinkjax.sweeps.store import Store, opened
+from sinkjax.sweeps.store import Store
 from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, count_traces, model_of, prompts
 
 PROBE = Probe(attention_received=True, resid_max=True)
@@ -215,20 +215,9 @@ def test_what_would_be_misread_is_refused(tiny_config, model, options, sentence)
         sinkjax.sweep(model, prompts(tiny_config)[:2], **{"edits": [sinkjax.mask_key(0)], **options})
 
 
-def test_processes_that_compute_together_pack_all_before_they_clear(tiny_config, model, tmp_path, monkeypatch):
-    """As where a killed process still has the lease of a chunk: what it did not pack is waited for, not removed."""
+def test_processes_that_compute_together_end_with_the_store_of_one(tiny_config, model, tmp_path, monkeypatch):
     edits = [sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS)]
     expected = sinkjax.sweep(model, prompts(tiny_config), edits, PROBE, out=tmp_path / "a.zarr", progress=False).load()
-    packed, asked, fill_together = Store.pack, [], run.fill_together
-
-    def pack(self, claims):
-        asked.append(self.done.all())
-        if sum(asked) > 3:  # of the times at which all calls are done
-            packed(self, claims)
-
-    monkeypatch.setattr(Store, "pack", pack)
-    monkeypatch.setattr(run, "fill", lambda store, computation, progress: fill_together(lambda: store, computation, progress))
-    sinkjax.sweep(model, prompts(tiny_config), edits, PROBE, out=tmp_path / "b.zarr", progress=False)
-    assert sum(asked) == 4
-    found = opened(tmp_path / "b.zarr").load()
+    monkeypatch.setattr(run, "fill", lambda store, *arguments: run.fill_together(lambda: store, *arguments))
+    found = sinkjax.sweep(model, prompts(tiny_config), edits, PROBE, out=tmp_path / "b.zarr", progress=False).load()
     xarray.testing.assert_identical(found[[*expected]].drop_attrs(), expected.drop_attrs())

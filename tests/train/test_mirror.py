@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax
@@ -15,7 +14,6 @@ import pytest
 
 from sinkjax.config_files.places import place, upload
 from sinkjax.errors import SinkjaxError, Unavailable
-from sinkjax.sweeps import claims
 from sinkjax.tasks import load_runs, train
 from sinkjax.train.mirror import LISTED, Mirror
 from tests.train import linear
@@ -44,10 +42,10 @@ def interrupted(mirror, monkeypatch):
     """A push that ends where the list of what it copied would be written."""
     new = sorted(mirror._here())
 
-    def dumps(names):
-        if names == new:
+    def dumps(content):
+        if content["files"] == new:
             raise TypeError
-        return json.JSONEncoder().encode(names)
+        return json.JSONEncoder().encode(content)
 
     with monkeypatch.context() as patch:
         patch.setattr("sinkjax.train.mirror.json.dumps", dumps)
@@ -97,20 +95,27 @@ def test_a_killed_training_goes_on_elsewhere_from_what_was_copied(bucket, alone,
         for _ in range(3):
             assert process.stdout.readline() == b"copied\n"
         process.kill()
-    monkeypatch.setattr(claims, "EXPIRY", 0.5)
     said = []
     assert_same(train(CONFIG, url, said.append, progress=False), alone)
     step = int(next(line for line in said if "from step" in line).rpartition(" ")[2])
     assert 20 <= step < 600
 
 
-def test_two_do_not_train_in_one_place(bucket, monkeypatch):
-    monkeypatch.setattr(claims, "EXPIRY", 1.0)
-    url = f"{bucket}/taken"
-    with claims.Leases(place(url) / ".lease") as other:
-        assert other.take("training")
-        with pytest.raises(SinkjaxError, match=rf"^process {os.getpid()} on .* trains in {url}; wait for it"):
-            train(CONFIG, url, progress=False)
+def test_of_two_that_train_in_one_place_the_first_one_ends(bucket):
+    where = place(f"{bucket}/taken")
+    first, second = Mirror(where), Mirror(where)
+    for mirror, content in ((first, "1"), (second, "2")):
+        mirror.pull()
+        (mirror.folder / "a").write_text(content)
+        mirror.push()
+        (mirror.folder / "a").write_text(f"{content} and more")
+    with pytest.raises(SinkjaxError, match=f"another process trains in {where} too"):
+        first.push()
+    assert (where / "a").read_bytes() == b"2"
+    second.push()
+    third = Mirror(where)
+    third.pull()
+    assert (third.folder / "a").read_text() == "2 and more"
 
 
 def test_what_is_there_is_named_by_its_url(bucket):
@@ -138,24 +143,6 @@ def test_a_training_that_somebody_copied_there_is_one(bucket, alone):
     upload(alone.folder, place(f"{bucket}/copied"))
     assert_same(load_runs(f"{bucket}/copied"), alone)
     assert_same(train(CONFIG, f"{bucket}/copied", progress=False), alone)
-
-
-def test_who_lost_the_lease_writes_nothing_more(bucket, monkeypatch):
-    monkeypatch.setattr(claims, "EXPIRY", 0.3)
-    where = place(f"{bucket}/lost")
-    with claims.Leases(where / ".lease") as one, claims.Leases(where / ".lease") as two:
-        assert one.take("training")
-        mirror = Mirror(where, one)
-        (mirror.folder / "a").write_text("1")
-        mirror.push()
-        one.ended.set()  # as if it were suspended
-        one.renewing.join()
-        while not two.take("training"):
-            time.sleep(0.1)
-        (mirror.folder / "a").write_text("other")
-        with pytest.raises(SinkjaxError, match=f"another process trains in {where} now"):
-            mirror.push()
-    assert (where / "a").read_bytes() == b"1"
 
 
 @pytest.mark.parametrize(
@@ -202,33 +189,38 @@ def test_what_is_no_part_of_the_training_stays(bucket):
     mirror = Mirror(where)
     (mirror.folder / "config.yaml").write_text("1")
     mirror.push()
-    for name in ("notes.txt", "sweep.zarr/.zattrs", "other/.lease/training.lease"):
+    for name in ("notes.txt", "sweep.zarr/.zattrs"):
         (where / name).write_bytes(b"1")
     (where / "models" / "run-000" / "config.json").write_bytes(b"1")  # of an earlier training
     mirror.push()
-    assert names(f"{bucket}/beside") == {
-        *(LISTED, "config.yaml", "notes.txt", "sweep.zarr/.zattrs", "other/.lease/training.lease")
-    }
+    assert names(f"{bucket}/beside") == {*(LISTED, "config.yaml", "notes.txt", "sweep.zarr/.zattrs")}
 
 
-def test_who_loses_the_lease_while_it_copies_stops(bucket, monkeypatch):
+def test_who_is_overtaken_while_it_copies_stops(bucket, monkeypatch):
     where = place(f"{bucket}/slow")
-    with claims.Leases(where / ".lease") as lease:
-        assert lease.take("training")
-        mirror = Mirror(where, lease)
-        for name in ("a", "b", "c"):
-            (mirror.folder / name).write_text("1")
-        sent, put = [], mirror.place.fs.put_file
+    mirror = Mirror(where)
+    for name in ("a", "b", "c"):
+        (mirror.folder / name).write_text("1")
+    sent, put = [], mirror.place.fs.put_file
 
-        def put_file(source, target):
-            sent.append(target)
-            put(source, target)
-            monkeypatch.setattr(lease, "keeps", lambda name: False)
+    def put_file(source, target):
+        sent.append(target)
+        put(source, target)
+        (where / LISTED).write_bytes(b'{"writer": "another", "files": []}')
 
-        monkeypatch.setattr(mirror.place.fs, "put_file", put_file)
-        with pytest.raises(Unavailable, match="another process trains"):
-            mirror.push()
-        assert len(sent) == 1
+    monkeypatch.setattr(mirror.place.fs, "put_file", put_file)
+    with pytest.raises(Unavailable, match="another process trains"):
+        mirror.push()
+    assert len(sent) == 1
+
+
+def test_a_list_of_the_version_before_is_read(bucket):
+    where = place(f"{bucket}/former")
+    for name, content in (("config.yaml", b"1"), ("left", b"1"), (LISTED, b'["config.yaml"]')):
+        (where / name).write_bytes(content)
+    mirror = Mirror(where)
+    mirror.pull()
+    assert [path.name for path in mirror.folder.iterdir()] == ["config.yaml"]
 
 
 def test_a_copy_that_a_kill_interrupts_leaves_the_one_before(bucket, monkeypatch):

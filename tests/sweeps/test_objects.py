@@ -1,0 +1,193 @@
+"""Calls are immutable objects that become arrays: nothing is lost wherever a process ends, whoever else does the same."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+from safetensors import numpy as safetensors
+
+from sinkjax.config_files import files
+from sinkjax.errors import SinkjaxError
+from sinkjax.sweeps import arrays, objects
+from sinkjax.sweeps import store as stores
+from sinkjax.sweeps.schedule import Chunk, Schedule
+from sinkjax.sweeps.store import CALLS, HEADER, Header, Store, begin
+
+E, B, BLOCK, GROUP = 8, 5, 2, 3  # the last chunk of edits and the last block of prompts are smaller than others
+WIDE = (Chunk(0, (0, 3, 6), 0), Chunk(0, (5,), 1), Chunk(1, (7, 1), 0), Chunk(1, (2, 4), 2))
+VARIABLES = {
+    "a": (("edit", "prompt", "key"), (E, B, 7), np.dtype("float32")),
+    "n": (("edit", "prompt"), (E, B), np.dtype("int32")),
+}
+FIXED = {"edit": (("edit",), np.array([f"edit {number}" for number in range(E)]))}
+RNG = np.random.default_rng(0)
+VALUES = {"a": RNG.standard_normal((E, B, 7), np.float32), "n": RNG.integers(0, 99, (E, B), np.int32)}
+CALLS_OF_ALL = [(block, chunk) for block in range(3) for chunk in WIDE]
+
+
+class Killed(BaseException):
+    """As a kill, it is caught by nobody."""
+
+
+def header(identity: dict, variables: dict = VARIABLES, prompts: int = BLOCK, fixed: dict = FIXED) -> Header:
+    return Header.of_sweep(identity, {"devices": "1 x cpu"}, Schedule(prompts, (3, 2), WIDE), {}, variables, fixed)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setattr("sinkjax.sweeps.store.CHUNK_BYTES", GROUP * BLOCK * 7 * 4)
+    return begin(tmp_path / "x.zarr", {"number": 1}, lambda: header({"number": 1}))
+
+
+def write(store: Store, block: int, chunk: Chunk) -> None:
+    rows = np.ix_(chunk.edits, range(block * BLOCK, min(B, (block + 1) * BLOCK)))
+    store.write(chunk, block, {name: array[rows] for name, array in VALUES.items()})
+
+
+def fill(store: Store) -> None:
+    """What a process does: the calls that are left, and the arrays at the end."""
+    while not store.finished:
+        for block, chunk in store.left():
+            write(store, block, chunk)
+        store.compact(FIXED)
+
+
+def assert_whole(path: Path) -> None:
+    found = xarray.open_zarr(path, chunks=None)
+    for name, array in VALUES.items():
+        np.testing.assert_array_equal(found[name], array)
+    store = Store(path)
+    assert store.finished
+    assert not store.faults
+    assert not [file.name for file in path.rglob(".*") if file.suffix == ".new" or file.name == CALLS]
+
+
+def before(original: Callable, note: Callable) -> Callable:
+    """A function that calls `note` with its arguments first."""
+
+    def noted(*arguments, **options):
+        note(*arguments)
+        return original(*arguments, **options)
+
+    return noted
+
+
+def every(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> None:
+    """Call `act` with its number before each write of a file, its new name, and each removal."""
+    steps = itertools.count()
+    for of, name in ((files.os, "link"), (Path, "replace"), (Path, "write_bytes"), (Path, "unlink"), (stores, "remove")):
+        monkeypatch.setattr(of, name, before(getattr(of, name), lambda *_: act(next(steps))))
+
+
+def test_a_call_writes_one_object_and_a_chunk_one_file_for_each_variable(store, monkeypatch):
+    written = []
+    for module, name in ((objects, "write_new"), (stores, "write")):
+        monkeypatch.setattr(module, name, before(getattr(module, name), lambda file, *_: written.append(file)))
+    fill(store)
+    assert_whole(store.path)
+    assert len(set(written)) == len(written)
+    assert sum(file.parent.name == CALLS for file in written) == len(CALLS_OF_ALL)
+    assert sum(file.name[0].isdecimal() and file.parent.name in VARIABLES for file in written) == 3 * 3 * len(VARIABLES)
+
+
+def test_an_object_says_what_it_is_of(store):
+    write(store, 1, WIDE[2])
+    [file] = (store.path / CALLS).iterdir()
+    content = safetensors.load(objects.unsealed(file.read_bytes()))
+    assert content[".call"].tolist() == [1, 7, 1]
+    np.testing.assert_array_equal(content["n"], VALUES["n"][[7, 1], 2:4])
+
+
+@pytest.mark.parametrize("moment", range(0, 95, 3))
+def test_a_process_that_ends_anywhere_loses_at_most_the_call_under_way(store, tmp_path, monkeypatch, moment):
+    def end(number):
+        if number == moment:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        every(patch, end)
+        with pytest.raises(Killed):
+            fill(store)
+    left = Store(store.path)
+    assert not left.faults
+    np.testing.assert_array_equal(left.done, store.done)
+    fill(left)
+    assert_whole(store.path)
+
+
+@pytest.mark.parametrize("moment", [-1, *range(0, 60, 4)])
+def test_two_that_finish_at_one_time_end_with_one_sound_store(store, monkeypatch, moment):
+    for block, chunk in CALLS_OF_ALL:
+        write(store, block, chunk)
+    other = Store(store.path)
+
+    def meanwhile(number):
+        if number == moment:
+            moments.undo()
+            fill(other)
+
+    with monkeypatch.context() as moments:
+        every(moments, meanwhile)
+        fill(store)
+    assert_whole(store.path)
+
+
+def test_a_header_that_was_lost_is_made_again_for_its_objects_only(store):
+    write(store, 0, WIDE[0])
+    for lose in (lambda file: file.unlink(), lambda file: file.write_bytes(file.read_bytes()[:-20])):
+        lose(store.path / HEADER)
+        with pytest.raises(SinkjaxError, match="its metadata are missing or not what was written"):
+            Store(store.path)
+        with pytest.raises(SinkjaxError, match="is damaged"):
+            begin(store.path, {"number": 2}, lambda: header({"number": 2}))
+        again = begin(store.path, {"number": 1}, lambda: header({"number": 1}))
+        assert again.done.sum() == len(WIDE[0].edits)
+    fill(again)
+    assert_whole(store.path)
+
+
+def test_of_two_that_begin_at_once_the_first_header_stays(tmp_path):
+    first = begin(tmp_path / "x.zarr", {"number": 1}, lambda: header({"number": 1}))
+    second = begin(tmp_path / "x.zarr", {"number": 1}, lambda: header({"number": 1}, prompts=1))
+    assert second.schedule == first.schedule
+    assert first.new > second.new
+
+    def late() -> Header:
+        begin(tmp_path / "y.zarr", {"number": 1}, lambda: header({"number": 1}))
+        return header({"number": 2})
+
+    with pytest.raises(SinkjaxError, match="holds another sweep"):
+        begin(tmp_path / "y.zarr", {"number": 2}, late)
+
+
+def test_what_a_kill_left_before_there_was_a_header_is_no_other_content(tmp_path):
+    (tmp_path / "x.zarr" / CALLS).mkdir(parents=True)
+    (tmp_path / "x.zarr" / CALLS / "..sweep.01234567.new").write_bytes(b"begun")
+    fill(begin(tmp_path / "x.zarr", {"number": 1}, lambda: header({"number": 1})))
+    assert_whole(tmp_path / "x.zarr")
+
+
+@pytest.mark.parametrize(
+    ("columns", "prompts", "sentence"),
+    [
+        (2**29 - 4, 1, r"a has 2,147,483,632 bytes for one edit and 1 prompt, and a chunk .* 2,147,483,631: measure it in fewer"),
+        (2**28, 2, "for one edit and 2 prompts, .*: take at most 1 at a time, or measure it in fewer layers or positions"),
+    ],
+)
+def test_what_no_chunk_can_hold_is_refused_before_anything_is_there(columns, prompts, sentence):
+    with pytest.raises(SinkjaxError, match=sentence):
+        header({}, VARIABLES | {"a": (("edit", "prompt", "x"), (E, B, columns), np.dtype("float32"))}, prompts)
+    values = np.broadcast_to(np.float32(0), (B, 2**27))
+    with pytest.raises(SinkjaxError, match=r"tokens has 2,684,354,560 bytes, .*: take fewer prompts"):
+        header({}, VARIABLES, 1, {"tokens": (("prompt", "x"), values)})
+
+
+def test_a_chunk_of_the_largest_size_is_taken_by_the_codec():
+    from numcodecs import blosc
+
+    assert arrays.LARGEST == blosc.MAX_BUFFERSIZE
