@@ -111,7 +111,7 @@ _HOME = {
     "sinkjax.sweeps.models": ("sweep_models",),
     "sinkjax.sweeps.run": ("sweep",),
 }
-_SUBMODULES = ("intervals", "metrics")  # of `sinkjax.analysis`
+_SUBMODULES = ("intervals", "metrics")  # in `sinkjax.analysis`
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = sorted([*_MODULE, *_SUBMODULES])  # noqa: PLE0605 - a list, made from the table above
 

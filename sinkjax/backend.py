@@ -36,7 +36,7 @@ def start_jax(platform: str, dtype: str, join: bool = False) -> None:
         processes.join()
     try:
         found = jax.default_backend()
-    except (AssertionError, RuntimeError) as error:  # the former: of a platform for which no plugin is installed
+    except (AssertionError, RuntimeError) as error:  # AssertionError: a platform without an installed plugin
         why = " ".join(str(error).split()) or f"{PLATFORMS_VARIABLE} names a platform that JAX does not have"
         raise SinkjaxError(f"JAX finds no device to compute on: {why}") from None
     if platform not in ("auto", found):
@@ -58,7 +58,7 @@ def use_all_cores() -> None:
 
 
 def host_memory(entry: str = "MemAvailable") -> int:
-    """Bytes that the host can give, on Linux those of its file cache too, which it gives up; "MemTotal": all that it has."""
+    """Available host memory in bytes, including reclaimable file cache on Linux; total memory for "MemTotal"."""
     try:
         entries = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
         return int(entries[entry].split()[0]) * 1024

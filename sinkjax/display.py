@@ -39,7 +39,7 @@ def in_words(value: Any) -> str:
 
 
 def axes(array: Any, names: Sequence[str]) -> str:
-    """The dtype of an array and its axes: "float32 [prompt 2, layer 4]". A leading axis that `names` lacks is that of edits."""
+    """The dtype of an array and its axes: "float32 [prompt 2, layer 4]". A leading axis that `names` lacks is the edits'."""
     if not hasattr(array, "shape"):  # what JAX puts in the place of a leaf
         return type(array).__name__
     names = ["edit"] * (len(array.shape) - len(names)) + list(names)

@@ -1,4 +1,4 @@
-"""The one exception a user meets: a clear sentence that names what is wrong, what is allowed, and the nearest match."""
+"""The one exception a user meets: a clear sentence that names the fault, the allowed values, and the nearest match."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]
 SPACING = "\t\n\r\x85\u2028\u2029"
 LONGEST = 200  # characters of a name that an error quotes
 SENTENCE = 8000  # characters of an error
-COMPARED = 20_000  # names among which an error looks for the nearest
-MANY = 60  # names beyond which an error lists only the nearest
+COMPARED = 20_000  # most names that an error searches for the nearest
+MANY = 60  # with more names than this, an error lists only the nearest
 
 
 class SinkjaxError(ValueError):
@@ -25,7 +25,7 @@ class SinkjaxError(ValueError):
 
 
 class Unavailable(SinkjaxError):
-    """Nothing is wrong with what was asked: a place does not answer, or another process is at work there."""
+    """The request is right, but a place does not answer, or another process is at work there."""
 
 
 class MissingStatistic(SinkjaxError, KeyError):

@@ -33,7 +33,7 @@ from sinkjax.transformer.spec import ForwardSpec
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
-TOKENS = 4096  # of a call without a cache policy, unless one piece has more
+TOKENS = 4096  # in a call without a cache policy, unless one piece has more
 CHUNK = 128  # tokens of a call with one
 
 
@@ -92,8 +92,8 @@ def evaluate(
 ) -> Evaluation:
     """Return the loss of a model on texts as it runs with few bits, with few keys, or edited.
 
-    Without a cache policy a text that is longer than `length` is cut into pieces, each with the BOS before it, and each is one
-    forward. With one, a text of any length is read from its first to its last token, in memory that does not grow with it.
+    A text longer than `length` is cut into pieces if there is no cache policy, each with the BOS before it, and each is one
+    forward. A cache policy reads a text of any length from its first to its last token, in memory that does not grow with it.
 
     Args:
         model: The model.
@@ -102,7 +102,7 @@ def evaluate(
             and the unembedding are never rounded.
         activations: Bits of the inputs that these matrices multiply.
         kv: Bits of keys and values.
-        scale: What has a scale of its own (its largest absolute value is the last step). Of activations, keys and values:
+        scale: The unit that has its own scale (its largest absolute value is the last step). For activations, keys and values:
             "tensor", a piece, or under a cache policy the tokens that are computed at one time; "channel", each dim of it;
             "token", each token, and each head of keys and values. Of weights: "tensor", a matrix; else each of its outputs.
         rotate: Whether to apply a randomised Hadamard rotation before rounding and its inverse afterwards (QuaRot).
@@ -213,7 +213,7 @@ def _check_quantised(how: Quantisation, config: Config, edits: Edits) -> None:
 
 
 def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: Edits, total: int) -> None:
-    """Raise an error that names what does not go with a cache policy."""
+    """Raise an error that names an option that excludes a cache policy."""
     if not isinstance(cache, CachePolicy):
         raise SinkjaxError(f"cache must be None, sinkjax.Streaming or sinkjax.H2O, not {short(cache)}")
     for term in edits:

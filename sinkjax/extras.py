@@ -1,4 +1,4 @@
-"""What an installation may leave out: extras of `pyproject.toml`, the modules of each, and the one error for a missing one."""
+"""Optional dependencies: extras of `pyproject.toml`, the modules of each, and the one error for a missing one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def missing(extra: str) -> list[str]:
 
 
 def require(what: str, extra: str, *modules: str) -> None:
-    """Raise unless some modules of an extra, by default all, are installed. what: what needs them ("training")."""
+    """Raise unless some modules of an extra, by default all, are installed. what: the feature that needs them ("training")."""
     lacking = [name for name in missing(extra) if name in modules or not modules]
     if lacking:
         names, verb = ", ".join(lacking), "is" if len(lacking) == 1 else "are"

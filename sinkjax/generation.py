@@ -69,14 +69,14 @@ def generate(
     Args:
         model: The model.
         prompt: A text, or token ids, which are taken as they are.
-        edits: In force at every step, for the prompt and for what was generated alike; a position that an edit names must be in
-            the prompt, and rotary indices, if one is given for each position, are those of the prompt and of all that may follow
+        edits: In force at every step, for the prompt and the generated tokens alike; a position that an edit names must be in
+            the prompt, and rotary indices, if one is given for each position, cover the prompt and all that may follow
             it.
         max_new_tokens: How many at most; the end-of-text token ends it before, and is left out.
         temperature: 0 takes the likeliest token, above 0 samples from softmax(logits / temperature), with the key of
             (seed, step).
-        seed: Of the samples.
-        bos: What stands before a text, as for `sinkjax.encode`.
+        seed: Seed of the samples.
+        bos: The prefix of a text, as for `sinkjax.encode`.
         tokens: The name of `max_new_tokens` up to 0.2; 0.4 will not know it.
 
     Returns:

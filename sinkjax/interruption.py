@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-RETRY = 0.02  # seconds after which a lost exception is raised again, out of the callback that lost it
+RETRY = 0.02  # seconds until a lost exception is raised again, out of the callback that lost it
 SHOW_CURSOR = b"\x1b[?25h"  # which a progress bar hides
 
 
@@ -46,7 +46,7 @@ _state = _State()
 @contextmanager
 def handled() -> Iterator[None]:
     """While this lasts, the first SIGINT or SIGTERM raises `Interrupted`; one that the process was started to ignore does not."""
-    if threading.current_thread() is not threading.main_thread():  # the only one in which Python handles signals
+    if threading.current_thread() is not threading.main_thread():  # Python handles signals only in the main one
         yield
         return
     heed = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
@@ -81,7 +81,7 @@ def handled() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Hold signals back: within, and in what it calls, only `check` raises; the outermost of several calls it at its end."""
+    """Hold signals back: within, and in its calls, only `check` raises; the outermost of several calls it at its end."""
     _state.holders += 1
     try:
         yield
@@ -98,7 +98,7 @@ def check() -> None:
 
 
 def received() -> int | None:
-    """The signal for which the next `check` raises, or None. A loop can save its work first."""
+    """The signal that the next `check` raises for, or None. A loop can save its work first."""
     return _state.number
 
 

@@ -28,7 +28,7 @@ class Panel:
     """One quantity, as a map for each run and choice, all on one colour scale.
 
     values: float[run, *choices, row, column], at least 0, NaN where there is nothing. choices: name -> labels, for the axes
-    between; panels that share a name share the choice. row, column: what the axes are; one that holds "token" has the texts of
+    between; panels that share a name share the choice. row, column: names of the axes; one that contains "token" has the texts of
     tokens. upwards: whether row 0 is at the bottom.
     """
 
@@ -45,7 +45,7 @@ class Panel:
 class Maps:
     """Panels of several runs side by side; a notebook draws it where a cell ends with it.
 
-    runs: a name for each. tokens: the text of each position. panels: what was measured. said: a line below the maps.
+    runs: a name for each. tokens: the text of each position. panels: the measurements. said: a line below the maps.
     """
 
     runs: Sequence[str]
@@ -110,8 +110,8 @@ def packed(codes: NDArray[np.uint8]) -> str:
 def encode(values: NDArray, log: bool) -> tuple[NDArray[np.uint8], dict[str, Any]]:
     """Values, at least 0, as codes of 8 bits on one scale, and that scale. NaN becomes MISSING.
 
-    Without log: code = 254 sqrt(value / high), so that small values keep their differences. With it: 254 log(value / low) /
-    log(high / low) over at most DECADES; what is smaller shares the code 0. The scale holds low, high and ticks, [code, value].
+    A linear scale has code = 254 sqrt(value / high), so that small values keep their differences; log: 254 log(value / low) /
+    log(high / low) over at most DECADES; smaller values share the code 0. The scale holds low, high and ticks, [code, value].
     """
     finite = np.isfinite(values)
     high = max(float(values[finite].max(initial=0)), float(np.finfo(np.float32).tiny))

@@ -105,7 +105,7 @@ def first() -> bool:
 
 
 def by_first(action: Callable[[], T]) -> T | None:
-    """Let the first process do something, while the others wait; what it raises is raised in all of them.
+    """Run an action in the first process, while the others wait; its errors are raised in all of them.
 
     Returns what the action returns, None in the other processes.
     """
@@ -127,7 +127,7 @@ def by_first(action: Callable[[], T]) -> T | None:
 
 
 def from_first(action: Callable[[], Any]) -> Any:
-    """What an action of the first process returns, which is JSON, in all of them; what it raises is raised in all of them."""
+    """The result of an action of the first process, which is JSON, in all of them; its errors are raised in all of them."""
     found = by_first(action)
     if not joined():
         return found
@@ -168,7 +168,7 @@ def place(tree: T, where: NamedSharding) -> T:
 
 
 def _of_each(values: np.ndarray) -> np.ndarray:
-    """What each process gives, [processes, ...]; all of the same shape and dtype."""
+    """The arrays of each process, [processes, ...]; all of the same shape and dtype."""
     divided, gather = _everywhere()
     owners = [device.process_index for device in jax.devices()]
     given = jax.make_array_from_callback((len(owners), *values.shape), divided, lambda index: values[None])

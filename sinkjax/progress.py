@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from sinkjax import interruption
 from sinkjax.errors import printable
 
-QUIET = 60  # seconds after which work that has no terminal for its bar says how far it is
+QUIET = 60  # seconds between reports of progress where no terminal shows a bar
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ def show(
     layers: Sequence[int] | None = None,
     length: int = 32,
 ) -> Maps:
-    """What a model does with a prompt before and after an edit: attention and the largest activations, token by token.
+    """A model on a prompt before and after an edit: attention and the largest activations, token by token.
 
         sinkjax.show(model, "They sent for Ness at half past two.", sinkjax.mask_key(0))
 
@@ -43,7 +43,7 @@ def show(
         The maps. `.html()` is a page of its own.
 
     Raises:
-        SinkjaxError: As for `encode` and `forward`; the maps would be too many for a notebook (choose `layers`).
+        SinkjaxError: See `encode` and `forward`; the maps would be too many for a notebook (choose `layers`).
     """
     tokens, lengths = encode(model, [prompt], bos=bos, length=min(length, model.config.context))
     tokens = tokens[:, : lengths[0]]

@@ -1,1 +1,1 @@
-"""What is computed from a record after a run: metrics, intervals over prompts or seeds, and ranks among controls."""
+"""Analysis of a record after the run: metrics, confidence intervals over prompts or seeds, and ranks among controls."""

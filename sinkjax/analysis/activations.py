@@ -1,6 +1,6 @@
-"""Massive activations as functions of a record: how large hidden states are, where, and from which depth on (`onset`).
+"""Massive activations as functions of a record: how large hidden states are, where, and the depth of onset (`onset`).
 
-Records, axes and what is undefined are those of `sinkjax.metrics`, which lists these functions too.
+Records, axes and undefined values follow `sinkjax.metrics`, which lists these functions too.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from sinkjax.analysis import records
 from sinkjax.analysis.records import Floats, Peak
 
 NEVER = np.inf
-THRESHOLD, RATIO = 100.0, 1000.0  # of a massive activation (Sun et al. 2024, section 2)
+THRESHOLD, RATIO = 100.0, 1000.0  # define a massive activation (Sun et al. 2024, section 2)
 STATE_MEDIAN = "state_median"
 
 
 def is_massive(largest: ArrayLike, median: ArrayLike, *, threshold: float = THRESHOLD, ratio: float = RATIO) -> Floats:
     """Sun et al.'s definition (2024, arXiv 2402.17762): |h| > 100 and > 1,000 times the median |h| of its hidden state.
 
-    A hidden state is that of a whole prompt at one depth: its median is over all positions and dims together, as in their code
+    A hidden state belongs to a whole prompt at one depth: its median is over all positions and dims together, as in their code
     (`hidden_median`), and not over the dims of one position.
 
     Args:
         largest: |h|, or the largest of several: float[...].
-        median: That of the hidden state, which broadcasts with it.
-        threshold: In units of the residual stream.
+        median: Median of the hidden state, which broadcasts with `largest`.
+        threshold: Lower bound on |h|, in units of the residual stream.
         ratio: To the median.
 
     Returns:
@@ -73,7 +73,7 @@ def massive_activations(
     Args:
         record: Statistics by name, with resid_max and what `hidden_median` takes.
         position: int, int[prompt], or None for all.
-        threshold, ratio: As for `is_massive`.
+        threshold, ratio: See `is_massive`.
 
     Returns:
         1, 0 or NaN: float[..., prompt, depth], with a last axis of positions where `position` is None.
@@ -115,7 +115,7 @@ def top1_over_median(record: Mapping[Any, Any], position: ArrayLike | None = Non
         As `norm_ratio`; NaN where the median is 0.
 
     Raises:
-        SinkjaxError: As `norm_ratio`.
+        SinkjaxError: See `norm_ratio`.
     """
     return records.at(records.ratio(records.measured(record, "resid_max"), records.measured(record, "resid_median")), position)
 
@@ -145,21 +145,21 @@ def massive_onset(
     Other rules compose: `onset(norm_ratio(record, 0), 10)`.
 
     Args:
-        record, threshold, ratio: As for `massive_activations`.
+        record, threshold, ratio: See `massive_activations`.
         position: int, int[prompt], or None for anywhere.
 
     Returns:
         float[..., prompt]: the depth, 0 for the embedding.
 
     Raises:
-        SinkjaxError: As `massive_activations`.
+        SinkjaxError: See `massive_activations`.
     """
     massive = massive_activations(record, position, threshold=threshold, ratio=ratio)
     return onset(massive if position is not None else np.fmax.reduce(massive, axis=-1), 0.5)
 
 
 def onset(values: ArrayLike, threshold: float) -> Floats:
-    """First index along the last axis (layers or depths) at which values > threshold.
+    """First index along the last axis (layers or depths) where values > threshold.
 
     Args:
         values: float[..., n].

@@ -16,7 +16,7 @@ class Absent(SinkjaxError):
 
 
 def present(quantities: Iterable[Callable[[Any], Found]], results: Any) -> list[Found]:
-    """What is found in the results, of all that was measured."""
+    """Lookup of measurements in the results."""
     found = []
     for quantity in quantities:
         try:

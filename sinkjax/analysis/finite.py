@@ -53,7 +53,7 @@ def quietly() -> Iterator[None]:
 
 
 def lost(data: Any) -> dict[str, int]:
-    """How many prompts overflowed, by the label of the condition; those without any are left out. data: of a sweep."""
+    """Number of prompts that overflowed, by the label of the condition, without zeros. data: dataset of a sweep."""
     out = overflowed(data)
     if out is None or out.ndim != 2:
         return {}
@@ -62,7 +62,7 @@ def lost(data: Any) -> dict[str, int]:
 
 
 def sentences(stores: Mapping[str, Any]) -> list[str]:
-    """What readers are told, one sentence for each store with a prompt that overflowed.
+    """One sentence for readers per store with a prompt that overflowed.
 
     Args:
         stores: Name -> dataset of a sweep.

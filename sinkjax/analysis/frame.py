@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
-# What a metric has beside the axes up to `prompt`, by its options.
+# Axes of a metric after `prompt`, by its option `per`.
 PER = {"prompt": (), "layer": ("layer",), "head": ("layer", "head")}
 Inner = Callable[[Mapping[str, Any]], tuple[str, ...]]
 
@@ -55,7 +55,7 @@ def to_frame(
             a statistic in the result ("resid_max", "nll", ...).
         over: The axis over which means and intervals are taken; None: every value is a row.
         level: Coverage of the intervals, between 0 and 1.
-        **options: Those of the metric (`key=0`, `per="layer"`); a statistic has none.
+        **options: The metric's options (`key=0`, `per="layer"`); a statistic has none.
 
     Returns:
         A column for each axis that is left (`edit`, `layer`, ...) with its labels, one for each coordinate of the edits
@@ -64,7 +64,7 @@ def to_frame(
         reached are left out, and n counts the others. The ends are NaN where n is below 8 or no interval exists.
 
     Raises:
-        SinkjaxError: The measure is unknown, or the result does not hold what it needs; it has no axis `over`, or takes no
+        SinkjaxError: The measure is unknown, or the result lacks a statistic that it needs; it has no axis `over`, or takes no
             such option.
     """
     import xarray

@@ -17,7 +17,7 @@ from sinkjax.errors import SinkjaxError
 BATCH_ELEMENTS = 2**23
 RESAMPLES = 2000
 FEWEST = 8  # samples of a word or an interval that counts; with fewer, an interval depends mostly on its method
-FEWEST_RESAMPLED = 20  # of n = 8 normal samples a bootstrap's 95% interval covers 89%, of n = 3 75%
+FEWEST_RESAMPLED = 20  # a bootstrap's 95% interval covers 89% for 8 normal samples, 75% for 3
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Interval:
         level: Coverage, between 0 and 1.
         method: "BCa", "percentile", "t", "clustered t" or "none"; in judgements "betting", "t", "two-way t" or "none".
         note: Why there is no proper interval ("no finite samples", "one sample", "no spread"), or "".
-        samples: float[sample], NaN where undefined; None for a number that is no mean over samples.
+        samples: float[sample], NaN where undefined; None for a number that is not a mean over samples.
         clusters: int[sample], the document that each is from, where several are from one; else None.
     """
 
@@ -84,7 +84,7 @@ class Intervals:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of all arrays but `samples`, which have one axis more."""
+        """Shape of all arrays except `samples`, which have one more axis."""
         return self.mean.shape
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ def generator(seed: int, name: str) -> np.random.Generator:
 
     Args:
         seed: At least 0.
-        name: Of the stream.
+        name: Name of the stream.
 
     Returns:
         A generator.
@@ -136,13 +136,13 @@ def interval(
 
     Args:
         values: float[n].
-        level, resamples, seed, clusters: As for `intervals`.
+        level, resamples, seed, clusters: See `intervals`.
 
     Returns:
         The interval.
 
     Raises:
-        SinkjaxError: As `intervals`; the samples are more than one row.
+        SinkjaxError: See `intervals`; the samples are more than one row.
     """
     values = np.asarray(values)
     if values.ndim != 1:
@@ -168,10 +168,10 @@ def intervals(
 
     Args:
         values: float[..., n, ...]; NaN and inf are left out of their row and counted.
-        axis: That of the samples.
+        axis: The samples' axis.
         level: Coverage, between 0 and 1.
-        resamples: Of the bootstrap, at least 100; None: `RESAMPLES`.
-        seed: Of the resamples, at least 0.
+        resamples: Number of bootstrap resamples, at least 100; None: `RESAMPLES`.
+        seed: Seed of the resamples, at least 0.
         clusters: int[n], which samples are not independent of each other (e.g. passages of one document); None: all are.
 
     Returns:
@@ -222,14 +222,14 @@ def paired_differences(
 
     Args:
         edited: float[..., n, ...], e.g. [edit, prompt].
-        baseline: float[n], or any shape that broadcasts to that of `edited`. A prompt that either lacks is excluded.
-        axis, level, resamples, seed, clusters: As for `intervals`.
+        baseline: float[n], or any shape that broadcasts to `edited`. A prompt that either lacks is excluded.
+        axis, level, resamples, seed, clusters: See `intervals`.
 
     Returns:
         As `intervals`.
 
     Raises:
-        SinkjaxError: As `intervals`; the baseline does not broadcast.
+        SinkjaxError: See `intervals`; the baseline does not broadcast.
     """
     edited, baseline = np.asarray(edited, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     try:
@@ -291,7 +291,7 @@ def standard_error(rows: NDArray[Any], clusters: NDArray[Any] | None) -> NDArray
 
     Args:
         rows: float[row, n], finite, at least 2 samples.
-        clusters: int[n] or str[n], the cluster of each sample, of which there are at least 2; None: samples are independent.
+        clusters: int[n] or str[n], the cluster of each sample, at least 2 of them; None: samples are independent.
 
     Returns:
         float[row], in the unit of the rows.
@@ -336,7 +336,7 @@ def _intervals_of(
 
 
 def _bootstrap(rows: NDArray[Any], level: float, resamples: int, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Low and high ends and methods of float[row, n]; every row sees the same resamples, those of (seed, "bootstrap")."""
+    """Low and high ends and methods of float[row, n]; every row sees the same resamples, from (seed, "bootstrap")."""
     from scipy.stats import DegenerateDataWarning, bootstrap
 
     with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):

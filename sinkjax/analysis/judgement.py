@@ -35,8 +35,8 @@ class Evidence:
             positions are then crossed clusters). A sample that is not finite here, in a control or in `whole` is left out.
         controls: float[m, n'] or float[m, n', p], the same contrast under each matched control, in the first n' <= n documents;
             only these documents count then.
-        whole: float[n] or float[n, p], what the size of the effect is a share of; None: the claim is judged without a size.
-        range: Lowest and highest possible value of the measure that the contrast is a difference of, such as (0, 1) for a sink
+        whole: float[n] or float[n, p], the denominator of the effect's size; None: the claim is judged without a size.
+        range: Lowest and highest possible value of the contrast's measure, such as (0, 1) for a sink
             rate; None: there is no bound, and the numbers are logarithms.
         clusters: int[n] or str[n], such as the genre or the article of each document; each cluster then counts as one sample, the
             mean of its documents. None: documents are independent.
@@ -130,7 +130,7 @@ class Judgement:
 
 
 def identity(holds: bool) -> Judgement:
-    """The judgement on an identity: what the code or the edit forces, a theorem or a proposition."""
+    """The judgement on an identity: a fact that the code or the edit forces, a theorem or a proposition."""
     return Judgement("holds" if holds else "fails")
 
 
@@ -265,7 +265,7 @@ def _rank(samples: list[Array]) -> Rank:
 
 
 def _lacking(rank: Rank, all_controls: bool) -> str:
-    """What the controls leave open; "" if the contrast lies above them."""
+    """Doubt that the controls leave; "" if the contrast is above them."""
     if rank.of < FEWEST_CONTROLS and not all_controls:
         return f"there are {rank.of} controls, and fewer than {FEWEST_CONTROLS} show nothing"
     return "" if rank.above else f"the contrast lies above {rank.below} of {rank.of} controls, and {rank.needed} are needed"
@@ -313,7 +313,7 @@ def supports(evidence: Evidence, sign: int, d: Array, whole: Array | None) -> li
 
 
 def _by_cluster(values: Array, clusters: Array | None) -> Array:
-    """Samples that are independent: means of clusters, without those that have no finite value (a row or column, if crossed)."""
+    """Samples that are independent: means of clusters that have a finite value (a row or column, if crossed)."""
     if clusters is not None:
         names = np.asarray(clusters)[: len(values)]
         rows = [values[names == name] for name in np.unique(names)]

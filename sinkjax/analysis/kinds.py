@@ -34,12 +34,12 @@ class SinkKind(NamedTuple):
 def sink_kind(record: Mapping[Any, Any], out: ArrayLike, min_queries: int = 8) -> SinkKind:
     """Classify each head's sink (Fesser et al., arXiv 2606.08105), from later queries only because attention is causal here.
 
-    An event is a key to which at least 90% of the later queries give a weight >= 0.5, or the one with the largest mean weight if
+    An event is a key that at least 90% of the later queries give a weight >= 0.5, or the one with the largest mean weight if
     there are several. With u_j = v_j W_O and U the later queries' updates (the rows of A u), a no-op has |u_s| <= 0.2 of the
     other keys' mean |u_j|; a broadcast has >= 0.5 and an update of nearly rank one, |U|_F^2 <= 1.5 sigma_1^2.
 
     Args:
-        record: With `attention` [prompt, layer, head, query, key] and `values` [prompt, layer, position, kv_head, head_dim], both
+        record: Has `attention` [prompt, layer, head, query, key] and `values` [prompt, layer, position, kv_head, head_dim], both
             of all layers or of the same chosen ones: `Probe(attention=True, capture=(Capture(Site.VALUE),))`.
         out: W_O of those layers, float[layer, head, head_dim, width]: `model.params["layers"]["o"]`. A gate or a norm on a
             head's output before W_O is ignored.

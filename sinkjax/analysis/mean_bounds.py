@@ -1,7 +1,7 @@
 """Confidence intervals for means and for ratios of means that keep their level on skewed and mostly constant samples.
 
 Every interval answers one question: is the mean of D - c W shown to lie above or below 0? The interval of the ratio D / W is the
-set of c for which it is neither; with W = 1 it is the interval of the mean of D.
+set of c where it is neither; with W = 1 it is the interval of the mean of D.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ FEWEST_BOUNDED = (
     16  # with fewer samples, an interval that holds for every distribution in a range of length 1 misses an effect of 0.3
 )
 BETS = 0.5 ** np.arange(8)  # shares of the largest bet that cannot lose more than everything
-STAKES = np.append(BETS[1:], BETS[-1])  # what each bet starts with: 1/2, 1/4, ..., 1 in all
-PRECISION = 1e-6  # what is computed in float32 has no spread below this part of its size
+STAKES = np.append(BETS[1:], BETS[-1])  # starting capital of each bet: 1/2, 1/4, ..., 1 in all
+PRECISION = 1e-6  # float32 results have no spread below this part of their size
 STEPS, HALVINGS = 50, 36
 
 
@@ -128,7 +128,7 @@ def _sides(mean: Array, variance: Array, freedom: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Ratio:
-    """Samples of D and W, and what is known of their range.
+    """Samples of D and W, and the known range of each.
 
     Attributes:
         d, w: float[n], independent samples, or float[n, p], crossed (document by position), NaN where there is no sample.
@@ -171,7 +171,7 @@ class Ratio:
         return int(t_side(values) if method == "t" else crossed_side(values))
 
     def ends(self) -> tuple[float, float]:
-        """Both ends of the set of c for which `side` is 0: infinite where it has none. The mean of W must be above 0."""
+        """Both ends of the set of c where `side` is 0: infinite where it has none. The mean of W must be above 0."""
         low, high = (self._end(direction) for direction in (-1, 1))
         return low, high
 

@@ -3,7 +3,7 @@
 A record is anything that maps statistic names to arrays: a `Record` or an `xarray.Dataset`. Its arrays may have further
 leading axes (`edit`, from a sweep), written "..." below. Results are NumPy arrays with one value per prompt, so that intervals
 over prompts can follow (`sinkjax.intervals`). Positions, layers and depths count from 0; depth 0 is the embedding and depth
-l + 1 the residual stream after block l. What is undefined for a prompt (a key that it does not have, a ratio to nothing) is NaN,
+l + 1 the residual stream after block l. An undefined value (of a key that a prompt does not have, a ratio to nothing) is NaN,
 never a guess: `sinkjax.intervals.interval` leaves such prompts out and counts them.
 
 Options shared by the functions on sinks:
@@ -13,7 +13,7 @@ Options shared by the functions on sinks:
   divided by the length of the prompt, and >= eps. The two agree on key 0.
 - `per`: "prompt": share of all (layer, head); "layer": share of a layer's heads; "head": 1 or 0 for each head.
 - `statistic`: "attention_received", or "attention_share" for attention whose rows do not sum to 1.
-- `min_queries`: where a key is searched for, only keys seen by at least so many queries, as a mean over few is no evidence.
+- `min_queries`: where a key is searched for, only keys seen by at least so many queries, because a mean over few is not evidence.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ def sink_rate_among(
         min_queries, per, rule, statistic: See the top of this module.
 
     Returns:
-        As `sink_rate`; NaN for a prompt in which no chosen key is seen by `min_queries` queries.
+        As `sink_rate`; NaN for a prompt where no chosen key is seen by `min_queries` queries.
 
     Raises:
-        SinkjaxError: As `sink_rate`; `where` is not boolean or does not fit; `min_queries` is below 1.
+        SinkjaxError: See `sink_rate`; `where` is not boolean or does not fit; `min_queries` is below 1.
     """
     scores = records.key_scores(record, statistic, rule)
     chosen = records.candidates(scores, where, min_queries)[..., None, None, :]
@@ -138,11 +138,11 @@ def sink_position(
         min_queries, per, statistic: See the top of this module.
 
     Returns:
-        A Peak of [..., prompt], [..., prompt, layer] or [..., prompt, layer, head], undefined for a prompt in which no such key
+        A Peak of [..., prompt], [..., prompt, layer] or [..., prompt, layer, head], undefined for a prompt where no such key
         is seen by `min_queries` queries.
 
     Raises:
-        SinkjaxError: As `sink_rate_among`.
+        SinkjaxError: See `sink_rate_among`.
     """
     received = records.measured(record, records.known_statistic(statistic))
     candidates = records.candidates(received, where, min_queries)
@@ -161,20 +161,20 @@ def sink_onset(
     rule: str = "gu",
     statistic: str = "attention_received",
 ) -> Floats:
-    """First layer in which more than a share of the heads sink on `key`.
+    """First layer where more than a share of the heads sink on `key`.
 
     Args:
         record: Statistics by name, with `statistic`.
         key: int, or int[prompt] (int[..., prompt]) for a key of its own in each prompt.
         eps: The threshold on a key's score.
-        share: Of the layer's heads, in 0..1.
+        share: A share of the layer's heads, in 0..1.
         rule, statistic: See the top of this module.
 
     Returns:
         float[..., prompt]: the layer, from 0; `NEVER` (inf) if there is none; NaN where the sink rate is undefined before.
 
     Raises:
-        SinkjaxError: As `sink_rate`.
+        SinkjaxError: See `sink_rate`.
     """
     return onset(sink_rate(record, key, eps, per="layer", rule=rule, statistic=statistic), share)
 
@@ -189,20 +189,20 @@ def undecided_heads(
     rule: str = "gu",
     statistic: str = "attention_received",
 ) -> Floats:
-    """Share of heads whose score of `key` is no further from eps than the two records are from each other, or changes sides.
+    """Share of heads whose score of `key` is as close to eps as the two records are to each other, or changes sides.
 
     A head can change sides at equal scores too, since eps is rounded to the dtype of the scores.
 
     Args:
         record: The run in one dtype: statistics by name, with `statistic`.
         other: The same run in another dtype.
-        key, eps, per, rule, statistic: As for `sink_rate`.
+        key, eps, per, rule, statistic: See `sink_rate`.
 
     Returns:
         As `sink_rate`.
 
     Raises:
-        SinkjaxError: As `sink_rate`; the records differ in shape.
+        SinkjaxError: See `sink_rate`; the records differ in shape.
     """
     one, two = (records.pick(records.key_scores(each, statistic, rule), key, inner=2) for each in (record, other))
     if one.shape != two.shape:
@@ -239,13 +239,13 @@ def perplexity(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> F
     """exp(`mean_nll`) of each prompt.
 
     Args:
-        record, lengths: As for `mean_nll`.
+        record, lengths: See `mean_nll`.
 
     Returns:
         float[..., prompt].
 
     Raises:
-        SinkjaxError: As `mean_nll`.
+        SinkjaxError: See `mean_nll`.
     """
     return np.exp(mean_nll(record, lengths))
 
@@ -258,7 +258,7 @@ def token_mask(
     Args:
         tokens: int[prompt, position].
         decode: Token ids -> text, such as a tokenizer's.
-        texts: What a token may read as.
+        texts: Accepted texts of a token.
 
     Returns:
         bool[prompt, position]. Padding may be included; a record has no values there.

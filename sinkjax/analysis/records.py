@@ -20,7 +20,7 @@ Floats = NDArray[np.floating]
 
 
 class Peak(NamedTuple):
-    """Where something is largest, and how large.
+    """Location and size of a maximum.
 
     Attributes:
         position: int, -1 where undefined.

@@ -22,7 +22,7 @@ COLUMNS = ("group", "measure", *NUMBERS, "percentile", "controls", "overflowed")
 
 @dataclass(frozen=True)
 class Rank:
-    """Where a number lies among those of its matched controls: how many are below it, equal to it, and there at all."""
+    """Rank of a number among its matched controls: how many are below it, equal to it, and present."""
 
     below: int
     tied: int
@@ -50,10 +50,10 @@ class Row:
     """One measure of one condition.
 
     Attributes:
-        condition, series, measure: What it is about.
+        condition, series, measure: The row's labels.
         value: Mean over prompts (or seeds).
         effect: Mean paired difference from the baseline (0 for the baseline itself), NOT_COMPARED where there is none.
-        rank: Of its effect among those of the matched random controls; None without any.
+        rank: Rank of its effect among the matched random controls; None without any.
         overflowed: Number of prompts that are left out, because an activation in them is infinite or NaN.
     """
 
@@ -73,7 +73,7 @@ Table = dict[tuple[str, str], Row]  # (condition, measure) -> row
 class Column:
     """One measure of a sweep.
 
-    values: float[condition, prompt]. baseline: what each is compared with, float[(condition,) prompt].
+    values: float[condition, prompt]. baseline: each one's reference, float[(condition,) prompt].
     """
 
     values: NDArray
@@ -87,7 +87,7 @@ class Column:
     @property
     def rounded(self) -> NDArray:
         """The values, but for those within rounding of the baseline: edited and unedited runs are two programs."""
-        with np.errstate(invalid="ignore"):  # what is not finite stays as it is
+        with np.errstate(invalid="ignore"):  # infinite and NaN values stay
             close = np.abs(self.values - self.baseline) <= ROUNDING * np.abs(self.baseline)
             return np.where(close, self.baseline, self.values)
 
@@ -131,13 +131,13 @@ def own_rows(
     """Rows of numbers that stand for themselves, as nothing is edited: one for each label.
 
     Args:
-        labels: Of the rows.
-        series: Of all of them.
+        labels: Labels of the rows.
+        series: Series of all of them.
         measure: Its name, with its unit.
         values: float[label, prompt]; NaN where undefined.
-        seed: Of the bootstrap, at least 0.
-        elsewhere: float[label, prompt, place], the same at other places of the prompts: the controls, among whose means over
-            prompts that of the row is ranked; None: no ranks.
+        seed: Seed of the bootstrap, at least 0.
+        elsewhere: float[label, prompt, place], the same at other places of the prompts: the controls; the row's mean over
+            prompts is ranked among theirs. None: no ranks.
         compared: Whether the effects are paired differences from the first label; else there are none.
         clusters: int[prompt], the document of each prompt, where several are from one; else None.
 
@@ -188,7 +188,7 @@ def ranks_among(
 
 
 def summary_csv(rows: Sequence[Row], subject: str = "edit") -> str:
-    """The summary as CSV: one line for each row, empty where a number does not exist. subject: what a condition is."""
+    """The summary as CSV: one line for each row, empty where a number does not exist. subject: the noun for a condition."""
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     table.writerow([subject, *COLUMNS])

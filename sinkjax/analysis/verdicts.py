@@ -46,12 +46,12 @@ class Verdict:
     """A claim as it is judged on one model.
 
     Attributes:
-        name: Of the claim in its study.
-        statement, source, paper: Those of the claim.
-        judgement: By the one rule.
+        name: The claim's name in its study.
+        statement, source, paper: The claim's own.
+        judgement: The rule's judgement.
         twin: The same on the untrained twin; None where it did not run.
-        label: What is compared, in words.
-        unit: Of D and W; "log" where they are logarithms of ratios.
+        label: The comparison as text.
+        unit: Unit of D and W; "log" where they are logarithms of ratios.
         beside: Further readouts, each a line.
         kind: "claim", "identity", or "described" (exact numbers, without a test).
         uncontrolled: Why there are no matched controls, as text; "" if there are.
@@ -71,7 +71,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """The word, with what the untrained twin does."""
+        """The word, with the untrained twin's."""
         return "described" if self.kind == "described" else self.settled.printed
 
     @property
@@ -117,7 +117,7 @@ class Verdict:
 
     @property
     def method(self) -> str:
-        """The intervals, and the simulated error of those that promise 5% of false words only for normal samples."""
+        """The intervals, with the simulated error of any method whose 5% of false words needs normal samples."""
         found = self.judgement
         if found.error is None:
             return found.method
@@ -130,7 +130,7 @@ def said(value: Interval | None, unit: str) -> str:
 
     Args:
         value: The mean; None: it was not computed.
-        unit: Of the mean; "log" prints the ratio behind a logarithm, "share" a percentage.
+        unit: Unit of the mean; "log" prints the ratio behind a logarithm, "share" a percentage.
 
     Returns:
         Such as "12.5 percentage points [8.1, 16.9]".
@@ -155,8 +155,8 @@ def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> st
 
     Args:
         study: Its name.
-        verdicts: Of the study.
-        model: What they were judged on.
+        verdicts: The study's verdicts.
+        model: The model that they were judged on.
 
     Returns:
         The document.

@@ -34,7 +34,7 @@ def export(model: Model, folder: str | Path, dtype: str | None = None, card: str
     Args:
         model: The model.
         folder: A folder of its own; an earlier export in it is replaced, once the new one is complete.
-        dtype: Of the stored weights; None: as they are.
+        dtype: Type of the stored weights; None: as they are.
         card: Markdown for README.md; None: a few words on where the model comes from.
 
     Returns:
@@ -74,7 +74,7 @@ def as_stored(host: Mapping[str, np.ndarray], filled: Sequence[names.Slot]) -> n
 def llama_values(config: Config) -> dict[str, Any]:
     """The config.json of a Llama.
 
-    It is that of the nearest Llama, and whatever the reader makes of it otherwise than the config has it is refused.
+    It describes the nearest Llama, and a config that would read back differently is refused.
     """
     norm = config.norm if isinstance(config.norm, RMSNorm) else RMSNorm(1e-5)
     rope = config.position if isinstance(config.position, Rope) else Rope(10000.0)

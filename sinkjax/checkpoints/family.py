@@ -37,7 +37,7 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Published:
-    """A released model. hub: the id under which its weights are to be had. values: what matters of its config.json."""
+    """A released model. hub: the id of its weights. values: the relevant part of its config.json."""
 
     hub: str
     values: Mapping[str, Any]
@@ -64,18 +64,18 @@ class Family:
 
     Attributes:
         model_type: Its name in config.json.
-        read: The fields of `Config` from those of the file, in one spelling (see `hf_rope.one_spelling`).
+        read: Function from the file's fields to those of `Config`, in one spelling (see `hf_rope.one_spelling`).
         tensors: Leaf name -> tensor name, "{}" standing for the layer; see `names.Part` for leaves that share a tensor. A
             function of the config where names depend on it.
-        defaults: Key -> what its absence means. Only what published checkpoints really leave out, because transformers documents
+        defaults: Key -> meaning of its absence. Only what published checkpoints really leave out, because transformers documents
             it, has one.
-        spelled: Keys of this family alone -> what others call them.
+        spelled: Keys that only this family has -> the usual name.
         inert: Keys that change neither weights nor forward, in addition to those in `inert.REASONS`.
-        fixed: Keys of which one value is supported.
-        prefix: What the names in `tensors` begin with, and do not in files that were saved without the head.
+        fixed: Keys with one supported value.
+        prefix: Prefix of the names in `tensors`; files that were saved without the head lack it.
         aliases: Names that some files give to a tensor -> its name in `tensors`.
         buffers: Patterns of tensors that follow from the config.
-        separator: Of documents in pretraining; None where it is not public or not known here.
+        separator: Separator of documents in pretraining; None where it is not public or not known here.
         published: Short name -> released model.
         gguf: How llama.cpp writes it; None: it does not.
     """
@@ -109,7 +109,7 @@ def families() -> dict[str, Family]:
     return {family.model_type: family for family in found}
 
 
-# The common keys of sizes and of what every architecture states, by the fields of `Config`.
+# The common keys, sizes and others that every architecture states, by the fields of `Config`.
 SIZES = {
     "layers": "num_hidden_layers",
     "width": "hidden_size",
@@ -165,7 +165,7 @@ def as_many_as_heads(fields: Fields) -> int:
 
 
 def rotary(fields: Fields, head_dim: int | None = None, partial: float = 1.0, kinds: tuple[str, ...] = KINDS) -> dict[str, Any]:
-    """The rotary position and the context. head_dim: of a family whose rotation may be partial, by default of this part."""
+    """The rotary position and the context. head_dim: its default is the rotated part, in families with partial rotation."""
     position, context = read_rope(fields, head_dim, partial, kinds)
     return {"position": position, "context": context}
 

@@ -18,9 +18,9 @@ SHOWN = 20  # unknown keys that one message names
 class Fields:
     """The settings of one file (or of one table in it).
 
-    values: key -> JSON value. where: names the file in messages. defaults: what an absent (or null) key stands for, as a
+    values: key -> JSON value. where: names the file in messages. defaults: value of an absent (or null) key, as a
     function of the settings; a key without one must be there. assumed: the defaults that were taken, for the provenance.
-    ignored: keys that the user wants to leave out, those of a nested table with its name in front.
+    ignored: keys that the user wants to leave out; a nested table's keys have its name in front.
     """
 
     values: Mapping[str, Any]
@@ -70,7 +70,7 @@ class Fields:
         return self.number(key) if self.stated(key) else self.absent(key, 1.0)
 
     def absent(self, key: str, meaning: Any) -> Any:
-        """What the absence of a key means, noted as assumed."""
+        """The default of an absent key, noted as assumed."""
         self.read.add(key)
         self.assumed[key] = meaning
         return meaning

@@ -9,7 +9,7 @@ A leaf is named by its path. Flax calls the tensors of its layers otherwise than
     any other               the same                                     as it is
 
 So are named the Flax models of transformers (FlaxLlamaForCausalLM, FlaxGPT2LMHeadModel, ...), and any model of linen or NNX whose
-modules are called as those of transformers. The Gemma library has names of its own (N, K: heads of queries and of keys; D: width;
+modules have the names of transformers. The Gemma library has names of its own (N, K: heads of queries and of keys; D: width;
 H: of a head; F: of the MLP):
 
     embedder.input_embedding [V, D], final_norm.scale [D]
@@ -34,7 +34,7 @@ from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.config import Config
 
 SPELLED = {"kernel": "weight", "embedding": "weight", "scale": "weight"}
-GEMMA = "embedder.input_embedding"  # a leaf by which a tree of the Gemma library is known
+GEMMA = "embedder.input_embedding"  # identifies a tree of the Gemma library
 GEMMA_LAYER = re.compile(r"layer_(\d+)\.(.+)")
 
 
@@ -50,24 +50,24 @@ def from_flax(
 ) -> Model:
     """A model from the parameters of a Flax model that is in memory: of linen, of NNX, or of the Gemma library.
 
-        flax_model = transformers.FlaxGPT2LMHeadModel.from_pretrained("gpt2")            # of transformers 4
+        flax_model = transformers.FlaxGPT2LMHeadModel.from_pretrained("gpt2")            # needs transformers 4
         model = sinkjax.from_flax(flax_model.config, flax_model.params)
         model = sinkjax.from_flax("config.json", nnx.state(module, nnx.Param), family="llama")
         model = sinkjax.from_flax("gemma-3-1b-it", gemma.gm.ckpts.load_params(path))     # with the config.json of the hub
 
     Args:
-        config: As for `from_arrays`: a config.json, its folder or its mapping, a config of transformers, or a `sinkjax.Config`.
+        config: See `from_arrays`: a config.json, its folder or its mapping, a config of transformers, or a `sinkjax.Config`.
         tree: The parameters: nested mappings (of linen with or without "params" around them) or an `nnx.State`, whose names are
-            those of the table at the head of this module.
+            in the table at the head of this module.
         family: The model type whose names they are, where the config does not state it; needed with a `sinkjax.Config`.
-        tokenizer, dtype, ignore_keys, assume, check: As for `from_arrays`; `ignore_keys` takes names as in files.
+        tokenizer, dtype, ignore_keys, assume, check: See `from_arrays`; `ignore_keys` takes names as in files.
 
     Returns:
         The model.
 
     Raises:
-        SinkjaxError: As for `from_arrays`, the leaf named as in files, with its shape there and that which the config asks for; a
-            tree without leaves; two leaves of one name; a stack of the Gemma library that is no stack.
+        SinkjaxError: See `from_arrays`, with the leaf's name in files, its shape and the shape that the config asks for; a
+            tree without leaves; two leaves of one name; a stack of the Gemma library that is not one.
     """
     leaves = dict(named_leaves(tree))
     if not leaves:
@@ -80,14 +80,14 @@ def from_flax(
     for path, array in leaves.items():
         for name, part in _gemma(path, array, leaves) if GEMMA in leaves else [_spelled(path, array)]:
             if name in arrays:
-                raise SinkjaxError(f"two leaves of the tree stand for {name}, of which {path} is one")
+                raise SinkjaxError(f"two leaves map to the tensor {name}; one of them is {path}")
             arrays[name] = part
     model = from_arrays(config, arrays, family, tokenizer, dtype, ignore_keys, assume, check)
     return Model(model.config, model.params, model.tokenizer, {**model.source, "name": "a Flax tree"})
 
 
 def named_leaves(tree: Any) -> Iterator[tuple[str, Any]]:
-    """The leaves of a tree by their paths, "layers.0.norm.scale", without what is around the arrays of linen and of NNX."""
+    """The leaves of a tree by their paths, "layers.0.norm.scale", without the wrappers of linen and NNX."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         name = jax.tree_util.keystr(path, simple=True, separator=".").replace("/", ".")  # the Gemma library joins names by "/"
         # "params" is around a tree of linen, "value" within a variable of NNX and an array of linen that states its sharding.
@@ -106,7 +106,7 @@ def _outputs_first(array: Any) -> Any:
 
 
 def _gemma(path: str, array: Any, leaves: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """What a leaf of the Gemma library holds, under the names in files; one that it does not have keeps its own."""
+    """The parts of a leaf of the Gemma library by their names in files; an unknown leaf keeps its name."""
     path = path.removesuffix(".w")
     if path == GEMMA:
         return [("model.embed_tokens.weight", array)]

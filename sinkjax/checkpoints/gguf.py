@@ -65,8 +65,8 @@ def read_gguf_checkpoint(
 
     Args:
         path: The file, or the pieces of one in their order.
-        ignore_keys: As in `load.load`; ignoring `tokenizer.ggml.pre` loads the model without a tokenizer.
-        assume: As in `load.load`, with config.json keys; it also replaces settings that the architecture only implies, such as an
+        ignore_keys: See `load.load`; ignoring `tokenizer.ggml.pre` loads the model without a tokenizer.
+        assume: See `load.load`, with config.json keys; it also replaces settings that the architecture only implies, such as an
             activation.
 
     Returns:
@@ -130,7 +130,7 @@ def _hf_values(
 
 
 def _head_dim(fields: Fields, file: GgufFile, keys: Mapping[str, str | None], stated: dict[str, Any]) -> int | None:
-    """The width of a head, put into `stated` if the family's config has it; None where the heads are no number. Errors: values of
+    """The width of a head, put into `stated` if the family's config has it; None if the heads are not a number. Errors: values of
     another width, or, in a family without key-value heads of their own, another number of these than of heads."""
     heads, width, given = (file.own.get(key) for key in ("attention.head_count", "embedding_length", "attention.key_length"))
     fields.read |= {"attention.value_length", "rope.dimension_count"}
@@ -156,7 +156,7 @@ def _as_float32(value: Any) -> Any:
 def _rotation(fields: Fields, file: GgufFile, layout: Gguf, head_dim: int | None) -> dict[str, Any]:
     """The keys of a config.json that state the rotation: what part of a head it covers, and how it is scaled.
 
-    llama.cpp's kinds of scaling are none, linear, yarn and longrope; old files have only `rope.scale_linear`, and Llama 3's and
+    llama.cpp's kinds of scaling are "none", linear, yarn and longrope; old files have only `rope.scale_linear`, and Llama 3's and
     LongRoPE's divisors are tensors.
     """
     own, where, tensors = file.own, fields.where, file.tensors

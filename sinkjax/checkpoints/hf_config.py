@@ -1,8 +1,8 @@
 """A Hugging Face config.json as a `Config`.
 
 Every key is read, known to be without effect, or refused. No size, epsilon, activation, tying or context length is ever
-invented. Only what published checkpoints really leave out, because transformers documents what its absence means, has a
-default: those are in the families' `defaults`, and each one taken is reported for the provenance. Anything else that a file
+invented. A key has a default only if published checkpoints leave it out, because transformers documents its absence:
+the defaults are in the families' `defaults`, and each one taken is reported for the provenance. Anything else that a file
 leaves out is an error that names it, and `assume={key: value}` supplies it deliberately.
 """
 

@@ -21,7 +21,7 @@ def one_spelling(values: Mapping[str, Any], where: str, spelled: Mapping[str, st
 
     Two spellings are in use: `rope_theta` beside a `rope_scaling` table whose kind is `type` or `rope_type` (and, in a few,
     `original_max_position_embeddings` outside of it), and one `rope_parameters` table with the base inside (transformers 5).
-    spelled: a family's own keys -> what others call them.
+    spelled: a family's own keys -> the usual names.
     Errors: two spellings that contradict each other.
     """
     own = {new: values[old] for old, new in spelled.items() if values.get(old) is not None}
@@ -55,7 +55,7 @@ def read_rope(
 
     fields: a config in one spelling. `max_position_embeddings` is the longest prompt, except that `dynamic` and `yarn` reach
     `factor` times their original context where that is more (for `dynamic` the original one is `max_position_embeddings`).
-    head_dim: that of a family in which a part of each head may be rotated, by default the part `partial` of it; None: all of it.
+    head_dim: rotated dims of a head, where that may be a part, by default the part `partial` of it; None: all of it.
     """
     context = fields.integer("max_position_embeddings")
     theta = fields.number("rope_theta")

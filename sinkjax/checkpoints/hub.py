@@ -31,7 +31,7 @@ def find_snapshot(repo: str, revision: str | None = None, weights: bool = True) 
         folder = Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
     except Exception as error:  # network libraries raise many kinds; each means that the file is not to be had
         raise _unavailable(repo, revision, missing, error) from None
-    missing = missing_file(folder, weights)  # without a network, the hub's client may return what it has
+    missing = missing_file(folder, weights)  # offline, the hub's client may return an incomplete folder
     if missing is not None:
         raise _unavailable(repo, revision, missing, None)
     return folder
@@ -69,7 +69,7 @@ def _in_cache(repo: str, revision: str | None, weights: bool = True) -> tuple[Pa
 
 
 def missing_file(folder: Path, weights: bool = True) -> str | None:
-    """The first file that a snapshot lacks of what a model needs, or None if it has all."""
+    """The first file of a model that a snapshot lacks, or None if it has all."""
     if not (folder / "config.json").is_file():
         return "config.json"
     if not weights:

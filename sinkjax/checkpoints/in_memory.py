@@ -55,16 +55,16 @@ def from_transformers(
     Args:
         model: A `transformers.PreTrainedModel` with its unembedding, on any device.
         tokenizer: A tokenizer of transformers (a fast one), or of a sinkjax model; None: the model takes token ids alone.
-        dtype: Of all parameters, as for `sinkjax.load`; None: that of most numbers in the model.
+        dtype: Type of all parameters, as for `sinkjax.load`; None: the type of most numbers in the model.
         ignore_keys: Config keys and tensor names to leave out deliberately, as for `sinkjax.load`.
         assume: Config keys that the model's config leaves out, with the values to take.
         check: Whether weights that are NaN or infinite are refused.
 
     Returns:
-        The model, its parameters in the tree of `params.abstract(config)`; its `sha256` is that of the same weights in files.
+        The model, its parameters in the tree of `params.abstract(config)`; its `sha256` is the same as from files.
 
     Raises:
-        SinkjaxError: It is no such model, or of no family here; a config key or tensor that is missing, unknown or of another
+        SinkjaxError: Not such a model, or its family is unknown; a config key or tensor that is missing, unknown or of another
             shape, or without numbers (on the meta device), by its name; the tokenizer has no fast form.
     """
     extras.require("from_transformers", "hub", "transformers")
@@ -112,8 +112,8 @@ def from_arrays(
             family stores them otherwise, as GPT-2 does.
         family: The model type whose names they are, where the config does not state it. With a `sinkjax.Config`: None stands for
             the paths of the leaves ("layers.q") and their shapes here.
-        tokenizer: As for `from_transformers`.
-        dtype: Of all parameters, as for `sinkjax.load`; None: that of most numbers in the arrays.
+        tokenizer: See `from_transformers`.
+        dtype: Type of all parameters, as for `sinkjax.load`; None: the type of most numbers in the arrays.
         ignore_keys: Config keys and tensor names to leave out deliberately, as for `sinkjax.load`.
         assume: Config keys that the config leaves out, with the values to take; not beside a `sinkjax.Config`.
         check: Whether weights that are NaN or infinite are refused.
@@ -123,7 +123,7 @@ def from_arrays(
 
     Raises:
         SinkjaxError: A config key or tensor that is missing, unknown or of another shape (the leaf and both shapes are named); an
-            array that holds no floating-point numbers; a family that is unknown, or is not that of the config.
+            array that holds no floating-point numbers; a family that is unknown, or not the config's.
     """
     if not isinstance(arrays, Mapping):
         raise SinkjaxError(f"arrays must be a mapping from tensor names to arrays, not {short(arrays)}")
@@ -132,7 +132,7 @@ def from_arrays(
     source: dict[str, Any] = {"kind": "arrays", "name": "arrays"}
     if isinstance(config, Config):
         if assume:
-            raise SinkjaxError("assume is for what a config.json leaves out, and a sinkjax.Config is complete")
+            raise SinkjaxError("assume fills gaps of a config.json, and a sinkjax.Config has none")
         source |= {"model_type": family or native.MODEL_TYPE, "assumed": {}, "stored": stored_as(tensors)}
         read = Checkpoint(where, config, table(family, config), tensors, ignore_keys, found, source)
     else:
@@ -171,14 +171,14 @@ def to_arrays(model: Model, family: str | None = None) -> dict[str, np.ndarray]:
 
 
 def table(family: str | None, config: Config) -> Table | None:
-    """The names of a family's tensors; None for those of the leaves. Errors: an unknown family; one without a leaf's name."""
+    """A family's tensor names; None if they are the leaves' names. Errors: an unknown family; one without a leaf's name."""
     if family in (None, native.MODEL_TYPE):
         return None
     one_of("family", family, families())
     names = families()[str(family)].names(config)
     for path, _ in jax.tree_util.tree_leaves_with_path(params.abstract(config)):
         if path[-1].key not in names:
-            raise SinkjaxError(f"the config asks for {leaf_name(path)}, for which {family} has no tensor")
+            raise SinkjaxError(f"the config asks for {leaf_name(path)}, but {family} has no tensor for it")
     return names
 
 
@@ -226,7 +226,7 @@ def _shared(tensor: Any, what: str) -> Any:
 
 
 def as_dtype(dtype: str | None, tensors: Mapping[str, Tensor]) -> str:
-    """The dtype asked for, by default that of most numbers. Errors: it is none that parameters can have here."""
+    """The requested dtype, by default the type of most numbers. Errors: parameters cannot have it here."""
     dtype = dtype or stored_as(tensors) or "float32"  # without tensors, the first one missing is named later
     params.check_dtype(dtype)
     return dtype

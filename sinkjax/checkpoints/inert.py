@@ -19,7 +19,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "return_dict", "return_legacy_cache", "tf_legacy_loss", "torchscript", "transformers.js_config", "use_cache",
         "use_flash_attention", "use_flash_attention_2", "use_flash_attn", "use_return_dict",
     ),
-    "it is the number type in which the weights were saved, which the tensors state themselves": (
+    "it is the number type of the saved weights, which the tensors state themselves": (
         "dtype", "torch_dtype", "use_bfloat16",
     ),
     "it acts in training only: dropout, initialisation, recomputation, auxiliary losses": (
@@ -55,7 +55,7 @@ REASONS: dict[str, tuple[str, ...]] = {
 # fmt: on
 INERT = frozenset(key for keys in REASONS.values() for key in keys)
 
-# Keys of other architectures -> the value that says that this one does not have what they state.
+# Keys of other architectures -> the value that says that this one lacks the feature.
 NEUTRAL: dict[str, Any] = {
     **dict.fromkeys(("rope_interleaved", "use_mrope", "is_decoder", "is_encoder_decoder", "add_cross_attention"), False),
     **dict.fromkeys(("alibi", "attention_bias", "lm_head_bias", "mlp_bias", "qk_layernorm", "use_qk_norm"), False),

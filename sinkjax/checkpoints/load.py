@@ -40,8 +40,8 @@ def load(
         source: A preset ("smollm2-135m") or the name of a model inside this package (`presets.packaged`), the short name of a
             model on the hub (`architectures.architectures`), a folder of Hugging Face or of `save`, a .gguf file, or a hub id
             "owner/name" (looked for in that order; on the hub after the local cache). Or "untrained:" and any of these: its
-            architecture and tokenizer with random weights (`untrained.draw_params`), for which none are read.
-        dtype: Of all parameters: "float32", "bfloat16", "float16", or "float64" where x64 is enabled.
+            architecture and tokenizer with random weights (`untrained.draw_params`), without reading any weights.
+        dtype: Type of all parameters: "float32", "bfloat16", "float16", or "float64" where x64 is enabled.
         revision: Branch, tag or commit of a hub id.
         mesh: Devices to spread the parameters over, by `params.RULES`, as an automatic mesh, whatever the axis types given;
             None: the default device.
@@ -51,7 +51,7 @@ def load(
             hidden_act, max_position_embeddings, every size and (but for the documented absences in its family's `defaults`)
             rope_theta, num_key_value_heads and head_dim must come from the files or from here.
         check: Whether weights that are NaN or infinite are refused; False is for the study of a broken model.
-        context: The longest prompt in tokens, in place of what the files state; it may be beyond that where positions are not
+        context: The longest prompt in tokens, in place of the files' value; it may be larger where positions are not
             learned. It is stored with every result, in the config, and noted in the model's source.
         tokenizer: A source as above whose tokenizer is taken, for files that hold none; None: their own.
 
@@ -76,7 +76,7 @@ def load(
 
 
 def check_left_out(ignore_keys: Any, assume: Any) -> tuple[str, ...]:
-    """The names to leave out, of which one may stand for itself. Errors: they are none, or `assume` is no mapping."""
+    """`ignore_keys` as a tuple; a single string is one name. Errors: not names, or `assume` is not a mapping."""
     if not isinstance(assume, Mapping | None):
         raise SinkjaxError(f"assume must be a mapping from config.json keys to values, not {short(assume)}")
     if not isinstance(ignore_keys, Collection):
@@ -103,7 +103,7 @@ def untrained_like(model: Model, mesh: Mesh | None = None) -> Model:
 
     Args:
         model: The model.
-        mesh: As for `load`.
+        mesh: See `load`.
 
     Returns:
         The untrained twin, of the model's dtype.
@@ -115,7 +115,7 @@ def untrained_like(model: Model, mesh: Mesh | None = None) -> Model:
 
 
 def hub_id(source: str) -> str | None:
-    """The hub id under which `load` looks for a source; None for what is on this machine."""
+    """The hub id where `load` looks for a source; None for a source on this machine."""
     if source in architectures():
         return architectures()[source].hub
     path = user_path(source)

@@ -1,4 +1,4 @@
-"""A model as its files state it, and in memory: what `load` reads, and what it returns and everything else takes."""
+"""A model as its files state it, which `load` reads, and a model in memory, which it returns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Model:
             "arrays"), name, revision (a hub commit, else None), sha256 (of the stored, or of the drawn weights in the order of
             the tree), dtype, model_type, bos and eos (token ids or None), stored (the type of most numbers in the files, e.g.
             "bfloat16" or "Q4_1"; None for an untrained model), perhaps title (its full name) and stated_context
-            (what the files state, where `load` was given another), and assumed (config keys that the files leave out, with the
+            (the files' value, where `load` was given another), and assumed (config keys that the files leave out, with the
             values taken).
     """
 

@@ -1,4 +1,4 @@
-"""Which stored tensor fills which part of which leaf: tables of names, and slots derived from the abstract parameter tree.
+"""The stored tensor for each part of each leaf: tables of names, and slots derived from the abstract parameter tree.
 
 A table is read in both directions: `Slot.cut` takes a block out of a stored tensor, and `export` puts it there.
 """
@@ -21,7 +21,7 @@ from sinkjax.model.config import Config
 LINEAR = frozenset({"q", "k", "v", "o", "gate", "up", "down", "unembed", "embed_in", "embed_out", "router"})
 TABLES = frozenset({"embed", "positions"})
 
-# Of an axis of outputs: the shape as which it is seen, and the index of a leaf's part in that.
+# How a leaf's part is cut from an axis of outputs: the axis reshaped, and an index into that.
 View = tuple[tuple[int, ...], tuple[int | slice, ...]]
 
 
@@ -29,7 +29,7 @@ View = tuple[tuple[int, ...], tuple[int | slice, ...]]
 class Part:
     """A leaf that is a part of a stored tensor, or whose tensor has the inputs first.
 
-    name: that of the tensor. view: where among the outputs of the tensor the leaf lies; None: it is all of them. stacked: whether
+    name: the tensor's name. view: where among the outputs of the tensor the leaf lies; None: it is all of them. stacked: whether
     the tensor holds all experts of a layer, along a first axis.
     """
 
@@ -66,12 +66,12 @@ def joined(config: Config, leaf: str) -> View:
 
 
 def halves(config: Config, leaf: str) -> View:
-    """The gate of an MLP, then what it multiplies: Phi-3."""
+    """The gate of an MLP, then the up projection: Phi-3."""
     return (2, config.neurons), (("gate", "up").index(leaf),)
 
 
 def alternating(config: Config, leaf: str) -> View:
-    """A unit's gate, what it multiplies, and the next unit: gpt-oss."""
+    """A unit's gate, its up projection, then the next unit: gpt-oss."""
     width = config.mlp_width or 0
     return (width, 2), (slice(None), ("gate", "up").index(leaf))
 
@@ -94,7 +94,7 @@ def _of(leaf: str, view: Callable[[Config, str], View]) -> Callable[[Config], Vi
     return lambda config: view(config, leaf)
 
 
-# A Llama's, and those of most families that came after it, perhaps with changes.
+# The names of Llama and, perhaps with changes, of most later families.
 LLAMA = modules(
     embed="model.embed_tokens",
     final_norm="model.norm",
@@ -143,7 +143,7 @@ GGUF_EXPERTS = {
 
 
 def without_prefix(table: Table, prefix: str) -> Table:
-    """The table of files whose names lack a prefix; those that do not begin with it stay."""
+    """The table of files whose names lack a prefix; other names stay."""
 
     def short(entry: str | Part) -> str | Part:
         if isinstance(entry, Part):
@@ -159,7 +159,7 @@ class Slot:
 
     place: the index of the block along the leaf's first axes, layers and perhaps heads; (): all of it. stored: the shape that
     the file must have. transposed: whether inputs and outputs change places on the way. pattern: the name of the tensor, "{}"
-    standing for the layer. view, index: as which shape the tensor is seen, and what of that is the block; None: all of it.
+    standing for the layer. view, index: the tensor's shape when reshaped, and the block's index in it; None: all of it.
     """
 
     leaf: str
@@ -186,7 +186,7 @@ class Slot:
 
 
 def slots(config: Config, names: Table | None) -> dict[str, list[Slot]]:
-    """Tensor name -> what it fills, one entry for every stored tensor that the parameters of `config` need, in their order.
+    """Tensor name -> its slots, one entry for every stored tensor that the parameters of `config` need, in their order.
 
     names: leaf name -> tensor name; None: every leaf is one tensor, stored as it is here, under its path.
     """

@@ -1,9 +1,9 @@
-"""The folder format of the project, for any `Config`: what a training made, or any model as it is in memory.
+"""The folder format of the project, for any `Config`: a trained model, or any model in memory.
 
     config.json             "model_type": "sinkjax", and every field of the config, a record tagged by the name of its class
     model.safetensors       the leaves of the parameter tree as they are, by their paths ("layers.q")
     tokenizer.json, tokenizer_config.json    as Hugging Face has them, if the model has a tokenizer
-    README.md               the card: what this is and where it comes from
+    README.md               the card: the model's description and origin
 
 Files and records are read by the annotations of `Config`, so an option that is added to it needs no line here. A field that a
 file lacks has its default: it was added to `Config` after the file was written.
@@ -44,7 +44,7 @@ def save(model: Model, folder: str | Path, dtype: str | None = None, card: str |
     Args:
         model: The model.
         folder: Where to; an earlier model of this format in it is replaced, once the new one is complete.
-        dtype: Of the stored weights; None: as they are.
+        dtype: Type of the stored weights; None: as they are.
         card: Markdown for README.md; None: a few words on where the model comes from.
 
     Returns:
@@ -79,7 +79,7 @@ def stored(leaf: jax.Array, dtype: str | None, name: str) -> np.ndarray:
 def write_model(
     folder: Path, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray], model: Model, card: str | None
 ) -> Path:
-    """Write the files of a model into a folder of its own. Errors: what is there is something else (`_check_place`); no room."""
+    """Write the files of a model into a folder of its own. Errors: the folder has other content (`_check_place`); no room."""
     _check_place(folder, values["model_type"])
     with whole_folder(folder.absolute(), sum(array.nbytes for array in arrays.values())) as scratch:
         (scratch / CARD).write_text(card if card is not None else default_card(model), encoding="utf-8")
@@ -125,7 +125,7 @@ def read(
     assume: Mapping[str, Any] | None,
     tensors: Mapping[str, Tensor],
 ) -> Checkpoint:
-    """A folder of this format; values: its config.json. Errors: what its files do not say right, by name."""
+    """A folder of this format; values: its config.json. Errors: wrong entries in its files, by name."""
     if ignore_keys or assume:
         raise SinkjaxError(f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
     config = read_config(values, str(folder / CONFIG))

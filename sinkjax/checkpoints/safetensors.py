@@ -27,7 +27,7 @@ DTYPES = {
 
 NAMES = {kind: dtype.name for kind, dtype in DTYPES.items()}  # numpy makes a name anew each time it is asked for
 
-MOST_TENSORS = 200_000  # of a file; the largest published models have fewer in all of theirs
+MOST_TENSORS = 200_000  # in a file; the largest published models have fewer in all of theirs
 HEADER_LIMIT = 100_000_000
 
 
@@ -51,7 +51,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
             {name: _entry(entry) for name, entry in header.items() if name != "__metadata__"} if count <= MOST_TENSORS else {}
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise SinkjaxError(f"{path} is corrupt: its header is not that of a safetensors file, each name once") from None
+        raise SinkjaxError(f"{path} is corrupt: it has no safetensors header with each name once") from None
     if count > MOST_TENSORS:
         raise SinkjaxError(f"{path} has {count:,} tensors, and a file of a model has at most {MOST_TENSORS:,}")
     tensors = {name: _tensor(name, entry, start, size, file) for name, entry in entries.items()}
@@ -60,7 +60,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays of the types in DTYPES. Errors: those of the file system, as they are."""
+    """Write arrays of the types in DTYPES. Errors: the file system's, as they are."""
     kinds = {dtype: kind for kind, dtype in DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # transformers reads no file that lacks it
     end = 0
@@ -89,7 +89,7 @@ def _refuse_gaps(entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], s
     for name, (_, _, begin, end) in sorted(entries.items(), key=lambda entry: entry[1][2:]):
         if begin != at:
             raise SinkjaxError(
-                f"{path} is corrupt: {name} begins at byte {begin} of its data, and what is before it ends at {at}"
+                f"{path} is corrupt: {name} begins at byte {begin} of its data, and the tensor before it ends at {at}"
             )
         at = end
     if at != size:

@@ -1,4 +1,4 @@
-"""Series: checkpoints of one model, such as those that a training keeps, in the order of their steps.
+"""Series: checkpoints of one model, such as a training's, in the order of their steps.
 
 A training writes `series/run-000/step-000100`, a folder of a model each; any folder of model folders is a series as well.
 """
@@ -58,7 +58,7 @@ def series_path(folder: Path, run: int, step: int) -> Path:
 
 
 def in_folder(folder: str | Path) -> tuple[Member, ...]:
-    """The models below a folder, such as that of a training or of one of its runs, by the numbers in their paths.
+    """The models below a folder, such as a training's or one run's, by the numbers in their paths.
 
     Errors: no model below it.
     """
@@ -93,5 +93,5 @@ def _distinct(members: Sequence[Member]) -> tuple[Member, ...]:
 
 
 def _natural(label: str) -> list[tuple[int, str]]:
-    """A key by which step-90 comes before step-100."""
+    """A sorting key that puts step-90 before step-100."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", label)]

@@ -62,7 +62,7 @@ def whole(tensor: Tensor, slot: Slot, dtype: str, place: NamedSharding | None, w
     if tensor.shared is not None and not slot.transposed:  # the leaf is the array in memory if it is of this dtype
         value = tensor.shared if tensor.shared.dtype == dtype else tensor.shared.astype(dtype)
     else:
-        with np.errstate(over="ignore"):  # what the dtype cannot hold becomes infinite, and is refused
+        with np.errstate(over="ignore"):  # values beyond the dtype's range become infinite, and are refused
             array = tensor.array()
             value = np.array(array.T if slot.transposed else array, jnp.dtype(dtype))
     if check and not np.isfinite(value).all():
@@ -83,9 +83,9 @@ def write(array: jax.Array, tensor: Tensor, slot: Slot, place: NamedSharding | N
 def pieces(
     tensor: Tensor, slot: Slot, shape: tuple[int, ...], place: NamedSharding | None
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], Callable[[Any], np.ndarray]]]:
-    """What is written at one time into a leaf of this shape: a layer's block, or rows of a tensor that is the leaf.
+    """The pieces that are written one at a time into a leaf of this shape: a layer's block, or rows of a tensor that is the leaf.
 
-    Each is a place in the shards, the same in all of them; the shape of what lies there, that of all shards side by side; and a
+    Each is a place in the shards, the same in all of them; the shape of all shards side by side there; and a
     function from an index into that shape to its numbers. The last rows may be written twice, so that all pieces have one shape.
     """
     if not slot.fills:

@@ -24,7 +24,7 @@ PIECE = 2**20  # numbers of a large tensor, or bytes to be hashed, that are look
 class Tensor:
     """One stored tensor.
 
-    shape: outputs first, inputs last, as Hugging Face writes linear layers. raw: gives the bytes, uint8 in rows or flat; those of
+    shape: outputs first, inputs last, as Hugging Face writes linear layers. raw: gives the bytes, uint8 in rows or flat; bytes of
     an `OpenFile` are mapped anew by each call, so that they take memory only while they are in use. decode: raw -> the numbers,
     in any shape with the right order; cheap for plain types, de-quantising for others. stored: the name of the type in the file
     ("bfloat16", "Q4_1"). shared: the numbers themselves, if they are a JAX array in memory. part: gives the bytes of rows from
@@ -43,7 +43,7 @@ class Tensor:
         return self.decode(self.raw()).reshape(self.shape)
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """`array()[start:stop]`, of which no more is read. Not for a tensor whose `decode` reorders rows."""
+        """`array()[start:stop]`, without reading more. Not for a tensor whose `decode` reorders rows."""
         if (start, stop) == (0, self.shape[0]):
             return self.array()
         raw = self.part(start, stop) if self.part else self.raw().reshape(self.shape[0], -1)[start:stop]
@@ -66,7 +66,7 @@ class Tensor:
 
 
 def stored_as(tensors: Mapping[str, Tensor]) -> str | None:
-    """The type in which most of the numbers are stored; None without tensors."""
+    """The storage type of most of the numbers; None without tensors."""
     sizes: Counter[str] = Counter()
     for tensor in tensors.values():
         sizes[tensor.stored] += math.prod(tensor.shape)

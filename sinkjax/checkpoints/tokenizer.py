@@ -20,9 +20,9 @@ from sinkjax.errors import LONGEST, SinkjaxError
 if TYPE_CHECKING:
     import tokenizers
 
-MOST_BYTES = 32_000_000  # of a config.json, an index of shards or settings of a tokenizer
+MOST_BYTES = 32_000_000  # limit for a config.json, an index of shards or settings of a tokenizer
 MOST_TOKENIZER = 100_000_000  # bytes of a vocabulary; the largest published ones have 34 million
-MOST_GROWTH = 1000  # by which a tokenizer's replacements may lengthen a text
+MOST_GROWTH = 1000  # largest factor that a tokenizer's replacements may lengthen a text by
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 # Vocabulary files that only `transformers` knows how to turn into a tokenizer.
 SLOW_FILES = ("tokenizer.model", "vocab.json")
@@ -67,7 +67,7 @@ class Tokenizer:
             return self.backend.decode([int(token) for token in ids], skip_special_tokens=False)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """What each token contributes to a text, its leading space included; bytes of an unfinished character show as U+FFFD."""
+        """The text of each token, with its leading space; bytes of an unfinished character show as U+FFFD."""
         start = len(self.decode(self._anchor))
         return [self.decode([*self._anchor, token])[start:] for token in ids]
 
@@ -86,8 +86,8 @@ class Tokenizer:
 
 @contextlib.contextmanager
 def refusing(what: str) -> Iterator[None]:
-    """Turn whatever the tokenizers package raises into an error that begins with `what`: a bare Exception, or a panic of Rust's,
-    which is none."""
+    """Turn whatever the tokenizers package raises into an error that begins with `what`: a bare Exception, or a Rust panic,
+    which is not an Exception."""
     try:
         yield
     except (SinkjaxError, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -113,7 +113,7 @@ def read_folder_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | N
 
 
 def write_folder_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write a tokenizer as a Hugging Face folder has it, in the place of another. Errors: those of the file system."""
+    """Write a tokenizer as a Hugging Face folder has it, in the place of another. Errors: the file system's."""
     names = {
         f"{name}_token": None if token is None else tokenizer.backend.id_to_token(token)
         for name, token in (("bos", tokenizer.bos), ("eos", tokenizer.eos))

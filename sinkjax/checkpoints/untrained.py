@@ -26,7 +26,7 @@ from sinkjax.model import params
 
 PREFIX = "untrained:"
 SEED = 0
-INITIALIZER_RANGE = 0.02  # what the key's absence means in transformers, for Llama, Mistral and Qwen2 alike
+INITIALIZER_RANGE = 0.02  # transformers' default for Llama, Mistral and Qwen2
 
 
 def untrained(checkpoint: Checkpoint, name: str) -> Checkpoint:
@@ -41,7 +41,7 @@ def untrained(checkpoint: Checkpoint, name: str) -> Checkpoint:
 def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) -> tuple[params.Params, str]:
     """Random parameters, and the SHA-256 of their bytes in the order of the tree; arguments as for `load_params`.
 
-    The numbers are those of `params.init` with SEED and the standard deviation that the model's files state as
+    The numbers equal `params.init` with SEED and the standard deviation that the model's files state as
     `initializer_range`, by default INITIALIZER_RANGE. They are drawn in pieces, like tensors that are read from a file.
     """
     std = INITIALIZER_RANGE if checkpoint.initializer_range is None else checkpoint.initializer_range
@@ -54,7 +54,7 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
 
 
 class DrawnTensor(Tensor):
-    """A leaf of random numbers in `dtype`, of which any rows can be drawn by themselves."""
+    """A leaf of random numbers in `dtype`, whose rows can be drawn separately."""
 
     _drawn: tuple[params.Leaf, jax.Array, float, np.dtype]
 
@@ -95,7 +95,7 @@ def normal(key: jax.Array, start: int, count: int, size: int) -> np.ndarray:
     high, low = divmod(start, 2**32)
     data = jnp.concatenate([jax.random.key_data(key), jnp.array([high, low], jnp.uint32)])
     drawn = jax.random.normal(jax.random.wrap_key_data(data, impl=_counter_impl()), (1 << (count - 1).bit_length(),))
-    return np.asarray(drawn)[:count]  # of a power of two, so that few sizes are compiled
+    return np.asarray(drawn)[:count]  # drawn as a power of two, so that few sizes are compiled
 
 
 @functools.cache

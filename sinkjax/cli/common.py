@@ -1,4 +1,4 @@
-"""What the verbs share: options of every command, the config that comes first, where results go."""
+"""Parts that the verbs share: options of every command, the config that comes first, the place of results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sinkjax.studies.registry import Chosen, choose, config_type, trains
 
 GIGABYTE = 10**9
 
-Verb = Callable[[Sequence[str]], None]  # its name is that of the command, its docstring says what it does
+Verb = Callable[[Sequence[str]], None]  # its name is the command's, its docstring the command's help
 Listed = Callable[[], dict[str, str]]
 
 
@@ -38,10 +38,10 @@ class JoinOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedOptions:
-    """What a command plans: its sweeps' memory, and the models of a study that is not on one."""
+    """Options of a command that plans: its sweeps' memory, and the models of a study on several."""
 
     memory: float | None = None
-    """memory per device, in GB, available to a sweep; by default 90% of the device's, or, on CPUs, half of what is free"""
+    """memory per device that a sweep may use, in GB (default: 90% of the device; on CPUs, half of free memory)"""
     checkpoints: Path | None = None
     """a study on every model in this folder, such as the checkpoints of a training, instead of on `model`"""
     models: tuple[str, ...] = ()
@@ -78,12 +78,12 @@ def split_config(arguments: Sequence[str], verb: Verb, listed: Listed) -> tuple[
 
 
 def noun(verb: Verb) -> str:
-    """What a command is given first."""
+    """The first argument of a command."""
     return "training" if verb.__name__ == "train" else "study"
 
 
 def listing(verb: Verb, listed: Listed) -> str:
-    """What `sinkjax run --help` prints, before a config is named: those that ship."""
+    """The text of `sinkjax run --help` before a config is named: the shipped configs."""
     wanted, named = listed(), noun(verb).upper()
     width = max(map(len, wanted), default=0)
     lines = "\n".join(f"  {name:{width}}  {says}" for name, says in wanted.items())
@@ -95,7 +95,7 @@ def listing(verb: Verb, listed: Listed) -> str:
 
 
 def studies(only: str | None = None) -> dict[str, str]:
-    """The shipped configs of studies, each with a line. only: of this study."""
+    """The shipped configs of studies, each with a line. only: this study's."""
     names = {name: choose(name) for name in shipped()}
     return {
         name: getattr(chosen.config, "summary", None) or _first_line(config_type(chosen.experiment))

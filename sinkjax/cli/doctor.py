@@ -1,4 +1,4 @@
-"""`sinkjax doctor`: what a bug report should say about the machine and the installation."""
+"""`sinkjax doctor`: facts about the machine and the installation for a bug report."""
 
 from __future__ import annotations
 

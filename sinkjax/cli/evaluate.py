@@ -50,7 +50,7 @@ class EvaluateOptions(Options):
     length: int | None = None
     """positions of a piece without a cache policy; by default the model's context"""
     dtype: Dtype = "float32"
-    """of parameters and activations"""
+    """type of parameters and activations"""
 
 
 def evaluate(arguments: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""`sinkjax explore`: a page on which one changes a model with a mouse."""
+"""`sinkjax explore`: a page to change a model with a mouse."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ExploreOptions(Options):
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     """precision of the parameters and activations"""
     prompt: str | None = None
-    """what the page shows first"""
+    """the first prompt of the page"""
     out: Path = Path("results/explore")
-    """folder for what is saved"""
+    """folder for saved states"""
     port: int = 0
     """port of the page's address, which nobody else can reach; 0 for any free one"""
     browser: bool = True

@@ -21,7 +21,7 @@ RESUMABLE = ("run", "sweep", "train")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 2 for a mistake, 130 or 143 for a signal, 1 if nobody reads the output.
 
-    arguments: None for those of the process, which ends with this command.
+    arguments: None for the process's own; then it ends with this command.
     """
     process = arguments is None
     arguments = sys.argv[1:] if arguments is None else arguments

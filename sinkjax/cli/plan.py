@@ -1,4 +1,4 @@
-"""`sinkjax plan`: what a study is going to cost."""
+"""`sinkjax plan`: the cost of a study."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(PlannedOptions, Generic[C]):
-    """Print what a study will run and what it costs. No weights are read."""
+    """Print a study's runs and their cost. No weights are read."""
 
     config: C
     platform: str = "auto"
@@ -80,7 +80,7 @@ def plan(arguments: Sequence[str]) -> None:
 
 
 def _length(chosen: Chosen, study: str) -> Any:
-    """Of the prompts of a study: where it is one of several, its own where these state none."""
+    """Prompt length of a study: the value set for the series or suite, else the study's own."""
     if chosen.experiment == SERIES:
         stated = chosen.config.settings.get("length")
         return stated or choose(chosen.config.study).config.length

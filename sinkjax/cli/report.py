@@ -54,7 +54,7 @@ def _rebuild(results: Place, study: str | None) -> None:
 
 
 def _there(path: str) -> Place:
-    """What a user names, which must be there."""
+    """The existing place that a user names."""
     found = asked_place(path)
     with reached(found):
         if not found.exists():

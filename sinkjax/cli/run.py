@@ -75,7 +75,7 @@ def sweeps() -> dict[str, str]:
 
 
 def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
-    """Run what was chosen, with the fields of its config as they were overridden."""
+    """Run the choice, with the overridden fields of its config."""
     asked = None if options.out is None else asked_place(options.out)
     out = asked or chosen.folder or default_folder(name)
     if trains(chosen.experiment):
@@ -116,7 +116,7 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
 
 
 def refusals(report: Report, series: bool) -> str:
-    """Why several runs did not do what was asked: of a series any that was refused, of a suite all; else "".
+    """Why several runs failed: any refused one in a series, all in a suite; else "".
 
     A suite holds studies that not every model can have, such as one of its BOS.
     """

@@ -52,7 +52,7 @@ def train(arguments: Sequence[str]) -> None:
 
 
 def with_edits(config: Training) -> Training:
-    """A config whose `edits`, if they name a file, are what the file says."""
+    """A config whose `edits`, if they name a file, are read from it."""
     if not isinstance(config, AdamWTraining) or not config.edits or ":" in config.edits:
         return config
     said = documents.parse(read_text(Path(config.edits)), config.edits)

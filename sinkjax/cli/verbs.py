@@ -1,6 +1,6 @@
 """The verbs: `sinkjax run | sweep | train | evaluate | plan | report | study | models | sites | explore | doctor`.
 
-Each one is a function of its arguments, in a module of this folder. What it needs of JAX is imported when it runs, so that help
+Each one is a function of its arguments, in a module of this folder. JAX is imported only when it runs, so that help
 and mistakes answer at once.
 """
 
@@ -27,7 +27,7 @@ VERBS: dict[str, Verb] = {
 
 
 def carry_out(arguments: Sequence[str]) -> None:
-    """Do what a command line says. Errors: an unknown verb; what the verb raises."""
+    """Run a command line. Errors: an unknown verb; the verb's own."""
     verb, *rest = arguments or ["--help"]
     if verb in ("-h", "--help"):
         print(overview())

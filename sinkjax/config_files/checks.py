@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 
-LARGEST = 2**31 - 1  # of 32 bits, which positions, seeds and sizes have on a device
+LARGEST = 2**31 - 1  # largest int32: positions, seeds and sizes have 32 bits on a device
 MANY = 1_000_000
 # Of what more makes no study.
 MOST = {
@@ -41,7 +41,7 @@ def typed(config: Any) -> None:
 
 
 def at_least(config: Any, most: int = LARGEST, /, **bounds: int) -> None:
-    """Raise an error that names a field that is no number from its bound on, up to `most`; one that is None has no bound."""
+    """Raise an error that names a field that is not a number between its bound and `most`; None passes."""
     for name, bound in bounds.items():
         value, limit = getattr(config, name), min(MOST.get(name, most), most)
         if value is not None and not bound <= value < math.inf:
@@ -58,7 +58,7 @@ def last_seed(config: Any) -> None:
 
 
 def above(config: Any, **bounds: float) -> None:
-    """Raise an error that names a field that is no number above its bound; None passes."""
+    """Raise an error that names a field that is not a number above its bound; None passes."""
     for name, bound in bounds.items():
         value = getattr(config, name)
         if value is not None and not bound < value < math.inf:

@@ -23,12 +23,12 @@ from sinkjax.errors import SinkjaxError, unknown
 
 C = TypeVar("C")
 TAG = "type"
-# Metadata of a field that says which part of a study is run, on which devices, or in which words it is shown: folders may differ
+# Metadata of a field that chooses a part of a study, its devices, or the words that show it: folders may differ
 # in it.
 CHOICE = {"choice": True}
 # Metadata of a field that records did not have when the first results were stored.
 LATER = {"later": True}
-# What a document may hold: far more than any config, and so little that reading it takes a second.
+# Limits of a document: far more than any config, and so little that reading it takes a second.
 MOST_BYTES, MOST_VALUES, MOST_KEYS, MOST_ALIASES, DEEPEST = 1_000_000, 20_000, 300, 100, 40
 LARGEST = 2**63
 
@@ -44,7 +44,7 @@ class Loader(Composer, CParser, SafeConstructor, Resolver):
             base.__init__(self)
         CParser.__init__(self, text)
         self.values = self.aliases = self.depth = 0
-        self.sizes: dict[yaml.Node, int] = {}  # of what anchors may name, once it is complete
+        self.sizes: dict[yaml.Node, int] = {}  # size of each complete node that an anchor may name
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: Any = self.peek_event()
@@ -102,9 +102,9 @@ Loader.add_implicit_resolver(
 
 
 class Dumper(yaml.SafeDumper):
-    """Safe YAML in which every text reads back as itself, by YAML 1.1 and 1.2.
+    """Safe YAML whose every string reads back as itself, by YAML 1.1 and 1.2.
 
-    What a reader might take for a number, a truth value or nothing is quoted; a line break that is not ASCII is escaped, as a
+    A string that looks like a number, a boolean or null is quoted; a line break that is not ASCII is escaped, because a
     reader folds it.
     """
 
@@ -174,7 +174,7 @@ def build(cls: type[C], values: Mapping[str, Any], what: str) -> C:
 def read_whole(cls: type[C], values: Mapping[str, Any], text: str, what: str) -> C:
     """A config from the values of a document that `write` made: every field but `LATER` ones, and a line break at the end.
 
-    Errors: as for `build`; a document of which something is missing.
+    Errors: see `build`; an incomplete document.
     """
     stated = [field.name for field in dataclasses.fields(cls) if not field.metadata.get("later")]  # type: ignore[arg-type]
     missing = [name for name in stated if name not in values]
@@ -218,7 +218,7 @@ def record(kinds: Mapping[str, type], value: Mapping[str, Any], what: str) -> An
 
 
 def records(hint: Any) -> dict[str, type]:
-    """Name -> class of every record that a hint allows; for an abstract class, those of its package that derive from it."""
+    """Name -> class of every record that a hint allows; for an abstract class, the subclasses in its package."""
     found: list[type] = []
     for option in options(hint):
         derived = [option] if inspect.isclass(option) else []
@@ -311,14 +311,14 @@ def write(name: str, config: Any, key: str = "experiment") -> str:
 
 
 def differences(old: Any, new: Any) -> list[str]:
-    """The fields in which two configs of one type differ, in words; but for those that choose a part of the study."""
+    """The fields that differ between two configs of one type, as text, except fields that choose a part of the study."""
     was, now = fields(old), fields(new)
     decides = [field.name for field in dataclasses.fields(new) if not field.metadata.get("choice")]
     return [f"{name} was {was[name]!r}, now {now[name]!r}" for name in decides if plain(was[name]) != plain(now[name])]
 
 
 def decisive(config: Any) -> dict[str, Any]:
-    """Every field of a config by name, those in which folders may differ at their default."""
+    """Every field of a config by name, with the fields where folders may differ at their default."""
     choices = {field.name: _default(field) for field in dataclasses.fields(config) if field.metadata.get("choice")}
     return {**fields(config), **choices}
 

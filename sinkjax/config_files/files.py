@@ -29,7 +29,7 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 def ends_all(error: SinkjaxError) -> bool:
-    """Whether an error is that of a place which will take nothing else either, and not of the one thing that was to be done."""
+    """Whether an error affects the whole place (full, read-only or unreachable) and not just this operation."""
     cause = error.__context__
     return isinstance(error, Unavailable) or (isinstance(cause, OSError) and cause.errno in (*NO_ROOM, errno.EROFS))
 
@@ -96,7 +96,7 @@ def _scratch(path: Path, content: bytes, durable: bool, folder: Path | None) -> 
 def whole_folder(folder: Path, wanted: int) -> Iterator[Path]:
     """A new folder beside `folder`, to be filled, which takes its name at the end, with every file on the disk.
 
-    What has the name is renamed away just before and deleted just after; if the filling breaks off, it stays untouched. wanted:
+    An existing entry is renamed away just before and deleted just after; if the filling breaks off, it stays untouched. wanted:
     the bytes to be written, for messages. Errors: no permission, no room.
     """
     scratch = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
@@ -136,7 +136,7 @@ def reserve(folder: Path, wanted: int, path: Path) -> None:
 
 
 def take_lock(file: Path, timeout: float) -> Callable[[], object]:
-    """Lock a file as the system does, so that a kill releases it; returns what else does. Without locks, nothing is locked.
+    """Take an OS file lock, which a kill releases; returns a function that releases it. A no-op where there are no locks.
 
     Errors: `filelock.Timeout`, if another process keeps the lock for so many seconds; OSError.
     """
@@ -186,12 +186,12 @@ def _sync(path: Path) -> None:
 
 
 def user_place(name: Any) -> Place:
-    """Where a user wants results, or has them: a path or a URL. Errors: as for `user_path`; a URL that cannot be used."""
+    """A place of results that a user names: a path or a URL. Errors: see `user_path`; a URL that cannot be used."""
     return place(name) if url_protocol(name) else user_path(name)
 
 
 def user_path(name: Any) -> Path:
-    """The path that a user names, `~` expanded. Errors: no such user; a URL, or what no path is."""
+    """The path that a user names, `~` expanded. Errors: no such user; a URL, or an impossible path."""
     if url_protocol(name):
         raise SinkjaxError(f"{str(name)[:LONGEST]} is a URL, but this must be a local path: copy it to this machine first")
     if not isinstance(name, str | Path) or name == "" or "\0" in str(name):
@@ -235,8 +235,8 @@ def read_text(path: Place, most: int = MOST_BYTES, encoding: str = "utf-8") -> s
 def claim_folder(folder: Place, document: str, differences: Callable[[str], list[str]], what: str) -> None:
     """Write the document of a config into a folder that is new or empty, or find there what belongs to it; taken up again.
 
-    differences: from the document that is there, to what was otherwise. what: the kind of thing whose folder it is, for messages.
-    Errors: a file in its place; other content, or that of another config (each field that differs); no permission.
+    differences: from the existing document to the differing fields. what: the kind of thing whose folder it is, for messages.
+    Errors: a file in its place; other content, or another config's (each field that differs); no permission.
     """
     with reached(folder):
         _claim_folder(folder, document, differences, what)
@@ -258,22 +258,22 @@ def _claim_folder(folder: Place, document: str, differences: Callable[[str], lis
             raise
         raise SinkjaxError(f"cannot use {folder} for results: {error.strerror}") from None
     found = differences(read_text(identity))
-    if found and listed(folder) == [CONFIG_FILE]:  # of a run that failed before it had a result
+    if found and listed(folder) == [CONFIG_FILE]:  # left by a run that failed before its first result
         write(identity, document)
     elif found:
         raise SinkjaxError(f"{folder} holds another {what} ({'; '.join(found)}); choose another --out or delete it")
 
 
 def shipped(kind: str = "experiment") -> list[str]:
-    """The names of the shipped configs whose documents have the key `kind`: studies (also whole ones), or what is trained."""
+    """The names of the shipped configs whose documents have the key `kind`: studies (also whole ones), or trainings."""
     keys = {"experiment", "study"} if kind == "experiment" else {kind}
     return [name for name in configs() if keys & documents.parse(config_path(name).read_text(encoding="utf-8"), name).keys()]
 
 
 def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[str, str, Place | None]:
-    """The document that a user names, what to call it, and its folder if it is that of a former run.
+    """The document that a user names, its name for messages, and its folder if an earlier run wrote it.
 
-    kind: of the shipped configs that an unknown name may have meant. what: what to call an unknown one. Errors: nothing of that
+    kind: the shipped configs that an unknown name may have meant. what: noun for an unknown one. Errors: nothing of that
     name.
     """
     if name in configs():

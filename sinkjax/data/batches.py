@@ -17,15 +17,15 @@ from sinkjax.data.tokens import Split, Tokens
 from sinkjax.errors import SinkjaxError, unknown
 
 Batch = dict[str, np.ndarray]
-CYCLE = 1_000  # rows in which each domain has its share
-SHORTEST = 64  # tokens of a document with which a block may begin: those in which sinks are measured (Gu et al. 2025)
+CYCLE = 1_000  # in so many rows each domain has its share
+SHORTEST = 64  # a block may start this many tokens before a document's end: sinks are measured in so many (Gu et al. 2025)
 
 
 class Batches:
     """The batches of one split of a corpus.
 
     "train" never ends: every block once an epoch, each epoch in an order of its own, an epoch's end within a batch if it
-    comes to that. "validation" has `count` batches of distinct blocks, the same for every seed; what does not fill a batch is
+    comes to that. "validation" has `count` batches of distinct blocks, the same for every seed; an incomplete batch is
     left out, unless it is all there is. `unique`, `repeated_blocks` and `weights` act on "train" only. With weights each domain
     has epochs of its own, and every `CYCLE` rows hold it as often as its weight says, to the nearest row.
 
@@ -65,7 +65,7 @@ class Batches:
         self.count = len(self._fresh) // self.rows if split == "validation" else None
 
     def at(self, k: int, rows: np.ndarray | None = None) -> Batch:
-        """Batch k, from 0. rows: its rows that are wanted, None: all. Errors: a batch that is not there."""
+        """Batch k, from 0. rows: the wanted rows, None: all. Errors: a batch that is not there."""
         if k < 0 or (self.count is not None and k >= self.count):
             last = "" if self.count is None else f" and end with {self.count - 1}"
             raise SinkjaxError(f"there is no batch {k} of the {self.split} split: batches begin with 0{last}")
@@ -77,7 +77,7 @@ class Batches:
         return self.config.repeated_rows if self.split == "train" else 0
 
     def _block_starts(self) -> np.ndarray:
-        """Where blocks begin in the token file, int64, ascending: as many in each span of the split as fit."""
+        """The first token of each block in the token file, int64, ascending: as many in each span of the split as fit."""
         width = self.config.context + 1
         spans = self.tokens.spans(self.split)
         if self.at_documents:
@@ -141,7 +141,7 @@ class Batches:
         return {name: (found, int(rows)) for name, found, rows in zip(weights, blocks, np.diff(edges), strict=True)}
 
     def _chosen(self, k: int) -> np.ndarray:
-        """The numbers of the blocks of batch k, those that recur first."""
+        """The numbers of the blocks of batch k, repeated blocks first."""
         repeated = self._repeated_rows
         rows = self.rows - repeated
         found = [self._in_order("repeated", self._repeated, np.arange(k * repeated, (k + 1) * repeated))]

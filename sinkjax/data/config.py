@@ -1,4 +1,4 @@
-"""What a pretraining reads: a corpus as tokens, and its batches. This module imports no JAX.
+"""The data of a pretraining: a corpus as tokens, and its batches. This module imports no JAX.
 
 Positions count from 0, in tokens of a block, its BOS included. Gu et al. 2025 count them from 1.
 A training that reads text has the fields of `Corpus` and `Blocks` among its own, and `part` gives them back.
@@ -26,7 +26,7 @@ BPE_SMALLEST, BPE_LARGEST = 256 + len(BPE_SPECIAL), 1_000_000  # every byte has 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """A text as tokens: all that decides what is in the token file."""
+    """A text as tokens: every setting that decides the content of the token file."""
 
     text: str = "packaged"
     """"packaged" (184 kB in 12 genres), a file or a folder (.txt, .jsonl, .parquet, ...), or the hub id of a data set"""
@@ -41,7 +41,7 @@ class Corpus:
     limit: int | None = None
     """bytes of text at most, the first ones"""
     tokenizer: str = BPE
-    """"bpe" (byte-level, trained on this text, its held-out parts included), or that of a preset, a folder, a .gguf file or a
+    """"bpe" (byte-level, trained on all of this text), or the tokenizer of a preset, a folder, a .gguf file or a
     model on the hub"""
     vocabulary: int = 2048
     """tokens of a trained tokenizer; 0 is its BOS, 1 its EOS"""
@@ -77,7 +77,7 @@ class Blocks:
     fixed_positions: tuple[int, ...] = ()
     """positions that hold the fixed token in every block (the paper's 1, 2, 3 are 0, 1, 2)"""
     fixed_token: int = 1
-    """what they hold"""
+    """their content"""
     random_positions: tuple[int, ...] = ()
     """positions that hold a random token, uniform over the vocabulary, drawn once for each block"""
     prefix: int = 0
@@ -97,7 +97,7 @@ class Blocks:
     def __post_init__(self) -> None:
         typed(self)
         at_least(self, context=1, batch=1, prefix=0, fixed_token=0, repeated_blocks=0, repeated_rows=0)
-        at_least(self, 2**32 - 1, data_seed=0)  # that of a run is a hash
+        at_least(self, 2**32 - 1, data_seed=0)  # a run's seed is a hash
         one_of("bos", self.bos, ("first", "none"))
         above(self, unique=0)
         if self.unique > 1:

@@ -40,9 +40,9 @@ ARTICLE = re.compile(r"= (?!= ).* =")  # a heading of level 1
 class Passages:
     """Texts and where they come from.
 
-    texts: whole paragraphs or packaged documents, in the order of their choice. documents: which one of the source each is from,
-    counted from 0. genres: of each, "" where the source has none. source: one line that says which text was used, and why it was,
-    if another was preferred. sha256: of the texts, to be stored with every result.
+    texts: whole paragraphs or packaged documents, in the order of their choice. documents: each one's document in the source,
+    counted from 0. genres: each one's genre, "" where the source has none. source: one line on the text that was used, and why,
+    if another was preferred. sha256: the texts' hash, to be stored with every result.
     """
 
     texts: tuple[str, ...]
@@ -70,15 +70,15 @@ def passages(
 ) -> Passages:
     """`count` distinct passages that are long enough, each from its beginning to its end.
 
-    Every document gives one before any gives a second. Which one, and in which order, depends on (seed, text) alone, so that the
+    Every document gives one before any gives a second. The choice and the order depend only on (seed, text), so that the
     first passages are the same whatever `count` is.
 
     Args:
         source: "auto" (WikiText-2 if it can be had, else the packaged documents; the result says which), "wikitext", "packaged",
             or the path of a UTF-8 text or of a folder of them (.txt), with one paragraph a line.
-        count: How many, at least 1.
-        split: Of which documents; "all" for both halves.
-        length: What `size` gives at least.
+        count: Number of passages, at least 1.
+        split: Which half of the documents; "all" for both.
+        length: Lower bound on `size`.
         size: What `length` counts; characters unless given, tokens with size=lambda text: len(tokenizer.encode(text)).
         seed: Which passages.
 
@@ -116,11 +116,11 @@ def joined(
 ) -> Passages:
     """`count` long texts, each made of whole passages with a blank line between them until it is long enough.
 
-    A text begins with a document of its own and goes on to the next document when this one ends. What is left of a document when
+    A text begins with a document of its own and goes on to the next document when this one ends. The rest of a document when
     the text is long enough is not used, so no two texts share a document. The order depends on (seed, text) alone.
 
     Args:
-        source, split, length, size: As for `passages`.
+        source, split, length, size: See `passages`.
         count: Number of texts, at least 1.
         seed: Seed of the order of the documents.
 
@@ -128,7 +128,7 @@ def joined(
         The texts, each with the number and the genre of its first document.
 
     Raises:
-        SinkjaxError: As for `passages`; the documents of the split make fewer than `count` texts.
+        SinkjaxError: See `passages`; the documents of the split make fewer than `count` texts.
     """
     documents, description = _checked(source, count, split, length)
     homes = {one.passages: number for number, one in enumerate(documents) if split in (one.split, "all")}
@@ -156,7 +156,7 @@ def joined(
 
 
 def _checked(source: str | Path, count: int, split: Split, length: int) -> tuple[list[_Document], str]:
-    """The documents of a source and its description. Errors: a count, a length or a split that is none; no paragraphs."""
+    """The documents of a source and its description. Errors: an invalid count, length or split; no paragraphs."""
     for name, number in (("count", count), ("length", length)):
         if type(number) is not int or number < 1:
             raise SinkjaxError(f"{name} must be a whole number of at least 1, not {short(number)}")
@@ -303,7 +303,7 @@ def hub_answers() -> bool:
 
 @contextmanager
 def _quiet(*names: str) -> Iterator[None]:
-    """Loggers silenced, as their warnings about retries would drown the one sentence that says what was used."""
+    """Loggers silenced, because their warnings about retries would drown the one sentence about the source."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     try:

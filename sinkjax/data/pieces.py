@@ -21,7 +21,7 @@ class Piece(NamedTuple):
 def cut(documents: Iterable[str]) -> Iterator[Piece]:
     """Documents in pieces that join to them, each but the first of a document beginning with white space.
 
-    Byte-level tokenizers split there anyway, so the tokens are those of the whole text; a stretch without any white space is
+    Byte-level tokenizers split there anyway, so the tokens match the whole text's; a stretch without any white space is
     cut where it is too long.
     """
     for text in documents:

@@ -22,8 +22,8 @@ def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length:
     Args:
         model: Whose tokenizer, vocabulary and context count.
         texts: One for each prompt.
-        bos: What stands before each text. "model": the BOS token that the model's files name (`model.tokenizer.bos`), whether or
-            not its own tokenizer would add it; "tokenizer": what its own tokenizer adds, if anything; "none": nothing; an int:
+        bos: The prefix of each text. "model": the BOS token that the model's files name (`model.tokenizer.bos`), whether or
+            not its own tokenizer would add it; "tokenizer": its own tokenizer's prefix, if any; "none": nothing; an int:
             that token id.
         length: Tokens of a row, BOS included; a longer text is cut to its first tokens.
 
@@ -32,7 +32,7 @@ def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length:
 
     Raises:
         SinkjaxError: There is no tokenizer; "model" where the files name no BOS; a text begins with the BOS put before it, as
-            chat templates do (double BOS); a text is empty, or holds a control character that is no line break or tab; the length
+            chat templates do (double BOS); a text is empty, or holds control characters beside line breaks and tabs; the length
             is beyond the model's context; a token id is outside its vocabulary.
     """
     _check_texts(model, texts)
@@ -84,7 +84,7 @@ def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) 
 
 
 def _check_texts(model: Model, texts: Sequence[str]) -> Tokenizer:
-    """The tokenizer of a model, for texts. Errors: there is none; these are no texts."""
+    """The tokenizer of a model, for texts. Errors: there is none; these are not texts."""
     if model.tokenizer is None:
         raise SinkjaxError(
             f"the files of {model.source['name']} hold no tokenizer, so give token ids, not texts, or load it with tokenizer=..."

@@ -86,7 +86,7 @@ def _domain(file: tuple[str, Path]) -> str:
 
 
 def _rows(corpus: Corpus, options: dict[str, Any]) -> Iterator[str]:
-    """The text of each row of a data set. options: those of `datasets.load_dataset` that name it."""
+    """The text of each row of a data set. options: arguments of `datasets.load_dataset` that name it."""
     extras.require(f"reading {corpus.text}", "train", "datasets")
     import datasets
 

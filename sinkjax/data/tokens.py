@@ -1,8 +1,8 @@
-"""A corpus as a memory-mapped file of token ids, made once, with what it was made of. This module imports no JAX.
+"""A corpus as a memory-mapped file of token ids, made once, with a record of its source. This module imports no JAX.
 
 A folder holds `tokens.bin` (the ids, one after the other, little-endian uint16, or uint32 for a larger vocabulary),
 `corpus.json` (the card: settings, source, counts, hashes, versions) and the tokenizer as a Hugging Face folder has it. It is
-written under another name and renamed, so a file that exists is complete. Whether the ids are those that were written is
+written under another name and renamed, so a file that exists is complete. Whether the ids are unchanged is
 checked by their sha256 when the file is opened: `tokens.checked.json` holds the sum last found, with the file's size and times,
 and as long as these are the same the file is not read again.
 """
@@ -33,7 +33,7 @@ from sinkjax.data import pieces, sources, vocabulary
 from sinkjax.data.config import BPE, Corpus
 from sinkjax.errors import SinkjaxError, one_of
 
-FORMAT = 1  # of the folder
+FORMAT = 1  # version of the folder
 CARD, IDS, CHECKED = "corpus.json", "tokens.bin", "tokens.checked.json"
 READ_BYTES = 1 << 24  # at once, for a sum
 SECTIONS = 8  # validation takes the last tokens of each, so that it is drawn from all over the corpus
@@ -44,7 +44,7 @@ Split = Literal["train", "validation"]
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """A token file. folder: where it lies. card: its `corpus.json`. ids: uint16 or uint32 [count], mapped and not read."""
+    """A token file. folder: its place. card: its `corpus.json`. ids: uint16 or uint32 [count], mapped and not read."""
 
     folder: Path
     card: Mapping[str, Any] = field(repr=False)
@@ -73,7 +73,7 @@ class Tokens:
 
     @property
     def sha256(self) -> str:
-        """Of the ids: the corpus's hash, to be stored with every result."""
+        """Hash of the ids, to be stored with every result."""
         return str(self.card["tokens"]["sha256"])
 
     @property
@@ -97,7 +97,7 @@ def spans(count: int, validation: float) -> dict[str, list[tuple[int, int]]]:
 
 
 def folder_for(corpus: Corpus, root: Path) -> Path:
-    """The folder under `root` in which `prepare` keeps a corpus unless told otherwise: one for each setting.
+    """The folder under `root` where `prepare` keeps a corpus unless told otherwise: one for each setting.
 
     The packaged text has one for each of its versions.
     """
@@ -184,7 +184,7 @@ def _sum(path: Path, *state: int) -> str:
 
 
 def _damaged(path: Path) -> SinkjaxError:
-    return SinkjaxError(f"{path} is not what was written there; delete {path.parent} to rebuild it")
+    return SinkjaxError(f"{path} has changed since it was written; delete {path.parent} to rebuild it")
 
 
 def _make(corpus: Corpus, folder: Path, say: Say) -> None:
@@ -260,7 +260,7 @@ def _separators(corpus: Corpus, tokenizer: Tokenizer) -> tuple[list[int], list[i
 
 
 def _settings(corpus: Corpus) -> dict[str, Any]:
-    """The fields of a corpus, what is local by its name: where it lies does not matter."""
+    """The fields of a corpus, with local sources by name, because their place does not matter."""
     settings = dataclasses.asdict(corpus)
     for name, reserved in (("text", "packaged"), ("tokenizer", BPE)):
         path = Path(settings[name]).expanduser()
@@ -270,7 +270,7 @@ def _settings(corpus: Corpus) -> dict[str, Any]:
 
 
 def _reopen(corpus: Corpus, folder: Path) -> Tokens:
-    """The token file in a folder. Errors, naming what differs, unless it is that of the corpus as it is now."""
+    """The token file in a folder. Errors, naming what differs, unless it belongs to the corpus as it is now."""
     tokens = open_tokens(folder)
     have, want = tokens.card["corpus"], _settings(corpus)
     other = [f"{name} is {have.get(name)!r} there and {want[name]!r} here" for name in want if have.get(name) != want[name]]
@@ -293,7 +293,7 @@ def _changed(names: list[str], tokens: Tokens) -> SinkjaxError:
 
 
 def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> list[str]:
-    """The names of files, or of what else identifies a source, that are not what they were."""
+    """The names of files, or other parts of a source's identity, that have changed."""
     have, want = have.get("files", have), want.get("files", want)
     return [name for name in sorted({*have, *want}) if have.get(name) != want.get(name)]
 

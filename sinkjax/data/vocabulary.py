@@ -1,4 +1,4 @@
-"""The tokenizer of a corpus: a small one trained on it, or that of an existing model. Importing this module imports no JAX."""
+"""The tokenizer of a corpus: a small one trained on it, or an existing model's. Importing this module imports no JAX."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def existing(source: str) -> Tokenizer:
 
 
 def sha256(tokenizer: Tokenizer) -> str:
-    """Of a tokenizer's file."""
+    """The hash of a tokenizer's file."""
     return hashlib.sha256(tokenizer.backend.to_str().encode()).hexdigest()
 
 
 def size(tokenizer: Tokenizer) -> int:
-    """One more than the largest id: what a model's vocabulary must at least have."""
+    """One more than the largest id: the least size of a model's vocabulary."""
     return max(tokenizer.backend.get_vocab(with_added_tokens=True).values()) + 1
 
 

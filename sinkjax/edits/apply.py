@@ -1,4 +1,4 @@
-"""What each operation does to an array at its site: pure functions of traced arrays.
+"""The operations on an array at its site: pure functions of traced arrays.
 
 Every function takes one resolved term, the array, and the number of the layer, and returns the new array with two counts per
 prompt, float [B]: the cells *addressed* (selected, within the prompt and causally visible; a relation does not narrow them) and

@@ -54,8 +54,8 @@ class Edit:
         Args:
             config: The architecture of the model.
             lengths: The number of tokens of each prompt, int [B].
-            T: The number of positions to which the prompts are padded.
-            dtype: Of the run, beyond which a value is refused; None: not known.
+            T: The padded length of the prompts.
+            dtype: The run's dtype, whose range bounds a value; None: not known.
 
         Returns:
             One `Resolved` for each term.
@@ -83,7 +83,7 @@ class Edit:
         """The same edit under another label, with coordinates of its own.
 
         Args:
-            label: What it is called in results: a text without control characters.
+            label: Its name in results: a text without control characters.
             **coordinates: Where it stands among the edits of a sweep, such as `layer=3, strength=-2.0`: coordinates `edit_layer`
                 and `edit_strength` of the result, and columns of `to_frame`. They decide nothing.
 
@@ -91,7 +91,7 @@ class Edit:
             The edit; this one stays as it is.
 
         Raises:
-            SinkjaxError: The label is no text; a coordinate is neither a number nor a text, or its name no identifier; one of the
+            SinkjaxError: The label is not text; a coordinate is neither number nor text, or its name no identifier; one of the
                 texts holds control characters.
         """
         for name, value in coordinates.items():
@@ -141,15 +141,15 @@ def edit(
             at POSITION the indices of queries.
         keys: The same: positions of keys, and of KEY and VALUE; at POSITION the indices of keys, where neither of the two means
             both.
-        dims: As `layers`, of the last axis of vectors.
-        distances: At LOGITS and WEIGHTS, of the selected pairs only those whose query stands so many positions after its key;
-            `distances=slice(16, None)` selects what a window of 16 keys leaves out.
-        relation: At LOGITS and WEIGHTS, of the selected pairs only those with key == query ("self") or key != query ("others").
-        renormalise: At WEIGHTS, True rescales each edited row to the sum it had; "self" gives what is missing to the query's own
+        dims: Like `layers`, for the last axis of vectors.
+        distances: At LOGITS and WEIGHTS, keep only selected pairs whose query is so many positions after its key;
+            `distances=slice(16, None)` selects the pairs that a window of 16 keys leaves out.
+        relation: At LOGITS and WEIGHTS, keep only selected pairs with key == query ("self") or key != query ("others").
+        renormalise: At WEIGHTS, True rescales each edited row to the sum it had; "self" adds the missing part to the query's own
             key.
         centre: At HEAD_OUT with `scale`, x = x + (v - 1)(x - mu), mu over the head's dims ("dims") or over positions <= i
             ("positions").
-        label: What the edit is called in results; by default what it does.
+        label: The edit's name in results; by default a description.
 
     Returns:
         The edit, not yet checked against a model.
@@ -209,14 +209,14 @@ def compose(*edits: Edit, label: str | None = None) -> Edit:
     """One edit that does all of `edits`; within a site they apply left to right, and -inf stays masked whatever is added.
 
     Args:
-        edits: In their order.
-        label: What it is called in results; by default the labels of all, joined.
+        edits: The edits in their order.
+        label: Its name in results; by default the labels of all, joined.
 
     Returns:
         The composed edit.
 
     Raises:
-        SinkjaxError: One of them is no edit; there are too many.
+        SinkjaxError: One of them is not an edit; there are too many.
     """
     terms = tuple(term for entry in as_edits(edits) for term in entry.terms)
     if len(terms) > MOST_TERMS:
@@ -231,7 +231,7 @@ def coordinates_of(edits: Sequence[Edit]) -> dict[str, np.ndarray]:
     """The coordinates of several edits.
 
     Args:
-        edits: Of which each may have coordinates of its own.
+        edits: The edits; each may have its own coordinates.
 
     Returns:
         "edit_" and the name of each -> [edit], numbers or text; NaN or "" for an edit without it.

@@ -10,7 +10,7 @@
       - edit: {site: resid, op: scale, value: 0, queries: 0, layers: 11}         # the primitive
       - compose: [{mask_key: {key: 0, layers: 0}}, {drop_mlp: {position: 1, layers: 11}}]
 
-A list or slice is one selector; only `each` makes several edits, in the order in which the arguments are written.
+A list or slice is one selector; only `each` makes several edits, in the order of the arguments.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The named edits: each is a line over `sinkjax.edit`, with its meaning and its source.
 
-All of them raise `SinkjaxError` for what `sinkjax.edit` refuses: a negative or empty selector, or a value that is no number.
+All of them raise `SinkjaxError` for what `sinkjax.edit` refuses: a negative or empty selector, or a value that is not a number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def mask_key(key: Select, layers: Select = None, heads: Select = None) -> Edit:
 
     Args:
         key: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
-        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+        layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
         heads: The query heads, as `layers`.
 
     Returns:
@@ -36,7 +36,7 @@ def attend_self(position: Select, layers: Select = None, heads: Select = None) -
 
     Args:
         position: The query, or several: an int, a sequence, a slice or `per_prompt`; from 0.
-        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+        layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
         heads: The query heads, as `layers`.
 
     Returns:
@@ -51,8 +51,8 @@ def add_logit(key: Select, value: Any, layers: Select = None, heads: Select = No
 
     Args:
         key: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
-        value: What is added, on the scale of the scores: a float, or float [L, B, H]; -inf masks the key.
-        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+        value: The added number, on the scale of the scores: a float, or float [L, B, H]; -inf masks the key.
+        layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
         heads: The query heads, as `layers`.
 
     Returns:
@@ -73,7 +73,7 @@ def swap_embeddings(i: Any, j: Any) -> Edit:
         The edit.
 
     Raises:
-        SinkjaxError: A position is no int, or `i` and `j` are for different numbers of prompts.
+        SinkjaxError: A position is not an int, or `i` and `j` are for different numbers of prompts.
     """
     for position in (i, j):
         if np.asarray(position).dtype.kind not in "iu" or np.asarray(position).ndim > 1:
@@ -90,7 +90,7 @@ def set_positions(query: Any = None, key: Any = None, layers: Select = None) -> 
     Args:
         query: The indices of queries: int, int [T] or int [B, T]; None leaves them alone.
         key: The indices of keys, as `query`.
-        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+        layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
 
     Returns:
         The edit.
@@ -105,9 +105,9 @@ def shift_positions(query: Any = None, key: Any = None, layers: Select = None) -
     """Shift the rotary indices of queries and of keys (POSITION; Kiya et al. 2026, section 3). Neutral at 0.
 
     Args:
-        query: What is added to the indices of queries: int, int [T] or int [B, T]; None leaves them alone.
-        key: What is added to the indices of keys, as `query`.
-        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+        query: The shift of the queries' indices: int, int [T] or int [B, T]; None leaves them alone.
+        key: The shift of the keys' indices, like `query`.
+        layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
 
     Returns:
         The edit.
@@ -141,14 +141,14 @@ def scale_head_output(
             at 1.
         centre: None (the control, which scales the norm), "dims" (mu over the head's dims) or "positions" (mu over positions
             <= i).
-        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+        layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
         heads: The query heads, as `layers`.
 
     Returns:
         The edit.
 
     Raises:
-        SinkjaxError: `centre` is none of these.
+        SinkjaxError: `centre` has another value.
     """
     name = describe("scale_head_output", position=position, factor=factor, centre=centre, layers=layers, heads=heads)
     return edit(Site.HEAD_OUT, "scale", factor, queries=position, layers=layers, heads=heads, centre=centre, label=name)
@@ -159,9 +159,9 @@ def set_residual(position: Select, value: Any, dims: Select = None, layers: Sele
 
     Args:
         position: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
-        value: What they become: a float, float [dims], or a donor from another run, float [B, dims] or [L, B, dims].
+        value: The new value: a float, float [dims], or a donor from another run, float [B, dims] or [L, B, dims].
         dims: The dims: an int, a sequence, a slice, or None for all; from 0.
-        layers: The blocks after which it acts, as `dims`.
+        layers: The blocks that it acts after, like `dims`.
 
     Returns:
         The edit.
@@ -175,7 +175,7 @@ def drop_mlp(position: Select, layers: Select = None) -> Edit:
 
     Args:
         position: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
-        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+        layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
 
     Returns:
         The edit.
@@ -223,6 +223,6 @@ def edit_weights(
         raise SinkjaxError("a low-rank change is two factors, which op='add' adds")
     chosen = {"layers": layers, "rows": rows, "cols": cols}
     along = {which: as_along(which, selector) for which, selector in chosen.items()}
-    term: Any = WeightTerm(value, str(name), op, **along)  # which answers what is asked of any term
+    term: Any = WeightTerm(value, str(name), op, **along)  # has the methods of any term
     said = describe(f"{op} {name} weights", value="low rank" if isinstance(value, tuple) else value, **chosen)
     return Edit((term,), as_label(label) if label else said)

@@ -91,7 +91,7 @@ def refuse_far_positions(label: str, terms: Sequence[Resolved], T: int) -> None:
 
 
 def _indices(term: Term, B: int, T: int) -> Any:
-    """A POSITION value as int [B or 1, T]; with what a shift is added to, its indices are of 32 bits."""
+    """A POSITION value as int [B or 1, T]; a shift plus its base must fit 32 bits."""
     xp = jnp if isinstance(term.value, jax.Array) else np
     array = as_array("rotary indices", term.value)
     whole = array.dtype.kind in "iu" or (array.dtype.kind == "O" and all(type(index) is int for index in array.flat))

@@ -1,7 +1,7 @@
-"""Where an edit can act: the sites of the forward pass, in the order in which they fire.
+"""Where an edit can act: the sites of the forward pass, in the order of execution.
 
 `sinkjax/transformer/forward.py` visits EMBED and POSITION_VECTOR once and every other site once a layer; this table says what
-array is there, what may be done to it, and which selectors choose its cells. `edits/apply.py` holds the operations, by the kind
+array is there, its allowed operations, and the selectors of its cells. `edits/apply.py` holds the operations, by the kind
 of array.
 
 A new site is a member of `Site`, a row of `SITES`, and a `tape(Site.X, x)` at its place in the forward; one with another array
@@ -54,7 +54,7 @@ BEFORE_BLOCKS = (Site.EMBED, Site.POSITION_VECTOR)  # visited once, before the f
 class Spec:
     """One row of the table.
 
-    axes: the axes of the array found there ("query" and "key" are positions). ops: what may be done to it. what: in words.
+    axes: the axes of the array found there ("query" and "key" are positions). ops: the allowed operations. what: a description.
     """
 
     axes: tuple[str, ...]
@@ -155,9 +155,7 @@ SITES: dict[Site, Spec] = {
         ("set", "add", "scale", "inject"),
         "residual stream after the norm, as the MLP and its router read it",
     ),
-    Site.ROUTER: Spec(
-        ("prompt", "position", "expert"), ("set", "add", "scale"), "logits by which each token chooses its experts"
-    ),
+    Site.ROUTER: Spec(("prompt", "position", "expert"), ("set", "add", "scale"), "logits that choose each token's experts"),
     Site.NEURON: Spec(
         ("prompt", "position", "mlp_width"),
         ("set", "add", "scale"),
@@ -177,7 +175,7 @@ def as_site(name: Site | str) -> Site:
 
 
 def lacks(config: Config, site: Site) -> str | None:
-    """What the model would need to have this site, as "no MLP", or None if it has it."""
+    """The part that the model lacks for this site, such as "no MLP", or None if it has it."""
     from sinkjax.model.positions import AddedPosition  # imports JAX, which a declaration of edits does without
 
     if config.mlp_width is None and site in (Site.RESID_MID, Site.MLP_IN, Site.NEURON, Site.MLP_OUT):

@@ -196,7 +196,7 @@ def as_along(what: str, value: Select) -> Along:
 
 
 def as_positions(what: str, value: Select) -> Selector:
-    """What a caller gives for positions, which may differ per prompt, as a selector."""
+    """A caller's positions, which may differ per prompt, as a selector."""
     return value if isinstance(value, PerPrompt) else as_along(what, value)
 
 

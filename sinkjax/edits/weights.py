@@ -155,7 +155,7 @@ def _value(term: WeightTerm, L: int, rows: int, cols: int, vector: bool) -> Any:
     if value.ndim != 3 or any(size not in (1, whole) for size, whole in zip(value.shape, (L, rows, cols), strict=True)):
         raise SinkjaxError(
             f"a value for {rows} rows and {cols} columns of {term.name} is a number or has shape [{rows}, {cols}] or"
-            f" [{L}, {rows}, {cols}], in which sizes may be 1, not {_number(term.value).shape}"
+            f" [{L}, {rows}, {cols}], where sizes may be 1, not {_number(term.value).shape}"
         )
     return value
 
@@ -177,7 +177,7 @@ def shape_of(name: str, config: Config) -> tuple[int | None, int]:
     if name not in layers:
         raise unknown("parameter of the blocks", name, allowed)
     if name not in allowed:
-        why = "belongs to experts" if config.experts is not None and name in (*MATRICES, "router") else "is no matrix or vector"
+        why = "belongs to experts" if config.experts is not None and name in (*MATRICES, "router") else "is not a matrix"
         raise SinkjaxError(f"the parameter {name} {why} that edit_weights edits; allowed: {', '.join(allowed)}")
     shape = layers[name].shape[1:]
     inputs = inputs_of(name, len(shape))

@@ -235,7 +235,7 @@ def labelled(sites: Sequence[Site], layers: np.ndarray, config: Config) -> dict[
 
 
 def replacing(site: Site, positions: Select, donor: Any, layer: int, index: int = 0) -> Edit:
-    """One node, replaced. donor: 0, or what all nodes of the site become, [L, 1, (H,) dims] or [L, B, T, (H,) dims]."""
+    """One node, replaced. donor: 0, or the new value of all nodes of the site, [L, 1, (H,) dims] or [L, B, T, (H,) dims]."""
     part: dict[str, Any] = {Site.HEAD_OUT: {"heads": int(index)}, Site.NEURON: {"dims": int(index)}}.get(site, {})
     if np.ndim(donor):
         donor = donor[int(layer)][None]
@@ -245,7 +245,7 @@ def replacing(site: Site, positions: Select, donor: Any, layer: int, index: int 
 
 
 def donated(run: Run, sites: Sequence[Site], replace: Any) -> tuple[dict[Site, Any], np.ndarray]:
-    """What nodes become, by site: 0, or float [L, 1, (H,) dims] or [L, B, T, (H,) dims]; and the prompts that stay what they are.
+    """The new values of nodes, by site: 0, or float [L, 1, (H,) dims] or [L, B, T, (H,) dims]; and the unchanged prompts.
 
     Errors: a name that is neither "zero" nor "mean"; tokens of another shape.
     """

@@ -54,7 +54,7 @@ def explain_logit(
     Returns:
         `contribution` (prompt, part), with the scale of the final norm frozen: the parts sum to `logit` (prompt), before a soft
         cap. `removed` (prompt, part): by how much the logit falls when the part is taken out of the last residual stream and the
-        norm measures what is left; these need not sum. `token` (prompt). Coordinates as for `explain_score`.
+        norm measures the rest; these need not sum. `token` (prompt). Coordinates: see `explain_score`.
 
     Raises:
         SinkjaxError: The model has no vocabulary; a position or token is out of range; there are no neurons to name.

@@ -1,6 +1,6 @@
 """The residual stream of one token per prompt as the sum of its parts, at every depth.
 
-A part is what one component wrote: the embedding, a position vector, a head, an MLP (or each of its neurons), a bias. Norms keep
+A part is one component's output: the embedding, a position vector, a head, an MLP (or each of its neurons), a bias. Norms keep
 the scale that they have in the run ("frozen"), so they are affine, and the parts sum to the whole wherever norms stand.
 Shape suffixes: B prompts, T positions, H query heads, d residual width, F MLP width, C parts.
 """
@@ -63,7 +63,7 @@ def walk(
 ) -> tuple[Any, jax.Array, jax.Array]:
     """Run the blocks once. Parts follow the positions `place`, int [B].
 
-    split: int [], the layer whose MLP is taken apart into neurons, or None. account: what is computed of each block's input.
+    split: int [], the layer whose MLP is taken apart into neurons, or None. account: computes a result from each block's input.
     Returns its results with a leading axis of layers, the last parts [C, B, 1, d] and the last stream [B, 1, d].
     """
     sites = [site for site in (Site.EMBED, Site.POSITION_VECTOR, *WATCHED) if not lacks(config, site)]

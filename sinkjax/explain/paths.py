@@ -37,8 +37,8 @@ def path(
 ) -> Edit:
     """Make the edit that patches one path: the receiver reads the stream as if the sender had written something else.
 
-    The receiver's own output changes with what it reads, and so does all that follows; every other reader still reads what the
-    sender writes. Paths compose: those to all readers behind a sender, and to the last residual stream, together replace it.
+    The receiver's own output changes with its input, and so does all that follows; every other reader still reads what the
+    sender writes. Paths compose: the paths to all readers after a sender, and to the last residual stream, together replace it.
 
     Args:
         model: The model.
@@ -88,7 +88,7 @@ def path(
 
 
 def as_end(what: str, given: Any, allowed: tuple[Site, ...], config: Config) -> tuple[Site, int]:
-    """A site and a layer. Errors: this is no such pair; the model lacks the site or the layer."""
+    """A site and a layer. Errors: this is not such a pair; the model lacks the site or the layer."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise SinkjaxError(f"{what} must be a site and a layer, such as ({str(allowed[-1])!r}, 0), not {short(given)}")
     name, layer = given

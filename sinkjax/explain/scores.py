@@ -51,7 +51,7 @@ def explain_score(
         tokens: int [B, T], padded on the right, or float [B, T, d].
         query: The position of the query, or one per prompt; None: the mean over all later queries that see the key.
         key: The position of the key, or one per prompt.
-        side: "key": the parts of the key's residual stream. "query": those of the query's, which must then be given.
+        side: "key": the parts of the key's residual stream. "query": the parts of the query's, which must then be given.
         layers: Layers of the heads: an int, a sequence, a slice, or None for all; from 0.
         heads: Query heads, as `layers`.
         neurons: A layer whose MLP is split into its neurons, or None.
@@ -60,8 +60,8 @@ def explain_score(
 
     Returns:
         `contribution` (prompt, layer, head, part) and `score` (prompt, layer, head), on the scale of the scores. A part written
-        at or behind the layer has 0. "bias" is what does not depend on the stream: biases of norms and projections. The
-        coordinates `kind`, `written` and `index` of a part say what it is, the layer that wrote it, and its head or neuron.
+        at or behind the layer has 0. "bias" does not depend on the stream: biases of norms and projections. The
+        coordinates `kind`, `written` and `index` of a part are its kind, the layer that wrote it, and its head or neuron.
 
     Raises:
         SinkjaxError: A position, layer or head is out of range; a query does not see the key; the model maps queries and keys
@@ -232,7 +232,7 @@ def _values(
 
 
 def frozen_vectors(h: jax.Array, before: Before, name: str, config: Config, precision: str) -> jax.Array:
-    """`transformer.block.vectors` of the stream h, affine in it: norms and clips do to it what they do to the block's input."""
+    """`transformer.block.vectors` of the stream h, affine in it: norms and clips act on it as on the block's input."""
 
     def read(x: jax.Array) -> jax.Array:
         normed = config.norm is not None and config.layout.inputs

@@ -1,7 +1,7 @@
-"""Search for super weights, single entries of down projections without which a model is worse, and check them.
+"""Search for super weights, single entries of down projections that a model needs, and check them.
 
 Yu et al. 2024 (arXiv 2411.07191) find an entry by the spikes at the input and at the output of its down projection. A spike is no
-proof: here each candidate is set to 0, and its effect is compared with that of entries of nearly the same size.
+proof: here each candidate is set to 0, and its effect is compared with entries of nearly the same size.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The explorer: a page on which one changes a model with a mouse and sees at once what that does."""
+"""The explorer: a page to change a model with a mouse and see the effect at once."""

@@ -1,4 +1,4 @@
-"""What the explorer is asked for and answers, wherever it stands: behind a server, or in a notebook."""
+"""Request handlers of the explorer, shared by the web server and the notebook widget."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ class Answers:
 
         Args:
             bench: The model.
-            start: What is shown first.
-            out: The folder of what is saved.
+            start: The first state.
+            out: The folder for saved states.
         """
         self.bench, self.start, self.out, self.latest = bench, start, out, start
-        self._kinds: dict[int, Iterator[str]] = {}  # of each length of prompts, those still to be compiled
+        self._kinds: dict[int, Iterator[str]] = {}  # for each prompt length, the programs still to be compiled
 
     def model(self) -> dict[str, Any]:
-        """What the page has to know of the model, and the state with which it starts."""
+        """Facts about the model for the page, and its first state."""
         return self.bench.facts() | {"state": json.loads(write_state(self.start)), "out": str(self.out)}
 
     def measure(self, body: str | bytes) -> dict[str, Any]:
-        """What is shown of a state. Errors: `body` holds no state, or one that does not fit the model or the prompt."""
+        """The results of a state. Errors: `body` is not a state, or does not fit the model or the prompt."""
         state, begun = read_state(body), time.perf_counter()
         shown = self.bench.view(state) | codes(self.bench, state, self.out)
         self.latest = state
         return shown | {"milliseconds": 1000 * (time.perf_counter() - begun)}
 
     def go_on(self, body: str | bytes) -> dict[str, Any]:
-        """What the model writes after the prompt, before and after the edit. Errors: as for `measure`."""
+        """The model's continuation of the prompt, before and after the edit. Errors: see `measure`."""
         return self.bench.continued(read_state(body))
 
     def save(self, body: str | bytes) -> dict[str, Any]:
-        """Where a state was saved, and the command that shows it. Errors: as for `measure`; the folder cannot be written."""
+        """The place of a saved state, and the command that shows it. Errors: see `measure`; the folder cannot be written."""
         store = save(self.bench, read_state(body), self.out)
         return {"store": str(store), "command": shlex.join(["sinkjax", "report", str(store)])}
 

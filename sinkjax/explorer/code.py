@@ -1,4 +1,4 @@
-"""What is on screen as code: Python that gives the page's numbers, and the YAML of a sweep. This module imports no JAX."""
+"""A state as code: Python that computes the page's numbers, and the YAML of a sweep. This module imports no JAX."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ attention = after.record["attention"][0, 0]{head}  # layer {layer}, {which}: [qu
 received = after.record["attention_received"][0].mean(axis=1)  # [layer, key], mean over heads
 largest = after.record["resid_max"][0]  # max |h|: [depth, position]
 sink = sinkjax.metrics.sink_rate(after.record, key={key}, per="layer")[0]  # share of heads: [layer]
-loss = after.record["nll"][0]  # of the token after each position, in nats
+loss = after.record["nll"][0]  # for the token after each position, in nats
 chances, words = jax.lax.top_k(jax.nn.softmax(after.logits[0, lengths[0] - 1]), {count})
 print([model.tokenizer.decode([word]) for word in words])
 """
 
 
 def python(state: State, model: dict[str, str], size: int, words: int) -> str:
-    """Python code that gives what is on screen.
+    """Python code that computes the displayed numbers.
 
     Args:
-        state: What is on screen.
-        model: The name by which the model is loaded, and its dtype and revision where they are not the default.
-        size: Positions to which the page pads the prompt, so that shapes are the same.
+        state: The displayed state.
+        model: The name to load the model by, and its dtype and revision where they are not the default.
+        size: Length that the page pads the prompt to, so that shapes are the same.
         words: Next words that are listed.
 
     Returns:
@@ -61,11 +61,11 @@ def python(state: State, model: dict[str, str], size: int, words: int) -> str:
 
 
 def sweep_config(state: State, model: dict[str, str], length: int, prompt_file: Path) -> str:
-    """The YAML with which `sinkjax sweep` measures the edit of the state beside no edit.
+    """The YAML that makes `sinkjax sweep` measure the state's edit next to no edit.
 
     Args:
-        state: What is on screen.
-        model: As for `python`.
+        state: The displayed state.
+        model: See `python`.
         length: Tokens of the prompt, BOS included.
         prompt_file: Where `prompt_line` lies.
 
@@ -89,7 +89,7 @@ def sweep_config(state: State, model: dict[str, str], length: int, prompt_file: 
 
 
 def prompt_line(state: State) -> str:
-    """The file of text from which that sweep reads the prompt.
+    """The text file that this sweep reads the prompt from.
 
     A passage has as many tokens as the sweep's length, a BOS before it not counted, so with one a token follows that is cut off.
     """

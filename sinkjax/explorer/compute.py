@@ -1,4 +1,4 @@
-"""What the page shows, from a model and a state: one program for each kind of edit and each size."""
+"""The page's numbers, from a model and a state: one program for each kind of edit and each size."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
 
 LONGEST = 512  # tokens of a prompt
-SIZES = (32, 64, 128, 256, LONGEST)  # to which prompts are padded, so that few lengths are compiled
+SIZES = (32, 64, 128, 256, LONGEST)  # prompts are padded to these, so that few lengths are compiled
 WORDS = 10  # likeliest next words
-MOST_BYTES = 10**9  # of the attention maps of all layers and heads
+MOST_BYTES = 10**9  # limit for the attention maps of all layers and heads
 REMEMBERED = 4  # results whose maps stay on the device
 
 PROBE = Probe(attention=True, attention_received=True, resid_max=True, resid_argmax=True, nll=True)
@@ -40,7 +40,7 @@ PROBE = Probe(attention=True, attention_received=True, resid_max=True, resid_arg
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """A prompt as tokens, int32 [1, size], padded on the right; length: those that are its own; texts: of each."""
+    """A prompt as tokens, int32 [1, size], padded on the right; length: its own tokens; texts: one per token."""
 
     tokens: np.ndarray
     length: int
@@ -62,7 +62,7 @@ def measured(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits
 
 
 class Workbench:
-    """A model on which states are measured; what was measured last is remembered, so that looking elsewhere computes nothing."""
+    """A model that states are measured on; the last measurements are remembered, so that a change of view computes nothing."""
 
     def __init__(self, model: Model):
         check_model(model)
@@ -86,7 +86,7 @@ class Workbench:
         return {"model": str(source["name"]), **revision, "dtype": source["dtype"]}
 
     def facts(self) -> dict[str, Any]:
-        """What the page has to know of the model."""
+        """Facts about the model for the page."""
         config, source = self.model.config, self.model.source
         assert self.model.tokenizer is not None
         return {
@@ -127,19 +127,19 @@ class Workbench:
         return measured(self.model.params, prompt.tokens, prompt.lengths, resolved, config=self.model.config)
 
     def view(self, state: State) -> dict[str, Any]:
-        """What the page shows of a state, before and after the edit (None: there is none).
+        """The page's numbers for a state, before and after the edit (None: there is none).
 
         Arrays are of the prompt's own positions: attention [query, key], received [layer, key], largest [depth, position] and the
-        dim in which it is, sink [layer], loss [position] with NaN at the last; words and chances: the likeliest next ones.
+        its dim, sink [layer], loss [position] with NaN at the last; words and chances: the likeliest next ones.
 
         Args:
-            state: What is on screen.
+            state: The displayed state.
 
         Returns:
             The page's data, arrays as `packed` gives them.
 
         Raises:
-            SinkjaxError: The prompt is too long or cannot be encoded; the edit or what is shown does not fit the model.
+            SinkjaxError: The prompt is too long or cannot be encoded; the edit or the view does not fit the model.
         """
         config, prompt = self.model.config, self.prompt(state.prompt, state.bos)
         for what, value, size in (

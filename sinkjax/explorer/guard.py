@@ -12,7 +12,7 @@ POLICY = (
 
 
 class Guard:
-    """Lets through what was asked of the right host, by the page itself, with the token; takes the token off the path."""
+    """Accepts only requests to the right host, from the page itself, with the token; removes the token from the path."""
 
     def __init__(self, app: Any, token: str, host: str):
         self.app, self.prefix, self.host = app, f"/{token}/", host

@@ -27,20 +27,20 @@ PROMPT = "They sent for Ness at half past two to bring the doctor over."
 
 
 def explore(model: Model | str, prompt: str | None = None, out: str | Path = "results/explore") -> Explorer:
-    """Change a model with a mouse inside a notebook: what this returns is shown as the last line of a cell.
+    """Change a model with a mouse inside a notebook: the result shows as the last line of a cell.
 
     The command `sinkjax explore` shows the same on a page of its own.
 
     Args:
-        model: The model, or what `sinkjax.load` takes.
-        prompt: What is shown first.
-        out: The folder of what is saved.
+        model: The model, or an argument of `sinkjax.load`.
+        prompt: The first prompt.
+        out: The folder for saved states.
 
     Returns:
-        A widget (anywidget), whose `state` and `edits` are those on screen; `close()` ends it.
+        A widget (anywidget), whose `state` and `edits` follow the screen; `close()` ends it.
 
     Raises:
-        SinkjaxError: The packages of `sinkjax[explore]` are not installed; the model has no tokenizer; the prompt is no single
+        SinkjaxError: The packages of `sinkjax[explore]` are not installed; the model has no tokenizer; the prompt is not a single
             line.
     """
     extras.require("the explorer in a notebook", "explore", "anywidget")
@@ -50,13 +50,13 @@ def explore(model: Model | str, prompt: str | None = None, out: str | Path = "re
 
 
 def answers_of(model: Model, prompt: str | None, out: str | Path) -> Answers:
-    """The answers for a model. Errors: it has no tokenizer; the prompt is no single line, or does not fit the model."""
+    """The answers for a model. Errors: it has no tokenizer; the prompt is not a single line, or does not fit the model."""
     bench = Workbench(model)
     return Answers(bench, first_state(bench, PROMPT if prompt is None else prompt), Path(out))
 
 
 def first_state(bench: Workbench, prompt: str) -> State:
-    """What the page shows first: the first key masked, in the map of a middle layer. Errors: a prompt that cannot be shown."""
+    """The page's first state: the first key masked, in the map of a middle layer. Errors: a prompt that cannot be shown."""
     facts = bench.facts()
     state = State(prompt=prompt, bos="model" if facts["bos"] else "none", kind="mask_key", layer=facts["layers"] // 2)
     bench.prompt(state.prompt, state.bos)
@@ -67,15 +67,15 @@ class Served:
     """The explorer of one model on a server in a thread.
 
     Attributes:
-        address: Of the page, with the token without which nothing is answered.
+        address: The page's address, with the required token.
     """
 
     def __init__(self, answers: Answers, port: int = 0):
         """Begin to serve.
 
         Args:
-            answers: Of the model.
-            port: Of the page's address, which nobody but this machine reaches; 0 for any that is free.
+            answers: The model's answers.
+            port: Port of the page's address, which only this machine reaches; 0 for any free one.
 
         Raises:
             SinkjaxError: The packages are not installed; the port is taken.

@@ -1,4 +1,4 @@
-"""What is on screen as files: the store of a small sweep, with the YAML and the prompt from which that can be run again."""
+"""A state as files: the store of a small sweep, with the YAML and the prompt to run it again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sinkjax.explorer.state import State, edits_of, write_state
 from sinkjax.probes.probe import Probe
 from sinkjax.sweeps.run import sweep
 
-DIGITS = 8  # of the sha256 of a state in the names of its files
+DIGITS = 8  # a state's files are named by so many digits of its sha256
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ def save(bench: Workbench, state: State, out: Path) -> Path:
 
     Args:
         bench: The model.
-        state: What is on screen.
+        state: The displayed state.
         out: The folder; a state that was saved there before is not computed again.
 
     Returns:
-        The store, which `sinkjax report` reads. Beside it lie a YAML file that `sinkjax sweep` reads, and the prompt.
+        The store, which `sinkjax report` reads. A YAML file for `sinkjax sweep` and the prompt are next to it.
 
     Raises:
         SinkjaxError: The edit does not fit the prompt; the folder cannot be written.
@@ -60,7 +60,7 @@ def save(bench: Workbench, state: State, out: Path) -> Path:
     files, prompt = files_of(state, out), bench.prompt(state.prompt, state.bos)
     edits = [compose(), *edits_of(state)]
     for edit in edits:
-        edit.resolve(bench.model.config, prompt.lengths, prompt.length)  # what does not fit leaves no files
+        edit.resolve(bench.model.config, prompt.lengths, prompt.length)  # an edit that does not fit leaves no files
     write(files.prompt, prompt_line(state))
     write(files.config, codes(bench, state, out)["yaml"])
     sweep(

@@ -1,4 +1,4 @@
-"""What the page asks for and is answered: one computation at a time."""
+"""The server of the page: one computation at a time."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST_BYTES = 100_000  # of a request
-PATIENCE = 15.0  # seconds for which a page that said that it closes counts as open: a reload takes less
+MOST_BYTES = 100_000  # limit for a request
+PATIENCE = 15.0  # seconds that a closing page still counts as open: a reload takes less
 SILENCE = 180.0  # the same for one that fell silent: browsers let hidden pages speak once a minute
 LOOK = 0.5  # seconds between two looks at what there is to do
 PAGE = {
@@ -39,7 +39,7 @@ class Superseded(Exception):
 
 
 class Turns:
-    """One computation at a time, in a thread; of those that wait, only the newest is done."""
+    """One computation at a time, in a thread; only the newest waiting one is done."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -61,7 +61,7 @@ class Turns:
 
 
 class Presence:
-    """Which pages are open, by what they say every few seconds and when they close."""
+    """The open pages, by their signals every few seconds and on closing."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
@@ -84,9 +84,9 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
     """The page and its answers.
 
     Args:
-        answers: Of one model.
-        token: With which every path must begin.
-        host: Address and port, the only ones under which it answers.
+        answers: One model's answers.
+        token: Required first part of every path.
+        host: The address and port that it answers at, and no others.
         end: Called when no page is open any more.
 
     Returns:

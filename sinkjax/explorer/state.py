@@ -1,4 +1,4 @@
-"""What is on screen, as one frozen record: from JSON and back, and the edit that it stands for. This module imports no JAX."""
+"""The displayed state, as one frozen record: from JSON and back, and the edit that it stands for. This module imports no JAX."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ KINDS: dict[str, dict[str, str]] = {
     "set_residual": {"position": "token", "value": "value", "dims": "dim", "layers": "layers"},
     "drop_mlp": {"position": "token", "layers": "layers"},
 }
-LARGEST_VALUE = 1e6  # of a slider; far beyond any activation
+LARGEST_VALUE = 1e6  # end of a slider; far beyond any activation
 HEADING = re.compile("= .* =")  # a line that files of text take for a title
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What is on screen.
+    """The displayed state.
 
     Attributes:
         prompt: One paragraph, as a line of a text file that a sweep reads.
@@ -40,13 +40,13 @@ class State:
         kind: The edit: a name in KINDS, or "none".
         token: The position that is edited, from 0, BOS included.
         other: The position that it is swapped with.
-        value: What is added, set, or multiplied by.
+        value: The number to add, set, or multiply by.
         dim: The dim of the residual stream that is set.
         layers: The first and the last layer edited; None for all.
         heads: The heads edited; None for all.
         layer: The layer whose attention map is shown.
         head: Its head; None for the mean over heads.
-        key: The key of which the sink rate is shown.
+        key: The key whose sink rate is shown.
 
     Raises:
         SinkjaxError: A field has another type, is negative or not finite; the prompt is empty or no single line; the layers are
@@ -110,7 +110,7 @@ def arguments(state: State) -> dict[str, Any]:
 
 
 def edits_of(state: State) -> tuple[Edit, ...]:
-    """The edit, or none. Errors: what the constructor refuses."""
+    """The edit, or none. Errors: those of the constructor."""
     import sinkjax
 
     return () if state.kind == "none" else (getattr(sinkjax, state.kind)(**arguments(state)),)

@@ -33,7 +33,7 @@ class Explorer(anywidget.AnyWidget):
     """The explorer of one model in a notebook. A cell that runs delays its answers, since a kernel does one thing at a time.
 
     Attributes:
-        state: What is on screen, as a dict with the fields of a link; it can be set.
+        state: The displayed state, as a dict with the fields of a link; it can be set.
     """
 
     _esm = module()

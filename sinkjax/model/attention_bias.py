@@ -17,7 +17,7 @@ class SinkToken:
     """A learned vector in place of a token before the first; in each block it gets a query, a key and a value of its own.
 
     It sees itself alone, so its residual stream is the same for all prompts: it runs through the blocks once, as a prompt of one
-    position, and the keys and values that it has there are those that the prompts see. It stands at index -1, tokens from 0 on,
+    position, and the prompts see the keys and values that it has there. It stands at index -1, tokens from 0 on,
     for rotary positions and for numbers of distances; vectors of positions are not added to it. Parameters: sink_token [d].
     """
 
@@ -67,7 +67,7 @@ AttentionBias = SinkToken | KeyBias | KeyValueBias | ValueBias
 
 
 def leaves(bias: AttentionBias | None, heads: int, kv_heads: int, head_dim: int) -> dict[str, dict[str, int]]:
-    """Name -> named sizes of what a bias learns in each layer."""
+    """Name -> named sizes of a bias's parameters in each layer."""
     of_keys = {} if getattr(bias, "shared", False) else {"kv_heads": kv_heads}
     match bias:
         case KeyBias():

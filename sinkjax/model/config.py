@@ -1,4 +1,4 @@
-"""What a model is: a frozen, hashable record of its architecture, a static argument of every jitted function.
+"""A frozen, hashable record of a model's architecture, a static argument of every jitted function.
 
 Variants are tagged sub-records (`Rope` or `NoPosition`, `RMSNorm` or `LayerNorm`, `ReLU`, ...), so that the forward reads as
 cases and not as flags. Nothing that a checkpoint must state has a default here: norm epsilon, rotary base, head width, key-value
@@ -55,7 +55,7 @@ class Caps:
 class Config:
     """A decoder-only transformer: a Llama, one with less in it, or with other parts.
 
-    What is absent has no parameters; `activation` has no meaning without an MLP, nor `tied` without a vocabulary.
+    An absent part has no parameters; `activation` has no meaning without an MLP, nor `tied` without a vocabulary.
 
     Attributes:
         layers: Number of blocks L.
@@ -66,7 +66,7 @@ class Config:
         mlp_width: Hidden width F of the MLP; None: no MLP.
         vocab_size: Number of tokens V; None for a model fed with vectors (then there is no embedding and no unembedding).
         context: The longest prompt, in tokens.
-        norm: Of the residual stream, or None.
+        norm: Norm of the residual stream, or None.
         position: Rotary, none, or a record of sinkjax/model/positions.py, added to the embedding or to the scores.
         activation: One of ACTIVATIONS, of a gate that multiplies the hidden units of the MLP (SwiGLU, GeGLU, ReGLU), or, with
             gated_mlp=False, of the hidden units themselves; or a record of gate and units together (sinkjax/model/experts.py).
@@ -76,15 +76,15 @@ class Config:
             included, or None. (A sliding window; what Gu et al. 2025 call a shifted window is the same operator.)
         normaliser: What turns scores into weights.
         score_scale: The factor on the scores, or one for each layer; None: 1 / sqrt(head_dim).
-        norm_place: Where a block has norms and what its MLP reads, a name of sinkjax/model/layout.py.
+        norm_place: Where a block has norms and its MLP's input, a name of sinkjax/model/layout.py.
         attention_bias: A key and value of no token, or a value alone (sinkjax/model/attention_bias.py), or None.
         gated_mlp: Whether the MLP has a gate.
         summed_heads: Whether the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al.
             2025).
         prefix: How many first positions see each other both ways, and are seen by all later ones beyond any window, or None. A
             token of the prefix has no loss, since what would predict it sees it.
-        qk_norm: Of each query and key before the rotation (sinkjax/model/norms.py), or None.
-        head_norm: Of each head's output before a gate, or None.
+        qk_norm: Norm of each query and key before the rotation (sinkjax/model/norms.py), or None.
+        head_norm: Norm of each head's output before a gate, or None.
         gate: On each head's output or its values (sinkjax/model/heads.py), or None.
         residual: Whether a block's input is added to what attention, and then the MLP, give.
         qkv_clip: The largest absolute value of queries, keys and values before a norm, or None.
@@ -223,7 +223,7 @@ class Config:
 
     @property
     def layout(self) -> Layout:
-        """Where a block has norms, and what its MLP reads."""
+        """Where a block has norms, and its MLP's input."""
         return LAYOUTS[self.norm_place]
 
     @property

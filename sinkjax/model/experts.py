@@ -1,4 +1,4 @@
-"""Mixtures of experts: a router sends each token to a few of E MLPs, and adds what they give, weighted.
+"""Mixtures of experts: a router sends each token to a few of E MLPs, and adds their weighted outputs.
 
 Exact, as transformers does it: no token is dropped, whatever the load. Rows are sorted by expert into blocks of one expert each,
 so that an expert computes little more than the tokens it takes. Shape suffixes: N tokens, k experts of a token, R = N k rows, E
@@ -21,7 +21,7 @@ BLOCK = 128  # rows of one expert that are multiplied at one time, at most
 
 @dataclass(frozen=True)
 class Experts:
-    """A mixture of `count` experts in place of an MLP, each of the config's mlp_width, of which a token takes `active`.
+    """A mixture of `count` experts in place of an MLP, each of the config's mlp_width; a token uses `active` of them.
 
     The router's logits are x W_r; a token takes the experts with the largest, and weights them by their softmax over all experts,
     divided by their sum if `normalised` (Mixtral, gpt-oss), else as it is (Qwen3-MoE, unless its config says otherwise). bias:
@@ -97,6 +97,6 @@ def units(hidden_NkF: jax.Array, experts_Nk: jax.Array, count: int) -> jax.Array
 
 
 def taken_units(units_NU: jax.Array, experts_Nk: jax.Array, count: int) -> jax.Array:
-    """Those of the experts that each token takes, [N, k, F]."""
+    """The rows of each token's experts, [N, k, F]."""
     N = units_NU.shape[0]
     return units_NU.reshape(N, count, -1)[jnp.arange(N)[:, None], experts_Nk]

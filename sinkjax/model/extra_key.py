@@ -39,7 +39,7 @@ class ExtraKey(NamedTuple):
 
 
 def extra_key(w: Mapping[str, Any], config: Config, lengths: jax.Array, dtype: jnp.dtype, precision: str) -> ExtraKey | None:
-    """That of a layer with parameters `w`, or None. lengths: int [B]."""
+    """The extra key of a layer with parameters `w`, or None. lengths: int [B]."""
     bias, shape = config.attention_bias, (lengths.size, config.kv_heads, config.head_dim)
     if bias is None or isinstance(bias, ValueBias):
         return None
@@ -66,7 +66,7 @@ def extra_key(w: Mapping[str, Any], config: Config, lengths: jax.Array, dtype: j
 def weigh(
     normaliser: Normaliser, scores: jax.Array, visible: jax.Array, given: Given, of_extra: jax.Array | None
 ) -> tuple[jax.Array, jax.Array | None, jax.Array]:
-    """Weights [B, H, Q, S] of keys, what each row gives to no key ([B, H, Q] or None), and the weights [B, H, Q] of an extra key.
+    """Weights [B, H, Q, S] of keys, each row's mass on no key ([B, H, Q] or None), and the weights [B, H, Q] of an extra key.
 
     of_extra: its scores [B, H, Q, 1], or None without one; then its weights are an empty array.
     """

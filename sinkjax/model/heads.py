@@ -1,4 +1,4 @@
-"""What a head may have beside attention: a norm of its output, gates.
+"""Optional parts of a head: a norm of its output, gates.
 
 Sources. Norm of the output: Li et al. 2026 and, as "SDPA GroupNorm", Qiu et al. 2025. Gates: Qiu et al.
 2025, arXiv 2505.06708. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head width, d residual width.
@@ -39,7 +39,7 @@ class HeadNorm:
 class HeadGate:
     """Each head's output times sigmoid(x w), a number for each head and query, before W_O (Qiu et al. 2025, head-wise).
 
-    x is what the queries are made of, the block's normed input. Parameters: layers/head_gate [L, d, H].
+    x is the block's normed input, which the queries are computed from. Parameters: layers/head_gate [L, d, H].
     """
 
 
@@ -55,7 +55,7 @@ class ElementGate:
 class ValueGate:
     """Values times sigmoid(x W), a number for each key-value head, key and dim (Qiu et al. 2025, G2).
 
-    x is what the values are made of, the block's normed input. Parameters: layers/value_gate [L, d, K, D].
+    x is the block's normed input, which the values are computed from. Parameters: layers/value_gate [L, d, K, D].
     """
 
 

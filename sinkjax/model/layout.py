@@ -1,4 +1,4 @@
-"""Where a block has norms, and what its MLP reads: layouts of the residual stream, by the names of `Config.norm_place`."""
+"""Layouts of the residual stream (where a block has norms, and its MLP's input), by the names of `Config.norm_place`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Layout:
-    """What a block is made of, beside attention and the MLP.
+    """The structure of a block around attention and the MLP.
 
-    inputs: whether what attention and the MLP read is normed. outputs: whether what they give is, before it is added. sums:
+    inputs: whether the inputs of attention and the MLP are normed. outputs: whether their outputs are, before the addition. sums:
     whether the residual stream is after each addition; then no norm follows the last block. parallel: whether the MLP reads the
     block's input, as attention does, and not what attention made of it. shared: whether it reads it through attention's norm.
     """

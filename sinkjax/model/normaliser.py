@@ -1,4 +1,4 @@
-"""What a normaliser is, and the softmax that several are made of."""
+"""The interface of a normaliser, and the softmax that several are made of."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def softmax(scores: jax.Array, visible: jax.Array, sink: jax.Array | None = None
     """Weights of every row over its visible keys; invisible ones are exactly 0, and so is a row that sees nothing.
 
     sink: a logit [..., 1, 1] that takes part in each row and has no column. The derivative is p (ds - sum p ds) in terms of the
-    weights p, so it is finite under any mask, and half the work of that of the terms which make them.
+    weights p, so it is finite under any mask, and half the work of differentiating the terms that make them.
     """
     powers, total = undivided_softmax(scores, visible, sink)
     return powers / total
@@ -84,14 +84,14 @@ def undivided_softmax(scores: jax.Array, visible: jax.Array, sink: jax.Array | N
 
 
 def sink_share(scores: jax.Array, visible: jax.Array, sink: jax.Array) -> jax.Array:
-    """What the sink logit of `softmax` takes of each row: [..., Q]."""
+    """The sink logit's share of each row of `softmax`: [..., Q]."""
     powers, of_sink = _powers(scores, visible, sink)
     assert of_sink is not None
     return (of_sink / (powers.sum(axis=-1, keepdims=True) + of_sink))[..., 0]
 
 
 def _powers(scores: jax.Array, visible: jax.Array, sink: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
-    """exp of the visible scores and of the sink, over that of the largest."""
+    """exp of the visible scores and of the sink, over exp of the largest."""
     seen = jnp.where(visible, scores, -jnp.inf)
     top = jax.lax.stop_gradient(seen.max(axis=-1, keepdims=True))
     if sink is not None:

@@ -1,6 +1,6 @@
 """Normalisers: from scores to attention weights, each a frozen record behind the one signature `weights`.
 
-What they share: an invisible weight is exactly 0, a row that sees nothing is 0, and gradients are finite under any mask, whatever
+In all of them an invisible weight is exactly 0, a row that sees nothing is 0, and gradients are finite under any mask, whatever
 the hidden scores are. (So Gu et al.'s mask of unnormalised attention, a factor of 0 after the non-linearity, is the same thing.)
 A learned sink logit or a 1 in the denominator takes its share outside of the keys; `bias` tells how much.
 
@@ -47,7 +47,7 @@ class ScaledSoftmax(Normaliser):
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < float("inf"):
-            raise SinkjaxError(f"alpha, what the rows of a scaled softmax sum to, must be positive, not {self.alpha}")
+            raise SinkjaxError(f"alpha, the row sum of a scaled softmax, must be positive, not {self.alpha}")
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return self.alpha * softmax(scores, visible)

@@ -1,4 +1,4 @@
-"""Norms: each a frozen record that says what it learns and computes it, of the residual stream or of queries and keys.
+"""Norms: each a frozen record that names its parameters and computes it, for the residual stream or for queries and keys.
 
 A norm at the leaf NAME reads its gain there and its bias at NAME_bias. Sources. RMSNorm: Zhang & Sennrich 2019; with a gain
 around 1: Gemma; LayerNorm: Ba et al. 2016, without a bias in MPT, without either in OLMo, with a gain around 1 in Nemotron.
@@ -37,7 +37,7 @@ class Norm(ABC):
 
     @abstractmethod
     def __call__(self, x: jax.Array, w: Weights, name: str, at: jax.Array | None = None) -> jax.Array:
-        """x, normed with the parameters of the leaf `name` of w; their last axis matches that of x.
+        """x, normed with the parameters of the leaf `name` of w; their last axis matches x's.
 
         at: the array, broadcastable to x, that the scale is measured on; None: x. With it the norm is affine in x ("frozen").
         """
@@ -121,7 +121,7 @@ QueryKeyNorm = Norm | EachHead | AllHeads
 
 
 def normed_heads(x: jax.Array, w: Weights, name: str, norm: QueryKeyNorm, at: jax.Array | None = None) -> jax.Array:
-    """Queries or keys [..., heads, D], normed. at: as for `Norm`, in the shape of x."""
+    """Queries or keys [..., heads, D], normed. at: see `Norm`, in the shape of x."""
     if isinstance(norm, AllHeads):
         flat = {leaf: w[leaf].reshape(-1) for leaf in (name + part for part in norm.norm.learned())}
         at = None if at is None else at.reshape(*at.shape[:-2], -1)

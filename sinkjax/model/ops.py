@@ -1,7 +1,7 @@
 """The array operations of a block: projections, the norm, and the two products of attention.
 
-The two products have derivatives in a form that XLA computes fast on a CPU. Numbers and shapes are those of the plain products.
-The gradient towards keys and values sums over queries, which are not the last axis of what comes back; as a batched product XLA's
+The two products have derivatives in a form that XLA computes fast on a CPU. Numbers and shapes match the plain products.
+The gradient towards keys and values sums over queries, not the last axis of the incoming gradient; as a batched product XLA's
 CPU code then takes three times as long as for the same product of a transposed copy (measured from 8 x 8 to 256 x 256). So there
 the tangents are written such that their transposes copy first: the barriers keep XLA from undoing that. Elsewhere the plain
 product stands.
@@ -86,7 +86,7 @@ def entries(w: jax.Array | Corrected, rows: jax.Array, cols: jax.Array, contract
 def project(x: jax.Array, w: jax.Array | Corrected, precision: str, contracted: int = 1, **how: Any) -> jax.Array:
     """x [B, T, ...] times w, over the last `contracted` axes of x and the first of w, as one product of two matrices.
 
-    With tokens along two axes, XLA's CPU code transposes a copy of the gradient, which takes twice as long as the products.
+    If tokens have two axes, XLA's CPU code transposes a copy of the gradient, which takes twice as long as the products.
     """
     if isinstance(w, Corrected):
         return w.product(x, precision, **how)
@@ -114,7 +114,7 @@ def rms_norm(x: jax.Array, gain: jax.Array, eps: float, at: jax.Array | None = N
 
 
 def multiplied_dtype(dtype: jnp.dtype) -> jnp.dtype:
-    """Of queries and keys when `score` multiplies them, where the model's is `dtype`.
+    """The dtype of queries and keys when `score` multiplies them, where the model's is `dtype`.
 
     A product of two 16-bit numbers is exact in float32, and fast where hardware has it; a CPU is faster with float32.
     """

@@ -57,7 +57,7 @@ def abstract(config: Config) -> Params:
     unembed [d, V] if not tied. A norm NAME has the leaves that it learns, NAME and NAME_bias.
     Of other blocks: o [L, D, d] if heads are summed; the norms of the layout, attn_out_norm and mlp_out_norm [L, d] too, and no
     final_norm where norms follow the sums; positions [context + offset, d]; layers/relative_bias [L, H, buckets].
-    Of other attention: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each value that it learns; what the records
+    For other attention: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each learned value; leaves that the records
     of sinkjax/model/heads.py and sinkjax/model/attention_bias.py name, and layers/q_norm and k_norm [L, D] or [L, heads, D].
     Of other embeddings: embed_norm [d]; with a width e of their own, embed [V, e], embed_in [e, d], embed_out [d, e] and unembed
     [e, V]; unembed_bias [V]. Of experts: what sinkjax/model/experts.py names.
@@ -178,7 +178,7 @@ def init(config: Config, seed: int | jax.Array, dtype: str = "float32", std: flo
 
 
 def leaf_key(seed: int | jax.Array, path: tuple) -> jax.Array:
-    """The key from which `init` draws the leaf at a path of the tree."""
+    """The random key that `init` uses for the leaf at a path of the tree."""
     return jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
 
 
@@ -198,7 +198,7 @@ def check_dtype(dtype: str) -> None:
 
 
 def sharding(leaf: Leaf, mesh: Mesh, rules: Mapping[str, str] = RULES) -> NamedSharding:
-    """Where a leaf lives on a mesh, by its logical axes and the rules."""
+    """The placement of a leaf on a mesh, by its logical axes and the rules."""
     spec = []
     for size, axis in zip(leaf.shape, leaf.axes, strict=True):
         target = rules.get(axis)

@@ -28,7 +28,7 @@ class AddedPosition(ABC):
 
     @abstractmethod
     def vectors(self, T: int, width: int, params: Mapping[str, Any]) -> Any:
-        """Vectors of the first T positions, [T, width]. params: those of the model."""
+        """Vectors of the first T positions, [T, width]. params: the model's."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def vectors(
 ) -> jax.Array | None:
     """The vectors [T, d] that are added to embedding rows h [B, T, d], in their dtype; None if the model has none.
 
-    first: the position of the first row. total: of how many positions they are; None: T.
+    first: the position of the first row. total: the number of positions; None: T.
     """
     if not isinstance(position, AddedPosition):
         return None

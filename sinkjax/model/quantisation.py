@@ -33,8 +33,8 @@ class Quantisation:
         weights: Bits of the matrices of attention and the MLP, 2 to 16; None: not rounded.
         activations: Bits of the inputs that these matrices multiply.
         kv: Bits of keys and values, as they are kept: keys after their rotary rotation, or before it under a cache policy.
-        scale: What has a scale of its own. Of activations, keys and values: "tensor", one prompt, over the tokens that are
-            computed at one time; "channel", each dim of it; "token", each token, and each head of keys and values. Of weights:
+        scale: The unit that has its own scale. For activations, keys and values: "tensor", one prompt, over the tokens that are
+            computed at a time; "channel", each dim of it; "token", each token, and each head of keys and values. Of weights:
             "tensor", a matrix; else each of its outputs.
         rotate: Whether to apply a randomised Hadamard rotation before rounding and its inverse afterwards.
         keep: Positions whose activations, keys and values are not rounded and set no scale.
@@ -109,7 +109,7 @@ def rounded(x: jax.Array, bits: int, axes: Sequence[int], counts: jax.Array | No
 def rotate(x: jax.Array, back: bool = False) -> jax.Array:
     """x R over the last axis, or x R^T: R = diag(signs) H / sqrt(n), H of entries +1 and -1, by its Kronecker factors.
 
-    Where no H of the width is known, R has blocks of the largest power of two that divides it.
+    If no H of the width is known, R has blocks of the largest power of two that divides it.
     """
     n = x.shape[-1]
     parts = factors(n)

@@ -1,4 +1,4 @@
-"""Weights divided by what their row adds up to: sums of similarities of any sign, and p-norms.
+"""Weights divided by their row's total: sums of similarities of any sign, and p-norms.
 
 Source: Gu et al. 2025, Tables 6 and 15, Figure 29.
 """

@@ -1,4 +1,4 @@
-"""Taking measurements inside a traced forward: what a probe asks for at a site, reduced where the array lives."""
+"""Measurements inside a traced forward: the probe's statistics at a site, reduced where the array is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PADDED = ("position", "query", "key")  # axes along which a prompt can be shorte
 
 
 def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool = False) -> dict[str, jax.Array]:
-    """All that a probe asks for at a site. The barrier keeps these reductions out of the fusions of what they watch."""
+    """All of a probe's statistics at a site. The barrier keeps these reductions out of the fusions of the watched arrays."""
     wanted = [entry for entry in probe.statistics if entry.site == site and (entry.dims[1] == "depth" or not depth_only)]
     raw = [entry for entry in probe.captures if entry.site == site and not depth_only]
     if not wanted and not raw:
@@ -47,7 +47,7 @@ def finish(probe: Probe, values: dict[str, jax.Array], lengths: jax.Array) -> di
 
 
 def query_axes(probe: Probe) -> dict[str, int]:
-    """Of what LOGITS and WEIGHTS give: the axis along which blocks of queries are joined; what is not named is added up."""
+    """For results at LOGITS and WEIGHTS: the axis that joins blocks of queries; all other results are added up."""
     joined = {entry.name: entry.dims.index("query") - 1 for entry in probe.statistics if "query" in entry.dims}
     return joined | {entry.name: 2 for entry in probe.captures if entry.site in (Site.LOGITS, Site.WEIGHTS)}  # [B, H, Q, S]
 
@@ -60,14 +60,14 @@ def _divided(x: jax.Array, view: View) -> tuple[jax.Array, View]:
 
 
 def _with_all_keys(x: jax.Array, view: View) -> tuple[jax.Array, View]:
-    """What a block of queries has at LOGITS or WEIGHTS, over all keys: those that it was not given are hidden, and 0."""
+    """The array of a block of queries at LOGITS or WEIGHTS, over all keys: keys outside the block are hidden, and 0."""
     if not isinstance(view, PairView) or x.shape[-1] == view.key.shape[2]:
         return x, view
     return _to_all_keys(x, view), dataclasses.replace(view, visible=_to_all_keys(view.visible, view))
 
 
 def _to_all_keys(x: jax.Array, view: View) -> jax.Array:
-    """Zeros (False) behind the keys along the last axis, for those that the block was not given."""
+    """Zeros (False) after the block's own keys, along the last axis."""
     missing = view.key.shape[2] - x.shape[-1] if isinstance(view, PairView) else 0
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)]) if missing else x
 

@@ -36,7 +36,7 @@ class Capture:
         layers: Tuple of ints, or None for all.
         positions: Tuple of ints, the same for all prompts, or None for all; at LOGITS and WEIGHTS they choose queries.
         dims: Indices along the last axis, tuple of ints, or None for all.
-        name: Its name in the record; by default that of the site in lower case, or "queries", "keys" and "values".
+        name: Its name in the record; by default the site's in lower case, or "queries", "keys" and "values".
 
     Raises:
         SinkjaxError: The site is POSITION or unknown; an index is negative, no int, or named twice.
@@ -83,7 +83,7 @@ class Probe:
 
     Attributes:
         attention_received: Attention on each key, mean over the queries that see it: [B, L, H, S].
-        attention_share: As `attention_received`, of each row's absolute weights over their sum; for rows that do not sum to 1.
+        attention_share: Like `attention_received`, for each row's absolute weights over their sum; for rows that do not sum to 1.
         row_entropy: Entropy of each query's weights in nats; axes as `record.dims` says, as for all that follow.
         query_key_cosine: Cosine between each key and the rotated queries that come after it.
         resid_max: max |h| over the dims of the residual stream, [B, depth, T]; depth 0 is the embedding.
@@ -96,7 +96,7 @@ class Probe:
         nll: Negative log-likelihood of each next token in nats, [B, T].
         attention_received_bias: Mean over queries of what goes to no key (a sink logit, a 1 in the denominator, an attention
             bias).
-        attention_share_bias: As `attention_received_bias`, of the share of each row's absolute weight that goes to no key.
+        attention_share_bias: Like `attention_received_bias`, for the share of each row's absolute weight that goes to no key.
         attention: Layers whose full attention maps are returned; True for all.
         capture: Raw values.
         extra: Further reductions.
@@ -136,7 +136,7 @@ class Probe:
             object.__setattr__(self, "attention", ())
         elif self.attention is not True and self.attention != ():
             object.__setattr__(self, "attention", _each_once("layer of attention", self.attention))
-        names = ["nll", "cells_addressed", "cells_changed", "empty_rows"]  # what a record can hold beside them
+        names = ["nll", "cells_addressed", "cells_changed", "empty_rows"]  # other entries of a record
         names += [entry.name for entry in self.statistics] + [entry.name for entry in self.captures]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -171,7 +171,7 @@ class Probe:
 
     @functools.cached_property
     def statistics(self) -> tuple[Statistic, ...]:
-        """The reductions asked for, built-in and extra; with them, or any other request, the count of what is not finite."""
+        """The reductions asked for, built-in and extra; with them, or any other request, the count of non-finite values."""
         asked = tuple(entry for name, entry in BUILT_IN.items() if getattr(self, name)) + self.extra
         return (*asked, NON_FINITE) if asked or self.captures or self.nll else ()
 
@@ -184,11 +184,11 @@ class Probe:
         return (Capture(Site.WEIGHTS, layers=layers, name="attention"), *self.capture)
 
     def check(self, config: Config, T: int) -> None:
-        """Refuse a probe that asks for what a model or a batch does not have.
+        """Refuse a probe that a model or a batch cannot answer.
 
         Args:
             config: The architecture of the model.
-            T: The number of positions to which the prompts are padded.
+            T: The padded length of the prompts.
 
         Raises:
             SinkjaxError: A captured layer, position or dim is out of range; a statistic or a capture is at a site that the model

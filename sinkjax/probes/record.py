@@ -1,4 +1,4 @@
-"""What was measured: a dict of arrays, everywhere, and its one conversion to a labelled `xarray.Dataset`."""
+"""Measurements: a dict of arrays, everywhere, and its one conversion to a labelled `xarray.Dataset`."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Record(dict[str, Any]):
         layers: Sequence[int] | None = None,
     ) -> Maps:
         """One prompt's maps, to step through in a notebook, which keeps them: `attention`, `attention_received`, `resid_max`,
-        `resid_norm`, those of them that were measured.
+        `resid_norm`, as far as they were measured.
 
         Args:
             after: Another record of the same prompts, drawn beside this one.
             tokens: The text of each position (`model.tokenizer.tokens(tokens[0])`); None: its number.
             prompt: Which one, counted from 0.
-            layers: Those in which `attention` was measured, as labels; None: counted from 0.
+            layers: The layers of `attention`, as labels; None: counted from 0.
 
         Returns:
             The maps; `.html()` is a page of its own.

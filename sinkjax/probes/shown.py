@@ -23,7 +23,7 @@ def maps_of(
 ) -> Maps:
     """One prompt of several records side by side.
 
-    records: name -> record. tokens: the text of each position; None: its number. layers: those that `attention` was measured in;
+    records: name -> record. tokens: the text of each position; None: its number. layers: the layers of `attention`;
     None: all. Errors: no record, or one without a statistic that is drawn; records of other shapes; a prompt that is not there.
     """
     made = [make(records, prompt, layers) for name, make in DRAWN.items() if all(name in record for record in records.values())]
@@ -60,7 +60,7 @@ def _attention(records: Mapping[str, Any], prompt: int, layers: Sequence[int] | 
 
 
 def _received(records: Mapping[str, Any], prompt: int, layers: Sequence[int] | None) -> Panel:
-    values = _of_prompt(records, "attention_received", prompt).mean(axis=2)  # of [run, layer, head, key]
+    values = _of_prompt(records, "attention_received", prompt).mean(axis=2)  # from [run, layer, head, key]
     title = "attention that each token (across) receives in each layer (upwards), mean over heads"
     return Panel(title, np.abs(values), {}, "layer", "token", upwards=True)
 

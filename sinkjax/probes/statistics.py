@@ -1,4 +1,4 @@
-"""Statistics: what one is (`Statistic`), what it sees (`View`), and the built-in ones, a small function each."""
+"""Statistics: their interface (`Statistic`), their input (`View`), and the built-in ones, a small function each."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ DEPTHS = ("prompt", "depth", "position")
 
 @struct.dataclass
 class View:
-    """What a statistic sees beside its array. lengths: int [B]."""
+    """The context of a statistic's array. lengths: int [B]."""
 
     lengths: jax.Array
 
 
 @struct.dataclass
 class PairView(View):
-    """What a statistic sees at LOGITS and WEIGHTS, where the array is that of a block of queries.
+    """The context at LOGITS and WEIGHTS, where the array belongs to a block of queries.
 
     rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, H, Q, D] and key [B, K, T, D],
-    rotated, and mapped if the normaliser has a kernel. Of a long prompt, a built-in statistic gets the first S of T keys, all
+    rotated, and mapped if the normaliser has a kernel. In a long prompt, a built-in statistic gets the first S of T keys, all
     that these queries can see; any other gets all. bias: float [B, H, Q], at WEIGHTS, the part of each row that goes
     to no key, by the normaliser or to a key of no token; None if there never is one. ahead: whether a query may see keys
-    behind it, as in a prefix. divisor: float [B, H, Q, 1], at WEIGHTS, by which the array is still to be divided; None for any
-    statistic but those of `SUMS`.
+    after it, as in a prefix. divisor: float [B, H, Q, 1], at WEIGHTS: the array must still be divided by it; None for any
+    statistic outside `SUMS`.
     """
 
     rows: jax.Array
@@ -64,7 +64,7 @@ class Statistic:
             layer or depth. At LOGITS and WEIGHTS it sees a block of queries: outputs over "query" are joined, others added up.
         dims: Names of the axes; they begin with "prompt" and "layer", or, at RESID, "prompt" and "depth" (depth 0 is the
             embedding).
-        finish: (array, lengths int [B]) -> array, applied to what the blocks gave together; None: nothing.
+        finish: (array, lengths int [B]) -> array, applied to the combined result of the blocks; None: nothing.
 
     Raises:
         SinkjaxError: `dims` begins otherwise, or nothing can be reduced at the site.
@@ -115,7 +115,7 @@ def mean_over_later_queries(sums: jax.Array, lengths: jax.Array) -> jax.Array:
 
 
 def bias_sums(weights: jax.Array, view: PairView) -> jax.Array:
-    """Sum over queries of what a sink logit, a 1 in the denominator or a key of no token took of their rows: [B, H]; else 0."""
+    """Sum over queries of the weight of a sink logit, a 1 in the denominator or a key of no token: [B, H]; else 0."""
     if view.bias is None:
         return jnp.zeros(weights.shape[:2], weights.dtype)
     return jnp.where(view.real_rows[..., 0], view.bias, 0).sum(axis=-1)
@@ -159,8 +159,8 @@ SUMS = (column_sums, later_sums, bias_sums)  # what of rows at WEIGHTS needs no 
 def sinking_heads(eps: float, shares: bool = False) -> Statistic:
     """Share of a layer's heads that sink on each key, as its later queries see it: prompt, layer, key.
 
-    Gu et al.'s threshold (2025), but without the query at the key itself, for edits that decide what that one sees. It has no
-    head axis, so that sweeps of many edits stay small. shares: of each row's weight, for rows that do not sum to 1.
+    Gu et al.'s threshold (2025), but without the query at the key itself, for edits that decide that query's mask. It has no
+    head axis, so that sweeps of many edits stay small. shares: use shares of each row's weight, for rows that do not sum to 1.
     """
     finish = functools.partial(share_above, eps=eps)
     return Statistic(
@@ -170,7 +170,7 @@ def sinking_heads(eps: float, shares: bool = False) -> Statistic:
 
 @functools.cache
 def expert_load(active: int) -> Statistic:
-    """Share of a prompt's tokens that take each expert, of those that take `active` each: prompt, layer, expert."""
+    """Share of a prompt's tokens that use each expert, where a token uses `active` of them: prompt, layer, expert."""
 
     def taken(logits: jax.Array, view: View) -> jax.Array:
         real = (jnp.arange(logits.shape[1]) < view.lengths[:, None])[..., None, None]

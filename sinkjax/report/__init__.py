@@ -1,1 +1,1 @@
-"""What a study found: a page, tables, and files that are either whole or absent."""
+"""A study's results: a page, tables, and files that are either whole or absent."""

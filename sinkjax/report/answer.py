@@ -58,7 +58,7 @@ def answer(section: Section) -> Answer | None:
         lead = LEADS[one.judgement.word][one.source.startswith(OURS)] + ", and in its untrained twin too" * one.settled.untrained
         return Answer(lead, one.statement, one.number, one.judgement.word)
     if claims:
-        return Answer("Untested", "This model cannot test what the paper claims.", word="untested")
+        return Answer("Untested", "This model cannot test the paper's claims.", word="untested")
     return _effect(section.rows) or (Answer("", section.findings[0]) if section.findings else None)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT, MARGIN = 180, 26, 6  # pixels
 CLIP = (-1.0, 2.0)  # shares of the whole beyond these end in an arrow
-MARKS = (0.0, 0.5, 1.0)  # of a share: nothing, the line between "weaker" and "replicates", and the whole
+MARKS = (0.0, 0.5, 1.0)  # shares: nothing, the line between "weaker" and "replicates", and the whole
 
 
 def bar(one: Verdict) -> str:

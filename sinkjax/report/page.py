@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 LARGEST = 20_000_000  # bytes of a page, so that it opens quickly and can be sent
-# Nothing may be fetched from anywhere: what a page shows, it holds.
+# Nothing may be fetched from anywhere: a page is self-contained.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 
 
@@ -100,7 +100,7 @@ def _samples(samples: Sequence[Sample]) -> str:
 
 
 def _summary(section: Section) -> str:
-    """The short table, and what its cells hold."""
+    """The short table, with an explanation of its cells."""
     if not section.rows:
         return ""
     shown = table(section.rows, section.featured)

@@ -1,4 +1,4 @@
-"""What a page shows of one study, as data: figures, maps to step through, texts, and the section that holds them."""
+"""Data model of one study's report: figures, interactive maps, texts, and the `Section` that contains them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the name of its files, and what it shows and how to read it. svg, png: the figure, rendered once."""
+    """A figure, the name of its files, and a caption that explains it. svg, png: the figure, rendered once."""
 
     name: str
     figure: Figure
@@ -46,7 +46,7 @@ class View:
     name: unique on the page. values: float[*choices, row, column], at least 0, NaN where there is nothing. choices: what the
     reader chooses, name -> labels, in the order of the leading axes; a choice "prompt" chooses the tokens too. tokens: text of
     each position, one list for each prompt. Columns are positions; rows are too (row_tokens), or they count from 0, upwards.
-    quantity: what a colour means, with its unit. log: whether the colour scale is logarithmic. row_note: said after row_title.
+    quantity: the colour's meaning, with its unit. log: whether the colour scale is logarithmic. row_note: said after row_title.
     start: choice -> the label that is shown first; the first of all where it is not named.
     """
 
@@ -71,7 +71,7 @@ class View:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a model writes after a prompt, under an edit."""
+    """A model's continuation of a prompt, under an edit."""
 
     prompt: str
     edit: str
@@ -82,10 +82,10 @@ class Sample:
 class Section:
     """What a study found.
 
-    study: its name. question: what the papers say, in short. findings: further numbers in sentences. rows: the summary, one for
+    study: its name. question: the papers' findings, in short. findings: further numbers in sentences. rows: the summary, one for
     each condition and measure. featured: labels of the conditions in the short table.
     notes: how the numbers were made. provenance: name -> value. views: maps to step through. samples: texts that the model goes
-    on to write. subject: what a condition is. over: what means and intervals are over. verdicts: claims judged by the one rule.
+    on to write. subject: the noun for a condition. over: the sampling unit of means and intervals. verdicts: judged claims.
     """
 
     study: str

@@ -26,7 +26,7 @@ class Cell:
     rank: str
 
 
-EMPTY = Cell("", "", "")  # of a measure that a condition does not have
+EMPTY = Cell("", "", "")  # for a measure that a condition does not have
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Table:
 def table(rows: Sequence[Row], conditions: Sequence[str] | None = None) -> Table:
     """A summary, or the part of it that belongs to `conditions`, with the measures that these have.
 
-    The first condition of all is what the others are compared with.
+    All others are compared with the first condition.
     """
     labels = conditions if conditions is not None else tuple(dict.fromkeys(row.condition for row in rows))
     columns = tuple(dict.fromkeys(row.measure for row in rows if row.condition in labels))

@@ -1,4 +1,4 @@
-"""What the command line prints: tables as wide as the terminal, on standard output."""
+"""Output of the command line: tables as wide as the terminal, on standard output."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def show_section(section: Section) -> None:
 
 
 def show_suite(report: Report) -> None:
-    """Print what each study of a suite found and which statements of its paper hold; the tables are on their pages."""
+    """Print each study's findings in a suite and the statements of its paper that hold; the tables are on their pages."""
     for section in report.sections:
         print(f"\n{printable(f'{section.study}: {section.title}')}\n")
         if section.verdicts:

@@ -1,7 +1,7 @@
 """Maps that a reader of a page steps through, drawn by plotly, which the page carries along: no network is needed.
 
-Every map of a view is in the page, as codes of 8 bits on one scale, packed; so a value can be read off to about 2 %. What is
-shown is a choice that the view's caption states; the rest is in the store.
+Every map of a view is in the page, as codes of 8 bits on one scale, packed; so a value can be read off to about 2%. A view's
+caption states which maps are shown; the rest is in the store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Studies: what is changed, measured and claimed, as values, and the one framework that runs them all.
+"""Studies as values (conditions, measurements and claims), and the one framework that runs them all.
 
 A study is written in the words of `sinkjax.studies.vocabulary`; docs/add-a-study.md shows how.
 """

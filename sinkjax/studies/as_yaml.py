@@ -15,14 +15,14 @@ from sinkjax.studies.scope import Contrast
 from sinkjax.studies.words import Word, plain, read
 
 STUDY = "study"  # the key of a document that holds a whole study
-WIDTH = 110  # of a line
+WIDTH = 110  # characters per line
 
 
 def with_prose(study: Study, prose: Mapping[str, Any], what: str) -> Study:
     """A study with the prose of its config file.
 
     Args:
-        study: As it is declared.
+        study: The declared study.
         prose: title, question, notes, and claims: name -> statement, or {statement, paper}.
         what: The file, for errors.
 

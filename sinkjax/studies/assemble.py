@@ -30,12 +30,12 @@ MOST_FEATURED = 12  # conditions of the short table, where a study does not choo
 
 
 def assemble(study: Study, config: Settings, stores: Mapping[str, xarray.Dataset]) -> Section:
-    """What a study found; the model is not needed.
+    """Build a study's section of results, without its model.
 
     Args:
         study: the declaration.
         config: its settings.
-        stores: name -> finished store; those that a study can do without may be missing, as may trainings that are not finished.
+        stores: name -> finished store; optional stores and unfinished trainings may be missing.
     """
     results = Results(study, config, stores)
     architecture = results.architecture
@@ -67,7 +67,7 @@ def assemble(study: Study, config: Settings, stores: Mapping[str, xarray.Dataset
 
 
 def _provenance(results: Results) -> Mapping[str, object]:
-    named = {"model", "revision", "dtype", "text", "split", "bos", "prompts", "length"}  # what the store's own facts say
+    named = {"model", "revision", "dtype", "text", "split", "bos", "prompts", "length"}  # these come from the store's own facts
     named |= {name for name in ("ignore_keys", "tokenizer") if not getattr(results.config, name, None)}
     stated = {name: value for name, value in vars(results.config).items() if name not in named and value is not None}
     settings = ", ".join(f"{name} {documents.plain(value)}" for name, value in stated.items())

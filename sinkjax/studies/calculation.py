@@ -1,4 +1,4 @@
-"""Carry out a calculation and store what it gives, whole or not at all."""
+"""Run a calculation and store its result atomically."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Values = dict[tuple[str, str, str], Interval]  # (edit, measure, A or B or their
 
 
 def carry_out(first: Place, second: Place) -> tuple[Section, Place]:
-    """Compare two stores; returns what was found, and the folder beside the first store that holds page, summary and figures."""
+    """Compare two stores; return the results and the folder next to the first store with the page, summary and figures."""
     extras.require("the page of a comparison", "report")
     from sinkjax.analysis.summary import summary_csv
     from sinkjax.report.page import page
@@ -104,7 +104,7 @@ def _edits(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, st
 
 
 def _measures(first: xarray.Dataset, second: xarray.Dataset) -> list[Measure]:
-    """Those of a sweep's summary, with the key and threshold of the study of A, if it has them."""
+    """The measures of a sweep's summary, with the key and threshold of A's study, if it has them."""
     stated = {"key": 0, "eps": 0.3} | first.attrs.get("study", {}).get("config", {})
     shared = [name for name in MEASURES if name in first and name in second]
     found = [measure for name in shared for measure in measures_of(name, stated["key"], stated["eps"])]

@@ -1,7 +1,7 @@
 """The typed configs that studies share. This module imports no JAX, so that help and errors are immediate.
 
-A config holds all that decides the numbers, and nothing else: where results go, which device runs and how much memory it may use
-are options of the command. A field's default is written here and nowhere else; the files in `configs/` say what a study sets.
+A config holds everything that decides the numbers, and nothing else: the results folder, the device and its memory limit
+are options of the command. A field's default is written only here; the files in `configs/` list the fields that a study sets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyConfig(Settings):
-    """What every study on a trained model and natural text has to state."""
+    """Settings of every study on a trained model and natural text."""
 
     model: str = "smollm2-135m"
     """preset, Hugging Face folder or hub id, or .gguf file; or one of these after "untrained:", for random weights"""
@@ -50,7 +50,7 @@ class StudyConfig(Settings):
     length: int = 64
     """tokens of each passage, BOS included"""
     bos: Literal["model", "tokenizer", "none"] | int = "none"
-    """what stands before each passage: the model's own BOS, what its tokenizer adds, nothing, or a token id"""
+    """prefix of each passage: the model's own BOS, its tokenizer's prefix, nothing, or a token id"""
     seed: int = 0
     """seed of the choice of passages, the random controls and the bootstrap"""
 
@@ -61,7 +61,7 @@ class StudyConfig(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Trains(Settings):
-    """What every study that trains its own models has to state."""
+    """Settings of every study that trains its own models."""
 
     seeds: int = 8
     """runs of each model, each with an initialisation and data of its own"""
@@ -95,7 +95,7 @@ class All(Settings):
     dtype: Dtype = "float32"
     """precision of the parameters and activations"""
     text: str | None = None
-    """text, split, prompts, length, BOS and seed of all studies, instead of those that their own configs state"""
+    """text, split, prompts, length, BOS and seed of all studies, overriding their own configs"""
     split: Split | None = None
     """documents that are read: rules were chosen on explore; verdicts are made on confirm"""
     prompts: int | None = None
@@ -119,7 +119,7 @@ class Series:
     study: tyro.conf.Suppress[str]
     """its name"""
     checkpoints: tyro.conf.Suppress[str | None] = None
-    """a folder of checkpoints, such as that of a training"""
+    """a folder of checkpoints, such as a training's"""
     models: tyro.conf.Suppress[tuple[str, ...]] = ()
     """or several models, each as for `model` of a study"""
     revisions: tyro.conf.Suppress[tuple[str, ...]] = ()
@@ -131,7 +131,7 @@ class Series:
 
     @property
     def summary(self) -> str:
-        """What the series is, in a line."""
+        """A one-line description of the series."""
         return f"{self.study} on {f'{len(self.models)} models' if self.checkpoints is None else self.checkpoints}"
 
     def __post_init__(self) -> None:
@@ -139,7 +139,7 @@ class Series:
         if (self.checkpoints is None) == (not self.models):
             raise SinkjaxError("a series is either a folder of checkpoints or a list of models")
         if self.revisions and len(self.models) != 1:
-            raise SinkjaxError(f"revisions are those of one hub id in models, not of {len(self.models)}")
+            raise SinkjaxError(f"revisions needs exactly one hub id in models, not {len(self.models)}")
         for name in ("model", "revision", "dtype"):
             if name in self.settings:
                 raise SinkjaxError(f"settings must not state {name!r}, which the series states itself")
@@ -154,7 +154,7 @@ class AllTrained:
     dtype: Dtype = "float32"
     """precision of the parameters and activations"""
     seeds: int | None = None
-    """runs, steps and seed of all studies, instead of those that their own configs state"""
+    """runs, steps and seed of all studies, overriding their own configs"""
     steps: int | None = None
     """training steps of a run, at most"""
     seed: int | None = None

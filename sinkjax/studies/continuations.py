@@ -1,4 +1,4 @@
-"""What an edit does to the text that a model writes: a calculation that any study can offer, and its lines on a page."""
+"""Text that a model writes under an edit: a calculation that any study can offer, and its lines on a page."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def continuations(
 ) -> Calculation:
     """The likeliest TOKENS tokens after the first START of each prompt, under each condition: `text` (edit, prompt) and `start`.
 
-    start: how many tokens are given at least, where an edit names positions beyond START. prepare: gives the conditions in place
-    of `conditions`, from all `prompts`, of which the first PROMPTS are continued.
+    start: lowest number of given tokens, where an edit names positions beyond START. prepare: returns the conditions in place
+    of `conditions`, from all `prompts`; the first PROMPTS of these are continued.
     """
     given = max(START, start)
 

@@ -32,15 +32,15 @@ __all__ = ["compared", "difference", "effect", "moved", "part", "recovered", "sl
 
 @dataclass(frozen=True)
 class Parts:
-    """What a contrast gives to its judgement.
+    """The numbers of a contrast that its judgement needs.
 
     Attributes:
         contrast: float[document] or float[document, position].
         controls: The same under each control, float[control, document, ...] on the first documents; None without controls.
-        whole: What the contrast is a share of, shaped as it is; None without a whole.
+        whole: The denominator of the contrast's share, in the same shape; None without a whole.
         range: The lowest and the highest value of the measure; None for one without bounds, in logarithms.
-        unit: Of the contrast.
-        label: What is compared, in words.
+        unit: Unit of the contrast.
+        label: The comparison as text.
         relative: Whether contrast + whole is the edited value of the measure.
         whole_range: The lowest and the highest whole; None: `range`.
         all_controls: Whether there are no more controls than these.
@@ -64,8 +64,8 @@ class Readings:
         scope: Settings and architecture.
         results: Store by name, with `conditions(store)`.
         known: The study's known numbers, which are read from the unedited condition of a store.
-        suffix: Of the stores, such as that of the untrained twin.
-        trainings: Of a study that trains its own models: name -> its word.
+        suffix: Suffix of the stores' names, such as the untrained twin's.
+        trainings: Name -> word, in a study that trains its own models.
     """
 
     def __init__(
@@ -152,10 +152,10 @@ class Readings:
         """A drawing whose caption ends with the model, and with the prompts if they were read.
 
         Args:
-            name: Of the file.
+            name: Name of the file.
             figure: The figure.
-            caption: What it shows.
-            *stores: What it was made from, the first one first.
+            caption: Its caption.
+            *stores: The stores that it was made from, the first one first.
             bands: Whether it has bands for intervals.
 
         Returns:
@@ -211,13 +211,13 @@ def effect(
     above: Measure | None = None,
     controls: bool = True,
 ) -> Parts:
-    """What an edit adds to a measure, and what its controls add.
+    """The effects of an edit and of its controls on a measure.
 
     Args:
         read: The stores.
-        measure: What is compared.
+        measure: The compared measure.
         where: Under which conditions.
-        whole: The measure of the unedited model of which the effect is a share; None: `measure` itself.
+        whole: The unedited measure that the effect is divided by; None: `measure` itself.
         above: The measure of the unedited model that is subtracted from the whole, such as the size of an ordinary activation.
             None: nothing, or, in logarithms, `measure` itself.
         controls: Whether the grid's controls are matched to these conditions.
@@ -244,7 +244,7 @@ def effect(
 
 
 def moved(before: Measure, after: Measure, where: At) -> Contrast:
-    """What an edit adds to one measure, as a share of what another one was: `effect(after, where, whole=before)`.
+    """The effect of an edit on one measure, as a share of another one's unedited value: `effect(after, where, whole=before)`.
 
     Args:
         before: The measure whose unedited value is the whole.
@@ -263,10 +263,10 @@ def difference(read: Readings, measure: Measure, where: At, minus: At, whole: Me
 
     Args:
         read: The stores.
-        measure: What is compared.
+        measure: The compared measure.
         where: The conditions.
-        minus: Those that are subtracted.
-        whole: The measure of the unedited model of which it is a share; None: its value under `where`, or, in logarithms, the
+        minus: The conditions that are subtracted.
+        whole: The unedited measure that it is divided by; None: its value under `where`, or, in logarithms, the
             distance from there to no edit.
     """
     one, other = read.edited(measure, where), read.edited(measure, minus)
@@ -284,9 +284,9 @@ def recovered(read: Readings, measure: Measure, harmed: At, kept: At, whole: At 
 
     Args:
         read: The stores.
-        measure: What is harmed, such as the loss.
+        measure: The harmed measure, such as the loss.
         harmed: Conditions with the damage.
-        kept: Conditions in which some of it is undone.
+        kept: Conditions that undo some of it.
         whole: Conditions without the damage; None: no edit.
     """
     worst = read.edited(measure, harmed)
@@ -301,11 +301,11 @@ def recovered(read: Readings, measure: Measure, harmed: At, kept: At, whole: At 
 
 @Contrast.define(controlled=("where",))
 def part(read: Readings, measure: Measure, where: At, of: At) -> Parts:
-    """What some conditions add to a measure, as a share of what others add, such as a patch of the run that it was taken from.
+    """The effect of some conditions on a measure, as a share of other conditions' effect, such as a patch against its source run.
 
     Args:
         read: The stores.
-        measure: What is compared.
+        measure: The compared measure.
         where: The conditions.
         of: The conditions whose effect is the whole.
     """
@@ -345,13 +345,13 @@ def slope(read: Readings, measure: Measure, where: At, along: str) -> Parts:
 
 @Contrast.define(wholes=(), of="minus", uncontrolled="nothing is edited")
 def unedited(read: Readings, measure: Measure, grid: str, minus: Measure | None = None) -> Parts:
-    """A measure of the unedited model, or what it has more than another one; the whole is the measure.
+    """A measure of the unedited model, or its excess over another one; the whole is the measure.
 
     Args:
         read: The stores.
-        measure: What is measured.
+        measure: The measure.
         grid: The grid whose first condition is read.
-        minus: What is subtracted; None: nothing.
+        minus: The subtracted measure; None: nothing.
     """
     store = read.store(grid)
     found = read.of(measure, store, grid, ())[0]
@@ -367,8 +367,8 @@ def compared(read: Readings, measure: Measure, minus: Measure, where: At) -> Par
 
     Args:
         read: The stores.
-        measure: What is compared.
-        minus: What is subtracted.
+        measure: The compared measure.
+        minus: The subtracted measure.
         where: The conditions.
     """
     one, other = read.edited(measure, where), read.edited(minus, where)

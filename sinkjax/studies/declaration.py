@@ -27,15 +27,15 @@ STUDY = "study"  # the key of a document that holds a whole study
 
 
 class Premise(Word, noun="premise", supplied=1):
-    """What must be so in a model for a paper's claim to be about it, by the paper's own definition."""
+    """A condition that a model must meet for a paper's claim to apply to it, by the paper's own definition."""
 
 
 class Identity(Word, noun="identity", supplied=1):
-    """What must hold whatever the model, as the edit or a theorem forces it: a check of the code."""
+    """A fact that the edit or a theorem forces in every model: a check of the code."""
 
 
 class Described(Word, noun="described number", supplied=1):
-    """Exact numbers, such as those of weights alone: rows of the summary, without a test."""
+    """Exact numbers, such as functions of the weights: rows of the summary, without a test."""
 
 
 class Computation(Word, noun="computation", supplied=3):
@@ -51,7 +51,7 @@ class Training(Word, noun="training", supplied=2):
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of a study: its default, from which its type follows, and a line of help."""
+    """A setting of a study: its default, which sets its type, and a line of help."""
 
     value: object
     help: str = ""
@@ -61,8 +61,8 @@ def setting(value: object, help: str = "") -> Setting:
     """A setting with a line of help.
 
     Args:
-        value: The default: a number, a text, a truth value, or a tuple of these.
-        help: For the command line.
+        value: The default: a number, a string, a boolean, or a tuple of these.
+        help: Help text on the command line.
 
     Returns:
         The setting.
@@ -72,7 +72,7 @@ def setting(value: object, help: str = "") -> Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One figure, table or theorem of a paper, and the contrast in which the paper shows it.
+    """One figure, table or theorem of a paper, and the contrast that the paper uses.
 
     Attributes:
         contrast: The contrast that is judged; or an identity, which holds or fails; or exact numbers, which are described.
@@ -81,7 +81,7 @@ class Claim:
         stays: Whether the paper says that nothing changes.
         given: The paper's own premise, or None.
         beside: Further readouts, printed without a word.
-        statement: In one sentence.
+        statement: The claim in one sentence.
         paper: The paper's own number.
     """
 
@@ -121,7 +121,7 @@ PARTS: dict[str, type[Word]] = {
     "measures": Measure,
     "figures": FigureWord,
 }
-ALIKE = 0.75  # likeness from which an unused setting is taken for a misspelt one
+ALIKE = 0.75  # an unused setting at least this similar to another is taken for a misspelling
 TABLES = ("settings", "known", "grids", "controls", "computations", "trainings", "claims")
 
 
@@ -131,18 +131,18 @@ class Study:
 
     Attributes:
         name: "paper/study".
-        title, question: Of its section; they may name settings in braces.
+        title, question: Texts of its section; they may name settings in braces.
         notes: How to read the numbers.
-        settings: Name -> setting, beside those that all studies have; a plain value changes the default of one of these.
+        settings: Name -> setting, in addition to the shared ones; a plain value changes the default of a shared one.
         needs: Parts that a model must have (`studies/requirements.py`).
-        known: Name -> what is measured on the unedited model before the sweeps.
+        known: Name -> number measured on the unedited model before the sweeps.
         grids: Name -> conditions; one named "identity" holds edits that must change nothing.
         controls: Grid -> its random controls, which run for the conditions that claims are about.
-        computations: Name -> what no edit gives.
+        computations: Name -> calculation that no edit can express.
         trainings: Name -> models that the study trains, in place of grids and computations on a given model.
-        measures: What the summary shows of every condition, or of the models of every training.
+        measures: Columns of the summary, for every condition or for the models of every training.
         claims: Name -> claim.
-        figures: What is drawn.
+        figures: The figures.
     """
 
     name: str
@@ -180,7 +180,7 @@ class Study:
         self._check_fields()
 
     def _check_kinds(self) -> None:
-        """Refuse what is not of the kind that its part takes."""
+        """Refuse values of the wrong kind in any part."""
         kinds: dict[str, type] = {**PARTS, "claims": Claim}
         for part, kind in kinds.items():
             entries = getattr(self, part)
@@ -201,9 +201,7 @@ class Study:
                     f"{self.name}: the claims {first!r} and {name!r} judge the same numbers: leave one of the two out"
                 )
             if claim.stays and not _has_whole(claim.contrast):
-                raise SinkjaxError(
-                    f"{self.name}: claim {name}: what stays is a share of a whole, and {claim.contrast.word} here has none"
-                )
+                raise SinkjaxError(f"{self.name}: claim {name}: stays needs a whole, and {claim.contrast.word} here has none")
 
     def _check_names(self, word: Word) -> None:
         """Refuse a word that names a grid, a computation or a training that the study does not have."""
@@ -254,7 +252,7 @@ class Study:
 
 
 def _has_whole(contrast: Word) -> bool:
-    """Whether a contrast has a whole, of which it is a share: a named one, or else what the measure itself is.
+    """Whether a contrast is a share of a whole: a named one, or else the measure itself.
 
     Its facts: `wholes`, the arguments that name one, where nothing else is a whole of logarithms; `of`, the argument without
     which there is none.
@@ -281,9 +279,7 @@ def axes(study: Study) -> set[str]:
 SHARED: dict[str, Setting] = {
     "eps": Setting(0.3, "attention that a key must receive on average to be a head's sink (Gu et al. 2025)"),
     "controls": Setting(20, "random controls for each condition that a claim is about"),
-    "control_prompts": Setting(
-        16, "prompts on which controls, known numbers and the untrained twin are measured: the first ones"
-    ),
+    "control_prompts": Setting(16, "number of prompts, from the first, for controls, known numbers and the untrained twin"),
     "twin": Setting(True, "whether the claims are also measured on the same architecture with random weights"),
     "map_layers": Setting((), "layers whose attention maps are drawn; by default an early, a middle and a late one"),
 }

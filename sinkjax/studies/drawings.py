@@ -1,4 +1,4 @@
-"""Figures as words. Titles, axes, legends and captions come from what is drawn; a study names measures and grids.
+"""Figures as words. Titles, axes, legends and captions come from the drawn data; a study names measures and grids.
 
 Figures are drawn from the stores, and one whose grid did not run is left out.
 """
@@ -46,7 +46,7 @@ def _series(points: Sequence[Point]) -> dict[str, list[int]]:
 
 
 def _drawable(series: Mapping[str, list[int]]) -> dict[str, list[int]]:
-    """The series that make a line, of which prefixes of layers end with all of them."""
+    """The series that make a line; prefixes of layers end with all of them."""
     whole = {name: rows + series.get(SERIES["all"], []) * (name == SERIES["prefixes"]) for name, rows in series.items()}
     return {name: rows for name, rows in whole.items() if len(rows) >= FEWEST}
 
@@ -58,7 +58,7 @@ def _interval(read: Readings, grid: str, values: NDArray) -> Intervals:
 
 
 def _row_label(read: Readings, measures: Sequence[Measure]) -> str:
-    """The y axis of measures that share a panel: what their names have in common."""
+    """The y axis of measures that share a panel: the common part of their names."""
     names = [read.name(measure) for measure in measures]
     if len(names) == 1:
         return names[0]
@@ -67,7 +67,7 @@ def _row_label(read: Readings, measures: Sequence[Measure]) -> str:
 
 
 def _shared(names: Sequence[str]) -> str:
-    """The words with which all names begin, without a preposition or an article at their end."""
+    """The first words that all names share, without a trailing preposition or article."""
     head = names[0].split()
     while head and not (all(f"{name} ".startswith(f"{' '.join(head)} ") for name in names) and head[-1] not in JOINING):
         head.pop()
@@ -110,7 +110,7 @@ def lines(
         x: "layers" (one column of panels for each series of layers) or an axis (one line for each place).
         effect: Whether differences from no edit are drawn.
         log_x: Whether the x axis is logarithmic.
-        by: Another axis, of which each value has a line; lines are means over all further axes.
+        by: Another axis, with a line for each value; lines are means over all further axes.
     """
     from sinkjax.report.figures import layers as picture
 
@@ -273,7 +273,7 @@ def along(read: Readings, measure: Measure, argument: str, values: object, condi
         read: The stores.
         measure: The measure.
         argument: The name of its argument.
-        values: What the argument takes.
+        values: The argument's values.
         conditions: One line each.
     """
     from sinkjax.report.figures import layers as picture
@@ -391,7 +391,7 @@ def maps(read: Readings, conditions: At, layers: object = F.map_layers, tokens: 
 
     Args:
         read: The stores.
-        conditions: Those that are shown.
+        conditions: The conditions to show.
         layers: Which layers; none: an early, a middle and a late one.
         tokens: How many are drawn at most.
     """

@@ -91,7 +91,7 @@ def window(scope: Scope, size: object, keep: object = ()) -> sinkjax.Edit:
     """Hide all keys but some that every query keeps and each query's last ones (Xiao et al. 2024).
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         size: How many keys each query sees, kept and last ones together.
         keep: Positions that stay visible, or the number of first positions that do.
 
@@ -110,7 +110,7 @@ def window(scope: Scope, size: object, keep: object = ()) -> sinkjax.Edit:
 
 @EditWord.define()
 def swap_indices(scope: Scope, i: object, j: object) -> sinkjax.Edit:
-    """Exchange the rotary indices of two positions; tokens and what each query sees stay."""
+    """Exchange the rotary indices of two positions; the tokens and the mask stay."""
     indices, one, other = np.arange(scope.config.length), scope.get(i), scope.get(j)
     if max(one, other) >= indices.size:
         raise SinkjaxError(f"position {max(one, other)} is beyond prompts of {indices.size} tokens")
@@ -123,7 +123,7 @@ def hide(scope: Scope, way: object, keys: object = None, queries: object = None)
     """Hide keys from all other queries, or all other keys from queries, before or after the softmax (Kiya et al., footnote 8).
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         way: "logits" (minus infinity), "weights" (0 after the softmax), or "renormalised" (0, and the row rescaled to sum to 1).
         keys: Keys that are hidden, except from their own queries; None: all.
         queries: Queries that see only themselves; None: all.
@@ -139,7 +139,7 @@ def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Config) -> s
     Args:
         edit: The edit in every layer.
         cells: Layers, each with a head or None for all heads.
-        architecture: Of the model.
+        architecture: The model's architecture.
 
     Returns:
         The edit. A term before the blocks has no layers and stays as it is.

@@ -46,7 +46,7 @@ def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
 
 
 def provenance(dataset: xarray.Dataset) -> dict[str, object]:
-    """What a reader has to know of how a store was made, in words."""
+    """Facts that a reader needs about how a store was made, as text."""
     from sinkjax.sweeps.identity import devices_in_words, versions_in_words
 
     sweep, study = dataset.attrs["sweep"], dataset.attrs.get("study", {})
@@ -70,7 +70,7 @@ def provenance(dataset: xarray.Dataset) -> dict[str, object]:
 
 
 def over(stores: Iterable[xarray.Dataset]) -> str:
-    """What the prompts of some stores are: documents, passages of which some share a document, or no text ("prompts")."""
+    """The kind of prompts in some stores: documents, passages that may share a document, or not text ("prompts")."""
     found = [data.attrs.get("study", {}).get("documents", ()) for data in stores]
     if not found or not all(found):
         return "prompts"

@@ -79,7 +79,7 @@ def grid(
     """An edit in every place and with every value of every axis, after a condition without an edit.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         edit: The edit; it may name the axes. None: the unedited model alone.
         layers: Places in layers.
         heads: Places in heads, in addition to no places in layers.
@@ -132,10 +132,10 @@ def _shown(value: object) -> str:
 
 @Draws.define()
 def draws(scope: Scope, edit: EditWord, heads: object = "same") -> EditWord:
-    """Random edits of the same size as those of a grid, in the same places.
+    """Random edits of the same size as a grid's edits, in the same places.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         edit: The edit, with random numbers in it.
         heads: "same" places, or "random" heads, as many as the condition has.
     """
@@ -149,7 +149,7 @@ def at(
     """Conditions of a grid: in one place or in all, with some axes fixed; the others are averaged over.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         grid: The name of the grid.
         place: A single place; None: every place.
         fixed: Axis -> its value.
@@ -158,7 +158,7 @@ def at(
 
 
 def settings_of(grid: Grid, scope: Scope) -> tuple[Inputs, int, str]:
-    """What a grid runs on, on how many prompts, and the title of its rows."""
+    """A grid's inputs, its number of prompts, and the title of its rows."""
     given = grid.given
     bos = scope.get(given["bos"])
     inputs = Inputs(scope.get(given["inputs"]), own_bos(scope.config) if bos == "own" else bos)
@@ -188,7 +188,7 @@ def matching(points: Sequence[Point], chosen: At, scope: Scope) -> list[int]:
     Args:
         points: The conditions.
         chosen: The choice.
-        scope: Of the study.
+        scope: The study's scope.
 
     Returns:
         Their numbers, without no edit unless the grid has nothing else.
@@ -228,11 +228,11 @@ def controls(
 
     Args:
         drawn: The word.
-        name: Of the stream of random numbers, which depend on (seed, name) alone.
+        name: Name of the random stream, which depends only on (seed, name).
         points: The conditions of the grid.
         rows: The conditions that have controls.
         cells: Place -> its cells.
-        scope: Of the study.
+        scope: The study's scope.
 
     Yields:
         The controls, each with the place, the axes and the label of its condition as budget.

@@ -1,4 +1,4 @@
-"""The prompts of a spec: the study's passages of text, or tokens that are no text."""
+"""The prompts of a spec: the study's passages of text, or tokens that are not text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
             f"{config.model} has no tokenizer, so it cannot read text: name a folder, .gguf file or hub id with one as tokenizer"
         )
     bos = config.bos if inputs.bos is None else inputs.bos
-    if bos == "tokenizer":  # kept as what it came to
+    if bos == "tokenizer":  # stored as resolved
         bos = tokenizer.prefix[0] if tokenizer.prefix else "none"
     if inputs.kind in TEXTS:
         found = TEXTS[inputs.kind](

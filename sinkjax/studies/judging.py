@@ -20,11 +20,11 @@ def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: M
     """Judge a claim.
 
     Args:
-        name: Of the claim.
+        name: The claim's name.
         claim: The claim.
         read: The stores of the model.
-        twin: Those of the untrained twin.
-        settings: Of the study, for the statement.
+        twin: The stores of the untrained twin.
+        settings: The study's settings, for the statement.
 
     Returns:
         The verdict; "untested" where a grid did not run or the paper's premise is not met.
@@ -92,7 +92,7 @@ def parts_of(claim: Claim, read: Readings) -> Parts:
 
 
 def evidence(parts: Parts, read: Readings) -> Evidence:
-    """What the one rule judges: the numbers, their clusters, and what a sample is."""
+    """Input of the rule: the numbers, their clusters, and the kind of sample."""
     results, count = read.results, len(parts.contrast)
     clusters = results.genres(count)
     if clusters is None or len(set(clusters.tolist())) in (1, count):

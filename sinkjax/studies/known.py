@@ -1,4 +1,4 @@
-"""Known numbers, measured on the unedited model before a study's sweeps, such as the layer in which an activation forms."""
+"""Known numbers, measured on the unedited model before a study's sweeps, such as the layer where an activation forms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Unedited:
     Attributes:
         model: The loaded model; None where only a store is left.
         batch: The prompts.
-        stored: The data of a sweep whose first condition is no edit; None: the model is run.
+        stored: The data of a sweep whose first condition has no edit; None: the model is run.
         prompts: How many of the first prompts count.
     """
 
@@ -75,21 +75,21 @@ def _no_attention(scope: Scope, prompts: int) -> NDArray:
 
 @Known.define(blank=_last)
 def onset(scope: Scope, run: Unedited, measure: Measure) -> int:
-    """The first layer in which a measure is above half of its largest value over all layers; the last one if it is 0 in all."""
+    """The first layer where a measure exceeds half of its largest value over all layers; the last one if it is 0 in all."""
     values = by_layer(scope, run, measure)
     return int(np.argmax(values > HALF * values.max())) if values.max() > 0 else len(values) - 1
 
 
 @Known.define(blank=zero)
 def steepest(scope: Scope, run: Unedited, statistic: str, position: object, edit: EditWord | None = None) -> int:
-    """The layer in which a statistic of the residual stream grows most at a position, by its mean over the prompts that count.
+    """The layer where a statistic of the residual stream grows most at a position, by its mean over the prompts that count.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         run: The unedited model.
-        statistic: With the axes prompt, depth and position, such as "resid_max" or "resid_norm".
+        statistic: Name of a statistic with the axes prompt, depth and position, such as "resid_max" or "resid_norm".
         position: The position.
-        edit: An edit under which it is measured; None: without one.
+        edit: The edit during the measurement; None: without one.
     """
     data = run.data(sinkjax.Probe.of(statistic), scope.get(edit))
     values = data[statistic].isel(edit=0, position=scope.get(position))
@@ -109,14 +109,14 @@ def blank(known: Mapping[str, Known], scope: Scope, prompts: int) -> dict[str, o
 
 
 def measured(known: Mapping[str, Known], scope: Scope, run: Unedited, edited: Unedited | None = None) -> dict[str, object]:
-    """Each known number, in the order in which they are declared; later ones may name earlier ones.
+    """Each known number, in order of declaration; later ones may name earlier ones.
 
     Args:
         known: Name -> word.
-        scope: Of the study.
+        scope: The study's scope.
         run: The model of the study.
-        edited: The model whose activations are edited, such as the untrained twin, on which words that were defined with
-            `of_edited=True` are measured; None: `run`.
+        edited: The model whose activations are edited, such as the untrained twin; words that were defined with
+            `of_edited=True` are measured on it. None: `run`.
 
     Returns:
         Name -> number or array.

@@ -37,7 +37,7 @@ def measures_of(statistic: str, key: int, eps: float) -> tuple[Measure, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Listed(StudyConfig):
-    """Any list or grid of edits; the first one listed is what the others are compared with."""
+    """Any list or grid of edits; all others are compared with the first one."""
 
     probe: tuple[str, ...] = ("attention_received", "resid_max")
     """statistics to measure"""
@@ -89,7 +89,7 @@ def activations(results: Results) -> Drawing:
 
 
 def notes(config: Listed, results: Results) -> tuple[str]:
-    return ("There are no random controls but those that the list of edits holds.",)
+    return ("There are no random controls except any in the list of edits.",)
 
 
 def figures(config: Listed, architecture: Config) -> Iterator[Callable[[Results], Drawing]]:

@@ -1,4 +1,4 @@
-"""From a study as a value to what the framework runs: sweeps of conditions and controls, measures, verdicts and figures."""
+"""Lower a study from a value to the framework's form: sweeps of conditions and controls, measures, verdicts and figures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ UNTRAINED = "untrained:"
 
 @functools.cache
 def lower(study: Study) -> framework.Study:
-    """What the framework runs for a study.
+    """The framework's form of a study.
 
     Args:
         study: The study.
@@ -126,7 +126,7 @@ def lower(study: Study) -> framework.Study:
 
 
 def _trains(study: Study) -> framework.Study:
-    """What the framework runs for a study that trains its own models."""
+    """The framework's form of a study that trains its own models."""
 
     def featured(results: Results) -> list[str]:
         return [trained.label(name, word) for name, word in study.trainings.items()]
@@ -287,7 +287,7 @@ def _possible(claim: Claim, scope: Scope) -> bool:
 
 
 def _measures(study: Study, name: str) -> list[Measure]:
-    """Every measure that a grid is read by: those of the summary whose axes it has, of claims and of figures."""
+    """Every measure that a grid is read by: from the summary (where its axes fit), from claims and from figures."""
     axes = {*(study.grids[name].given["over"] or {})}
     known = {*study.known, *(entry.name for entry in dataclasses.fields(config_type(study)))}
     found: dict[Measure, None] = {
@@ -352,7 +352,7 @@ def _as_measure(study: Study, name: str, measure: Measure, config: Settings, arc
 
 
 def _first(grid: Grid, axis: str, scope: Scope) -> object:
-    """The first value of an axis, at which the unedited condition is read."""
+    """The first value of an axis, where the unedited condition is read."""
     values = scope.get(grid.given["over"][axis])
     return values[0] if isinstance(values, tuple) else values
 
@@ -417,7 +417,7 @@ def _drawn(study: Study, word: FigureWord, results: Results) -> Drawing | list[D
 
 
 def _featured(study: Study, results: Results) -> list[str]:
-    """The conditions of the short table: no edit, and those that claims are about with at most one value of each axis."""
+    """The conditions of the short table: no edit, and the claims' conditions with at most one value of each axis."""
     labels: list[str] = []
     for name in study.grids:
         if name not in results or name == NOOP:

@@ -37,7 +37,7 @@ def sink_note(eps: float) -> str:
     """The definition of a head that sinks.
 
     Args:
-        eps: As for `sink_rate`.
+        eps: See `sink_rate`.
 
     Returns:
         A note for a page.
@@ -76,7 +76,7 @@ def largest(data: xarray.Dataset) -> NDArray:
     """Largest |h| over depths and dims at each position.
 
     Args:
-        data: Of a sweep, with `resid_max`.
+        data: Dataset of a sweep, with `resid_max`.
 
     Returns:
         float[edit, prompt, position], NaN beyond a prompt.

@@ -1,6 +1,6 @@
-"""What an edit of a study's own kind that must change nothing did, beside the run without an edit.
+"""The effect of an edit of a study's own kind that must change nothing, next to the run without an edit.
 
-It shows that an effect comes from what an edit changes, and not from the program that makes the edit.
+A no-op edit runs the same program, so it shows that an effect comes from the intervention and not from its code.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def changes(data: xarray.Dataset, labels: Sequence[str]) -> dict[str, NDArray]:
 
 
 def noop_finding(data: xarray.Dataset, labels: Sequence[str]) -> str:
-    """What no-op edits did, in a sentence. labels: theirs, in a store whose first edit is none."""
+    """One sentence on the effect of no-op edits. labels: their labels, in a store whose first row has no edit."""
     largest = {name: float(change.max()) for name, change in changes(data, labels).items()}
     cells = float(data["cells_addressed"].sel(edit=list(labels)).sum("prompt").min())
     what = "; ".join(label.removeprefix("identity (").removesuffix(")") for label in labels)

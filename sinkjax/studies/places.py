@@ -86,7 +86,7 @@ each, prefixes, ALL = each_(), prefixes_(), all_()
 
 
 def _sizes(scope: Scope, shares: object) -> dict[int, float]:
-    """How many heads the sets of some shares have (those of whole layers, not of none or all), and the first share of each."""
+    """Sizes of the head sets for some shares (whole layers, neither none nor all), and the first share of each."""
     L, H = scope.architecture.layers, scope.architecture.heads
     found: dict[int, float] = {}
     given = scope.get(shares)
@@ -100,9 +100,9 @@ def top(scope: Scope, scores: Field, share: object) -> list[Placed]:
     """The heads with the largest scores.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         scores: A known array, float[layer * head].
-        share: Of all heads, one number or several; rounded to the number of heads in whole layers.
+        share: A share of all heads, one number or several; rounded to the number of heads in whole layers.
     """
     order, H = np.argsort(-np.asarray(scope.get(scores)), kind="stable"), scope.architecture.heads
     return [

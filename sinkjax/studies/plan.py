@@ -1,4 +1,4 @@
-"""The printed plan of a study: what it runs and what that costs."""
+"""The printed plan of a study: its runs and their costs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from sinkjax.sweeps.plan import Plan
 
 ROWS, REPEATS = 1024, 8
-BACKWARD = 3  # a training step's products, in those of a forward
-# Of a process on a CPU, beside parameters and calls: JAX with some compiled programs, and an entry of a vocabulary; as measured
+BACKWARD = 3  # products of a training step, as a multiple of a forward's
+# Bytes of a CPU process besides parameters and calls, as measured: JAX with some compiled programs; per vocabulary entry
 # on Gemma 3 270M and SmolLM2-135M (docs/benchmarks.md).
 RUNTIME, VOCABULARY_ENTRY = 700_000_000, 260
-MOST_FLOPS = 3e10  # of a measurement, so that it takes seconds for wide models on a CPU too
+MOST_FLOPS = 3e10  # of one measurement: seconds even for wide models on a CPU
 
 
 def show_plan(title: str, plan: Plan, config: Config, dtype: str, hardware: Hardware) -> None:
@@ -95,7 +95,7 @@ def process_bytes(plans: Iterable[tuple[bool, Plan]], config: Config) -> int:
 
 
 def show_total(title: str, plans: Sequence[tuple[bool, Plan]], config: Config) -> None:
-    """Print what the sweeps of a study take together on a CPU: memory of the process, and FLOPs."""
+    """Print the total cost of a study's sweeps on a CPU: memory of the process, and FLOPs."""
     lines = [
         ("memory of the process", in_words(process_bytes(plans, config))),
         ("models in memory", "the model and its untrained twin" if any(twin for twin, _ in plans) else "the model"),
@@ -105,7 +105,7 @@ def show_total(title: str, plans: Sequence[tuple[bool, Plan]], config: Config) -
 
 
 def show_calculation(title: str, calculation: Calculation, config: Config, length: int, dtype: str) -> None:
-    """Print what a calculation is, on what it runs and what it loads; it has no edits to count and no cost that is known."""
+    """Print a calculation's purpose, inputs and model; it has no edits to count and its cost is not known."""
     count = params.count(config)
     lines = [
         ("what", _first_sentence(calculation.compute)),
@@ -116,7 +116,7 @@ def show_calculation(title: str, calculation: Calculation, config: Config, lengt
 
 
 def show_training_plan(title: str, spec: TrainingSpec, config: Config) -> None:
-    """Print what is trained: runs, steps, parameters and FLOPs. config: of one of its models."""
+    """Print a training's runs, steps, parameters and FLOPs. config: the config of one of its models."""
     training, count, length = spec.training, params.count(config), config.context
     task = registry.task(training)
     runs = len(table(training, task))
@@ -133,7 +133,7 @@ def show_training_plan(title: str, spec: TrainingSpec, config: Config) -> None:
 
 
 def _first_sentence(compute: object) -> str:
-    """What a function says that it does, up to the first full stop or colon."""
+    """The start of a function's docstring, up to the first full stop or colon."""
     while isinstance(compute, functools.partial):
         compute = compute.func
     line = " ".join((compute.__doc__ or "").split("\n\n")[0].split())

@@ -109,9 +109,9 @@ def same(read: Readings, measure: Measure, one: At, other: At, within: object) -
 
     Args:
         read: The stores.
-        measure: What is compared, in every document.
+        measure: The compared measure, in every document.
         one: Some conditions.
-        other: As many others.
+        other: The same number of others.
         within: The largest difference that rounding explains, in the unit of the measure.
     """
     apart = float(np.abs(read.edited(measure, one) - read.edited(measure, other)).max())

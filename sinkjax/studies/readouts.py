@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PERCENT, POINTS = (0.0, 100.0), "percentage points"
 AXIS = re.compile(r"(?:key|position) \[(\w+)\]")  # "key [position]" of an axis reads "the position"
-HALF = 0.5  # of its largest value: where a quantity along depth counts as formed
+HALF = 0.5  # a quantity along depth counts as formed above this share of its largest value
 
 
 def sinking_statistic(eps: float, shares: bool = False, **others: object) -> sinkjax.Probe:
@@ -175,10 +175,10 @@ def massive_share(data: xarray.Dataset, position: int) -> NDArray:
     label="layers from the onset of the activation at position {position} to the onset of the sink",
     unit="layers",
     asks=("attention_received", "resid_max"),
-    note="Each onset is the first layer in which the quantity is above half of its largest value over the layers.",
+    note="Each onset is the first layer where the quantity is above half of its largest value over the layers.",
 )
 def sink_lag(data: xarray.Dataset, position: int, eps: float = F.eps) -> NDArray:
-    """Layers by which the sink on a position follows its activation; negative if the sink comes first, NaN without a sink."""
+    """Number of layers from a position's activation to its sink; negative if the sink comes first, NaN without a sink."""
     sinks = metrics.sink_rate(data, position, eps, per="layer")
     sizes = data["resid_max"].values[:, :, 1:, position]
     first = [np.argmax(values > HALF * values.max(axis=-1, keepdims=True), axis=-1) for values in (sinks, sizes)]
@@ -207,8 +207,8 @@ def read_measure(measure: Measure, scope: Scope, data: xarray.Dataset) -> NDArra
 
     Args:
         measure: The word.
-        scope: What its fields stand for.
-        data: Of the sweep.
+        scope: The values of its fields.
+        data: The sweep's dataset.
 
     Returns:
         float64[edit, prompt], NaN in prompts that overflowed.

@@ -1,6 +1,6 @@
 """Which studies there are: modules of `papers`, and documents in `configs/` that hold a whole study. This module imports no JAX.
 
-`papers/kiya/after_softmax.py` is the study "kiya/after-softmax"; a module whose name begins with an underscore is none. A user's
+`papers/kiya/after_softmax.py` is the study "kiya/after-softmax"; a module named with an underscore is a helper. A user's
 own study is named by the path of its file. Either holds a `STUDY`, and its settings may be in a YAML file.
 """
 
@@ -39,7 +39,7 @@ VALUE = "study"  # the key of a YAML file that holds a whole study
 LISTED = "sweep"  # the study of a list of edits
 PRETRAIN = f"{HOME}.pretrain"  # whose studies are all documents
 COPY = "study"  # the name, without its suffix, of the copy of an own study's file in the folder of its run
-PROSE = "prose"  # the key of a config file under which a shipped study's title, question, statements and notes stand
+PROSE = "prose"  # the key of a shipped study's title, question, statements and notes in its config file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +134,7 @@ def as_value(name: str) -> Study | Value:
         A `declaration.Study`, or a `study.Study`.
 
     Raises:
-        SinkjaxError: As `find`.
+        SinkjaxError: See `find`.
     """
     if name.endswith(VALUE_FILES):
         return _document(read_text(Path(name)), name)
@@ -169,7 +169,7 @@ def _lowered(study: Value) -> Study:
 
 @functools.cache
 def _document(text: str, what: str) -> Value:
-    """The study in a YAML document; what: its file or name, for errors."""
+    """The study in a YAML document. what: its file or name, for errors."""
     from sinkjax.studies.as_yaml import from_yaml
 
     _define_words()
@@ -218,7 +218,7 @@ def trains(study: str) -> bool:
 
 
 def choose(name: str, own: str | None = None) -> Chosen:
-    """The config behind what a user names: a shipped config ("kiya/mask"), a YAML file, or the results of a former run.
+    """The config that a user names: a shipped config ("kiya/mask"), a YAML file, or the results of a former run.
 
     Results are an output folder, its config.yaml, or a store. own: the file of the study behind results, in place of the one that
     they name. Errors: nothing of that name; a document that is not a config.
@@ -275,7 +275,7 @@ def _of_store(path: Place) -> Chosen:
 def read(text: str, what: str, folder: Place | None = None, own: str | None = None) -> Chosen:
     """A YAML document as a study's config.
 
-    folder: of the run that wrote it, if one did: then every field must be in it. own: as for `choose`. Errors: no `experiment`,
+    folder: the run that wrote it, if any; then every field must be in it. own: see `choose`. Errors: no `experiment`,
     an unknown one, or fields that do not fit it.
     """
     values = documents.parse(text, what)
@@ -335,7 +335,7 @@ def claim(folder: Place, chosen: Chosen) -> None:
 
 
 def _differences(have: Chosen, want: Chosen) -> list[str]:
-    """The fields in which two runs differ, in words."""
+    """The fields that differ between two runs, as text."""
     if have.experiment != want.experiment:
         return [f"experiment was {have.experiment}, now {want.experiment}"]
     return documents.differences(have.config, want.config)

@@ -1,4 +1,4 @@
-"""What a study needs of a model, and the sentence for one that lacks it."""
+"""Parts of a model that a study needs, and the sentence for a model that lacks one."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """What a study found, without the model.
+    """The results of a study, without the model.
 
-    study, config: what was run. stores: name -> dataset, those that are there. absent: name -> why a sweep did not run; reading
-    its numbers raises `Absent`. architecture: of the model, its plain fields (`layers`, `heads`, `width`, ...). sweeps: name ->
-    each sweep whose store is there; mains: those that are no controls. table: the summary, (condition, name of the measure) ->
+    study, config: the study that ran. stores: name -> dataset, if it exists. absent: name -> why a sweep did not run; reading
+    its numbers raises `Absent`. architecture: the model's plain fields (`layers`, `heads`, `width`, ...). sweeps: name ->
+    each sweep whose store is there; mains: all sweeps but controls. table: the summary, (condition, name of the measure) ->
     row.
     """
 
@@ -51,7 +51,7 @@ class Results:
 
     @property
     def trained(self) -> dict[str, xarray.Dataset]:
-        """What was measured on the models of each training that is there, by its name."""
+        """Measurements on the models of each existing training, by its name."""
         return {name: self[name] for name in self.stores}
 
     def __contains__(self, name: str) -> bool:
@@ -79,7 +79,7 @@ class Results:
         """
         if store in self.absent:
             raise Absent(self.absent[store])
-        prompts = int(self.stores[store].sizes.get("prompt", 1))  # on which a study's number of controls may depend
+        prompts = int(self.stores[store].sizes.get("prompt", 1))  # a study's number of controls may depend on it
         found = stand_ins(self.sweeps[store], self.config, self.architecture, prompts)
         stored, wanted = [str(label) for label in self.stores[store]["edit"].values], [entry.label for entry in found]
         if stored != wanted:
@@ -117,7 +117,7 @@ class Results:
             ) from error
 
     def baseline(self, measure: Measure, store: str = SWEEP) -> NDArray:
-        """What the conditions are compared with: float[prompt], or float[condition, prompt] if it differs between them."""
+        """The baseline of the conditions: float[prompt], or float[condition, prompt] if it differs between them."""
         return (
             self.values(measure, store)[0]
             if measure.baseline is None
@@ -129,7 +129,7 @@ class Results:
         return [str(label) for label in self.stores[store]["edit"].values]
 
     def interval(self, values: ArrayLike, store: str = "") -> Interval:
-        """The mean of float[prompt] and its interval, by the study's seed. store: as for `clusters`."""
+        """The mean of float[prompt] and its interval, by the study's seed. store: see `clusters`."""
         values = np.asarray(values)
         return intervals.interval(values, seed=self.config.seed, clusters=self.clusters(len(values), store))
 
@@ -145,7 +145,7 @@ class Results:
         return np.asarray(documents) if len(set(documents)) < count == len(documents) else None
 
     def genres(self, count: int) -> NDArray | None:
-        """The genre of each of the first prompts, str[count]; None where the text has none or a store's prompts are no text."""
+        """The genre of each of the first prompts, str[count]; None where the text has none or a store's prompts are not text."""
         found = [data.attrs.get("study", {}).get("genres", ()) for data in self.stores.values()]
         longest = max(found, key=len, default=())
         if self.study.over != DOCUMENTS or len(longest) < count or not all(map(any, found)):
@@ -190,8 +190,8 @@ class Results:
         """Axes of lines that are computed or ready.
 
         Args:
-            title: Above the panel.
-            ylabel: Of the y axis, which the panels of a row share.
+            title: Title above the panel.
+            ylabel: Label of the y axis, which the panels of a row share.
             curves: Name in the legend -> float[prompt, x], drawn with intervals over prompts, or a line.
             x: Where the numbers of an array stand; None: at 0, 1, ...
             log: Whether y is logarithmic.
@@ -210,7 +210,7 @@ class Results:
         """Numbers over x as a line with their intervals over prompts.
 
         Args:
-            name: In the legend.
+            name: Name in the legend.
             x: Where the means stand.
             values: float[prompt, x]; NaN where undefined.
             store: Where the numbers come from, as for `clusters`.

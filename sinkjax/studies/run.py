@@ -1,4 +1,4 @@
-"""A study from its config to its page: plan, sweep or train, and rebuild from what was stored."""
+"""A study from its config to its page: plan, sweep or train, and rebuild from the stores."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(study: str, out: str | Path, model: str | Model | None = None, **fields:
 
     Raises:
         SinkjaxError: The study or a field is unknown; a value does not fit; the study trains its own models and takes none; the
-            folder has other content; the name is that of a suite of studies (`suite.carry_out` runs those).
+            folder has other content; the name belongs to a suite of studies (`suite.carry_out` runs those).
     """
     shipped = choose(study)
     if shipped.suite:
@@ -81,9 +81,9 @@ def run(study: str, out: str | Path, model: str | Model | None = None, **fields:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a study runs, and nothing that changes its numbers beyond rounding.
+    """The devices and limits of a run; they change no number beyond rounding.
 
-    memory: bytes of a device that a sweep may plan with, None: what it has. mesh: on which the model is placed, None: all devices
+    memory: bytes of a device that a sweep may plan with, None: all of them. mesh: the devices of the model, None: all devices
     with a copy each. strict: whether stores that were begun on other hardware are refused. trim: whether a series removes the
     models that it fetched from the hub's cache.
     """
@@ -94,7 +94,7 @@ class Machine:
     trim: bool = False
 
     def hardware(self) -> Hardware:
-        """What its sweeps are planned for."""
+        """The hardware that its sweeps are planned for."""
         return Hardware.of(self.mesh, self.memory)
 
 
@@ -109,7 +109,7 @@ def carry_out(
     load: Callable[..., Model] | None = None,
     given: Model | None = None,
 ) -> Section:
-    """Run a study into the folder `out`, resuming what is unfinished there, and write its summary, figures and page.
+    """Run a study into the folder `out`, resuming unfinished work there, and write its summary, figures and page.
 
     log: called with a line of text before each step. load: loads the model of a study that takes one, by default `sinkjax.load`.
     given: a model in memory, which takes the place of the one that the config names.
@@ -170,9 +170,9 @@ def counted(number: int, what: str) -> str:
 
 
 def plans(chosen: Chosen, hardware: Hardware | None = None, weights: bool = False) -> Iterator[tuple[SweepSpec, Config, Plan]]:
-    """What each sweep of a study, all else aside, will do and cost. Errors: edits that do not fit the model.
+    """The work and cost of each sweep of a study, and nothing else. Errors: edits that do not fit the model.
 
-    No weights are read. hardware: None for that of this process. weights: whether they must be there.
+    No weights are read. hardware: None for this process's own. weights: whether they must be there.
     """
     for spec, architecture, planned in work(chosen, hardware, weights):
         if isinstance(spec, SweepSpec) and planned is not None:
@@ -195,7 +195,7 @@ def work(
         architecture = open_checkpoint(config.model, config.revision, config.ignore_keys, weights=weights).config
     check_inputs(config, architecture)
     study = find(chosen.experiment)
-    list(study.figures(config, architecture))  # what they cannot take is refused before hours of a run
+    list(study.figures(config, architecture))  # they refuse unsuitable input here, before hours of a run
     for spec in specs(study, config, architecture):
         if isinstance(spec, Calculation):
             yield spec, architecture, None
@@ -211,7 +211,7 @@ def work(
 def check_inputs(config: Settings, architecture: Config) -> None:
     """Raise for prompts that no text makes fit the model: longer than its context, or with a BOS outside of its vocabulary.
 
-    config: of a study, or of a suite, in which a field that is None leaves each study its own.
+    config: a study's config, or a suite's, where a field that is None leaves each study its own.
     """
     if config.length is not None and config.length > architecture.context:
         raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
@@ -227,9 +227,9 @@ def store_spec(
     machine: Machine = HERE,
     twin: Callable[[], Model] | None = None,
 ) -> None:
-    """Carry out one spec into its store, or what is left of it. Errors: the store of other numbers, in one sentence.
+    """Carry out one spec, or its remaining calls, into its store. Errors: the store of other numbers, in one sentence.
 
-    twin: loads the model on which the sweep runs, in place of the one that prepares its edits.
+    twin: loads the model that the sweep runs on, in place of the one that prepares its edits.
     """
     swept = model if twin is None else twin()
     if isinstance(spec, Calculation):
@@ -268,7 +268,7 @@ def build(chosen: Chosen, folder: Place) -> Section:
 
 
 def section_of(chosen: Chosen, folder: Place) -> Section:
-    """What a run found, from its stores; nothing is written. Errors: a store that must be there and is not."""
+    """The results of a run, from its stores; nothing is written. Errors: a store that must be there and is not."""
     study = find(chosen.experiment)
     if study.trainings is not None:
         return assemble(study, chosen.config, stores_of(study.trainings(chosen.config), folder))
@@ -288,13 +288,13 @@ def check_settings(config: Settings, store: xarray.Dataset, path: Place) -> None
     for name in DECISIVE:
         if name in made and name in now and made[name] != now[name]:
             raise SinkjaxError(
-                f"{path} was made with {name} {made[name]!r}, and its config.yaml says {now[name]!r}: put back what it said, or"
+                f"{path} was made with {name} {made[name]!r}, and its config.yaml says {now[name]!r}: restore that value, or"
                 " run the study into another folder"
             )
 
 
 def _config_of(data: xarray.Dataset) -> Listed:
-    """The config of a sweep from Python, as far as a section needs it: its edits by their labels, and what was measured."""
+    """The config of a sweep from Python, as far as a section needs it: its edits by their labels, and its probe."""
     from sinkjax.studies.listed import MEASURES, Listed
 
     if "edit" not in data.dims:

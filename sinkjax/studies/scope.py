@@ -1,4 +1,4 @@
-"""Scope: what words are read in. A word has no value of its own; a scope gives it one. This module imports no JAX."""
+"""Scope: the context that gives a word its value; a word has no value without one. This module imports no JAX."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Cell = tuple[int, int | None]  # a layer, and one of its heads or None for all o
 
 @dataclass(frozen=True)
 class Scope:
-    """Settings, architecture and what is known of the unedited model, in which words are read.
+    """Settings, architecture and known numbers of the unedited model: the context of words.
 
     Attributes:
         config: The settings of the study.
@@ -87,7 +87,7 @@ class Placed:
 
     Attributes:
         place: The word that stands for it alone.
-        label: In words.
+        label: Label as text.
         cells: Its layers, each with one head or None for all heads.
         x: Where it stands along a figure's axis, or None.
     """
@@ -111,7 +111,7 @@ class Place(Word, noun="place", supplied=1):
 if TYPE_CHECKING:
     Layers = Any
 else:
-    Layers = Place  # of a measure: written as a place, received as the numbers of its layers
+    Layers = Place  # a measure's argument: written as a place, received as the numbers of its layers
 
 
 class EditWord(Word, noun="edit", supplied=1):
@@ -127,7 +127,7 @@ class Measure(Word, noun="measure", supplied=1):
 
 
 class Contrast(Word, noun="contrast", supplied=1):
-    """What a claim is judged by: numbers a document of which the paper says that they are above 0."""
+    """The contrast of a claim: numbers per document that the paper says are above 0."""
 
 
 class FigureWord(Word, noun="figure", supplied=1):
@@ -166,7 +166,7 @@ def random_position(scope: Scope, but: object = (), below: object = F.length, le
     """A random position that some later one sees.
 
     Args:
-        scope: With random numbers.
+        scope: A scope with random numbers.
         but: Positions that are left out, one or several.
         below: Positions from here on are left out too.
         least: The first position that can be drawn.
@@ -189,7 +189,7 @@ def random_positions(scope: Scope, count: object, least: object = 0, below: obje
     """Different random positions, in ascending order.
 
     Args:
-        scope: With random numbers.
+        scope: A scope with random numbers.
         count: How many.
         least: The first position that can be drawn.
         below: Positions from here on are left out.

@@ -55,14 +55,14 @@ def study_on(config: Series, member: Member) -> Chosen:
 
 
 def place(member: Member, out: Place) -> Place:
-    """The folder of a checkpoint in that of its series."""
+    """The folder of a checkpoint in its series' folder."""
     return out / member.label.replace("/", "-").strip(".")
 
 
 def carry_out(chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: Callable[[str], None] = silent) -> Report:
-    """Run the study on every checkpoint, and write one page and one table of them all. What is finished is not run again.
+    """Run the study on every checkpoint, and write one page and one table of them all. Finished work is not repeated.
 
-    As parameters are arguments of what is compiled, checkpoints of one architecture share their programs. One that the study
+    Parameters are arguments of the compiled programs, so checkpoints of one architecture share their programs. One that the study
     refuses, or that has the weights of an earlier one, is listed with the reason, and the others run. Arguments and errors as for
     `run.carry_out`.
     """
@@ -91,7 +91,7 @@ def carry_out(chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: 
 
 
 def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[str, list[run.Work] | str]]:
-    """(study and checkpoint, its `run.work`, or the sentence with which it is refused), once for all of one architecture."""
+    """(study and checkpoint, its `run.work`, or the sentence that refuses it), once for all of one architecture."""
     config = chosen.config
     names = {entry.hub: name for name, entry in architectures().items()}  # which can be planned without a hub
     alike: dict[Config, list[Member]] = {}
@@ -113,7 +113,7 @@ def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[st
 
 
 def build(chosen: Chosen, out: Place) -> Report:
-    """Rebuild the page and the table of what is finished, from its stores; the models are not needed."""
+    """Rebuild the page and the table of finished checkpoints from their stores; the models are not needed."""
     config, path = chosen.config, out / REFUSED
     skipped = dict(documents.parse(read_text(path), str(path))) if path.is_file() else {}
     sections: dict[str, Section] = {}

@@ -31,7 +31,7 @@ def config_type(study: Study) -> type:
         study: The study.
 
     Returns:
-        A frozen dataclass over `StudyConfig`, or that of the study's trainings: the shared settings that the study's words name,
+        A frozen dataclass over `StudyConfig`, or over its trainings' config: the shared settings that the study's words name,
         then its own.
     """
     base = base_config(study)
@@ -126,7 +126,7 @@ def _integers(study: Study, config: Settings, entry: object) -> list[tuple[str, 
 
 
 def _value(config: Settings, entry: object) -> object:
-    """A plain value, or the setting that a field names; None for what is found later."""
+    """A plain value, or the setting that a field names; None for a number found later."""
     if isinstance(entry, Field):
         found = getattr(config, entry.name, None)
         return found + entry.plus if isinstance(found, int) else found
@@ -134,7 +134,7 @@ def _value(config: Settings, entry: object) -> object:
 
 
 def _sentence(study: Study) -> str:
-    """What a study is, in a line."""
+    """A one-line description of a study."""
     values = {name: entry.value for name, entry in stated(study).items()}
     return " ".join(filled(study.title or study.name, values).split())
 
@@ -143,7 +143,7 @@ def filled(text: str, values: Mapping[str, object]) -> str:
     """A text with settings in place of their names in braces.
 
     Args:
-        text: With `{key}` for the setting `key`.
+        text: A text with `{key}` for the setting `key`.
         values: Name -> value; other names stay in braces.
 
     Returns:

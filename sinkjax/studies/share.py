@@ -16,13 +16,13 @@ def unpack(archive: Path) -> Path:
     """Unpack the results of a run into a folder beside the archive, of its name without the suffix.
 
     Args:
-        archive: A zip of one folder that holds config.yaml, or of what is in it.
+        archive: A zip of one folder that contains config.yaml, or of its content.
 
     Returns:
         The folder of the results.
 
     Raises:
-        SinkjaxError: It is no zip, is damaged, or holds no results; unpacked it would take more than LARGEST bytes; the folder
+        SinkjaxError: It is not a zip, is damaged, or holds no results; unpacked it would take more than LARGEST bytes; the folder
             beside it is there already; no permission or room.
     """
     folder = archive.with_suffix("")

@@ -1,4 +1,4 @@
-"""From a study's declaration to what is run on one architecture: its sweeps with their controls, maps, continuations, no-op."""
+"""A study's runs on one architecture, from its declaration: sweeps with their controls, maps, continuations, no-op."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _reason(name: str, why: str) -> Calculation:
 
 
 def conditions_of(sweep: Sweep, config: Settings, architecture: Config, values: object = None) -> tuple[Condition, ...]:
-    """The conditions of a sweep; values: those that its edits hold, if they hold any."""
+    """The conditions of a sweep; values: the arrays in its edits, if any."""
     found = sweep.conditions(config, architecture) if sweep.values is None else sweep.conditions(config, architecture, values)
     if not isinstance(found, Iterable):
         raise SinkjaxError(f"the conditions of the sweep {sweep.name!r} must be an iterable of Condition, not {short(found)}")
@@ -134,7 +134,7 @@ def conditions_of(sweep: Sweep, config: Settings, architecture: Config, values: 
 
 
 def stand_ins(sweep: Sweep, config: Settings, architecture: Config, prompts: int = 1) -> tuple[Condition, ...]:
-    """The conditions with blank values: their labels, series, coordinates and budgets are those of the sweep that ran."""
+    """Rebuild a sweep's conditions with placeholder values; labels, series, x and budgets match the sweep that ran."""
     blank = sweep.values.blank(config, architecture, prompts) if sweep.values else None
     return conditions_of(sweep, config, architecture, blank)
 
@@ -166,7 +166,7 @@ def architecture_of(data: xarray.Dataset | None) -> Config:
 
 
 def content(edit: Edit) -> Hashable:
-    """What an edit does, whatever its label."""
+    """An edit without its label."""
     return tuple((dataclasses.replace(term, value=None), *map(_bytes, _parts(term.value))) for term in edit.terms)
 
 
@@ -180,7 +180,7 @@ def _bytes(array: object) -> bytes:
 
 
 def itself(drawn: Hashable) -> Hashable:
-    """What is drawn, which can be hashed."""
+    """The drawn condition as a hashable value."""
     return drawn
 
 

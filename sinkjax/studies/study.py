@@ -1,7 +1,7 @@
-"""What a study is: a declaration of what is changed, measured and claimed. This module imports no JAX.
+"""A study declares conditions, measurements and claims. This module imports no JAX.
 
-A study says which conditions there are, what is measured on them, what the papers claim and by which rule a claim is judged, and
-which figures are drawn. Everything else, from stores and resumption to the page, is done by the framework (`run`, `assemble`).
+A study lists its conditions, the measures on them, the papers' claims with the rule that judges them, and
+its figures. Everything else, from stores and resumption to the page, is done by the framework (`run`, `assemble`).
 `docs/add-a-study.md` builds one in forty lines.
 """
 
@@ -41,13 +41,13 @@ KINDS_OF_PROMPTS = {
 class Condition:
     """One labelled edit of a sweep.
 
-    The first condition of a sweep is the baseline, with which the others are compared.
+    The first condition of a sweep is the baseline that the others are compared with.
 
     Attributes:
-        edit: The edit; its label is that of the condition.
+        edit: The edit; its label is the condition's label.
         series: The conditions that it belongs with, e.g. "one layer".
         x: Where it stands in its series (a layer, a count, a strength, a position), or None.
-        budget: What a random control must match (e.g. how many layers are edited), or None without controls.
+        budget: The size that a random control must match (e.g. how many layers are edited), or None without controls.
     """
 
     edit: Edit
@@ -65,13 +65,13 @@ def no_edit(label: str = NO_EDIT) -> Condition:
     """The usual baseline: a condition without an edit.
 
     Args:
-        label: Of the condition.
+        label: The condition's label.
 
     Returns:
         The condition; its series is its label.
 
     Raises:
-        SinkjaxError: The label is no text, or holds control characters.
+        SinkjaxError: The label is not text, or contains control characters.
     """
     from sinkjax.edits.edit import compose
 
@@ -80,11 +80,11 @@ def no_edit(label: str = NO_EDIT) -> Condition:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a sweep runs on.
+    """The inputs of a sweep.
 
     kind: "text", the study's passages; "joined", documents one after another, for prompts longer than a passage; "random", token
-    ids drawn evenly from the vocabulary but for special tokens; "repeat", one such token all along a prompt. bos: what stands
-    before each prompt, by default the study's `bos`.
+    ids drawn evenly from the vocabulary but for special tokens; "repeat", one such token all along a prompt. bos: the prefix
+    of each prompt, by default the study's `bos`.
     """
 
     kind: Literal["text", "joined", "random", "repeat"] = "text"
@@ -101,7 +101,7 @@ TEXT = Inputs()
 
 @dataclass(frozen=True)
 class Batch:
-    """Prompts: tokens int32 [B, T], lengths int32 [B], and what is stored about them with every result."""
+    """Prompts: tokens int32 [B, T], lengths int32 [B], and the facts stored about them with every result."""
 
     tokens: NDArray
     lengths: NDArray
@@ -113,11 +113,11 @@ class Measure:
     """A number for each condition and prompt, made from the statistics of a sweep.
 
     Attributes:
-        name: With its unit, as a column is headed.
+        name: The column's heading, with the unit.
         of: Dataset of a sweep -> float[condition, prompt].
-        baseline: Dataset -> float[condition, prompt], what each condition is compared with where that is not the first
+        baseline: Dataset -> float[condition, prompt], the reference of each condition where it is not the first
             condition's number (e.g. because each is read at a position of its own).
-        unit: Of an effect, in sentences.
+        unit: Unit of an effect, in sentences.
         note: The definition, for the page.
     """
 
@@ -133,7 +133,7 @@ class Values:
     """Arrays that the edits of a sweep hold and only the loaded model can give: donors from another run, chosen heads, ...
 
     Attributes:
-        blank: (config, architecture, prompts) -> stand-ins of the same structure and shapes, from which a plan is made.
+        blank: (config, architecture, prompts) -> placeholders of the same structure and shapes, for planning.
         compute: (config, model, batch) -> the values.
     """
 
@@ -142,28 +142,28 @@ class Values:
 
 
 def nothing(*arguments: object) -> tuple[()]:
-    """What a study without measures, figures, notes, ... declares."""
+    """The declaration of a study without measures, figures, notes, ..."""
     return ()
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Conditions that run on the same prompts, and what is measured on them.
+    """Conditions that run on the same prompts, and their measures.
 
     Attributes:
-        name: Of its store.
+        name: The name of its store.
         conditions: (config, architecture) -> conditions, the baseline first; with `values`, (config, architecture, values).
-        measures: Of which the summary has a row for each condition.
-        probe: What is measured; None: the study's.
+        measures: The summary has one row of each per condition.
+        probe: The probe; None: the study's.
         prompts: How many prompts; None: as many as the study has.
-        inputs: Config -> what it runs on; None: the study's passages. It raises `Absent` where there are none, and a store that
+        inputs: Config -> its inputs; None: the study's passages. It raises `Absent` where there are none, and a store that
             says why then stands in place of the sweep's.
-        controls: Sweeps of random edits among which the effects are ranked, by budget; by default they run on the inputs of
+        controls: Sweeps of random edits that the effects are ranked among, by budget; by default they run on the inputs of
             their sweep.
-        values: What its edits hold that only the loaded model can give, or None.
+        values: Values in its edits that need the loaded model, or None.
         optional: Whether a folder is finished without it.
-        prefix: What the labels of its rows begin with, where several sweeps have the same conditions.
-        series: Of its rows; "": that of each condition.
+        prefix: Prefix of its rows' labels, where several sweeps have the same conditions.
+        series: The series of its rows; "": each condition's own.
         twin: Whether it runs on the model's untrained twin, the same architecture with random weights; it has no rows.
     """
 
@@ -190,7 +190,7 @@ class Calculation:
     """Numbers that no sweep of edits gives: its name (the store's too), and the function that computes them.
 
     compute: the model and a batch of `prompts` prompts to a labelled dataset of arrays. It is written whole or not at all, so a
-    calculation that was interrupted starts again. variables: those of the dataset; a store without one is of another version.
+    calculation that was interrupted starts again. variables: the dataset's variables; a store without one is of another version.
     twin: whether it runs on the model's untrained twin.
     """
 
@@ -206,8 +206,8 @@ class Calculation:
 class SweepSpec:
     """A sweep of one study on one architecture, ready to be planned and run.
 
-    prepare: gives the conditions where their edits hold values of the loaded model; `conditions` then are stand-ins of the same
-    number, labels and kinds, from which a plan is made.
+    prepare: returns the conditions if their edits hold values of the loaded model; `conditions` then are placeholders of the same
+    number, labels and kinds, for planning.
     """
 
     name: str
@@ -226,11 +226,11 @@ class SweepSpec:
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """Models to be trained and then measured: its name (that of the trainer's folder, and of the store).
+    """Models to be trained and then measured: its name (also of the trainer's folder and of the store).
 
-    training: what is trained, in how many runs. architecture: of each of its models, for a plan. measure: all finished runs to a
+    training: the model and the number of runs. architecture: its models', for a plan. measure: all finished runs to a
     labelled dataset of arrays, which is written whole or not at all; a training that was interrupted goes on from its last
-    checkpoint. so_far: what can be read from the folder of an unfinished training (None: nothing yet); where all trainings of a
+    checkpoint. so_far: results of an unfinished training, read from its folder (None: nothing yet); where all trainings of a
     study have it, a page can be made at any moment. wanted: whether a run trains it; a finished one is shown anyway.
     """
 
@@ -246,8 +246,8 @@ class TrainingSpec:
 class Shown:
     """The conditions whose attention maps, activations and continuations a page shows.
 
-    labels: of conditions. sweeps: the names of those that have them; the maps of each are in a store of its own, and the
-    continuations are of the prompts of the last one that runs. layers: of the attention maps. start: tokens that a prompt must
+    labels: the conditions' labels. sweeps: names of the sweeps that have them; the maps of each have their own store, and the
+    continuations use the prompts of the last one that runs. layers: the maps' layers. start: tokens that a prompt must
     have before the model continues it (an edit may name later positions than usual). prompts: how many are run.
     """
 
@@ -268,16 +268,16 @@ class Study:
     Attributes:
         name: "paper/study".
         config: The dataclass of its settings.
-        title: Of its section; like `question` it may name fields of the config in braces.
-        question: What the papers say.
+        title: Title of its section; like `question` it may name fields of the config in braces.
+        question: The papers' findings.
         needs: Parts that a model must have (`studies/requirements.py`).
-        probe: Config -> what is measured.
-        trainings: Config -> what is trained and measured, in place of sweeps; `architecture` is empty then.
+        probe: Config -> its probe.
+        trainings: Config -> models to train and measure, in place of sweeps; `architecture` is empty then.
         sweeps: Its sweeps and calculations; the first one is the main one.
         featured: Results -> labels of the short table.
         figures: Functions of the results.
-        noop_inputs: Config -> what the no-op edits run on; None: the study's passages.
-        noop: What it does, in words -> an edit of the study's kind that must change nothing; takes `noop_values` as a third
+        noop_inputs: Config -> inputs of the no-op edits; None: the study's passages.
+        noop: Description -> an edit of the study's kind that must change nothing; takes `noop_values` as a third
             argument where its edits hold some.
         shown: What maps and continuations show.
         notes: (config, results) -> how to read the numbers, beside the standard notes.
@@ -285,10 +285,10 @@ class Study:
         check: Raises `SinkjaxError` where a config does not fit a model.
         provenance: Results -> how the numbers were made, in place of the usual facts.
         status: Results -> sentences on runs that are missing or unfinished.
-        over: What means and intervals are over. "documents" is replaced by what the stores hold: documents, passages
+        over: The sampling unit of means and intervals. "documents" is replaced by the stores' unit: documents, passages
             clustered by document, or prompts that are not text (`Results.over`). "model" where all numbers are properties of its
             weights.
-        subject: What a condition is.
+        subject: The noun for a condition.
         verdicts: Results -> the claims of a study that is a value, judged by the one rule.
     """
 

@@ -24,7 +24,7 @@ REFUSED = "refused.yaml"
 
 
 def names(config: All | AllTrained) -> list[str]:
-    """The studies of a suite, sorted: those on one model, or those that train their own. Errors: a family that has none."""
+    """The studies of a suite, sorted: all on one model, or all training their own. Errors: a family without studies."""
     trained = isinstance(config, AllTrained)
     alone = {*documented(), LISTED}  # tables of pretraining, which are run one by one, and lists of edits
     every = [name for name in studies() if name not in alone and trains(name) == trained]
@@ -37,7 +37,7 @@ def names(config: All | AllTrained) -> list[str]:
 def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
     """One study of a suite: its shipped config, on the suite's model, with the fields that the suite states.
 
-    layers: of the model; those that the shipped config draws (`map_layers`) are drawn as far as the model has them.
+    layers: the model's number of layers; the config's `map_layers` are drawn as far as the model has them.
     Errors: a field that does not fit the study.
     """
     stated = {key: value for key, value in documents.fields(config).items() if key != "family" and value is not None}
@@ -49,7 +49,7 @@ def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
 
 
 def place(config: All | AllTrained, name: str, out: Place) -> Place:
-    """The folder of a study in that of its suite."""
+    """The folder of a study in its suite's folder."""
     return out / (name.removeprefix(f"{config.family}/") if config.family else name)
 
 
@@ -57,7 +57,7 @@ def carry_out(chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: 
     """Run every study of a suite, each into a folder of its own below `out`, and write one page of them all.
 
     A study that refuses the model (a gate, a BOS, a second layer that is not there) is listed with its sentence, and the
-    others run. What is finished is not run again. Arguments and errors as for `run.carry_out`.
+    others run. Finished work is not repeated. Arguments and errors as for `run.carry_out`.
     """
     config = chosen.config
     run.require_extras(trains=isinstance(config, AllTrained))
@@ -71,7 +71,7 @@ def carry_out(chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: 
         try:
             sections.append(run.carry_out(member(config, name, layers), place(config, name, out), machine, log, load))
         except SinkjaxError as error:
-            if ends_all(error) or processes.joined():  # the others may wait for what this one was refused
+            if ends_all(error) or processes.joined():  # with several processes, the others may be waiting for this one
                 raise
             refused[name] = str(error)
             log(f"{name} does not run: {error}")
@@ -86,7 +86,7 @@ def build(chosen: Chosen, out: Place) -> Report:
 
 
 def gather(chosen: Chosen, out: Place, section: Callable[[Chosen, Place], Section] = run.section_of) -> Report:
-    """What the finished studies of a suite found, and why the others have no section. section: gives one from its folder."""
+    """The sections of a suite's finished studies, and why the others have none. section: makes one from its folder."""
     config = chosen.config
     refused = documents.parse(read_text(out / REFUSED), str(out / REFUSED)) if (out / REFUSED).is_file() else {}
     sections, skipped = [], dict(refused)
@@ -110,7 +110,7 @@ def title(config: All | AllTrained) -> str:
 
 
 def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[str, list[run.Work] | str]]:
-    """(study, its `run.work`, or the sentence with which it refuses the model), for each one of a suite."""
+    """(study, its `run.work`, or the sentence that refuses the model), for each one of a suite."""
     config = chosen.config
     layers = _layers(config, weights=False)
     for name in names(config):
@@ -121,7 +121,7 @@ def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[st
 
 
 def _layers(config: All | AllTrained, weights: bool) -> int:
-    """How many layers the model has. Errors: what is not the fault of one study, the model, the dtype or the family."""
+    """The model's number of layers. Errors: any fault outside a single study: the model, the dtype or the family."""
     names(config)
     check_dtype(config.dtype)
     if isinstance(config, AllTrained):

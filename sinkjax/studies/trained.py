@@ -77,7 +77,7 @@ def versus(read: Readings, measure: Measure, training: str, minus: object = 0.0,
 
     Args:
         read: The stores.
-        measure: What is compared; in logarithms if it has no upper bound.
+        measure: The compared measure; in logarithms if it has no upper bound.
         training: The name of the training.
         minus: The name of the training that is subtracted, or a number that the paper states.
         whole: The name of a training: the size is then a share of what `training` has more than this one. "": of the measure of
@@ -176,7 +176,7 @@ def _finished(results: Results, name: str) -> str:
 
 
 def run_rows(data: xarray.Dataset, title: str, measure: str, values: NDArray) -> list[Row]:
-    """A row for each run of a training; what is not finite is left out."""
+    """A row for each run of a training, without values that are not finite."""
     return [
         Row(f"{title}, seed {seed}", RUNS, measure, intervals.interval(np.array([value])))
         for seed, value in zip(data["run"].values, values, strict=True)

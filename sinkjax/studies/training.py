@@ -1,4 +1,4 @@
-"""Train the models of a study, and store what is measured on them."""
+"""Train the models of a study, and store their measurements."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def train_all(
 
 
 def seconds_left(specs: Sequence[TrainingSpec], out: Place) -> float | None:
-    """What the steps that are left will take, at the mean cost of those of finished trainings; None before the first of these."""
+    """Time for the remaining steps, at the mean cost of finished trainings' steps; None before the first of these."""
     costs, steps = [], 0
     for spec in specs:
         folder = out / spec.name
@@ -62,7 +62,7 @@ def seconds_left(specs: Sequence[TrainingSpec], out: Place) -> float | None:
 
 
 def stores_of(specs: Sequence[TrainingSpec], folder: Place) -> Mapping[str, xarray.Dataset]:
-    """The stores of trainings by name; of an unfinished one, what is known so far.
+    """The stores of trainings by name; of an unfinished one, its results so far.
 
     Errors: a missing store of a training that cannot be shown unfinished.
     """
@@ -77,12 +77,12 @@ def stores_of(specs: Sequence[TrainingSpec], folder: Place) -> Mapping[str, xarr
 
 
 def train_one(spec: TrainingSpec, chosen: Chosen, out: Place, log: Callable[[str], None]) -> None:
-    """Train a spec into the folder of its name in `out`, or what is left of it, and store what is measured, unless it is there.
+    """Train a spec, or its remaining steps, in the folder of its name in `out`, and store the measurements unless they are there.
 
     Errors: a training or a store of other numbers; no permission, no room.
     """
     store, identity = results.store_path(out, spec.name), description(spec)
-    if processes.largest(holds(store, identity))[0]:  # of joined processes, all train or none
+    if processes.largest(holds(store, identity))[0]:  # joined processes must all train, or not at all
         return
     log(f"{spec.name}: training")
     found = train(spec.training, out / spec.name, log)

@@ -26,7 +26,7 @@ FEW_TOKENS = 24  # positions shown where the maps of many studies share one page
 def probe(length: int, layers: Sequence[int] | None = None) -> Probe:
     """What `attention` shows: the weights of all heads, for the first TOKENS queries of prompts of this length.
 
-    layers: those that are shown; None: all.
+    layers: the layers to show; None: all.
     """
     shown = None if layers is None else tuple(layers)
     return Probe(capture=(Capture(Site.WEIGHTS, shown, tuple(range(min(TOKENS, length))), name="attention"),))
@@ -50,7 +50,7 @@ def attention(
     """Attention of each query to each key, for a choice of edit, prompt, layer and head.
 
     maps: a store of `attention` as `probe` or `Probe(attention=layers)` measures it. edits: labels of those shown -> names for
-    readers; None: the first EDITS. tokens: positions shown. about: what the caption says at its end.
+    readers; None: the first EDITS. tokens: positions shown. about: the end of the caption.
     """
     chosen, prompts = _edits(maps, edits), _prompts(maps)
     data = map_data(maps).sel(edit=list(chosen)).isel(prompt=prompts, query=slice(tokens), key=slice(tokens))
@@ -83,7 +83,7 @@ def attention(
 
 
 def _strongest(values: NDArray) -> int:
-    """The layer in which one key gets the most attention of all queries; values: [layer, head, query, key]."""
+    """The layer where one key gets the most attention of all queries; values: [layer, head, query, key]."""
     return int(np.nansum(values.mean(axis=1), axis=1).max(axis=1).argmax())
 
 
@@ -92,7 +92,7 @@ def activation(
 ) -> View:
     """The largest |h| at each depth and position, for a choice of edit and prompt.
 
-    data: a store with `resid_max` (edit, prompt, depth, position); edits, tokens, about: as for `attention`.
+    data: a store with `resid_max` (edit, prompt, depth, position); edits, tokens, about: see `attention`.
     """
     chosen, prompts = _edits(data, edits), _prompts(data)
     shown = data["resid_max"].sel(edit=list(chosen)).isel(prompt=prompts, position=slice(tokens))

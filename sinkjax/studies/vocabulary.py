@@ -1,4 +1,4 @@
-"""Every word of which studies are made: `from sinkjax.studies.vocabulary import ALL, Claim, F, Study, effect, grid, mask_key`.
+"""Every word that studies are made of: `from sinkjax.studies.vocabulary import ALL, Claim, F, Study, effect, grid, mask_key`.
 
 `docs/add-a-study.md` shows them at work; `docs/reference/words.md` lists them.
 """

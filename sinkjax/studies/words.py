@@ -76,11 +76,11 @@ class Table(dict[str, Entry]):
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a word stands for: its function, the arguments that a writer gives, their kinds, and what is known of its results.
+    """The definition of a word: its function, the arguments that a writer gives, their kinds, and known facts of its results.
 
     Attributes:
         of: The function.
-        signature: Its arguments, without those that the reader supplies.
+        signature: Its arguments, without the reader's own.
         kinds: Argument -> the kind of word that it takes; other arguments take plain values and fields.
         facts: Whatever the decorator of the kind was given.
     """
@@ -116,7 +116,7 @@ class Word:
 
     @property
     def meaning(self) -> Meaning:
-        """What the word stands for."""
+        """The word's definition."""
         return self.vocabulary[self.word]
 
     @property
@@ -140,8 +140,8 @@ class Word:
 
         Args:
             name: The word; "": the name of the function, without an underscore at its end.
-            signature: The arguments that a writer gives; None: those of the function, without the ones that the reader supplies.
-            **facts: What is known of its results, for the reader of this kind.
+            signature: The arguments that a writer gives; None: the function's arguments, without the reader's own.
+            **facts: Known facts of its results, for the reader of this kind.
 
         Returns:
             The decorator. It returns a function of the same arguments that makes the word.
@@ -224,7 +224,7 @@ def frozen(value: object) -> Any:
 
 
 def _refuse_misplaced(where: str, value: object, kind: type[Word] | None) -> None:
-    """Raise if a value, or one inside it, is no word of the kind that belongs there; a field may stand anywhere."""
+    """Raise if a value, or one inside it, is not a word of the kind that belongs there; a field may stand anywhere."""
     if isinstance(value, tuple | Table):
         for entry in value.values() if isinstance(value, Table) else value:
             _refuse_misplaced(where, entry, kind)

@@ -30,7 +30,7 @@ TASKS: dict[str, tuple[str, str, str]] = {
 
 @dataclasses.dataclass(frozen=True)
 class ChosenTraining:
-    """A task and its config. folder: that of the former training by which it was chosen, if any."""
+    """A task and its config. folder: the earlier training that it was chosen by, if any."""
 
     task: str
     config: Training
@@ -56,7 +56,7 @@ def name_of(config: Training) -> str:
 
 
 def task(config: Training) -> Task:
-    """The task of a config. Errors: a config of no task; what the task refuses."""
+    """The task of a config. Errors: a config of no task; the task's own."""
     module = importlib.import_module(TASKS[name_of(config)][2])
     return cast("Task", module.task(config))
 
@@ -64,7 +64,7 @@ def task(config: Training) -> Task:
 def choose(name: str) -> ChosenTraining:
     """The training that a user names: a shipped config ("trigger/softmax-1l1h"), a YAML file or the folder of a former training.
 
-    Errors: nothing of that name; a document that is no training.
+    Errors: nothing of that name; a document that is not a training.
     """
     text, what, folder = document(name, KIND, "training")
     return read(text, what, folder)

@@ -31,23 +31,23 @@ def train(
     save_every: float = loop.SAVE_EVERY,
     progress: bool = True,
 ) -> Trained:
-    """Train every run of a config, resuming what is in `folder`; a finished training is only read.
+    """Train every run of a config, resuming the state in `folder`; a finished training is only read.
 
     Args:
         config: The training; its type determines the task.
         folder: Where the training is stored. For a URL ("gs://bucket/softmax") it runs in a temporary folder of this machine,
-            of which every checkpoint is copied; the extra `remote` and the protocol's own library must be installed.
+            and every checkpoint is copied from there; the extra `remote` and the protocol's own library must be installed.
         say: Called with a line of text at each stage.
         tensorboard: Whether to write TensorBoard event files.
         save_every: Seconds between checkpoints.
         progress: Whether to show a progress bar. None of the last four arguments changes a number.
 
     Returns:
-        What the runs learned.
+        The results of the runs.
 
     Raises:
         SinkjaxError: No task has such a config, or the task refuses it; it needs more memory than this machine has; the folder
-            has other content, or that of another config (naming each field that differs); another process trains in it.
+            has other content, or another config's (naming each field that differs); another process trains in it.
     """
     task = registry.task(config)
     refuse_larger_than_memory("a training", least_bytes(task, config))
@@ -61,7 +61,7 @@ def load_runs(folder: str | Path) -> Trained:
         folder: The folder that it was trained into, or its URL.
 
     Returns:
-        What its runs learned.
+        The results of its runs.
 
     Raises:
         SinkjaxError: There is no training, or one that is not finished.
@@ -74,11 +74,11 @@ def load_runs(folder: str | Path) -> Trained:
         return load_trained(here, registry.task(config), mirror)
 
 
-COPIES = 3  # of the parameters of a run: weights and Adam's two means
+COPIES = 3  # copies of a run's parameters: weights and Adam's two means
 
 
 def least_bytes(task: Task, config: Training) -> int:
-    """What a training holds at least: the state of all runs, and the batches of a call where the host makes them."""
+    """Least memory of a training: the state of all runs, and the batches of a call where the host makes them."""
     runs = table(config, task)
     count = params.count(task.model(task.variants[0])) if isinstance(task, ModelTask) else 0
     state = COPIES * count * jnp.dtype(config.dtype).itemsize * len(runs)

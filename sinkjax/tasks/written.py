@@ -1,4 +1,4 @@
-"""What the first token writes through each head, beside all that the head writes.
+"""The first token's contribution to each head's output, next to the full output.
 
 Both norms are taken behind W_O, and before a norm or a gate of the head. To multiply a head's queries by a number and to divide
 its values by it changes the weights of unnormalised attention, but no ratio of these norms.
@@ -19,11 +19,11 @@ CAPTURES = (
     Capture(Site.WEIGHTS, dims=(0,), name="first_weight"),
     Capture(Site.HEAD_OUT, name="head_output"),
 )
-TINY = 1e-8  # added to what a head writes, so that one that writes nothing has a ratio of 0
+TINY = 1e-8  # added to a head's output norm, so that a head that writes nothing has a ratio of 0
 
 
 def norms(record: Record, params: Params) -> tuple[jax.Array, jax.Array]:
-    """Of a_i0 v_0 W_O and of a head's whole output in each row i: float32 [prompt, layer, head, row] each.
+    """Norms of a_i0 v_0 W_O and of a head's whole output in each row i: float32 [prompt, layer, head, row] each.
 
     record: with `CAPTURES`.
     """

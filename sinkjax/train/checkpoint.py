@@ -23,7 +23,7 @@ from sinkjax.train.state import TrainState
 CHECKPOINTS = "checkpoints"
 BESIDE = 1 << 16  # bytes that Orbax writes beside the arrays: its metadata, and for each array ...
 EACH = 1 << 12  # ... a name, a description and the rest of a block
-SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in the words of a ValueError, as which Orbax's C++ raises it
+SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in the text of the ValueError that Orbax's C++ raises
 ORBAX_LOG = logging.getLogger("absl")
 
 
@@ -37,7 +37,7 @@ class Checkpoints:
         self.path = (folder / CHECKPOINTS).absolute()
         options = ocp.CheckpointManagerOptions(max_to_keep=None if look_only else 1, create=not look_only)
         try:
-            # What a kill left. Orbax would do it in a thread that nothing waits for.
+            # Remains of a kill. Orbax would remove them in a thread that nothing waits for.
             for left in () if look_only or not processes.first() else self.path.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
                 shutil.rmtree(left)
             self._manager = ocp.CheckpointManager(self.path, options=options)
@@ -46,13 +46,13 @@ class Checkpoints:
         self._under_way, self._wanted = self.path, 0
 
     def __enter__(self) -> Checkpoints:
-        self._level, ORBAX_LOG.level = ORBAX_LOG.level, logging.CRITICAL  # what its threads log as errors is raised here too
+        self._level, ORBAX_LOG.level = ORBAX_LOG.level, logging.CRITICAL  # errors that its threads log are raised here too
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             with interruption.held(), self._in_one_sentence():
-                self._manager.close()  # waits for what is being written, in threads that nobody would hear of otherwise
+                self._manager.close()  # waits for the writing threads; their errors would be lost otherwise
         except SinkjaxError:
             if error is None:  # else what came first is what counts
                 raise
@@ -76,7 +76,7 @@ class Checkpoints:
             leaves = jax.tree.leaves(state)
             shards = [
                 shard for leaf in leaves for shard in leaf.addressable_shards if shard.replica_id == 0
-            ]  # what is written here
+            ]  # written by this process
             self._wanted = sum(shard.data.nbytes for shard in shards) + EACH * len(leaves) + BESIDE
             self._under_way = self.path / str(number)
             reserve(self.path, self._wanted, self._under_way)
@@ -91,7 +91,7 @@ class Checkpoints:
     def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
         """The last committed state and its `meta`, or None. Errors: a state of another shape.
 
-        like: shapes, dtypes and shardings, by default the first device. Each device reads what is to lie on it.
+        like: shapes, dtypes and shardings, by default the first device. Each device reads its own part.
         """
         import orbax.checkpoint as ocp
 
@@ -110,7 +110,7 @@ class Checkpoints:
 
     @contextmanager
     def _in_one_sentence(self) -> Iterator[None]:
-        """Errors: what the file system refused to Orbax, in one sentence."""
+        """Errors: one sentence when the file system refuses something to Orbax."""
         try:
             yield
         except (OSError, ValueError) as error:

@@ -24,11 +24,11 @@ class Training:
     """Runs of one task: every seed with every learning rate and every variant of the task, all of them together."""
 
     seed: int = 0
-    """of the first run's initialisation and data; further runs have the following seeds"""
+    """seed of the first run's initialisation and data; further runs have the following seeds"""
     seeds: int = 1
     """runs of each learning rate and variant"""
     learning_rates: tuple[float, ...] = (1e-3,)
-    """of Adam, constant"""
+    """constant learning rates of Adam"""
     beta1: float = 0.9
     """Adam's decay of the mean gradient"""
     beta2: float = 0.95
@@ -42,7 +42,7 @@ class Training:
     eval_batch: int = 256
     """held-out sequences"""
     data_seed: int = 0
-    """of the data, together with the seed of the run"""
+    """seed of the data, combined with the seed of the run"""
     shared_data: bool = False
     """use the same data for all runs; intervals over runs are then over initialisations only"""
     random_bits: Literal["hash", "threefry"] = "hash"
@@ -50,14 +50,14 @@ class Training:
     together: Literal["auto", "vmap", "map"] = "auto"
     """how the runs of one device are computed: together (vmap) or in sequence (map); auto: map on CPUs, vmap elsewhere"""
     dtype: Dtype = "float32"
-    """of the parameters and activations; not float16, in which Adam's epsilon is 0"""
+    """type of the parameters and activations; not float16, because Adam's epsilon is 0 there"""
     checkpoints: int | tuple[int, ...] = field(default=0, metadata=LATER)
     """models of each run that are kept: at a list of steps, or a number of them, the initialised one, the last, and between them
     log-spaced from a hundredth of the steps on; each is evaluated too"""
 
     @property
     def summary(self) -> str:
-        """What is trained, in a few words."""
+        """A short description of the model and its training."""
         raise NotImplementedError
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Training:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The steps whose models are kept, rising. Of more log-spaced ones than there are steps between, each is kept once."""
+        """The steps whose models are kept, rising; a step that log spacing repeats is kept once."""
         if not isinstance(self.checkpoints, int):
             return tuple(sorted(self.checkpoints))
         count = self.checkpoints - 1  # beside the initialised model
@@ -99,13 +99,13 @@ class AdamWTraining(Training):
     """A training by AdamW, with weight decay on all parameters, including norms and embeddings."""
 
     learning_rates: tuple[float, ...] = (4e-4,)
-    """of AdamW, after the warm-up"""
+    """learning rates of AdamW, after the warm-up"""
     weight_decay: float = 0.1
     """decoupled, on all parameters"""
     warmup: int = 100
     """updates during which the learning rate rises linearly"""
     schedule: Literal["constant", "cosine"] = "constant"
-    """of the learning rate after the warm-up"""
+    """schedule of the learning rate after the warm-up"""
     lowest: float = 0.1
     """final value of the cosine schedule, as a fraction of the learning rate"""
     micro_batch: int | None = None
@@ -114,7 +114,7 @@ class AdamWTraining(Training):
     """devices of one run: the number that share the sequences of a (micro-)batch, and the number that share the matrices; where
     several processes are joined, all devices share the sequences of a text by default"""
     clip: float | None = 1.0
-    """maximal norm of the gradient over all parameters, to which larger ones are scaled down"""
+    """clip the global gradient norm to this value"""
     optimiser: Literal["adamw", "sgd", "muon"] = field(default="adamw", metadata=LATER)
     """AdamW; SGD with momentum; or Muon for the matrices of attention and MLP, beside AdamW for all else. Each with the rate,
     schedule, weight decay and clipping above"""
@@ -144,7 +144,7 @@ class AdamWTraining(Training):
             above(self, clip=0)
         if min(self.mesh) < 1 or (self.micro_batch or self.batch) % self.mesh[0]:
             raise SinkjaxError(
-                f"mesh must hold two numbers of at least 1, the first of which divides a (micro-)batch, not {list(self.mesh)}"
+                f"mesh must be two numbers of at least 1, the first a divisor of a (micro-)batch, not {list(self.mesh)}"
             )
         if self.micro_batch is not None and self.batch % self.micro_batch:
             raise SinkjaxError(f"micro_batch must divide batch ({self.batch}), not {self.micro_batch}")

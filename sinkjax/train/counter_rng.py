@@ -26,7 +26,7 @@ def key(seed: int, name: str, generator: str) -> jax.Array:
 
 
 def mix(x: jax.Array) -> jax.Array:
-    """A permutation of the 32-bit words in which every input bit flips about half of the output bits."""
+    """A permutation of the 32-bit words where every input bit flips about half of the output bits."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)

@@ -24,7 +24,7 @@ from sinkjax.train.state import RUNNING, TrainState
 from sinkjax.train.task import DataSource, HostDataTask, ModelTask
 from sinkjax.train.trained import Trained
 
-MODELS = "models"  # of a finished training
+MODELS = "models"  # folder of a finished training
 
 LIST = 12  # numbers of a measurement that a card shows at most
 
@@ -32,8 +32,8 @@ LIST = 12  # numbers of a measurement that a card shows at most
 def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None = None) -> Path:
     """Write the model of one run, with its tokenizer and a card of how it was trained and evaluated.
 
-    run: its number in the table of runs. dtype: of the stored weights, None: as trained.
-    Errors: no such run; a task without models of this library; data that changed since; as for `native.save`.
+    run: its number in the table of runs. dtype: type of the stored weights, None: as trained.
+    Errors: no such run; a task without models of this library; data that changed since; see `native.save`.
     """
     one_of("run", run, range(len(trained.runs)))
     task = trained.task

@@ -1,4 +1,4 @@
-"""What is written while a training runs: its log, its speed and, if they are asked for, event files."""
+"""The files written during a training: its log, its speed and, if requested, event files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sinkjax.train.tensorboard import Events
 
 
 class Journal:
-    """The first of joined processes writes; what it raises is raised in all of them."""
+    """The first of joined processes writes; its errors are raised in all of them."""
 
     def __init__(self, folder: Path, size: int):
         """size: bytes of the log that belong to the last checkpoint."""

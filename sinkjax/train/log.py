@@ -18,7 +18,7 @@ LOG = "log.jsonl"
 
 
 class Log:
-    """An open log, truncated to its first `size` bytes, those that belong to the last checkpoint."""
+    """An open log, truncated to its first `size` bytes, which belong to the last checkpoint."""
 
     def __init__(self, folder: Path, size: int):
         try:
@@ -56,7 +56,7 @@ class Log:
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The first line of a log, and its evaluations in the order in which they were made. Errors: no log.
+    """The first line of a log, and its evaluations in their order. Errors: no log.
 
     An incomplete last line, left by a kill or by a training that is writing it, is ignored.
     """

@@ -95,9 +95,9 @@ def _train(
     save_every: float,
     progress: bool,
 ) -> Trained:
-    """`train`, once its arguments are checked. Of joined processes, all compute, and the first one writes.
+    """`train`, once its arguments are checked. All joined processes compute, and the first one writes.
 
-    folder: on this machine. mirror: what copies it to where it was asked for, if that is a URL.
+    folder: on this machine. mirror: copies it to the requested place, if that is a URL.
     """
     config = task.config
     processes.meet()
@@ -240,7 +240,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def header(task: Task, every: tuple[Run, ...], devices: RunParallel, source: DataSource | None) -> dict[str, Any]:
-    """The first line of a log: what is trained, on which devices, and what intervals over its runs are over."""
+    """The first line of a log: the training, its devices, and the sampling unit of intervals over its runs."""
     config = task.config
     over = "initialisations only: all runs see the same data" if config.shared_data else "initialisations and data"
     return {

@@ -28,7 +28,7 @@ STORED = params.RULES | {"width": "data"}  # logical axis -> mesh axis, between 
 def mesh_of(config: Training, task: Task) -> Mesh | None:
     """The mesh that a config asks for, or None. Joined processes divide batches that are read over all devices unasked.
 
-    Errors: too few devices, or not all of those of joined processes; a task without models of this library, or whose batches each
+    Errors: too few devices, or not all of the joined processes; a task without models of this library, or whose batches each
     device would generate in full; devices that do not divide a (micro-)batch, or the width, so that each would hold
     a whole state.
     """
@@ -74,7 +74,7 @@ def placement(state: TrainState, task: Task, mesh: Mesh) -> TrainState:
 
 
 def gather(values: Params, task: Task, mesh: Mesh) -> Params:
-    """The parameters of one run, traced, as a step uses them: each device has all but what is divided along "model".
+    """The parameters of one run, traced, as a step uses them: each device has all parameters but the ones divided along "model".
 
     XLA would else divide the residual stream as the parameters are, and exchange activations instead of parameters.
     """
@@ -106,7 +106,7 @@ def place_batches(batches: T, mesh: Mesh, rows: int) -> T:
 
 
 def place_held_out(batch: T, mesh: Mesh) -> T:
-    """Held-out sequences, of which every process has all, divided along the devices, if these divide them. batch: [rows, ...]."""
+    """Held-out sequences, all present in every process, divided along the devices if these divide them. batch: [rows, ...]."""
     rows = {len(leaf) for leaf in jax.tree.leaves(batch)}
     divided = all(count % mesh.shape["data"] == 0 for count in rows)
     return processes.place(batch, NamedSharding(mesh, PartitionSpec("data" if divided else None)))

@@ -24,7 +24,7 @@ class HostBatches:
 
     def __init__(self, source: DataSource, seeds: Sequence[int], count: int, rows: np.ndarray | None = None):
         self._source, self._seeds, self._count, self._rows = source, seeds, count, rows
-        self._next: tuple[tuple[int, ...], int] | None = None  # what the iterator gives next
+        self._next: tuple[tuple[int, ...], int] | None = None  # the iterator's next item
         self._calls: Iterator[Any] = iter(())
         self._made: tuple[tuple[tuple[int, ...], int], Any] | None = None
         self.held_out = source.held_out()
@@ -64,7 +64,7 @@ class CallBatches:
 
 
 def same_data(folder: Path, source: DataSource) -> None:
-    """Raise unless the data are those with which a training began, by the first line of its log."""
+    """Raise unless the data are the training's own, by the first line of its log."""
     began = read(folder)[0]["data"]
     other = [name for name in source.card if documents.plain(source.card[name]) != began.get(name)]
     if other:

@@ -1,5 +1,5 @@
 """Runs divided among the devices and computed on each together (vmap) or in sequence (map); or, for a config with a mesh, each
-run divided among all devices of the mesh (`sinkjax/train/mesh.py`). The devices are those of all joined processes.
+run divided among all devices of the mesh (`sinkjax/train/mesh.py`). The devices belong to all joined processes.
 
 With 64 runs of the trigger task (one layer, one head) on two CPU devices, a step of a run takes 0.41 ms of processor time in
 sequence, 0.66 ms together. The numbers of a run do not depend on it. Runs are redistributed whenever some end.
@@ -115,7 +115,7 @@ class RunParallel:
 
     @property
     def hardware(self) -> tuple[int, str]:
-        """How many devices of which kind."""
+        """The number of devices of each kind."""
         return len(self.devices), self.devices[0].device_kind
 
     @property

@@ -17,7 +17,7 @@ from sinkjax.train.task import Task
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its number, and in what it differs from the others."""
+    """One run: its number, and its differences from the others."""
 
     run: int
     seed: int

@@ -1,6 +1,6 @@
 """The speed of trainings on tokens: tokens per second, and the fraction of the devices' peak FLOP/s.
 
-It is stored in `speed.jsonl` beside the log, which holds only what does not depend on interruptions.
+It is stored in `speed.jsonl` next to the log, whose content does not depend on interruptions.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def advance(
     """Advance one run to step `limit`, int32 [], by at most `eval_every` steps, and evaluate it.
 
     batches, held_out: data read on the host (batches with a leading axis of `eval_every`), None for data generated on the device.
-    used: the parameters as they are computed with, from those of the state: the same numbers, laid out otherwise.
+    used: the parameters as computed with, from the state's parameters: the same numbers, laid out otherwise.
     A run that stops earlier keeps its state. A negative limit leaves the run as it is, with metrics of zero.
     """
 

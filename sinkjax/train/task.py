@@ -18,7 +18,7 @@ class Task(Hashable, Protocol):
     """A model and its loss. Hashable, as it is a static argument of the jitted step; all methods but `init` are traced.
 
     Its data are generated on the device (`DeviceDataTask`) or read on the host (`HostDataTask`).
-    name: under which its trainings are stored. config: of the training. variants: at least one name; variants are what differs
+    name: folder name of its trainings. config: the training's. variants: at least one name; variants are the differences
     between runs besides seed and learning rate, with parameters of the same shape. Methods receive a variant as int32 [], its
     index in `variants`.
     """
@@ -39,7 +39,7 @@ class Task(Hashable, Protocol):
         """The loss, float [], and whether the run has reached its goal on this batch, bool []; before the update."""
 
     def evaluate(self, params: Params, batch: Any, variant: jax.Array) -> dict[str, jax.Array]:
-        """What an evaluation logs: name -> float [] or a small array."""
+        """Logged values of an evaluation: name -> float [] or a small array."""
 
 
 @runtime_checkable
@@ -47,10 +47,10 @@ class DeviceDataTask(Protocol):
     """A task whose data are generated on the device; both methods are traced."""
 
     def batch(self, key: jax.Array) -> Any:
-        """The training batch of one step, a pytree; `key` is that of (data seed, run, step)."""
+        """The training batch of one step, a pytree; `key` comes from (data seed, run, step)."""
 
     def held_out(self, key: jax.Array) -> Any:
-        """The held-out batch; `key` is that of the data seed."""
+        """The held-out batch; `key` comes from the data seed."""
 
 
 @runtime_checkable
@@ -113,7 +113,7 @@ class TokenTask(Protocol):
     """A task whose speed is reported in tokens per second."""
 
     def tokens_per_step(self) -> int:
-        """Of one run."""
+        """The state of one run."""
 
     def flops_per_token(self) -> float:
         """FLOPs of a training step, for each of its tokens."""

@@ -1,4 +1,4 @@
-"""A finished training, read from its folder: the parameters of every run, how it ended and what it cost."""
+"""A finished training, read from its folder: the parameters of every run, its end and its cost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished training. params: leaves [runs, ...]; those of a diverged run are the last finite ones.
+    """A finished training. params: leaves [runs, ...]; a diverged run has its last finite ones.
 
     folder: with its files; of a training at a URL a temporary one of its mirror, which is removed with this object.
     milliseconds: mean wall time of one step of one run without compilation; None if every step was part of a first call.

@@ -3,8 +3,8 @@
 Long prompts are split into a few groups of queries, and each group computes only the keys that one of its queries can see: two
 groups take 3/4, eight 9/16, sixteen 17/32 of the work of a whole square, where a causal triangle is 1/2.
 
-Shape suffixes: B prompts, T positions of queries, S of keys (T of them, unless those of an earlier pass are kept), Q queries of a
-block, N keys that it is given, H query heads, K key-value heads, D head width.
+Shape suffixes: B prompts, T positions of queries, S of keys (T of them, unless an earlier pass's keys are kept), Q queries of a
+block, N keys of that block, H query heads, K key-value heads, D head width.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sinkjax.transformer.tape import Tape
 # Queries whose scores exist at one time; no array of T x T outlives a block unless a map is asked for.
 QUERY_BLOCK = 256
 GROUPED_BLOCK = 128  # the same where there are groups of queries
-GROUPED_FROM = 512  # positions from which on there are
+GROUPED_FROM = 512  # lowest number of positions with groups
 MOST_GROUPS = 16  # each is compiled by itself
 
 Axes = Mapping[str, int]  # name in the record -> its axis of queries
@@ -51,7 +51,7 @@ def attend(
     """Attention of rotated queries to `visible_keys`, by the config's scale, positions and normaliser.
 
     own_BSHD: the values of each query head, where an edit may have changed them, else None.
-    window: int, the number of last keys a query sees, or None. w: the parameters of the layer. tape: of the layer, with what is
+    window: int, the number of last keys a query sees, or None. w: the parameters of the layer. tape: the layer's, with what is
     static in the pass and the position of the first query.
     Scores, weights and their sums are at least float32; queries and keys are multiplied in `ops.multiplied_dtype`.
     Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see nothing, int [B].
@@ -66,7 +66,7 @@ def attend(
     K = k_BSKD.shape[2]
     wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
     q_BHTD, k_BKSD = (x.astype(ops.multiplied_dtype(x.dtype)).swapaxes(1, 2) for x in (q_BTHD, k_BSKD))
-    values = v_BSKD if done is None else v_BSKD[..., :0]  # then the blocks are for what is measured alone
+    values = v_BSKD if done is None else v_BSKD[..., :0]  # cuDNN has the outputs; the blocks only compute statistics
     v_BKSD = values.astype(values.dtype if fused else wide).swapaxes(1, 2)
     own_BHSD = None if own_BSHD is None else own_BSHD.astype(v_BKSD.dtype).swapaxes(1, 2)
     learned = w.get("normaliser", {})
@@ -188,7 +188,7 @@ def block_size(T: int) -> int:
 def divided_last(T: int, config: Config, edited: bool) -> bool:
     """Whether mixtures of values are divided, and not the weights. edited: whether an edit acts on these.
 
-    It does not depend on what is measured, as a probe never changes a number.
+    It does not depend on the probe, because a probe never changes a number.
     """
     return T >= GROUPED_FROM and isinstance(config.attention_bias, ValueBias | None) and not edited
 
@@ -236,7 +236,7 @@ def _in_blocks(
 
 
 def _together(groups: list[tuple], axes: Axes) -> tuple:
-    """What the groups of queries give, as one: joined along queries or added up, like blocks."""
+    """The results of the groups of queries as one: joined along queries or added up, like blocks."""
     if len(groups) == 1:
         return groups[0]
     outs, empties, records, counts = zip(*groups, strict=True)

@@ -1,6 +1,6 @@
 """One block of a transformer, and the body of the scan over all of them.
 
-Where norms stand, and whether the MLP reads the block's input or what attention made of it, is in the config's layout
+The config's layout says where the norms are, and whether the MLP reads the block's input or attention's result
 (sinkjax/model/layout.py).
 """
 
@@ -65,7 +65,7 @@ def block(
 
 
 def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
-    """W_O of what the heads read from the normed residual stream [B, T, d], and the rows that see no key."""
+    """The output of attention (W_O included) on the normed residual stream [B, T, d], and the rows that see no key."""
     config, precision, x = tape.spec.config, tape.spec.precision, read.x
     read = read._replace(x=tape.quantised(x))
 
@@ -79,7 +79,7 @@ def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable,
         q, k = rotate(tape, q, k)  # POSITION
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
         own = own_values(v, tape)  # HEAD_VALUE
-        v, own = (v, own) if own is None or tape.kept is None else (own, None)  # those of earlier tokens were kept so too
+        v, own = (v, own) if own is None or tape.kept is None else (own, None)  # earlier tokens' values were kept so too
         k, v = tape.seen(k, v)
         heads, empty_rows = attend(q, k, v, own, window, w, tape)  # LOGITS, WEIGHTS
     else:
@@ -136,9 +136,9 @@ def own_values(v: jax.Array, tape: Tape) -> jax.Array | None:
 def block_step(
     spec: ForwardSpec, lengths: jax.Array, edits: Edits, T: int, dtype: jnp.dtype, first: jax.Array | int = 0
 ) -> Callable[..., tuple[tuple[jax.Array, dict], dict]]:
-    """The body of the scan: (h, slots), layer and its parameters to the next (h, slots) and what was measured in this block.
+    """The body of the scan: (h, slots), layer and its parameters to the next (h, slots) and this block's measurements.
 
-    first: the position of the first of the T rows; then the body also takes and returns what is kept of a layer (see `Tape`).
+    first: the position of the first of the T rows; then the body also takes and returns the kept part of a layer (see `Tape`).
     Slots carry raw values out of the few layers that were asked for, so that a map of one layer costs one map.
     """
     config, probe = spec.config, spec.probe
@@ -207,7 +207,7 @@ def at_index(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> Callable[.
 
 
 def of_layer(tables: list[tuple[jax.Array, jax.Array]], config: Config, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The cosines and sines of a layer, of those of each kind of rotary positions; of a layer without: ones and zeros."""
+    """The cosines and sines of a layer, from the tables of each kind of rotary position; ones and zeros without rotation."""
     if not isinstance(config.position, LayerRopes):
         return tables[0]
     still = jnp.ones_like(tables[0][0]), jnp.zeros_like(tables[0][1])
@@ -235,7 +235,7 @@ def empty_slots(step: Callable, params: Params, h: jax.Array, probe: Probe) -> d
 
 
 def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
-    """What the MLP gives, or those of its experts that each token takes: [B, T, d] to [B, T, d]; NEURON in between."""
+    """The output of the MLP, or of each token's experts: [B, T, d] to [B, T, d]; NEURON in between."""
     config, precision = tape.spec.config, tape.spec.precision
     if config.experts is None:
         x = tape.quantised(x)
@@ -257,7 +257,7 @@ def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
 
 
 def hidden(project: Callable[[str], jax.Array], config: Config) -> jax.Array:
-    """The hidden units of an MLP. project: what its matrix of a name makes of the input."""
+    """The hidden units of an MLP. project: multiplies the input by the matrix of a name."""
     if not config.gated_mlp:
         return ACTIVATION[str(config.activation)](project("up"))
     gate, up = project("gate"), project("up")
@@ -274,7 +274,7 @@ def reading(h: jax.Array, w: dict[str, Any], name: str, config: Config) -> Read:
 
 
 def as_added(out: jax.Array, w: dict[str, Any], name: str, config: Config, at: jax.Array | None = None) -> jax.Array:
-    """The output of attention or the MLP, as it is added to the residual stream. at: as for `Norm`, also below."""
+    """The output of attention or the MLP, as it is added to the residual stream. at: see `Norm`, also below."""
     out = config.norm(out, w, name, at) if config.norm is not None and config.layout.outputs else out
     return out if config.multipliers.residual == 1 else out * config.multipliers.residual
 

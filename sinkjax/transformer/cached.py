@@ -1,7 +1,7 @@
 """A forward that goes on from an earlier one, whose keys and values were kept: how `generate` gets from a token to the next.
 
 Every row is computed once, in the block of `forward`, so this is exact where no later token and no later length changes an
-earlier row, and where a row needs no other but by their keys and values; `why_not` names what is otherwise. Edits act on the rows
+earlier row, and where a row needs only the others' keys and values; `why_not` names the exceptions. Edits act on the rows
 that they select, wherever these are.
 """
 
@@ -126,9 +126,9 @@ def stream(
 ) -> tuple[jax.Array, Any]:
     """The loss of the next tokens of long texts, under the cache policy of the pass.
 
-    tokens: int [B, N + 1], those from position `first` on, N a multiple of the policy's block; the last is a target alone. kept:
-    what an earlier call returned, None of the first. edits: resolved for all positions of the texts.
-    Returns -log p of the next token in nats, [B, N], and what is kept now.
+    tokens: int [B, N + 1], from position `first`, N a multiple of the policy's block; the last is a target alone. kept:
+    an earlier call's result, None for the first. edits: resolved for all positions of the texts.
+    Returns -log p of the next token in nats, [B, N], and the new cache.
     """
     config, policy, (B, N) = spec.config, spec.cache, (tokens.shape[0], tokens.shape[1] - 1)
     assert policy is not None
@@ -154,7 +154,7 @@ def stream(
 
 
 def why_not(config: Config, edits: Edits, first: int, total: int) -> str | None:
-    """Why prompts of `first` tokens or more cannot go on from what was kept, until they have `total`; None: they can.
+    """Why the cache cannot extend prompts from `first` (or more) to `total` tokens; None: it can.
 
     edits: resolved for `total` positions.
     """
@@ -167,7 +167,7 @@ def why_not(config: Config, edits: Edits, first: int, total: int) -> str | None:
             return "rotary frequencies change as the prompt grows"
     for term in edits:
         if term.centre == "positions" and np.asarray(term.query)[:, first:].any():
-            return "an edit centred over positions acts on what is generated"
+            return "an edit centred over positions acts on the generated tokens"
         if term.op == "swap" and np.asarray(term.value).max() >= first:
             return "an edit swaps positions that not all prompts have"
     return None

@@ -21,7 +21,7 @@ Kept = dict[str, jax.Array]
 class Keys(NamedTuple):
     """Keys that new tokens may see, not rotated.
 
-    keys, values: [B, S, K, D]. key_index: int [S], query_index: int [Q], positions in the cache, of which differences count.
+    keys, values: [B, S, K, D]. key_index: int [S], query_index: int [Q], positions in the cache; only differences count.
     visible: bool [1, 1, Q, S].
     """
 
@@ -64,7 +64,7 @@ class Streaming:
         return {f"{part}_{what}": jnp.zeros((B, size, K, D), dtype) for part, size in sizes.items() for what in "kv"}
 
     def keys(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int) -> tuple[Keys, ...]:
-        """What the tokens at `first` and on see: k, v [B, Q, K, D] are theirs."""
+        """The cache that the tokens from `first` see: k, v [B, Q, K, D] are theirs."""
         rows = first + jnp.arange(k.shape[1])
         at = first - self.window + jnp.arange(self.window + k.shape[1])
         begin = jnp.maximum(at[0], 0)  # small angles are exact
@@ -79,7 +79,7 @@ class Streaming:
         return tuple(parts)
 
     def keep(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int, received: jax.Array) -> Kept:
-        """What is kept after them. received: [B, K, S], the attention that each of `keys` got."""
+        """The cache after them. received: [B, K, S], the attention that each of `keys` got."""
         done = {}
         for what, new in (("k", k), ("v", v)):
             done[f"sink_{what}"] = self._sinks(kept[f"sink_{what}"], new, first)
@@ -95,7 +95,7 @@ class Streaming:
 
 @dataclass(frozen=True)
 class H2O:
-    """k keys in each layer and key-value head: the last k // 2, and of the others those that got most attention so far.
+    """k keys in each layer and key-value head: the last k // 2, and the others that got most attention so far.
 
     Attention is added up over queries and over the query heads of a key-value head, and the key with the least of it is evicted
     (Zhang et al. 2023, arXiv 2306.14048).
@@ -116,7 +116,7 @@ class H2O:
 
     @property
     def block(self) -> int:
-        """Tokens that are computed at one time: what one evicts, the next does not see."""
+        """Tokens that are computed at a time; the next ones do not see keys evicted by these."""
         return 1
 
     def empty(self, B: int, K: int, D: int, dtype: Any) -> Kept:
@@ -131,18 +131,18 @@ class H2O:
         }
 
     def worth(self, position: jax.Array, received: jax.Array, last: jax.Array | int) -> jax.Array:
-        """An order of the keys at these positions, [B, S, K], of which the least goes. last: the last token's position."""
+        """A rank of the keys at these positions, [B, S, K]; the lowest is evicted. last: the last token's position."""
         return jnp.where(position > last - self.k // 2, jnp.inf, received)
 
     def keys(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int) -> tuple[Keys, ...]:
-        """What the token at `first` sees: k, v [B, 1, K, D] are its own. Slots are filled from the last on, by position."""
+        """The cache seen by the token at `first`: k, v [B, 1, K, D] are its own. Slots fill from the last one, by position."""
         index = jnp.arange(self.k)
         seen = index >= self.k - 1 - first
         all_k, all_v = (jnp.concatenate([old, new], axis=1) for old, new in ((kept["k"], k), (kept["v"], v)))
         return (Keys(all_k, all_v, index, index[-1:], seen[None, None, None]),)
 
     def keep(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int, received: jax.Array) -> Kept:
-        """What is kept after it. received: [B, K, S], the attention that each of `keys` got."""
+        """The cache after it. received: [B, K, S], the attention that each of `keys` got."""
         B, _, K, _ = k.shape
         position = jnp.concatenate([kept["position"], jnp.full((B, 1, K), first)], axis=1)
         total = jnp.pad(kept["received"], ((0, 0), (0, 1), (0, 0))) + received.swapaxes(1, 2)

@@ -8,8 +8,8 @@
     logits = unembed(norm(h))
 
 A config may lack the norm, the rotation, the MLP, the sum or the unembedding: then so does this, and the sites that go with it.
-What may be otherwise has a file of its own in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS),
-normalisers.py, heads.py, layout.py (in each layout ATTN_OUT and MLP_OUT are what is added, RESID what the next block gets).
+Each part that varies has its own file in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS),
+normalisers.py, heads.py, layout.py (in each layout ATTN_OUT and MLP_OUT are added, and RESID is the next block's input).
 
 Edits are data that go in, measurements are data that come out, and `tape(Site.X, x)` marks each place where both happen. The
 blocks are stacked and run by one `lax.scan`. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head
@@ -73,7 +73,7 @@ def forward(
 ) -> Output:
     """Run a model on a batch of right-padded prompts, edited and measured.
 
-    May be traced (jit, grad, vmap) in params, tokens, lengths and the values of edits; what is traced is not checked.
+    May be traced (jit, grad, vmap) in params, tokens, lengths and the values of edits; traced values are not checked.
 
     Args:
         params: A model that `sinkjax.load` returned, or parameters alone, in the tree of `params.abstract(config)`.
@@ -83,15 +83,15 @@ def forward(
         probe: What to measure.
         lengths: int [B], by default T for all; what lies beyond a prompt's length changes nothing.
         logits: Whether to compute them.
-        precision: Of every matrix product: "highest" (full float32 on every device), "high" or "default".
-        unroll: Compile the blocks one after the other and not as a loop, which copies what the gradient needs of each: for
+        precision: Precision of every matrix product: "highest" (full float32 on every device), "high" or "default".
+        unroll: Compile the blocks one after the other and not as a loop, which copies each block's inputs of the gradient: for
             training a few small blocks.
-        remat: Compute what is inside a block once more for its gradient, instead of keeping it.
+        remat: Compute the inside of a block once more for its gradient, instead of keeping it.
         attention_impl: "sinkjax", or "fused", faster on GPUs in 16 bits, where weights are rounded before their product with
             values; it refuses what needs the weights themselves (`transformer/fused.py`).
 
     Returns:
-        Logits, or the normed last residual stream of a model without a vocabulary, and the record of what the probe asked for.
+        Logits, or the normed last residual stream of a model without a vocabulary, and the record of the probe's statistics.
 
     Raises:
         SinkjaxError: Parameters have no config, or do not fit it; a token is outside of the vocabulary; a prompt is empty or
@@ -167,7 +167,7 @@ def embed(
     first: jax.Array | int = 0,
     total: int | None = None,
 ) -> tuple[jax.Array, dict[str, Any]]:
-    """The residual stream at depth 0, [B, T, d], and what was measured there. first, total: as for `positions.vectors`."""
+    """The residual stream at depth 0, [B, T, d], and its measurements. first, total: see `positions.vectors`."""
     vectors = () if spec.config.vocab_size else (spec.config.width,)  # checked here, where every jitted caller passes
     chex.assert_shape(tokens, (None, None, *vectors))
     chex.assert_shape(lengths, tokens.shape[:1])

@@ -39,7 +39,7 @@ def _widest_head() -> int:
 
 
 def check_fused(config: Config, edits: Edits, probe: Probe) -> None:
-    """Raise an error that names what a fused attention cannot do."""
+    """Raise an error that names the unsupported feature of a fused attention."""
     pairs = (Site.LOGITS, Site.WEIGHTS)
     measured = [
         entry.name

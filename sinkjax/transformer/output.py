@@ -1,4 +1,4 @@
-"""What a forward returns: logits and the record, put together from what the scan brought out."""
+"""The result of a forward: logits and the record, assembled from the scan's results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Output:
     """The result of a forward.
 
     logits: float [B, T, V]; None if not asked for, or without a vocabulary. output: float [B, T, d], the normed last residual
-    stream of a model without a vocabulary, else None. record: what the probe asked for and, of a run with edits,
+    stream of a model without a vocabulary, else None. record: the probe's statistics and, in a run with edits,
     `cells_addressed` and `cells_changed` (prompt, term) and `empty_rows` (prompt), the rows of attention left without a key.
     """
 
@@ -39,7 +39,7 @@ class Output:
 
 @struct.dataclass
 class Trace:
-    """What was measured, as the scan leaves it.
+    """The measurements as the scan leaves them.
 
     start: {"record", "counts"} of the sites before the blocks. layers: {"record", "counts", "empty_rows"} with a leading layer
     axis. slots: captured raw values with a leading axis over the captured layers. counts: term number -> (addressed, changed).

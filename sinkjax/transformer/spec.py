@@ -1,4 +1,4 @@
-"""What is static in a forward pass, as one record: with it, and the shapes of its arrays, a pass compiles once."""
+"""The static part of a forward pass, as one record: with it, and the shapes of its arrays, a pass compiles once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class ForwardSpec:
 
     Attributes:
         config: The architecture.
-        probe: What is measured.
+        probe: The measurements.
         logits: Whether they are computed.
-        precision: Of every matrix product, one of PRECISIONS ("highest": full float32 on every device).
-        unroll: Whether the blocks are compiled one after the other and not as a loop, which copies what the gradient needs of
+        precision: Precision of every matrix product, one of PRECISIONS ("highest": full float32 on every device).
+        unroll: Whether the blocks are compiled one after the other and not as a loop, which copies the gradient's inputs of
             each: for training a few small blocks.
-        remat: Whether what is inside a block is computed once more for its gradient, instead of being kept.
+        remat: Whether the inside of a block is computed once more for its gradient, instead of being kept.
         attention_impl: One of IMPLEMENTATIONS; see `sinkjax/transformer/fused.py`.
-        quantisation: The bits of activations, keys and values, or None; those of weights are in the parameters.
+        quantisation: The bits of activations, keys and values, or None; the weights' bits are in the parameters.
         cache: Which keys a pass in pieces keeps (`cached.stream`); None: all of them.
     """
 

@@ -1,6 +1,6 @@
-"""The tape: at each site it applies the edits that act there, then notes what the probe asks for.
+"""The tape: at each site it applies the edits that act there, then records the probe's statistics.
 
-One tape lives while one block is traced; what it collects leaves the block as plain arrays, so the forward stays a pure function.
+One tape lives while one block is traced; its results leave the block as plain arrays, so the forward stays a pure function.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Kept = tuple[jax.Array, jax.Array]  # under a cache policy: what that keeps (`ev
 
 
 class Read(NamedTuple):
-    """What a part of a block reads: x = norm(stream), all [B, T, (H,) d]."""
+    """The input of a part of a block: x = norm(stream), all [B, T, (H,) d]."""
 
     x: jax.Array
     stream: jax.Array
@@ -35,7 +35,7 @@ class Read(NamedTuple):
 class Tape:
     """Edits and measurements of one layer.
 
-    spec: what is static in the pass. layer: int32 []. first: the position of the first row of the arrays.
+    spec: the static part of the pass. layer: int32 []. first: the position of the first row of the arrays.
     kept: keys and values of the layer at all S positions, [B, S, K, D] each, if the pass goes on from an earlier one.
     record: statistic -> array of this layer. counts: term number -> (addressed, changed) cells, float [B] each.
     """

@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_named_with_both_shapes():
         rf"{key}\.weight of these arrays has shape \(16, 12\), but the config asks for \(8, 16\) \(layers\.k\)",
         {f"{key}.kernel": np.zeros((12, 16), np.float32)},
     )
-    refused(rf"two leaves of the tree stand for {key}\.weight, of which {key}\.weight is one", {f"{key}.weight": np.zeros(1)})
+    refused(rf"two leaves map to the tensor {key}\.weight; one of them is {key}\.weight", {f"{key}.weight": np.zeros(1)})
     refused(r"unknown tensor in these arrays: 'model\.extra\.bias'", {"model.extra.bias": np.zeros(1, np.float32)})
     refused("has none", {}, tree={})
     refused("a sinkjax.Config does not say how the leaves are named", {}, config=sinkjax.from_arrays(values, arrays).config)

@@ -136,7 +136,7 @@ def test_leaves_go_under_their_own_names_where_no_family_has_them(tiny_config, t
     named = sinkjax.to_arrays(model, family="llama")
     assert named["model.layers.2.mlp.down_proj.weight"].shape == (32, 48)
     same(sinkjax.from_arrays(model.config, named, family="mistral"), model)
-    with pytest.raises(SinkjaxError, match=r"the config asks for layers\.gate, for which gpt2 has no tensor"):
+    with pytest.raises(SinkjaxError, match=r"the config asks for layers\.gate, but gpt2 has no tensor for it"):
         sinkjax.to_arrays(model, family="gpt2")
 
 

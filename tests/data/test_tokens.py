@@ -227,7 +227,7 @@ def test_a_changed_token_file_is_named(stories, tmp_path, keep_times):
     folder = prepare(local(stories), tmp_path / "c").folder
     flip(folder / "tokens.bin", keep_times)
     for _ in range(2):
-        refused(rf"^{folder}/tokens.bin is not what was written there; delete {folder} to rebuild it$", local(stories), folder)
+        refused(rf"^{folder}/tokens.bin has changed since it was written; delete {folder} to rebuild it$", local(stories), folder)
     flip(folder / "tokens.bin", keep_times)
     assert prepare(local(stories), folder).ids.tolist()  # it is again as it was
 
@@ -236,7 +236,7 @@ def test_a_changed_tokenizer_of_a_corpus_is_named(stories, tmp_path):
     folder = prepare(local(stories), tmp_path / "c").folder
     text = (folder / "tokenizer.json").read_text(encoding="utf-8")
     (folder / "tokenizer.json").write_text(text.replace('"version"', ' "version"'), encoding="utf-8")
-    with pytest.raises(SinkjaxError, match=r"tokenizer\.json is not what was written there"):
+    with pytest.raises(SinkjaxError, match=r"tokenizer\.json has changed since it was written"):
         _ = open_tokens(folder).tokenizer
 
 
@@ -257,7 +257,7 @@ def test_a_token_file_is_summed_once_and_again_only_when_it_changed(stories, tmp
 def test_a_damaged_card_is_named(stories, tmp_path, card):
     folder = prepare(local(stories), tmp_path / "c").folder
     (folder / "corpus.json").write_text(json.dumps({"format": 1, **card}))
-    with pytest.raises(SinkjaxError, match=r"corpus\.json is not what was written there"):
+    with pytest.raises(SinkjaxError, match=r"corpus\.json has changed since it was written"):
         open_tokens(folder)
 
 

@@ -58,7 +58,7 @@ def test_what_the_untrained_twin_does_too_is_said():
 
 def test_a_model_that_can_test_nothing_is_said_to():
     assert str(answer(section([Verdict("b", "It cannot.", "", "", untested("no gate"))]))) == (
-        "Untested: This model cannot test what the paper claims."
+        "Untested: This model cannot test the paper's claims."
     )
 
 

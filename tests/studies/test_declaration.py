@@ -260,7 +260,7 @@ def test_the_texts_of_a_study_name_its_own_settings(name):
         ({"figures": (lines((loss(),), over={"upto": 1}),)}, "mine/one: lines: over takes the name of a grid: masks"),
         ({"measures": (sink_rate(Field("half_depth")),)}, r"half_depth is a word, not a field: write it without \$"),
         *(
-            ({"claims": {"a": Claim(contrast=one, stays=True)}}, f"claim a: what stays is .* whole, and {one.word} here has none")
+            ({"claims": {"a": Claim(contrast=one, stays=True)}}, f"claim a: stays needs a whole, and {one.word} here has none")
             for one in (slope(loss(), at("masks"), "key"), effect(SIZE, at("masks")), unedited(loss(), "masks"))
         ),
     ],

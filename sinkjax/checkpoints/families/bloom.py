@@ -27,7 +27,7 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config; the context, which ALiBi does not bound, is that of the pretraining."""
+    """The config; ALiBi does not bound the context, so it is the context of the pretraining."""
     found = sizes(fields, layers="n_layer", heads="n_head", kv_heads=None, head_dim=None, mlp_width=None, activation=None)
     return {
         **found,

@@ -36,7 +36,7 @@ FIXED = {"use_bidirectional_attention": False, "hidden_act": "gelu_pytorch_tanh"
 
 
 def query_scalar(file: GgufFile) -> float:
-    """Return the number whose root divides the scores, for which a GGUF has no key.
+    """Return the number whose root divides the scores; a GGUF has no key for it.
 
     As in llama.cpp it is the width over the heads in the two 27B models, known by their number of layers, else a head's width.
     """

@@ -1,4 +1,4 @@
-"""Granite 3 (IBM, 2024): a Llama with constant factors on embedding, scores, what is added, and logits."""
+"""Granite 3 (IBM, 2024): a Llama with constant factors on embedding, scores, residual updates and logits."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def read(fields: Fields) -> dict[str, Any]:
 
 
 def attention(fields: Fields) -> dict[str, Any]:
-    """What the table `attn_config` states."""
+    """The fields of the table `attn_config`."""
     inner = Fields(
         fields.table("attn_config"),
         f"attn_config of {fields.where}",

@@ -11,7 +11,7 @@ from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
 
-EPSILON = 1e-5  # of torch, as no config states it
+EPSILON = 1e-5  # torch's default, because no config states it
 
 TENSORS = names.modules(
     embed="model.decoder.embed_tokens",

@@ -21,7 +21,7 @@ TENSORS = qwen3.TENSORS | names.modules(
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config; intermediate_size is of layers without experts, of which there are none here."""
+    """The config; intermediate_size belongs to layers without experts, and there are none here."""
     found = sizes(fields, mlp_width="moe_intermediate_size")
     size = optional_window(fields) if fields.flag("use_sliding_window") else None
     fields.read |= {"sliding_window", "max_window_layers", "intermediate_size", "layer_types"}

@@ -1,4 +1,4 @@
-"""SmolLM3 (2025): a Llama in which every fourth layer is not rotated."""
+"""SmolLM3 (2025): a Llama whose every fourth layer is not rotated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sinkjax.model.rotary import LayerRopes
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config; windows, if in use, are those of the layers that are not rotated."""
+    """The config; windows, if in use, apply to the layers that are not rotated."""
     found, bias = sizes(fields, head_dim=None), fields.flag("attention_bias")
     position, rotated = rotary(fields), rotated_layers(fields, found["layers"])
     position["position"] = LayerRopes((position["position"],), tuple(0 if each else None for each in rotated))

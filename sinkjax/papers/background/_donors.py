@@ -41,7 +41,7 @@ def put(scope: Scope, site: object, place: object = F.key + 1, donor: object = F
     """Put the values of another run at one site of a position.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         site: One of `SITES`.
         place: The position.
         donor: The values of the other run.

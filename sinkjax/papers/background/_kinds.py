@@ -62,8 +62,8 @@ def take(scope: Scope, way: object, kind: object, random: bool = False) -> sinkj
     """Take the value or the weight of the sink from all heads of a kind, each prompt's own.
 
     Args:
-        scope: With the known `sinks`, and the key.
-        way: For the value: "zero", "mean" (of the other tokens) or "shuffled" (that of a random other token). For the weight:
+        scope: A scope with the known `sinks`, and the key.
+        way: The value's replacement: "zero", "mean" (of the other tokens) or "shuffled" (a random other token's). The weight's:
             "diagonal" (it goes to the query's own key) or "spread" (over the other keys, in proportion to their weights).
         kind: One of `KINDS`.
         random: Whether a random later key takes the place of the sink.
@@ -124,7 +124,7 @@ def shares(scope: Scope, model: Model, batch: Batch, key: object) -> xarray.Data
     """The share of the heads of each prompt whose sink is at a key and of each kind, in per cent.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         model: The model.
         batch: The prompts.
         key: The key.

@@ -70,7 +70,7 @@ def massive_prompts(data: xarray.Dataset, position: int) -> NDArray:
 
 @Measure.define(label="median |h| of the hidden states", asks=states, log=True)
 def median_activation(data: xarray.Dataset) -> NDArray:
-    """Median |h| of a hidden state, mean over what all layers write."""
+    """Median |h| of a hidden state, mean over the outputs of all layers."""
     return np.asarray(metrics.hidden_median(data)[..., 1:].mean(axis=-1))
 
 
@@ -103,7 +103,7 @@ def share_of_prompts(read: Readings, measure: Measure, grid: str) -> Parts:
 
 @Contrast.define(uncontrolled="nothing is edited")
 def steady(read: Readings, late: Measure, early: Measure, typical: Measure, grid: str) -> Parts:
-    """How much a size changes from an early layer to a late one; the whole is what it has above a typical size at the early one.
+    """Change of a size from an early layer to a late one; the whole is its excess over a typical size at the early one.
 
     Args:
         read: The stores.
@@ -123,7 +123,7 @@ def steady(read: Readings, late: Measure, early: Measure, typical: Measure, grid
 
 @Known.define(blank=zero)
 def first_massive(scope: Scope, run: Unedited) -> int:
-    """The first layer after which most prompts have a massive activation, or, if none has, the one after which |h| is largest."""
+    """The first layer whose output has a massive activation in most prompts, or, if none has, the largest |h|."""
     data = run.data(states()).isel(edit=0)
     sizes = data["state_largest"].values[..., 0]
     found = metrics.is_massive(sizes, metrics.hidden_median(data))[:, 1:].mean(axis=0) > 1 / 2
@@ -146,10 +146,10 @@ def set_dims(scope: Scope, to: object, which: str = "largest", as_after: object 
     """Set some dims of a position to zero or to their mean over prompts.
 
     Args:
-        scope: With the known stream, the position and the number of dims.
+        scope: A scope with the known stream, the position and the number of dims.
         to: "zero" or "mean".
         which: "largest", "median" (in size) or "random" (none of the ten largest) dims.
-        as_after: The layer after which the dims are ordered by their size; None: each layer has its own order.
+        as_after: The layer whose output orders the dims by size; None: each layer has its own order.
 
     Raises:
         SinkjaxError: The model has too few dims.

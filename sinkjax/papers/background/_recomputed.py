@@ -32,7 +32,7 @@ def recomputed_window(scope: Scope, model: Model, batch: Batch, size: int) -> xa
     """The loss of each next token if the model reads only the last `size` tokens, with positions from 0.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         model: The model.
         batch: The prompts.
         size: Tokens in the window.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sinkjax.probes.statistics import View
 
-STEPS = 127  # of a signed 8-bit number, on either side of zero
+STEPS = 127  # a signed 8-bit number has so many on either side of zero
 STREAM, ROWS, NEURONS = "stream_error", "stream_row_error", "neuron_error"
 SCALES = {STREAM: (1, 2), ROWS: (2,), NEURONS: (1, 2)}  # the axes of [prompt, position, dim] that share a scale
 

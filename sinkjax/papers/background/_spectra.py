@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sinkjax.probes.statistics import View
 
 EARLY, LATE = 0.2, 0.85  # shares of the depth between which states are compressed (Queipo-de-Llano et al., section 5)
-SLACK = 1e-4  # of the whole, by which p_1 may fall short of its bound, for rounding in float32
+SLACK = 1e-4  # p_1 may fall short of its bound by this share of the whole, because of rounding in float32
 
 
 def _scaled(x: jax.Array, view: View) -> jax.Array:

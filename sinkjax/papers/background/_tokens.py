@@ -31,7 +31,7 @@ SINKS, SIZE = "heads that sink there (%)", "largest |h| there over that of the m
 
 
 def ratios(data: xarray.Dataset, layers: list[int] | None = None) -> NDArray:
-    """Largest |h| at each position over that of the median position, largest over depths: float[..., prompt, position]."""
+    """Largest |h| at each position over the median position's, largest over depths: float[..., prompt, position]."""
     sizes = np.asarray(data["resid_max"].values)
     over = sizes / np.nanmedian(sizes, axis=-1, keepdims=True)
     whole = layers is None or len(layers) == sizes.shape[-2] - 1
@@ -51,7 +51,7 @@ def sinks(data: xarray.Dataset, eps: float) -> NDArray:
         layers every position's largest |h| is high.""",
 )
 def over_median(data: xarray.Dataset, position: int, layers: Layers = ALL) -> NDArray:
-    """Largest |h| at a position over that of the median one, after some layers; with all layers, the embedding counts too."""
+    """Largest |h| at a position over the median one's, after some layers; with all layers, the embedding counts too."""
     return np.asarray(ratios(data, layers)[..., position])
 
 
@@ -65,7 +65,7 @@ def candidates(text: xarray.Dataset) -> NDArray[np.bool_]:
 
 
 def occurrences(text: xarray.Dataset, token: str) -> NDArray[np.bool_]:
-    """Where the text has a token, among the candidates: bool[prompt, position]."""
+    """Positions of the candidates that are the token: bool[prompt, position]."""
     size = text.sizes["position"]
     texts = [[*row, *[""] * (size - len(row))] for row in text.attrs["study"]["token_texts"]]
     return (np.array(texts, object) == token) & candidates(text)
@@ -73,7 +73,7 @@ def occurrences(text: xarray.Dataset, token: str) -> NDArray[np.bool_]:
 
 @Contrast.define(uncontrolled="nothing is edited, and typical positions are the comparison")
 def at_first_of(read: Readings, tokens: object, of: str, grid: str) -> Parts:
-    """What the first of some tokens in each text has above a typical position; the whole is the same of position 0.
+    """Excess of the first of some tokens in each text over a typical position; the whole is position 0's excess.
 
     Args:
         read: The stores.

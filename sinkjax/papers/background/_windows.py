@@ -1,4 +1,4 @@
-"""Attention of queries for which key 0 has left a sliding window, and the one dim of the stream that makes a key large."""
+"""Attention of queries whose sliding window no longer has key 0, and the one dim of the stream that makes a key large."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def typical_stream(scope: Scope, run: Unedited) -> NDArray:
 
 @Known.define(blank=zero, of_edited=True)
 def largest_dim(scope: Scope, run: Unedited) -> int:
-    """The dim in which the first token has its largest |h| after any layer, in the mean over prompts."""
+    """The dim of the first token's largest |h| after any layer, in the mean over prompts."""
     capture = sinkjax.Capture(sinkjax.Site.RESID, positions=(0,), name="stream")
     stream = run.data(sinkjax.Probe(capture=(capture,)))["stream"].values[0, :, :, 0]
     return int(np.abs(stream).mean(axis=0).max(axis=0).argmax())
@@ -153,7 +153,7 @@ def made_ordinary(scope: Scope, tokens: object, random: bool = False) -> sinkjax
     Args:
         scope: Study scope with the known numbers `dim` and `typical`.
         tokens: "first", "later" (all but the first) or "all".
-        random: Whether it is another dim, drawn at random, instead of the one in which the first token is largest.
+        random: Whether another dim, drawn at random, replaces the first token's largest one.
     """
     typical, dim = scope.known["typical"], scope.known["dim"]
     if random:

@@ -27,8 +27,8 @@ STUDY = Study(
             (".", "\n", ",", ";", ":", " the", " of", " and"), "tokens that are measured; each must be one token of the model"
         ),
         "shown": setting(".", "the token whose effect stands beside the claims and whose maps are drawn"),
-        "place": setting(8, "position at which each token is put, in place of the text's own"),
-        "placed_prompts": setting(16, "prompts in which they are put there"),
+        "place": setting(8, "position where each token is put, in place of the text's own"),
+        "placed_prompts": setting(16, "number of prompts for these"),
     },
     known={"rows": embeddings_of(F.tokens), "others": random_embeddings(F.tokens)},
     grids={

@@ -1,6 +1,6 @@
 """background/massive: massive activations by Sun et al.'s definition, and zeros or means in their place (2024, Table 3).
 
-The edits follow the first layer after which the definition holds. Controls set as many random dims of the same position.
+The edits follow the first layer whose output meets the definition. Controls set as many random dims of the same position.
 """
 
 from sinkjax.papers.background._massive import (
@@ -31,7 +31,7 @@ STUDY = Study(
     settings={
         "position": setting(0, "position whose activations are set"),
         "dims": setting(2, "how many of the largest dims are set"),
-        "layer_prompts": setting(16, "prompts on which the activations are set after each layer in turn"),
+        "layer_prompts": setting(16, "number of prompts for setting the activations after each layer in turn"),
     },
     known={"forms": first_massive(), "stream": stream_at(F.position)},
     grids={

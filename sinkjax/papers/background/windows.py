@@ -35,7 +35,7 @@ STUDY = Study(
         "prompts": 12,
         "bos": "model",
         "control_prompts": 4,
-        "beyond": setting(512, "position from which on queries no longer see key 0 in layers with a window"),
+        "beyond": setting(512, "first position whose queries no longer see key 0 in layers with a window"),
     },
     known={"dim": largest_dim(), "typical": typical_stream()},
     grids={

@@ -1,4 +1,4 @@
-"""The settings of emergence/causal, and what its edits are called. This module imports no JAX."""
+"""The settings of emergence/causal, and the names of its edits. This module imports no JAX."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Causal(Trains):
     size: Literal["mini", "60m", "1b", "152m"] = "mini"
     """size of model and training, as for the studies of pretraining"""
     steps: int | None = None
-    """training steps of a run; by default those of the size"""
+    """training steps of a run; by default the size's"""
     kept: int | tuple[int, ...] = 24
     """models of each run that are kept and measured: a list of steps, or how many, log-spaced"""
     text: str | None = None
-    """training text: "packaged", a file, a folder or the hub id of a data set; by default that of the size"""
+    """training text: "packaged", a file, a folder or the hub id of a data set; by default the size's"""
     prompts: int = 64
     """held-out blocks that are measured, at most as many as the training holds out"""
     length: int = 64
@@ -35,7 +35,7 @@ class Causal(Trains):
     eps: float = 0.3
     """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
     changes: tyro.conf.Suppress[Mapping[str, object]] = field(default_factory=dict)
-    """fields of the training, over those of the size"""
+    """fields of the training that override the size's"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

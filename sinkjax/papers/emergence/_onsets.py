@@ -20,7 +20,7 @@ from sinkjax.studies.study import NO_EDIT, TrainingSpec
 from sinkjax.studies.vocabulary import Described, FigureWord, Readings, Training
 
 ROW = "softmax"  # the training, its folder and its store
-MEASURES = {  # variable of the store -> what it is, with its unit
+MEASURES = {  # variable of the store -> its description, with the unit
     "sink_0": "heads that sink on key 0 (%)",
     "sink_1": "heads that sink on key 1 (%)",
     "ratio": "largest |h| of token 0 over its median",
@@ -53,7 +53,7 @@ def steps(results: Results) -> list[int]:
 
 
 def label(step: int, edit: str = NO_EDIT) -> str:
-    """Of the rows about a checkpoint under an edit."""
+    """The rows about a checkpoint under an edit."""
     return f"step {step}" if edit == NO_EDIT else f"step {step}, {edit}"
 
 
@@ -71,7 +71,7 @@ def over_steps(read: Readings) -> list[Row]:
 
 
 def first_step(results: Results, reached: Callable[[Results], NDArray]) -> NDArray:
-    """The first kept step at which something is so, for each run, NaN if it never is: float[run] from bool[run, step].
+    """The first kept step where something is so, for each run, NaN if it never is: float[run] from bool[run, step].
 
     Raises `Absent` if it is so in no run.
     """
@@ -112,7 +112,7 @@ ONSETS: dict[str, Callable[[Results], NDArray]] = {
 
 @Described.define()
 def onsets(read: Readings) -> list[Row]:
-    """The first kept step at which something is so, mean over the runs that have one, and how many runs have one."""
+    """The first kept step where something is so, mean over the runs that have one, and the number of these."""
     found, count = [], read.results[ROW].sizes["run"]
     for what, reached in ONSETS.items():
         try:

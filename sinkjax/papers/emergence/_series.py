@@ -1,4 +1,4 @@
-"""The edits of `emergence/causal` on every model that a training kept, and what they measure."""
+"""The edits of `emergence/causal` on every model that a training kept, and their measurements."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def training(config: Causal) -> Pretrain:
 
 
 def measure(trained: Trained, config: Causal) -> xarray.Dataset:
-    """What the edits do to every kept model of every run, on the first tokens of held-out blocks (`of_folder`)."""
+    """The effects of the edits on every kept model of every run, on the first tokens of held-out blocks (`of_folder`)."""
     return of_folder(trained.folder, config)
 
 

@@ -73,7 +73,7 @@ def keys_across_prompts(
     """Singular values of the keys of single positions across prompts, and the energy that one half shares with the other.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         model: The model.
         batch: The prompts.
         rank: How many directions of the other half count.

@@ -28,7 +28,7 @@ def scores(query: NDArray, key: NDArray, frequencies: NDArray, factor: float, to
     """Scores q R(back) k / sqrt(D) for back = 0 to tokens - 1: float64[..., tokens].
 
     query, key: [..., D], before the rotation. frequencies: [P], radians per index, of the pairs (i, i + P); dims from 2 P on are
-    not rotated. factor: of the rotary tables (YaRN's).
+    not rotated. factor: the rotary tables' factor (YaRN's).
     """
     (q1, q2, q3), (k1, k2, k3) = (_split(x, len(frequencies), factor) for x in (query, key))
     angles = np.asarray(frequencies, np.float64)[:, None] * np.arange(tokens)
@@ -84,7 +84,7 @@ def running_mean(values: Floats, tokens: NDArray) -> Floats:
 
 
 def reach(config: Config, longest: int) -> int:
-    """The longest prompt for which the closed form holds: as long as all layers see all keys by the same rotary table."""
+    """The longest prompt that the closed form is valid for: as long as all layers see all keys by the same rotary table."""
     scaling = config.position.scaling if isinstance(config.position, Rope) else None
     rescaled = [scaling.original_context] if isinstance(scaling, DynamicScaling) else []
     return min([longest, config.context, *windows(config), *rescaled])
@@ -106,7 +106,7 @@ def lengths(shortest: int, longest: int) -> NDArray:
 def biases(config: Config, params: Params, tokens: int) -> Floats:
     """Numbers added to the scores at distances 0 to tokens - 1: float64[layer, head, tokens].
 
-    Params are those of the model; a layer's own are found by their leading axis.
+    Params are the model's; a layer's own are found by their leading axis.
     """
     found = np.zeros((config.layers, config.heads, tokens))
     if isinstance(config.position, ScorePosition):

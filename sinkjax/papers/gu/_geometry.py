@@ -53,7 +53,7 @@ def mean_over_queries_after(sums: jax.Array, lengths: jax.Array) -> jax.Array:
     return jnp.where(after > 0, sums / jnp.maximum(after, 1), jnp.nan)
 
 
-# The gap of a key: its score less that of a query's other keys, averaged over them and then over all later queries.
+# The gap of a key: its score less a query's other keys' scores, averaged over them and then over all later queries.
 ANGLE_PART = Statistic("angle_part", Site.LOGITS, angle_sums, KEYS, mean_over_queries_after)
 NORM_PART = Statistic("norm_part", Site.LOGITS, norm_sums, KEYS, mean_over_queries_after)
 

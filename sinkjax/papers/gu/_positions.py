@@ -42,7 +42,7 @@ def take_position(scope: Scope, i: object, j: object, vectors: object) -> sinkja
     """Give the token at position i the position of the one at j; which keys a query sees stays.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         i: The position of the token.
         j: The position that it gets.
         vectors: `position_vectors` of the model.
@@ -71,7 +71,7 @@ def _moved(scope: Scope, changed: dict[int, int], vectors: NDArray) -> sinkjax.E
 
 @Identity.define()
 def alike(read: Readings, grid: str, within: float) -> tuple[bool, str]:
-    """With one token repeated, the largest |h| is the same at all positions and under every exchange of rotary indices.
+    """If one token is repeated, the largest |h| is the same at all positions and under every exchange of rotary indices.
 
     Args:
         read: The stores.

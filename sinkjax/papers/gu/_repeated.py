@@ -49,18 +49,18 @@ NAMES = {
     "excess": "excess of a weight over its bound in closed form",
     "forward_excess": "the same in the forward pass",
 }
-BOUNDS = {"norms": "bound from norms", "pairs": "bound from rotary pairs"}  # where xi is from -> what it bounds
+BOUNDS = {"norms": "bound from norms", "pairs": "bound from rotary pairs"}  # source of xi -> label
 
 
 @Computation.define(variables=tuple(AXES), prompts=F.prompts, inputs=Inputs("repeat", bos="none"))
 def repeated_tokens(scope: Scope, model: Model, batch: Batch, longest: int) -> xarray.Dataset:
-    """Differences of the forward pass from what the propositions state, weights in closed form, and their bounds.
+    """Differences of the forward pass from the propositions, weights in closed form, and their bounds.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         model: The model.
         batch: Prompts of one token each.
-        longest: Tokens of the longest prompt for which attention is computed in closed form.
+        longest: Tokens of the longest prompt whose attention is computed in closed form.
 
     Raises:
         SinkjaxError: The closed form does not reach the length of a prompt.

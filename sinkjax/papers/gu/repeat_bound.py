@@ -15,7 +15,7 @@ STUDY = Study(
     needs=("softmax", "causal mask", "usual scale"),
     settings={
         "prompts": 16,
-        "longest": setting(4096, "tokens of the longest prompt for which attention is computed in closed form"),
+        "longest": setting(4096, "tokens of the longest prompt whose attention is computed in closed form"),
         "tolerance": setting(1e-4, "rounding of the float32 forward: of a hidden state over its largest entry, and of a weight"),
     },
     computations={"bound": repeated_tokens(F.longest)},

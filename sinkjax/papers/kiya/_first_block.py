@@ -113,7 +113,7 @@ def grid(query_HD: jax.Array, keys_NKD: jax.Array, config: Config, size: int) ->
 
 
 def received(scores_HIJ: jax.Array, others_HIJ: jax.Array) -> jax.Array:
-    """What one key would receive at index j, the keys at all other indices <= i being others: [H, J].
+    """The attention that one key would receive at index j, the keys at all other indices <= i being others: [H, J].
 
     The mean over queries i >= j of exp(scores_ij) / (exp(scores_ij) + sum over j' != j of exp(others_ij')).
     """

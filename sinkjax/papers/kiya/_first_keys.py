@@ -34,7 +34,7 @@ PANELS = {"cosine_repeated": "query heads joined, keys repeated", "cosine_heads"
 DOTS = 4000  # ordinary tokens drawn; more would only darken the cloud
 AXES = ("rotary index j of the key", "rotary index i of the query", "score / sqrt(head width)")
 POINTS, DISTANCES = 48, 64  # points of a line over indices and over distances
-ROUNDING = 1e-4  # of the largest score, far above what float32 loses at these indices
+ROUNDING = 1e-4  # relative to the largest score; far above the rounding of float32 at these indices
 
 
 def bos_token(scope: Scope, model: Model) -> tuple[int, str]:
@@ -61,7 +61,7 @@ def first_keys(scope: Scope, model: Model, batch: Batch, special: bool = False) 
     """Norms and cosines of the first-block keys of BOS, of the mean embedding and of every token.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         model: The model; it must have a BOS.
         batch: Not read.
         special: Whether special tokens other than the BOS enter the mean embedding.
@@ -162,7 +162,7 @@ def first_scores(scope: Scope, model: Model, batch: Batch, indices: int, tokens:
     """Scores of the mean query with the keys of BOS and of the mean embedding, at all pairs of rotary indices.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         model: The model; it must have a BOS.
         batch: Not read.
         indices: How many rotary indices.

@@ -18,7 +18,7 @@ FORMS = upto(F.forms)
 
 
 def moves(where: At, source: str, given: Premise | None = None) -> Claim:
-    """The next token gains what the masked one had: in the paper's mean map, with the share of heads beside."""
+    """The next token gains the masked one's attention: in the paper's mean map, with the share of heads beside."""
     return Claim(contrast=moved(SEEN, SEEN_NEXT, where), given=given, source=source, beside=(effect(NEXT, where),))
 
 

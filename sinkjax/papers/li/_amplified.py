@@ -75,7 +75,7 @@ def amplified(scope: Scope, mean: object, position: object, factor: object, mean
     """Replace a token's head outputs o by mu + factor (o - mu), or by factor o (Li et al. 2026, interventions 2 and 3).
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         mean: Which mean mu is: "over prompts" at the position, "over prompts and positions", "over positions" up to the token, or
             "over dims" of a head; "left out" for factor o, the control that changes the norm only.
         position: The token.
@@ -95,7 +95,7 @@ def random_direction(scope: Scope, position: object, factor: object, sizes: obje
     """Add a change of the size that `amplified` makes, in a random direction for each layer, prompt and head.
 
     Args:
-        scope: Of the study, with random numbers.
+        scope: The study's scope, with random numbers.
         position: The token.
         factor: The factor.
         sizes: `distances`.

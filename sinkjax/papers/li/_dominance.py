@@ -1,4 +1,4 @@
-"""One dim dominates the first token's state, and keys lock in on it: what is computed, compared, listed and drawn."""
+"""One dim dominates the first token's state, and keys lock in on it: computation, contrasts, lists and figures."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def _above_ordinary(values: NDArray) -> NDArray:
 
 @Contrast.define(uncontrolled=ORDINARY)
 def dominates(read: Readings, computation: str) -> Parts:
-    """The dominance ratio of the first token over that of an ordinary token, each in the state in which its own is largest.
+    """The dominance ratio of the first token over an ordinary token's, each in the state where its own is largest.
 
-    The whole is the largest possible ratio, the width, over that of an ordinary token.
+    The whole is the largest possible ratio, the width, over an ordinary token's.
     """
     before, _ = at_peaks(read.results[read.store(computation)])
     label = "largest dominance ratio of the first token over that of an ordinary token"
@@ -81,9 +81,9 @@ def norm_keeps(read: Readings, computation: str) -> Parts:
 
 @Contrast.define()
 def key_is_row(read: Readings, computation: str) -> Parts:
-    """|cosine| of key 0 with the dominant dim's row of W_K, mean over key heads and the layers in which one dim dominates.
+    """|cosine| of key 0 with the dominant dim's row of W_K, mean over key heads and the layers where one dim dominates.
 
-    Controls are the rows of random dims. The whole is 1, that of equal directions.
+    Controls are the rows of random dims. The whole is 1, for equal directions.
     """
     data = read.results[read.store(computation)]
     layers = formed(data)
@@ -95,7 +95,7 @@ def key_is_row(read: Readings, computation: str) -> Parts:
 def locks_in(read: Readings, computation: str) -> Parts:
     """Cosine of the queries' first singular direction with key 0 minus that with ordinary keys, mean over heads and layers.
 
-    The whole is 1, that of equal directions.
+    The whole is 1, for equal directions.
     """
     data = read.results[read.store(computation)]
     layers = formed(data)

@@ -34,7 +34,7 @@ PROBE = sinkjax.Probe(capture=tuple(sinkjax.Capture(site, layers=(0,)) for site 
 
 
 def measure(model: Model, batch: Batch) -> xarray.Dataset:
-    """Measure the model's own attention and even attention, in which every score is 0.
+    """Measure the model's own attention and uniform attention, where every score is 0.
 
     Args:
         model: The model.

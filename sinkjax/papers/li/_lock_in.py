@@ -74,7 +74,7 @@ STATISTICS = (
 def ratios(states: jax.Array, factors: jax.Array, *, eps: float) -> dict[str, jax.Array]:
     """Dominance of hidden states [B, depth, T, d] before and after the norm that reads them, with factors [depth, d].
 
-    before, after: [B, depth, T]. top, mean, dim: of the first token after the norm, the largest and the mean |x|, and the dim of
+    before, after: [B, depth, T]. top, mean, dim: the first token's largest and mean |x| after the norm, and the dim of
     the largest, [B, depth].
     """
     sizes, normed = jnp.abs(states), jnp.abs(rms_norm(states, factors[:, None, :], eps))
@@ -166,5 +166,5 @@ def first_direction(gram: NDArray, total: NDArray) -> NDArray:
 
 
 def unit(vectors: NDArray) -> NDArray:
-    """Vectors over their norm, 0 for those of norm 0."""
+    """Vectors over their norm; a zero vector stays 0."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)

@@ -47,9 +47,9 @@ def survey(model: Model, tokens: NDArray, lengths: NDArray, chosen: Sequence[tup
         chosen: Layer and number of some neurons.
 
     Returns:
-        Of every neuron, [layer, neuron]: gate_norm and up_norm, over the median of the layer; cosine_first and cosine_others,
+        For every neuron, [layer, neuron]: gate_norm and up_norm, over the median of the layer; cosine_first and cosine_others,
         cosine of the gate vector with the normed input of the MLP, mean over prompts; concentration, the share of the largest
-        entry in the squared norm of the neuron's row of W_down; fed, that entry's dim. Of the chosen neurons, [prompt, chosen]:
+        entry in the squared norm of the neuron's row of W_down; fed, that entry's dim. For the chosen neurons, [prompt, chosen]:
         own_first and own_others, the cosines; own_share, the share of the massive dim in the squared norm of the row. Of each
         prompt, [prompt]: massive_dim, the dim of the largest |h| at the first token, over depths.
     """
@@ -86,7 +86,7 @@ def _block(model: Model, tokens: NDArray, lengths: NDArray, places: tuple[int, .
 
 @jax.jit
 def _look(inputs: jax.Array, gate: jax.Array) -> dict[str, jax.Array]:
-    """One layer: what its MLP reads [B, P, d], and gate vectors [d, F]; position 0 comes first. Returns [B, F]."""
+    """One layer: its MLP's input [B, P, d], and gate vectors [d, F]; position 0 comes first. Returns [B, F]."""
     wide = jnp.promote_types(inputs.dtype, jnp.float32)
     x, gate = inputs.astype(wide), gate.astype(wide)
     x = x / jnp.linalg.norm(x, axis=-1, keepdims=True)
@@ -104,7 +104,7 @@ def _written(model: Model) -> jax.Array:
 
 @jax.jit
 def _concentration(down: jax.Array, written: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Of rows of W_down [L, F, d] times [L, d], a layer at a time: the largest entry's share of the squared norm, and its dim."""
+    """For rows of W_down [L, F, d] times [L, d], layer by layer: the largest entry's share of the squared norm, and its dim."""
 
     def of(layer: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         matrix, gain = layer

@@ -1,4 +1,4 @@
-"""MLP neurons by size: the largest, edits that set some to 0, and what is compared, listed and drawn of them."""
+"""MLP neurons by size: the largest, edits that set some to 0, and their contrasts, lists and figures."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def without_neurons(
     """Set neurons to 0.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         neurons: Neurons in falling order of size.
-        first, last: The ranks of those that are set to 0, from 1.
+        first, last: The range of ranks that are set to 0, from 1.
         where: "all positions", "position 0" or "later positions".
     """
     chosen = scope.get(neurons)[scope.get(first) - 1 : scope.get(last)]
@@ -121,7 +121,7 @@ def without_others(scope: Scope, neurons: object, last: object) -> sinkjax.Edit:
 
 
 def _others(rng: np.random.Generator, neurons: Sequence[Neuron], count: int, width: int) -> list[Neuron]:
-    """Random neurons of the layers of the first `count` neurons, none of which is one of all these."""
+    """Random neurons in the layers of the first `count` neurons, excluding all of these."""
     drawn: list[Neuron] = []
     for layer, _ in neurons[:count]:
         taken = {number for where, number in (*neurons, *drawn) if where == layer}
@@ -131,7 +131,7 @@ def _others(rng: np.random.Generator, neurons: Sequence[Neuron], count: int, wid
 
 @Computation.define(variables=VARIABLES, prompts=F.prompts, inputs=Inputs())
 def neurons_at_work(scope: Scope, model: Model, batch: Batch, count: int, controls: int = F.controls) -> xarray.Dataset:
-    """What drives the largest neurons and what they feed, beside as many random other neurons of the same layers."""
+    """Inputs and outputs of the largest neurons, next to as many random other neurons of the same layers."""
     from sinkjax.papers.li._neurons import survey
 
     chosen = largest(model, count)

@@ -1,4 +1,4 @@
-"""The variance of the first block's head outputs by position: what is computed, compared, listed and drawn."""
+"""The variance of the first block's head outputs by position: computation, contrasts, lists and figures."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def first_varies_most(read: Readings, computation: str, name: str = "deviation")
 
 @Contrast.define(uncontrolled="nothing is edited")
 def decay(read: Readings, computation: str, attention: int = 0) -> Parts:
-    """The power of 1 / (i + 1) with which the variance falls: 1 for an average of independent values.
+    """The power of 1 / (i + 1) that the variance falls with: 1 for an average of independent values.
 
     Args:
         attention: 0 for the model's attention, 1 for even attention.

@@ -25,9 +25,9 @@ STUDY = Study(
     settings={
         "prompts": 16,
         "positions": setting((4, 10, 16, 24, 36), "tokens whose head outputs are amplified, one at a time"),
-        "token": setting(10, "the token for which every layer is amplified by itself, as in the paper, and whose maps are drawn"),
+        "token": setting(10, "the token whose layers are amplified one at a time, as in the paper, and whose maps are drawn"),
         "factors": setting((2.0, 5.0, 10.0, 20.0, 50.0), "factors s of the dose-response"),
-        "factor": setting(10.0, "the factor at which layers and means are compared"),
+        "factor": setting(10.0, "the factor for comparing layers and means"),
         "last": setting(2, "last of the first layers that are amplified together"),
         "single": setting((0, 1, 2), "layers that are amplified one at a time, at every position"),
         "ends": setting((5, 11), "last layers of further sets of first layers that are amplified together"),

@@ -27,7 +27,7 @@ STUDY = Study(
     settings={
         "prompts": 16,
         "position": setting(10, "the token whose attention is edited, as in the paper"),
-        "keys": setting((0, 5, 9), "earlier keys, of which the token sees only one at a time"),
+        "keys": setting((0, 5, 9), "earlier keys; the token sees one of them at a time"),
         "ends": setting((1, 2, 3, 5, 7, 11, 15, 23), "last layers of the sets of first layers that are edited together"),
     },
     known={"forms": onset(SIZE_0)},

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 GOING = "going on"  # the outcome of a run that is not finished
 ABOUT = ("run", "seed", "learning_rate", "variant", "status")  # entries of a line that are not measurements
-DIMS = {  # of measurements with more than one number at each evaluation
+DIMS = {  # axes of measurements with more than one number at each evaluation
     "sink": ("key",),
     "sink_share": ("key",),
     "received": ("layer", "head"),

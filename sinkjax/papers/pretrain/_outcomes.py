@@ -1,4 +1,4 @@
-"""What is read from the log of a training: a number for each run at its end, NaN for one that diverged or is not finished.
+"""Outcomes in the log of a training: a number for each run at its end, NaN for one that diverged or is not finished.
 
 Sink_k counts tokens from 1, as the papers do; in arrays and files they count from 0.
 """
@@ -108,7 +108,7 @@ def column_sum(data: xarray.Dataset) -> NDArray:
 
 @Measure.define(label="norm of what token 1 writes over the head's output, mean over heads")
 def written(data: xarray.Dataset) -> NDArray:
-    """What token 1 writes, as a part of what the head writes; it does not change with the scale of unnormalised weights."""
+    """Token 1's contribution, as a part of the head's output; it does not change with the scale of unnormalised weights."""
     return at_end(data, "written")
 
 
@@ -132,13 +132,13 @@ def perplexity(data: xarray.Dataset) -> NDArray:
 
 @Measure.define(label="norm of token 1 over others, largest over depths", log=True)
 def token_norm_ratio(data: xarray.Dataset) -> NDArray:
-    """Norm of the first token's hidden state over that of the others."""
+    """Norm of the first token's hidden state over the others'."""
     return at_end(data, "norm_ratio", np.max)
 
 
 @Measure.define(label="norm of token 1's value over others', smallest over layers", log=True)
 def value_ratio(data: xarray.Dataset) -> NDArray:
-    """Norm of the first token's value over that of the others."""
+    """Norm of the first token's value over the others'."""
     return at_end(data, "value_ratio", np.min)
 
 
@@ -174,7 +174,7 @@ def gradient_norm(data: xarray.Dataset) -> NDArray:
 
 @Described.define(trainings=("first",))
 def steps_to_loss(read: Readings, first: str) -> list[Row]:
-    """Steps after which the runs of every row reach the last held-out loss of the run of the same seed in the first row."""
+    """Number of steps until the runs of every row reach the last held-out loss of the run of the same seed in the first row."""
     if first not in read.results:
         return []
     found = []
@@ -195,7 +195,7 @@ def steps_to_loss(read: Readings, first: str) -> list[Row]:
 
 
 def steps_to(data: xarray.Dataset, base: xarray.Dataset) -> NDArray:
-    """Steps after which each run reaches the final held-out loss of the run of the same seed in `base`: float[run].
+    """Number of steps until each run reaches the final held-out loss of the run of the same seed in `base`: float[run].
 
     The loss is interpolated linearly between evaluations. inf: never that low; NaN: one of the two runs is not finished.
     """

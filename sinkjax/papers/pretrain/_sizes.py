@@ -14,7 +14,7 @@ SizeName = Literal["mini", "340k", "60m", "1b", "152m", "backcopy", "backcopy-mi
 
 @dataclass(frozen=True)
 class Size:
-    """task: its name for `sinkjax train`. fields: of its config. about: where they come from."""
+    """task: its name for `sinkjax train`. fields: its config's fields. about: their source."""
 
     task: str
     fields: Mapping[str, object]
@@ -26,7 +26,7 @@ LARGE = {
     "bos": "none",
     "context": 2048,
     "eval_batch": 100,
-    "eval_every": 20,  # each evaluation has a checkpoint, so this is what an interruption costs at most
+    "eval_every": 20,  # each evaluation has a checkpoint, so this is the most that an interruption costs
     "weight_decay": 0.1,
     "clip": 1.0,
     "compute_dtype": "bfloat16",

@@ -21,16 +21,16 @@ OVERRIDES = ("steps", "text", "micro_batch", "mesh")  # settings of a study that
 
 @dataclass(frozen=True, kw_only=True)
 class Pretraining(Trains):
-    """What every table of pretraining states."""
+    """Settings of every table of pretraining."""
 
     seeds: int = 1
     """runs of each row, each with its own initialisation and order of the data"""
     size: SizeName = "mini"
     """size of models and trainings (`sinkjax/papers/pretrain/_sizes.py`)"""
     steps: int | None = None
-    """training steps of a run; by default those of the size"""
+    """training steps of a run; by default the size's"""
     text: str | None = None
-    """training text: "packaged", a file, a folder or the hub id of a data set; by default that of the size"""
+    """training text: "packaged", a file, a folder or the hub id of a data set; by default the size's"""
     micro_batch: int | None = None
     """sequences whose gradient is computed at a time, by default as for the size"""
     mesh: tuple[int, int] | None = field(default=None, metadata=documents.CHOICE)
@@ -55,19 +55,19 @@ def row(
     """A row of a table: a language model of the study's size, with a few fields changed.
 
     Args:
-        scope: Of the study.
-        name: Of the row.
+        scope: The study's scope.
+        name: Name of the row.
         label: Its title; "": its name.
-        changes: Fields of the training that differ from those of the size.
+        changes: Fields of the training that differ from the size's.
         times: Factors on numbers of the size; for a window that is not stated, on the context.
         paper: Measure -> the paper's number, or its words.
-        sizes: Those that have this row; by default all.
+        sizes: The sizes with this row; by default all.
 
     Returns:
         The training; None if the study's size does not have the row.
 
     Raises:
-        SinkjaxError: Fields that do not fit, with the name of the row; a size that is none.
+        SinkjaxError: Fields that do not fit, with the name of the row; an unknown size.
     """
     from sinkjax.papers.pretrain._log import measure, so_far
     from sinkjax.tasks import registry

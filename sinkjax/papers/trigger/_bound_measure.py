@@ -43,7 +43,7 @@ def free(config: Trials, caps: Sequence[float], shifts: Sequence[float], trained
 
 
 def capped(config: Trials, caps: Sequence[float], seeds: int, trained: Trained) -> xarray.Dataset:
-    """Each run with the mass held with which it was trained."""
+    """Each run with the clamped mass of its training."""
     import xarray
 
     masses = [(float(ended.run.variant),) for ended in trained.runs]  # in the order of caps, each with all its seeds

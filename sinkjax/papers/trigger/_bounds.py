@@ -18,8 +18,8 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.trigger.config import Trigger
 
 NOISE = 1 / 3  # variance of Uniform(-1, 1)
-STEP = 1e-3  # by which parameters are perturbed before a second minimisation
-STARTS = 4  # best nodes of a grid from which a sum of squares is minimised
+STEP = 1e-3  # perturbation of the parameters before a second minimisation
+STARTS = 4  # a sum of squares is minimised from so many best nodes of a grid
 DISTANCES, VALUES = np.linspace(0, 0.6, 13), np.array([0, 0.1, 0.5, 1])  # nodes for rho, and for omega / (1 - c)
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)
 
@@ -179,7 +179,7 @@ def _in_span(norm: NDArray, tokens: int, shape: Shape) -> NDArray:
 
 
 def _in_test(norm: NDArray, tokens: int, shape: Shape) -> NDArray:
-    """(22): nor can its product with the mean exceed that of the best token."""
+    """(22): nor can its product with the mean exceed the best token's."""
     rank = shape.noise - 3
     reach = norm * (np.sqrt(rank + 2) / tokens + 1 - 1 / tokens)
     return NOISE * tokens / rank * np.maximum(rank / tokens - reach, 0) ** 2

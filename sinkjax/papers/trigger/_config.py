@@ -1,4 +1,4 @@
-"""What every study of the trigger task states, and the training that it stands for. This module imports no JAX."""
+"""Settings of every study of the trigger task, and the training that they describe. This module imports no JAX."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALLEST = 4  # coordinates of a token: two flags, noise and the bias channel
 
 @dataclass(frozen=True, kw_only=True)
 class Trials(Trains):
-    """What every study of the trigger task states; the defaults are the paper's."""
+    """Settings of every study of the trigger task; the defaults are the paper's."""
 
     steps: int = 50_000
     """training steps of a run, at most"""
@@ -40,11 +40,11 @@ class Trials(Trains):
     trigger_position: int = 7
     """position of their trigger, counted from 0 (the paper's position 8)"""
     moves: tuple[int, ...] = (4, 12)
-    """positions with which BOS is swapped, counted from 0"""
+    """positions that BOS is swapped with, counted from 0"""
     sinks: float = 0.5
     """smallest mean weight on BOS, in rows other than BOS's and the trigger's, of a head that is counted as sinking"""
     solved: float = 1.0
-    """a run has solved the task when its loss is below this percentage of that of a model that writes nothing"""
+    """a run has solved the task when its loss is below this percentage of an idle model's (one that writes nothing)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,12 +27,12 @@ from sinkjax.studies.vocabulary import Described, FigureWord, Identity, Measure,
 
 SMALLEST_LOSS = 1e-9  # smaller losses are drawn here
 OTHER_KEYS, OTHER_VALUES = "another key masked (mean)", "another value removed (mean)"
-LEAST = [round(0.05 * step, 2) for step in range(1, 20)]  # masses from which on a head is counted, along a figure
+LEAST = [round(0.05 * step, 2) for step in range(1, 20)]  # lowest masses of a counted head, along a figure
 KINDS = {"share": "share of BOS", "weight": "weight on BOS"}
 
 
 def over_runs(read: Readings) -> str:
-    """What the intervals of a figure are over."""
+    """The sampling unit of a figure's intervals."""
     config, (first, *_) = read.scope.config, read.results.trained.values()
     shared = " (initialisations only: all have the same data)" if config.shared_data else ""
     return f"{first.sizes['run']} runs{shared}, n = {config.width}, L = {config.length}"
@@ -97,11 +97,11 @@ def by_model(
 
     Args:
         read: The stores.
-        name: Of the figure.
+        name: Name of the figure.
         measures: A panel each.
         groups: Colour -> name of a training -> the label of its line.
-        xlabel: Of all panels.
-        caption: What it shows.
+        xlabel: The x label of all panels.
+        caption: The caption.
         least: Smaller numbers are drawn here, on a logarithmic axis; None: a linear one.
     """
     columns = {}
@@ -145,7 +145,7 @@ def learning(read: Readings, shown: Mapping[str, str]) -> Drawing:
 
 
 def _medians(steps: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
-    """The step of each evaluation (the largest: that of the runs that did not end in it), and the median over all runs."""
+    """The step of each evaluation (the largest, from the runs that did not end in it), and the median over all runs."""
     kept = values.copy()
     for place in range(1, kept.shape[1]):  # a run that is done keeps its last value, so that its end does not bend the median
         kept[:, place] = np.where(np.isnan(kept[:, place]), kept[:, place - 1], kept[:, place])
@@ -205,7 +205,7 @@ def neutral_edit(read: Readings, shown: Mapping[str, str]) -> tuple[bool, str]:
 
 @FigureWord.define()
 def counted_heads(read: Readings, sizes: Mapping[str, tuple[str, str]]) -> Drawing:
-    """How many heads sink, against the mass from which on one counts. sizes: of models -> (softmax, ReLU), their trainings."""
+    """The number of heads that sink, against the lowest mass of a sink. sizes: of models -> (softmax, ReLU), their trainings."""
     config, panels = read.scope.config, []
     for size, (soft, relu) in sizes.items():
         lines = []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FREE, CAPPED = "free", "capped"  # the trainings
 KINDS = ("mass held in training", "free to sink", "while learning", "mass held after training", "logit shifted after training")
-MORE = (0.9997, 0.9999, 0.99997, 0.99999)  # further masses at which bounds are computed, as trained layers reach them
+MORE = (0.9997, 0.9999, 0.99997, 0.99999)  # further masses for bounds, because trained layers reach them
 ANY_MEAN, ANY_FIRST, BLIND, EVEN = "A: mean of rows", "B: row 1", "C: blind weights", "even weights (attained)"
 
 
@@ -42,7 +42,7 @@ def caps_of(read: Readings) -> NDArray:
 
 
 def masses(read: Readings) -> tuple[float, ...]:
-    """The masses below 1 at which bounds are computed, in rising order."""
+    """The masses below 1 where bounds are computed, in rising order."""
     return tuple(sorted({float(cap) for cap in (*caps_of(read), *MORE) if cap < 1}))
 
 
@@ -71,7 +71,7 @@ def points(free: xarray.Dataset, capped: xarray.Dataset) -> dict[str, NDArray]:
 def distances(shape: Shape, known: Sequence[float], layers: NDArray) -> NDArray:
     """Loss of each layer over the larger of the bounds A and B for its masses; inf at a full sink. layers: as in `points`.
 
-    Bound A is interpolated between the masses at which it is computed (`known`), in the logarithms of bound and mass off BOS.
+    Bound A is interpolated between the computed masses (`known`), in the logarithms of bound and mass off BOS.
     """
     falling = list(known)[::-1]
     off, curve = np.log1p(-np.array(falling)), np.log([_bounds.flags(cap, shape) for cap in falling])

@@ -1,9 +1,9 @@
-"""What is measured on trained models: attention masses, losses, maps, and the loss under edits.
+"""Measurements on trained models: attention masses, losses, maps, and the loss under edits.
 
-A mass is a mean over sequences and over rows of one kind: the trigger's row, or those of all other ordinary tokens except the
+A mass is a mean over sequences and over rows of one kind: the trigger's row, or the rows of all other ordinary tokens except the
 first of a sequence, which sees only itself. "weight" is the attention weight itself, "share" its fraction of the row's absolute
 weight, for rows that do not sum to 1. Keys: "bos" is the first one, BOS or not; "anchors" are the other ones before the ordinary
-tokens, "elsewhere" are these. "written" is the norm of what the first key writes in the other rows over that of all that the
+tokens, "elsewhere" are these. "written" is the norm of the first key's part in the other rows, over the norm of all that the
 head writes in a row, the trigger's or another, whichever is more (`sinkjax/tasks/written.py`).
 """
 
@@ -173,7 +173,7 @@ def _run(params: Params, x: jax.Array, config: Config, capture: tuple[Capture, .
 
 
 def row_kinds(j: jax.Array, trigger: Trigger) -> jax.Array:
-    """Which rows are the trigger's, and which are those of other ordinary tokens but the first of all: bool [2, B, T]."""
+    """The trigger's rows, and the rows of other ordinary tokens but the first of all: bool [2, B, T]."""
     token = jnp.arange(trigger.length)
     own = token == j[:, None]
     return jnp.stack([own, ~own & (token >= max(trigger.specials, 1))])

@@ -1,6 +1,6 @@
-"""What is read from trained models of the trigger task: a number for each run, NaN for one that diverged.
+"""Outcomes of trained models of the trigger task: a number for each run, NaN for one that diverged.
 
-A mass is a mean over held-out sequences and over the rows of one kind: the trigger's, or those of all other tokens but BOS.
+A mass is a mean over held-out sequences and over the rows of one kind: the trigger's, or the rows of all other tokens but BOS.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ HEADS = ("run", "layer", "head")
 
 
 def by_head(data: xarray.Dataset, kind: str) -> NDArray:
-    """What each head does with BOS in the other rows: float[run, layer, head].
+    """Each head's use of BOS in the other rows: float[run, layer, head].
 
     Args:
         data: The store of a training.
         kind: "weight"; "share" of the row's weight; "part", the weight in units of a whole row, the trigger's or another,
-            whichever has more weight; "written", what BOS writes in units of what the head writes in a whole row.
+            whichever has more weight; "written", BOS's contribution in units of the head's output in a whole row.
     """
     if kind == "written":
         return np.asarray(data["written"].transpose(*HEADS).values)
@@ -50,7 +50,7 @@ def in_whole_rows(data: xarray.Dataset, target: str) -> NDArray:
 
 
 def left(data: xarray.Dataset) -> NDArray:
-    """The loss of each run in per cent of that of a model that writes nothing: float[run]."""
+    """The loss of each run in per cent of an idle model's (one that writes nothing): float[run]."""
     return np.asarray(100 * (data["loss"].sel(error_rows=EVERY) / data["null_loss"]).values)
 
 
@@ -77,7 +77,7 @@ def steps_to_stop(data: xarray.Dataset) -> NDArray:
     note="A run solves the task if its held-out loss is below a small part (`solved`) of that of a model that writes nothing.",
 )
 def solves(data: xarray.Dataset, solved: float) -> NDArray:
-    """100 for a run whose loss is below `solved` per cent of that of an idle model, else 0."""
+    """100 for a run whose loss is below `solved` per cent of an idle model's, else 0."""
     return np.where(np.isfinite(left(data)), 100.0 * (left(data) < solved), np.nan)
 
 
@@ -89,7 +89,7 @@ def task_loss(data: xarray.Dataset) -> NDArray:
 
 @Measure.define(label="loss left of that of an idle model (%, at most 100)", range=(0.0, 100.0), unit="percentage points")
 def loss_left(data: xarray.Dataset) -> NDArray:
-    """Loss in per cent of that of a model that writes nothing; 100 where it is larger."""
+    """Loss in per cent of an idle model's; 100 where it is larger."""
     return np.minimum(left(data), 100.0)
 
 
@@ -157,7 +157,7 @@ def trigger_row(data: xarray.Dataset, place: int, what: str = "BOS") -> NDArray:
 
 @Measure.define(label="{kind} on BOS of the head with most of it, other rows", range=UNIT)
 def strongest_head(data: xarray.Dataset, kind: str = "part", solved: float | None = None) -> NDArray:
-    """What the head with the strongest sink puts on BOS (`by_head`); with `solved`, of runs that solve the task."""
+    """The mass of the head with the strongest sink on BOS (`by_head`); with `solved`, of runs that solve the task."""
     return only(by_head(data, kind).max(axis=(1, 2)), data, solved)
 
 

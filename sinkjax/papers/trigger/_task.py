@@ -19,12 +19,12 @@ NORMALISERS: dict[str, Changes] = {SOFTMAX: {"normalisers": ("softmax",)}, RELU:
 
 @Training.define(config=Trials)
 def trigger(scope: Scope, name: str, label: str, changes: object = (), edited: bool = False) -> TrainingSpec:
-    """Models of the trigger task, and what is measured on them.
+    """Models of the trigger task, and their measurements.
 
     Args:
-        scope: Of the study.
-        name: Of the training.
-        label: For readers.
+        scope: The study's scope.
+        name: Name of the training.
+        label: Label for readers.
         changes: Fields of the training that differ from the paper's (`sinkjax/tasks/trigger/config.py`), or settings.
         edited: Whether the loss under edits of BOS is measured too.
     """
@@ -43,13 +43,13 @@ def with_bounds(
     """Layers that are free to sink, or (with `runs`) layers whose BOS mass is held while they learn.
 
     Args:
-        scope: Of the study.
-        name: Of the training.
-        label: For readers.
+        scope: The study's scope.
+        name: Name of the training.
+        label: Label for readers.
         caps: Masses on BOS that are held in the rows other than BOS's and the trigger's.
         shifts: Numbers that are added to BOS's logit in those rows of the trained layers.
         runs: Seeds of each mass that is held in training; None: the layers are free.
-        steps: Steps of each of these runs, all of which are made.
+        steps: Steps of each of these runs; all of them are made.
     """
     from sinkjax.papers.trigger import _bound_measure as measure  # imports JAX
     from sinkjax.tasks.trigger.task import model

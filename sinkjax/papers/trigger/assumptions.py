@@ -21,7 +21,7 @@ NORMALISERS = {
     "relu-index": "ReLU / max(i, 1)",
     "relu-count": "ReLU / (i + 1)",
 }
-GROUPS: dict[str, dict[str, tuple[str, Changes]]] = {  # what is changed -> name -> label, and the change
+GROUPS: dict[str, dict[str, tuple[str, Changes]]] = {  # changed part -> name -> label, and the change
     "data": {
         "paper": ("softmax, as in the paper", {}),
         "no-bos": ("no BOS", NO_BOS),

@@ -24,7 +24,7 @@ SHOWN = {f"{name}-{size}": f"{label} {size}" for size in SIZES for name, label i
 
 
 def counts(kind: str) -> Measure:
-    """How many heads sink, by what they put on BOS."""
+    """The number of heads that sink, by their mass on BOS."""
     return sinking_heads(kind, F.sinks)
 
 

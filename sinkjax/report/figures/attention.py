@@ -25,7 +25,7 @@ def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Se
     """Attention of queries (down) to keys (across), one panel for each run and layer, on one colour scale.
 
     values: float[row, layer, query, key], averaged over heads. rows: the runs. layers: 0-based. tokens: text of each position;
-    as many as are to be drawn, at most those of `values`.
+    as many as are to be drawn, at most the size of `values`.
     """
     scale = _scale(values, len(tokens))
     figure, axes = panels(len(rows), len(layers), 2.75, sharex=True, sharey=True)
@@ -43,7 +43,7 @@ def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Se
 def by_layer(values: NDArray, layers: Sequence[int], tokens: Sequence[str]) -> Figure:
     """Attention of queries (down) to keys (across) in some layers of one run, at most three in a row, on one colour scale.
 
-    values: float[layer, query, key], averaged over heads. layers, tokens: as for `maps`.
+    values: float[layer, query, key], averaged over heads. layers, tokens: see `maps`.
     """
     rows = math.ceil(len(layers) / MOST_COLUMNS)
     scale = _scale(values, len(tokens))
@@ -58,7 +58,7 @@ def by_layer(values: NDArray, layers: Sequence[int], tokens: Sequence[str]) -> F
 
 
 def _scale(values: NDArray, size: int) -> PowerNorm:
-    """One colour scale for all maps, of which the first `size` positions are drawn."""
+    """One colour scale for all maps; their first `size` positions are drawn."""
     from matplotlib.colors import PowerNorm
 
     causal = np.tri(size, dtype=bool)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEIGHT = 2.5  # inches
-DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))  # beside colours, for what is printed in grey
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))  # in addition to colours, for printing in grey
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity with its unit, which has a panel in each row. log: whether its axis is logarithmic. limits: of the axis."""
+    """A quantity with its unit, which has a panel in each row. log: whether its axis is logarithmic. limits: the axis' ends."""
 
     ylabel: str
     log: bool = False

@@ -22,7 +22,7 @@ WIDEST, BAR, HEAD = 3.4, 1.0, 0.8  # inches: the most that a map takes, the colo
 LABELS = 0.8  # inches that what stands beside the maps takes of their widths
 TITLE = 0.36  # inches above each map of a gallery
 TITLE_WIDTH = 100  # characters over all columns
-MOST_TICKS = 8  # of a wide map
+MOST_TICKS = 8  # for a wide map
 
 
 @styled
@@ -36,7 +36,7 @@ def causal(
 ) -> Figure:
     """Causal maps, one panel for each row and column; keys that a query cannot see are grey.
 
-    values: float[row, column, query, key]. label: of the colours, with their unit. marked: a query whose row has an arrow on each
+    values: float[row, column, query, key]. label: the colours', with their unit. marked: a query whose row has an arrow on each
     map. limits: ends of the scale, by default 0 and the largest visible value.
     """
     side = min((WIDTH - BAR) / len(columns), WIDEST)

@@ -19,7 +19,7 @@ HEIGHT = 2.9  # inches
 
 @dataclass(frozen=True)
 class Bundle:
-    """Runs of one kind. x, y: float[run, point], NaN where a run has ended. middle: x and y of what is drawn in bold, or None."""
+    """Runs of one kind. x, y: float[run, point], NaN where a run has ended. middle: x and y of the bold line, or None."""
 
     name: str
     x: NDArray
@@ -29,7 +29,7 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Axis:
-    """What a panel shows: its title, labels with units, and which axes are logarithmic ("", "x", "y" or "xy")."""
+    """A panel's title, labels with units, and logarithmic axes ("", "x", "y" or "xy")."""
 
     title: str
     xlabel: str

@@ -30,7 +30,7 @@ def draw_attribution(found: xarray.Dataset, names: int = 6) -> Figure:
         A matplotlib figure.
 
     Raises:
-        SinkjaxError: This is no such result, or no node in it was checked.
+        SinkjaxError: This is not such a result, or no node in it was checked.
     """
     if not {"estimate", "exact", "gap"} <= set(found):
         raise SinkjaxError("draw_attribution takes the result of sinkjax.attribute")
@@ -57,7 +57,7 @@ def draw_attribution(found: xarray.Dataset, names: int = 6) -> Figure:
 def draw_parts(
     found: xarray.Dataset, layer: int | None = None, head: int | None = None, prompt: int | None = None, count: int = 10
 ) -> Figure:
-    """Draw the parts of one score, value or logit as a waterfall, in the order in which they are written.
+    """Draw the parts of one score, value or logit as a waterfall, in the order of writing.
 
     Args:
         found: The result of `sinkjax.explain_score`, `explain_value` or `explain_logit`.
@@ -70,7 +70,7 @@ def draw_parts(
         A matplotlib figure.
 
     Raises:
-        SinkjaxError: This is no such result; it lacks the layer, head or prompt, or one of them is to be named.
+        SinkjaxError: This is not such a result; it lacks the layer, head or prompt, or one of them is to be named.
     """
     whole = next((name for name in WHOLES if name in found), None)
     if whole is None or "contribution" not in found:

@@ -37,7 +37,7 @@ class Dots:
 
 @dataclass(frozen=True)
 class Panel:
-    """What a panel shows; both axes are logarithmic. plain: y's ticks are plain numbers, for a range of few powers of ten."""
+    """A panel, whose axes are both logarithmic. plain: y's ticks are plain numbers, for a range of few powers of ten."""
 
     title: str
     xlabel: str
@@ -76,6 +76,6 @@ def _of_line(number: int) -> dict:
 
 
 def _of_dots(number: int) -> dict:
-    """Dots take the colours after those of the lines."""
+    """Dots take the colours after the lines' colours."""
     form = {"marker": MARKERS[number % len(MARKERS)], "markersize": 4.5, "linestyle": "none", "alpha": 0.75}
     return form | {"color": COLOURS[number % len(COLOURS)], "markeredgewidth": 0}

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 TITLE_WIDTH = 72  # characters of titles over the whole width of a figure
 TICK_WIDTH = 90  # and of the names of cells
-NARROWEST = 0.22  # of the widest column
+NARROWEST = 0.22  # as a share of the widest column
 MOST_TICKS = 16  # along one axis of a map
 
 
 @dataclass(frozen=True)
 class Column:
-    """What the maps of one column share. title: above it. x: names of its cells, from left to right. xlabel: below it."""
+    """A column of maps. title: above it. x: names of its cells, from left to right. xlabel: below it."""
 
     title: str
     x: Sequence[str]
@@ -37,7 +37,7 @@ class Row:
     """The maps of one quantity on one colour scale.
 
     values: for each column float[x, y], NaN where there is nothing. label: beside the colour bar. limits: ends of the scale, by
-    default those of the values. log: whether it is logarithmic. signed: whether colours part at the middle of the scale.
+    default the values' range. log: whether it is logarithmic. signed: whether colours part at the middle of the scale.
     """
 
     values: Sequence[NDArray]

@@ -26,8 +26,8 @@ def signed(
 ) -> Figure:
     """Maps of a quantity of either sign, on one colour scale that is white at 0 and as wide on both sides.
 
-    values: float[map, y, x], NaN where there is nothing (grey). labels: of x, y and colour. columns: maps side by side. limit:
-    the largest absolute value of the scale, by default that of the values.
+    values: float[map, y, x], NaN where there is nothing (grey). labels: for x, y and colour. columns: maps side by side. limit:
+    the largest absolute value of the scale, by default the values' largest.
     """
     from matplotlib import colormaps
 

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE_WIDTH = 36  # characters of a title's line above one of three columns
-NARROW = 100  # of a logarithmic axis: its ends are less than this apart, and its ticks are plain numbers
+NARROW = 100  # a logarithmic axis with a smaller ratio of its ends has plain numbers as ticks
 DASHED = (0, (4, 3))
-DECADES = 1e4  # the range of a logarithmic colour scale; what is smaller shares the darkest colour
+DECADES = 1e4  # the range of a logarithmic colour scale; smaller values share the darkest colour
 
 
 @dataclass(frozen=True)
 class Line:
-    """A series over x with an interval at each point. reference: the value of what it is compared with, drawn dashed, or None.
-    compared: the name of that in the legend.
+    """A series over x with an interval at each point. reference: the value that it is compared with, drawn dashed, or None.
+    compared: the reference's name in the legend.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Line:
 class Panel:
     """Lines that share axes.
 
-    log: whether y is logarithmic. signed: whether y goes below 0, where a line is then drawn. top: what y reaches at least along
+    log: whether y is logarithmic. signed: whether y goes below 0, where a line is then drawn. top: lowest upper end of y along
     the row, so that next to nothing looks like it; `style.reach` of its label anyway.
     """
 
@@ -75,7 +75,7 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
     """Panels [row, column] of lines with bands for their intervals; y is shared along a row, x by all.
 
     legend_above: one legend over all panels, for lines of the same names, instead of one in the first panel of each row.
-    log_x: whether x is logarithmic. Where every x is a whole number, so is every tick.
+    log_x: whether x is logarithmic. If every x is an integer, so is every tick.
     """
     from matplotlib.ticker import MaxNLocator
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LINE_HEIGHT, MARGINS = 0.3, 1.2  # inches
-DODGE, SPAN = 0.24, 0.6  # of the distance between lines: from one point to the next of the same name, and of all of them
-MANY = 6  # points of one name, from which on they are drawn small
+DODGE, SPAN = 0.24, 0.6  # shares of the distance between lines: between two points of one name, and over all of them
+MANY = 6  # so many points of one name are drawn small
 TITLE_WIDTH = 24
 
 
@@ -38,7 +38,7 @@ def points(
 ) -> Figure:
     """Panels side by side with the same names down; a name without a point has none in that panel.
 
-    Points of one name that share a panel stand beside its line, in their order. least: makes the scale logarithmic; what is
+    Points of one name that share a panel stand beside its line, in their order. least: makes the scale logarithmic; a value
     smaller is drawn there. shared: whether the panels have one scale across.
     """
     names = list(dict.fromkeys(point.name for column in columns.values() for point in column))

@@ -43,8 +43,8 @@ def scatter(
     log: bool | Literal["x", "y"] = False,
     limits: tuple[tuple[float, float] | None, tuple[float, float] | None] = (None, None),
 ) -> Figure:
-    """Panels side by side on the same scales. log: whether both axes, or which one, are logarithmic. limits: of x and of y, by
-    default those of the dots.
+    """Panels side by side on the same scales. log: the logarithmic axes, both or one. limits: ends of x and of y, by
+    default the dots' range.
     """
     figure, axes = panels(1, len(columns), HEIGHT, sharex=True, sharey=True)
     for panel, (title, clouds) in zip(axes[0], columns.items(), strict=True):

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-# Okabe and Ito's palette, the order in which series take it.
+# Okabe and Ito's palette, in the order of the series.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MAP, SIGNED_MAP, MISSING = "viridis", "RdBu_r", "#eeeeee"
 WIDTH = 9.0  # inches, of a figure as wide as the page's text
 DPI = 160
-MOST_COLUMNS = 3  # of small panels, so that their ticks stay legible
+MOST_COLUMNS = 3  # more small panels would have illegible ticks
 HEADS = 10.0  # per cent that the axis of a share of heads reaches at least
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # a model's tokens may hold them
-LETTERS, MARK = 112, 7  # of a legend as wide as a figure, and what a mark takes beside its name
+LETTERS, MARK = 112, 7  # width in characters of a legend as wide as a figure, and of a mark
 SETTINGS: Any = {
     "font.size": 10,
     "axes.titlesize": 10,
@@ -72,7 +72,7 @@ def panels(rows: int, columns: int, height: float, **options: Any) -> tuple[Figu
 
 
 def reach(label: str) -> float:
-    """What the axis of a quantity reaches at least, so that next to nothing looks like it: HEADS for "heads ... (%)", else 0."""
+    """The lowest upper end of a quantity's axis, so that small values look small: HEADS for "heads ... (%)", else 0."""
     return HEADS if label.startswith("heads ") and label.endswith("(%)") else 0.0
 
 
@@ -86,7 +86,7 @@ def leave_empty(axes: Any, used: int) -> None:
 
 
 def legend_above(figure: Figure, axes: Axes) -> None:
-    """One legend over all panels, of what one of them names, in as many columns as the figure is wide enough for."""
+    """One legend over all panels, with one panel's names, in as many columns as the figure's width allows."""
     handles, names = axes.get_legend_handles_labels()
 
     def letters(columns: int) -> int:

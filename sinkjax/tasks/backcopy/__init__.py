@@ -1,1 +1,1 @@
-"""Bigram-Backcopy (Guo et al. 2024): a small language in which some characters must be followed by a copy."""
+"""Bigram-Backcopy (Guo et al. 2024): a small language where a copy must follow some characters."""

@@ -46,12 +46,12 @@ class Backcopy:
 
 @dataclass(frozen=True, kw_only=True)
 class BackcopyTraining(AdamWTraining, Backcopy, Architecture):
-    """A small model learns a language in which some characters must be followed by a copy of the one before them.
+    """A small model learns a language where a copy of the character before must follow some characters.
 
     The paper uses 1 to 3 layers of one head, width 256, context 256, batch 512, Adam at 3e-4 and decay 1e-4.
     """
 
-    # Defaults of the paper; the base classes say what these fields mean.
+    # Defaults of the paper; the base classes describe these fields.
     learning_rates: tuple[float, ...] = (3e-4,)
     weight_decay: float = 1e-4
     warmup: int = 0
@@ -69,6 +69,6 @@ class BackcopyTraining(AdamWTraining, Backcopy, Architecture):
 
     @property
     def summary(self) -> str:
-        """What is trained, in a few words."""
+        """A short description of the model and its training."""
         size = f"{self.layers} layer{'s' * (self.layers > 1)}, {self.heads} head{'s' * (self.heads > 1)}"
         return f"Bigram-Backcopy: {size}, {self.normaliser}"

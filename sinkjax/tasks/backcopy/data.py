@@ -1,10 +1,10 @@
-"""Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835): a small language on which sinks, value drains and residual peaks grow.
+"""Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835): a small language that makes sinks, value drains and residual peaks grow.
 
 A sequence is BOS and then characters of a Markov chain with the bigrams of a text, except after a trigger (one of the most
 frequent characters), which is followed by the character before it. A head has something to do at triggers only, and elsewhere
 attends to BOS. Every token but the first is a target, copies too.
 
-Where the paper's text is silent, here: the text's characters that are not among the most frequent are left out, its end joins
+Where the paper's text is silent, here: the text's rarer characters are left out, its end joins
 its beginning (so every character has a successor), BOS is followed by any character but a trigger, by its frequency (so there is
 always a character to copy, and two triggers never stand side by side), and so is the delimiter, which the paper's main runs do
 not have either.
@@ -68,10 +68,10 @@ def sample(key: jax.Array, config: Backcopy, count: int) -> dict[str, jax.Array]
     """`count` sequences, as a batch of `data/batches.py` with one more entry; T = context + 1. Traceable; config is static.
 
     tokens int32 [B, T], loss_mask bool [B, T], copied bool [B, T]: targets that a trigger before them determines,
-    so that their loss and that of the chain's can be told apart.
+    so that their loss can be told from the chain's.
     """
     T = config.context + 1
-    below = jnp.asarray(np.cumsum(chain(config).transitions, 1)[:, :-1], jnp.float32)  # the last token takes what is left
+    below = jnp.asarray(np.cumsum(chain(config).transitions, 1)[:, :-1], jnp.float32)  # the last token takes the rest
 
     def step(state: tuple[jax.Array, jax.Array], uniform: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         before, now = state
@@ -89,7 +89,7 @@ def sample(key: jax.Array, config: Backcopy, count: int) -> dict[str, jax.Array]
 
 @dataclass(frozen=True)
 class Optimum:
-    """The least losses that any model can have, in nats: of all targets, and of those that are not copies (copies: 0).
+    """The least losses that any model can have, in nats: over all targets, and over targets that are not copies (copies: 0).
 
     copied: the share of targets that are copies.
     """
@@ -105,7 +105,7 @@ def optimum(config: Backcopy) -> Optimum:
     with np.errstate(divide="ignore", invalid="ignore"):
         entropy = -np.nansum(table * np.log(table), axis=1)
     trigger = np.arange(V) < config.triggers
-    pairs = np.zeros((V, V))  # of the token before and the current one
+    pairs = np.zeros((V, V))  # the token before and the current one
     pairs[config.bos, config.bos] = 1
     loss = copied = 0.0
     for _ in range(config.context):

@@ -42,7 +42,7 @@ class BackcopyTask(LanguageTask):
 
 
 def task(config: BackcopyTraining) -> BackcopyTask:
-    """The task of a config. Errors: what the model or the text of the language refuses."""
+    """The task of a config. Errors: the model's or the language's."""
     found = BackcopyTask(config)
     edits_of(config, found.architecture)
     chain(part(config, Backcopy))

@@ -36,7 +36,7 @@ class Architecture:
     kv_heads: int | None = None
     """key-value heads, by default one for each head"""
     head_dim: int | None = None
-    """of one head, by default width / heads"""
+    """width of one head, by default width / heads"""
     mlp_width: int = 384
     """hidden units of the MLP"""
     mlp: MLPName = "swiglu"
@@ -94,13 +94,13 @@ class Architecture:
     bias_scale: float = 1.0
     """factor on that value"""
     compute_dtype: Dtype | None = None
-    """of activations and of the parameters in the forward; by default that of the stored parameters"""
+    """type of activations and of the parameters in the forward; by default the stored parameters' type"""
     remat: bool = False
     """recompute the inside of a block for its gradient, instead of storing it"""
     attention_impl: AttentionImplementation = "sinkjax"
     """attention in training: as elsewhere in sinkjax, or by one fused operator (softmax without variants)"""
     precision: Precision = "highest"
-    """of matrix products ("highest": full float32 on every device)"""
+    """precision of matrix products ("highest": full float32 on every device)"""
 
     def __post_init__(self) -> None:
         typed(self)

@@ -37,7 +37,7 @@ class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
     data_seed: int = 0
     """seed of the order, the choice of blocks and the random tokens, combined with the seed of the run"""
     vocab_size: int | None = None
-    """of the model, by default that of the trained tokenizer"""
+    """vocabulary size of the model, by default the trained tokenizer's"""
 
     def __post_init__(self) -> None:
         for part in (AdamWTraining, Corpus, Blocks, Architecture):
@@ -52,7 +52,7 @@ class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
 
     @property
     def summary(self) -> str:
-        """What is trained, in a few words."""
+        """A short description of the model and its training."""
         return f"A language model on text: {self.layers} layers, width {self.width}, {self.normaliser}, {self.steps} steps"
 
     @property
@@ -83,7 +83,7 @@ class Finetune(AdamWTraining, Corpus, Blocks):
     warmup: int = 10
     """updates during which the learning rate rises linearly"""
     tokenizer: str = "model"
-    """"model": that of the model; or that of a preset, a folder, a .gguf file or a model on the hub"""
+    """"model": the model's; or the one of a preset, a folder, a .gguf file or a model on the hub"""
     evaluate_on: Literal["blocks", "documents"] = "blocks"
     """held-out blocks one after the other, as in training, or blocks that start with a document of 64 tokens or more"""
     compute_dtype: Dtype | None = None

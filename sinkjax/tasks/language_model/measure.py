@@ -19,8 +19,8 @@ from sinkjax.probes.record import Record
 from sinkjax.tasks import written
 from sinkjax.transformer.forward import forward
 
-MEASURED = 64  # T of the sink rate, as in Gu et al. 2025
-EPS = 0.3  # of the sink rate, as in Gu et al. 2025
+MEASURED = 64  # the sink rate's T, as in Gu et al. 2025
+EPS = 0.3  # the sink rate's threshold, as in Gu et al. 2025
 KEYS = 5  # first positions whose sink rate is logged
 BIAS = ("attention_received_bias", "attention_share_bias")
 STATISTICS = ("attention_received", "attention_share", *BIAS, "resid_max", "resid_norm")
@@ -34,7 +34,7 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
     key-value heads (the value drain of Guo et al. 2024); spectrum float32 [layer, d], the eigenvalues of the stream's second
     moments over all tokens, ascending; disparity float32 [layer], the mean over prompts of max |h| / mean |h| at position 0 (Li
     et al. 2026); spike float32 [layer], the mean over prompts of max |h| over the median |h| of all positions and dims; written
-    float32 [layer, head], the mean norm of what position 0 writes in later rows over that of all that the head writes there.
+    float32 [layer, head], the mean norm of position 0's contribution in later rows over the norm of the head's full output there.
     """
     tokens = tokens[:, : min(MEASURED, tokens.shape[1] - 1)]
     record = forward(params, tokens, config, probe=PROBE, logits=False, precision=precision).record

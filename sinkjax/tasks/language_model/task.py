@@ -28,7 +28,7 @@ from sinkjax.transformer.forward import forward, run
 from sinkjax.transformer.spec import ForwardSpec
 
 UNROLLED = 6  # models with at most this many layers are unrolled, which makes a step faster and compilation slower
-Batch = Mapping[str, jax.Array]  # of `sinkjax/data/batches.py`
+Batch = Mapping[str, jax.Array]  # see `sinkjax/data/batches.py`
 
 
 class LanguageTask(ABC):
@@ -131,7 +131,7 @@ class PretrainTask(LanguageTask):
 
 
 def task(config: Pretrain) -> PretrainTask:
-    """The task of a config. Errors: what the model refuses."""
+    """The task of a config. Errors: the model's."""
     edits_of(config, model(config))
     return PretrainTask(config)
 

@@ -86,6 +86,6 @@ class CappedTask(TriggerTask):
 
 
 def task(config: CappedTraining) -> CappedTask:
-    """The task of a config. Errors: what the model or the data refuse."""
+    """The task of a config. Errors: the model's or the data's."""
     model(config)
     return CappedTask(config)

@@ -121,11 +121,11 @@ class TriggerTraining(Sequences, Training):
         at_least(self, layers=1, heads=1, kv_heads=1)
         above(self, init_std=0, tolerance=0)
         each_once(self, "normalisers")
-        self.data  # noqa: B018 - what does not fit is refused by the data
+        self.data  # noqa: B018 - the data refuse fields that do not fit
 
     @property
     def summary(self) -> str:
-        """What is trained, in a few words."""
+        """A short description of the model and its training."""
         size = f"{self.layers} layer{'s' * (self.layers > 1)}, {self.heads} head{'s' * (self.heads > 1)}"
         return f"The trigger task: {' and '.join(self.normalisers)}, {size}"
 
@@ -164,5 +164,5 @@ class CappedTraining(TriggerTraining):
 
     @property
     def summary(self) -> str:
-        """What is trained, in a few words."""
+        """A short description of the model and its training."""
         return f"The trigger task: one layer of softmax, BOS mass held at {', '.join(f'{cap:g}' for cap in self.caps)}"

@@ -19,7 +19,7 @@ def sample(key: jax.Array, trigger: Trigger, count: int, position: int | None = 
     """Draw `count` sequences: tokens x and targets y, float32 [count, L, n], and the triggers' positions j, int32 [count].
 
     key: noise is drawn from its first half, positions from its second. position: of every trigger, by default uniform over
-    `trigger.span`. May be traced in `key`. Errors: a position at which no trigger can stand.
+    `trigger.span`. May be traced in `key`. Errors: a position where no trigger can be.
     """
     for_noise, for_position = jax.random.split(key)
     L, n = trigger.length, trigger.width
@@ -38,7 +38,7 @@ def sample(key: jax.Array, trigger: Trigger, count: int, position: int | None = 
 
 
 def targets(x: jax.Array, j: jax.Array, trigger: Trigger) -> jax.Array:
-    """What a model should give for tokens x [B, L, n] with triggers at j [B], in the dtype of x."""
+    """The targets for tokens x [B, L, n] with triggers at j [B], in the dtype of x."""
     token = jnp.arange(trigger.length)
     averaged = (token >= trigger.specials) & (token <= j[:, None])
     shares = averaged / (j - trigger.specials + 1).astype(x.dtype)[:, None]
@@ -48,7 +48,7 @@ def targets(x: jax.Array, j: jax.Array, trigger: Trigger) -> jax.Array:
 
 
 def _template(trigger: Trigger) -> tuple[np.ndarray, np.ndarray]:
-    """What every sequence has where no trigger stands, float32 [L, n], and which numbers are noise instead, bool [L, n]."""
+    """The values of every sequence away from triggers, float32 [L, n], and a mask of noise, bool [L, n]."""
     L, n = trigger.length, trigger.width
     fixed = np.tile(_coordinates(n, {BIAS: 1}), (L, 1))
     noisy = np.zeros((L, n), bool)

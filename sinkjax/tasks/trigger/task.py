@@ -92,7 +92,7 @@ class TriggerTask:
         return x.astype(self.config.dtype), y.astype(self.config.dtype), j
 
     def _run(self, params: Params, batch: Batch, variant: jax.Array, probe: Probe) -> tuple[jax.Array, Record]:
-        """Outputs [B, L, n] of a model with the normaliser of a variant, and what the probe asked for."""
+        """Outputs [B, L, n] of a model with the normaliser of a variant, and the probe's statistics."""
         x = batch[0]
         config = model(self.config)
         if len(self.variants) > 1:
