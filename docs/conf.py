@@ -1,6 +1,6 @@
 """Settings of the documentation site: `make docs`.
 
-Pages that list what is in the code are written by `docs/generate.py` when the site is built. Notebooks are shown as they are
+Pages that list parts of the code are written by `docs/generate.py` when the site is built. Notebooks are shown as they are
 committed.
 """
 

@@ -1,4 +1,4 @@
-"""The pages of the site that are lists of what is in the code: names, sites, statistics, studies, commands, notebooks.
+"""The pages of the site that list parts of the code: names, sites, statistics, studies, commands, notebooks.
 
 `docs/conf.py` calls `write_all` when the site is built; nothing that it writes is kept in the repository. Tables that
 are kept, so that they can be read there too, are written by `python docs/generate.py`; the site is not built with old ones.
@@ -103,11 +103,11 @@ def write_all(folder: Path) -> None:
         shutil.copy(notebook, folder / notebook.name)
     for path, text in kept_tables().items():
         if path.read_text(encoding="utf-8") != text:
-            raise ValueError(f"the table of {path.name} is not what the code says: run python docs/generate.py")
+            raise ValueError(f"the table of {path.name} differs from the code: run python docs/generate.py")
 
 
 def kept_tables() -> dict[Path, str]:
-    """The pages of the repository with a table of what is in the code, as they should be."""
+    """The pages of the repository with a table made from the code, as they should be."""
     made = {
         "reference/sites": sites,
         "reference/statistics": statistics,
@@ -141,7 +141,7 @@ def api() -> dict[str, str]:
     rows.append(("[`tasks`](api-training.md)", "Train models from scratch.", "Training"))
     about = "Every name is imported from `sinkjax` itself, when it is first used."
     tree = "```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```"
-    pages["api"] = _page("# Python", about, _table(("name", "what it does", "page"), rows), tree)
+    pages["api"] = _page("# Python", about, _table(("name", "purpose", "page"), rows), tree)
     return pages
 
 
@@ -157,7 +157,7 @@ def sites() -> str:
         (f"`{site.name}`", spec.what, ", ".join(spec.axes), ", ".join(spec.ops), ", ".join(_selectors(spec)))
         for site, spec in SITES.items()
     ]
-    return _table(("site", "what is there", "axes", "operations", "selectors"), lines)
+    return _table(("site", "array", "axes", "operations", "selectors"), lines)
 
 
 def _selectors(spec: Any) -> list[str]:
@@ -246,7 +246,7 @@ def _study(name: str, shown: set[type]) -> list[str]:
     return [*parts, _rows(own)] if any(_documented(cls) for cls in own) else parts
 
 
-GALLERY = """One card a study: a figure where there is one, what was found so far on each model, and the command.
+GALLERY = """One card per study: a figure where there is one, the results so far on each model, and the command.
 [Findings](../findings.md) has the verdicts, and [how claims are judged](../judgements.md) the rule behind them.
 `python scripts/gallery.py` draws the figures of finished runs."""
 
@@ -281,7 +281,7 @@ def _card(name: str, drawn: dict[str, str] | None, found: Sequence[dict[str, str
 
 
 def _plain(text: str) -> str:
-    """A text in which nothing is markup, in one line."""
+    """A text without markup, in one line."""
     return re.sub(r"([\\`*_<\[\]|$])", r"\\\1", " ".join(text.split()))
 
 
@@ -326,7 +326,7 @@ def _documented(cls: type) -> dict[str, str]:
 
 
 def commands() -> str:
-    """What each command prints as its help."""
+    """The help of each command."""
     parts = ["# Command line", _block(overview())]
     for name in VERBS:
         parts += [f"## sinkjax {name}", _block(_help(name))]
@@ -360,7 +360,7 @@ def _table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text as a cell of a table: what is between backticks stays, but for the bars that would end the cell."""
+    """A text as a cell of a table: text in backticks stays, except bars, which would end the cell."""
     code_and_words = re.split(r"(`[^`]*`)", text)
     code_and_words[::2] = [re.sub(r"([*<_])", r"\\\1", words) for words in code_and_words[::2]]
     return "".join(code_and_words).replace("|", "\\|")
