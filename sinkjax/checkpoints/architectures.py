@@ -1,26 +1,40 @@
 """Released models by a short name: their architecture ships with the package, their weights are on the hub.
 
-So a study of a model of several gigabytes can be planned, and its random twin run, before anything is downloaded. They stand
-in the families' `published`.
+This lets you plan a study of a multi-gigabyte model, or run it on the same architecture with random weights, before downloading
+anything. The relevant parts of their config.json are in `released.json`, by family.
 """
 
 from __future__ import annotations
 
 import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from sinkjax.checkpoints.family import Published, families
+from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.model import Checkpoint
 
 
+@dataclass(frozen=True)
+class Published:
+    """A released model. hub: the id of its weights. values: the relevant part of its config.json, with the model type."""
+
+    hub: str
+    values: Mapping[str, Any]
+
+
 @functools.cache
 def architectures() -> dict[str, Published]:
-    """Short name -> released model, its values with the model type."""
-    return {
-        name: Published(entry.hub, {"model_type": family.model_type, **entry.values})
-        for family in families().values()
-        for name, entry in sorted(family.published.items())
-    }
+    """Short name -> released model. "shared" holds the values that all models of a family have."""
+    found = {}
+    for model_type, entries in json.loads(Path(__file__).with_name("released.json").read_text(encoding="utf-8")).items():
+        shared = {"model_type": model_type, **entries.pop("shared", {})}
+        for name, values in entries.items():
+            found[name] = Published(values.pop("hub"), shared | values)
+    return found
 
 
 def architecture(name: str) -> Checkpoint:

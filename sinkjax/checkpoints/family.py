@@ -36,14 +36,6 @@ ACTIVATIONS = {
 
 
 @dataclass(frozen=True)
-class Published:
-    """A released model. hub: the id of its weights. values: the relevant part of its config.json."""
-
-    hub: str
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Separator:
     """What stood between documents in pretraining, as papers, model cards or maintainers say; nothing here reads it.
 
@@ -76,7 +68,6 @@ class Family:
         aliases: Names that some files give to a tensor -> its name in `tensors`.
         buffers: Patterns of tensors that follow from the config.
         separator: Separator of documents in pretraining; None where it is not public or not known here.
-        published: Short name -> released model.
         gguf: How llama.cpp writes it; None: it does not.
     """
 
@@ -91,7 +82,6 @@ class Family:
     aliases: Mapping[str, str] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     separator: Separator | None = None
-    published: Mapping[str, Published] = field(default_factory=dict)
     gguf: Gguf | None = None
 
     def names(self, config: Config) -> Table:
@@ -149,14 +139,6 @@ def even_head_dim(fields: Fields, width_key: str = "hidden_size", heads_key: str
     if width % heads:
         raise SinkjaxError(f"{fields.where} states no head_dim, and {width_key} {width} is not a multiple of {heads} heads")
     return width // heads
-
-
-SHAPE = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
-
-
-def decoder(*shape: int, **more: Any) -> dict[str, Any]:
-    """The sizes of a released model under the common keys, in the order of SHAPE and then the context, and more keys."""
-    return {**dict(zip((*SHAPE, "max_position_embeddings"), shape, strict=True)), **more}
 
 
 def as_many_as_heads(fields: Fields) -> int:

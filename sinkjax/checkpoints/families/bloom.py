@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, Separator, biases, layer_norm, sizes
+from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.positions import PowerAlibi
@@ -42,13 +42,6 @@ def read(fields: Fields) -> dict[str, Any]:
     }
 
 
-def published(size: str, width: int, layers: int, heads: int) -> Published:
-    """A released size."""
-    shape = {"hidden_size": width, "n_layer": layers, "n_head": heads, "vocab_size": 250880, "seq_length": 2048}
-    hub = f"bigscience/bloom-{size}" if size else "bigscience/bloom"
-    return Published(hub, shape | {"layer_norm_epsilon": 1e-5, "initializer_range": 0.02})
-
-
 FAMILY = Family(
     "bloom",
     read,
@@ -62,14 +55,6 @@ FAMILY = Family(
     fixed={"apply_residual_connection_post_layernorm": False},
     prefix="transformer.",
     separator=Separator("</s>", in_front=False, note="after each document"),
-    published={
-        "bloom-560m": published("560m", 1024, 24, 16),
-        "bloom-1b1": published("1b1", 1536, 24, 16),
-        "bloom-1b7": published("1b7", 2048, 24, 16),
-        "bloom-3b": published("3b", 2560, 30, 32),
-        "bloom-7b1": published("7b1", 4096, 30, 32),
-        "bloom": published("", 14336, 70, 112),
-    },
     gguf=Gguf(
         "bloom",
         keys={

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, Separator, biases, even_head_dim, layer_norm, rotary, sizes
+from sinkjax.checkpoints.family import Family, Separator, biases, even_head_dim, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.errors import SinkjaxError
@@ -67,7 +67,6 @@ def rest(fields: Fields, bias: bool) -> dict[str, Any]:
     return layer_norm(fields, "layer_norm_epsilon") | biases(bias, bias, bias)
 
 
-VALUES = {"vocab_size": 65024, "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "parallel_attn": True, "bias": False}
 FAMILY = Family(
     "falcon",
     read,
@@ -89,19 +88,6 @@ FAMILY = Family(
     fixed={"apply_residual_connection_post_layernorm": False},
     prefix="transformer.",
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
-    published={
-        "falcon-7b": Published(
-            "tiiuae/falcon-7b",
-            VALUES
-            | {"hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71, "multi_query": True, "alibi": False},
-        ),
-        "falcon-40b": Published(
-            "tiiuae/falcon-40b",
-            VALUES
-            | {"hidden_size": 8192, "num_hidden_layers": 60, "num_attention_heads": 128, "num_kv_heads": 8, "alibi": False}
-            | {"new_decoder_architecture": True, "multi_query": True},
-        ),
-    },
     gguf=Gguf(
         "falcon",
         keys={

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import ACTIVATIONS, Family, Published, Separator, biases, decoder, rotary, sizes
+from sinkjax.checkpoints.family import ACTIVATIONS, Family, Separator, biases, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.config import Multipliers
@@ -30,7 +30,6 @@ def read(fields: Fields) -> dict[str, Any]:
     return common(fields, "hidden_act") | rotary(fields)
 
 
-VALUES = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "initializer_range": 0.02}
 DEFAULTS = {"attention_bias": always(False), "tie_word_embeddings": always(True), "rope_theta": always(10000.0)}
 
 FAMILY = Family(
@@ -40,13 +39,5 @@ FAMILY = Family(
     defaults=DEFAULTS,
     fixed={"use_bidirectional_attention": False, "hidden_activation": "gelu_pytorch_tanh"},
     separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
-    published={
-        "gemma-2b": Published(
-            "google/gemma-2b", VALUES | decoder(2048, 16384, 18, 8, 1, 256000, 8192, head_dim=256, hidden_act="gelu")
-        ),
-        "gemma-7b": Published(
-            "google/gemma-7b", VALUES | decoder(3072, 24576, 28, 16, 16, 256000, 8192, head_dim=256, hidden_act="gelu")
-        ),
-    },
     gguf=Gguf("gemma", implied={"hidden_act": "gelu_pytorch_tanh", "attention_bias": has("q_bias")}, offset_norms=True),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.families.gemma import DEFAULTS, VALUES, common
-from sinkjax.checkpoints.family import Family, Published, Separator, decoder, rotary, window, windows
+from sinkjax.checkpoints.families.gemma import DEFAULTS, common
+from sinkjax.checkpoints.family import Family, Separator, rotary, window, windows
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, GgufFile, has
 from sinkjax.model.config import Caps
@@ -48,13 +48,6 @@ def query_scalar(file: GgufFile) -> float:
 IMPLIED = {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": query_scalar, "attention_bias": has("q_bias")}
 
 
-def published(size: str, *shape: int, head_dim: int, scalar: int) -> Published:
-    """A released size."""
-    more: dict[str, Any] = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": head_dim, "query_pre_attn_scalar": scalar}
-    more |= {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "sliding_window": 4096}
-    return Published(f"google/gemma-2-{size}", VALUES | decoder(*shape, 256000, 8192, **more))
-
-
 FAMILY = Family(
     "gemma2",
     read,
@@ -63,11 +56,6 @@ FAMILY = Family(
     inert=frozenset({"sliding_window_size"}),
     fixed=FIXED,
     separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
-    published={
-        "gemma2-2b": published("2b", 2304, 9216, 26, 8, 4, head_dim=256, scalar=256),
-        "gemma2-9b": published("9b", 3584, 14336, 42, 16, 8, head_dim=256, scalar=256),
-        "gemma2-27b": published("27b", 4608, 36864, 46, 32, 16, head_dim=128, scalar=144),
-    },
     gguf=Gguf(
         "gemma2",
         keys={

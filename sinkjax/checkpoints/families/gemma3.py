@@ -6,8 +6,8 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families import gemma2
-from sinkjax.checkpoints.families.gemma import DEFAULTS, VALUES
-from sinkjax.checkpoints.family import Family, Published, Separator, decoder, window, windows
+from sinkjax.checkpoints.families.gemma import DEFAULTS
+from sinkjax.checkpoints.family import Family, Separator, window, windows
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.hf_rope import rope_of
@@ -39,18 +39,6 @@ def positions(fields: Fields, seen: tuple[int | None, ...]) -> dict[str, Any]:
     return {"position": LayerRopes(kinds, tuple(0 if size is None else 1 for size in seen)), "context": context}
 
 
-def published(size: str, *shape: int) -> Published:
-    """A released size."""
-    more: dict[str, Any] = {
-        "hidden_activation": "gelu_pytorch_tanh",
-        "head_dim": 256,
-        "query_pre_attn_scalar": 256,
-        "rope_theta": 1e6,
-    }
-    more |= {"rope_local_base_freq": 10000.0, "sliding_window": 512, "sliding_window_pattern": 6}
-    return Published(f"google/gemma-3-{size}-pt", VALUES | decoder(*shape, 262144, 32768, **more))
-
-
 FAMILY = Family(
     "gemma3_text",
     read,
@@ -59,7 +47,6 @@ FAMILY = Family(
     inert=frozenset({"_sliding_window_pattern"}),
     fixed=gemma2.FIXED,
     separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
-    published={"gemma3-1b": published("1b", 1152, 6912, 26, 4, 1)},
     gguf=Gguf(
         "gemma3",
         keys={"final_logit_softcapping": "final_logit_softcapping", "rope.freq_base_swa": "rope_local_base_freq"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, Separator, biases, layer_norm, sizes
+from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.positions import Learned
@@ -50,12 +50,6 @@ def scale(fields: Fields, found: dict[str, Any]) -> float | tuple[float, ...] | 
     return tuple(whole / layer for layer in range(1, found["layers"] + 1))
 
 
-def published(hub: str, layers: int, heads: int, width: int) -> Published:
-    """A released size."""
-    shape = {"n_layer": layers, "n_head": heads, "n_embd": width, "n_positions": 1024, "vocab_size": 50257}
-    return Published(hub, shape | {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "initializer_range": 0.02})
-
-
 FAMILY = Family(
     "gpt2",
     read,
@@ -76,12 +70,6 @@ FAMILY = Family(
     prefix="transformer.",
     buffers=("*.attn.bias", "*.attn.masked_bias"),
     separator=Separator("<|endoftext|>", in_front=False, note="between documents"),
-    published={
-        "gpt2": published("openai-community/gpt2", 12, 12, 768),
-        "gpt2-medium": published("openai-community/gpt2-medium", 24, 16, 1024),
-        "gpt2-large": published("openai-community/gpt2-large", 36, 20, 1280),
-        "gpt2-xl": published("openai-community/gpt2-xl", 48, 25, 1600),
-    },
     gguf=Gguf(
         "gpt2",
         keys={

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, biases, decoder, rms_norm, rotary, sizes, window, windows
+from sinkjax.checkpoints.family import Family, biases, rms_norm, rotary, sizes, window, windows
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.checkpoints.names import Part
@@ -45,12 +45,6 @@ VALUES = {"hidden_act": "silu", "initializer_range": 0.02, "rms_norm_eps": 1e-5,
 VALUES |= {"rope_theta": 150000, "rope_scaling": YARN | {"original_max_position_embeddings": 4096}, "swiglu_limit": 7.0}
 
 
-def published(size: str, layers: int, experts: int) -> Published:
-    """A released size."""
-    more: dict[str, Any] = {"head_dim": 64, "sliding_window": 128, "num_local_experts": experts, "num_experts_per_tok": 4}
-    return Published(f"openai/gpt-oss-{size}", VALUES | decoder(2880, 2880, layers, 64, 8, 201088, 131072, **more))
-
-
 FAMILY = Family(
     "gpt_oss",
     read,
@@ -58,7 +52,6 @@ FAMILY = Family(
     defaults={"swiglu_alpha": always(1.702), "swiglu_limit": always(7.0), "attention_bias": always(True)},
     spelled={"experts_per_token": "num_experts_per_tok"},
     inert=frozenset({"initial_context_length"}),
-    published={"gpt-oss-20b": published("20b", 24, 32), "gpt-oss-120b": published("120b", 36, 128)},
     gguf=Gguf(
         "gpt-oss",
         keys={

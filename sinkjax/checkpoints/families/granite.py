@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, as_many_as_heads, biases, decoder, rms_norm, rotary, sizes
+from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.config import Multipliers
@@ -22,15 +22,6 @@ def read(fields: Fields) -> dict[str, Any]:
     return sizes(fields, head_dim=None) | rotary(fields) | norm | scales
 
 
-def published(size: str, *shape: int, attention: float, logits: float) -> Published:
-    """A released size."""
-    values = {"hidden_act": "silu", "initializer_range": 0.02, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}
-    factors = {"embedding_multiplier": 12.0, "residual_multiplier": 0.22}
-    factors |= {"attention_multiplier": attention, "logits_scaling": logits}
-    sized = decoder(*shape, 49155, 4096, rope_theta=10000.0)
-    return Published(f"ibm-granite/granite-3.0-{size}-base", values | factors | sized)
-
-
 FAMILY = Family(
     "granite",
     read,
@@ -40,10 +31,6 @@ FAMILY = Family(
         "rope_theta": always(10000.0),
         "attention_bias": always(False),
         "mlp_bias": always(False),
-    },
-    published={
-        "granite-3.0-2b": published("2b", 2048, 8192, 40, 32, 8, attention=0.015625, logits=8.0),
-        "granite-3.0-8b": published("8b", 4096, 12800, 40, 32, 8, attention=0.0078125, logits=16.0),
     },
     gguf=Gguf(
         "granite",

@@ -7,11 +7,9 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import (
     Family,
-    Published,
     Separator,
     as_many_as_heads,
     biases,
-    decoder,
     even_head_dim,
     rms_norm,
     rotary,
@@ -26,15 +24,6 @@ def read(fields: Fields) -> dict[str, Any]:
     bias = fields.flag("attention_bias")
     return sizes(fields) | rotary(fields) | rms_norm(fields) | biases(bias, bias, fields.flag("mlp_bias"))
 
-
-VALUES = {"hidden_act": "silu", "initializer_range": 0.02, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 32.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
 
 FAMILY = Family(
     "llama",
@@ -52,19 +41,6 @@ FAMILY = Family(
     separator=Separator(
         "<s> or <|begin_of_text|>", in_front=True, note="Llama 1 to 3, TinyLlama; SmolLM2: <|endoftext|>, not in front"
     ),
-    published={
-        "llama-2-7b": Published("meta-llama/Llama-2-7b-hf", VALUES | decoder(4096, 11008, 32, 32, 32, 32000, 4096)),
-        "llama-3.2-3b": Published(
-            "meta-llama/Llama-3.2-3B",
-            VALUES
-            | decoder(3072, 8192, 28, 24, 8, 128256, 131072, head_dim=128, rope_theta=500000.0)
-            | {"rope_scaling": LLAMA3, "tie_word_embeddings": True},
-        ),
-        "tinyllama-1.1b": Published(
-            "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T",
-            VALUES | decoder(2048, 5632, 22, 32, 4, 32000, 2048, rope_theta=10000.0),
-        ),
-    },
     gguf=Gguf(
         "llama",
         implied={"hidden_act": "silu", "attention_bias": has("q_bias"), "mlp_bias": has("up_bias")},

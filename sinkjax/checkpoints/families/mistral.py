@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.families.llama import VALUES
-from sinkjax.checkpoints.family import Family, Published, Separator, decoder, even_head_dim, rms_norm, rotary, sizes, window
+from sinkjax.checkpoints.family import Family, Separator, even_head_dim, rms_norm, rotary, sizes, window
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 
@@ -23,12 +22,6 @@ FAMILY = Family(
     names.LLAMA,
     defaults={"head_dim": even_head_dim},
     separator=Separator("<s>", note="its tokenizer puts it in front"),
-    published={
-        "mistral-7b": Published(
-            "mistralai/Mistral-7B-v0.1",
-            VALUES | decoder(4096, 14336, 32, 32, 8, 32000, 32768, rope_theta=10000.0, sliding_window=4096),
-        )
-    },
     gguf=Gguf(
         "llama",
         implied={"hidden_act": "silu"},

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.families.llama import VALUES
 from sinkjax.checkpoints.family import (
     Family,
-    Published,
     Separator,
-    decoder,
     even_head_dim,
     optional_window,
     rms_norm,
@@ -36,22 +33,12 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | rotary(fields) | rms_norm(fields) | {"windows": size and (size,) * found["layers"], "experts": experts}
 
 
-def published(size: str, *shape: int) -> Published:
-    """A released size."""
-    more: dict[str, Any] = {"num_local_experts": 8, "num_experts_per_tok": 2, "rope_theta": 1e6, "sliding_window": None}
-    return Published(f"mistralai/Mixtral-{size}-v0.1", VALUES | decoder(*shape, **more))
-
-
 FAMILY = Family(
     "mixtral",
     read,
     TENSORS,
     defaults={"head_dim": even_head_dim},
     separator=Separator("<s>", note="its tokenizer puts it in front"),
-    published={
-        "mixtral-8x7b": published("8x7B", 4096, 14336, 32, 32, 8, 32000, 32768),
-        "mixtral-8x22b": published("8x22B", 6144, 16384, 56, 48, 8, 32000, 65536),
-    },
     gguf=Gguf(
         "llama",
         keys={"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, Separator, layer_norm, sizes
+from sinkjax.checkpoints.family import Family, Separator, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 from sinkjax.checkpoints.inert import INERT
@@ -62,12 +62,6 @@ def gguf_attention(file: GgufFile) -> dict[str, Any]:
     return {"alibi": largest > 0, "alibi_bias_max": whole or None, "clip_qkv": file.own.get("attention.clamp_kqv")}
 
 
-def published(size: str, width: int, heads: int, layers: int, context: int) -> Published:
-    """A released size."""
-    shape = {"d_model": width, "n_heads": heads, "n_layers": layers, "max_seq_len": context, "vocab_size": 50432}
-    return Published(f"mosaicml/mpt-{size}", shape | {"expansion_ratio": 4, "attn_config": {"alibi": True}})
-
-
 FAMILY = Family(
     "mpt",
     read,
@@ -77,7 +71,6 @@ FAMILY = Family(
     fixed={"embedding_fraction": 1.0, "logit_scale": None, "no_bias": True},
     prefix="transformer.",
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
-    published={"mpt-7b": published("7b", 4096, 32, 32, 2048), "mpt-30b": published("30b", 7168, 64, 48, 8192)},
     gguf=Gguf(
         "mpt",
         keys={

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, as_many_as_heads, biases, decoder, even_head_dim, rotary, sizes
+from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, even_head_dim, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import OffsetLayerNorm
@@ -33,10 +33,6 @@ FAMILY = Family(
         "mlp_bias": always(False),
         "rope_theta": always(10000.0),
         "tie_word_embeddings": always(False),
-    },
-    published={
-        "minitron-4b": Published("nvidia/Minitron-4B-Base", VALUES | decoder(3072, 9216, 32, 24, 8, 256000, 4096)),
-        "minitron-8b": Published("nvidia/Minitron-8B-Base", VALUES | decoder(4096, 16384, 32, 48, 8, 256000, 4096)),
     },
     gguf=Gguf(
         "nemotron",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, Separator, as_many_as_heads, biases, decoder, rms_norm, rotary, sizes
+from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import AllHeads
@@ -38,10 +38,5 @@ FAMILY = Family(
         "tie_word_embeddings": always(False),
     },
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
-    published={
-        "olmo2-1b": Published("allenai/OLMo-2-0425-1B", VALUES | decoder(2048, 8192, 16, 16, 16, 100352, 4096)),
-        "olmo2-7b": Published("allenai/OLMo-2-1124-7B", VALUES | decoder(4096, 11008, 32, 32, 32, 100352, 4096)),
-        "olmo2-13b": Published("allenai/OLMo-2-1124-13B", VALUES | decoder(5120, 13824, 40, 40, 40, 100352, 4096)),
-    },
     gguf=Gguf("olmo2", keys={"attention.key_length": None}, implied={"hidden_act": "silu", "attention_bias": has("q_bias")}),
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, Separator, biases, sizes
+from sinkjax.checkpoints.family import Family, Separator, biases, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
@@ -48,14 +48,6 @@ def read(fields: Fields) -> dict[str, Any]:
     }
 
 
-def published(size: str, width: int, layers: int, heads: int, **more: Any) -> Published:
-    """A released size."""
-    shape = {"hidden_size": width, "ffn_dim": 4 * width, "num_hidden_layers": layers, "num_attention_heads": heads}
-    shape |= {"word_embed_proj_dim": width, "vocab_size": 50272, "max_position_embeddings": 2048}
-    values = {"activation_function": "relu", "do_layer_norm_before": True, "initializer_range": 0.02}
-    return Published(f"facebook/opt-{size}", {**shape, **values, **more})
-
-
 FAMILY = Family(
     "opt",
     read,
@@ -70,14 +62,4 @@ FAMILY = Family(
     fixed={"_remove_final_layer_norm": False},
     prefix="model.",
     separator=Separator("</s>", note="its tokenizer puts it in front"),
-    published={
-        "opt-125m": published("125m", 768, 12, 12),
-        "opt-350m": published("350m", 1024, 24, 16, word_embed_proj_dim=512, do_layer_norm_before=False),
-        "opt-1.3b": published("1.3b", 2048, 24, 32),
-        "opt-2.7b": published("2.7b", 2560, 32, 32),
-        "opt-6.7b": published("6.7b", 4096, 32, 32),
-        "opt-13b": published("13b", 5120, 40, 40),
-        "opt-30b": published("30b", 7168, 48, 56),
-        "opt-66b": published("66b", 9216, 64, 72),
-    },
 )

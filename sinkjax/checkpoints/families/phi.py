@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, Separator, as_many_as_heads, biases, decoder, layer_norm, rotary, sizes
+from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, biases, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, has
 
@@ -41,13 +41,6 @@ FAMILY = Family(
         "tie_word_embeddings": always(False),
     },
     separator=Separator("<|endoftext|>"),
-    published={
-        "phi-1": Published("microsoft/phi-1", VALUES | decoder(2048, 8192, 24, 32, 32, 51200, 2048, partial_rotary_factor=0.5)),
-        "phi-1.5": Published(
-            "microsoft/phi-1_5", VALUES | decoder(2048, 8192, 24, 32, 32, 51200, 2048, partial_rotary_factor=0.5)
-        ),
-        "phi-2": Published("microsoft/phi-2", VALUES | decoder(2560, 10240, 32, 32, 32, 51200, 2048, partial_rotary_factor=0.4)),
-    },
     gguf=Gguf(
         "phi2",
         keys={"attention.key_length": None, "attention.layer_norm_epsilon": "layer_norm_eps"},

@@ -7,10 +7,8 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import (
     Family,
-    Published,
     Separator,
     as_many_as_heads,
-    decoder,
     optional_window,
     rms_norm,
     rotary,
@@ -47,15 +45,6 @@ FAMILY = Family(
     },
     inert=frozenset({"attention_bias", "original_max_position_embeddings"}),
     separator=Separator("<|endoftext|>"),
-    published={
-        "phi-3-mini-4k": Published(
-            "microsoft/Phi-3-mini-4k-instruct", VALUES | decoder(3072, 8192, 32, 32, 32, 32064, 4096, sliding_window=2047)
-        ),
-        "phi-3-medium-4k": Published(
-            "microsoft/Phi-3-medium-4k-instruct",
-            VALUES | decoder(5120, 17920, 40, 40, 10, 32064, 4096, sliding_window=2047),
-        ),
-    },
     gguf=Gguf(
         "phi3",
         keys={"attention.key_length": None},

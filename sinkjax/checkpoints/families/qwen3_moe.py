@@ -6,8 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families import qwen3
-from sinkjax.checkpoints.families.qwen2 import VALUES
-from sinkjax.checkpoints.family import Family, Published, Separator, decoder, even_head_dim, optional_window, rotary, sizes
+from sinkjax.checkpoints.family import Family, Separator, even_head_dim, optional_window, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.experts import Experts
@@ -31,13 +30,6 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | rotary(fields) | qwen3.attention(fields) | windows | {"experts": experts}
 
 
-def published(size: str, *shape: int, width: int) -> Published:
-    """A released size."""
-    more: dict[str, Any] = {"head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True}
-    more |= {"moe_intermediate_size": width, "tie_word_embeddings": False}
-    return Published(f"Qwen/Qwen3-{size}", VALUES | decoder(*shape, 151936, 40960, **more))
-
-
 FAMILY = Family(
     "qwen3_moe",
     read,
@@ -46,10 +38,6 @@ FAMILY = Family(
     spelled={"num_local_experts": "num_experts"},
     fixed={"decoder_sparse_step": 1, "mlp_only_layers": []},
     separator=Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS"),
-    published={
-        "qwen3-30b-a3b": published("30B-A3B", 2048, 6144, 48, 32, 4, width=768),
-        "qwen3-235b-a22b": published("235B-A22B", 4096, 12288, 94, 64, 4, width=1536),
-    },
     gguf=Gguf(
         "qwen3moe",
         keys={

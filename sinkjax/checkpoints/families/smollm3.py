@@ -7,10 +7,8 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import (
     Family,
-    Published,
     Separator,
     biases,
-    decoder,
     optional_window,
     rms_norm,
     rotary,
@@ -44,8 +42,6 @@ def rotated_layers(fields: Fields, layers: int) -> list[int]:
     return stated
 
 
-VALUES = {"hidden_act": "silu", "initializer_range": 0.02, "rms_norm_eps": 1e-6, "tie_word_embeddings": True}
-
 FAMILY = Family(
     "smollm3",
     read,
@@ -57,11 +53,6 @@ FAMILY = Family(
         "no_rope_layer_interval": always(4),
     },
     separator=Separator("<|end_of_text|>", in_front=False, note="after each document"),
-    published={
-        "smollm3-3b": Published(
-            "HuggingFaceTB/SmolLM3-3B-Base", VALUES | decoder(2048, 11008, 36, 16, 4, 128256, 65536, rope_theta=5e6)
-        )
-    },
     gguf=Gguf(
         "smollm3",
         keys={"attention.key_length": None},

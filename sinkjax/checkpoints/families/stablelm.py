@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, Separator, biases, decoder, layer_norm, rotary, sizes
+from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import EachHead, LayerNorm
@@ -38,16 +38,6 @@ FAMILY = Family(
         "rope_theta": always(10000.0),
     },
     separator=Separator("<|endoftext|>"),
-    published={
-        "stablelm-3b": Published("stabilityai/stablelm-3b-4e1t", VALUES | decoder(2560, 6912, 32, 32, 32, 50304, 4096)),
-        "stablelm-2-1.6b": Published(
-            "stabilityai/stablelm-2-1_6b", VALUES | decoder(2048, 5632, 24, 32, 32, 100352, 4096, use_qkv_bias=True)
-        ),
-        "stablelm-2-12b": Published(
-            "stabilityai/stablelm-2-12b",
-            VALUES | decoder(5120, 13824, 40, 32, 8, 100352, 4096, qk_layernorm=True, use_parallel_residual=True),
-        ),
-    },
     gguf=Gguf(
         "stablelm",
         keys={

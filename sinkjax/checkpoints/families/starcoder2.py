@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, Separator, biases, decoder, layer_norm, optional_window, rotary, sizes
+from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, optional_window, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, has
 
@@ -19,13 +19,6 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | rotary(fields) | norm | biases(bias, bias, bias)
 
 
-def published(size: str, *shape: int, theta: float) -> Published:
-    """A released size."""
-    values = {"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "use_bias": True, "initializer_range": 0.018042}
-    more: dict[str, Any] = {"rope_theta": theta, "sliding_window": 4096}
-    return Published(f"bigcode/starcoder2-{size}", values | decoder(*shape, 49152, 16384, **more))
-
-
 FAMILY = Family(
     "starcoder2",
     read,
@@ -37,11 +30,6 @@ FAMILY = Family(
     ),
     fixed={"mlp_type": "default", "norm_type": "layer_norm"},
     separator=Separator("<|endoftext|>", in_front=False, note="between files"),
-    published={
-        "starcoder2-3b": published("3b", 3072, 12288, 30, 24, 2, theta=999999.4420358813),
-        "starcoder2-7b": published("7b", 4608, 18432, 32, 36, 4, theta=1000000.0),
-        "starcoder2-15b": published("15b", 6144, 24576, 40, 48, 4, theta=100000.0),
-    },
     gguf=Gguf(
         "starcoder2",
         keys={"attention.key_length": None, "attention.layer_norm_epsilon": "norm_epsilon"},

@@ -10,6 +10,7 @@ from sinkjax.data.corpora import packaged_documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.backcopy import data as backcopy
 from sinkjax.tasks.backcopy.config import Backcopy
+from tests.tasks.backcopy.optimum import optimum
 
 SMALL = Backcopy(context=40, characters=12, triggers=2, delimiter=0.05)
 PAPER = Backcopy()
@@ -95,7 +96,7 @@ def test_the_optimum_is_the_entropy_of_what_is_drawn(config):
     free = ~out["copied"][:, 1:]
     assert (chance[free] > 0).all()
     loss = np.where(free, -np.log(np.where(free, chance, 1)), 0).mean(1)
-    best, error = backcopy.optimum(config), loss.std() / np.sqrt(len(loss))
+    best, error = optimum(config), loss.std() / np.sqrt(len(loss))
     assert abs(loss.mean() - best.loss) < 4 * error
     assert best.copied == pytest.approx(1 - free.mean(), abs=0.01)
     assert best.chain_loss == pytest.approx(best.loss / (1 - best.copied), rel=1e-12)
@@ -107,7 +108,7 @@ def test_the_optimum_of_a_chain_without_copies_is_its_entropy():
     rows = np.where(table > 0, -table * np.log(np.where(table > 0, table, 1)), 0).sum(1)
     first = table[config.bos]
     nats = rows[config.bos] + first @ rows + first @ table @ rows
-    assert backcopy.optimum(config).loss == pytest.approx(nats / 3, rel=1e-12)
+    assert optimum(config).loss == pytest.approx(nats / 3, rel=1e-12)
 
 
 def test_keys_name_the_sequences(batch):

@@ -9,8 +9,8 @@ from sinkjax.data.config import part
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks import train
 from sinkjax.tasks.backcopy.config import Backcopy, BackcopyTraining
-from sinkjax.tasks.backcopy.data import optimum
 from sinkjax.train.log import read
+from tests.tasks.backcopy.optimum import optimum
 
 SMALL = BackcopyTraining(
     context=24,
