@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from sections import markdown, write_section
 
+from sinkjax.analysis.evidence import Evidence, Rank
 from sinkjax.analysis.intervals import generator
-from sinkjax.analysis.judgement import LARGE, SMALL, T_ERRORS, Evidence, Rank, supports, word_of
+from sinkjax.analysis.judgement import LARGE, SMALL, T_ERRORS, supports, word_of
 from sinkjax.analysis.mean_bounds import FEWEST_BOUNDED, betting_side, constant, crossed_side, t_side
 
 Array = NDArray[Any]

@@ -125,12 +125,7 @@ def generator(seed: int, name: str) -> np.random.Generator:
 
 
 def interval(
-    values: ArrayLike,
-    *,
-    level: float = 0.95,
-    resamples: int | None = None,
-    seed: int = 0,
-    clusters: ArrayLike | None = None,
+    values: ArrayLike, *, level: float = 0.95, resamples: int | None = None, seed: int = 0, clusters: ArrayLike | None = None
 ) -> Interval:
     """The mean of one row of samples and its interval.
 

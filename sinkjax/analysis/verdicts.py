@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sinkjax.analysis.evidence import Judgement
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.judgement import Judgement, with_twin
+from sinkjax.analysis.judgement import with_twin
 
 COLUMNS = (
     "study",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sinkjax.analysis.estimates import Absent
-from sinkjax.analysis.judgement import Evidence, Judgement, identity, judge, untested
+from sinkjax.analysis.evidence import Evidence, Judgement
+from sinkjax.analysis.judgement import identity, judge, untested
 from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict, said
-from sinkjax.studies.contrasts import Parts, Readings
 from sinkjax.studies.declaration import Claim, Described, Identity
 from sinkjax.studies.grids import At
+from sinkjax.studies.readings import Parts, Readings
 from sinkjax.studies.settings import filled
 
 LISTED = 8  # rows of described numbers that a table of claims shows

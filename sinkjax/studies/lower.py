@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,25 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.summary import Row
-from sinkjax.analysis.verdicts import Verdict
 from sinkjax.config_files.checks import layers_below
-from sinkjax.errors import SinkjaxError
 from sinkjax.studies import study as framework
 from sinkjax.studies import trained
-from sinkjax.studies.contrasts import Readings
-from sinkjax.studies.declaration import Claim, Described, Study
-from sinkjax.studies.drawings import drawn_layers
+from sinkjax.studies.declaration import Described, Study
+from sinkjax.studies.from_stores import CONTROLS, TWIN, drawn_figure, exact_rows, featured_labels, readings, verdicts
 from sinkjax.studies.grids import At, Grid, Point, cells_of, controls, matching, settings_of
-from sinkjax.studies.judging import rows_of, verdict
 from sinkjax.studies.known import Unedited, blank, measured
+from sinkjax.studies.pictures import drawn_layers
 from sinkjax.studies.readouts import check_positions, label_of, probe_of, read_measure
-from sinkjax.studies.scope import Contrast, FigureWord, Measure, Scope
+from sinkjax.studies.reads import claimed_rows, claims_on, judged_on, measures_of
+from sinkjax.studies.scope import Contrast, Measure, Scope
 from sinkjax.studies.settings import config_type, filled
 from sinkjax.studies.specs import NOOP
 from sinkjax.studies.study import Batch, Calculation, Condition, Shown, Sweep, Values
-from sinkjax.studies.words import Field, Word, words_in
+from sinkjax.studies.words import Field, words_in
 
 if TYPE_CHECKING:
     import xarray
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
     from sinkjax.studies.config import Settings
     from sinkjax.studies.results import Results
 
-CONTROLS, TWIN = "-controls", "-twin"
 UNTRAINED = "untrained:"
 
 
@@ -86,7 +81,7 @@ def lower(study: Study) -> framework.Study:
         scope = Scope(config, architecture, blank(study.known, Scope(config, architecture), 1))
         for name, grid in grids.items():
             for point in scope.get(grid)[1:]:
-                for measure in _measures(study, name):
+                for measure in measures_of(study, name):
                     check_positions(measure, scope.at(dict(point.bound)))
 
     def maps(config: Settings, architecture: Config) -> Shown:
@@ -118,9 +113,9 @@ def lower(study: Study) -> framework.Study:
         shown=maps if shown else None,
         check=check,
         notes=functools.partial(_notes, study),
-        featured=functools.partial(_featured, study),
+        featured=functools.partial(featured_labels, study),
         verdicts=functools.partial(verdicts, study),
-        rows=functools.partial(_rows_of, study) if described else None,
+        rows=functools.partial(exact_rows, study) if described else None,
         over="documents" if grids or judged else "model",
     )
 
@@ -132,7 +127,7 @@ def _trains(study: Study) -> framework.Study:
         return [trained.label(name, word) for name, word in study.trainings.items()]
 
     def rows(results: Results) -> list[Row]:
-        return [*trained.rows(study, readings(study, results)), *_rows_of(study, results)]
+        return [*trained.rows(study, readings(study, results)), *exact_rows(study, results)]
 
     return framework.Study(
         name=study.name,
@@ -154,7 +149,7 @@ def _trains(study: Study) -> framework.Study:
 
 def _figures(study: Study, config: Settings, architecture: Config) -> list[Callable[[Results], Drawing | list[Drawing] | None]]:
     """What draws the figures of a study."""
-    return [functools.partial(_drawn, study, word) for word in study.figures]
+    return [functools.partial(drawn_figure, study, word) for word in study.figures]
 
 
 def _notes(study: Study, config: Settings, results: Results) -> list[str]:
@@ -186,7 +181,7 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
     """A grid as a sweep with its controls, and the conditions of claims on the untrained twin."""
     scope = Scope(config, architecture)
     values = _known(study) if study.known else None
-    measures = _measures(study, name)
+    measures = measures_of(study, name)
     known_ones = [word for word in words_in(study.known) if isinstance(word, Measure)]
     asked = probe_of([*measures, *known_ones], scope)
     title = str(scope.get(grid.given["title"]))
@@ -199,19 +194,19 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
 
     def conditions(scope: Scope) -> list[Point]:
         found: list[Point] = scope.get(grid)
-        for row in _rows(study, name, found, scope, controlled=True) if name in study.controls else ():
+        for row in claimed_rows(study, name, found, scope, controlled=True) if name in study.controls else ():
             found[row] = dataclasses.replace(found[row], budget=found[row].label)
         return found
 
     def random(scope: Scope) -> list[Point]:
         points = conditions(scope)
-        rows = _rows(study, name, points, scope, controlled=True)
+        rows = claimed_rows(study, name, points, scope, controlled=True)
         drawn = study.controls[name]
         return list(controls(drawn, f"{study.name} {name}", points, rows, cells_of(grid, scope), scope))
 
     def claimed(scope: Scope) -> list[Point]:
         points = conditions(scope)
-        return [points[row] for row in sorted({0, *_rows(study, name, points, scope)})]
+        return [points[row] for row in sorted({0, *claimed_rows(study, name, points, scope)})]
 
     def inputs(config: Settings) -> framework.Inputs:
         return settings_of(grid, Scope(config, architecture))[0]
@@ -219,8 +214,8 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
     prompts = int(scope.get(grid.given["prompts"]))
     few = min(getattr(config, "control_prompts", prompts), prompts)
     drawn: tuple[Sweep, ...] = ()
-    judged = _judged_on(study, name, scope)
-    if name in study.controls and (judged or not _claims_on(study, name)):
+    judged = judged_on(study, name, scope)
+    if name in study.controls and (judged or not claims_on(study, name)):
         drawn = (Sweep(f"{name}{CONTROLS}", build(random), probe=asked, prompts=few, values=values),)
     made = [_as_measure(study, name, measure, config, architecture) for measure in study.measures if measure in measures]
     yield Sweep(
@@ -237,76 +232,6 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
     )
     if judged and _has_twin(config):
         yield Sweep(f"{name}{TWIN}", build(claimed), (), asked, few, inputs, values=values, twin=True)
-
-
-def _claims_on(study: Study, name: str) -> list[Claim]:
-    """The claims that read a grid or a computation."""
-    return [claim for claim in study.claims.values() if name in _read_by(claim)]
-
-
-def _judged_on(study: Study, name: str, scope: Scope) -> bool:
-    """Whether a contrast that can be judged reads a grid or a computation, which then runs on the untrained twin too."""
-    return any(isinstance(claim.contrast, Contrast) and _possible(claim, scope) for claim in _claims_on(study, name))
-
-
-def _read_by(claim: Claim) -> set[str]:
-    """The grids and computations that a claim reads."""
-    words = [word for part in claim.words for word in words_in(part) if isinstance(word, Word)]
-    return {str(word.given[name]) for word in words for name in ("grid", "computation") if name in word.given}
-
-
-def _rows(study: Study, name: str, points: Sequence[Point], scope: Scope, controlled: bool = False) -> list[int]:
-    """The conditions of a grid that claims are about.
-
-    controlled: those whose contrast has controls; of a grid without claims, all.
-    """
-    rows: dict[int, None] = {}
-    if controlled and not _claims_on(study, name):
-        return list(range(1, len(points)))
-    for title, claim in study.claims.items():
-        for contrast in (claim.contrast, *claim.beside) if not controlled or _possible(claim, scope) else ():
-            facts = contrast.meaning.facts if contrast.given.get("controls", True) else {}
-            for argument, entry in contrast.given.items():
-                chosen = isinstance(entry, At) and entry.given["grid"] == name
-                if chosen and (not controlled or argument in facts.get("controlled", ())):
-                    try:
-                        rows.update(dict.fromkeys(matching(points, entry, scope)))
-                    except SinkjaxError as error:
-                        raise SinkjaxError(f"claim {title}: {error}") from None
-    return sorted(rows)
-
-
-def _possible(claim: Claim, scope: Scope) -> bool:
-    """Whether the architecture alone leaves the premise of a claim open; else neither controls nor the twin run for it."""
-    for word in words_in(claim.given):
-        if isinstance(word, Word):
-            fits = word.meaning.facts.get("architecture")
-            if fits is not None and not fits(scope.architecture, **word.given):
-                return False
-    return True
-
-
-def _measures(study: Study, name: str) -> list[Measure]:
-    """Every measure that a grid is read by: from the summary (where its axes fit), from claims and from figures."""
-    axes = {*(study.grids[name].given["over"] or {})}
-    known = {*study.known, *(entry.name for entry in dataclasses.fields(config_type(study)))}
-    found: dict[Measure, None] = {
-        measure: None
-        for measure in study.measures
-        if {one.name for one in words_in(measure) if isinstance(one, Field)} <= axes | known
-    }
-    for claim in _claims_on(study, name):
-        for contrast in claim.words:
-            found.update(dict.fromkeys(one for one in words_in(contrast) if isinstance(one, Measure)))
-    for word in study.figures:
-        over = (
-            {word.given["over"]} if "over" in word.given else {one.given["grid"] for one in words_in(word) if isinstance(one, At)}
-        )
-        if name in over:
-            found.update(dict.fromkeys(one for one in words_in(word) if isinstance(one, Measure)))
-            if word.word == "activations":
-                found.update(dict.fromkeys(study.measures))
-    return list(found)
 
 
 def _as_measure(study: Study, name: str, measure: Measure, config: Settings, architecture: Config) -> framework.Measure:
@@ -369,67 +294,10 @@ def _calculations(study: Study, config: Settings, architecture: Config) -> Itera
         if "inputs" in word.given:
             inputs = framework.Inputs(scope.get(word.given["inputs"]))
         yield Calculation(name, compute, variables, prompts, inputs)
-        if _judged_on(study, name, scope) and _has_twin(config):
+        if judged_on(study, name, scope) and _has_twin(config):
             yield Calculation(f"{name}{TWIN}", compute, variables, prompts, inputs, twin=True)
 
 
 def _has_twin(config: Settings) -> bool:
     """Whether a study is also measured on the untrained twin of its model."""
     return bool(config.twin) and not str(config.model).startswith(UNTRAINED)
-
-
-# From stores to a page.
-
-
-def readings(study: Study, results: Results, twin: bool = False) -> Readings:
-    """The stores of a study as its contrasts and figures read them."""
-    scope = Scope(results.config, results.architecture)
-    return Readings(scope, results, study.known, TWIN if twin else "", study.trainings)
-
-
-def verdicts(study: Study, results: Results) -> tuple[Verdict, ...]:
-    """Every claim of a study, judged, with the untrained twin beside.
-
-    Args:
-        study: The study.
-        results: Its stores.
-
-    Returns:
-        A verdict for each claim, in their order.
-    """
-    read, twin = readings(study, results), readings(study, results, twin=True)
-    return tuple(verdict(name, claim, read, twin, vars(results.config)) for name, claim in study.claims.items())
-
-
-def _rows_of(study: Study, results: Results) -> list[Row]:
-    """The summary rows of exact numbers; the table of claims says why where a model has none."""
-    read, found = readings(study, results), []
-    for claim in study.claims.values():
-        if isinstance(claim.contrast, Described):
-            with contextlib.suppress(Absent):
-                found += rows_of(claim, read)
-    return found
-
-
-def _drawn(study: Study, word: FigureWord, results: Results) -> Drawing | list[Drawing] | None:
-    found: Drawing | list[Drawing] | None = word.meaning.of(readings(study, results), **word.given)
-    return found
-
-
-def _featured(study: Study, results: Results) -> list[str]:
-    """The conditions of the short table: no edit, and the claims' conditions with at most one value of each axis."""
-    labels: list[str] = []
-    for name in study.grids:
-        if name not in results or name == NOOP:
-            continue
-        points = readings(study, results).points(name)
-        scope = Scope(results.config, results.architecture)
-        sweep = results.sweeps[name]
-        rows = [0, *_rows(study, name, points, scope)]
-        seen: set[object] = set()
-        for row in rows:
-            point = points[row]
-            if point.place not in seen:
-                seen.add(point.place)
-                labels.append(sweep.row_label(point))
-    return labels

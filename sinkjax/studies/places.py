@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from sinkjax.studies.scope import Cell, Place, Placed, Scope
 from sinkjax.studies.words import Field
 
-__all__ = ["ALL", "after", "between", "each", "first_heads", "layer", "prefixes", "top", "upto"]
-
 
 def _whole(layers: range) -> tuple[Cell, ...]:
     return tuple((number, None) for number in layers)

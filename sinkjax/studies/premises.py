@@ -7,25 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sinkjax.analysis import activations
-from sinkjax.studies.contrasts import Readings
 from sinkjax.studies.declaration import Identity, Premise
 from sinkjax.studies.grids import At
+from sinkjax.studies.readings import Readings
 from sinkjax.studies.scope import Measure
 
 if TYPE_CHECKING:
     from sinkjax.model.config import Config
 
-__all__ = [
-    "MASSIVE_SIZE",
-    "all_of",
-    "below",
-    "positions_are",
-    "reaches",
-    "same",
-    "separates_documents",
-    "unchanged",
-    "without_bos",
-]
 MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) that a token's size alone can tell
 CHAT = ("<|im_start|>",)  # tokens that open a turn of a chat; they separated no documents in pretraining
 POSITIONS = {

@@ -18,8 +18,8 @@ from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import FEWEST, Interval
 from sinkjax.analysis.summary import NOT_COMPARED, Row
 from sinkjax.errors import unknown
-from sinkjax.studies.contrasts import Parts, Readings
 from sinkjax.studies.declaration import Premise, Study
+from sinkjax.studies.readings import Parts, Readings
 from sinkjax.studies.readouts import label_of, read_measure
 from sinkjax.studies.scope import Contrast, Measure, Scope
 from sinkjax.studies.study import TrainingSpec
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from sinkjax.studies.config import Settings
     from sinkjax.studies.results import Results
 
-__all__ = ["attains", "versus"]
 
 MODELS, RUNS, SEEDS, PAPER = "models", "runs", "seeds", "paper"
 FINISHED = (ALL_STEPS, "converged")  # outcomes of runs that came to their end

@@ -3,9 +3,6 @@
 `docs/add-a-study.md` shows them at work; `docs/reference/words.md` lists them.
 """
 
-from sinkjax.studies.contrasts import Parts as Parts
-from sinkjax.studies.contrasts import Readings as Readings
-from sinkjax.studies.contrasts import at as at
 from sinkjax.studies.contrasts import compared as compared
 from sinkjax.studies.contrasts import difference as difference
 from sinkjax.studies.contrasts import effect as effect
@@ -22,15 +19,9 @@ from sinkjax.studies.declaration import Premise as Premise
 from sinkjax.studies.declaration import Study as Study
 from sinkjax.studies.declaration import Training as Training
 from sinkjax.studies.declaration import setting as setting
-from sinkjax.studies.drawings import activations as activations
 from sinkjax.studies.drawings import along as along
 from sinkjax.studies.drawings import by_layer as by_layer
-from sinkjax.studies.drawings import dots as dots
-from sinkjax.studies.drawings import heatmap as heatmap
 from sinkjax.studies.drawings import lines as lines
-from sinkjax.studies.drawings import maps as maps
-from sinkjax.studies.drawings import received as received
-from sinkjax.studies.drawings import scatter as scatter
 from sinkjax.studies.edits import add_logit as add_logit
 from sinkjax.studies.edits import attend_self as attend_self
 from sinkjax.studies.edits import compose as compose
@@ -49,11 +40,18 @@ from sinkjax.studies.edits import swap_embeddings as swap_embeddings
 from sinkjax.studies.edits import swap_indices as swap_indices
 from sinkjax.studies.edits import window as window
 from sinkjax.studies.grids import At as At
+from sinkjax.studies.grids import at as at
 from sinkjax.studies.grids import draws as draws
 from sinkjax.studies.grids import grid as grid
 from sinkjax.studies.known import attention_by_head as attention_by_head
 from sinkjax.studies.known import onset as onset
 from sinkjax.studies.known import steepest as steepest
+from sinkjax.studies.pictures import activations as activations
+from sinkjax.studies.pictures import dots as dots
+from sinkjax.studies.pictures import heatmap as heatmap
+from sinkjax.studies.pictures import maps as maps
+from sinkjax.studies.pictures import received as received
+from sinkjax.studies.pictures import scatter as scatter
 from sinkjax.studies.places import ALL as ALL
 from sinkjax.studies.places import after as after
 from sinkjax.studies.places import between as between
@@ -72,6 +70,8 @@ from sinkjax.studies.premises import same as same
 from sinkjax.studies.premises import separates_documents as separates_documents
 from sinkjax.studies.premises import unchanged as unchanged
 from sinkjax.studies.premises import without_bos as without_bos
+from sinkjax.studies.readings import Parts as Parts
+from sinkjax.studies.readings import Readings as Readings
 from sinkjax.studies.readouts import attention_to as attention_to
 from sinkjax.studies.readouts import largest_activation as largest_activation
 from sinkjax.studies.readouts import largest_elsewhere as largest_elsewhere

@@ -15,23 +15,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from sinkjax.analysis.evidence import Evidence, Judgement, Premise, Rank
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.judgement import (
-    LARGE,
-    SMALL,
-    T_ERRORS,
-    Evidence,
-    Judgement,
-    Premise,
-    Rank,
-    identity,
-    judge,
-    supports,
-    t_error,
-    untested,
-    with_twin,
-    word_of,
-)
+from sinkjax.analysis.judgement import LARGE, SMALL, T_ERRORS, identity, judge, supports, t_error, untested, with_twin, word_of
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.errors import SinkjaxError
 

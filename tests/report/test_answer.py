@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sinkjax.analysis.evidence import Judgement
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.judgement import Judgement, untested
+from sinkjax.analysis.judgement import untested
 from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.report.answer import about, answer

@@ -6,8 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from sinkjax.analysis.evidence import Judgement, Rank
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.judgement import Judgement, Rank, untested
+from sinkjax.analysis.judgement import untested
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.report.bar import MARGIN, WIDTH, bar
 

@@ -11,8 +11,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from sinkjax.analysis.estimates import constant
+from sinkjax.analysis.evidence import Judgement
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.judgement import Judgement, identity
+from sinkjax.analysis.judgement import identity
 from sinkjax.analysis.summary import Rank, Row
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.report.page import page

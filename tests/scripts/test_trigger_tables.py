@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.judgement import Judgement
+from sinkjax.analysis.evidence import Judgement
 from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.report.section import Section

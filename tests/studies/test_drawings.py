@@ -10,7 +10,8 @@ import xarray
 
 import sinkjax
 from sinkjax.report.figures import layers as picture
-from sinkjax.studies.drawings import _shared, received
+from sinkjax.studies.drawings import shared_words
+from sinkjax.studies.pictures import received
 from sinkjax.studies.places import ALL, each, prefixes
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.vocabulary import grid, mask_key
@@ -60,4 +61,4 @@ def layers_of(edit: sinkjax.Edit, L: int) -> set[int]:
     ],
 )
 def test_a_shared_axis_ends_with_a_noun(names, label):
-    assert _shared(names) == label
+    assert shared_words(names) == label

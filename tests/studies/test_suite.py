@@ -12,7 +12,8 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.judgement import Evidence, judge
+from sinkjax.analysis.evidence import Evidence
+from sinkjax.analysis.judgement import judge
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.cli import main as cli
 from sinkjax.cli import plan as cli_plan

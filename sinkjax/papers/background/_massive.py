@@ -11,8 +11,8 @@ import sinkjax
 from sinkjax.analysis import activations, intervals, metrics
 from sinkjax.config_files.checks import refuse
 from sinkjax.report.section import Drawing
-from sinkjax.studies.contrasts import Parts, Readings
 from sinkjax.studies.known import Unedited, zero
+from sinkjax.studies.readings import Parts, Readings
 from sinkjax.studies.vocabulary import Contrast, EditWord, F, FigureWord, Known, Measure, Premise, at
 
 if TYPE_CHECKING:

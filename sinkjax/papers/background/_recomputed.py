@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.report.section import Drawing
-from sinkjax.studies.contrasts import Parts, Readings
+from sinkjax.studies.readings import Parts, Readings
 from sinkjax.studies.readouts import read_measure
 from sinkjax.studies.study import Inputs
 from sinkjax.studies.vocabulary import At, Computation, Contrast, F, FigureWord, Measure

@@ -14,7 +14,7 @@ from sinkjax.analysis import intervals, metrics
 from sinkjax.analysis.summary import Row
 from sinkjax.papers.background._massive import real
 from sinkjax.report.section import Drawing
-from sinkjax.studies.contrasts import Readings
+from sinkjax.studies.readings import Readings
 from sinkjax.studies.vocabulary import At, Described, F, FigureWord, Identity, Measure
 
 if TYPE_CHECKING:

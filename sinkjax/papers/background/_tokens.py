@@ -15,8 +15,8 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.summary import Rank, Row
 from sinkjax.config_files.checks import MIN_QUERIES, refuse
 from sinkjax.report.section import Drawing
-from sinkjax.studies.contrasts import Parts, Readings
 from sinkjax.studies.known import Unedited
+from sinkjax.studies.readings import Parts, Readings
 from sinkjax.studies.scope import Layers, Scope
 from sinkjax.studies.specs import without_replacement
 from sinkjax.studies.vocabulary import ALL, Contrast, Described, EditWord, F, FigureWord, Known, Measure

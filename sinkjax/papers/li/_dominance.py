@@ -11,7 +11,7 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
 from sinkjax.report.section import Drawing
-from sinkjax.studies.contrasts import Parts
+from sinkjax.studies.readings import Parts
 from sinkjax.studies.readouts import HALF
 from sinkjax.studies.study import Inputs
 from sinkjax.studies.vocabulary import Computation, Contrast, Described, F, FigureWord, Readings

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.papers.li._super_neurons import Neuron, largest
-from sinkjax.studies.contrasts import Parts
 from sinkjax.studies.known import Unedited, onset
+from sinkjax.studies.readings import Parts
 from sinkjax.studies.readouts import largest_activation
 from sinkjax.studies.vocabulary import At, Computation, Contrast, EditWord, F, Known, Measure, Readings, see_only
 

@@ -12,7 +12,7 @@ from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Rank, Row
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Drawing
-from sinkjax.studies.contrasts import Parts
+from sinkjax.studies.readings import Parts
 from sinkjax.studies.study import Inputs
 from sinkjax.studies.vocabulary import Computation, Contrast, Described, F, FigureWord, Readings
 

@@ -14,8 +14,8 @@ from sinkjax.papers.background.compression import STUDY
 from sinkjax.probes.statistics import View
 from sinkjax.studies import run
 from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.contrasts import Readings
 from sinkjax.studies.folder import open_store
+from sinkjax.studies.readings import Readings
 from sinkjax.studies.scope import Scope
 from tests.studies.tiny import study, write_both
 

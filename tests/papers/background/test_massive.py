@@ -13,10 +13,10 @@ from sinkjax.papers.background import _massive as own
 from sinkjax.papers.background.massive import STUDY
 from sinkjax.studies import run
 from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.contrasts import Readings
 from sinkjax.studies.edits import placed
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.known import Unedited
+from sinkjax.studies.readings import Readings
 from sinkjax.studies.scope import Scope
 from tests.studies.tiny import study, write_both
 

@@ -21,8 +21,8 @@ from sinkjax.papers.kiya import _first_block as first_block
 from sinkjax.papers.kiya._first_keys import BOS, COSINES, MEAN, depends_on_distance, key_cosines, key_norms, scores_of_bos
 from sinkjax.papers.kiya.embedding import STUDY as EMBEDDING
 from sinkjax.papers.kiya.rope import STUDY as ROPE
-from sinkjax.studies.contrasts import Readings
 from sinkjax.studies.declaration import Computation
+from sinkjax.studies.readings import Readings
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.settings import config_type
 from sinkjax.studies.study import Batch

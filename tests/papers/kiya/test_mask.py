@@ -11,9 +11,10 @@ import pytest
 
 import sinkjax
 from sinkjax.papers.kiya.mask import STUDY
+from sinkjax.studies.from_stores import verdicts
 from sinkjax.studies.grids import Point
 from sinkjax.studies.known import Unedited, measured
-from sinkjax.studies.lower import lower, verdicts
+from sinkjax.studies.lower import lower
 from sinkjax.studies.scope import Scope
 from tests.studies.edited import Conditions
 from tests.studies.stores import Numbers, planted, store

@@ -11,8 +11,9 @@ import pytest
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.kiya.self import STUDY
+from sinkjax.studies.from_stores import verdicts
 from sinkjax.studies.grids import Point
-from sinkjax.studies.lower import lower, verdicts
+from sinkjax.studies.lower import lower
 from tests.studies.edited import Conditions
 from tests.studies.stores import Numbers, planted
 

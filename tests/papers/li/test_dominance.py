@@ -18,7 +18,7 @@ from sinkjax.model.norms import OffsetRMSNorm
 from sinkjax.model.ops import rms_norm
 from sinkjax.papers.li import _dominance, _lock_in, dominance
 from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.contrasts import Readings
+from sinkjax.studies.readings import Readings
 from sinkjax.studies.registry import as_value
 from sinkjax.studies.run import carry_out
 from sinkjax.studies.scope import Scope

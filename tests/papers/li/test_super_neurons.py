@@ -17,8 +17,8 @@ from sinkjax.model.norms import OffsetRMSNorm
 from sinkjax.papers.li import _neurons, _super_neurons, super_neurons
 from sinkjax.papers.li._super_neurons import Neuron
 from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.contrasts import Readings
 from sinkjax.studies.known import blank
+from sinkjax.studies.readings import Readings
 from sinkjax.studies.registry import as_value
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.settings import config_type

@@ -18,7 +18,7 @@ from sinkjax.model.rotary import LayerRopes
 from sinkjax.papers.li import _variance, variance
 from sinkjax.papers.li._first_block import EVEN, MODEL, measure
 from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.contrasts import Readings
+from sinkjax.studies.readings import Readings
 from sinkjax.studies.registry import as_value
 from sinkjax.studies.run import carry_out
 from sinkjax.studies.scope import Scope

@@ -1,0 +1,188 @@
+"""The stores of a study as its contrasts and figures read them, and the numbers that a contrast gives its judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.report.section import Drawing
+from sinkjax.studies.grids import At, Bound, Point, matching
+from sinkjax.studies.known import Unedited, blank, measured
+from sinkjax.studies.readouts import label_of, read_measure
+from sinkjax.studies.scope import Known, Measure, Scope
+from sinkjax.studies.words import Field, Word, words_in
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from sinkjax.studies.results import Results
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The numbers of a contrast that its judgement needs.
+
+    Attributes:
+        contrast: float[document] or float[document, position].
+        controls: The same under each control, float[control, document, ...] on the first documents; None without controls.
+        whole: The denominator of the contrast's share, in the same shape; None without a whole.
+        range: The lowest and the highest value of the measure; None for one without bounds, in logarithms.
+        unit: Unit of the contrast.
+        label: The comparison as text.
+        relative: Whether contrast + whole is the edited value of the measure.
+        whole_range: The lowest and the highest whole; None: `range`.
+        all_controls: Whether there are no more controls than these.
+    """
+
+    contrast: NDArray
+    controls: NDArray | None
+    whole: NDArray | None
+    range: tuple[float, float] | None
+    unit: str
+    label: str
+    relative: bool = False
+    whole_range: tuple[float, float] | None = None
+    all_controls: bool = False
+
+
+class Readings:
+    """The stores of a study as contrasts read them.
+
+    Args:
+        scope: Settings and architecture.
+        results: Store by name, with `conditions(store)`.
+        known: The study's known numbers, which are read from the unedited condition of a store.
+        suffix: Suffix of the stores' names, such as the untrained twin's.
+        trainings: Name -> word, in a study that trains its own models.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        results: Results,
+        known: Mapping[str, Known],
+        suffix: str = "",
+        trainings: Mapping[str, Word] | None = None,
+    ):
+        self.scope, self.results, self.known, self.suffix, self.trainings = scope, results, known, suffix, trainings or {}
+        self._read: dict[object, NDArray] = {}
+
+    def store(self, grid: str) -> str:
+        """The name of a grid's store."""
+        return f"{grid}{self.suffix}"
+
+    def scope_of(self, grid: str, measure: Word) -> Scope:
+        """The scope of a grid, with the known numbers that a measure names."""
+        named = {field.name for field in words_in(measure) if isinstance(field, Field)} & self.known.keys()
+        if not named:
+            return self.scope
+        run = Unedited(None, None, self.results[grid], self.scope.config.control_prompts)
+        wanted = {name: word for name, word in self.known.items() if name in named}
+        return Scope(self.scope.config, self.scope.architecture, blank(wanted, self.scope, 1) | measured(wanted, self.scope, run))
+
+    def of(self, measure: Measure, store: str, grid: str, bound: Bound) -> NDArray:
+        """As `raw`, in logarithms for a measure without an upper bound."""
+        found = self.raw(measure, store, grid, bound)
+        return np.log(found) if measure.meaning.facts.get("log") else found
+
+    def raw(self, measure: Measure, store: str, grid: str, bound: Bound) -> NDArray:
+        """A measure of every condition of a store, with axes at given values: float[condition, document]."""
+        key = (measure, store, tuple(entry for entry in bound if Field(entry[0]) in _fields(measure)))
+        if key not in self._read:
+            here = self.scope_of(grid, measure).at(dict(bound))
+            self._read[key] = read_measure(measure, here, self.results[store])
+        return self._read[key]
+
+    def value(self, measure: Measure, grid: str, row: int, edited: bool = True) -> NDArray:
+        """A measure of one condition of a grid, or (edited=False) without an edit at its axes: float[document]."""
+        points = self.points(self.store(grid))
+        found: NDArray = self.raw(measure, self.store(grid), grid, points[row].bound)[row if edited else 0]
+        return found
+
+    def points(self, store: str) -> tuple[Point, ...]:
+        """The conditions of a store."""
+        return tuple(point for point in self.results.conditions(store) if isinstance(point, Point))
+
+    def edited(self, measure: Measure, chosen: At, edited: bool = True) -> NDArray:
+        """A measure under the chosen conditions, or without an edit at the same axes: float[document(, condition)]."""
+        grid = self.scope.get(chosen)[0]
+        store = self.store(grid)
+        points = self.points(store)
+        found = [
+            self.of(measure, store, grid, points[row].bound)[row if edited else 0] for row in matching(points, chosen, self.scope)
+        ]
+        return joined(np.stack(found, axis=-1))
+
+    def controls(self, measure: Measure, chosen: At) -> NDArray | None:
+        """A measure under the controls of the chosen conditions: float[control, document(, condition)], or None without any."""
+        grid = self.scope.get(chosen)[0]
+        store = f"{grid}-controls"
+        if self.suffix or store not in self.results:
+            return None
+        targets, drawn = self.points(self.store(grid)), self.points(store)
+        columns = []
+        for row in matching(targets, chosen, self.scope):
+            same = (targets[row].place, targets[row].bound)
+            rows = [number for number, point in enumerate(drawn) if point.draw >= 0 and (point.place, point.bound) == same]
+            if not rows:
+                return None
+            columns.append(self.of(measure, store, grid, targets[row].bound)[rows])
+        count = min(map(len, columns))
+        return joined(np.stack([column[:count] for column in columns], axis=-1))
+
+    def exhausted(self, chosen: At) -> bool:
+        """Whether the controls of the chosen conditions are all that there are of their kind."""
+        grid = self.scope.get(chosen)[0]
+        drawn = [point.draw for point in self.points(f"{grid}-controls")] if f"{grid}-controls" in self.results else []
+        return max(drawn, default=0) + 1 < self.scope.config.controls if drawn else False
+
+    def drawing(self, name: str, figure: Figure, caption: str, *stores: str, bands: bool = True) -> Drawing:
+        """A drawing whose caption ends with the model, and with the prompts if they were read.
+
+        Args:
+            name: Name of the file.
+            figure: The figure.
+            caption: Its caption.
+            *stores: The stores that it was made from, the first one first.
+            bands: Whether it has bands for intervals.
+
+        Returns:
+            The drawing.
+        """
+        from sinkjax.studies.figures import source
+
+        first, *others = (self.results[store] for store in dict.fromkeys(stores))
+        reads = "edit" in first.dims
+        return Drawing(name, figure, f"{' '.join(caption.split())} {source(first, bands and reads, others, text=reads)}")
+
+    def where(self, chosen: At) -> str:
+        """A choice of conditions in words."""
+        grid, place, fixed = self.scope.get(chosen)
+        points = self.points(self.store(grid))
+        rows = matching(points, chosen, self.scope)
+        prefix = self.results.sweeps[grid].prefix
+        if len(points) == 1:
+            return prefix or grid
+        if len(rows) == 1:
+            return f"{prefix}: {points[rows[0]].label}" if prefix else points[rows[0]].label
+        where = "" if place is None else next((point.where for point in points if point.place == place), str(place))
+        return ", ".join(filter(None, (prefix, *(f"{name} {value}" for name, value in fixed.items()), where))) or grid
+
+    def name(self, measure: Measure, chosen: At | None = None) -> str:
+        """A measure and conditions in words."""
+        grid = self.scope.get(chosen)[0] if chosen is not None else ""
+        known = self.scope_of(grid, measure) if grid else self.scope
+        return label_of(measure, known)
+
+
+def joined(values: NDArray) -> NDArray:
+    """float[..., 1] without its last axis."""
+    return values[..., 0] if values.shape[-1] == 1 else values
+
+
+def _fields(measure: Measure) -> set[Field]:
+    return {Field(field.name) for field in words_in(measure) if isinstance(field, Field)}
