@@ -71,7 +71,7 @@ def put_link(scope: Scope, link: object, donor: object = F.apart, random: bool =
     """Put the values that a link has in another run at the token of the study.
 
     Args:
-        scope: With the known `forms`, `largest` and `dim`.
+        scope: A scope with the known `forms`, `largest` and `dim`.
         link: One of `LINKS`.
         donor: `links_under` an edit.
         random: Whether each prompt gets the values of a random other position but the first.
@@ -114,11 +114,11 @@ def isolated(scope: Scope, kind: object = "self", window: object = "all") -> sin
     """Isolate the token of the study in some layers.
 
     Args:
-        scope: With the known `forms`, and the settings `early` and `seen`.
+        scope: A scope with the known `forms`, and the settings `early` and `seen`.
         kind: "self" (it sees only itself), "one other key" (only `seen`), "even" (all keys get the same weight) or "all but the
             first" (key 0 is hidden from it).
-        window: "early" (layers 0 to `early`), "middle" (from there to the one in which the activation forms), "until it forms",
-            "after it forms" or "all". In a model in which it forms by layer `early`, the early layers end before that one.
+        window: "early" (layers 0 to `early`), "middle" (from there to the one where the activation forms), "until it forms",
+            "after it forms" or "all". If it forms by layer `early`, the early layers end before that one.
     """
     at, forms, L = scope.config.position, scope.known["forms"], scope.architecture.layers
     early = min(scope.config.early, max(forms - 1, 0))
@@ -142,12 +142,12 @@ def isolated(scope: Scope, kind: object = "self", window: object = "all") -> sin
 
 @Contrast.define(uncontrolled="the isolated run is the comparison")
 def lost(read: Readings, measure: Measure, where: At, whole: At) -> Parts:
-    """What an isolation adds to a measure and no longer adds under other conditions; the whole is all that it adds.
+    """The part of an isolation's effect on a measure that other conditions remove; the whole is all of that effect.
 
     Args:
         read: The stores.
-        measure: What is compared.
-        where: The conditions in which something is taken out of the isolated run.
+        measure: The compared measure.
+        where: The conditions that take something out of the isolated run.
         whole: The isolated run.
     """
     isolated, plain = read.edited(measure, whole), read.edited(measure, whole, edited=False)
@@ -168,12 +168,12 @@ def ignitions(
     """How large a token's activation is if it sees only one other key, and how aligned it is with the gates of super neurons.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         model: The model.
         batch: The prompts.
         places: Tokens, one at a time.
         seen: The other keys, one at a time; each comes before all tokens.
-        count: How many of the largest neurons count, in layers until the one in which the first token's activation forms.
+        count: How many of the largest neurons count, in layers until the one where the first token's activation forms.
 
     Returns:
         float[prompt, place, seen]: size, the logarithm of the largest |h|; alignment, the mean cosine of the neurons' gate
@@ -214,7 +214,7 @@ def _at(model: Model, batch: Batch, edit: sinkjax.Edit, place: int, neurons: Seq
 def predicted(x: NDArray, y: NDArray) -> NDArray:
     """The squared error of y [prompt, ...] predicted by its mean, less that predicted by a line in x: float[prompt, 2].
 
-    The mean and the line are those of the other half of the prompts. The second column is the error of the mean.
+    The mean and the line come from the other half of the prompts. The second column is the error of the mean.
     """
     half = np.arange(len(y)) < len(y) // 2
     found = np.zeros((len(y), 2))

@@ -66,10 +66,10 @@ def largest_neurons(scope: Scope, run: Unedited, count: object, last: object = N
     """The neurons of largest size: the product of the norms of gate and up vector, each over the median of its layer.
 
     Args:
-        scope: Of the study.
+        scope: The study's scope.
         run: The model.
         count: How many.
-        last: The last layer from which they are taken; None: the model's.
+        last: The last layer to take them from; None: the model's.
     """
     assert run.model is not None
     return largest(run.model, scope.get(count), scope.get(last))

@@ -39,7 +39,7 @@ def without(link: str, grid: str = "without") -> At:
 
 
 def brings(measure: Measure, link: str, beside: Measure) -> Claim:
-    """A link brings what isolation brings; beside it, the other measure, and what is lost if the link is taken out."""
+    """A link has the effect of isolation; further readouts: the other measure, and the loss without the link."""
     taken = tuple(lost(one, without(link, grid), ISOLATED) for grid in ("without", "held") for one in (measure, beside))
     return Claim(
         contrast=part(measure, alone(link), ISOLATED),
@@ -59,7 +59,7 @@ STUDY = Study(
         "early": setting(3, "last of the early layers"),
         "neurons": setting(4, "how many of the largest neurons are the super neurons, in layers until the activation forms"),
         "places": setting((6, 10, 16, 36), "tokens whose activation is predicted, one at a time"),
-        "keys": setting((0, 2, 5), "keys of which such a token sees only one at a time"),
+        "keys": setting((0, 2, 5), "keys; such a token sees one of them at a time"),
     },
     known={
         "forms": onset(largest_activation(0)),
