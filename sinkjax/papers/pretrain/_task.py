@@ -26,7 +26,7 @@ class Pretraining(Trains):
     seeds: int = 1
     """runs of each row, each with its own initialisation and order of the data"""
     size: SizeName = "mini"
-    """size of models and trainings (`sinkjax/papers/pretrain/_sizes.py`)"""
+    """size of models and trainings (`sinkjax/papers/pretrain/sizes.yaml`)"""
     steps: int | None = None
     """training steps of a run; by default the size's"""
     text: str | None = None
