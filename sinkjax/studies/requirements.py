@@ -27,6 +27,8 @@ PARTS = (
     "softmax",
     "usual scale",
     "sliding windows",
+    "position vectors",
+    "query biases",
 )
 
 
@@ -47,6 +49,8 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
         "plain embedding": not architecture.embed_norm and architecture.embed_width is None,
         "scores without positions": not isinstance(architecture.position, ScorePosition),
         "scores without a kernel": not architecture.normaliser.kernel,
+        "position vectors": isinstance(architecture.position, AddedPosition),
+        "query biases": architecture.qkv_bias,
         "keys without a norm": architecture.qk_norm is None,
         "causal mask": architecture.prefix is None,
         "norm": architecture.norm is not None,

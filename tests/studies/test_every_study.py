@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -9,7 +10,11 @@ import numpy as np
 import pytest
 import xarray
 
+import sinkjax
 from sinkjax.analysis import intervals
+from sinkjax.model import params
+from sinkjax.model.norms import LayerNorm
+from sinkjax.model.positions import Learned
 from sinkjax.studies import run
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.noop import changes
@@ -33,6 +38,7 @@ SMALL = {  # what makes each study fit the tiny model
     "li/mediation": {"places": [6, 10], "keys": [2], "neurons": 2},
     "sweep": {"edits": [{"compose": []}, {"mask_key": {"key": 0}}], "probe": ["attention_received", "resid_max", "nll"]},
 }
+NEEDING = {"sliding windows": "windows", "position vectors": "vectors"}  # what a study needs -> the model that has it
 NAMES = [name for name in studies() if not trains(name)]
 # Studies that edit nothing, or that have a factor of 1 or the like among their conditions.
 WITHOUT_NOOP = {
@@ -41,7 +47,15 @@ WITHOUT_NOOP = {
 }
 # No text is read, or nothing is said of what is shown.
 WITHOUT_MAPS = {
-    *("background/kinds", "background/windows", "gu/angles", "gu/norms", "gu/repeat-bound", "gu/positions"),
+    *(
+        "background/kinds",
+        "background/mechanism",
+        "background/windows",
+        "gu/angles",
+        "gu/norms",
+        "gu/repeat-bound",
+        "gu/positions",
+    ),
     *("kiya/embedding", "kiya/rope", "li/dominance", "li/variance", "sweep"),
 }
 
@@ -52,7 +66,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_model(folder / "four", num_hidden_layers=4)
     window = {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 6}
     write_model(folder / "windows", num_hidden_layers=4, **window)
+    write_gpt2(folder / "vectors", folder / "four")
     return folder
+
+
+def write_gpt2(folder: Path, like: Path) -> None:
+    """A model with learned position vectors and query biases, with the tokenizer of another one."""
+    plain = sinkjax.load(str(like))
+    config = dataclasses.replace(
+        plain.config, position=Learned(), qkv_bias=True, norm=LayerNorm(1e-5), gated_mlp=False, activation="gelu_tanh"
+    )
+    sinkjax.save(sinkjax.Model(config, params.init(config, seed=0), plain.tokenizer, plain.source), folder)
 
 
 @pytest.mark.apart
@@ -61,7 +85,7 @@ def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch)
     monkeypatch.setattr(intervals, "RESAMPLES", 100)
     monkeypatch.setattr(run, "build", run.section_of)
     fields = {field: 2 for field in ("controls", "control_prompts") if hasattr(find(name).config, field)}
-    model = files / ("windows" if "sliding windows" in find(name).needs else "four")
+    model = files / next((own for need, own in NEEDING.items() if need in find(name).needs), "four")
     chosen = study(name, files, length=T, model=str(model), **fields | SMALL.get(name, {}))
     section = run.carry_out(chosen, tmp_path / "out")
     stores = {path.stem: open_store(path) for path in (tmp_path / "out").glob("*.zarr")}

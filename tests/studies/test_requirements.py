@@ -21,6 +21,8 @@ from sinkjax.studies.study import SweepSpec
 
 LESS: dict[str, tuple[dict[str, Any], str]] = {
     "vocabulary": ({"vocab_size": None}, "no vocabulary"),
+    "vectors": ({"position": NoPosition()}, "no position vectors"),
+    "bias": ({"qkv_bias": False}, "no query biases"),
     "rope": ({"position": NoPosition()}, "no rotary positions"),
     "added": ({"position": Learned()}, r"no embedding without positions but Learned\(\)"),
     "scored": ({"position": Alibi()}, r"no scores without positions but Alibi\(\)"),
@@ -45,6 +47,7 @@ NEEDED = {
     "background/circuit": {"mlp", "pre"},
     "background/compression": {"mlp"},
     "background/kinds": {"softmax", "cap", "extra", "causal"},
+    "background/mechanism": {"vectors", "bias", "mlp"},
     "background/patch": {"mlp"},
     "background/quantise": {"mlp"},
     "background/windows": {"windows"},
@@ -63,10 +66,12 @@ NEEDED = {
 STUDIES = [name for name in studies() if name != "sweep" and not trains(name)]
 
 
-@pytest.fixture(scope="module")
-def architecture() -> Config:
+@pytest.fixture
+def architecture(name: str) -> Config:
+    """SmolLM2's, with all that a study needs."""
     plain = open_checkpoint("smollm2-135m", weights=False).config
-    return dataclasses.replace(plain, windows=(512,) * plain.layers)  # so that it has all that studies need
+    position = Learned() if "vectors" in needed(name) else plain.position
+    return dataclasses.replace(plain, windows=(512,) * plain.layers, qkv_bias=True, position=position)
 
 
 def needed(name: str) -> set[str]:
@@ -78,6 +83,8 @@ def without(architecture: Config, parts: set[str]) -> Config:
     lost = [part for part in LESS if part not in parts]
     if "softmax" in parts:
         lost.remove("kernel")
+    if "vectors" in parts:
+        lost = [part for part in lost if part not in ("rope", "added", "scored")]
     if "rope" in parts:
         lost = [part for part in lost if part not in ("added", "scored")]
     if "pre" in parts:

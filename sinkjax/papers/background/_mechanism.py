@@ -1,0 +1,170 @@
+"""GPT-2's sink circuit: query biases, position vectors and what the first MLP makes of them (Ran-Milo, Ofek and Mendel 2026)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax
+from sinkjax.studies.known import Unedited
+from sinkjax.studies.readouts import PERCENT, POINTS
+from sinkjax.studies.scope import Layers, Place, Placed, Scope
+from sinkjax.studies.vocabulary import EditWord, F, Known, Measure
+
+if TYPE_CHECKING:
+    import jax
+    import xarray
+
+    from sinkjax.probes.statistics import PairView
+
+FIRST, LAST = 3, 1  # layers at the beginning and at the end that the paper leaves out
+WAYS = (
+    "no query bias",
+    "first position vector replaced",
+    "effective vectors exchanged",
+    "position vectors exchanged",
+    "no first token",
+    "no MLP",
+    "no position vectors",
+)
+COLUMNS = 3  # largest dims of the effective vector, whose columns of W_K are set to 0
+Vectors = Mapping[str, NDArray]
+
+
+@Place.define()
+def middle_layers(scope: Scope) -> list[Placed]:
+    """All layers but the first three and the last one (Ran-Milo et al. 2026); in a model of up to four, the last but one."""
+    L = scope.architecture.layers
+    first, end = min(FIRST, max(L - LAST - 1, 0)), max(L - LAST, 1)
+    name = f"layers {first} to {end - 1}" if end - first > 1 else f"layer {first}"
+    return [Placed(middle_layers(), name, tuple((number, None) for number in range(first, end)))]
+
+
+MIDDLE = middle_layers()
+
+
+def from_second_half(**others: object) -> sinkjax.Probe:
+    return sinkjax.Probe(extra=(second_half_attention(),))
+
+
+@functools.cache
+def second_half_attention() -> sinkjax.Statistic:
+    """The attention that each key receives from the queries of a prompt's second half, mean over these and over heads."""
+    import jax.numpy as jnp
+
+    from sinkjax.probes.statistics import column_sums
+
+    def sums(weights: jax.Array, view: PairView) -> jax.Array:
+        late = view.rows[None, :] >= (view.lengths // 2)[:, None]
+        return column_sums(jnp.where(late[:, None, :, None], weights, 0), view)
+
+    def over_heads(found: jax.Array, lengths: jax.Array) -> jax.Array:
+        return (found / (lengths - lengths // 2)[:, None, None]).mean(axis=1)
+
+    return sinkjax.Statistic("second_half_attention", sinkjax.Site.WEIGHTS, sums, ("prompt", "layer", "key"), over_heads)
+
+
+@Measure.define(
+    label="attention to key {key} from the second half's queries (%)",
+    unit=POINTS,
+    range=PERCENT,
+    asks=from_second_half,
+    note="The paper's readout: attention averaged over heads, over the queries of the second half of a prompt, and over layers.",
+)
+def second_half_attention_to(data: xarray.Dataset, key: int, layers: Layers = MIDDLE) -> NDArray:
+    """Attention to a key in per cent, mean over the queries of a prompt's second half, heads and layers."""
+    return np.asarray(100 * data["second_half_attention"].values[..., layers, key].mean(axis=-1))
+
+
+def _blank(scope: Scope, prompts: int) -> Vectors:
+    d = scope.architecture.width
+    return {
+        "positions": np.eye(2, d, dtype=np.float32),
+        "effective": np.eye(2, d, dtype=np.float32),
+        "written": np.zeros((prompts, d), np.float32),
+    }
+
+
+@Known.define(blank=_blank, of_edited=True)
+def effective_vectors(scope: Scope, run: Unedited) -> Vectors:
+    """The vectors of the first two positions, and what the first MLP writes.
+
+    Returns:
+        "positions": p, float[2, dim]. "effective": p + MLP_0(p), without a norm before the MLP, as in the paper's code, float[2,
+        dim]. "written": what the first MLP writes at position 0 of each prompt, float[prompt, dim].
+    """
+    assert run.model is not None
+    assert run.batch is not None
+    model, batch = run.model, run.batch
+    first = sinkjax.Capture(sinkjax.Site.MLP_OUT, layers=(0,), positions=(0, 1), name="out")
+    probe = sinkjax.Probe(capture=(first, sinkjax.Capture(sinkjax.Site.POSITION_VECTOR, positions=(0, 1), name="vector")))
+
+    def forward(tokens: NDArray, lengths: NDArray, edit: sinkjax.Edit) -> tuple[NDArray, NDArray]:
+        record = sinkjax.forward(model.params, tokens, model.config, edit, probe, lengths, logits=False).record
+        return np.asarray(record["vector"]), np.asarray(record["out"])[:, 0]
+
+    vectors, written = forward(batch.tokens, batch.lengths, sinkjax.compose())
+    p = vectors[0]
+    read = np.zeros((1, 1, batch.tokens.shape[1], p.shape[1]), np.float32)
+    read[0, 0, :2] = p
+    _, made = forward(
+        batch.tokens[:1],
+        batch.lengths[:1],
+        sinkjax.edit("mlp_in", "set", read, layers=0, queries=[0, 1], label="positions alone"),
+    )
+    return {"positions": p, "effective": p + made[0], "written": written[:, 0]}
+
+
+@EditWord.define()
+def intervention(scope: Scope, way: object, vectors: object = F.vectors) -> sinkjax.Edit:
+    """One of the paper's interventions.
+
+    Args:
+        scope: With the known `vectors`.
+        way: One of `WAYS`. The first position's vector is replaced by the second one's. Vectors are exchanged in what the first
+            MLP writes: its part along the first position's vector gets the direction of the second one's, at the second position
+            the other way round.
+        vectors: `effective_vectors`.
+    """
+    name, known = scope.get(way), scope.get(vectors)
+    if name == "no query bias":
+        return sinkjax.edit_weights("q_bias", "scale", 0.0)
+    if name == "first position vector replaced":
+        return sinkjax.edit("position_vector", "set", known["positions"][1], queries=0)
+    if name == "no first token":
+        return sinkjax.edit("embed", "scale", 0.0, queries=0)
+    if name == "no MLP":
+        return sinkjax.edit("mlp_out", "scale", 0.0)
+    if name == "no position vectors":
+        return sinkjax.edit("position_vector", "scale", 0.0)
+    pair = known["effective" if name == "effective vectors exchanged" else "positions"].astype(np.float64)
+    own, other = pair / np.linalg.norm(pair, axis=1, keepdims=True)
+    change = (known["written"] @ own)[:, None] * (other - own)
+    return sinkjax.compose(
+        sinkjax.edit("mlp_out", "add", change.astype(np.float32), layers=0, queries=0),
+        sinkjax.edit("mlp_out", "add", -change.astype(np.float32), layers=0, queries=1),
+    )
+
+
+@EditWord.define()
+def without_columns(scope: Scope, vectors: object = F.vectors, random: bool = False) -> sinkjax.Edit:
+    """Set the columns of W_K that read the largest dims of the first effective vector to 0, in every layer.
+
+    Args:
+        scope: With the known `vectors`.
+        vectors: `effective_vectors`.
+        random: Whether they read random other dims.
+    """
+    size = np.abs(scope.get(vectors)["effective"][0])
+    order = np.argsort(-size, kind="stable")
+    dims = order[:COLUMNS]
+    if random:
+        assert scope.rng is not None, "random dims are drawn for controls alone"
+        ranks = scope.rng.choice(np.arange(COLUMNS, len(order)), COLUMNS, replace=False)
+        label = f"columns of dims by rank {', '.join(map(str, sorted(ranks.tolist())))}"  # a plan does not know the dims
+        return sinkjax.edit_weights("k", "scale", 0.0, rows=sorted(order[ranks].tolist()), label=label)
+    return sinkjax.edit_weights("k", "scale", 0.0, rows=sorted(dims.tolist()))

@@ -1,0 +1,42 @@
+"""background/mechanism: GPT-2's sink, taken apart (Ran-Milo, Ofek and Mendel 2026, arXiv 2604.14722, Table 1).
+
+Query biases, position vectors and the MLPs are removed one at a time; three interventions are the paper's controls, and random
+columns of W_K are matched controls of its three largest ones.
+"""
+
+from sinkjax.papers.background._mechanism import WAYS, effective_vectors, intervention, second_half_attention_to, without_columns
+from sinkjax.studies.vocabulary import *
+
+SEEN, SIZE = second_half_attention_to(0), largest_activation(0)
+TABLE = "Ran-Milo et al. 2026, Table 1"
+
+
+def removed(way: str, stays: bool = False) -> Claim:
+    """One of the interventions takes attention from the first token, or leaves it as it is."""
+    return Claim(contrast=effect(SEEN, at("edited", fixed={"way": way})), sign=1 if stays else -1, stays=stays, source=TABLE)
+
+
+STUDY = Study(
+    name="background/mechanism",
+    needs=("position vectors", "query biases", "MLP"),
+    settings={"prompts": 16},
+    known={"vectors": effective_vectors()},
+    grids={
+        "edited": grid(intervention(F.way), over={"way": WAYS}, title="intervention"),
+        "columns": grid(without_columns(), title="three columns of W_K"),
+        "identity": grid(edit("position_vector", "scale", 1.0)),
+    },
+    controls={"columns": draws(without_columns(random=True))},
+    measures=(SEEN, SIZE),
+    claims={
+        "bias": removed("no query bias"),
+        "vector": removed("first position vector replaced"),
+        "effective": removed("effective vectors exchanged"),
+        "positions": removed("position vectors exchanged", stays=True),
+        "token": removed("no first token", stays=True),
+        "mlp": removed("no MLP"),
+        "none": removed("no position vectors"),
+        "columns": Claim(contrast=effect(SEEN, at("columns")), sign=-1, source=TABLE),
+    },
+    figures=(dots((SEEN, SIZE), over="edited"), dots(SEEN, over="columns")),
+)
