@@ -86,7 +86,7 @@ def without(architecture: Config, parts: set[str]) -> Config:
     if "vectors" in parts:
         lost = [part for part in lost if part not in ("rope", "added", "scored")]
     if "rope" in parts:
-        lost = [part for part in lost if part not in ("added", "scored")]
+        lost = [part for part in lost if part not in ("vectors", "added", "scored")]
     if "pre" in parts:
         lost.remove("before")
     wholes = {"norm": ("pre", "before", "alone"), "mlp": ("gate",)}
