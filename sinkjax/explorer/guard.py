@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from typing import Any
 
@@ -38,7 +39,10 @@ class Guard:
             await PlainTextResponse(why, status_code=403)(scope, receive, with_headers)
             return
         path = scope["path"][len(self.prefix) - 1 :]
-        await self.app({**scope, "path": path, "raw_path": path.encode()}, receive, with_headers)
+        try:
+            await self.app({**scope, "path": path, "raw_path": path.encode()}, receive, with_headers)
+        except asyncio.CancelledError:  # the server ends, and the rest of the request has not come
+            await PlainTextResponse("the explorer has ended", status_code=503)(scope, receive, with_headers)
 
     def refusal(self, scope: Any) -> str:
         """Why a request is refused; "" if it is not."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sinkjax.explorer.widget import Explorer
 
 HOST = "127.0.0.1"
-ENDING = 5  # seconds that an answer may take while the server ends
+ENDING = 2  # seconds that an answer may take while the server ends
 PROMPT = "They sent for Ness at half past two to bring the doctor over."
 
 

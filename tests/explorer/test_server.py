@@ -9,6 +9,7 @@ import json
 import socket
 import sys
 import threading
+import time
 import weakref
 
 import pytest
@@ -19,7 +20,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.explorer import server
 from sinkjax.explorer.answers import Answers
 from sinkjax.explorer.compute import Workbench
-from sinkjax.explorer.launch import Served, answers_of, first_state
+from sinkjax.explorer.launch import ENDING, Served, answers_of, first_state
 from sinkjax.explorer.server import Presence, Superseded, Turns
 from tests.explorer.serving import ask, serving
 
@@ -92,8 +93,10 @@ def test_another_host_or_origin_gets_403(address):
         (STATE | {"prompt": " a" * 513}, "the prompt must be one line"),
         (STATE | {"prompt": "a" * 200_000}, "more than 100,000 bytes"),
         (STATE | {"more": 1}, "unknown key 'more'"),
+        (STATE | {"prompt": "a \ud800 b"}, "the prompt holds half a character at position 2"),
+        (STATE | {"more\ud800": 1}, "unknown key 'more\\ud800'"),
     ],
-    ids=("half", "bytes", "empty", "position", "spaces", "long", "key"),
+    ids=("half", "bytes", "empty", "position", "spaces", "long", "key", "half a character", "key of half a character"),
 )
 def test_what_is_no_state_gets_400_and_a_sentence(address, body, says):
     for path in ("measure", "save"):
@@ -171,6 +174,25 @@ def test_closing_the_page_ends_the_server_and_frees_the_model(tmp_path, monkeypa
     del bench
     gc.collect()
     assert held() is None
+
+
+@pytest.mark.parametrize("closes", [False, True], ids=("waiting", "closed"))
+@pytest.mark.parametrize("with_body", [False, True], ids=("headers", "body"))
+def test_a_request_that_is_half_sent_neither_keeps_the_server_nor_prints_anything(bench, tmp_path, capfd, with_body, closes):
+    with serving(bench, tmp_path, "They sent for Ness.") as explorer:
+        _, _, host, token, _ = explorer.address.split("/")
+        with socket.create_connection(host.split(":")) as half:
+            head = f"Host: {host}\r\nOrigin: http://{host}\r\nContent-Length: 99\r\n\r\n{{" if with_body else "Host:"
+            half.sendall(f"POST /{token}/measure HTTP/1.1\r\n{head}".encode())
+            time.sleep(0.3)
+            if closes:
+                half.shutdown(socket.SHUT_RDWR)
+                time.sleep(0.3)
+            begun = time.monotonic()
+            explorer.close()
+            assert time.monotonic() - begun < 2 * ENDING
+            assert closes or not with_body or b" 503 " in half.recv(1000)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_port_that_is_taken_and_no_port_are_one_sentence(bench, tmp_path):
