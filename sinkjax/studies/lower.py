@@ -218,18 +218,7 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
     if name in study.controls and (judged or not claims_on(study, name)):
         drawn = (Sweep(f"{name}{CONTROLS}", build(random), probe=asked, prompts=few, values=values),)
     made = [_as_measure(study, name, measure, config, architecture) for measure in study.measures if measure in measures]
-    yield Sweep(
-        name,
-        build(conditions),
-        made,
-        asked,
-        prompts,
-        inputs,
-        drawn,
-        values,
-        prefix=title,
-        series=title,
-    )
+    yield Sweep(name, build(conditions), made, asked, prompts, inputs, drawn, values, prefix=title, series=title)
     if judged and _has_twin(config):
         yield Sweep(f"{name}{TWIN}", build(claimed), (), asked, few, inputs, values=values, twin=True)
 

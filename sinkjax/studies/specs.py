@@ -13,18 +13,7 @@ import numpy as np
 from sinkjax.analysis.estimates import Absent
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.studies.requirements import needs
-from sinkjax.studies.study import (
-    TEXT,
-    Batch,
-    Calculation,
-    Condition,
-    Inputs,
-    Shown,
-    Study,
-    Sweep,
-    SweepSpec,
-    no_edit,
-)
+from sinkjax.studies.study import TEXT, Batch, Calculation, Condition, Inputs, Shown, Study, Sweep, SweepSpec, no_edit
 
 if TYPE_CHECKING:
     import xarray

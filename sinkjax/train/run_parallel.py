@@ -157,12 +157,7 @@ def deal(going: Sequence[int], devices: int, slots: int) -> tuple[np.ndarray, np
 
 @partial(jax.jit, static_argnames="spec", donate_argnums=0)
 def _advance(
-    state: TrainState,
-    runs: RunArrays,
-    limits: jax.Array,
-    batches: Any,
-    held_out: Any,
-    spec: CallSpec,
+    state: TrainState, runs: RunArrays, limits: jax.Array, batches: Any, held_out: Any, spec: CallSpec
 ) -> tuple[TrainState, Metrics]:
     def used(params: Params) -> Params:
         return gather(params, spec.task, spec.parallel) if spec.parallel else params

@@ -81,12 +81,7 @@ def update(
 
 
 def gradient_of(
-    params: Params,
-    batch: Any,
-    variant: jax.Array,
-    task: Task,
-    config: Training,
-    used: Used = lambda params: params,
+    params: Params, batch: Any, variant: jax.Array, task: Task, config: Training, used: Used = lambda params: params
 ) -> tuple[tuple[jax.Array, jax.Array], Params]:
     """((loss, reached), gradient) of a batch, averaged over micro-batches if the config has them."""
     of = jax.value_and_grad(lambda params, *rest: task.loss(used(params), *rest), has_aux=True)

@@ -58,10 +58,7 @@ FAMILY = Family(
     separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
     gguf=Gguf(
         "gemma2",
-        keys={
-            "attn_logit_softcapping": "attn_logit_softcapping",
-            "final_logit_softcapping": "final_logit_softcapping",
-        },
+        keys={"attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping"},
         implied=IMPLIED,
         offset_norms=True,
     ),

@@ -5,15 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import (
-    Family,
-    Separator,
-    even_head_dim,
-    optional_window,
-    rms_norm,
-    rotary,
-    sizes,
-)
+from sinkjax.checkpoints.family import Family, Separator, even_head_dim, optional_window, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.experts import Experts

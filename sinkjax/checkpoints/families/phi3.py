@@ -5,15 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import (
-    Family,
-    Separator,
-    as_many_as_heads,
-    optional_window,
-    rms_norm,
-    rotary,
-    sizes,
-)
+from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, optional_window, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf
 

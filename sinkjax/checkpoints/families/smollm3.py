@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import (
-    Family,
-    Separator,
-    biases,
-    optional_window,
-    rms_norm,
-    rotary,
-    sizes,
-    windows,
-)
+from sinkjax.checkpoints.family import Family, Separator, biases, optional_window, rms_norm, rotary, sizes, windows
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.rotary import LayerRopes

@@ -4,14 +4,7 @@ Where the first token's massive activation emerges, the hidden states collapse t
 output for that token, dropped in this layer; controls drop it for another token.
 """
 
-from sinkjax.papers.background._spectra import (
-    anisotropy,
-    bounded_below,
-    by_depth,
-    changes_with_norm,
-    entropy,
-    mixing,
-)
+from sinkjax.papers.background._spectra import anisotropy, bounded_below, by_depth, changes_with_norm, entropy, mixing
 from sinkjax.studies.vocabulary import *
 
 ENTROPY, SINK = entropy(), sink_rate(F.position)

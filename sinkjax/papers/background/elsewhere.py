@@ -52,10 +52,5 @@ STUDY = Study(
         ),
         "tokens": Claim(contrast=tokens_in_text(F.tokens, "text"), source="Sun et al. 2024, section 2.2"),
     },
-    figures=(
-        by_token(F.tokens, "text"),
-        dots((SINK, SIZE), over="placed"),
-        by_layer((SIZE, SINK), SHOWN),
-        maps(SHOWN),
-    ),
+    figures=(by_token(F.tokens, "text"), dots((SINK, SIZE), over="placed"), by_layer((SIZE, SINK), SHOWN), maps(SHOWN)),
 )

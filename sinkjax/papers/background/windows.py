@@ -65,10 +65,7 @@ STUDY = Study(
         ),
     },
     figures=(
-        by_layer(
-            ((first_before(F.beyond), first_beyond(F.beyond), strongest_beyond(F.beyond)),),
-            of("later"),
-        ),
+        by_layer(((first_before(F.beyond), first_beyond(F.beyond), strongest_beyond(F.beyond)),), of("later")),
         dots((STRONGEST, LOSS), over="edited"),
     ),
 )
