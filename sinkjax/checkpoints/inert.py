@@ -1,4 +1,4 @@
-"""Keys of a config.json that change neither weights nor forward, each group with its reason (`inert.yaml`), and keys that do so at one value."""
+"""Keys of a config.json that change neither weights nor forward, by reason (`inert.yaml`), and keys that do so at one value."""
 
 from __future__ import annotations
 
