@@ -15,7 +15,7 @@ from sinkjax.studies.known import Unedited
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.vocabulary import EditWord, FigureWord, Known, Measure, Readings
 
-EARLY, BOTH, REST = 2, "both blocks", "the rest"  # blocks in which the paper sees the circuit; their components together
+EARLY, BOTH, REST = 2, "both blocks", "the rest"  # blocks where the paper sees the circuit; their components together
 COMPONENTS = ("attention 0", "MLP 0", "attention 1", "MLP 1", "late attention", "late MLP")  # in the order of the forward
 RECEIVERS = (*COMPONENTS[1:], REST)
 SENDERS = (*COMPONENTS, BOTH)
@@ -64,7 +64,7 @@ def written(scope: Scope, run: Unedited) -> Written:
 
 
 def _donor(scope: Scope, kind: str, layer: int, donor: str) -> NDArray:
-    """What a component writes at other positions than the first: their mean, or one drawn for each prompt: float[prompt, dim]."""
+    """A component's output at other positions than the first: their mean, or one drawn for each prompt: float[prompt, dim]."""
     values: NDArray = scope.known["written"][kind][layer][:, 1:]
     if donor == "mean":
         return np.asarray(np.nanmean(values, axis=1))
@@ -79,10 +79,10 @@ def _change(scope: Scope, kind: str, layer: int, donor: str) -> NDArray:
 
 @EditWord.define()
 def replace_output(scope: Scope, sender: object, donor: object = "mean", random: bool = False) -> sinkjax.Edit:
-    """Replace what a component writes at the first token, for all that reads it.
+    """Replace a component's output at the first token, for all its readers.
 
     Args:
-        scope: With the known `written` and `forms`.
+        scope: A scope with the known `written` and `forms`.
         sender: One of `SENDERS`.
         donor: "mean" over the other positions, or "other", a random other position of each prompt.
         random: Whether the same components of random layers take their place, neither the first two nor the late one (if there
@@ -109,9 +109,9 @@ def patch_path(scope: Scope, path: object, donor: object = "mean", random: bool 
     """Let one component alone read another's output at the first token as if it had been replaced.
 
     Args:
-        scope: With the known `written` and `forms`.
+        scope: A scope with the known `written` and `forms`.
         path: One of `PATHS`, from a sender to a receiver; "the rest" is all that reads the stream after the late block.
-        donor: As for `replace_output`.
+        donor: See `replace_output`.
         random: Whether the change has a random direction, drawn for each prompt.
     """
     name, way = scope.get(path), scope.get(donor)

@@ -1,4 +1,4 @@
-"""GPT-2's sink circuit: query biases, position vectors and what the first MLP makes of them (Ran-Milo, Ofek and Mendel 2026)."""
+"""GPT-2's sink circuit: query biases, position vectors and the first MLP's effect on them (Ran-Milo, Ofek and Mendel 2026)."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ def _blank(scope: Scope, prompts: int) -> Vectors:
 
 @Known.define(blank=_blank, of_edited=True)
 def effective_vectors(scope: Scope, run: Unedited) -> Vectors:
-    """The vectors of the first two positions, and what the first MLP writes.
+    """The vectors of the first two positions, and the first MLP's output.
 
     Returns:
         "positions": p, float[2, dim]. "effective": p + MLP_0(p), without a norm before the MLP, as in the paper's code, float[2,
-        dim]. "written": what the first MLP writes at position 0 of each prompt, float[prompt, dim].
+        dim]. "written": the first MLP's output at position 0 of each prompt, float[prompt, dim].
     """
     assert run.model is not None
     assert run.batch is not None
@@ -124,7 +124,7 @@ def intervention(scope: Scope, way: object, vectors: object = F.vectors) -> sink
     """One of the paper's interventions.
 
     Args:
-        scope: With the known `vectors`.
+        scope: A scope with the known `vectors`.
         way: One of `WAYS`. The first position's vector is replaced by the second one's. Vectors are exchanged in what the first
             MLP writes: its part along the first position's vector gets the direction of the second one's, at the second position
             the other way round.
@@ -155,7 +155,7 @@ def without_columns(scope: Scope, vectors: object = F.vectors, random: bool = Fa
     """Set the columns of W_K that read the largest dims of the first effective vector to 0, in every layer.
 
     Args:
-        scope: With the known `vectors`.
+        scope: A scope with the known `vectors`.
         vectors: `effective_vectors`.
         random: Whether they read random other dims.
     """

@@ -45,7 +45,7 @@ def learning_curves(read: Readings) -> Drawing | None:
     seeds = f"{min(counts)} to {max(counts)} seeds" if len(counts) > 1 else f"{counts.pop()} seed(s) a row"
     caption = (
         f"At size {read.scope.config.size}: held-out loss, share of heads that sink on the first token, and its norm over"
-        " that of the others (largest over depths), against steps. Lines: means over seeds; bands: lowest and highest seed."
+        " the others' (largest over depths), against steps. Lines: means over seeds; bands: lowest and highest seed."
         f" {seeds}. A line that ends early belongs to a training that is not finished, or diverged."
     )
     return Drawing("learning", bands(columns, grid, "step"), caption)
@@ -100,7 +100,7 @@ def losses_beside(read: Readings, measure: Measure) -> Drawing | None:
     if not any(point.kind == HERE and point.value.mean is not None for point in found):
         return None
     caption = (
-        f"Held-out loss of each row less that of the first row ({first}), beside the same difference in the paper. Losses"
+        f"Held-out loss of each row less the first row's ({first}), next to the same difference in the paper. Losses"
         " themselves cannot be compared, since text and tokenizer differ. Here: paired by seed, bars: 95% intervals."
     )
     return Drawing("losses", points({f"against {first}": found}, "difference in valid loss (nats)"), caption)

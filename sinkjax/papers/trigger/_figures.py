@@ -205,7 +205,7 @@ def neutral_edit(read: Readings, shown: Mapping[str, str]) -> tuple[bool, str]:
 
 @FigureWord.define()
 def counted_heads(read: Readings, sizes: Mapping[str, tuple[str, str]]) -> Drawing:
-    """The number of heads that sink, against the lowest mass of a sink. sizes: of models -> (softmax, ReLU), their trainings."""
+    """The number of heads that sink, against the lowest mass of a sink. sizes: model size -> (softmax, ReLU), their trainings."""
     config, panels = read.scope.config, []
     for size, (soft, relu) in sizes.items():
         lines = []
