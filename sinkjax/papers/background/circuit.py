@@ -1,6 +1,6 @@
 """background/circuit: does a circuit of the first two blocks make the first token a sink (Peng et al. 2026, arXiv 2603.06591)?
 
-Paths from the outputs of the first two blocks, and of the layer where the activation forms, at the first token. The paper makes no
+Paths from the outputs of the first two blocks and the layer where the activation forms, at the first token. The paper makes no
 intervention, so the claims are ours. Controls replace what the same components of two later layers write, or make a change of the
 same size in a random direction.
 """

@@ -129,7 +129,7 @@ def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], trig
     """Masses and losses of one model over held-out sequences.
 
     uneven: the largest deviation of the trigger row's weights on the tokens to be averaged from 1 / their number. loss: mean
-    squared error over coordinates and the rows of each kind, or all rows. largest_error: L-infinity. null_loss: the loss of a model that
+    squared error over coordinates and the rows of each kind, or all rows. largest_error: L-infinity. null_loss: if the model
     writes nothing.
     """
     fractions, parts = in_blocks(data, partial(_block, params, config=config, trigger=trigger))
