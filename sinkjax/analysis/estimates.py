@@ -16,7 +16,7 @@ class Absent(SinkjaxError):
 
 
 def present(quantities: Iterable[Callable[[Any], Found]], results: Any) -> list[Found]:
-    """Lookup of measurements in the results."""
+    """The quantities that were measured, each from the results."""
     found = []
     for quantity in quantities:
         try:

@@ -117,7 +117,6 @@ def _measured(data: xarray.Dataset, measure: str, options: Mapping[str, Any]) ->
 
 
 def _of_edits(data: xarray.Dataset | xarray.DataArray) -> list[str]:
-    """The coordinates of edits."""
     return sorted(str(name) for name, coord in data.coords.items() if coord.dims == ("edit",) and name != "edit")
 
 

@@ -153,7 +153,6 @@ def rotary(fields: Fields, head_dim: int | None = None, partial: float = 1.0, ki
 
 
 def rms_norm(fields: Fields) -> dict[str, Any]:
-    """The norm of most families."""
     return {"norm": RMSNorm(fields.number("rms_norm_eps"))}
 
 
@@ -163,7 +162,6 @@ def layer_norm(fields: Fields, key: str, gain: bool = True, bias: bool = True) -
 
 
 def biases(qkv: bool, out: bool, mlp: bool) -> dict[str, Any]:
-    """Which projections have a bias."""
     return {"qkv_bias": qkv, "out_bias": out, "mlp_bias": mlp}
 
 

@@ -76,14 +76,12 @@ class Fields:
         return meaning
 
     def flag(self, key: str) -> bool:
-        """True or false."""
         value = self.get(key)
         if not isinstance(value, bool):
             raise self.wrong(key, value, "true or false")
         return value
 
     def choice(self, key: str, allowed: Collection[str], what: str) -> str:
-        """One of `allowed`."""
         value = self.get(key)
         if not isinstance(value, str) or value not in allowed:
             raise unknown(what, value, allowed, f" (in {self.where})")

@@ -18,7 +18,7 @@ from sinkjax.errors import SinkjaxError, unknown
 
 Batch = dict[str, np.ndarray]
 CYCLE = 1_000  # in so many rows each domain has its share
-SHORTEST = 64  # a block may start this many tokens before a document's end: sinks are measured in so many (Gu et al. 2025)
+SHORTEST = 64  # fewest tokens of a document that a block may start with: sinks are measured in so many (Gu et al. 2025)
 
 
 class Batches:

@@ -101,7 +101,6 @@ class Served:
             pass
 
     def end(self) -> None:
-        """Ask the server to end."""
         if (server := self._server()) is not None:
             server.should_exit = True
 

@@ -66,7 +66,6 @@ class Corrected:
 
 
 def whole_matrix(w: jax.Array | Corrected) -> jax.Array:
-    """A matrix as an array."""
     return w.dense() if isinstance(w, Corrected) else w
 
 

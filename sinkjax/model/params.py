@@ -207,7 +207,6 @@ def sharding(leaf: Leaf, mesh: Mesh, rules: Mapping[str, str] = RULES) -> NamedS
 
 
 def count(config: Config) -> int:
-    """Number of parameters."""
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(abstract(config)))
 
 

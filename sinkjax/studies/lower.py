@@ -272,7 +272,6 @@ def _first(grid: Grid, axis: str, scope: Scope) -> object:
 
 
 def _calculations(study: Study, config: Settings, architecture: Config) -> Iterator[Calculation]:
-    """The computations of a study."""
     for name, word in study.computations.items():
         facts = word.meaning.facts
         scope = Scope(config, architecture)

@@ -104,7 +104,6 @@ class Readings:
         return found
 
     def points(self, store: str) -> tuple[Point, ...]:
-        """The conditions of a store."""
         return tuple(point for point in self.results.conditions(store) if isinstance(point, Point))
 
     def edited(self, measure: Measure, chosen: At, edited: bool = True) -> NDArray:

@@ -125,7 +125,6 @@ class Results:
         )
 
     def labels(self, store: str = SWEEP) -> list[str]:
-        """The labels of the conditions."""
         return [str(label) for label in self.stores[store]["edit"].values]
 
     def interval(self, values: ArrayLike, store: str = "") -> Interval:

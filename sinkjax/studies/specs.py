@@ -72,7 +72,6 @@ def noop_sweep(study: Study, config: Settings) -> Sweep:
 
 
 def spec(study: Study, sweep: Sweep, config: Settings, architecture: Config) -> SweepSpec:
-    """One sweep on one architecture."""
     probe = sweep.probe
     if probe is None:
         assert study.probe is not None, f"{study.name}: {sweep.name} has no probe"

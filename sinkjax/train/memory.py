@@ -31,7 +31,6 @@ def training_bytes(task: Task, config: Training) -> dict[str, int]:
 
 
 def _batch(task: Task) -> Any:
-    """The shapes of a batch."""
     if isinstance(task, HostDataTask):
         return task.batch_shapes()
     assert isinstance(task, DeviceDataTask)

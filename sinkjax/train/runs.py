@@ -43,14 +43,12 @@ class RunArrays:
 
 
 def table(config: Training, task: Task) -> tuple[Run, ...]:
-    """Every run of a training."""
     seeds = range(config.seed, config.seed + config.seeds)
     every = itertools.product(task.variants, config.learning_rates, seeds)
     return tuple(Run(number, seed, rate, variant) for number, (variant, rate, seed) in enumerate(every))
 
 
 def arrays(runs: tuple[Run, ...], task: Task) -> RunArrays:
-    """The table as arrays."""
     return RunArrays(
         jnp.asarray(np.array([run.seed for run in runs], np.int32)),
         jnp.asarray(np.array([run.learning_rate for run in runs], np.float32)),

@@ -113,7 +113,7 @@ class TokenTask(Protocol):
     """A task whose speed is reported in tokens per second."""
 
     def tokens_per_step(self) -> int:
-        """The state of one run."""
+        """Tokens of one run in a step."""
 
     def flops_per_token(self) -> float:
         """FLOPs of a training step, for each of its tokens."""

@@ -48,6 +48,5 @@ class Events:
                     self._writers[run].add_scalar(tag, float(array[place]), line["step"])
 
     def close(self) -> None:
-        """Flush and close the files."""
         for writer in self._writers.values():
             writer.close()

@@ -34,7 +34,6 @@ class Ended:
     steps: int
 
     def labels(self) -> dict[str, Any]:
-        """As a flat mapping."""
         return {**self.run.labels(), "outcome": self.outcome, "steps": self.steps}
 
 
@@ -67,7 +66,6 @@ class Trained:
         return found
 
     def of(self, run: int) -> Params:
-        """The parameters of one run."""
         return jax.tree.map(lambda leaf: leaf[run], self.params)
 
 

@@ -59,7 +59,6 @@ class Streaming:
         return 128
 
     def empty(self, B: int, K: int, D: int, dtype: Any) -> Kept:
-        """The empty cache."""
         sizes = {"sink": self.sinks, "recent": self.window}
         return {f"{part}_{what}": jnp.zeros((B, size, K, D), dtype) for part, size in sizes.items() for what in "kv"}
 
@@ -120,7 +119,6 @@ class H2O:
         return 1
 
     def empty(self, B: int, K: int, D: int, dtype: Any) -> Kept:
-        """The empty cache."""
         wide = jnp.promote_types(dtype, jnp.float32)
         slots = self.k - 1
         return {

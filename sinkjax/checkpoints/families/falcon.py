@@ -37,7 +37,6 @@ def tensors(config: Config) -> names.Table:
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found = sizes(fields, kv_heads=None, head_dim=None, mlp_width="ffn_hidden_size", activation="activation")
     groups, bias = fields.flag("new_decoder_architecture"), fields.flag("bias")
     one = fields.flag("multi_query") and not groups
@@ -63,7 +62,6 @@ def layout(fields: Fields, groups: bool) -> str:
 
 
 def rest(fields: Fields, bias: bool) -> dict[str, Any]:
-    """The norm and the biases."""
     return layer_norm(fields, "layer_norm_epsilon") | biases(bias, bias, bias)
 
 

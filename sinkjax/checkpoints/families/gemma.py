@@ -26,7 +26,6 @@ def common(fields: Fields, key: str) -> dict[str, Any]:
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     return common(fields, "hidden_act") | rotary(fields)
 
 

@@ -27,7 +27,6 @@ def sandwich(fields: Fields) -> dict[str, Any]:
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found = sandwich(fields)
     return found | rotary(fields) | windows(fields, window(fields), lambda layer: layer % 2 == 0, found["layers"])
 

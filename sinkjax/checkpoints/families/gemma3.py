@@ -17,7 +17,6 @@ TENSORS = gemma2.TENSORS | names.modules(q_norm="model.layers.{}.self_attn.q_nor
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found = gemma2.sandwich(fields)
     step = fields.integer("sliding_window_pattern") if not fields.stated("layer_types") else 1
     fields.read.add("sliding_window_pattern")

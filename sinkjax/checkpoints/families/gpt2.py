@@ -25,7 +25,6 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found = sizes(
         fields,
         layers="n_layer",

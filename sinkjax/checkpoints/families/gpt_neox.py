@@ -25,7 +25,6 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found = sizes(fields, kv_heads=None, head_dim=None)
     bias = fields.flag("attention_bias")
     layout = {"norm_place": "parallel" if fields.flag("use_parallel_residual") else "pre", "gated_mlp": False}

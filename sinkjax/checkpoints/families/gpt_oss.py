@@ -24,7 +24,6 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found, bias = sizes(fields, activation=None), fields.flag("attention_bias")
     fields.fixed("hidden_act", "silu")
     size = window(fields)

@@ -12,7 +12,6 @@ from sinkjax.model.config import Multipliers
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     bias = fields.flag("attention_bias")
     factors = Multipliers(
         fields.factor("embedding_multiplier"), fields.factor("residual_multiplier"), 1 / fields.factor("logits_scaling")

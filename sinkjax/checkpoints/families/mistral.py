@@ -11,7 +11,6 @@ from sinkjax.checkpoints.gguf_family import Gguf
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     size, found = window(fields), sizes(fields)
     return found | rotary(fields) | rms_norm(fields) | {"windows": size and (size,) * found["layers"]}
 

@@ -19,7 +19,6 @@ TENSORS = names.LLAMA | names.modules(
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found, size = sizes(fields), optional_window(fields)
     experts = Experts(fields.integer("num_local_experts"), fields.integer("num_experts_per_tok"))
     return found | rotary(fields) | rms_norm(fields) | {"windows": size and (size,) * found["layers"], "experts": experts}

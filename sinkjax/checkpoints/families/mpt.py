@@ -27,7 +27,6 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found = sizes(
         fields, layers="n_layers", width="d_model", heads="n_heads", kv_heads=None, head_dim=None, mlp_width=None, activation=None
     )

@@ -14,7 +14,6 @@ EPSILON = 1e-5  # in transformers' code, as no config states it
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     bias = fields.flag("attention_bias")
     norm = {"norm": LayerNorm(EPSILON, gain=False, bias=False), "qkv_clip": fields.optional_number("clip_qkv")}
     return sizes(fields, head_dim=None) | rotary(fields) | norm | biases(bias, bias, False)

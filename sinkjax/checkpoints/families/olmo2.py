@@ -19,7 +19,6 @@ TENSORS = names.LLAMA | names.modules(
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     norm, bias = rms_norm(fields), fields.flag("attention_bias")
     layout = {"norm_place": "output", "qk_norm": AllHeads(norm["norm"])}
     return sizes(fields, head_dim=None) | rotary(fields) | norm | layout | biases(bias, bias, False)

@@ -32,7 +32,6 @@ TENSORS = names.modules(
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found = sizes(fields, kv_heads=None, head_dim=None, mlp_width="ffn_dim", activation="activation_function")
     bias, affine = fields.flag("enable_bias"), fields.flag("layer_norm_elementwise_affine")
     inner = fields.integer("word_embed_proj_dim")

@@ -20,7 +20,6 @@ TENSORS = names.LLAMA | names.modules(
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found, norm = sizes(fields, head_dim=None), layer_norm(fields, "layer_norm_eps")
     layout = {"norm_place": "parallel-shared", "gated_mlp": False, "unembed_bias": True}
     qk_norm = {"qk_norm": norm["norm"] if fields.flag("qk_layernorm") else None}

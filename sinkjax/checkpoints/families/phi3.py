@@ -17,7 +17,6 @@ TENSORS = (
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found, size = sizes(fields, head_dim=None), optional_window(fields)
     position = rotary(fields, found["head_dim"], kinds=("default", "longrope", "su"))
     return found | position | rms_norm(fields) | {"windows": size and (size,) * found["layers"]}

@@ -29,7 +29,6 @@ def late_windows(fields: Fields, layers: int) -> dict[str, Any]:
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found = sizes(fields)
     return found | rotary(fields) | rms_norm(fields) | biases(True, False, False) | late_windows(fields, found["layers"])
 

@@ -20,7 +20,6 @@ def attention(fields: Fields) -> dict[str, Any]:
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found = sizes(fields)
     return found | rotary(fields) | attention(fields) | late_windows(fields, found["layers"])
 

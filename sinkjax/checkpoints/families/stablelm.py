@@ -16,7 +16,6 @@ TENSORS = names.LLAMA | names.modules(
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found, norm = sizes(fields, head_dim=None), layer_norm(fields, "layer_norm_eps")
     each = EachHead(LayerNorm(norm["norm"].eps, bias=False)) if fields.flag("qk_layernorm") else None
     layout = {"norm_place": "parallel-shared" if fields.flag("use_parallel_residual") else "pre", "qk_norm": each}

@@ -13,7 +13,6 @@ TENSORS = names.LLAMA | names.modules(up="model.layers.{}.mlp.c_fc", down="model
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config."""
     found, bias, size = sizes(fields, head_dim=None), fields.flag("use_bias"), optional_window(fields)
     norm = layer_norm(fields, "norm_epsilon") | {"gated_mlp": False, "windows": size and (size,) * found["layers"]}
     return found | rotary(fields) | norm | biases(bias, bias, bias)

@@ -18,7 +18,6 @@ def node(sender: str, donor: str = "mean") -> At:
 
 
 def path(name: str) -> At:
-    """One path."""
     return at("paths", fixed={"path": name, "donor": "mean"})
 
 

@@ -53,7 +53,7 @@ def steps(results: Results) -> list[int]:
 
 
 def label(step: int, edit: str = NO_EDIT) -> str:
-    """The rows about a checkpoint under an edit."""
+    """Label of the rows about a checkpoint under an edit."""
     return f"step {step}" if edit == NO_EDIT else f"step {step}, {edit}"
 
 
