@@ -46,6 +46,7 @@ ABOUT = {
 }
 WITHOUT = " without <bos>"  # what the rows of runs without BOS add to the name of a model that was trained behind one
 TRAINED_BEHIND_BOS = ("gemma3-270m",)
+ITS_OWN_BOS = ("kiya/bos-swap",)  # studies that put BOS there themselves
 FIGURES = {
     "kiya/mask": (
         "masks-layers",
@@ -88,12 +89,16 @@ ANSWER = """In SmolLM2-135M-Instruct the first token has a sink and a massive ac
 next token gains {moved} of the attention that it had; another token that sees only itself gains as much as {alone} of it,
 beside the first token's; and setting the massive activation to zero raises the loss by {zero} of its unedited value. On the
 trigger task, softmax layers have more attention on BOS than ReLU layers in rows other than the trigger's: {trained} of theirs."""
-BEHIND_BOS = tuple(
-    (study, "gemma3-270m", claim) for study, claim in (("kiya/bos-swap", "sink"), ("kiya/mask", "all"), ("kiya/self", "sink"))
+BEHIND_BOS = (
+    ("kiya/bos-swap", "gemma3-270m", "sink"),
+    ("kiya/mask", "gemma3-270m", "all"),
+    ("kiya/self", "gemma3-270m", "sink"),
+    ("kiya/baseline", f"gemma3-270m{WITHOUT}", "sink"),
 )
 OTHERWISE = """ In Gemma 3 270M the sink goes with `<bos>`: where it changes places with another \
 token, the first position loses {left} of its attention; masked, `<bos>` leaves {moved} of its own to the next token; and a \
-token that sees only itself gains {alone}."""
+token that sees only itself gains {alone}. Without `<bos>`, its first token has no sink: at half depth another one gets \
+{more} percentage points more attention."""
 LIMITS = """## Limits
 
 - An instruct model of 135M parameters and a base model of 270M (under the Gemma terms, ai.google.dev/gemma/terms), in 4 bits, \
@@ -145,7 +150,7 @@ def claims(folder: Path) -> list[dict[str, str]]:
     rows = [row for row in (read(path) if path.exists() else []) if "word" in row]
     if rows and rows[0]["model"] in TRAINED_BEHIND_BOS:
         config = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        if config.get("bos", "none") == "none":
+        if config.get("bos", "none") == "none" and config.get("experiment") not in ITS_OWN_BOS:
             return [row | {"model": f"{row['model']}{WITHOUT}"} for row in rows]
     return rows
 
@@ -219,10 +224,12 @@ def found_here(rows: Sequence[Mapping[str, str]]) -> str:
     answer = ANSWER.format(moved=moved, alone=alone, zero=zero, trained=trained)
     if any(name not in by_claim for name in BEHIND_BOS):
         return answer
-    left, moved, alone = (by_claim[name] for name in BEHIND_BOS)
+    left, moved, alone, without = (by_claim[name] for name in BEHIND_BOS)
     lost = {"s": left["s"], "s_low": left["s_high"], "s_high": left["s_low"]}  # what is lost, above 0
     lost = {name: str(-float(value)) for name, value in lost.items()}
-    return answer + OTHERWISE.format(left=effect_of(lost), moved=effect_of(moved), alone=effect_of(alone))
+    more, low, high = (f"{-float(without[name]):.0f}" for name in ("d", "d_high", "d_low"))
+    said = {"left": effect_of(lost), "moved": effect_of(moved), "alone": effect_of(alone), "more": f"{more} [{low}, {high}]"}
+    return answer + OTHERWISE.format(**said)
 
 
 def effect_of(row: Mapping[str, str]) -> str:
@@ -233,10 +240,13 @@ def effect_of(row: Mapping[str, str]) -> str:
 def counts(rows: Sequence[Mapping[str, str]], models: Sequence[str]) -> str:
     """How many claims of papers have which word on each model; words of few samples are not counted."""
     lines = []
-    for model in models:
+    for model in (f"{name}{ending}" for name in models for ending in ("", WITHOUT)):
         found = Counter(row["word"] for row in rows if row["model"] == model and not is_small(row))
         if found:
-            lines.append(f"- {ABOUT.get(model, model)}: {', '.join(f'{count} {word}' for word, count in found.most_common())}")
+            about = ABOUT.get(model.removesuffix(WITHOUT), model).replace(
+                "behind", "without" if model.endswith(WITHOUT) else "behind"
+            )
+            lines.append(f"- {about}: {', '.join(f'{count} {word}' for word, count in found.most_common())}")
     return "\n".join(lines)
 
 
