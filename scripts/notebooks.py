@@ -13,6 +13,8 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
+from sinkjax.progress import MARK
+
 FOLDER = Path(__file__).parents[1] / "colab"
 LARGEST = 600_000  # bytes of a notebook
 
@@ -25,7 +27,8 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, seconds: int) -> nbfo
     ran.metadata = notebook.metadata  # a kernel writes its version there
     for cell in ran.cells:
         if cell.cell_type == "code":
-            cell.outputs = [plain(output, folder) for output in cell.outputs if output.get("name") != "stderr"]
+            kept = [output for output in cell.outputs if output.get("name") != "stderr" and output.get("metadata") != MARK]
+            cell.outputs = [plain(output, folder) for output in kept]
             cell.execution_count = None
     return ran
 

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sinkjax import plot as plot
     from sinkjax.analysis import intervals as intervals
     from sinkjax.analysis import metrics as metrics
     from sinkjax.analysis.frame import to_frame as to_frame
@@ -111,7 +112,7 @@ _HOME = {
     "sinkjax.sweeps.models": ("sweep_models",),
     "sinkjax.sweeps.run": ("sweep",),
 }
-_SUBMODULES = ("intervals", "metrics")  # in `sinkjax.analysis`
+_SUBMODULES = {"intervals": "sinkjax.analysis.intervals", "metrics": "sinkjax.analysis.metrics", "plot": "sinkjax.plot"}
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = sorted([*_MODULE, *_SUBMODULES])  # noqa: PLE0605 - a list, made from the table above
 
@@ -120,7 +121,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE and name not in _SUBMODULES:
         raise AttributeError(f"module 'sinkjax' has no attribute {name!r}")
     if name in _SUBMODULES:
-        return importlib.import_module(f"sinkjax.analysis.{name}")
+        return importlib.import_module(_SUBMODULES[name])
     return getattr(importlib.import_module(_MODULE[name]), name)
 
 

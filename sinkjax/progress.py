@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal's error stream, a line now and then where there is no terminal.
+"""Progress of long work: a bar on a terminal's error stream, one line in a notebook, else a line now and then.
 
 A command that is interrupted (`interruption.py`) ends such work where it says how far it is.
 """
@@ -14,6 +14,8 @@ from sinkjax import interruption
 from sinkjax.errors import printable
 
 QUIET = 60  # seconds between reports of progress where no terminal shows a bar
+OFTEN = 0.5  # seconds between changes of the line in a notebook
+MARK = {"sinkjax": "progress"}  # metadata of that line
 
 
 @contextlib.contextmanager
@@ -36,6 +38,7 @@ def bar(name: str, show: bool, total: int, done: int, heed: bool = True) -> Iter
     )
     console = Console(stderr=True)
     drawn = Progress(*columns, console=console) if show and console.is_terminal else None  # rich 13 prints where it is disabled
+    line = _line(f"{name}: {done} of {total}") if show else None
     with interruption.held(), drawn or contextlib.nullcontext():
         task = None if drawn is None else drawn.add_task(name, total=total, completed=done, rate="")
         said = time.monotonic()
@@ -47,11 +50,29 @@ def bar(name: str, show: bool, total: int, done: int, heed: bool = True) -> Iter
             done += count
             if drawn is not None and task is not None:
                 drawn.update(task, completed=done, rate=rate)
+            elif line is not None:
+                if done == total or time.monotonic() - said > OFTEN:
+                    said = time.monotonic()
+                    line(f"{name}: {done} of {total}, {rate}")
             elif show and time.monotonic() - said > QUIET:
                 said = time.monotonic()
                 print(f"{name}: {done} of {total}, {rate}", file=sys.stderr, flush=True)
 
         yield advance
+
+
+def _line(text: str) -> Callable[[str], None] | None:
+    """Show a line in the output of a notebook's cell; returns what changes it. None where there is no notebook."""
+    ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if not hasattr(ipython, "kernel"):
+        return None
+    from IPython.display import display, update_display
+
+    def content(text: str) -> dict[str, str]:
+        return {"text/plain": text}
+
+    handle = display(content(text), raw=True, metadata=MARK, display_id=True)
+    return lambda text: update_display(content(text), raw=True, metadata=MARK, display_id=handle.display_id)
 
 
 def say(line: str) -> None:

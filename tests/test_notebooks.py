@@ -6,6 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
+import nbclient
 import nbformat
 import pytest
 
@@ -36,12 +37,25 @@ def test_its_outputs_are_small_and_name_no_path_of_the_machine(name: str):
         assert PATHS.search("\n".join(shown)) is None
 
 
-def test_all_begin_with_one_line_that_installs_what_is_missing():
+def test_all_begin_with_a_cell_that_installs_what_is_missing_and_asks_nothing():
     first = {next(cell.source for cell in notebook.cells if cell.cell_type == "code") for notebook in NOTEBOOKS.values()}
-    (line,) = first
-    assert len(line.splitlines()) == 1
-    names: dict = {"get_ipython": lambda: pytest.fail("sinkjax is installed, so that nothing is to be done")}
-    exec(line, names)
+    (cell,) = first
+    assert cell.startswith('SOURCE = "sinkjax[all]"')
+    assert max(map(len, cell.splitlines())) <= 120
+    assert "input(" not in cell
+    exec(cell, {"get_ipython": lambda: pytest.fail("sinkjax is installed, so that nothing is to be done")})
+
+
+@pytest.mark.notebook
+def test_a_sweep_in_a_notebook_shows_one_line_that_ends_at_its_end(tmp_path: Path):
+    code = """import numpy as np, sinkjax
+model = sinkjax.load("mini-sink")
+sinkjax.sweep(model, np.ones((2, 8), np.int32), [sinkjax.compose(), sinkjax.mask_key(0)])
+None"""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    options = {"kernel_name": "python3", "resources": {"metadata": {"path": str(tmp_path)}}}
+    [output] = nbclient.NotebookClient(notebook, timeout=300, **options).execute().cells[0].outputs
+    assert output.data["text/plain"].startswith("sweep: 2 of 2, ")
 
 
 def test_there_are_all_that_the_documentation_names_and_the_first_is_short():

@@ -29,6 +29,7 @@ LAYERS = (
     ("train",),
     ("tasks",),
     ("report",),
+    ("plot",),
     ("studies",),
     ("papers",),
     ("explorer",),
