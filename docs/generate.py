@@ -79,6 +79,7 @@ PUBLIC = {
 MODULES = {
     "metrics": "Metrics of a record",
     "intervals": "Intervals",
+    "plot": "Figures for notebooks",
 }
 PAPERS = {
     "kiya": "Kiya et al. 2026",
@@ -132,7 +133,7 @@ def api() -> dict[str, str]:
     for module, heading in MODULES.items():
         name = f"api-{module}"
         pages[name] = _page(
-            f"# {heading}", f"`sinkjax.{module}`", _rst(f".. automodule:: sinkjax.analysis.{module}\n   :members:")
+            f"# {heading}", f"`sinkjax.{module}`", _rst(f".. automodule:: {sinkjax._SUBMODULES[module]}\n   :members:")
         )
         rows.append((f"[`{module}`]({name}.md)", heading, heading))
     functions = [_rst(f".. autofunction:: sinkjax.tasks.{name}") for name in ("train", "load_runs")]

@@ -129,7 +129,7 @@ def alone(tmp_path_factory) -> tuple[Path, int]:
 def test_two_processes_share_the_calls_and_have_the_bits_of_one(tmp_path, alone):
     out, expected = alone
     processes = start(tmp_path / "store.zarr", [0, 0])
-    assert sum(calls(process) for process in processes) == expected
+    assert expected <= sum(calls(process) for process in processes) < 2 * expected  # both may compute the last ones
     assert_same(numbers(tmp_path / "store.zarr"), numbers(out))
 
 

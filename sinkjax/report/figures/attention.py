@@ -24,8 +24,14 @@ GAMMA = 0.5
 def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Sequence[str]) -> Figure:
     """Attention of queries (down) to keys (across), one panel for each run and layer, on one colour scale.
 
-    values: float[row, layer, query, key], averaged over heads. rows: the runs. layers: 0-based. tokens: text of each position;
-    as many as are to be drawn, at most the size of `values`.
+    Args:
+        values: float[row, layer, query, key], averaged over heads.
+        rows: The names of the runs.
+        layers: 0-based.
+        tokens: The text of each position; as many as are to be drawn, at most the size of `values`.
+
+    Returns:
+        A matplotlib figure.
     """
     scale = _scale(values, len(tokens))
     figure, axes = panels(len(rows), len(layers), 2.75, sharex=True, sharey=True)
@@ -43,7 +49,13 @@ def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Se
 def by_layer(values: NDArray, layers: Sequence[int], tokens: Sequence[str]) -> Figure:
     """Attention of queries (down) to keys (across) in some layers of one run, at most three in a row, on one colour scale.
 
-    values: float[layer, query, key], averaged over heads. layers, tokens: see `maps`.
+    Args:
+        values: float[layer, query, key], averaged over heads.
+        layers: 0-based.
+        tokens: The text of each position; as many as are to be drawn.
+
+    Returns:
+        A matplotlib figure.
     """
     rows = math.ceil(len(layers) / MOST_COLUMNS)
     scale = _scale(values, len(tokens))

@@ -36,8 +36,16 @@ def causal(
 ) -> Figure:
     """Causal maps, one panel for each row and column; keys that a query cannot see are grey.
 
-    values: float[row, column, query, key]. label: the colours', with their unit. marked: a query whose row has an arrow on each
-    map. limits: ends of the scale, by default 0 and the largest visible value.
+    Args:
+        values: float[row, column, query, key].
+        rows: The titles of the rows.
+        columns: The titles of the columns.
+        label: The colours' name, with their unit.
+        marked: A query whose row has an arrow on each map.
+        limits: The ends of the scale, by default 0 and the largest visible value.
+
+    Returns:
+        A matplotlib figure.
     """
     side = min((WIDTH - BAR) / len(columns), WIDEST)
     figure, axes = _panels(len(rows), len(columns), side, side - LABELS / len(columns))

@@ -41,7 +41,14 @@ class Axis:
 
 @styled
 def curves(grid: Sequence[Sequence[Axis]]) -> Figure:
-    """Panels [row, column]; each has scales of its own, the names of all bundles stand in one legend."""
+    """Curves of runs in panels that have scales of their own, with the names of all bundles in one legend.
+
+    Args:
+        grid: The panels, [row][column].
+
+    Returns:
+        A matplotlib figure.
+    """
     figure, axes = panels(len(grid), max(map(len, grid)), HEIGHT)
     names: dict[str, str] = {}
     for row, entries in enumerate(grid):

@@ -72,10 +72,16 @@ class Panel:
 
 @styled
 def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = False, log_x: bool = False) -> Figure:
-    """Panels [row, column] of lines with bands for their intervals; y is shared along a row, x by all.
+    """Lines with bands for their intervals in panels that share x, and y along a row.
 
-    legend_above: one legend over all panels, for lines of the same names, instead of one in the first panel of each row.
-    log_x: whether x is logarithmic. If every x is an integer, so is every tick.
+    Args:
+        grid: The panels, [row][column].
+        xlabel: The name of x. If every x is an integer, so is every tick.
+        legend_above: One legend over all panels, for lines of the same names, instead of one in the first panel of each row.
+        log_x: Whether x is logarithmic.
+
+    Returns:
+        A matplotlib figure.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -173,7 +179,12 @@ def received(values: Mapping[str, Mapping[str, NDArray]], xlabel: str) -> Figure
 def activations(values: NDArray, titles: Sequence[str]) -> Figure:
     """Largest |h| by position (across) and depth (up), one panel for each run, on one logarithmic colour scale.
 
-    values: float[run, depth, position], positive. Depth 0 is the embedding, depth l + 1 the stream after block l.
+    Args:
+        values: float[run, depth, position], positive. Depth 0 is the embedding, depth l + 1 the stream after block l.
+        titles: The names of the runs.
+
+    Returns:
+        A matplotlib figure.
     """
     from matplotlib import colormaps
     from matplotlib.colors import LogNorm
