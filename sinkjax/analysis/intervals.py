@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.errors import SinkjaxError
 
+Array = NDArray[Any]
+ARRAYS = ("mean", "low", "high", "n", "excluded", "method", "note", "samples")
 BATCH_ELEMENTS = 2**23
 RESAMPLES = 2000
 FEWEST = 8  # samples of a word or an interval that counts; with fewer, an interval depends mostly on its method
@@ -101,9 +103,6 @@ class Intervals:
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
-
-
-ARRAYS = ("mean", "low", "high", "n", "excluded", "method", "note", "samples")
 
 
 def generator(seed: int, name: str) -> np.random.Generator:
@@ -237,9 +236,7 @@ def paired_differences(
 
 
 def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray[Any]], ArrayLike]) -> NDArray[np.float64]:
-    """Jackknife pseudo-values of a function of means, one for each sample, so that `interval` gives the function's interval.
-
-    For smooth functions (Tukey 1958).
+    """Jackknife pseudo-values of a smooth function of means, one per sample: their `interval` is the function's (Tukey 1958).
 
     Args:
         values: float[n, ...], finite, at least 2 samples.
@@ -301,7 +298,7 @@ def standard_error(rows: NDArray[Any], clusters: NDArray[Any] | None) -> NDArray
     return np.asarray(np.sqrt(G / (G - 1) * (sums**2).sum(-1)) / n)
 
 
-def _student(rows: NDArray[Any], level: float, clusters: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[Any], str]:
+def _student(rows: Array, level: float, clusters: Array | None) -> tuple[Array, Array, str]:
     """Low and high ends of float[row, n], and the method."""
     from scipy.stats import t
 
@@ -310,9 +307,7 @@ def _student(rows: NDArray[Any], level: float, clusters: NDArray[Any] | None) ->
     return means - half, means + half, "t" if clusters is None else "clustered t"
 
 
-def _intervals_of(
-    rows: NDArray[Any], level: float, resamples: int, seed: int, clusters: NDArray[Any] | None
-) -> dict[str, ArrayLike]:
+def _intervals_of(rows: Array, level: float, resamples: int, seed: int, clusters: Array | None) -> dict[str, ArrayLike]:
     """Columns of `Intervals` for float[row, n], all finite."""
     n = rows.shape[1]
     if n == 0:
@@ -330,7 +325,7 @@ def _intervals_of(
     return {"mean": mean, "low": low, "high": high, "method": method, "note": np.where(constant, "no spread", "")}
 
 
-def _bootstrap(rows: NDArray[Any], level: float, resamples: int, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _bootstrap(rows: Array, level: float, resamples: int, seed: int) -> tuple[Array, Array, Array]:
     """Low and high ends and methods of float[row, n]; every row sees the same resamples, from (seed, "bootstrap")."""
     from scipy.stats import DegenerateDataWarning, bootstrap
 
