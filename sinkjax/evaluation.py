@@ -16,7 +16,7 @@ from sinkjax.checkpoints.model import check_model
 from sinkjax.data.prompts import PAD, bos_ids, is_integer, prompt_ids
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.site import Site
-from sinkjax.edits.term import Edits
+from sinkjax.edits.term import Edits, as_indices
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.batch import as_array, refuse_outside
@@ -121,7 +121,14 @@ def evaluate(
             meet a mixture of experts.
     """
     check_model(model)
-    how = Quantisation(weights=weights, activations=activations, kv=kv, scale=scale, rotate=rotate, keep=tuple(keep))
+    how = Quantisation(
+        weights=weights,
+        activations=activations,
+        kv=kv,
+        scale=scale,
+        rotate=rotate,
+        keep=as_indices("position", keep) if np.size(keep) else (),
+    )
     if model.config.vocab_size is None:
         raise SinkjaxError("this model has no vocabulary, so there is no loss of tokens")
     check(model.params, model.config)

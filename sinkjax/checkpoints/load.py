@@ -67,6 +67,8 @@ def load(
     ignore_keys = check_left_out(ignore_keys, assume)
     if not isinstance(mesh, Mesh | None):
         raise SinkjaxError(f"mesh must be a jax.sharding.Mesh, not {short(mesh)}")
+    if not isinstance(tokenizer, str | os.PathLike | None):
+        raise SinkjaxError(f"tokenizer must be a name or a path, not {short(tokenizer)}")
     checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
     if context is not None:
         checkpoint = with_context(checkpoint, context)

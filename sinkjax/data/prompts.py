@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sinkjax.checkpoints.model import Model, check_model
 from sinkjax.errors import SPACING, SinkjaxError, refuse_control, unknown
 
 if TYPE_CHECKING:
-    from sinkjax.checkpoints.model import Model
     from sinkjax.checkpoints.tokenizer import Tokenizer
 
 PAD = 0  # any id would do: nothing reads a position at or beyond a prompt's length
@@ -85,6 +85,7 @@ def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) 
 
 def _check_texts(model: Model, texts: Sequence[str]) -> Tokenizer:
     """The tokenizer of a model, for texts. Errors: there is none; these are not texts."""
+    check_model(model)
     if model.tokenizer is None:
         raise SinkjaxError(
             f"the files of {model.source['name']} hold no tokenizer, so give token ids, not texts, or load it with tokenizer=..."

@@ -17,8 +17,8 @@ from sinkjax.analysis.verdicts import verdicts_csv
 from sinkjax.checkpoints.load import open_checkpoint, untrained_like
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import write
-from sinkjax.config_files.places import Place, place, reached
+from sinkjax.config_files.files import user_place, write
+from sinkjax.config_files.places import Place, reached
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
@@ -74,7 +74,7 @@ def run(study: str, out: str | Path, model: str | Model | None = None, **fields:
     config: Settings = documents.build(config_type(shipped.experiment), {**values, **fields}, study)
     if given is not None and config.dtype != given.source["dtype"]:
         raise SinkjaxError(f"dtype is {config.dtype}, and the model in memory is in {given.source['dtype']}")
-    where = place(out)
+    where = user_place(out)
     with reached(where):
         return carry_out(Chosen(shipped.experiment, config), where, given=given)
 
