@@ -32,7 +32,8 @@ from sinkjax.model.batch import check_batch
 from sinkjax.sweeps import objects, run
 from sinkjax.sweeps import store as stores
 from sinkjax.sweeps.computation import Computation
-from sinkjax.sweeps.store import CALLS, Header, Store, begin
+from sinkjax.sweeps.header import CALLS, Header
+from sinkjax.sweeps.store import Store, begin
 
 LENGTH = 64
 GOAL_FILES, GOAL_SHARE = 1, 0.05  # a variable and call; of the sweep's time

@@ -17,8 +17,9 @@ from sinkjax.studies.study import Batch, Calculation
 from sinkjax.sweeps.arrays import files_of_dataset
 from sinkjax.sweeps.computation import description, digest
 from sinkjax.sweeps.hardware import facts
+from sinkjax.sweeps.header import Header
 from sinkjax.sweeps.identity import HARDWARE, IDENTITY, described
-from sinkjax.sweeps.store import Header, begin, existing
+from sinkjax.sweeps.store import begin, existing
 
 if TYPE_CHECKING:
     import xarray

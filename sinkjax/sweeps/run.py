@@ -28,10 +28,11 @@ from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.progress import bar, say
 from sinkjax.sweeps.computation import CELLS, Computation, unchanged
+from sinkjax.sweeps.header import Fixed, Header
 from sinkjax.sweeps.identity import described
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal, stack
 from sinkjax.sweeps.shared import baseline, edited
-from sinkjax.sweeps.store import Fixed, Header, Store, begin, existing
+from sinkjax.sweeps.store import Store, begin, existing
 from sinkjax.transformer.fused import check_fused
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from sinkjax import Probe, SinkjaxError
 from sinkjax.studies.calculation import holds, write_whole
 from sinkjax.studies.folder import open_store
 from sinkjax.sweeps.arrays import codecs
-from sinkjax.sweeps.store import HEADER, Store
+from sinkjax.sweeps.header import HEADER
+from sinkjax.sweeps.store import Store
 from sinkjax.train.loop import LOCK, alone
 from tests.sweeps.cases import LAYERS, LENGTHS, model_of, prompts
 
@@ -76,7 +77,7 @@ def sweep(tiny_config, tiny_params):
 
     def run(out: Path | None, chunk_bytes: int = 1, **changes) -> xarray.Dataset:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sinkjax.sweeps.store.CHUNK_BYTES", chunk_bytes)
+            patch.setattr("sinkjax.sweeps.header.CHUNK_BYTES", chunk_bytes)
             patch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
             arguments = {"edits": EDITS, "probe": PROBE, "lengths": LENGTHS, "progress": False} | changes
             found = sinkjax.sweep(model, tokens, arguments.pop("edits"), out=out, **arguments)

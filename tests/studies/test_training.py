@@ -21,7 +21,7 @@ from sinkjax.studies.config import All, AllTrained, Trains
 from sinkjax.studies.registry import Chosen, choose
 from sinkjax.studies.results import Results
 from sinkjax.studies.study import Study, TrainingSpec
-from sinkjax.sweeps.store import HEADER
+from sinkjax.sweeps.header import HEADER
 from sinkjax.tasks import Trained
 from tests.train import linear
 from tests.train.linear import Linear

@@ -26,9 +26,9 @@ from sinkjax.checkpoints.load import Model
 from sinkjax.model import params
 from sinkjax.model.config import Config, RMSNorm
 from sinkjax.model.rotary import Rope
-from sinkjax.sweeps import plan, store
+from sinkjax.sweeps import header, plan
 
-store.CHUNK_BYTES = 400_000  # so that a chunk holds four edits
+header.CHUNK_BYTES = 400_000  # so that a chunk holds four edits
 plan.TOKENS_PER_CALL = {"cpu": 4 * 4 * 256}  # and a call
 config = Config(layers=6, width=32, heads=4, kv_heads=2, head_dim=8, mlp_width=48, vocab_size=61, context=512,
                 norm=RMSNorm(1e-5), position=Rope(1e4), activation="silu", tied=False)

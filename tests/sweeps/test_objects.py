@@ -15,8 +15,9 @@ from sinkjax.config_files import files
 from sinkjax.errors import SinkjaxError
 from sinkjax.sweeps import arrays, objects
 from sinkjax.sweeps import store as stores
+from sinkjax.sweeps.header import CALLS, HEADER, Header
 from sinkjax.sweeps.schedule import Chunk, Schedule
-from sinkjax.sweeps.store import CALLS, HEADER, Header, Store, begin
+from sinkjax.sweeps.store import Store, begin
 
 E, B, BLOCK, GROUP = 8, 5, 2, 3  # the last chunk of edits and the last block of prompts are smaller than others
 WIDE = (Chunk(0, (0, 3, 6), 0), Chunk(0, (5,), 1), Chunk(1, (7, 1), 0), Chunk(1, (2, 4), 2))
@@ -40,7 +41,7 @@ def header(identity: dict, variables: dict = VARIABLES, prompts: int = BLOCK, fi
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    monkeypatch.setattr("sinkjax.sweeps.store.CHUNK_BYTES", GROUP * BLOCK * 7 * 4)
+    monkeypatch.setattr("sinkjax.sweeps.header.CHUNK_BYTES", GROUP * BLOCK * 7 * 4)
     return begin(tmp_path / "x.zarr", {"number": 1}, lambda: header({"number": 1}))
 
 
