@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PERCENT, POINTS = (0.0, 100.0), "percentage points"
 AXIS = re.compile(r"(?:key|position) \[(\w+)\]")  # "key [position]" of an axis reads "the position"
+UNMEASURED = re.compile(r"(?:No variable named )?'(\w+)'")  # how xarray and a record begin
 HALF = 0.5  # a quantity along depth counts as formed above this share of its largest value
 
 
@@ -244,6 +245,25 @@ def label_of(measure: Measure, scope: Scope) -> str:
     start = f" from position {shown['start']}" if shown.get("start") else ""
     eps = f", eps {shown['eps']:g}" if isinstance(dict(measure.arguments).get("eps"), float) else ""
     return f"{text}{start}{eps}{place}"
+
+
+def check_asks(measure: Measure, scope: Scope, probe: sinkjax.Probe) -> None:
+    """Raise if a measure reads a statistic that the probe lacks, by calling it on zeros where each statistic has one number."""
+    import xarray
+
+    blank = xarray.Dataset({name: (("edit", *axes), np.zeros((1,) * (1 + len(axes)))) for name, axes in probe.dims().items()})
+    try:
+        with quietly():
+            measure.meaning.of(blank, **arguments(measure, scope))
+    except KeyError as error:
+        named = UNMEASURED.match(str(error.args[0]))
+        if named and named[1] not in blank.dims:
+            raise SinkjaxError(
+                f"the measure {measure} needs {named[1]!r}, which is not in its asks; the probe measures"
+                f" {', '.join(probe.dims())}"
+            ) from None
+    except Exception:  # one number may be too few for a measure, which then has what it asks for
+        return
 
 
 def probe_of(measures: Iterable[Measure], scope: Scope) -> sinkjax.Probe:

@@ -11,7 +11,7 @@ import xarray
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.readouts import check_positions, label_of, merged, probe_of, read_measure
+from sinkjax.studies.readouts import check_asks, check_positions, label_of, merged, probe_of, read_measure
 from sinkjax.studies.scope import Measure, Scope
 from sinkjax.studies.vocabulary import *
 
@@ -244,3 +244,18 @@ def test_a_position_that_prompts_do_not_have_is_refused(measure, sentence):
         check_positions(measure, SCOPE)
     check_positions(sink_rate(4), SCOPE)
     check_positions(largest_activation(T - 1), SCOPE)
+
+
+def test_a_statistic_that_a_measure_does_not_ask_for_is_refused_before_the_sweep():
+    @Measure.define(label="unasked", unit="", asks=("nll",))
+    def unasked(data, key: int):
+        return data["attention_received"].values[..., 0, 0, key]
+
+    @Measure.define(label="asked", unit="", asks=("nll",))
+    def asked(data, key: int):
+        return data["nll"].values[..., key]
+
+    scope = Scope(None, None)
+    check_asks(asked(0), scope, probe_of([asked(0)], scope))
+    with pytest.raises(SinkjaxError, match=r"needs 'attention_received', which is not in its asks; the probe measures .*nll"):
+        check_asks(unasked(0), scope, probe_of([unasked(0)], scope))
