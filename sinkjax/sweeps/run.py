@@ -104,6 +104,8 @@ def sweep(
     for name, given in (("labels", labels), ("attributes", attributes)):
         if not isinstance(given, Mapping | None):
             raise SinkjaxError(f"{name} must be a mapping, not {short(given)}")
+    if not isinstance(probe, Probe):
+        raise SinkjaxError(f"probe must be a Probe, not {short(probe)}")
     if check:
         check_finite(model.params)
     edits = as_edits(edits)
@@ -115,6 +117,9 @@ def sweep(
     if computation.spec.attention_impl == "fused":
         for terms in resolved:
             check_fused(model.config, terms, probe)
+    for axis, values in (labels or {}).items():
+        if isinstance(values, str) or not hasattr(values, "__len__"):
+            raise SinkjaxError(f"labels of {axis!r} must be a list of numbers or of texts, not {short(values)}")
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
     coordinates = coordinates_of(edits)
     identity = computation.identity(labels, coordinates)
