@@ -31,6 +31,19 @@ function viridis(share) {
   return `rgb(${mixed.join(" ")})`;
 }
 
+function diverging(share) {
+  const place = Math.min(Math.max(share, 0), 1), side = place < 0.5 ? [33, 102, 172] : [178, 24, 43], whiteness = 1 - Math.abs(2 * place - 1);
+  return `rgb(${side.map((part) => Math.round(part + (255 - part) * whiteness)).join(" ")})`;
+}
+
+// After minus before, for a logarithmic scale the logarithm of their ratio; 0 is in the middle of its colours.
+export function changeOf(before, after, { logarithmic }) {
+  const data = before.data.map((value, index) => (logarithmic ? Math.log10(after.data[index] / value) : after.data[index] - value));
+  const most = Math.max(0, ...[...data].filter(Number.isFinite).map(Math.abs));
+  const words = logarithmic ? `after ÷ before, blue 1/${number(10 ** most)}, red ${number(10 ** most)}` : `after − before, blue −${number(most)}, red ${number(most)}`;
+  return { shape: before.shape, data, words: most ? words : "after − before: no difference", colour: (value) => diverging(0.5 + value / (2 * (most || 1))) };
+}
+
 // One scale for all that is compared. A root keeps the differences of small weights; a logarithm those of activations.
 export function scaleOf(arrays, logarithmic, least = 0) {
   let high = least, low = Infinity;
@@ -76,8 +89,8 @@ export function legend(place, scale, quantity) {
   place.replaceChildren(canvas);
 }
 
-// Two maps beside each other on one scale; pointing at a cell of one shows both values.
-export function maps(place, { before, after, scale, rows, columns, rowTitle, columnTitle, square, editedRows, editedColumns, say }) {
+// Two maps beside each other on one scale, or the second as a change; pointing at a cell of one shows both values.
+export function maps(place, { before, after, change, scale, rows, columns, rowTitle, columnTitle, square, editedRows, editedColumns, say }) {
   const [height, width] = before.shape, gap = window.innerWidth > 700 ? 28 : 0;
   const room = place.clientWidth / (gap ? 2 : 1) - gap / 2;
   const measure = pen(1, 1).context;
@@ -87,12 +100,13 @@ export function maps(place, { before, after, scale, rows, columns, rowTitle, col
   const cell = Math.min((room - left - 4) / width, square ? LARGEST_CELL : Infinity);
   const tall = square ? cell : Math.min(Math.max(220 / height, 9), 22);
   const cells = [];
-  const draw = (values, name) => {
+  const colour = (value) => viridis(scale.share(value));
+  const draw = (values, name, words = name, colourOf = colour) => {
     const { canvas, context } = pen(left + cell * width + 4, tall * height + bottom + 4);
     for (let row = 0; row < height; row++) for (let column = 0; column < width; column++) {
       const value = values.data[row * width + column];
-      const hidden = square && column > row && !(value > 0);
-      context.fillStyle = Number.isNaN(value) || hidden ? MISSING : viridis(scale.share(value));
+      const hidden = square && column > row && !value;
+      context.fillStyle = Number.isNaN(value) || hidden ? MISSING : colourOf(value);
       const [x, y] = [snapped(column * cell), snapped(row * tall)]; // on whole pixels, so that no seam shows
       context.fillRect(left + x, 2 + y, snapped((column + 1) * cell) - x, snapped((row + 1) * tall) - y);
     }
@@ -121,10 +135,10 @@ export function maps(place, { before, after, scale, rows, columns, rowTitle, col
     context.fillText(rowTitle, 0, 0);
     context.restore();
     const box = element("div", { className: "cell", hidden: true }), figure = element("figure", { className: name });
-    figure.append(element("figcaption", { textContent: name }), canvas, box);
+    figure.append(element("figcaption", { textContent: words }), canvas, box);
     cells.push({ box, canvas });
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${place.parentElement.querySelector("h2").textContent}, ${name}: ${rowTitle} by ${columnTitle}`);
+    canvas.setAttribute("aria-label", `${place.parentElement.querySelector("h2").textContent}, ${words}: ${rowTitle} by ${columnTitle}`);
     canvas.onpointermove = (event) => {
       const at = canvas.getBoundingClientRect();
       const column = Math.floor((event.clientX - at.left - left) / cell), row = Math.floor((event.clientY - at.top - 2) / tall);
@@ -142,7 +156,7 @@ export function maps(place, { before, after, scale, rows, columns, rowTitle, col
     canvas.onpointerleave = (event) => { for (const { box } of cells) box.hidden = true; tip("", event); };
     return figure;
   };
-  place.replaceChildren(draw(before, "before"), after ? draw(after, "after") : element("p", { className: "none", textContent: "Choose an edit to see what it changes." }));
+  place.replaceChildren(draw(before, "before"), after ? (change ? draw(change, "after", change.words, change.colour) : draw(after, "after")) : element("p", { className: "none", textContent: "Choose an edit to see what it changes." }));
 }
 
 // Beside the pointer, within the page and the window. Not `fixed`: notebooks move their cells by transforms.
@@ -205,7 +219,7 @@ export function bars(place, before, after) {
       const chance = shown.chances.data[index], bar = element("span", { className: "bar" });
       bar.style.width = `${(100 * chance) / top}%`;
       rows.append(element("span", { className: "word", textContent: visible(word) }), bar,
-        element("span", { className: "chance", textContent: `${(100 * chance).toFixed(1)} %` }));
+        element("span", { className: "chance", textContent: `${(100 * chance).toFixed(1)}%` }));
     });
     return element("figure", { className: name }, element("figcaption", { textContent: name }), rows);
   };

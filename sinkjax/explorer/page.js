@@ -1,5 +1,5 @@
 // The explorer: its state is sent after every change, and what comes back is drawn. `start` makes it live, wherever it stands.
-import { bars, element, legend, lines, maps, number, scaleOf, visible } from "./draw.js";
+import { bars, changeOf, element, legend, lines, maps, number, scaleOf, visible } from "./draw.js";
 
 const KINDS = {
   none: { says: "no edit", uses: [] },
@@ -38,6 +38,7 @@ function round(value) {
 export async function start({ root, page, ask, link }) {
   const $ = (id) => root.getElementById(id);
   let model, state, shown = null, slot = "token", busy = false, dirty = false, fresh = false, failed = false;
+  const met = new Set(); // the kinds of edits that were measured, which are compiled
 
   const uses = (what) => KINDS[state.kind].uses.includes(what);
   const largest = () => (shown ? Math.max(...shown.before.largest.data) : 100);
@@ -54,16 +55,18 @@ export async function start({ root, page, ask, link }) {
     page.classList.add("busy");
     do {
       dirty = false;
-      const begun = performance.now(), slow = setTimeout(() => tell("computing … (the first change of a kind is compiled)"), 700);
+      const begun = performance.now(), kind = state.kind;
+      const slow = setTimeout(() => tell(met.has(kind) ? "computing …" : "compiling … (once for each kind of edit and length of prompt)"), 700);
       try {
         const { ok, status, said } = await ask("measure", state);
         clearTimeout(slow);
         if (status === 409) dirty = true;
         else if (ok) {
           fresh = failed = false;
+          met.add(kind);
           shown = { ...said, before: unpacked(said.before), after: said.after && unpacked(said.after) };
           draw();
-          const cells = said.after ? `${said.changed.toLocaleString("en-US")} of ${said.addressed.toLocaleString("en-US")} cells changed · ` : "";
+          const cells = said.after && !said.changed ? `no cell changed: all ${said.addressed.toLocaleString("en-US")} had these values already, so nothing differs · ` : said.after ? `${said.changed.toLocaleString("en-US")} of ${said.addressed.toLocaleString("en-US")} cells changed · ` : "";
           tell(`${cells}computed in ${number(said.milliseconds)} ms, shown after ${Math.round(performance.now() - begun)} ms`);
           link.write(state);
           page.dataset.shown = JSON.stringify(state);
@@ -164,7 +167,8 @@ export async function start({ root, page, ask, link }) {
 
   function draw() {
     const { before, after } = shown, sides = (name) => [before[name], ...(after ? [after[name]] : [])];
-    const both = (name) => ({ before: before[name], after: after && after[name] });
+    const both = (name, scale) => ({ before: before[name], after: after && after[name], scale,
+      change: after && $("difference").checked ? changeOf(before[name], after[name], scale) : null });
     tokens();
     const texts = shown.tokens.map(visible), numbered = (size) => Array.from({ length: size }, (_, index) => String(index));
     const mark = edited(), place = (section) => $(section).querySelector(".pair");
@@ -173,17 +177,17 @@ export async function start({ root, page, ask, link }) {
     for (const [section, scale, quantity] of [["attention", weights, "attention weight"], ["received", weights, "attention weight"], ["activation", activations, "max |h|"]]) {
       legend($(section).querySelector(".legend"), scale, quantity);
     }
-    maps(place("attention"), { ...both("attention"), scale: weights, rows: texts, columns: texts, rowTitle: "query", columnTitle: "key", square: true,
+    maps(place("attention"), { ...both("attention", weights), rows: texts, columns: texts, rowTitle: "query", columnTitle: "key", square: true,
       editedRows: mark.positions, editedColumns: mark.positions,
       say: (row, column) => `query ${named(row)}\nkey ${named(column)}` });
-    maps(place("received"), { ...both("received"), scale: weights, rows: numbered(model.layers), columns: texts, rowTitle: "layer", columnTitle: "key",
+    maps(place("received"), { ...both("received", weights), rows: numbered(model.layers), columns: texts, rowTitle: "layer", columnTitle: "key",
       editedRows: mark.layers, editedColumns: mark.positions, say: (row, column) => `layer ${row}\nkey ${named(column)}` });
-    maps(place("activation"), { ...both("largest"), scale: activations, rows: numbered(model.layers + 1), columns: texts, rowTitle: "depth", columnTitle: "token",
+    maps(place("activation"), { ...both("largest", activations), rows: numbered(model.layers + 1), columns: texts, rowTitle: "depth", columnTitle: "token",
       editedRows: mark.depths, editedColumns: mark.positions,
       say: (row, column) => `depth ${row}\ntoken ${named(column)}\ndim ${before.dim[row][column]}` + (after ? `, after the edit ${after.dim[row][column]}` : "") });
     const percent = (side) => side && side.sink.data.map((value) => 100 * value);
     lines($("sink").querySelector(".chart"), { before: percent(before), after: percent(after), labels: numbered(model.layers), top: 100,
-      ticks: [0, 25, 50, 75, 100], unit: "% of heads, attention above 0.3", suffix: " %", title: "share of heads that sink, by layer", say: (index) => `layer ${index}` });
+      ticks: [0, 25, 50, 75, 100], unit: "% of heads, attention above 0.3", suffix: "%", title: "share of heads that sink, by layer", say: (index) => `layer ${index}` });
     const losses = sides("loss").flatMap(({ data }) => [...data]).filter((value) => !Number.isNaN(value));
     const top = Math.max(4, 4 * Math.ceil(Math.max(...losses) / 4)), ahead = (side) => side && side.loss.data.slice(0, -1);
     lines($("loss").querySelector(".chart"), { before: ahead(before), after: ahead(after), labels: texts.slice(1), tokens: true, top,
@@ -249,6 +253,7 @@ export async function start({ root, page, ask, link }) {
     }
     $("all-heads").onclick = () => change({ heads: null });
     $("no-heads").onclick = () => change({ heads: [] });
+    $("difference").onchange = () => shown && draw();
     $("layer").oninput = () => change({ layer: Number($("layer").value) });
     $("head").onchange = () => change({ head: $("head").value === "mean" ? null : Number($("head").value) });
     $("key").onchange = () => change({ key: Number($("key").value) });

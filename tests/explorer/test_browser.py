@@ -139,6 +139,25 @@ def test_the_sliders_and_ticks_are_what_the_edit_acts_on(opened):
     assert "layers: 0:3" in opened.execute_script("return document.getElementById('yaml').textContent")
 
 
+def test_the_difference_takes_the_place_of_the_second_map(opened):
+    click(opened, '[data-kind="none"]')
+    click(opened, '[data-kind="mask_key"]')
+    drawn = {section: pixels(opened, section, "after") for section in ("attention", "received", "activation")}
+    captions = "return [...document.querySelectorAll('figure.after figcaption')].map((one) => one.textContent).slice(0, 3)"
+    click(opened, "#difference")
+    assert all(pixels(opened, section, "after") != before for section, before in drawn.items())
+    assert [text.split(",")[0] for text in opened.execute_script(captions)] == ["after − before"] * 2 + ["after ÷ before"]
+    click(opened, '[data-kind="add_logit"]')
+    opened.execute_script(
+        "const box = document.getElementById('value-number'); box.value = 0; box.dispatchEvent(new Event('input'))"
+    )
+    assert settled(opened).value == 0
+    assert "no cell changed: all" in opened.find_element("id", "status").text
+    assert [text.split(":")[1] for text in opened.execute_script(captions)] == [" no difference"] * 3
+    click(opened, "#difference")
+    assert opened.execute_script(captions) == ["after"] * 3
+
+
 def test_it_writes_on(opened, bench):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import WebDriverWait
