@@ -149,6 +149,8 @@ class Word:
 
         def decorate(function: Callable[..., object]) -> Callable[..., Any]:
             word = name or function.__name__.rstrip("_")
+            if (former := cls.vocabulary.get(word)) and not _is_again(former.of, function):
+                raise SinkjaxError(f"{former.of.__module__} defines the {cls.noun} {word!r} already; choose another name")
             taken = signature or _without_first(inspect.signature(function), cls.supplied)
             kinds = _Kinds(function)
             cls.vocabulary[word] = Meaning(function, taken, kinds, facts)
@@ -199,6 +201,15 @@ class _Kinds(Mapping[str, type[Word]]):
 
     def __len__(self) -> int:
         return len(self.found)
+
+
+def _is_again(former: Callable[..., object], function: Callable[..., object]) -> bool:
+    """Whether a function is the former one anew: another state of its module, or of a copy of its file."""
+    return former.__module__ == function.__module__ or _code(former) == _code(function)
+
+
+def _code(function: Callable[..., object]) -> object:
+    return getattr(function, "__code__", function)
 
 
 def _without_first(signature: inspect.Signature, count: int) -> inspect.Signature:

@@ -14,10 +14,12 @@ from sinkjax.studies.run import work
 from tests.studies.tiny import study, write_both
 
 WRONG = {
+    "background/circuit": ({"prompts": 0}, {"controls": 0}, {"length": 1}),
     "background/compression": ({"position": -1}, {"controls": 0}, {"eps": 1.5}),
     "background/elsewhere": ({"place": -1}, {"controls": 0}, {"eps": 2.0}),
     "background/kinds": ({"key": -1}, {"controls": 0}, {"prompts": 0}),
     "background/massive": ({"position": -1}, {"layer_prompts": -1}, {"eps": 2.0}),
+    "background/mechanism": ({"prompts": 0}, {"controls": 0}, {"length": 1}),
     "background/patch": ({"key": -1}, {"places": [-1]}, {"control_prompts": 0}),
     "background/quantise": ({"position": -1}, {"controls": 0}, {"length": 1}),
     "background/streaming": ({"keep": -1}, {"controls": 0}, {"keeps": [-1]}),
@@ -38,6 +40,7 @@ WRONG = {
     "li/amplify": ({"positions": [-1]}, {"controls": 0}, {"eps": 0.0}),
     "li/dominance": ({"controls": 0}, {"prompts": 0}, {"seed": -1}),
     "li/isolate": ({"position": -1}, {"keys": [-1]}, {"eps": 1.0}),
+    "li/mediation": ({"position": -1}, {"neurons": -1}, {"places": [-1]}),
     "li/super-neurons": ({"neurons": -1}, {"controls": 0}, {"eps": 1.0}),
     "li/variance": ({"prompts": 0}, {"permutations": -1}, {"seed": -1}),
     "pretrain/mini": ({"steps": 0}, {"seeds": 0}, {"size": "huge"}),

@@ -84,6 +84,17 @@ def test_words_of_one_name_and_different_kinds_differ():
         del Measure.vocabulary["twice"], Place.vocabulary["twice"]
 
 
+def test_a_word_of_another_module_is_not_overwritten():
+    former = Place.vocabulary["after"]
+    with pytest.raises(SinkjaxError, match=r"^sinkjax\.studies\.places defines the \w+ 'after' already; choose another name"):
+
+        @Place.define()
+        def after(scope: Any) -> Any:
+            """Another meaning."""
+
+    assert Place.vocabulary["after"] is former
+
+
 @pytest.mark.parametrize(
     ("word", "text"),
     [
