@@ -58,6 +58,7 @@ PUBLIC = {
         "shift_positions",
         "scale_head_output",
         "set_residual",
+        "set_weights",
         "drop_mlp",
     ),
     "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame", "show"),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sinkjax.edits.named import scale_head_output as scale_head_output
     from sinkjax.edits.named import set_positions as set_positions
     from sinkjax.edits.named import set_residual as set_residual
+    from sinkjax.edits.named import set_weights as set_weights
     from sinkjax.edits.named import shift_positions as shift_positions
     from sinkjax.edits.named import swap_embeddings as swap_embeddings
     from sinkjax.edits.site import Site as Site
@@ -85,6 +86,7 @@ _HOME = {
         "scale_head_output",
         "set_positions",
         "set_residual",
+        "set_weights",
         "shift_positions",
         "swap_embeddings",
     ),

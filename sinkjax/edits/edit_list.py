@@ -35,6 +35,7 @@ CONSTRUCTORS = (
     "scale_head_output",
     "set_positions",
     "set_residual",
+    "set_weights",
     "shift_positions",
     "swap_embeddings",
 )

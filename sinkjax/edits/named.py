@@ -5,6 +5,7 @@ All of them raise `SinkjaxError` for what `sinkjax.edit` refuses: a negative or 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,48 @@ def drop_mlp(position: Select, layers: Select = None) -> Edit:
     """
     name = describe("drop_mlp", position=position, layers=layers)
     return edit(Site.MLP_OUT, "scale", 0.0, queries=position, layers=layers, label=name)
+
+
+def set_weights(query: Any, distribution: Any, layers: Select = None, heads: Select = None) -> Edit:
+    """Give a query's row of attention weights (WEIGHTS), whatever its scores.
+
+    Args:
+        query: The position, from 0.
+        distribution: float [query + 1], the weights of keys 0 to `query`; or {key: weight}, all other keys 0. They are at least 0
+            and sum to 1. Keys of one weight are one term, so an even average is short.
+        layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
+        heads: The query heads, as `layers`.
+
+    Returns:
+        The edit.
+
+    Raises:
+        SinkjaxError: The query is no int from 0 on; the distribution has another length, names a key after the query, or is none.
+    """
+    if isinstance(query, bool) or not isinstance(query, int | np.integer) or query < 0:
+        raise SinkjaxError(f"set_weights takes one query, an int from 0 on, not {short(query)}")
+    by_key = distribution if isinstance(distribution, Mapping) else dict(enumerate(np.ravel(distribution).tolist()))
+    try:
+        weights = np.array([*by_key.values()], float)
+    except (TypeError, ValueError):
+        weights = np.array([np.nan])
+    if not (isinstance(distribution, Mapping) or len(by_key) == query + 1) or not (
+        (weights >= 0).all() and abs(weights.sum() - 1) < 1e-6
+    ):
+        raise SinkjaxError(f"a distribution over keys 0 to {query} has weights >= 0 that sum to 1, not {short(distribution)}")
+
+    def row(weight: float, keys: Select) -> Edit:
+        return edit(Site.WEIGHTS, "set", weight, queries=int(query), keys=keys, layers=layers, heads=heads)
+
+    of_weight: dict[float, list[int]] = {}
+    for key, weight in by_key.items():
+        if isinstance(key, bool) or not isinstance(key, int | np.integer) or not 0 <= key <= query:
+            raise SinkjaxError(f"query {query} sees keys 0 to {query}, not {short(key)}")
+        of_weight.setdefault(float(weight), []).append(int(key))
+    parts = [row(weight, found) for weight, found in of_weight.items() if weight]
+    shown = " ".join(f"{key}: {weight:g}" for key, weight in by_key.items() if weight)
+    name = describe("set_weights", query=query, distribution=shown if len(shown) <= 40 else "...", layers=layers, heads=heads)
+    return compose(row(0.0, None), *parts, label=name)
 
 
 def edit_weights(

@@ -50,6 +50,7 @@ mask_key = _own("mask_key", "key", PLACES)
 scale_head_output = _own("scale_head_output", "position factor", f"centre {PLACES}")
 set_positions = _own("set_positions", "", "query key layers")
 set_residual = _own("set_residual", "position value", "dims layers")
+set_weights = _own("set_weights", "query distribution", PLACES)
 shift_positions = _own("shift_positions", "", "query key layers")
 swap_embeddings = _own("swap_embeddings", "i j")
 

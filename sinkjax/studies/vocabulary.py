@@ -35,6 +35,7 @@ from sinkjax.studies.edits import scale_head_output as scale_head_output
 from sinkjax.studies.edits import see_only as see_only
 from sinkjax.studies.edits import set_positions as set_positions
 from sinkjax.studies.edits import set_residual as set_residual
+from sinkjax.studies.edits import set_weights as set_weights
 from sinkjax.studies.edits import shift_positions as shift_positions
 from sinkjax.studies.edits import swap_embeddings as swap_embeddings
 from sinkjax.studies.edits import swap_indices as swap_indices

@@ -11,6 +11,7 @@ import sinkjax
 from sinkjax import (
     Capture,
     Probe,
+    SinkjaxError,
     Site,
     add_logit,
     attend_self,
@@ -22,10 +23,12 @@ from sinkjax import (
     scale_head_output,
     set_positions,
     set_residual,
+    set_weights,
     shift_positions,
     swap_embeddings,
 )
 from sinkjax.edits.apply import vectors
+from sinkjax.edits.edit_list import read_edits
 from sinkjax.edits.site import SITES
 from tests.edits.cases import DENSE
 from tests.edits.conftest import LENGTHS
@@ -198,6 +201,34 @@ def test_set_residual_sets_the_chosen_dims_in_the_order_they_are_named(run) -> N
     want = plain.copy()
     want[[0, 2], 4], want[[0, 2], 30] = -3.0, 7.0
     np.testing.assert_array_equal(edited, want)
+
+
+@pytest.mark.parametrize("distribution", [np.full(5, 0.2), {2: 0.75, 0: 0.25}, [0, 0, 1, 0, 0]], ids=str)
+def test_set_weights_gives_a_row_and_leaves_all_others(run, distribution) -> None:
+    plain = np.array(run(probe=Probe(attention=True)).record["attention"])
+    got = np.asarray(run(set_weights(4, distribution, layers=1, heads=[0, 3]), Probe(attention=True)).record["attention"])
+    given = distribution if isinstance(distribution, dict) else dict(enumerate(distribution))
+    want = np.array([given.get(key, 0.0) for key in range(5)])  # later keys are invisible
+    np.testing.assert_array_equal(got[:, 1, [0, 3], 4, :5], np.broadcast_to(want, (len(got), 2, 5)))
+    plain[:, 1, [0, 3], 4] = got[:, 1, [0, 3], 4]
+    np.testing.assert_array_equal(got[:, :2], plain[:, :2])
+    assert read_edits([{"set_weights": {"query": 4, "distribution": distribution, "layers": 1, "heads": [0, 3]}}])
+
+
+@pytest.mark.parametrize(
+    ("query", "distribution", "words"),
+    [
+        (8, [0.5, 0.5], "keys 0 to 8 has weights >= 0 that sum to 1"),
+        (8, {2: 0.5}, "keys 0 to 8 has weights >= 0 that sum to 1"),
+        (8, {2: -1, 3: 2}, "keys 0 to 8 has weights >= 0 that sum to 1"),
+        (8, None, "keys 0 to 8 has weights >= 0 that sum to 1, not None"),
+        (8, {9: 1.0}, "query 8 sees keys 0 to 8, not 9"),
+        ([1, 2], {0: 1.0}, "takes one query, an int from 0 on, not"),
+    ],
+)
+def test_set_weights_refuses_what_is_no_distribution(query, distribution, words) -> None:
+    with pytest.raises(SinkjaxError, match=words):
+        set_weights(query, distribution)
 
 
 def test_drop_mlp_leaves_the_attention_alone(run) -> None:
