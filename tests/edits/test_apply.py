@@ -212,7 +212,9 @@ def test_set_weights_gives_a_row_and_leaves_all_others(run, distribution) -> Non
     np.testing.assert_array_equal(got[:, 1, [0, 3], 4, :5], np.broadcast_to(want, (len(got), 2, 5)))
     plain[:, 1, [0, 3], 4] = got[:, 1, [0, 3], 4]
     np.testing.assert_array_equal(got[:, :2], plain[:, :2])
-    assert read_edits([{"set_weights": {"query": 4, "distribution": distribution, "layers": 1, "heads": [0, 3]}}])
+    [written] = read_edits([{"set_weights": {"query": 4, "distribution": want.tolist(), "layers": 1, "heads": [0, 3]}}])
+    again = np.asarray(run(written, Probe(attention=True)).record["attention"])
+    np.testing.assert_array_equal(again, got)
 
 
 @pytest.mark.parametrize(
