@@ -12,6 +12,7 @@ from sinkjax.errors import SinkjaxError
 IDENTITY, SCHEDULE = "sweep", "schedule"  # attributes: what two runs must share for one to resume the other, and their calls
 HARDWARE = "hardware"  # attribute: the machine that made a store; others that wrote to it have a file each in HARDWARE_FOLDER
 HARDWARE_FOLDER = ".hardware"
+UNKNOWN = "devices whose record is damaged"
 OF_EARLIER = ("devices", "mesh")  # kept in the identity by earlier versions
 RECORDED = ("jax", "jaxlib")  # versions that are a fact of the machine, and that earlier versions kept in the identity
 
@@ -20,7 +21,14 @@ def hardware(path: Place, attributes: Mapping[str, Any]) -> list[dict[str, Any]]
     """The machines that wrote to a store of these attributes: the one that made it, then others."""
     made = attributes.get(IDENTITY, {})  # in which earlier versions kept them
     first = attributes.get(HARDWARE) or [{"devices": made.get("devices")}]
-    return [*first, *(json.loads(read_bytes(file)) for file in sorted((path / HARDWARE_FOLDER).glob("*.json")))]
+    return [*first, *map(_machine, sorted((path / HARDWARE_FOLDER).glob("*.json")))]
+
+
+def _machine(file: Place) -> dict[str, Any]:
+    try:
+        return {"devices": UNKNOWN} | json.loads(read_bytes(file))
+    except (OSError, ValueError, TypeError):
+        return {"devices": UNKNOWN}
 
 
 def devices_in_words(attributes: Mapping[str, Any]) -> str:

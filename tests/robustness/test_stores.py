@@ -201,6 +201,15 @@ def test_what_is_no_file_is_damage(sweep, store, make, file):
     assert_refused(f"{file} is not what was written", lambda: open_store(store))
 
 
+@pytest.mark.parametrize("damage", ["cut", "empty"])
+def test_a_damaged_record_of_a_machine_is_named(sweep, store, damage):
+    (store / ".hardware").mkdir()
+    (store / ".hardware" / "0.json").write_text('{"devices": "8 x another"}')
+    DAMAGES[damage][0](store / ".hardware" / "0.json")
+    assert open_store(store).attrs["hardware"][1] == {"devices": "devices whose record is damaged"}
+    sweep(store)
+
+
 def former(store: Path) -> Path:
     """The store as the version before wrote it: without a header, with marks, and with a manifest of what it was made with."""
     (store / HEADER).unlink()
