@@ -132,7 +132,7 @@ def test_the_rows_of_an_evaluation_are_divided_among_devices():
 
 @pytest.mark.parametrize("mesh", [(3, 1), (0, 1)])
 def test_a_mesh_must_divide_the_batch(mesh):
-    with pytest.raises(SinkjaxError, match="mesh must hold two numbers"):
+    with pytest.raises(SinkjaxError, match="mesh must be two numbers"):
         dataclasses.replace(SMALL, mesh=mesh)
 
 
