@@ -79,6 +79,8 @@ class Header:
                 return header
             names = {name.partition("/")[0] for name in listed(path)} if path.exists() else set()
             objects = Objects(path / CALLS, key).names()
+            if (names or objects) and (header := cls._parsed(path, HEADER)):  # another process has just put it there
+                return header
         except OSError as error:
             if not (isinstance(error, NotADirectoryError) and path.is_file()):
                 raise SinkjaxError(f"cannot use {path}: {error.strerror or error}") from None

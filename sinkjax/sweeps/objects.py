@@ -85,4 +85,7 @@ class Objects:
 
     def names(self) -> set[str]:
         """The names of all objects in the folder, of this computation or others."""
-        return {name for name in listed(self.folder) if name[0] != "."} if self.folder.is_dir() else set()
+        try:
+            return {name for name in listed(self.folder) if name[0] != "."}
+        except FileNotFoundError:  # also if another process removes it in this moment
+            return set()

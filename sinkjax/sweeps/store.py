@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sinkjax.config_files.files import write, write_new
-from sinkjax.config_files.places import Place, delete, is_remote, read_bytes, remove
+from sinkjax.config_files.places import Place, delete, read_bytes, remove
 from sinkjax.errors import SinkjaxError
 from sinkjax.progress import say
 from sinkjax.sweeps.arrays import (
@@ -99,7 +99,11 @@ class Store:
         """Keep what a call gave: the values [edits of the chunk, prompts of the block, ...] of every variable."""
         with _keeping():
             arrays = {variable.name: np.asarray(values[variable.name], variable.dtype) for variable in self.header.variables}
-            self.objects.write(chunk.edits, block, arrays)
+            try:
+                self.objects.write(chunk.edits, block, arrays)
+            except SinkjaxError:  # its folder goes when another process has put the arrays together
+                if not self.finished_by_another():
+                    raise
         self.done[list(chunk.edits), block] = True
 
     def mend(self) -> None:
@@ -232,6 +236,12 @@ def _keeping() -> Iterator[None]:
         raise
 
 
+def _remove_empty(path: Place) -> None:
+    for folder in (path / CALLS, path):
+        with contextlib.suppress(OSError, NotImplementedError):
+            folder.rmdir()
+
+
 def begin(path: Place, identity: Mapping[str, Any], make: Callable[[], Header], durable: bool = True) -> Store:
     """The store `path` of this identity: a new one, or what an earlier call or another process has begun.
 
@@ -244,11 +254,10 @@ def begin(path: Place, identity: Mapping[str, Any], make: Callable[[], Header], 
         header = make()
         try:
             new = write_new(path / HEADER, header.content, durable=durable, scratch=path / CALLS)
-        finally:
-            if not is_remote(path):
-                for folder in (path / CALLS, path):  # which are empty if there was no room
-                    with contextlib.suppress(OSError):
-                        folder.rmdir()
+        except SinkjaxError:  # no room, unless another process was so fast that it has finished
+            if Header.read(path) is None:
+                _remove_empty(path)
+                raise
         header = Header.read(path) or header
     refuse_other(path, header.attributes[IDENTITY], identity)
     store = Store(path, header, durable)

@@ -166,6 +166,19 @@ def test_of_two_that_begin_at_once_the_first_header_stays(tmp_path):
         begin(tmp_path / "y.zarr", {"number": 2}, late)
 
 
+def test_a_header_that_comes_while_one_looks_is_read_and_not_removed(tmp_path, monkeypatch):
+    path, parsed = tmp_path / "x.zarr", Header._parsed
+
+    def late(*arguments):
+        monkeypatch.undo()
+        write(begin(path, {"number": 1}, lambda: header({"number": 1})), 0, WIDE[0])
+
+    monkeypatch.setattr(Header, "_parsed", late)
+    store = begin(path, {"number": 1}, lambda: pytest.fail("there is a header"))
+    assert parsed(path, HEADER) is not None
+    assert store.done.sum() == len(WIDE[0].edits)
+
+
 def test_what_a_kill_left_before_there_was_a_header_is_no_other_content(tmp_path):
     (tmp_path / "x.zarr" / CALLS).mkdir(parents=True)
     (tmp_path / "x.zarr" / CALLS / "..sweep.01234567.new").write_bytes(b"begun")
