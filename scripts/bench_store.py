@@ -107,7 +107,7 @@ def measure(case: Case) -> Row:
         return write_and_note
 
     def once(function: Any, seconds: list[float]) -> Any:
-        """A function that notes how long it took: what a sweep makes once is not counted."""
+        """A function that notes how long it took: parts that a sweep makes once are not counted."""
 
         def timed(*arguments: Any) -> Any:
             begun = time.process_time()
@@ -172,9 +172,9 @@ def section(rows: Sequence[Row], load: float) -> str:
             "## The store of a sweep",
             "Masks of a key in one layer after the other, and the unedited run, with "
             "`attention_received`, `resid_max`, `resid_norm` and `resid_argmax`, each sweep into a new store. The store's part "
-            "is what the same sweep takes when all records are there before: checks, objects and their checksums, then the "
+            "is the time of the same sweep with all records computed before: checks, objects and their checksums, then the "
             "chunks of the arrays and their compression. A call writes one object, and chunks of several edits are made from "
-            "these. Not counted are compilation and what a sweep makes once, such as labels and metadata. Milliseconds of "
+            "these. Compilation, labels and metadata, which a sweep makes once, are not counted. Milliseconds of "
             "processor time of all threads, as the machine does other work; medians (smallest to largest). Measured on "
             f"{date.today().isoformat()} on {cpu_name()}, {os.cpu_count()} cores, jax {jax.__version__}, load average {load:.2f} "
             "before the start. `python scripts/bench_store.py` writes this section.",

@@ -97,7 +97,7 @@ BEHIND_BOS = (
 )
 OTHERWISE = """ In Gemma 3 270M the sink goes with `<bos>`: where it changes places with another \
 token, the first position loses {left} of its attention; masked, `<bos>` leaves {moved} of its own to the next token; and a \
-token that sees only itself gains {alone}. Without `<bos>`, its first token has no sink: at half depth another one gets \
+token that sees only itself gains {alone}. Its first token has no sink without `<bos>`: at half depth another one gets \
 {more} percentage points more attention."""
 LIMITS = """## Limits
 

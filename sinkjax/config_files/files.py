@@ -38,7 +38,7 @@ def write(path: Place, content: str | bytes, durable: bool = False, scratch: Pla
     """Write a file under another name first, then rename it; an object as it is. Several processes may write one.
 
     durable: whether its content is on the disk before it has its name, so that a loss of power leaves no empty file. scratch:
-    the folder for the other name, by default that of the file. Errors: no permission, no room.
+    the folder for the other name, by default the file's own. Errors: no permission, no room.
     """
     raw = content.encode() if isinstance(content, str) else content
     if is_remote(path):

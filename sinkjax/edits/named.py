@@ -199,7 +199,8 @@ def set_weights(query: Any, distribution: Any, layers: Select = None, heads: Sel
         The edit.
 
     Raises:
-        SinkjaxError: The query is no int from 0 on; the distribution has another length, names a key after the query, or is none.
+        SinkjaxError: The query is not an int from 0 on; the weights have another length, are negative, or do not sum to 1; a key
+            comes after the query.
     """
     if isinstance(query, bool) or not isinstance(query, int | np.integer) or query < 0:
         raise SinkjaxError(f"set_weights takes one query, an int from 0 on, not {short(query)}")

@@ -58,8 +58,8 @@ def holds(path: Place, identity: Mapping[str, object]) -> bool:
 def write_whole(dataset: xarray.Dataset, path: Place, identity: Mapping[str, object], study: Mapping[str, object]) -> None:
     """Write a dataset as the store `path`, whole or not at all; `identity` and `study`, JSON, say how it was made.
 
-    It is one object first, so that of several processes that write one store, all write the same. A sound store that another
-    process was faster to write stays. Errors: it holds other numbers; no permission or no room.
+    It becomes one object first, so several processes write the same store from it. A sound store from a faster process stays.
+    Errors: it holds other numbers; no permission or no room.
     """
     attributes = json.loads(json.dumps({IDENTITY: identity, HARDWARE: [facts()], "study": study}))
     store = begin(path, identity, lambda: Header(attributes))

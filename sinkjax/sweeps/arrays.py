@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import xarray
 
 DIMS = "_ARRAY_DIMENSIONS"  # where xarray looks for the names of axes
-METADATA = ".zmetadata"  # of the group and all its arrays; written last, so a store that has it is finished
-MANIFEST = ".manifest"  # file -> checksum, of all files of the arrays
+METADATA = ".zmetadata"  # consolidated metadata; written last, so a store with it is finished
+MANIFEST = ".manifest"  # file -> checksum, for all files of the arrays
 FORMER = "done"  # an array of marks in the stores of earlier versions
 LARGEST = 2**31 - 17  # bytes of a chunk that Blosc takes
 
@@ -34,7 +34,7 @@ def codecs() -> dict[str, Any]:
 
 
 def storable(dtype: np.dtype) -> np.dtype:
-    """The dtype in which values are stored: zarr has no bfloat16, and float32 holds its values exactly."""
+    """The dtype of stored values: zarr has no bfloat16, and float32 holds its values exactly."""
     return np.dtype("float32") if dtype == "bfloat16" else dtype
 
 
@@ -141,7 +141,7 @@ def opened(path: Place) -> xarray.Dataset:
 
 
 def manifest(path: Place) -> dict[str, int]:
-    """The checksums of a store's files; none where they are not what was written, or not yet there."""
+    """The checksums of a store's files; {} if the manifest is damaged or does not exist yet."""
     try:
         content = read_bytes(path / MANIFEST)
         with contextlib.suppress(ValueError):  # earlier versions wrote it without a checksum of its own

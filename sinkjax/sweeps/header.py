@@ -1,4 +1,4 @@
-"""The header of a store: what it is of, and how it is divided into calls; the first process puts it there."""
+"""The header of a store, written by its first process: the computation and its division into calls."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from sinkjax.sweeps.objects import Objects, digest, sealed, unsealed
 from sinkjax.sweeps.schedule import Schedule
 
 HEADER, CALLS = ".sweep", ".calls"
-CHUNK_BYTES = 1 << 23  # of a chunk of the largest variable, unless one edit has more
+CHUNK_BYTES = 1 << 23  # a chunk of the largest variable has at most so many, unless one edit has more
 
 Fixed = Mapping[str, tuple[tuple[str, ...], np.ndarray]]  # name -> (dims, values) of arrays that are known before a sweep
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a store is of: the attributes that its arrays will have, and its variables, none of a calculation."""
+    """A store's contents: the attributes that its arrays will have, and its variables; a calculation has none."""
 
     attributes: Mapping[str, Any]
     variables: tuple[Variable, ...] = ()
 
     @property
     def key(self) -> str:
-        """Of the computation, in the names of its objects."""
+        """The computation's key, the first part of its objects' names."""
         return digest(self.attributes[IDENTITY])
 
     @property
@@ -53,10 +53,9 @@ class Header:
     ) -> Header:
         """The header of a new store.
 
-        variables: name -> (dims, shape, dtype) of what will be computed; the first two dims are edit and prompt. facts: of the
+        variables: name -> (dims, shape, dtype) of the results; the first two dims are edit and prompt. facts: about the
         machine. attributes: provenance, as JSON.
-        Errors: attributes that JSON does not have, or of a name that the store itself uses; an array of which a chunk would be
-        too large.
+        Errors: attributes that JSON lacks or whose name the store itself uses; an array whose chunks would be too large.
         """
         own = {IDENTITY: identity, HARDWARE: [facts], SCHEDULE: schedule.to_json()}
         attributes = as_json(attributes) | json.loads(json.dumps(own))
@@ -71,7 +70,7 @@ class Header:
     def read(cls, path: Place, key: str = "") -> Header | None:
         """The header of the store `path`, from its arrays where it is lost; None where nothing is there yet.
 
-        key: of the computation that is to be stored there: where both are lost, its objects are taken for what was begun.
+        key: the computation's: if both are lost, and all objects are its own, the store is begun anew and keeps them.
         Errors: other content; a store that this version cannot read.
         """
         try:
@@ -100,7 +99,7 @@ class Header:
 
     @classmethod
     def _parsed(cls, path: Place, file: str) -> Header | None:
-        """What its own file or the arrays' metadata say. Errors: OSError; a store that this version cannot read."""
+        """The header in a file, its own or the arrays' metadata. Errors: OSError; a store that this version cannot read."""
         try:
             content = read_bytes(path / file)
             if file == HEADER:

@@ -1,4 +1,4 @@
-"""What a store says of itself: which sweep it is of, and on which machines it was computed."""
+"""The facts that a store states about itself: its sweep, and the machines that computed it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def versions_in_words(attributes: Mapping[str, Any]) -> str:
 
 
 def refuse_other(path: Place, have: Mapping[str, Any], want: Mapping[str, Any], but: tuple[str, str] | None = None) -> None:
-    """Raise, naming each difference, unless the store `path`, of the identity `have`, is of `want`. but: what may differ."""
+    """Raise, naming each difference, unless `path`, whose identity is `have`, has the identity `want`. but: may differ."""
     have, want = (json.loads(json.dumps({**identity, **dict.fromkeys(OF_EARLIER)})) for identity in (have, want))
     for section, name in (*(("versions", name) for name in RECORDED), *([but] if but else [])):
         for entry in (have, want):

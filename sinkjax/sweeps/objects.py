@@ -1,4 +1,4 @@
-"""Immutable objects: what a call gave, complete with its coordinates and checksum, under a name made from what it computes."""
+"""Immutable objects: the results of a call with its coordinates and a checksum, named by the computation and the call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sinkjax.config_files.files import write_new
 from sinkjax.config_files.places import Place, delete, listed, read_bytes
 
 MISSING, CHANGED = "is missing", "is not what was written"
-CALL = ".call"  # the array of an object that says of which call it is: the block of prompts, then the edits
+CALL = ".call"  # the array with the coordinates of an object's call: the block of prompts, then the edits
 
 
 def checksum(content: Any) -> int:
@@ -31,7 +31,7 @@ def sealed(content: bytes) -> bytes:
 
 
 def unsealed(content: bytes) -> bytes:
-    """Content without its checksum. Errors: ValueError, if it is not what was sealed."""
+    """Content without its checksum. Errors: ValueError, if the two do not match."""
     if content[-10:] != f"\n{checksum(memoryview(content)[:-10]):08x}\n".encode():
         raise ValueError(CHANGED)
     return content[:-10]
@@ -46,8 +46,8 @@ def digest(value: Any) -> str:
 class Objects:
     """The objects of one computation in a folder; existing means done.
 
-    key: of the computation, in each name. durable: whether an object is on the disk, not only in the system's memory, before it
-    has its name.
+    key: the computation's, the first part of each name. durable: whether an object is on the disk, not only in the system's
+    memory, before it gets its name.
     """
 
     folder: Place
@@ -59,13 +59,13 @@ class Objects:
         return self.folder / f"{self.key}-{digest([block, *edits])}"
 
     def write(self, edits: Sequence[int], block: int, values: Mapping[str, np.ndarray]) -> None:
-        """Keep what a call gave, whole or not at all, unless its object is there. Errors: no permission, no room."""
+        """Keep the results of a call, whole or not at all, unless its object exists. Errors: no permission, no room."""
         arrays = {CALL: np.array([block, *edits]), **values}
         content = safetensors.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
         write_new(self.file(edits, block), sealed(content), durable=self.durable, scratch=self.folder)
 
     def read(self, edits: Sequence[int], block: int) -> dict[str, np.ndarray]:
-        """What a call gave. Errors: FileNotFoundError; ValueError for anything but what was written."""
+        """The results of a call. Errors: FileNotFoundError; ValueError if the object has changed or belongs to another call."""
         try:
             found: dict[str, np.ndarray] = safetensors.load(unsealed(read_bytes(self.file(edits, block))))
             if found.pop(CALL).tolist() != [block, *edits]:
@@ -80,7 +80,7 @@ class Objects:
         return found
 
     def drop(self, edits: Sequence[int], block: int) -> None:
-        """Remove the object of a call that is not what was written."""
+        """Remove the damaged object of a call."""
         delete(self.file(edits, block))
 
     def names(self) -> set[str]:

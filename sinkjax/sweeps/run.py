@@ -214,7 +214,7 @@ def _rest(store: Store, computation: Computation) -> list[Round]:
 
 
 def _missing(store: Store, rounds: Iterable[Round]) -> Iterator[Round]:
-    """Of each round those calls that nobody has done when it is asked for."""
+    """The calls of each round that nobody has done when the round is asked for."""
     for entry in rounds:
         done = {device for device, block, chunk in entry.calls() if store.look(chunk, block)}
         chunks = tuple(None if device in done else chunk for device, chunk in enumerate(entry.chunks))

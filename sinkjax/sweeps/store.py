@@ -1,9 +1,10 @@
 """The store of a sweep or a calculation: a folder of immutable objects that becomes a group of arrays.
 
-A header, which the first process puts there, says what the store is of and how it is divided into calls. Each call gives one
-object; any number of processes compute what has none, and of two that computed the same the first one's object stays. When no
-call is left, the objects are put together into zarr arrays with a manifest of checksums; the file that makes a reader see them
-comes last, and then the objects go. Nothing is locked. What is missing or changed later is computed again, from its calls on.
+The first process writes a header with the computation and its division into calls. Each call gives one object, and the call is
+done once its object exists. Any number of processes compute missing objects; if two compute the same one, the first to arrive
+stays. When no call is left, the objects become zarr arrays with a manifest of checksums. The file that shows the arrays to
+readers comes last, and then the objects go. Nothing is locked. A file that is missing or changed later is written again, from its
+calls if need be.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ if TYPE_CHECKING:
 class Store:
     """An open store, all of its arrays checked.
 
-    done: bool [edit, prompt_block], what is computed. finished: whether a reader sees its arrays. faults: file -> what is wrong
-    with it. new: whether this process put its header there. Errors: no store; a schedule that this version cannot read.
+    done: bool [edit, prompt_block], whether it is computed. finished: whether a reader sees its arrays. faults: file -> "is
+    missing" or "is not what was written". new: whether this process wrote its header. Errors: no store; a schedule that this
+    version cannot read.
     """
 
     def __init__(self, path: Place, header: Header | None = None, durable: bool = True):
@@ -96,7 +98,7 @@ class Store:
         return self._has(chunk, block)
 
     def write(self, chunk: Chunk, block: int, values: Mapping[str, np.ndarray]) -> None:
-        """Keep what a call gave: the values [edits of the chunk, prompts of the block, ...] of every variable."""
+        """Keep the results of a call: every variable's values [edits of the chunk, prompts of the block, ...]."""
         with _keeping():
             arrays = {variable.name: np.asarray(values[variable.name], variable.dtype) for variable in self.header.variables}
             try:
@@ -107,14 +109,14 @@ class Store:
         self.done[list(chunk.edits), block] = True
 
     def mend(self) -> None:
-        """Hide a damaged store from readers until what is wrong with it is written again."""
+        """Hide a damaged store from readers until it is repaired."""
         if self.finished and self.faults:
             with _keeping():
                 delete(self.path / METADATA)
             self.finished = False
 
     def compact(self, fixed: Fixed) -> None:
-        """Put the arrays together, once no call is left. An object that is not what was written is dropped, and its call left.
+        """Make the arrays, once no call is left. A damaged object is removed, and its call is left again.
 
         fixed: the arrays that are known beforehand.
         """
@@ -132,7 +134,7 @@ class Store:
         self.finish()
 
     def publish(self, files: Mapping[str, bytes], chunks: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Write the files of arrays, what makes a reader see them last. chunks: file -> checksum of what is there already."""
+        """Write the files of arrays, the one that readers look for last. chunks: file -> checksum, for files written before."""
         sums = {name: checksum(content) for name, content in files.items()} | dict(chunks)
         last = {MANIFEST: sealed(json.dumps(sums, indent=0, sort_keys=True).encode()), METADATA: files[METADATA]}
         for name, content in files.items():
@@ -212,7 +214,7 @@ class Store:
                     yield name, checksum(content)
 
     def _object(self, chunk: Chunk, block: int) -> dict[str, np.ndarray] | None:
-        """What a call gave; None, and the call is left, if that is not what was written."""
+        """The results of a call; None if its object is damaged, and the call is left again."""
         try:
             return self.objects.read(chunk.edits, block)
         except ValueError as error:
@@ -243,10 +245,10 @@ def _remove_empty(path: Place) -> None:
 
 
 def begin(path: Place, identity: Mapping[str, Any], make: Callable[[], Header], durable: bool = True) -> Store:
-    """The store `path` of this identity: a new one, or what an earlier call or another process has begun.
+    """The store `path` with this identity: a new one, or one that an earlier call or another process has begun.
 
-    identity: what defines the numbers (model, prompts, edits, probe, versions, ...), as JSON. make: gives the header of a new
-    store. Errors: no permission or no room; other content; the store of another sweep (each difference is named).
+    identity: everything that defines the numbers (model, prompts, edits, probe, versions, ...), as JSON. make: gives the header
+    of a new store. Errors: no permission or no room; other content; the store of another sweep (each difference is named).
     """
     identity = json.loads(json.dumps(identity))
     header, new = Header.read(path, digest(identity)), False

@@ -52,7 +52,7 @@ class Mirror:
         """
         here = self._here()
         with reached(self.place):
-            if self.seen is None:  # a kill within the first copy leaves what was pulled
+            if self.seen is None:  # a kill within the first copy leaves the files that were pulled
                 self._write_list(sorted(self._sent))
             for name in (name for name, state in here.items() if self._sent.get(name) != state):
                 self._check_alone()
