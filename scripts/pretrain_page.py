@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import xarray
 from matplotlib.figure import Figure
@@ -286,22 +285,27 @@ def words(data: Mapping[str, xarray.Dataset]) -> str:
 
 
 def draw_losses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
-    """Attention to the first token against loss, a point for each seed, its row by colour; the baseline last, on top."""
-    figure = Figure(figsize=(8, 4.2), layout="constrained")
-    ax = figure.subplots()
+    """Attention to the first token and loss of each row, by attention: a point for each seed, a tick at the mean."""
     distinct = {identity(row): row for row in reversed([*data])}
-    ordered = sorted(distinct.values(), key=lambda row: (row == BASELINE or is_baseline(row), row))
-    for number, row in enumerate(ordered):
-        own, base = numbers(data[row]), is_baseline(row)
-        colour = "black" if base else matplotlib.colormaps["tab20"](number % 20)
-        label = "baseline" if base else row
-        ax.scatter(own["loss"], own["first"], s=14 if base else 18, color=colour, alpha=0.8, linewidth=0, label=label)
-    ax.set_xlabel("held-out loss (nats a token)", fontsize=9)
-    ax.set_ylabel("attention to the first token", fontsize=9)
-    ax.set_ylim(bottom=0)
-    ax.tick_params(labelsize=8)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    own = {("baseline" if is_baseline(row) else row): numbers(data[row]) for row in distinct.values()}
+    ordered = sorted(own, key=lambda row: float(np.nanmean(own[row]["first"])))
+    figure = Figure(figsize=(9, 0.7 + 0.26 * len(ordered)), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, name, label in zip(
+        axes, ("first", "loss"), ("attention to the first token", "held-out loss (nats a token)"), strict=True
+    ):
+        for place, row in enumerate(ordered):
+            colour, values = "black" if row == "baseline" else "C0", own[row][name]
+            ax.scatter(values, np.full(len(values), place), s=16, color=colour, alpha=0.45, linewidth=0)
+            ax.scatter(np.nanmean(values), place, marker="|", s=130, color=colour, linewidth=1.8)
+        ax.axvline(np.nanmean(own["baseline"][name]), color="0.6", linestyle=":", linewidth=1)
+        ax.set_xlabel(label, fontsize=9)
+        ax.tick_params(labelsize=8)
+        ax.grid(axis="y", color="0.92")
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].set_yticks(range(len(ordered)), ordered)
+    axes[0].set_xlim(left=0)
     figure.savefig(file, dpi=150)
 
 
@@ -341,7 +345,7 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
         CAPTION,
         emergence_text(data[BASELINE]),
         "## Loss against sink",
-        "![Attention to the first token against held-out loss, by row](images/pretrain-340k-losses.png)",
+        "![Attention to the first token and loss of each row; dotted: the baseline's mean](images/pretrain-340k-losses.png)",
         losses_text(data),
         "## Tables",
         *tables(data),

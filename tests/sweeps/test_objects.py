@@ -135,6 +135,7 @@ def test_two_that_finish_at_one_time_end_with_one_sound_store(store, monkeypatch
     with monkeypatch.context() as moments:
         every(moments, meanwhile)
         fill(store)
+    assert other.finished == (moment >= 0)  # it did come in between
     assert_whole(store.path)
 
 
