@@ -37,7 +37,9 @@ def read_folder(
     place meanwhile.
     """
     if not (folder / "config.json").is_file():
-        raise SinkjaxError(f"the folder {folder} has no config.json, so it is not a model")
+        held = sorted(path.name for path in folder.glob("*.gguf"))
+        instead = f"; of the .gguf files in it, name one: {', '.join(held)}" if held else ""
+        raise SinkjaxError(f"the folder {folder} has no config.json, so it is not a model{instead}")
     values = read_json(folder / "config.json")
     if values.get("model_type") == native.MODEL_TYPE:
         return native.read(folder, values, ignore_keys, assume, _weights_of(values, folder) if weights else {})

@@ -25,7 +25,7 @@ from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import Table
 from sinkjax.checkpoints.presets import PLAIN
 from sinkjax.checkpoints.tensors import Tensor, stored_as
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model.config import Config
 from sinkjax.model.rope import frequencies
 from sinkjax.model.rotary import Rope
@@ -80,6 +80,9 @@ def read_gguf_checkpoint(
     metadata, tensors = read_gguf(*paths)
     if metadata.get("split.count", 1) not in (0, 1):
         raise SinkjaxError(f"{where} is one part of {metadata['split.count']}; join them first with gguf-split --merge")
+    kind = metadata.get("general.type", "model")
+    if kind != "model":
+        raise SinkjaxError(f"{where} is not a model: its general.type is {short(kind)}")
     architecture = str(metadata.get("general.architecture"))
     known = {family.gguf.architecture for family in families().values() if family.gguf}
     one_of(f"GGUF architecture in {where}:", architecture, known)

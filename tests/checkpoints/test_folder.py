@@ -25,7 +25,9 @@ def weights():
 
 
 def test_a_folder_without_config(tmp_path):
-    refused(tmp_path, f"{tmp_path} has no config.json")
+    refused(tmp_path, f"{tmp_path} has no config.json, so it is not a model$")
+    (tmp_path / "m.gguf").touch()
+    refused(tmp_path, r"so it is not a model; of the .gguf files in it, name one: m\.gguf$")
 
 
 def test_a_folder_without_weights(tmp_path):
