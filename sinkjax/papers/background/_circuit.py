@@ -1,4 +1,4 @@
-"""Paths between the components of the first two blocks and of the layer where the activation forms, at the first token."""
+"""Path patching at the first token, between the first two blocks and the layer where the activation forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sinkjax.studies.known import Unedited
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.vocabulary import EditWord, FigureWord, Known, Measure, Readings
 
-EARLY, BOTH, REST = 2, "both blocks", "the rest"  # blocks where the paper sees the circuit; their components together
+EARLY, BOTH, REST = 2, "both blocks", "the rest"  # number of early blocks; the sender that combines them
 COMPONENTS = ("attention 0", "MLP 0", "attention 1", "MLP 1", "late attention", "late MLP")  # in the order of the forward
 RECEIVERS = (*COMPONENTS[1:], REST)
 SENDERS = (*COMPONENTS, BOTH)
@@ -29,10 +29,10 @@ Written = Mapping[str, NDArray]
 
 
 def _sites(scope: Scope, name: str) -> tuple[str, int]:
-    """The site ("attn" or "mlp") and the layer of a component.
+    """Return the site ("attn" or "mlp") and the layer of a component.
 
     Raises:
-        SinkjaxError: The model has fewer than three layers, so that no late component follows the first two blocks.
+        SinkjaxError: The model has fewer than three layers, so no late component follows the first two blocks.
     """
     if scope.architecture.layers <= EARLY:
         raise SinkjaxError(f"the circuit needs a layer after the first two, and this model has {scope.architecture.layers}")
@@ -53,7 +53,7 @@ def _blank(scope: Scope, prompts: int) -> Written:
 
 @Known.define(blank=_blank, of_edited=True)
 def written(scope: Scope, run: Unedited) -> Written:
-    """What attention ("attn") and MLP ("mlp") of each layer write without an edit: float[layer, prompt, position, dim] each."""
+    """Return the unedited outputs of attention ("attn") and MLP ("mlp"), float[layer, prompt, position, dim] each."""
     assert run.model is not None
     assert run.batch is not None
     names = {"attn": sinkjax.Site.ATTN_OUT, "mlp": sinkjax.Site.MLP_OUT}
@@ -64,7 +64,7 @@ def written(scope: Scope, run: Unedited) -> Written:
 
 
 def _donor(scope: Scope, kind: str, layer: int, donor: str) -> NDArray:
-    """A component's output at other positions than the first: their mean, or one drawn for each prompt: float[prompt, dim]."""
+    """Return a component's mean output over the positions after the first, or its output at one of them: float[prompt, dim]."""
     values: NDArray = scope.known["written"][kind][layer][:, 1:]
     if donor == "mean":
         return np.asarray(np.nanmean(values, axis=1))
@@ -85,18 +85,20 @@ def replace_output(scope: Scope, sender: object, donor: object = "mean", random:
         scope: A scope with the known `written` and `forms`.
         sender: One of `SENDERS`.
         donor: "mean" over the other positions, or "other", a random other position of each prompt.
-        random: Whether the same components of random layers take their place, neither the first two nor the late one (if there
-            are others).
+        random: Whether to replace the same components in random layers instead. The first two layers and, if others are left, the
+            late one are excluded.
     """
     places, label = [_sites(scope, name) for name in _members(scope.get(sender))], str(scope.get(sender))
     if random:
-        assert scope.rng is not None, "random layers are drawn for controls alone"
+        assert scope.rng is not None, "random layers are only drawn for controls"
         late = _sites(scope, "late MLP")[1]
         others = [layer for layer in range(EARLY, scope.architecture.layers) if layer != late] or [late]
         ranks = sorted(scope.rng.choice(len(others), EARLY, replace=len(others) < EARLY).tolist())
         drawn = dict(zip(range(EARLY), (others[rank] for rank in ranks), strict=True))
         places = list(dict.fromkeys((kind, drawn.get(layer, drawn[0])) for kind, layer in places))
-        label = f"{label} of other layers, numbers {', '.join(map(str, ranks))}"  # a plan does not know the late layer
+        label = (
+            f"{label} of other layers, numbers {', '.join(map(str, ranks))}"  # ranks, because a plan does not know the late layer
+        )
     way = scope.get(donor)
     edits = [
         sinkjax.edit(f"{kind}_out", "set", _donor(scope, kind, layer, way), layers=layer, queries=0) for kind, layer in places
@@ -106,19 +108,19 @@ def replace_output(scope: Scope, sender: object, donor: object = "mean", random:
 
 @EditWord.define()
 def patch_path(scope: Scope, path: object, donor: object = "mean", random: bool = False) -> sinkjax.Edit:
-    """Let one component alone read another's output at the first token as if it had been replaced.
+    """Replace a component's output at the first token for only one of its readers.
 
     Args:
         scope: A scope with the known `written` and `forms`.
-        path: One of `PATHS`, from a sender to a receiver; "the rest" is all that reads the stream after the late block.
+        path: One of `PATHS`, from a sender to a receiver. "the rest" means everything that reads the stream after the late block.
         donor: See `replace_output`.
-        random: Whether the change has a random direction, drawn for each prompt.
+        random: Whether to change the reader's input in a random direction instead, drawn for each prompt.
     """
     name, way = scope.get(path), scope.get(donor)
     sender, _, receiver = name.partition(" to ")
     change = np.sum([_change(scope, *_sites(scope, member), way) for member in _members(sender)], axis=0)
     if random:
-        assert scope.rng is not None, "random directions are drawn for controls alone"
+        assert scope.rng is not None, "random directions are only drawn for controls"
         turned = scope.rng.standard_normal(change.shape)
         change = turned * np.linalg.norm(change, axis=-1, keepdims=True) / np.linalg.norm(turned, axis=-1, keepdims=True)
         name = f"random direction {scope.rng.integers(10**6)}"
@@ -130,11 +132,11 @@ def patch_path(scope: Scope, path: object, donor: object = "mean", random: bool 
 
 @FigureWord.define()
 def circuit(read: Readings, measures: Measure, over: str) -> Drawing:
-    """Effects of paths on measures: senders up, receivers across, one column of maps for each donor.
+    """Heat maps of the effects of paths on measures, with one column of maps per donor.
 
     Args:
         read: The stores.
-        measures: One row of maps each.
+        measures: The measures; each has a row of maps.
         over: The grid of paths.
     """
     from sinkjax.report.figures import grid as picture
@@ -160,6 +162,7 @@ def circuit(read: Readings, measures: Measure, over: str) -> Drawing:
     columns = [picture.Column(f"donor: {donor}", list(RECEIVERS), "reads") for donor in DONORS]
     figure = picture.grids(columns, rows, list(SENDERS), "writes")
     what = " and ".join(read.name(measure) for measure in several)
-    caption = f"""Change of {what} if one component (across) reads what another (up) writes at the first token as if it were the
-        mean over the other positions, or another position's. Means over prompts; grey: no such path."""
+    caption = f"""Change of {what} when one component's output at the first token (vertical axis) is replaced for only one
+        reader (horizontal axis), by its mean over the other positions or by its output at another position. Means over prompts.
+        Grey cells are not paths."""
     return read.drawing("circuit", figure, caption, over, bands=False)

@@ -1,4 +1,4 @@
-"""GPT-2's sink circuit: query biases, position vectors and the first MLP's effect on them (Ran-Milo, Ofek and Mendel 2026)."""
+"""Interventions on GPT-2's sink circuit of query biases, position vectors and the first MLP (Ran-Milo, Ofek and Mendel 2026)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sinkjax.probes.statistics import PairView
 
-FIRST, LAST = 3, 1  # layers at the beginning and at the end that the paper leaves out
+FIRST, LAST = 3, 1  # number of first and last layers that the paper leaves out
 WAYS = (
     "no query bias",
     "first position vector replaced",
@@ -31,13 +31,13 @@ WAYS = (
     "no MLP",
     "no position vectors",
 )
-COLUMNS = 3  # largest dims of the effective vector, whose columns of W_K are set to 0
+COLUMNS = 3  # number of largest dims of the effective vector whose columns of W_K are set to 0
 Vectors = Mapping[str, NDArray]
 
 
 @Place.define()
 def middle_layers(scope: Scope) -> list[Placed]:
-    """All layers but the first three and the last one (Ran-Milo et al. 2026); in a model of up to four, the last but one."""
+    """All layers except the first three and the last (Ran-Milo et al. 2026). A model of up to four keeps its last but one."""
     L = scope.architecture.layers
     first, end = min(FIRST, max(L - LAST - 1, 0)), max(L - LAST, 1)
     name = f"layers {first} to {end - 1}" if end - first > 1 else f"layer {first}"
@@ -53,7 +53,7 @@ def from_second_half(**others: object) -> sinkjax.Probe:
 
 @functools.cache
 def second_half_attention() -> sinkjax.Statistic:
-    """The attention that each key receives from the queries of a prompt's second half, mean over these and over heads."""
+    """Attention that each key receives from queries in the second half of the prompt, mean over these queries and over heads."""
     import jax.numpy as jnp
 
     from sinkjax.probes.statistics import column_sums
@@ -73,10 +73,10 @@ def second_half_attention() -> sinkjax.Statistic:
     unit=POINTS,
     range=PERCENT,
     asks=from_second_half,
-    note="The paper's readout: attention averaged over heads, over the queries of the second half of a prompt, and over layers.",
+    note="The paper's measure: attention from queries in the second half of the prompt, averaged over queries, heads and layers.",
 )
 def second_half_attention_to(data: xarray.Dataset, key: int, layers: Layers = MIDDLE) -> NDArray:
-    """Attention to a key in per cent, mean over the queries of a prompt's second half, heads and layers."""
+    """Return the attention to a key in percent, mean over queries in the second half of the prompt, heads and layers."""
     return np.asarray(100 * data["second_half_attention"].values[..., layers, key].mean(axis=-1))
 
 
@@ -91,11 +91,11 @@ def _blank(scope: Scope, prompts: int) -> Vectors:
 
 @Known.define(blank=_blank, of_edited=True)
 def effective_vectors(scope: Scope, run: Unedited) -> Vectors:
-    """The vectors of the first two positions, and the first MLP's output.
+    """Return the vectors of the first two positions and the first MLP's output.
 
     Returns:
-        "positions": p, float[2, dim]. "effective": p + MLP_0(p), without a norm before the MLP, as in the paper's code, float[2,
-        dim]. "written": the first MLP's output at position 0 of each prompt, float[prompt, dim].
+        "positions": p, float[2, dim]. "effective": p + MLP_0(p), float[2, dim], with no norm before the MLP, as in the paper's
+        code. "written": the first MLP's output at position 0 of each prompt, float[prompt, dim].
     """
     assert run.model is not None
     assert run.batch is not None
@@ -121,13 +121,13 @@ def effective_vectors(scope: Scope, run: Unedited) -> Vectors:
 
 @EditWord.define()
 def intervention(scope: Scope, way: object, vectors: object = F.vectors) -> sinkjax.Edit:
-    """One of the paper's interventions.
+    """Make one of the paper's interventions.
 
     Args:
         scope: A scope with the known `vectors`.
-        way: One of `WAYS`. The first position's vector is replaced by the second one's. Vectors are exchanged in what the first
-            MLP writes: its part along the first position's vector gets the direction of the second one's, at the second position
-            the other way round.
+        way: One of `WAYS`. The first position's vector is replaced by the second's. Vectors are exchanged in the first MLP's
+            output: at the first position, its component along the first vector is turned into the direction of the second; the
+            second position gets the opposite change.
         vectors: `effective_vectors`.
     """
     name, known = scope.get(way), scope.get(vectors)
@@ -152,18 +152,18 @@ def intervention(scope: Scope, way: object, vectors: object = F.vectors) -> sink
 
 @EditWord.define()
 def without_columns(scope: Scope, vectors: object = F.vectors, random: bool = False) -> sinkjax.Edit:
-    """Set the columns of W_K that read the largest dims of the first effective vector to 0, in every layer.
+    """Set the columns of W_K that read the largest dims of the first effective vector to 0 in every layer.
 
     Args:
         scope: A scope with the known `vectors`.
         vectors: `effective_vectors`.
-        random: Whether they read random other dims.
+        random: Whether to set columns that read random other dims instead.
     """
     size = np.abs(scope.get(vectors)["effective"][0])
     order = np.argsort(-size, kind="stable")
     dims = order[:COLUMNS]
     if random:
-        assert scope.rng is not None, "random dims are drawn for controls alone"
+        assert scope.rng is not None, "random dims are only drawn for controls"
         ranks = scope.rng.choice(np.arange(COLUMNS, len(order)), COLUMNS, replace=False)
         label = f"columns of dims by rank {', '.join(map(str, sorted(ranks.tolist())))}"  # a plan does not know the dims
         return sinkjax.edit_weights("k", "scale", 0.0, rows=sorted(order[ranks].tolist()), label=label)

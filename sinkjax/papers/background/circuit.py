@@ -1,8 +1,8 @@
 """background/circuit: does a circuit of the first two blocks make the first token a sink (Peng et al. 2026, arXiv 2603.06591)?
 
-Paths from the outputs of the first two blocks and the layer where the activation forms, at the first token. The paper makes no
-intervention, so the claims are ours. Controls replace what the same components of two later layers write, or make a change of the
-same size in a random direction.
+The study patches paths from the first two blocks, and from the layer where the activation forms, at the first token. The paper
+does not intervene, so the claims are ours. Controls replace the outputs of the same components in two later layers, or change a
+reader's input by as much in a random direction.
 """
 
 from sinkjax.papers.background._circuit import BOTH, DONORS, PATHS, SENDERS, circuit, patch_path, replace_output, written
@@ -13,11 +13,12 @@ SOURCE = "ours, on Peng et al. 2026"
 
 
 def node(sender: str, donor: str = "mean") -> At:
-    """All that reads a sender."""
+    """Replace a sender's output for all its readers."""
     return at("nodes", fixed={"sender": sender, "donor": donor})
 
 
 def path(name: str) -> At:
+    """Replace a sender's output for one reader."""
     return at("paths", fixed={"path": name, "donor": "mean"})
 
 

@@ -1,7 +1,7 @@
-"""background/mechanism: GPT-2's sink, taken apart (Ran-Milo, Ofek and Mendel 2026, arXiv 2604.14722, Table 1).
+"""background/mechanism: the parts of GPT-2's sink circuit (Ran-Milo, Ofek and Mendel 2026, arXiv 2604.14722, Table 1).
 
-Query biases, position vectors and the MLPs are removed one at a time; three interventions are the paper's controls, and random
-columns of W_K are matched controls of its three largest ones.
+The study removes query biases, position vectors and MLPs one at a time, and repeats the paper's own controls. Matched controls
+of the three columns of W_K are three random other columns.
 """
 
 from sinkjax.papers.background._mechanism import WAYS, effective_vectors, intervention, second_half_attention_to, without_columns
@@ -12,7 +12,7 @@ TABLE = "Ran-Milo et al. 2026, Table 1"
 
 
 def removed(way: str, stays: bool = False) -> Claim:
-    """One of the interventions takes attention from the first token, or leaves it as it is."""
+    """Claim that an intervention takes attention from the first token, or that this attention stays."""
     return Claim(contrast=effect(SEEN, at("edited", fixed={"way": way})), sign=1 if stays else -1, stays=stays, source=TABLE)
 
 
