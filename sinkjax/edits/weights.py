@@ -172,8 +172,7 @@ def shape_of(name: str, config: Config) -> tuple[int | None, int]:
 
     Errors: there is no such parameter in the model; it is one that cannot be edited.
     """
-    layers = params.abstract(config)["layers"]
-    allowed = [key for key in layers if _editable(key, layers[key], config)]
+    layers, allowed = params.abstract(config)["layers"], editable(config)
     if name not in layers:
         raise unknown("parameter of the blocks", name, allowed)
     if name not in allowed:
@@ -184,7 +183,8 @@ def shape_of(name: str, config: Config) -> tuple[int | None, int]:
     return math.prod(shape[:inputs]) if inputs else None, math.prod(shape[inputs:])
 
 
-def _editable(name: str, leaf: Any, config: Config) -> bool:
-    if not isinstance(leaf, params.Leaf) or "expert" in leaf.axes:
-        return False
-    return name in MATRICES or (name.endswith(("_norm", "_bias")) and name != "relative_bias")
+def editable(config: Config) -> list[str]:
+    """Return the names of the blocks' parameters that an edit can change."""
+    own = {name: leaf for name, leaf in params.abstract(config)["layers"].items() if isinstance(leaf, params.Leaf)}
+    vectors = {name for name in own if name.endswith(("_norm", "_bias"))} - {"relative_bias"}
+    return [name for name, leaf in own.items() if (name in MATRICES or name in vectors) and "expert" not in leaf.axes]

@@ -48,6 +48,10 @@ class Answers:
         """The model's continuation of the prompt, before and after the edit. Errors: see `measure`."""
         return self.bench.continued(read_state(body))
 
+    def explain(self, body: str | bytes) -> dict[str, Any]:
+        """The components that make the sink, with their effects. Errors: see `measure`."""
+        return self.bench.explained(read_state(body))
+
     def save(self, body: str | bytes) -> dict[str, Any]:
         """The place of a saved state, and the command that shows it. Errors: see `measure`; the folder cannot be written."""
         store = save(self.bench, read_state(body), self.out)

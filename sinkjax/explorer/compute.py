@@ -19,11 +19,14 @@ from sinkjax.data.prompts import bos_ids, encode
 from sinkjax.edits.edit import resolve
 from sinkjax.edits.site import Site, lacks
 from sinkjax.edits.term import Edits
+from sinkjax.edits.weights import editable, shape_of
 from sinkjax.errors import SinkjaxError
+from sinkjax.explain.attribution import attribute
 from sinkjax.explorer.state import KINDS, State, edits_of
 from sinkjax.generation import generate
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.model.quantisation import MATRICES
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.transformer.forward import run
@@ -32,6 +35,7 @@ from sinkjax.transformer.spec import ForwardSpec
 LONGEST = 512  # tokens of a prompt
 SIZES = (32, 64, 128, 256, LONGEST)  # prompts are padded to these, so that few lengths are compiled
 WORDS = 10  # likeliest next words
+COMPONENTS = 10  # those of the largest effects
 MOST_BYTES = 10**9  # limit for the attention maps of all layers and heads
 REMEMBERED = 4  # results whose maps stay on the device
 
@@ -73,11 +77,17 @@ class Workbench:
         self.model = model
         self.prompt = functools.lru_cache(REMEMBERED)(self._prompt)
         self._measured = functools.lru_cache(REMEMBERED)(self._measure)
+        self._explained = functools.lru_cache(REMEMBERED)(self._explain)
 
     def kinds(self) -> list[str]:
         """The edits that act in this model."""
         without = {"drop_mlp"} if lacks(self.model.config, Site.MLP_OUT) else set()
         return [kind for kind in KINDS if kind not in without]
+
+    def matrices(self) -> dict[str, Any]:
+        """The matrices whose entries can be scaled, by name: their rows and columns."""
+        config = self.model.config
+        return {name: shape_of(name, config) for name in MATRICES if name in editable(config)}
 
     def named(self) -> dict[str, str]:
         """How the model is loaded: the fields of a sweep's config that say so."""
@@ -98,6 +108,7 @@ class Workbench:
             "bos": self.model.tokenizer.bos is not None,
             "longest": min(LONGEST, config.context),
             "kinds": ["none", *self.kinds()],
+            "matrices": self.matrices(),
         }
 
     def _prompt(self, text: str, bos: str) -> Prompt:
@@ -142,13 +153,9 @@ class Workbench:
             SinkjaxError: The prompt is too long or cannot be encoded; the edit or the view does not fit the model.
         """
         config, prompt = self.model.config, self.prompt(state.prompt, state.bos)
-        for what, value, size in (
-            ("layer", state.layer, config.layers),
-            ("head", state.head or 0, config.heads),
-            ("key", state.key, prompt.length),
-        ):
-            if value >= size:
-                raise SinkjaxError(f"{what} {value} cannot be shown: there are {size}, 0 to {size - 1}")
+        check_shown("layer", state.layer, config.layers)
+        check_shown("head", state.head or 0, config.heads)
+        check_shown("key", state.key, prompt.length)
         before = self._measured(without_edit(state))
         after = None if state.kind == "none" else self._measured(looking_nowhere(state))
         cells = {} if after is None else {name: int(after[0][f"cells_{name}"].sum()) for name in ("addressed", "changed")}
@@ -182,13 +189,58 @@ class Workbench:
         write = partial(generate, self.model, state.prompt, max_new_tokens=WORDS, bos=state.bos)
         return {"before": write(), "after": None if state.kind == "none" else write(edits_of(state))}
 
+    def explained(self, state: State) -> dict[str, Any]:
+        """The components that make a key's sink, in the model without the edit.
+
+        Args:
+            state: The displayed state.
+
+        Returns:
+            The COMPONENTS whose outputs at the key, set to zero, change the mean attention to it most: their names, exact effects
+            and first-order estimates. "checked": how many were replaced. "spearman": the rank correlation of estimates and
+            effects over all of them (None: there is none).
+
+        Raises:
+            SinkjaxError: As for `view`.
+        """
+        prompt = self.prompt(state.prompt, state.bos)
+        check_shown("key", state.key, prompt.length)
+        return self._explained(without_edit(state), state.key)
+
+    def _explain(self, plain: State, key: int) -> dict[str, Any]:
+        prompt, config = self.prompt(plain.prompt, plain.bos), self.model.config
+        nodes = [site for site in ("attn_out", "mlp_out") if not lacks(config, Site(site))]
+        found = attribute(
+            self.model,
+            prompt.tokens,
+            lambda record: record["attention_received"][..., key].mean((1, 2)),
+            nodes,
+            positions=key,
+            lengths=prompt.lengths,
+            progress=False,
+        )
+        first = found.isel(node=np.argsort(-np.abs(found.exact.values[:, 0]), kind="stable")[:COMPONENTS])
+        return {
+            "components": first.node.values.tolist(),
+            "exact": packed(first.exact.values[:, 0]),
+            "estimate": packed(first.estimate.values[:, 0]),
+            "checked": found.sizes["node"],
+            "spearman": found.attrs.get("spearman"),
+        }
+
     def warm(self, state: State) -> Iterator[str]:
         """Compile every kind of edit for the length of a prompt; yields each kind, compiled."""
-        plain = without_edit(state)
+        plain = replace(without_edit(state), matrix=[*self.matrices()][-1])
         kinds: list[Any] = ["none", *self.kinds()]
         for kind in kinds:
             jax.block_until_ready(self._measure(replace(plain, kind=kind)))
             yield kind
+
+
+def check_shown(what: str, value: int, size: int) -> None:
+    """Raise an error if there is no such layer, head or key."""
+    if value >= size:
+        raise SinkjaxError(f"{what} {value} cannot be shown: there are {size}, 0 to {size - 1}")
 
 
 def without_edit(state: State) -> State:

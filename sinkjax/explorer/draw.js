@@ -211,17 +211,17 @@ export function lines(place, { before, after, labels, tokens, top, ticks, unit, 
   place.replaceChildren(svg);
 }
 
-export function bars(place, before, after) {
-  const top = Math.max(...before.chances.data, ...(after ? after.chances.data : []));
-  const list = (shown, name) => {
+// Lists of labelled numbers on one scale, each as a bar; the bar of a negative number is hollow.
+export function bars(place, lists) {
+  const top = Math.max(...lists.flatMap(({ values }) => [...values].map(Math.abs)));
+  place.replaceChildren(...lists.map(({ side, caption, labels, values, digits, suffix }) => {
     const rows = element("div", { className: "words" });
-    shown.words.forEach((word, index) => {
-      const chance = shown.chances.data[index], bar = element("span", { className: "bar" });
-      bar.style.width = `${(100 * chance) / top}%`;
-      rows.append(element("span", { className: "word", textContent: visible(word) }), bar,
-        element("span", { className: "chance", textContent: `${(100 * chance).toFixed(1)}%` }));
+    labels.forEach((label, index) => {
+      const bar = element("span", { className: values[index] < 0 ? "bar negative" : "bar" });
+      bar.style.width = `${(100 * Math.abs(values[index])) / (top || 1)}%`;
+      rows.append(element("span", { className: "word", textContent: label }), bar,
+        element("span", { className: "chance", textContent: `${(Number(values[index].toFixed(digits)) || 0).toFixed(digits).replace("-", "−")}${suffix}` }));
     });
-    return element("figure", { className: name }, element("figcaption", { textContent: name }), rows);
-  };
-  place.replaceChildren(list(before, "before"), ...(after ? [list(after, "after")] : []));
+    return element("figure", { className: side }, element("figcaption", { textContent: caption }), rows);
+  }));
 }

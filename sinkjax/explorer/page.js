@@ -2,7 +2,7 @@
 import { bars, changeOf, element, legend, lines, maps, number, scaleOf, visible } from "./draw.js";
 
 const KINDS = {
-  none: { says: "no edit", uses: [] },
+  none: { says: "no edit", uses: [], everywhere: true },
   mask_key: { says: "mask its key", uses: ["layers", "heads"] },
   attend_self: { says: "see only itself", uses: ["layers", "heads"] },
   add_logit: { says: "add to its logits", uses: ["value", "layers", "heads"], name: "added", value: -8, range: () => [-20, 20, 0.5] },
@@ -10,6 +10,7 @@ const KINDS = {
   scale_head_output: { says: "scale head output", uses: ["value", "layers", "heads"], name: "factor", value: 0, range: () => [-4, 8, 0.1] },
   set_residual: { says: "set a residual dim", uses: ["value", "dim", "layers"], name: "set to", value: 0, range: (largest) => round(largest) },
   drop_mlp: { says: "drop its MLP", uses: ["layers"] },
+  edit_weights: { says: "scale weights", uses: ["value", "matrix", "layers"], name: "factor", value: 0, range: () => [-4, 8, 0.1], everywhere: true },
 };
 const TYPING = 350; // milliseconds of rest after which a prompt counts as typed
 const NARROW = 700; // pixels, below which what stands side by side is stacked
@@ -37,7 +38,7 @@ function round(value) {
 // Returns a promise of the model's facts, when the first state is drawn.
 export async function start({ root, page, ask, link }) {
   const $ = (id) => root.getElementById(id);
-  let model, state, shown = null, slot = "token", busy = false, dirty = false, fresh = false, failed = false;
+  let model, state, shown = null, explained = null, slot = "token", busy = false, dirty = false, fresh = false, failed = false;
   const met = new Set(); // the kinds of edits that were measured, which are compiled
 
   const uses = (what) => KINDS[state.kind].uses.includes(what);
@@ -99,7 +100,7 @@ export async function start({ root, page, ask, link }) {
     if (root.activeElement !== $("prompt")) $("prompt").value = state.prompt;
     $("bos").value = state.bos;
     for (const button of $("kinds").children) button.setAttribute("aria-pressed", button.dataset.kind === state.kind);
-    for (const row of ["value", "dim", "layers", "heads"]) $(`${row}-row`).hidden = !uses(row);
+    for (const row of ["value", "dim", "matrix", "layers", "heads"]) $(`${row}-row`).hidden = !uses(row);
     const kind = KINDS[state.kind];
     if (uses("value")) {
       const [min, max, step] = kind.range(largest());
@@ -110,6 +111,12 @@ export async function start({ root, page, ask, link }) {
     }
     Object.assign($("dim"), { max: model.width - 1 });
     if (root.activeElement !== $("dim")) $("dim").value = state.dim;
+    $("matrix").value = state.matrix;
+    ["row", "col"].forEach((id, axis) => {
+      $(id).max = (model.matrices[state.matrix]?.[axis] ?? 1) - 1;
+      if (root.activeElement !== $(id)) $(id).value = state[id] ?? "";
+    });
+    $("components-words").textContent = shown ? `change of the attention to ${named(state.key)} when one component's output at this token is set to zero, without the edit` : "";
     const [first, last] = state.layers ?? [0, model.layers - 1], most = Math.max(model.layers - 1, 1);
     for (const id of ["first", "last", "layer"]) $(id).max = model.layers - 1;
     $("first").value = first;
@@ -138,7 +145,7 @@ export async function start({ root, page, ask, link }) {
 
   function marks() {
     [...$("tokens").children].forEach((button, index) => {
-      button.classList.toggle("token", state.kind !== "none" && index === state.token);
+      button.classList.toggle("token", !KINDS[state.kind].everywhere && index === state.token);
       button.classList.toggle("other", uses("other") && index === state.other && index !== state.token);
       button.setAttribute("aria-label", `token ${index}`);
     });
@@ -156,7 +163,7 @@ export async function start({ root, page, ask, link }) {
   function edited() {
     const [first, last] = state.layers ?? [0, model.layers - 1];
     const layers = uses("layers") ? Array.from({ length: last - first + 1 }, (_, index) => first + index) : [];
-    const positions = state.kind === "none" ? [] : uses("other") ? [state.token, state.other] : [state.token];
+    const positions = KINDS[state.kind].everywhere ? [] : uses("other") ? [state.token, state.other] : [state.token];
     return { layers: new Set(layers), depths: new Set(uses("layers") ? layers.map((layer) => layer + 1) : []), positions: new Set(positions) };
   }
 
@@ -192,7 +199,9 @@ export async function start({ root, page, ask, link }) {
     const top = Math.max(4, 4 * Math.ceil(Math.max(...losses) / 4)), ahead = (side) => side && side.loss.data.slice(0, -1);
     lines($("loss").querySelector(".chart"), { before: ahead(before), after: ahead(after), labels: texts.slice(1), tokens: true, top,
       ticks: [0, 0.25, 0.5, 0.75, 1].map((part) => part * top), unit: "nats", suffix: " nats", title: "loss of each token", say: (index) => `token ${named(index + 1)}` });
-    bars($("words").querySelector(".pair"), before, after);
+    bars($("words").querySelector(".pair"), Object.entries({ before, after }).filter(([, side]) => side).map(([name, side]) => (
+      { side: name, caption: name, labels: side.words.map(visible), values: [...side.chances.data].map((chance) => 100 * chance), digits: 1, suffix: "%" })));
+    if (explained !== subject()) clear();
     $("continued").replaceChildren();
     key("sink");
     key("loss");
@@ -206,6 +215,7 @@ export async function start({ root, page, ask, link }) {
     const values = { kind };
     if (KINDS[kind].value !== undefined) values.value = KINDS[kind].value;
     if (kind === "set_residual") values.dim = largestDim();
+    if (kind === "edit_weights") Object.assign(values, { matrix: Object.keys(model.matrices).at(-1), row: null, col: largestDim() });
     if (kind === "swap_embeddings" && state.other === state.token) values.other = state.token === 0 ? 1 : 0;
     slot = kind === "swap_embeddings" ? "other" : "token";
     change(values);
@@ -216,6 +226,26 @@ export async function start({ root, page, ask, link }) {
     const { largest, dim } = shown.before, width = largest.shape[1];
     const depths = dim.map((_, depth) => depth).sort((one, two) => largest.data[two * width + state.token] - largest.data[one * width + state.token]);
     return dim[depths[0]][state.token];
+  }
+
+  // What the effects of components depend on.
+  const subject = () => JSON.stringify([state.prompt, state.bos, state.key]);
+
+  function clear(words = "") {
+    $("effects").replaceChildren();
+    $("agreement").textContent = words;
+  }
+
+  async function explain() {
+    const asked = explained = subject();
+    clear("replacing each component …");
+    const { ok, said } = await ask("explain", state);
+    if (subject() !== asked) return;
+    if (!ok) return clear(said.error);
+    const list = (side, caption, name) => ({ side, caption, labels: said.components, values: [...unpack(said[name]).data].map((value) => 100 * value), digits: 1, suffix: "" });
+    bars($("effects"), [list("before", "exact effect, in points", "exact"), list("after", "first-order estimate, in points", "estimate")]);
+    const agree = said.spearman === null ? "" : `; over all, effects and estimates have a rank correlation of ${said.spearman.toFixed(2)}`;
+    $("agreement").textContent = `The ${said.components.length} largest effects of ${said.checked}${agree}.`;
   }
 
   async function copy(text, button) {
@@ -240,6 +270,10 @@ export async function start({ root, page, ask, link }) {
     $("value").oninput = () => change({ value: Number($("value").value) });
     $("value-number").oninput = () => $("value-number").value !== "" && change({ value: Number($("value-number").value) });
     $("dim").oninput = () => $("dim").value !== "" && change({ dim: Number($("dim").value) });
+    $("matrix").replaceChildren(...Object.keys(model.matrices).map((name) => element("option", { value: name, textContent: name })));
+    $("matrix").onchange = () => change({ matrix: $("matrix").value });
+    for (const id of ["row", "col"]) $(id).oninput = () => change({ [id]: $(id).value === "" ? null : Number($(id).value) });
+    $("explain").onclick = explain;
     $("largest").onclick = () => change({ dim: largestDim() });
     const span = (moved) => {
       let [first, last] = [Number($("first").value), Number($("last").value)];

@@ -111,6 +111,9 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
     async def go_on(request: Request) -> Response:
         return JSONResponse(await turns.between(partial(answers.go_on, await _body(request))))
 
+    async def explain(request: Request) -> Response:
+        return JSONResponse(await turns.between(partial(answers.explain, await _body(request))))
+
     async def keep(request: Request) -> Response:
         return JSONResponse(await turns.between(partial(answers.save, await _body(request))))
 
@@ -152,6 +155,7 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
             Route("/model", model),
             Route("/measure", measure, methods=["POST"]),
             Route("/continue", go_on, methods=["POST"]),
+            Route("/explain", explain, methods=["POST"]),
             Route("/save", keep, methods=["POST"]),
             Route("/seen/{page}", seen, methods=["POST"]),
             Route("/left/{page}", left, methods=["POST"]),

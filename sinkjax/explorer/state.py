@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from sinkjax.checkpoints.tokenizer import without_repeats
 from sinkjax.config_files import documents
@@ -15,7 +15,17 @@ from sinkjax.errors import SinkjaxError
 if TYPE_CHECKING:
     from sinkjax.edits.edit import Edit
 
-Kind = Literal["none", "mask_key", "attend_self", "add_logit", "swap_embeddings", "scale_head_output", "set_residual", "drop_mlp"]
+Kind = Literal[
+    "none",
+    "mask_key",
+    "attend_self",
+    "add_logit",
+    "swap_embeddings",
+    "scale_head_output",
+    "set_residual",
+    "drop_mlp",
+    "edit_weights",
+]
 # Constructor -> its arguments, each with the field of the state that gives it.
 KINDS: dict[str, dict[str, str]] = {
     "mask_key": {"key": "token", "layers": "layers", "heads": "heads"},
@@ -25,6 +35,7 @@ KINDS: dict[str, dict[str, str]] = {
     "scale_head_output": {"position": "token", "factor": "value", "layers": "layers", "heads": "heads"},
     "set_residual": {"position": "token", "value": "value", "dims": "dim", "layers": "layers"},
     "drop_mlp": {"position": "token", "layers": "layers"},
+    "edit_weights": {"name": "matrix", "op": "op", "value": "value", "layers": "layers", "rows": "row", "cols": "col"},
 }
 LARGEST_VALUE = 1e6  # end of a slider; far beyond any activation
 HEADING = re.compile("= .* =")  # a line that files of text take for a title
@@ -42,6 +53,9 @@ class State:
         other: The position that it is swapped with.
         value: The number to add, set, or multiply by.
         dim: The dim of the residual stream that is set.
+        matrix: The matrix whose entries are scaled.
+        row: The row of these entries; None for all.
+        col: Their column; None for all.
         layers: The first and the last layer edited; None for all.
         heads: The heads edited; None for all.
         layer: The layer whose attention map is shown.
@@ -60,15 +74,19 @@ class State:
     other: int = 1
     value: float = 0.0
     dim: int = 0
+    matrix: str = "o"
+    row: int | None = None
+    col: int | None = 0
     layers: tuple[int, int] | None = None
     heads: tuple[int, ...] | None = None
     layer: int = 0
     head: int | None = None
     key: int = 0
+    op: ClassVar[str] = "scale"  # of an edit of weights
 
     def __post_init__(self) -> None:
         typed(self)
-        at_least(self, token=0, other=0, dim=0, layer=0, head=0, key=0)
+        at_least(self, token=0, other=0, dim=0, row=0, col=0, layer=0, head=0, key=0)
         half = next((number for number, one in enumerate(self.prompt) if "\ud800" <= one <= "\udfff"), None)
         refuse(half is not None, f"the prompt holds half a character at position {half}")
         paragraph = " ".join(self.prompt.splitlines()).strip()

@@ -82,7 +82,8 @@ class Explorer(anywidget.AnyWidget):
     def _said(answers: Answers, path: str, body: str) -> dict[str, Any]:
         if path == "model":
             return answers.model()
-        return {"measure": answers.measure, "continue": answers.go_on, "save": answers.save}[path](body)
+        made = {"measure": answers.measure, "continue": answers.go_on, "explain": answers.explain, "save": answers.save}
+        return made[path](body)
 
     def _compile(self) -> None:
         while True:

@@ -97,7 +97,16 @@ def test_it_opens_and_asks_this_server_alone(opened):
 
 @pytest.mark.parametrize(
     "kind",
-    ["mask_key", "attend_self", "add_logit", "swap_embeddings", "scale_head_output", "set_residual", "drop_mlp"],
+    [
+        "mask_key",
+        "attend_self",
+        "add_logit",
+        "swap_embeddings",
+        "scale_head_output",
+        "set_residual",
+        "drop_mlp",
+        "edit_weights",
+    ],
 )
 def test_each_edit_changes_the_maps_as_forward_says(opened, bench, kind):
     click(opened, '[data-kind="none"]')
@@ -167,6 +176,37 @@ def test_it_writes_on(opened, bench):
     shown = [entry.get_attribute("textContent") for entry in opened.find_elements(By.CSS_SELECTOR, "#continued p")]
     written = bench.continued(state)
     assert shown == [f"… {written[side].strip()}" for side in ("before", "after")]
+
+
+def test_weights_are_scaled_by_row_and_column(opened, bench):
+    from selenium.webdriver.common.by import By
+
+    state = click(opened, '[data-kind="edit_weights"]')
+    assert (state.matrix, state.row) == ("down", None)
+    opened.find_element(By.ID, "row").send_keys("5")
+    assert settled(opened).row == 5
+    count = 4 if state.layers is None else state.layers[1] - state.layers[0] + 1  # an entry in each layer
+    assert f"{count} of {count} cells changed" in opened.find_element(By.ID, "status").text
+    python = opened.execute_script("return document.getElementById('python').textContent")
+    assert "edit_weights(name='down', op='scale', value=0" in python
+    assert f"rows=5, cols={state.col})" in python
+
+
+def test_components_are_listed_until_the_prompt_or_the_key_changes(opened, bench):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import Select, WebDriverWait
+
+    state = click(opened, "#explain")
+    WebDriverWait(opened, 180).until(lambda driver: len(driver.find_elements(By.CSS_SELECTOR, "#effects figure")) == 2)
+    shown = [entry.text for entry in opened.find_elements(By.CSS_SELECTOR, "#effects figure.before .word")]
+    assert shown == bench.explained(state)["components"]
+    click(opened, '[data-kind="drop_mlp"]')
+    assert len(opened.find_elements(By.CSS_SELECTOR, "#effects .word")) == 2 * len(shown)
+    Select(opened.find_element(By.ID, "key")).select_by_value("2")
+    assert settled(opened).key == 2
+    assert opened.find_elements(By.CSS_SELECTOR, "#effects .word") == []
+    Select(opened.find_element(By.ID, "key")).select_by_value("0")
+    assert settled(opened).key == 0
 
 
 def test_a_link_is_what_was_on_screen(opened):

@@ -33,6 +33,7 @@ EDITS = {
     "scale_head_output": {"token": 4, "value": 3.0, "layers": (0, 2)},
     "set_residual": {"dim": 17, "value": -4.0, "layers": (0, 0)},
     "drop_mlp": {"token": 0, "layers": (0, 1)},
+    "edit_weights": {"matrix": "down", "col": 17, "value": -1.0, "layers": (0, 2)},
 }
 SHOWN = ("attention", "received", "largest", "sink", "loss", "chances")
 
@@ -100,7 +101,7 @@ def test_no_control_but_the_kind_of_the_edit_compiles_anything(bench, monkeypatc
         {"heads": (0,)},
         {"token": 3, "other": 9},
         {"value": 1.5},
-        {"dim": 3},
+        {"dim": 3, "col": 3},
         {"layer": 3, "head": 1, "key": 4},
         {"prompt": "A shorter prompt, which is padded to as many positions.", "token": 1},
     )
@@ -125,6 +126,29 @@ def test_looking_elsewhere_computes_nothing(bench):
     assert bench._measured.cache_info().misses == known
 
 
+@pytest.mark.parametrize("key", [0, 3])
+def test_components_are_listed_by_what_zeroing_them_at_the_key_does(bench, key):
+    state = dataclasses.replace(PLAIN, kind="mask_key", key=key)
+    found, model = bench.explained(state), bench.model
+    tokens, lengths = sinkjax.encode(model, [TEXT], bos="model", length=32)
+
+    def attention(edits=()) -> float:
+        probe = sinkjax.Probe(attention_received=True)
+        record = sinkjax.forward(model.params, tokens, model.config, edits=edits, probe=probe, lengths=lengths).record
+        return float(np.asarray(record["attention_received"])[0, ..., key].mean())
+
+    effects = {
+        f"{name} {layer}": attention(sinkjax.edit(site, "set", 0.0, layers=layer, queries=key)) - attention()
+        for name, site in (("attention", "attn_out"), ("MLP", "mlp_out"))
+        for layer in range(4)
+    }
+    assert found["components"] == sorted(effects, key=lambda name: -abs(effects[name]))
+    np.testing.assert_allclose(numbers(found, "exact"), [effects[name] for name in found["components"]], atol=1e-6)
+    assert found["checked"] == 8
+    assert -1 <= found["spearman"] <= 1
+    assert not np.allclose(numbers(found, "estimate"), numbers(found, "exact"), atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
@@ -136,6 +160,8 @@ def test_looking_elsewhere_computes_nothing(bench):
         ({"kind": "mask_key", "token": 18}, "key position 18 is out of range: there are 18"),
         ({"kind": "mask_key", "layers": (0, 4)}, "layer slice ends at 5"),
         ({"kind": "set_residual", "dim": 128}, "dim 128 is out of range"),
+        ({"kind": "edit_weights", "matrix": "down", "col": 128}, "column 128 is out of range"),
+        ({"kind": "edit_weights", "matrix": "router"}, "unknown parameter of the blocks"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(bench, changed, says):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 from pathlib import Path
 
@@ -31,6 +32,9 @@ STATES = st.builds(
     other=PLACES,
     value=st.floats(-1e6, 1e6),
     dim=PLACES,
+    matrix=st.sampled_from(("q", "o", "down")),
+    row=st.none() | PLACES,
+    col=st.none() | PLACES,
     layers=st.none() | LAYERS,
     heads=st.none() | st.lists(PLACES, min_size=1, max_size=9, unique=True).map(tuple),
     layer=PLACES,
@@ -75,6 +79,8 @@ def test_layers_are_one_or_a_slice_and_defaults_are_left_out():
     assert arguments(State(prompt="a", kind="mask_key", layers=(2, 2), heads=(1,))) == {"key": 0, "layers": 2, "heads": [1]}
     assert arguments(State(prompt="a", kind="drop_mlp", layers=(0, 2))) == {"position": 0, "layers": slice(0, 3)}
     assert arguments(State(prompt="a")) == {}
+    weights = {"name": "down", "op": "scale", "value": 0.0, "cols": 3}
+    assert arguments(State(prompt="a", kind="edit_weights", matrix="down", col=3)) == weights
 
 
 @pytest.mark.parametrize(
@@ -95,6 +101,8 @@ def test_layers_are_one_or_a_slice_and_defaults_are_left_out():
         ('{"prompt": "a", "layers": [1]}', "a list of 2"),
         ('{"prompt": "a", "heads": []}', "tick at least one"),
         ('{"prompt": "a", "heads": [1, 1]}', "each head once"),
+        ('{"prompt": "a", "row": -1}', "row must be at least 0"),
+        ('{"prompt": "a", "op": "set"}', "unknown key 'op'"),
         ('{"prompt": " "}', "the prompt is empty"),
         ('{"prompt": "a\\nb"}', "must be one line"),
         ('{"prompt": "= a ="}', "the form of a heading"),
@@ -109,4 +117,4 @@ def test_what_is_no_state_is_refused_in_one_sentence(text, says):
 
 
 def test_every_field_is_in_the_json():
-    assert set(json.loads(write_state(State(prompt="a")))) == set(State.__dataclass_fields__)
+    assert set(json.loads(write_state(State(prompt="a")))) == {field.name for field in dataclasses.fields(State)}
