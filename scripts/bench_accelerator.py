@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -38,6 +39,7 @@ class Case:
 
     model: str
     dtype: str
+    implementations: tuple[str, ...]
     lengths: tuple[int, ...]
     tokens: int
     prompts: int
@@ -59,6 +61,7 @@ def training_shape(size: str, **otherwise: Any) -> dict[str, Any]:
 FULL = Case(
     model="untrained:llama-3.2-3b",
     dtype="bfloat16",
+    implementations=("sinkjax", "fused", "pallas"),
     lengths=(64, 512, 2048, 8192, 32_768),
     tokens=32_768,
     prompts=16,
@@ -71,6 +74,7 @@ FULL = Case(
 QUICK = Case(
     model="mini-sink",
     dtype="float32",
+    implementations=("sinkjax", "pallas"),
     lengths=(16, 64),
     tokens=64,
     prompts=2,
@@ -96,7 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def not_measured(case: Case) -> Iterator[Row]:
     """The rows of a machine without an accelerator."""
     for length in case.lengths:
-        yield [f"forward, {length:,} positions", NOT_MEASURED, "", share(goal_of(length))]
+        for how in case.implementations:
+            yield [f"forward, {length:,} positions, {how}", NOT_MEASURED, "", share(goal_of(length))]
     yield ["mask sweep, sinkjax", NOT_MEASURED, "", ""]
     yield ["mask sweep, transformers", NOT_MEASURED, "", f"{SWEEP:g} times as long"]
     yield [f"trigger task, {case.seeds} seeds, a step of one", NOT_MEASURED, "", ""]
@@ -111,7 +116,8 @@ def measure(case: Case) -> Iterator[Row]:
         yield [f"product of {case.product} x {case.product}, {dtype}", "", f"{value / 1e12:.3g} TFLOP/s", ""]
     model = sinkjax.load(case.model, dtype=case.dtype)
     for length in case.lengths:
-        yield forward(case, model, length, rate[case.dtype])
+        for how in case.implementations:
+            yield forward(case, model, length, how, rate[case.dtype])
     yield from sweep(case, model)
     del model  # the trainings take its room
     taken = [trigger_sinkjax.run(1, 1, "softmax", case.seeds, case.steps)["milliseconds"] for _ in range(case.rounds)]
@@ -130,14 +136,18 @@ def product_rate(case: Case, dtype: str) -> float:
     return 2 * case.product**3 / min(milliseconds(lambda: product(matrix), 3)) * 1e3
 
 
-def forward(case: Case, model: sinkjax.Model, length: int, rate: float) -> Row:
-    """A forward of the blocks with statistics, beside its causal products."""
+def forward(case: Case, model: sinkjax.Model, length: int, how: str, rate: float) -> Row:
+    """A forward of the blocks with statistics, by one implementation of attention, beside its causal products."""
     tokens = prompts(model, max(1, case.tokens // length), length)
-    taken = milliseconds(
-        lambda: sinkjax.forward(model.params, tokens, model.config, probe=PROBE, logits=False).record, case.rounds
-    )
+    call = partial(sinkjax.forward, model.params, tokens, model.config, probe=PROBE, logits=False, attention_impl=how)
+    taken = milliseconds(lambda: call().record, case.rounds)
     flops = model.config.layers * causal_flops(model.config, length) * len(tokens)
-    return [f"forward, {length:,} positions", span(taken), share(flops / median(taken) * 1e3 / rate), share(goal_of(length))]
+    return [
+        f"forward, {length:,} positions, {how}",
+        span(taken),
+        share(flops / median(taken) * 1e3 / rate),
+        share(goal_of(length)),
+    ]
 
 
 def sweep(case: Case, model: sinkjax.Model) -> Iterator[Row]:
@@ -226,7 +236,8 @@ def section(case: Case, rows: Sequence[Row], there: bool) -> str:
     about = (
         f"The shape of {case.model.removeprefix('untrained:')} in {case.dtype} with random weights, `attention_received`, "
         f"`resid_max`, `resid_norm` and `resid_argmax` of all layers, {case.tokens:,} tokens a call of the forward; the sweep "
-        f"masks key 0 in one layer after the other, on {case.prompts} prompts of 64 tokens. A training's row is the loss and "
+        f"masks key 0 in one layer after the other, on {case.prompts} prompts of 64 tokens. "
+        "A forward's row names its `attention_impl`. A training's row is the loss and "
         "gradient of one micro-batch. Milliseconds, medians (smallest to largest), compilation aside; shares are of the rate "
         "of a product of matrices of the same dtype, with causal attention's products counted once. "
         f"Made {date.today().isoformat()} {where}. `python scripts/bench_accelerator.py` writes this section."

@@ -33,7 +33,7 @@ from sinkjax.sweeps.identity import described
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store, begin, existing
-from sinkjax.transformer.fused import check_fused
+from sinkjax.transformer.implementations import check_implementation
 
 if TYPE_CHECKING:
     import xarray
@@ -114,9 +114,8 @@ def sweep(
     dtype = str(jax.tree.leaves(model.params)[0].dtype)
     resolved = [resolve(edit, model.config, known, tokens.shape[1], dtype) for edit in edits]
     computation = Computation(model, tokens, lengths, resolved, probe, precision, attention_impl)
-    if computation.spec.attention_impl == "fused":
-        for terms in resolved:
-            check_fused(model.config, terms, probe)
+    for terms in resolved:
+        check_implementation(attention_impl, model.config, terms, probe)
     for axis, values in (labels or {}).items():
         if isinstance(values, str) or not hasattr(values, "__len__"):
             raise SinkjaxError(f"labels of {axis!r} must be a list of numbers or of texts, not {short(values)}")

@@ -42,7 +42,7 @@ from sinkjax.probes.measure import finish, measure
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import View
 from sinkjax.transformer.block import block_step, empty_slots
-from sinkjax.transformer.fused import check_fused
+from sinkjax.transformer.implementations import check_implementation
 from sinkjax.transformer.output import Output, Trace, complete
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
@@ -87,8 +87,9 @@ def forward(
         unroll: Compile the blocks one after the other and not as a loop, which copies each block's inputs of the gradient: for
             training a few small blocks.
         remat: Compute the inside of a block once more for its gradient, instead of keeping it.
-        attention_impl: "sinkjax", or "fused", faster on GPUs in 16 bits, where weights are rounded before their product with
-            values; it refuses what needs the weights themselves (`transformer/fused.py`).
+        attention_impl: "sinkjax"; "fused" (`transformer/fused.py`), cuDNN's on GPUs in 16 bits; or "pallas"
+            (`transformer/flash.py`), kernels for GPUs and TPUs that also take edits of the scores and measure the attention that
+            keys receive. The last two round weights to the dtype of the values and refuse what needs the weights themselves.
 
     Returns:
         Logits, or the normed last residual stream of a model without a vocabulary, and the record of the probe's statistics.
@@ -111,8 +112,7 @@ def forward(
     tokens, lengths, known_lengths = check_batch(tokens, lengths, config)
     probe.check(config, tokens.shape[1])
     resolved = resolve(edits, config, known_lengths, tokens.shape[1], str(jax.tree.leaves(params)[0].dtype))
-    if attention_impl == "fused":
-        check_fused(config, resolved, probe)
+    check_implementation(attention_impl, config, resolved, probe)
     out: Output = run(params, tokens, lengths, resolved, spec=spec)
     return out
 

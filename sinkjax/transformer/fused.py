@@ -14,7 +14,6 @@ import jax.numpy as jnp
 
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
-from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.normalisers import Softmax
 from sinkjax.model.positions import ScorePosition
@@ -38,8 +37,8 @@ def _widest_head() -> int:
     return 256 if major.isdigit() and int(major) >= 9 else 128
 
 
-def check_fused(config: Config, edits: Edits, probe: Probe) -> None:
-    """Raise an error that names the unsupported feature of a fused attention."""
+def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
+    """What a fused attention cannot do, and whether that is asked for."""
     pairs = (Site.LOGITS, Site.WEIGHTS)
     measured = [
         entry.name
@@ -47,7 +46,7 @@ def check_fused(config: Config, edits: Edits, probe: Probe) -> None:
         if entry.site == Site.LOGITS or (entry.site == Site.WEIGHTS and entry.fn not in SUMS)
     ]
     measured += [entry.name for entry in probe.captures if entry.site in pairs]
-    reasons = {
+    return {
         "edits at WEIGHTS": any(term.site == Site.WEIGHTS for term in edits),
         f"the measurement of {', '.join(measured)}": bool(measured),
         f"the normaliser {config.normaliser!r}": config.normaliser != Softmax(),
@@ -58,6 +57,3 @@ def check_fused(config: Config, edits: Edits, probe: Probe) -> None:
         "windows": config.windows is not None,
         "a prefix": config.prefix is not None,
     }
-    for what, here in reasons.items():
-        if here:
-            raise SinkjaxError(f'attention_impl "fused" keeps no scores and weights, so it cannot do {what}; choose "sinkjax"')

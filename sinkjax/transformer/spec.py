@@ -11,7 +11,7 @@ from sinkjax.probes.probe import Probe
 from sinkjax.transformer.eviction import CachePolicy
 
 PRECISIONS = ("highest", "high", "default")
-IMPLEMENTATIONS = ("sinkjax", "fused")
+IMPLEMENTATIONS = ("sinkjax", "fused", "pallas")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from sinkjax.probes.probe import Probe
 from sinkjax.tasks.language_model.config import Finetune
 from sinkjax.tasks.language_model.task import PretrainTask, edits_of
 from sinkjax.tasks.language_model.text import Text, open_text
-from sinkjax.transformer.fused import check_fused
+from sinkjax.transformer.implementations import check_implementation
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,7 +68,6 @@ def task(config: Finetune) -> FinetuneTask:
         raise SinkjaxError(f"{config.init} has no vocabulary, so it cannot learn from a text")
     if config.context > model.context:
         raise SinkjaxError(f"context must be at most {model.context}, the context of {config.init}, not {config.context}")
-    if config.attention_impl == "fused":
-        check_fused(model, (), Probe())
+    check_implementation(config.attention_impl, model, (), Probe())
     edits_of(config, model)
     return FinetuneTask(config)

@@ -19,7 +19,7 @@ from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, S
 from sinkjax.model.rotary import Rope
 from sinkjax.probes.probe import Probe
 from sinkjax.tasks.language_model.architecture import Architecture
-from sinkjax.transformer.fused import check_fused
+from sinkjax.transformer.implementations import check_implementation
 
 GATED = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
 POSITIONS: dict[str, Position] = {
@@ -80,8 +80,7 @@ def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) 
         caps=Caps(config.score_cap, config.logit_cap),
         attention_bias=_attention_bias(config),
     )
-    if config.attention_impl == "fused":
-        check_fused(made, (), Probe())
+    check_implementation(config.attention_impl, made, (), Probe())
     return made
 
 

@@ -1,0 +1,416 @@
+"""`attention_impl="pallas"`: softmax attention as two Pallas kernels, which hold one tile of scores at a time.
+
+The first kernel returns the outputs of the heads and the log-sum-exp of every row of scores, in at least float32. The second sums
+exp(score - log-sum-exp) over the queries of each key, and runs only if the probe measures such sums. Both make the same tiles:
+scores, soft cap, ALiBi, window, prefix and the edits at LOGITS, so nothing of the size T x T is ever stored. In 16 bits, weights
+are rounded to the dtype of the values before their product, as in every fused attention.
+
+On a GPU the kernels compile through Triton, on a TPU through Mosaic. A CPU interprets them: that is for tests, and slow.
+
+Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head width, Q queries and N keys of a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+
+from sinkjax.config_files.checks import LARGEST
+from sinkjax.edits.site import Site
+from sinkjax.edits.term import Edits, Resolved
+from sinkjax.errors import SinkjaxError
+from sinkjax.model import ops
+from sinkjax.model.attention_bias import ValueBias
+from sinkjax.model.config import Config
+from sinkjax.model.extra_key import ExtraKey, extra_key
+from sinkjax.model.normalisers import OffByOne, SinkLogit, Softmax
+from sinkjax.model.positions import Alibi, PowerAlibi, ScorePosition
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.statistics import bias_sums, column_sums, later_sums
+from sinkjax.transformer.tape import Tape
+
+SUMS = (column_sums, later_sums, bias_sums)
+NORMALISERS = (Softmax, SinkLogit, OffByOne)  # exp(score) over its sum, with or without a logit that has no key
+LOWEST = -1e30  # a score below all others whose differences are finite
+
+Arrays = dict[str, Any]  # what makes a tile, beside queries and keys; see `_arrays`
+Cells = tuple[jax.Array, jax.Array]  # of a term in a tile: addressed and changed, bool [Q, N]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The static part of both kernels.
+
+    queries, keys: the sides of a tile. edits: operation and relation of each term at LOGITS. prefix: its length, 0 without one.
+    """
+
+    queries: int
+    keys: int
+    cap: float | None
+    prefix: int
+    edits: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, T: int, config: Config, terms: Sequence[Resolved], wide: bool) -> Tiling:
+        """The tiles of T positions. wide: whether the products are of 32 bits or more, which need twice the room."""
+        side = max(16, pl.next_power_of_2(T))
+        rows, columns = (128, 128) if jax.default_backend() == "tpu" else (64, 32) if wide else (128, 64)
+        return cls(
+            min(side, rows),
+            min(side, columns),
+            config.caps.scores,
+            config.prefix or 0,
+            tuple((term.op, term.relation) for term in terms),
+        )
+
+    def keys_of(self, first: jax.Array, window: jax.Array, total: int) -> tuple[jax.Array, jax.Array]:
+        """The tiles of keys, from and to, that the tile of queries at row `first` sees; total: the number of all."""
+        end = jnp.maximum((first + self.queries - 1) // self.keys + 1, pl.cdiv(self.prefix, self.keys))
+        begin = 0 if self.prefix else jnp.maximum(first - window + 1, 0) // self.keys
+        return begin, jnp.minimum(end, total)
+
+    def queries_of(self, first: jax.Array, window: jax.Array, total: int) -> tuple[jax.Array, jax.Array]:
+        """The tiles of queries, from and to, that come at or after the tile of keys at column `first` and see it."""
+        rows = jnp.minimum(first + self.keys - 1 + jnp.minimum(window, total * self.queries), total * self.queries)
+        return first // self.queries, total if self.prefix else (rows + self.queries - 1) // self.queries
+
+
+def attend(
+    q_BTHD: jax.Array,
+    k_BTKD: jax.Array,
+    v_BTKD: jax.Array,
+    own_BTHD: jax.Array | None,
+    window: jax.Array | None,
+    w: Mapping[str, Any],
+    tape: Tape,
+) -> tuple[jax.Array, jax.Array]:
+    """As `attention.attend`, for everything that `cannot` does not name."""
+    B, T, H, _ = q_BTHD.shape
+    config, precision = tape.spec.config, tape.spec.precision
+    wide, multiplied = jnp.promote_types(q_BTHD.dtype, jnp.float32), ops.multiplied_dtype(q_BTHD.dtype)
+    terms = tape.at(Site.LOGITS)
+    tiling = Tiling.of(T, config, [term for _, term in terms], multiplied.itemsize > 2)
+    scale = jnp.asarray(config.score_scale, wide)[tape.layer] if isinstance(config.score_scale, tuple) else config.scale
+    q, k, v = (x.swapaxes(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD if own_BTHD is None else own_BTHD))
+    extra = extra_key(w, config, tape.lengths, wide, precision)
+    beside = _beside(q, extra, scale, w, tape)
+    given = [_no_derivative(_padded(x, tiling)) for x in (q.astype(multiplied), k.astype(multiplied), v)]
+    total = given[0].shape[2]
+    rows = None if beside is None else jnp.pad(beside, [(0, 0), (0, 0), (0, total - T)])[..., None]
+    arrays = _arrays(total, scale, window, tape, wide)
+    how = {"tiling": tiling, "precision": precision if multiplied.itemsize > 2 else "default"}
+    out, lse, counts = forward(*given, rows, arrays, **how)
+
+    real_BT = jnp.arange(T) < tape.lengths[:, None]
+    lse_BHT, out_BHTD = lse[:, :, :T, 0], out[:, :, :T, : v_BTKD.shape[-1]]
+    of_extra = None if beside is None else jnp.exp(beside - lse_BHT)
+    if extra is not None:
+        out_BHTD = extra.add(out_BHTD.astype(wide), of_extra)
+    for entry in tape.probe.statistics:
+        if entry.site != Site.WEIGHTS:
+            continue
+        if entry.fn is bias_sums:
+            shares = jnp.zeros((B, H, T), wide) if of_extra is None else of_extra
+            tape.record[entry.name] = jnp.where(real_BT[:, None], shares, 0).sum(axis=-1)
+        else:
+            sums = columns(*given[:2], lse, arrays, later=entry.fn is later_sums, **how)
+            tape.record[entry.name] = sums[:, :, 0, :T]
+    empty = jnp.zeros(B, jnp.int32)
+    if terms:
+        *cells, seen = (count[:, :, :T, 0] for count in counts)
+        empty = (real_BT[:, None] & (seen == 0)).sum(axis=(1, 2))
+        for at, (number, _) in enumerate(terms):
+            tape.counts[number] = tuple(each.sum(axis=(1, 2), dtype=jnp.float32) for each in cells[2 * at : 2 * at + 2])
+    out_BTHD = out_BHTD.swapaxes(1, 2)
+    if isinstance(config.attention_bias, ValueBias):
+        out_BTHD = out_BTHD.astype(wide) + w["attention_bias"]["output"]
+    return out_BTHD.astype(v_BTKD.dtype), empty
+
+
+def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
+    """What the kernels cannot do, and whether that is asked for."""
+    pairs = (Site.LOGITS, Site.WEIGHTS)
+    measured = [entry.name for entry in probe.statistics if entry.site in pairs and entry.fn not in SUMS]
+    measured += [entry.name for entry in probe.captures if entry.site in pairs]
+    of_distances = isinstance(config.position, ScorePosition)
+    extra = not isinstance(config.attention_bias, ValueBias | None)
+    return {
+        "edits at WEIGHTS": any(term.site == Site.WEIGHTS for term in edits),
+        "edits of distances": any(term.site == Site.LOGITS and term.distance is not None for term in edits),
+        f"the measurement of {', '.join(measured)}": bool(measured),
+        f"the normaliser {config.normaliser!r}": not isinstance(config.normaliser, NORMALISERS),
+        f"the position {config.position!r}": of_distances and _slopes(config) is None,
+        f"the attention_bias {config.attention_bias!r} here": extra and (of_distances or config.normaliser != Softmax()),
+    }
+
+
+@jax.custom_jvp
+def _no_derivative(x: jax.Array) -> jax.Array:
+    return x
+
+
+@_no_derivative.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple:
+    raise SinkjaxError('attention_impl "pallas" has no derivative; choose "sinkjax"')
+
+
+def forward(
+    q: jax.Array, k: jax.Array, v: jax.Array, beside: jax.Array | None, arrays: Arrays, *, tiling: Tiling, precision: str
+) -> tuple[jax.Array, jax.Array, list[jax.Array]]:
+    """Outputs [B, H, T, D] of the heads in the dtype of v, log-sum-exps [B, H, T, 1], and counts of cells by row.
+
+    q [B, H, T, D], k [B, K, T, D], v [B, K or H, T, D]; T a multiple of both sides of a tile, D a power of two.
+    beside: scores [B, H, T, 1] of a key of no token, or of a sink logit; they take part in each row. A row that sees nothing
+    gives 0 for both. Each count is [B, H, T, 1]: addressed and changed for each term, and last, if there is one, the keys seen.
+    """
+    B, H, T, D = q.shape
+    wide = jnp.promote_types(q.dtype, jnp.float32)
+    row = partial(pl.BlockSpec, index_map=lambda b, h, i: (b, h, i, 0))
+    column = row((None, None, tiling.queries, 1))
+    number = jax.ShapeDtypeStruct((B, H, T, 1), wide)
+    cells = 2 * len(tiling.edits) + bool(tiling.edits)
+    out, lse, *counts = pl.pallas_call(
+        partial(_forward, tiling=tiling, precision=precision),
+        grid=(B, H, T // tiling.queries),
+        in_specs=[
+            row((None, None, tiling.queries, D)),
+            *(_whole(x, H) for x in (k, v)),
+            None if beside is None else column,
+            _specs(arrays, tiling.queries, 2),
+        ],
+        out_specs=[row((None, None, tiling.queries, D)), *[column] * (1 + cells)],
+        out_shape=[jax.ShapeDtypeStruct((B, H, T, D), v.dtype), *[number] * (1 + cells)],
+        **_device(),
+        name="attention",
+    )(q, k, v, beside, arrays)
+    return out, lse, counts
+
+
+def columns(
+    q: jax.Array, k: jax.Array, lse: jax.Array, arrays: Arrays, *, later: bool, tiling: Tiling, precision: str
+) -> jax.Array:
+    """Sums over the queries of each prompt, from the key on or (`later`) after it, of the weight on each key: [B, H, 1, T].
+
+    lse: from `forward`; all else as there.
+    """
+    B, H, T, D = q.shape
+    share = H // k.shape[1]
+    sums: jax.Array = pl.pallas_call(
+        partial(_columns, tiling=tiling, precision=precision, later=later),
+        grid=(B, H, T // tiling.keys),
+        in_specs=[
+            _whole(q, H),
+            pl.BlockSpec((None, None, tiling.keys, D), lambda b, h, j: (b, h // share, j, 0)),
+            _whole(lse, H),
+            _specs(arrays, tiling.keys, 3),
+        ],
+        out_specs=pl.BlockSpec((None, None, 1, tiling.keys), lambda b, h, j: (b, h, 0, j)),
+        out_shape=jax.ShapeDtypeStruct((B, H, 1, T), lse.dtype),
+        **_device(),
+        name="attention_received",
+    )(q, k, lse, arrays)
+    return sums
+
+
+def _forward(
+    q_ref: Any, k_ref: Any, v_ref: Any, beside_ref: Any, refs: Any, *outputs: Any, tiling: Tiling, precision: str
+) -> None:
+    """The first kernel: a tile of queries and all keys that it sees, by the running maximum of Milakov and Gimelshein (2018)."""
+    out_ref, lse_ref, *count_refs = outputs
+    first = pl.program_id(2) * tiling.queries
+    q, wide = q_ref[...], lse_ref.dtype
+    given = _loaded({name: ref for name, ref in refs.items() if name != "edits"})
+
+    def step(j: jax.Array, carry: tuple) -> tuple:
+        top, total, mixed, counts = carry
+        keys = pl.ds(pl.multiple_of(j * tiling.keys, tiling.keys), tiling.keys)
+        own = given | _loaded({"edits": refs["edits"]}, keys=keys)
+        scores, visible, cells = _tile(q, k_ref[keys, :], first, j * tiling.keys, own, tiling, precision)
+        scores = jnp.where(visible, scores, LOWEST)
+        new = jnp.maximum(top, scores.max(axis=1, keepdims=True))
+        powers = jnp.where(visible, jnp.exp(scores - new), 0)
+        shrunk = jnp.exp(top - new)
+        values = v_ref[keys, :]
+        mixed = mixed * shrunk + _product(powers.astype(values.dtype), values, (1, 0), wide, precision)
+        flat = [each for pair in cells for each in pair] + ([visible] if cells else [])
+        counts = [count + each.astype(wide).sum(axis=1, keepdims=True) for count, each in zip(counts, flat, strict=True)]
+        return new, total * shrunk + powers.sum(axis=1, keepdims=True), mixed, counts
+
+    one = (tiling.queries, 1)
+    top = jnp.full(one, LOWEST, wide) if beside_ref is None else beside_ref[...].astype(wide)
+    total = jnp.zeros(one, wide) if beside_ref is None else jnp.ones(one, wide)
+    begin = (top, total, jnp.zeros((tiling.queries, v_ref.shape[-1]), wide), [jnp.zeros(one, wide) for _ in count_refs])
+    seen = tiling.keys_of(first, given["window"][0, 0], k_ref.shape[0] // tiling.keys)
+    top, total, mixed, counts = jax.lax.fori_loop(*seen, step, begin)
+    some = total > 0
+    out_ref[...] = (mixed / jnp.where(some, total, 1)).astype(out_ref.dtype)
+    lse_ref[...] = jnp.where(some, top + jnp.log(jnp.where(some, total, 1)), 0)
+    for ref, count in zip(count_refs, counts, strict=True):
+        ref[...] = count
+
+
+def _columns(
+    q_ref: Any, k_ref: Any, lse_ref: Any, refs: Any, out_ref: Any, *, tiling: Tiling, precision: str, later: bool
+) -> None:
+    """The second kernel: a tile of keys and all queries at or after it that see it."""
+    first = pl.program_id(2) * tiling.keys
+    k = k_ref[...]
+    given = _loaded({name: ref for name, ref in refs.items() if name != "edits"})
+
+    def step(i: jax.Array, summed: jax.Array) -> jax.Array:
+        rows = pl.ds(pl.multiple_of(i * tiling.queries, tiling.queries), tiling.queries)
+        own = given | _loaded({"edits": refs["edits"]}, rows=rows)
+        scores, visible, _ = _tile(q_ref[rows, :], k, i * tiling.queries, first, own, tiling, precision)
+        row, back = _places(i * tiling.queries, first, tiling)
+        counted = visible & (row < given["length"][0, 0]) & (back >= int(later))
+        return summed + jnp.where(counted, jnp.exp(jnp.where(counted, scores - lse_ref[rows, :], 0)), 0)
+
+    seen = tiling.queries_of(first, given["window"][0, 0], q_ref.shape[0] // tiling.queries)
+    summed = jax.lax.fori_loop(*seen, step, jnp.zeros((tiling.queries, tiling.keys), out_ref.dtype))
+    out_ref[...] = summed.sum(axis=0, keepdims=True)
+
+
+def _tile(
+    q: jax.Array, k: jax.Array, row: jax.Array, column: jax.Array, given: Arrays, tiling: Tiling, precision: str
+) -> tuple[jax.Array, jax.Array, list[Cells]]:
+    """Scores and visibility [Q, N] of the queries and keys that begin at `row` and `column`, after the edits, and their cells."""
+    wide = given["scale"].dtype
+    rows, back = _places(row, column, tiling)
+    scores = ops.soft_cap(_product(q, k, (1, 1), wide, precision) * given["scale"], tiling.cap)
+    if given["slope"] is not None:
+        scores += given["slope"] * jnp.maximum(back, 0).astype(wide)
+    visible = (back >= 0) & (back < given["window"])
+    if tiling.prefix:
+        visible |= rows - back < jnp.minimum(given["length"], tiling.prefix)
+    cells = []
+    for (op, relation), term in zip(tiling.edits, given["edits"], strict=True):
+        selected = (term["query"] * term["key"] * term["head"]) > 0
+        addressed = selected & visible & (rows < given["length"])
+        chosen = selected & {"any": back == back, "self": back == 0, "others": back != 0}[relation]
+        hides = term["hides"] > 0
+        value = scores + term["value"] if op == "add" else jnp.broadcast_to(term["value"], scores.shape)
+        edited = jnp.where(chosen & ~hides, value, scores)
+        remaining = visible & ~(chosen & hides)
+        cells.append((addressed, addressed & ((remaining != visible) | (remaining & (edited != scores)))))
+        scores, visible = edited, remaining
+    return scores, visible, cells
+
+
+def _places(row: jax.Array, column: jax.Array, tiling: Tiling) -> tuple[jax.Array, jax.Array]:
+    """The positions of a tile's queries, and the distance back from each to each key: int [Q, N]."""
+    rows = row + jax.lax.broadcasted_iota(jnp.int32, (tiling.queries, tiling.keys), 0)
+    return rows, rows - column - jax.lax.broadcasted_iota(jnp.int32, (tiling.queries, tiling.keys), 1)
+
+
+def _product(a: jax.Array, b: jax.Array, axes: tuple[int, int], wide: jnp.dtype, precision: str) -> jax.Array:
+    """A product of two matrices over one axis of each, added up in `wide`."""
+    contracted = (((axes[0],), (axes[1],)), ((), ()))
+    return jax.lax.dot_general(a, b, contracted, precision=precision, preferred_element_type=wide)
+
+
+def _loaded(refs: Any, rows: Any = slice(None), keys: Any = slice(None)) -> Any:
+    """The arrays themselves, at these rows and keys if they have such an axis."""
+    everything = slice(None)
+    return jax.tree.map(lambda ref: ref[rows if ref.shape[0] > 1 else everything, keys if ref.shape[1] > 1 else everything], refs)
+
+
+def _arrays(total: int, scale: jax.Array | float, window: jax.Array | None, tape: Tape, wide: jnp.dtype) -> Arrays:
+    """What makes a tile, beside queries and keys: each array [B or 1, H or 1, T or 1, T or 1], of prompt, head, query and key.
+
+    For each term at LOGITS: whether it selects the query, the key and the head, its value, and whether it hides the key.
+    """
+    config = tape.spec.config
+    slopes = _slopes(config)
+
+    def selected(positions: jax.Array) -> jax.Array:
+        return jnp.pad(positions, [(0, 0), (0, total - positions.shape[1])]).astype(jnp.int32)
+
+    def edit(term: Resolved) -> Arrays:
+        value = (term.value[0] if term.value.shape[0] == 1 else term.value[tape.layer])[:, :, None, None].astype(wide)
+        hides = value == -jnp.inf
+        return {
+            "query": selected(term.query)[:, None, :, None],
+            "key": selected(term.key)[:, None, None, :],
+            "head": term.layer_head[tape.layer].astype(jnp.int32)[None, :, None, None],
+            "value": jnp.where(hides, 0, value),
+            "hides": hides.astype(jnp.int32),
+        }
+
+    return {
+        "length": tape.lengths.astype(jnp.int32)[:, None, None, None],
+        "scale": jnp.asarray(scale, wide).reshape(1, 1, 1, 1),
+        "window": jnp.asarray(LARGEST if window is None else window, jnp.int32).reshape(1, 1, 1, 1),
+        "slope": None if slopes is None else jnp.asarray(slopes, wide).reshape(1, -1, 1, 1),
+        "edits": [edit(term) for _, term in tape.at(Site.LOGITS)],
+    }
+
+
+def _beside(
+    q_BHTD: jax.Array, extra: ExtraKey | None, scale: jax.Array | float, w: Mapping[str, Any], tape: Tape
+) -> jax.Array | None:
+    """Scores [B, H, T] that take part in each row and have no column: of a key of no token, or a sink logit."""
+    (B, H, T, D), config = q_BHTD.shape, tape.spec.config
+    if extra is not None:
+        scores = extra.scores(q_BHTD.reshape(B, extra.key.shape[1], -1, D), scale, tape.spec.precision)
+        return ops.soft_cap(scores, config.caps.scores).reshape(B, H, T)
+    if isinstance(config.normaliser, Softmax):
+        return None
+    wide = jnp.promote_types(q_BHTD.dtype, jnp.float32)
+    logit = w["normaliser"]["sink"].astype(wide) if isinstance(config.normaliser, SinkLogit) else jnp.zeros(H, wide)
+    return jnp.broadcast_to(logit[:, None], (B, H, T))
+
+
+def _slopes(config: Config) -> np.ndarray | None:
+    """What a score loses with each step back, for each head: float [H]; None where scores have no such position."""
+    if not isinstance(config.position, Alibi | PowerAlibi):
+        return None
+    return config.position.by_distance(2, config.heads, {})[:, 1]
+
+
+def _padded(x: jax.Array, tiling: Tiling) -> jax.Array:
+    """x [B, heads, T, D] with zeros up to whole tiles and a power of two, which Triton asks for."""
+    T, D = x.shape[2:]
+    missing = -T % max(tiling.queries, tiling.keys), max(16, pl.next_power_of_2(D)) - D
+    return jnp.pad(x, [(0, 0), (0, 0), (0, missing[0]), (0, missing[1])]) if any(missing) else x
+
+
+def _specs(arrays: Arrays, side: int, tiled: int) -> Arrays:
+    """The part of each array that program (prompt, head, tile) reads, by tiles of `side` along the axis `tiled`, 2 or 3."""
+
+    def spec(x: jax.Array) -> pl.BlockSpec:
+        split = x.shape[tiled] > 1
+        shape = [side if split and axis == tiled else x.shape[axis] for axis in (2, 3)]
+
+        def place(b: Any, h: Any, i: Any) -> tuple:
+            tile = [i if split and axis == tiled else 0 for axis in (2, 3)]
+            return (b if x.shape[0] > 1 else 0, h if x.shape[1] > 1 else 0, *tile)
+
+        return pl.BlockSpec((None, None, *shape), place)
+
+    found: Arrays = jax.tree.map(spec, arrays)
+    return found
+
+
+def _device() -> dict[str, Any]:
+    """How the device that is here runs a kernel."""
+    match jax.default_backend():
+        case "cpu":
+            return {"interpret": True}
+        case "tpu":
+            return {}
+    from jax.experimental.pallas import triton
+
+    return {"compiler_params": triton.CompilerParams(num_warps=4, num_stages=3)}
+
+
+def _whole(x: jax.Array, H: int) -> pl.BlockSpec:
+    """All rows of a prompt's head, of x [B, K or H, T, D]; query heads share those of their group."""
+    share = H // x.shape[1]
+    return pl.BlockSpec((None, None, *x.shape[2:]), lambda b, h, i: (b, h // share, 0, 0))
