@@ -34,6 +34,7 @@ from sinkjax.model.normalisers import OffByOne, SinkLogit, Softmax
 from sinkjax.model.positions import Alibi, PowerAlibi, ScorePosition
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import bias_sums, column_sums, later_sums
+from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
 
 SUMS = (column_sums, later_sums, bias_sums)
@@ -48,7 +49,8 @@ Cells = tuple[jax.Array, jax.Array]  # of a term in a tile: addressed and change
 class Tiling:
     """The static part of both kernels.
 
-    queries, keys: the sides of a tile. edits: operation and relation of each term at LOGITS. prefix: its length, 0 without one.
+    queries, keys: the sides of a tile. prefix: its length, 0 without one. edits: operation and relation of each term at LOGITS.
+    precision: of products; those of two 16-bit numbers are exact in any.
     """
 
     queries: int
@@ -56,27 +58,29 @@ class Tiling:
     cap: float | None
     prefix: int
     edits: tuple[tuple[str, str], ...]
+    precision: str
 
     @classmethod
-    def of(cls, T: int, config: Config, terms: Sequence[Resolved], wide: bool) -> Tiling:
+    def of(cls, T: int, spec: ForwardSpec, terms: Sequence[Resolved], wide: bool) -> Tiling:
         """The tiles of T positions. wide: whether the products are of 32 bits or more, which need twice the room."""
         side = max(16, pl.next_power_of_2(T))
         rows, columns = (128, 128) if jax.default_backend() == "tpu" else (64, 32) if wide else (128, 64)
         return cls(
             min(side, rows),
             min(side, columns),
-            config.caps.scores,
-            config.prefix or 0,
+            spec.config.caps.scores,
+            spec.config.prefix or 0,
             tuple((term.op, term.relation) for term in terms),
+            spec.precision if wide else "default",
         )
 
-    def keys_of(self, first: jax.Array, window: jax.Array, total: int) -> tuple[jax.Array, jax.Array]:
+    def keys_of(self, first: jax.Array, window: jax.Array, total: int) -> tuple[Any, Any]:
         """The tiles of keys, from and to, that the tile of queries at row `first` sees; total: the number of all."""
         end = jnp.maximum((first + self.queries - 1) // self.keys + 1, pl.cdiv(self.prefix, self.keys))
         begin = 0 if self.prefix else jnp.maximum(first - window + 1, 0) // self.keys
         return begin, jnp.minimum(end, total)
 
-    def queries_of(self, first: jax.Array, window: jax.Array, total: int) -> tuple[jax.Array, jax.Array]:
+    def queries_of(self, first: jax.Array, window: jax.Array, total: int) -> tuple[Any, Any]:
         """The tiles of queries, from and to, that come at or after the tile of keys at column `first` and see it."""
         rows = jnp.minimum(first + self.keys - 1 + jnp.minimum(window, total * self.queries), total * self.queries)
         return first // self.queries, total if self.prefix else (rows + self.queries - 1) // self.queries
@@ -93,25 +97,24 @@ def attend(
 ) -> tuple[jax.Array, jax.Array]:
     """As `attention.attend`, for everything that `cannot` does not name."""
     B, T, H, _ = q_BTHD.shape
-    config, precision = tape.spec.config, tape.spec.precision
+    config = tape.spec.config
     wide, multiplied = jnp.promote_types(q_BTHD.dtype, jnp.float32), ops.multiplied_dtype(q_BTHD.dtype)
     terms = tape.at(Site.LOGITS)
-    tiling = Tiling.of(T, config, [term for _, term in terms], multiplied.itemsize > 2)
+    tiling = Tiling.of(T, tape.spec, [term for _, term in terms], multiplied.itemsize > 2)
     scale = jnp.asarray(config.score_scale, wide)[tape.layer] if isinstance(config.score_scale, tuple) else config.scale
     q, k, v = (x.swapaxes(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD if own_BTHD is None else own_BTHD))
-    extra = extra_key(w, config, tape.lengths, wide, precision)
+    extra = extra_key(w, config, tape.lengths, wide, tape.spec.precision)
     beside = _beside(q, extra, scale, w, tape)
-    given = [_no_derivative(_padded(x, tiling)) for x in (q.astype(multiplied), k.astype(multiplied), v)]
-    total = given[0].shape[2]
+    q, k, v = (_no_derivative(_padded(x, tiling)) for x in (q.astype(multiplied), k.astype(multiplied), v))
+    total = q.shape[2]
     rows = None if beside is None else jnp.pad(beside, [(0, 0), (0, 0), (0, total - T)])[..., None]
     arrays = _arrays(total, scale, window, tape, wide)
-    how = {"tiling": tiling, "precision": precision if multiplied.itemsize > 2 else "default"}
-    out, lse, counts = forward(*given, rows, arrays, **how)
+    out, lse, counts = forward(q, k, v, rows, arrays, tiling)
 
     real_BT = jnp.arange(T) < tape.lengths[:, None]
     lse_BHT, out_BHTD = lse[:, :, :T, 0], out[:, :, :T, : v_BTKD.shape[-1]]
     of_extra = None if beside is None else jnp.exp(beside - lse_BHT)
-    if extra is not None:
+    if extra is not None and of_extra is not None:
         out_BHTD = extra.add(out_BHTD.astype(wide), of_extra)
     for entry in tape.probe.statistics:
         if entry.site != Site.WEIGHTS:
@@ -120,14 +123,15 @@ def attend(
             shares = jnp.zeros((B, H, T), wide) if of_extra is None else of_extra
             tape.record[entry.name] = jnp.where(real_BT[:, None], shares, 0).sum(axis=-1)
         else:
-            sums = columns(*given[:2], lse, arrays, later=entry.fn is later_sums, **how)
+            sums = columns(q, k, lse, arrays, tiling, later=entry.fn is later_sums)
             tape.record[entry.name] = sums[:, :, 0, :T]
     empty = jnp.zeros(B, jnp.int32)
     if terms:
         *cells, seen = (count[:, :, :T, 0] for count in counts)
         empty = (real_BT[:, None] & (seen == 0)).sum(axis=(1, 2))
         for at, (number, _) in enumerate(terms):
-            tape.counts[number] = tuple(each.sum(axis=(1, 2), dtype=jnp.float32) for each in cells[2 * at : 2 * at + 2])
+            addressed, changed = (each.sum(axis=(1, 2), dtype=jnp.float32) for each in cells[2 * at : 2 * at + 2])
+            tape.counts[number] = addressed, changed
     out_BTHD = out_BHTD.swapaxes(1, 2)
     if isinstance(config.attention_bias, ValueBias):
         out_BTHD = out_BTHD.astype(wide) + w["attention_bias"]["output"]
@@ -162,7 +166,7 @@ def _(primals: tuple, tangents: tuple) -> tuple:
 
 
 def forward(
-    q: jax.Array, k: jax.Array, v: jax.Array, beside: jax.Array | None, arrays: Arrays, *, tiling: Tiling, precision: str
+    q: jax.Array, k: jax.Array, v: jax.Array, beside: jax.Array | None, arrays: Arrays, tiling: Tiling
 ) -> tuple[jax.Array, jax.Array, list[jax.Array]]:
     """Outputs [B, H, T, D] of the heads in the dtype of v, log-sum-exps [B, H, T, 1], and counts of cells by row.
 
@@ -177,7 +181,7 @@ def forward(
     number = jax.ShapeDtypeStruct((B, H, T, 1), wide)
     cells = 2 * len(tiling.edits) + bool(tiling.edits)
     out, lse, *counts = pl.pallas_call(
-        partial(_forward, tiling=tiling, precision=precision),
+        partial(_forward, tiling=tiling),
         grid=(B, H, T // tiling.queries),
         in_specs=[
             row((None, None, tiling.queries, D)),
@@ -193,9 +197,7 @@ def forward(
     return out, lse, counts
 
 
-def columns(
-    q: jax.Array, k: jax.Array, lse: jax.Array, arrays: Arrays, *, later: bool, tiling: Tiling, precision: str
-) -> jax.Array:
+def columns(q: jax.Array, k: jax.Array, lse: jax.Array, arrays: Arrays, tiling: Tiling, *, later: bool) -> jax.Array:
     """Sums over the queries of each prompt, from the key on or (`later`) after it, of the weight on each key: [B, H, 1, T].
 
     lse: from `forward`; all else as there.
@@ -203,7 +205,7 @@ def columns(
     B, H, T, D = q.shape
     share = H // k.shape[1]
     sums: jax.Array = pl.pallas_call(
-        partial(_columns, tiling=tiling, precision=precision, later=later),
+        partial(_columns, tiling=tiling, later=later),
         grid=(B, H, T // tiling.keys),
         in_specs=[
             _whole(q, H),
@@ -219,9 +221,7 @@ def columns(
     return sums
 
 
-def _forward(
-    q_ref: Any, k_ref: Any, v_ref: Any, beside_ref: Any, refs: Any, *outputs: Any, tiling: Tiling, precision: str
-) -> None:
+def _forward(q_ref: Any, k_ref: Any, v_ref: Any, beside_ref: Any, refs: Any, *outputs: Any, tiling: Tiling) -> None:
     """The first kernel: a tile of queries and all keys that it sees, by the running maximum of Milakov and Gimelshein (2018)."""
     out_ref, lse_ref, *count_refs = outputs
     first = pl.program_id(2) * tiling.queries
@@ -232,13 +232,13 @@ def _forward(
         top, total, mixed, counts = carry
         keys = pl.ds(pl.multiple_of(j * tiling.keys, tiling.keys), tiling.keys)
         own = given | _loaded({"edits": refs["edits"]}, keys=keys)
-        scores, visible, cells = _tile(q, k_ref[keys, :], first, j * tiling.keys, own, tiling, precision)
+        scores, visible, cells = _tile(q, k_ref[keys, :], first, j * tiling.keys, own, tiling)
         scores = jnp.where(visible, scores, LOWEST)
         new = jnp.maximum(top, scores.max(axis=1, keepdims=True))
         powers = jnp.where(visible, jnp.exp(scores - new), 0)
         shrunk = jnp.exp(top - new)
         values = v_ref[keys, :]
-        mixed = mixed * shrunk + _product(powers.astype(values.dtype), values, (1, 0), wide, precision)
+        mixed = mixed * shrunk + _product(powers.astype(values.dtype), values, (1, 0), wide, tiling.precision)
         flat = [each for pair in cells for each in pair] + ([visible] if cells else [])
         counts = [count + each.astype(wide).sum(axis=1, keepdims=True) for count, each in zip(counts, flat, strict=True)]
         return new, total * shrunk + powers.sum(axis=1, keepdims=True), mixed, counts
@@ -256,9 +256,7 @@ def _forward(
         ref[...] = count
 
 
-def _columns(
-    q_ref: Any, k_ref: Any, lse_ref: Any, refs: Any, out_ref: Any, *, tiling: Tiling, precision: str, later: bool
-) -> None:
+def _columns(q_ref: Any, k_ref: Any, lse_ref: Any, refs: Any, out_ref: Any, *, tiling: Tiling, later: bool) -> None:
     """The second kernel: a tile of keys and all queries at or after it that see it."""
     first = pl.program_id(2) * tiling.keys
     k = k_ref[...]
@@ -267,7 +265,7 @@ def _columns(
     def step(i: jax.Array, summed: jax.Array) -> jax.Array:
         rows = pl.ds(pl.multiple_of(i * tiling.queries, tiling.queries), tiling.queries)
         own = given | _loaded({"edits": refs["edits"]}, rows=rows)
-        scores, visible, _ = _tile(q_ref[rows, :], k, i * tiling.queries, first, own, tiling, precision)
+        scores, visible, _ = _tile(q_ref[rows, :], k, i * tiling.queries, first, own, tiling)
         row, back = _places(i * tiling.queries, first, tiling)
         counted = visible & (row < given["length"][0, 0]) & (back >= int(later))
         return summed + jnp.where(counted, jnp.exp(jnp.where(counted, scores - lse_ref[rows, :], 0)), 0)
@@ -278,12 +276,12 @@ def _columns(
 
 
 def _tile(
-    q: jax.Array, k: jax.Array, row: jax.Array, column: jax.Array, given: Arrays, tiling: Tiling, precision: str
+    q: jax.Array, k: jax.Array, row: jax.Array, column: jax.Array, given: Arrays, tiling: Tiling
 ) -> tuple[jax.Array, jax.Array, list[Cells]]:
     """Scores and visibility [Q, N] of the queries and keys that begin at `row` and `column`, after the edits, and their cells."""
     wide = given["scale"].dtype
     rows, back = _places(row, column, tiling)
-    scores = ops.soft_cap(_product(q, k, (1, 1), wide, precision) * given["scale"], tiling.cap)
+    scores = ops.soft_cap(_product(q, k, (1, 1), wide, tiling.precision) * given["scale"], tiling.cap)
     if given["slope"] is not None:
         scores += given["slope"] * jnp.maximum(back, 0).astype(wide)
     visible = (back >= 0) & (back < given["window"])

@@ -97,7 +97,10 @@ def test_every_edit_of_scores_acts_in_the_tile(edits: str, tiny_config) -> None:
 @pytest.mark.parametrize("T", [1, 15, 16, 17, 64])
 def test_positions_need_not_fill_tiles(T: int, tiny_config, monkeypatch) -> None:
     """With tiles of 16 x 32, so that there are several of each side."""
-    small = lambda T, config, terms, wide: flash.Tiling(16, 32, None, 0, tuple((t.op, t.relation) for t in terms))  # noqa: E731
+
+    def small(T: int, spec: ForwardSpec, terms: list, wide: bool) -> flash.Tiling:
+        return flash.Tiling(16, 32, None, 0, tuple((term.op, term.relation) for term in terms), "highest")
+
     monkeypatch.setattr(flash.Tiling, "of", small)
     tokens = np.random.default_rng(T).integers(0, 61, (1, T))
     jax.clear_caches()
