@@ -26,8 +26,8 @@ from sinkjax.model.params import Params
 from sinkjax.model.rotary import LayerRopes
 from sinkjax.probes.measure import finish
 from sinkjax.probes.probe import Probe
-from sinkjax.transformer import flash
-from sinkjax.transformer.attention import attend, attend_kept
+from sinkjax.transformer.attention import attend_kept
+from sinkjax.transformer.implementations import implementation
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Read, Tape
 
@@ -82,8 +82,8 @@ def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable,
         own = own_values(v, tape)  # HEAD_VALUE
         v, own = (v, own) if own is None or tape.kept is None else (own, None)  # earlier tokens' values were kept so too
         k, v = tape.seen(k, v)
-        mix = flash.attend if tape.spec.attention_impl == "pallas" else attend
-        heads, empty_rows = mix(q, k, v, own, window, w, tape)  # LOGITS, WEIGHTS
+        attend = implementation(tape.spec.attention_impl)
+        heads, empty_rows = attend(q, k, v, own, window, w, tape)  # LOGITS, WEIGHTS
     else:
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
         heads, empty_rows = attend_kept(q, k, v, window, w, tape, rotate)

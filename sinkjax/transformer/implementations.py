@@ -1,18 +1,42 @@
-"""The implementations of attention that a forward can be given, and what each cannot do."""
+"""The implementations of attention that a forward can be given, and what each cannot do.
+
+The kernels are imported only if they are asked for, because JAX still calls Pallas experimental.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
 
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
-from sinkjax.transformer import flash, fused
+from sinkjax.transformer import fused
+from sinkjax.transformer.attention import attend
 
-CANNOT = {"fused": fused.cannot, "pallas": flash.cannot}
+
+def implementation(name: str) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """The function that computes attention, with the arguments of `attend`."""
+    if name == "pallas":
+        from sinkjax.transformer import flash
+
+        return flash.attend
+    return attend
 
 
 def check_implementation(name: str, config: Config, edits: Edits, probe: Probe) -> None:
     """Raise an error that names what attention by this implementation cannot do."""
-    for what, asked in CANNOT[name](config, edits, probe).items() if name in CANNOT else ():
+    for what, asked in _limits(name, config, edits, probe).items():
         if asked:
             raise SinkjaxError(f'attention_impl "{name}" keeps no scores and weights, so it cannot do {what}; choose "sinkjax"')
+
+
+def _limits(name: str, config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
+    """What an implementation cannot do, and whether that is asked for."""
+    if name == "pallas":
+        from sinkjax.transformer import flash
+
+        return flash.cannot(config, edits, probe)
+    return fused.cannot(config, edits, probe) if name == "fused" else {}
