@@ -126,7 +126,6 @@ def test_a_sweep_by_the_kernels_gives_the_numbers_of_one_by_the_forward(tiny_con
     assert other.attrs["sweep"]["attention_impl"] == "pallas"
 
 
-@pytest.mark.skipif(not hasattr(jax.sharding, "AbstractDevice"), reason="this JAX compiles for no device that is not here")
 @pytest.mark.parametrize(
     ("platform", "device", "kernel"), [("cuda", "NVIDIA H100", "triton"), ("tpu", "TPU v5e", "tpu_custom_call")]
 )
