@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sinkjax.errors import SinkjaxError
+
 NON_FINITE = "non_finite"
+SAMPLES = {"edit": "conditions", "prompt": "prompts", "run": "runs"}
 LISTED = 6  # conditions that a sentence names
 
 
@@ -30,17 +33,29 @@ def overflowed(data: Any) -> NDArray[np.bool_] | None:
     return np.asarray(np.asarray(data[NON_FINITE]).any(axis=-1)) if NON_FINITE in data else None
 
 
-def only_finite(values: ArrayLike, data: Any) -> NDArray[np.floating]:
+def only_finite(values: ArrayLike, data: Any, measure: object = "") -> NDArray[np.floating]:
     """A measure, NaN in prompts that overflowed.
 
     Args:
-        values: float[..., prompt], or of another shape, which is left as it is.
+        values: float[edit, prompt] of a sweep's dataset, float[run] of trained models; without `measure`, of any shape.
         data: Where they come from, as for `overflowed`.
+        measure: Its name, for the error; "": the shape is not checked.
 
     Returns:
         The values, float64.
+
+    Raises:
+        SinkjaxError: They are not one real number for each condition and prompt, or each run.
     """
-    numbers, out = np.asarray(values, np.float64), overflowed(data)
+    found = np.asarray(values)
+    axes = {axis: data.sizes[axis] for axis in ("edit", "prompt", "run") if axis in data.sizes} if measure else {}
+    if measure and (found.dtype.kind not in "biuf" or found.shape != tuple(axes.values())):
+        wanted = " and ".join(f"{size} {SAMPLES[axis]}" for axis, size in axes.items())
+        raise SinkjaxError(
+            f"the measure {str(measure)!r} must return a real number for each of {wanted}, not {found.dtype} of shape"
+            f" {found.shape}"
+        )
+    numbers, out = np.asarray(found, np.float64), overflowed(data)
     return numbers if out is None or out.shape != numbers.shape else np.where(out, np.nan, numbers)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 32_000_000  # limit for a config.json, an index of shards or settings of a tokenizer
 MOST_TOKENIZER = 100_000_000  # bytes of a vocabulary; the largest published ones have 34 million
+MOST_OBJECTS = 200_000  # in a tokenizer.json, where a vocabulary is one: the largest published ones have 7,000
 MOST_GROWTH = 1000  # largest factor that a tokenizer's replacements may lengthen a text by
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 # Vocabulary files that only `transformers` knows how to turn into a tokenizer.
@@ -148,10 +149,13 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _backend(folder: Path) -> tokenizers.Tokenizer | None:
     if (folder / TOKENIZER).exists():
         regular(folder / TOKENIZER, MOST_TOKENIZER)
+        content = (folder / TOKENIZER).read_bytes()
+        if (count := content.count(b"{")) > MOST_OBJECTS:  # the package takes a kilobyte for each
+            raise SinkjaxError(f"{folder / TOKENIZER} has {count:,} parts, and a tokenizer has at most {MOST_OBJECTS:,}")
         import tokenizers
 
         with refusing(f"{folder / TOKENIZER} is not a tokenizer"):
-            backend = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+            backend = tokenizers.Tokenizer.from_buffer(content)
         for part in (backend.normalizer, backend.pre_tokenizer, backend.decoder):
             if part is not None and (growth := _growth(json.loads(part.__getstate__()))) > MOST_GROWTH:
                 raise SinkjaxError(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from sinkjax.edits.site import Site
+from sinkjax.errors import SinkjaxError, short
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.probes.statistics import SUMS, PairView, View
+from sinkjax.probes.statistics import SUMS, PairView, Statistic, View
 
 PADDED = ("position", "query", "key")  # axes along which a prompt can be shorter than the batch
 
@@ -27,8 +29,20 @@ def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool
         # Built-in statistics are 0 at keys that are left out; of others that is not known.
         seen, of = (seen, of) if entry not in probe.extra else _with_all_keys(seen, of)
         value = entry.fn(seen.astype(jnp.promote_types(x.dtype, jnp.float32)), of)
+        if entry in probe.extra and entry.finish is None:
+            _check(entry, value, len(x))
         found[entry.name] = _to_all_keys(value, view) if entry.dims[-1] == "key" else value
     return found | {entry.name: _select(entry, *_with_all_keys(*_divided(x, view))) for entry in raw}
+
+
+def _check(entry: Statistic, value: Any, prompts: int) -> None:
+    """Raise unless a statistic is an array of real numbers with the axes that it states."""
+    axes = (entry.dims[0], *entry.dims[2:])
+    array = isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jnp.complexfloating)
+    if not array or value.ndim != len(axes) or len(value) != prompts:
+        what = f"{value.dtype} of shape {value.shape}" if isinstance(value, jax.Array) else short(value)
+        shape = ", ".join((str(prompts), *axes[1:]))
+        raise SinkjaxError(f"the statistic {entry.name!r} must return real numbers of shape ({shape}), not {what}")
 
 
 def finish(probe: Probe, values: dict[str, jax.Array], lengths: jax.Array) -> dict[str, jax.Array]:
@@ -36,7 +50,9 @@ def finish(probe: Probe, values: dict[str, jax.Array], lengths: jax.Array) -> di
     done = dict(values)
     for entry in probe.statistics:
         if entry.name in values:
-            array = entry.finish(values[entry.name], lengths) if entry.finish else values[entry.name]
+            array = values[entry.name]
+            if entry.finish:
+                _check(entry, array := entry.finish(array, lengths), len(lengths))
             done[entry.name] = _pad(array, (entry.dims[0], *entry.dims[2:]), lengths)
     for capture in probe.captures:
         if capture.name in values:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from sinkjax.edits.site import BEFORE_BLOCKS, Site, as_site
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 
 KEYS = ("prompt", "layer", "head", "key")
 DEPTHS = ("prompt", "depth", "position")
@@ -78,6 +78,8 @@ class Statistic:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "site", as_site(self.site))
+        if not callable(self.fn):
+            raise SinkjaxError(f"{self.name}: fn must be a function, not {short(self.fn)}")
         if self.dims[:2] not in (("prompt", "layer"), ("prompt", "depth")) or (
             self.dims[1] == "depth" and self.site != Site.RESID
         ):

@@ -20,7 +20,7 @@ from sinkjax.studies.from_stores import CONTROLS, TWIN, drawn_figure, exact_rows
 from sinkjax.studies.grids import At, Grid, Point, cells_of, controls, matching, settings_of
 from sinkjax.studies.known import Unedited, blank, measured
 from sinkjax.studies.pictures import drawn_layers
-from sinkjax.studies.readouts import check_asks, check_positions, label_of, probe_of, read_measure
+from sinkjax.studies.readouts import check_measure, check_positions, label_of, probe_of, read_measure
 from sinkjax.studies.reads import claimed_rows, claims_on, judged_on, measures_of
 from sinkjax.studies.scope import Contrast, Measure, Scope
 from sinkjax.studies.settings import config_type, filled
@@ -84,7 +84,7 @@ def lower(study: Study) -> framework.Study:
             for number, point in enumerate(scope.get(grid)[1:]):
                 for measure in measures_of(study, name):
                     if number == 0:
-                        check_asks(measure, scope.at(dict(point.bound)), asked)
+                        check_measure(measure, scope.at(dict(point.bound)), asked)
                     check_positions(measure, scope.at(dict(point.bound)))
 
     def maps(config: Settings, architecture: Config) -> Shown:

@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import metrics
+from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.finite import only_finite, quietly
 from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
+from sinkjax.probes.record import Record, to_dataset
 from sinkjax.studies.places import ALL
 from sinkjax.studies.scope import HALF_DEPTH, Layers, Measure, Place, Scope
 from sinkjax.studies.words import F, Number, Word
+from sinkjax.sweeps.plan import record_shapes
 
 if TYPE_CHECKING:
     import xarray
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 PERCENT, POINTS = (0.0, 100.0), "percentage points"
 AXIS = re.compile(r"(?:key|position) \[(\w+)\]")  # "key [position]" of an axis reads "the position"
 UNMEASURED = re.compile(r"(?:No variable named )?'(\w+)'")  # how xarray and a record begin
+WORDS = 300  # characters of an error in a measure's own code
+EDITS, PROMPTS = 2, 3  # of a dataset on which a measure is tried
 HALF = 0.5  # a quantity along depth counts as formed above this share of its largest value
 
 
@@ -215,17 +220,17 @@ def read_measure(measure: Measure, scope: Scope, data: xarray.Dataset) -> NDArra
         float64[edit, prompt], NaN in prompts that overflowed.
 
     Raises:
-        SinkjaxError: The sweep lacks a statistic that the measure needs.
+        SinkjaxError: The sweep lacks a statistic that the measure needs; it returns other than these numbers.
     """
     try:
         with quietly():
-            found = measure.meaning.of(data, **arguments(measure, scope))
-        return only_finite(found, data)
+            return only_finite(measure.meaning.of(data, **arguments(measure, scope)), data, measure)
     except KeyError as error:
         if isinstance(error, SinkjaxError):
             raise
-        held = ", ".join(map(str, data.data_vars))
-        raise SinkjaxError(f"the measure {measure} needs a statistic that was not measured; the store holds {held}") from error
+        named, held = UNMEASURED.match(str(error.args[0])), ", ".join(map(str, data.data_vars))
+        wanted = repr(named[1]) if named else "a statistic"
+        raise SinkjaxError(f"the measure {measure} needs {wanted}, which its probe does not measure; there is {held}") from error
 
 
 def label_of(measure: Measure, scope: Scope) -> str:
@@ -247,23 +252,25 @@ def label_of(measure: Measure, scope: Scope) -> str:
     return f"{text}{start}{eps}{place}"
 
 
-def check_asks(measure: Measure, scope: Scope, probe: sinkjax.Probe) -> None:
-    """Raise if a measure reads a statistic that the probe lacks, by calling it on zeros where each statistic has one number."""
-    import xarray
+def check_measure(measure: Measure, scope: Scope, probe: sinkjax.Probe) -> None:
+    """Raise if a measure cannot read the results of this probe: try it on a dataset of their shape that holds one number.
 
-    blank = xarray.Dataset({name: (("edit", *axes), np.zeros((1,) * (1 + len(axes)))) for name, axes in probe.dims().items()})
+    Errors: those of `read_measure`; an error in the measure's own code.
+    """
+    shapes = record_shapes(scope.architecture, scope.config.length, probe, scope.config.dtype)
+    record = {}
+    for name, array in shapes.items():  # strides of 0: a map takes no memory
+        shape = (EDITS, PROMPTS, *array.shape[1:])
+        record[name] = np.lib.stride_tricks.as_strided(np.full(1, HALF, array.dtype), shape, (0,) * len(shape))
     try:
-        with quietly():
-            measure.meaning.of(blank, **arguments(measure, scope))
-    except KeyError as error:
-        named = UNMEASURED.match(str(error.args[0]))
-        if named and named[1] not in blank.dims:
-            raise SinkjaxError(
-                f"the measure {measure} needs {named[1]!r}, which is not in its asks; the probe measures"
-                f" {', '.join(probe.dims())}"
-            ) from None
-    except Exception:  # one number may be too few for a measure, which then has what it asks for
+        read_measure(measure, scope, to_dataset(Record(record, shapes.dims)))
+    except Absent:  # which depends on the numbers
         return
+    except SinkjaxError:
+        raise
+    except Exception as error:
+        why = " ".join(str(error).split())[:WORDS]
+        raise SinkjaxError(f"the measure {measure} fails: {type(error).__name__}: {why}") from error
 
 
 def probe_of(measures: Iterable[Measure], scope: Scope) -> sinkjax.Probe:

@@ -99,14 +99,7 @@ class Results:
     def _measured(self, measure: Measure, store: str) -> NDArray:
         try:
             with quietly():
-                found = np.asarray(measure.of(self[store]))
-            wanted = tuple(self[store].sizes[axis] for axis in ("edit", "prompt"))
-            if found.dtype.kind not in "biuf" or found.shape != wanted:
-                raise SinkjaxError(
-                    f"the measure {measure.name!r} must return a real number for each of {wanted[0]} conditions and {wanted[1]}"
-                    f" prompts, not {found.dtype} of shape {found.shape}"
-                )
-            return only_finite(found, self[store])
+                return only_finite(measure.of(self[store]), self[store], measure.name)
         except KeyError as error:
             if isinstance(error, SinkjaxError):
                 raise

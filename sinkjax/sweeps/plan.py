@@ -24,6 +24,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import abstract, count
 from sinkjax.probes.probe import Probe
+from sinkjax.probes.record import Record
 from sinkjax.sweeps.hardware import ONE, Hardware
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, cut_into_chunks, kind_of
 from sinkjax.sweeps.shared import baseline
@@ -244,7 +245,7 @@ class Cost:
         size, shards = jnp.dtype(dtype).itemsize, hardware.shards
         widened = hardware.kind == "cpu" and size < 4  # XLA computes in float32 on a CPU, and converts all blocks at once
         inner = 4 if widened else size
-        record = _record_bytes(config, T, probe, dtype)
+        record = sum(array.size * array.dtype.itemsize for array in record_shapes(config, T, probe, dtype).values())
         return cls(
             positions=T,
             weights=count(config) * size // shards,
@@ -314,11 +315,11 @@ def _run_bytes(config: Config, B: int, T: int, nll: bool, size: int, edited: boo
     return 4 * B * T * config.width * size + max(block, loss)
 
 
-def _record_bytes(config: Config, T: int, probe: Probe, dtype: str) -> int:
-    """Bytes of one prompt's record, from the shapes of an abstract run."""
+def record_shapes(config: Config, T: int, probe: Probe, dtype: str) -> Record:
+    """The record of one prompt of T positions as shapes and dtypes, from an abstract run."""
     shaped = jax.ShapeDtypeStruct
     params = jax.tree.map(lambda leaf: shaped(leaf.shape, dtype), abstract(config))
     tokens = shaped((1, T), "int32") if config.vocab_size else shaped((1, T, config.width), dtype)
     run = functools.partial(baseline, spec=ForwardSpec(config=config, probe=probe))
-    record = jax.eval_shape(run, params, tokens, shaped((1,), "int32"))[1]
-    return sum(array.size * array.dtype.itemsize for array in record.values())
+    record: Record = jax.eval_shape(run, params, tokens, shaped((1,), "int32"))[1]
+    return record

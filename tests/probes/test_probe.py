@@ -302,6 +302,7 @@ REFUSED: dict[str, Callable] = {
     "extra takes a sequence of Statistic": lambda: Probe(extra=[Capture(Site.RESID)]),
     "dims of x must begin with prompt, layer": lambda: Statistic("x", Site.QUERY, abs_median, ("prompt", "position")),
     "at RESID\\), not": lambda: Statistic("x", Site.ATTN_OUT, abs_median, ("prompt", "depth", "position")),
+    "x: fn must be a function, not 3": lambda: Statistic("x", Site.QUERY, 3, ("prompt", "layer", "position")),
     "depth 0 of RESID is the embedding": lambda: Statistic("x", Site.EMBED, abs_median, ("prompt", "layer", "position")),
 }
 
@@ -324,6 +325,22 @@ def test_refusals(message: str) -> None:
 def test_captures_that_the_model_or_batch_lacks(run, capture: Capture, message: str) -> None:
     with pytest.raises(SinkjaxError, match=message):
         run(Probe(capture=(capture,)))
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (lambda x, view: 3.0, r"'own' must return real numbers of shape \(2, position\), not 3.0"),
+        (lambda x, view: None, "not None"),
+        (lambda x, view: x.mean(), r"not float32 of shape \(\)"),
+        (lambda x, view: x, r"not float32 of shape \(2, 10, 32\)"),
+        (lambda x, view: x[0], r"not float32 of shape \(10, 32\)"),
+        (lambda x, view: x[..., 0] + 1j, "not complex64"),
+    ],
+)
+def test_a_statistic_of_another_shape_than_it_states_is_refused(run, fn: Callable, message: str) -> None:
+    with pytest.raises(SinkjaxError, match=message):
+        run(Probe(extra=(Statistic("own", Site.ATTN_OUT, fn, ("prompt", "layer", "position")),)))
 
 
 def test_probes_are_equal_by_value_and_hashable() -> None:

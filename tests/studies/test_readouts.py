@@ -11,7 +11,7 @@ import xarray
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.readouts import check_asks, check_positions, label_of, merged, probe_of, read_measure
+from sinkjax.studies.readouts import check_measure, check_positions, label_of, merged, probe_of, read_measure
 from sinkjax.studies.scope import Measure, Scope
 from sinkjax.studies.vocabulary import *
 
@@ -226,7 +226,10 @@ def test_one_statistic_in_two_ways_is_refused():
 
 
 def test_a_store_without_the_statistic_is_refused(data):
-    with pytest.raises(SinkjaxError, match=r"the measure later_attention_to\(0\) needs a statistic.*the store holds nll"):
+    with pytest.raises(
+        SinkjaxError,
+        match=r"the measure later_attention_to\(0\) needs 'mean_attention', which its probe does not measure; there is nll",
+    ):
         read_measure(later_attention_to(0), SCOPE, data[["nll"]])
 
 
@@ -246,16 +249,30 @@ def test_a_position_that_prompts_do_not_have_is_refused(measure, sentence):
     check_positions(largest_activation(T - 1), SCOPE)
 
 
-def test_a_statistic_that_a_measure_does_not_ask_for_is_refused_before_the_sweep():
-    @Measure.define(label="unasked", unit="", asks=("nll",))
-    def unasked(data, key: int):
-        return data["attention_received"].values[..., 0, 0, key]
+@pytest.mark.parametrize(
+    ("read", "sentence"),
+    [
+        (lambda data: data["attention_received"].values, "needs 'attention_received', which its probe does not measure; .*nll"),
+        (lambda data: 3.0, "'own' must return a real number for each of 2 conditions and 3 prompts, not float64 of shape .."),
+        (lambda data: None, "not object of shape"),
+        (lambda data: "3", "not <U1 of shape"),
+        (lambda data: data["nll"].values, f"not float32 of shape .2, 3, {T}"),
+        (lambda data: data["nll"].values.mean(axis=0), f"not float32 of shape .3, {T}"),
+        (lambda data: data["nll"].values.mean(axis=-1) + 1j, "not complex64"),
+        (lambda data: data["nll"].values[..., T], f"measure own fails: IndexError: index {T} is out of bounds"),
+        (lambda data: data["nll"].mean("place"), "measure own fails: ValueError: 'place' not found"),
+    ],
+)
+def test_a_measure_that_cannot_read_its_probe_is_refused_before_the_sweep(tiny_config, read, sentence):
+    @Measure.define(label="own", unit="", asks=("nll",))
+    def own(data):
+        return read(data)
 
-    @Measure.define(label="asked", unit="", asks=("nll",))
-    def asked(data, key: int):
-        return data["nll"].values[..., key]
+    @Measure.define(label="median", unit="", asks=("nll",))
+    def median(data):
+        return data["nll"].median("position")
 
-    scope = Scope(None, None)
-    check_asks(asked(0), scope, probe_of([asked(0)], scope))
-    with pytest.raises(SinkjaxError, match=r"needs 'attention_received', which is not in its asks; the probe measures .*nll"):
-        check_asks(unasked(0), scope, probe_of([unasked(0)], scope))
+    scope = Scope(SimpleNamespace(length=T, dtype="float32"), tiny_config)
+    check_measure(median(), scope, probe_of([median()], scope))
+    with pytest.raises(SinkjaxError, match=sentence):
+        check_measure(own(), scope, probe_of([own()], scope))
