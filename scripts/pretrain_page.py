@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 import xarray
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from pretrain_runs import BASELINE, HEAD, SIZE, home_of, identity, merge, queue, rows
+from pretrain_runs import BASELINE, HEAD, SIZE, home_of, identity, kept_as, merge, queue, rows
 from pretrain_tables import fill
 from scipy import stats
 from sections import markdown
@@ -74,11 +74,15 @@ def main() -> None:
 
 def trained() -> dict[str, xarray.Dataset]:
     """The evaluations of every row that has a kept run, "study/row" -> [run, point, ...]; equal rows share theirs."""
-    first_of = {identity(row): row for row, _ in reversed([*queue()])}
+    return kept(rows())
+
+
+def kept(rows: Sequence[str]) -> dict[str, xarray.Dataset]:
+    """The evaluations of rows, as `trained` returns them."""
     with tempfile.TemporaryDirectory() as folder:
-        for row in rows():
-            merge(home_of(f"{SIZE}/{first_of[identity(row)]}", 0).parent, Path(folder) / row)
-        found = {row: so_far(Path(folder) / row) for row in rows()}
+        for row in rows:
+            merge(home_of(kept_as(row), 0).parent, Path(folder) / row)
+        found = {row: so_far(Path(folder) / row) for row in rows}
     return {row: data for row, data in found.items() if data is not None}
 
 
@@ -323,10 +327,10 @@ def losses_text(data: Mapping[str, xarray.Dataset]) -> str:
 def page(data: Mapping[str, xarray.Dataset]) -> str:
     """The page, in Markdown."""
     planned = len([*queue()])
-    kept = sum(home_of(f"{SIZE}/{row}", seed).exists() for row, seed in queue())
+    there = sum(home_of(f"{SIZE}/{row}", seed).exists() for row, seed in queue())
     base = numbers(data[BASELINE])
     scope = SCOPE.format(
-        kept=kept,
+        kept=there,
         planned=planned,
         seeds=data[BASELINE].sizes["run"],
         first=shown(base["first"], 3),

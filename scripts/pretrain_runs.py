@@ -2,6 +2,7 @@
 
     nice -n 19 taskset -c 1 python scripts/pretrain_runs.py search f1 0 --text FOLDER_OF_BOOKS    # a setting, a seed
     nice -n 19 taskset -c 1 python scripts/pretrain_runs.py queue --text FOLDER_OF_BOOKS --share 0 2    # half of the queue
+    python scripts/pretrain_runs.py learning --text FOLDER_OF_BOOKS    # the rows of docs/while-it-learns.md, seed by seed
     python scripts/pretrain_runs.py list           # the queue in its order, and what is kept of it
     python scripts/pretrain_runs.py show search    # the numbers of the kept runs
     python scripts/pretrain_runs.py merge OUT      # OUT/STUDY/ROW/log.jsonl, all kept seeds of every row, as `so_far` reads it
@@ -62,6 +63,14 @@ SEARCH: dict[str, dict[str, Any]] = {
     "m3": N | {"layers": 6},
     "m4": N | {"weight_decay": 0.1},
 }
+# Rates of other optimisers, with the product of rate and decay as it is for AdamW.
+RATES = {"sgd": (0.1, 0.3, 1.0), "muon": (0.005, 0.02)}
+SEARCH |= {
+    f"{optimiser}-{rate}": SEARCH["m1"]
+    | {"optimiser": optimiser, "learning_rates": (rate,), "weight_decay": 8e-4 / rate, "steps": 1000}
+    for optimiser, rates in RATES.items()
+    for rate in rates
+}
 
 # The queue: the size of its models, and its rows by rank (configs/pretrain/STUDY.yaml, row). All other rows follow, a seed each.
 SIZE: SizeName = "340k"
@@ -78,6 +87,7 @@ NEXT = (
 )
 SEEDS = {"baseline": range(3, 19), "first": range(3, 11), "next": range(3, 7), "rest": range(3, 4)}
 OTHER = "families"  # a study whose rows are not of the queue
+LEARNING = ("hidden", "optimisers", "released")  # of docs/while-it-learns.md, with the seeds of a row that is judged
 FREE = {"seed", "seeds", "text"}  # fields that may differ between equal trainings
 
 
@@ -91,10 +101,12 @@ def main() -> None:
     queue_ = commands.add_parser("queue", help="the runs of the queue, in its order")
     queue_.add_argument("--share", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="every N-th run, from the I-th on")
     queue_.add_argument("--only", nargs="*", help="rows to train, as STUDY/ROW")
+    learning_ = commands.add_parser("learning", help="the rows of docs/while-it-learns.md, seed by seed")
+    learning_.add_argument("--only", nargs="*", help="rows to train, as STUDY/ROW")
     commands.add_parser("list", help="the queue")
     commands.add_parser("show", help="the numbers of the kept runs").add_argument("study", help='"search", or a size')
     commands.add_parser("merge", help="unpack the kept runs, a log for each row").add_argument("out", type=Path)
-    for trains in (search, queue_):
+    for trains in (search, queue_, learning_):
         trains.add_argument("--text", default="packaged", help="the training text")
     options = parser.parse_args()
     match options.command:
@@ -102,11 +114,11 @@ def main() -> None:
             stated: dict[str, Any] = {**SIZES["mini"].fields, **SEARCH[options.row], "text": options.text, "seed": options.seed}
             config = documents.build(registry.config_type("pretrain"), stated, options.row)
             print(summary(run(config, f"search/{options.row}")))
-        case "queue":
-            share, of = options.share
-            for row, seed in list(queue())[share::of]:
+        case "queue" | "learning":
+            share, of = getattr(options, "share", (0, 1))
+            for row, seed in list(queue() if options.command == "queue" else learning())[share::of]:
                 if not options.only or row in options.only:
-                    print(summary(run(config_of(row, seed, options.text), f"{SIZE}/{row}")), flush=True)
+                    print(summary(run(config_of(row, seed, options.text), kept_as(row))), flush=True)
         case "list":
             for row, seed in queue():
                 print(f"{row} seed {seed}: {'kept' if home_of(f'{SIZE}/{row}', seed).exists() else 'not run'}")
@@ -114,9 +126,8 @@ def main() -> None:
             for file in sorted((LOGS / options.study).glob("**/seed-*.jsonl.gz")):
                 print(summary(file))
         case "merge":
-            first_of = {identity(row): row for row, _ in queue()}
-            for row in rows():
-                merge(LOGS / SIZE / first_of[identity(row)], options.out / row)
+            for row in (*rows(), *learning_rows()):
+                merge(LOGS / kept_as(row), options.out / row)
 
 
 def queue() -> Iterator[tuple[str, int]]:
@@ -129,6 +140,24 @@ def queue() -> Iterator[tuple[str, int]]:
             ranked[row] = "rest"
     for row, part in ranked.items():
         yield from ((row, seed) for seed in SEEDS[part])
+
+
+def learning() -> Iterator[tuple[str, int]]:
+    """Row and seed of the runs of LEARNING, one seed of every row after the other; rows of the queue are left to it."""
+    for seed in SEEDS["first"]:
+        yield from ((row, seed) for row in learning_rows() if kept_as(row) == f"learning/{row}")
+
+
+def learning_rows() -> list[str]:
+    """STUDY/ROW of the studies in LEARNING."""
+    return [f"{study}/{row}" for study in LEARNING for row in _table(study)]
+
+
+@functools.cache
+def kept_as(row: str) -> str:
+    """The folder of a row's logs in LOGS; rows that are one training have one folder."""
+    of_queue = {identity(each): f"{SIZE}/{each}" for each, _ in queue()}
+    return of_queue.get(identity(row), f"learning/{row}")
 
 
 def rows() -> list[str]:
@@ -146,8 +175,10 @@ def config_of(row: str, seed: int, text: str = "packaged") -> Training:
 
 @functools.cache
 def _table(study: str) -> dict[str, Training]:
-    """The trainings of a table at the queue's size, with that size's steps and one seed."""
-    config = dataclasses.replace(choose(f"pretrain/{study}").config, size=SIZE, steps=None, seeds=1)
+    """The trainings of a table at the queue's size, or the one of its own, with that size's steps and one seed."""
+    config = choose(f"pretrain/{study}").config
+    size = SIZE if config.size == "mini" else config.size
+    config = dataclasses.replace(config, size=size, steps=None, seeds=1)
     return {spec.name: spec.training for spec in find(f"pretrain/{study}").trainings(config)}
 
 

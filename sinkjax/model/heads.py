@@ -1,7 +1,7 @@
 """Optional parts of a head: a norm of its output, gates.
 
 Sources. Norm of the output: Li et al. 2026 and, as "SDPA GroupNorm", Qiu et al. 2025. Gates: Qiu et al.
-2025, arXiv 2505.06708. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head width, d residual width.
+2025, arXiv 2505.06708. Scale of values: arXiv 2603.17771. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head width, d residual width.
 """
 
 from __future__ import annotations
@@ -80,11 +80,21 @@ class NonSparseGate:
     """As `ElementGate`, with its parameters, but times 0.5 + 0.5 sigmoid(x W), never below one half (Qiu et al. 2025)."""
 
 
-Gate = HeadGate | ElementGate | ValueGate | SharedGate | ConstantGate | NonSparseGate
+@dataclass(frozen=True)
+class ValueScale:
+    """Values times a learned number for each key-value head, 1 at first: no gate, but another way for values to shrink.
+
+    Parameters: layers/value_scale [L, K].
+    """
+
+
+Gate = HeadGate | ElementGate | ValueGate | SharedGate | ConstantGate | NonSparseGate | ValueScale
 
 
 def gated_values(v_BTKD: jax.Array, x_BTd: jax.Array, w: Weights, gate: Gate | None, precision: str) -> jax.Array:
-    """Values, behind a value gate if the model has one."""
+    """Values, behind a value gate or scaled if the model has that."""
+    if isinstance(gate, ValueScale):
+        return v_BTKD * w["value_scale"][:, None]
     if not isinstance(gate, ValueGate):
         return v_BTKD
     return v_BTKD * jax.nn.sigmoid(project(x_BTd, w["value_gate"], precision))

@@ -1,7 +1,8 @@
 """Norms: each a frozen record that names its parameters and computes it, for the residual stream or for queries and keys.
 
 A norm at the leaf NAME reads its gain there and its bias at NAME_bias. Sources. RMSNorm: Zhang & Sennrich 2019; with a gain
-around 1: Gemma; LayerNorm: Ba et al. 2016, without a bias in MPT, without either in OLMo, with a gain around 1 in Nemotron.
+around 1: Gemma; LayerNorm: Ba et al. 2016, without a bias in MPT, without either in OLMo, with a gain around 1 in Nemotron;
+single-scale RMSNorm: Park et al. 2025, arXiv 2506.19697; DynamicTanh: Zhu et al. 2025, arXiv 2503.10622.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +23,13 @@ Weights = Mapping[str, jax.Array]
 
 @dataclass(frozen=True)
 class Norm(ABC):
-    """A norm over the last axis, computed in at least float32 and returned in the dtype of its input."""
+    """A norm over the last axis, computed in at least float32 and returned in the dtype of its input.
+
+    single: the learned parts that are one number for all dims, with a last axis of 1.
+    """
 
     eps: float
+    single: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         given: Any = self.eps
@@ -33,7 +38,7 @@ class Norm(ABC):
 
     @abstractmethod
     def learned(self) -> Mapping[str, str]:
-        """What follows a leaf's name ("" for the gain, "_bias") -> its initialiser."""
+        """What follows a leaf's name ("" for the gain, "_bias", ...) -> its initialiser."""
 
     @abstractmethod
     def __call__(self, x: jax.Array, w: Weights, name: str, at: jax.Array | None = None) -> jax.Array:
@@ -46,6 +51,19 @@ class Norm(ABC):
 @dataclass(frozen=True)
 class RMSNorm(Norm):
     """x * gain / sqrt(mean(x^2) + eps)."""
+
+    def learned(self) -> Mapping[str, str]:
+        return {"": "ones"}
+
+    def __call__(self, x: jax.Array, w: Weights, name: str, at: jax.Array | None = None) -> jax.Array:
+        return rms_norm(x, w[name], self.eps, at)
+
+
+@dataclass(frozen=True)
+class SingleScaleRMSNorm(Norm):
+    """x * gain / sqrt(mean(x^2) + eps) with one gain for all dims, so that no dim is scaled apart from the others."""
+
+    single: ClassVar[tuple[str, ...]] = ("",)
 
     def learned(self) -> Mapping[str, str]:
         return {"": "ones"}
@@ -96,6 +114,31 @@ class OffsetLayerNorm(Norm):
         return LayerNorm(self.eps)(x, {name: 1 + w[name], f"{name}_bias": w[f"{name}_bias"]}, name, at)
 
 
+@dataclass(frozen=True)
+class DynamicTanh(Norm):
+    """tanh(alpha * x) * gain + bias, with one learned alpha for all dims: no dim depends on another.
+
+    eps: the size of alpha * x below which tanh is the identity, for the slope alone (see `at`).
+    """
+
+    eps: float = 1e-5
+    single: ClassVar[tuple[str, ...]] = ("_alpha",)
+
+    def learned(self) -> Mapping[str, str]:
+        return {"": "ones", "_bias": "zeros", "_alpha": "half"}
+
+    def __call__(self, x: jax.Array, w: Weights, name: str, at: jax.Array | None = None) -> jax.Array:
+        wide = jnp.promote_types(x.dtype, jnp.float32)
+        alpha, x_wide = w[f"{name}_alpha"].astype(wide), x.astype(wide)
+        if at is None:
+            flat = jnp.tanh(alpha * x_wide)
+        else:  # the slope of the line from 0 to the measured point
+            inner = alpha * at.astype(wide)
+            small = jnp.abs(inner) <= self.eps
+            flat = alpha * x_wide * jnp.where(small, 1, jnp.tanh(inner) / jnp.where(small, 1, inner))
+        return (flat * w[name] + w[f"{name}_bias"]).astype(x.dtype)
+
+
 def gains(norm: Norm, stored: jax.Array) -> jax.Array:
     """The factor of a norm: the stored gain, plus 1 if the norm stores it around 1; at least float32."""
     wide = stored.astype(jnp.promote_types(stored.dtype, jnp.float32))
@@ -114,6 +157,10 @@ class AllHeads:
     """`norm` over all heads of the queries, and of the keys, as one vector (OLMo 2)."""
 
     norm: Norm
+
+    def __post_init__(self) -> None:
+        if self.norm.single:
+            raise SinkjaxError(f"{type(self.norm).__name__} over all heads has one number for each head; choose EachHead")
 
 
 # Of queries and keys; a norm by itself is of each head, with the parameters of one head for all (Qwen3).

@@ -22,7 +22,7 @@ from sinkjax.config_files.checks import LARGEST
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model import attention_bias
 from sinkjax.model.config import Config
-from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, NonSparseGate, SharedGate, ValueGate
+from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, NonSparseGate, SharedGate, ValueGate, ValueScale
 from sinkjax.model.norms import AllHeads, EachHead, Norm
 from sinkjax.model.positions import Learned, RelativeBias
 
@@ -32,6 +32,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 # Logical axis -> mesh axis; a leaf axis without a rule, or whose mesh axis is absent or uneven, is replicated.
 RULES = {"vocab": "model", "heads": "model", "kv_heads": "model", "mlp": "model"}
 
+CONSTANTS = {"zeros": 0.0, "ones": 1.0, "half": 0.5}
 SMALL = 0.02  # the standard deviation of a "small" leaf
 
 
@@ -39,8 +40,8 @@ SMALL = 0.02  # the standard deviation of a "small" leaf
 class Leaf:
     """One array of the tree: `shape`, one logical axis name per dimension, and its initialiser.
 
-    init: "normal" (std 1 / sqrt(fan_in)), "small" (std SMALL), "zeros" or "ones"; fan_in: the number of inputs summed by
-    one output.
+    init: "normal" (std 1 / sqrt(fan_in)), "small" (std SMALL), or one of `CONSTANTS`; fan_in: the number of inputs summed by one
+    output.
     """
 
     shape: tuple[int, ...]
@@ -54,7 +55,7 @@ def abstract(config: Config) -> Params:
 
     embed [V, d]; layers: attn_norm [L, d], q [L, d, H, D], k and v [L, d, K, D], o [L, H, D, d], mlp_norm [L, d],
     gate and up [L, d, F], down [L, F, d] (no gate if the MLP has none), and the biases the config asks for; final_norm [d];
-    unembed [d, V] if not tied. A norm NAME has the leaves that it learns, NAME and NAME_bias.
+    unembed [d, V] if not tied. A norm NAME has the leaves that it learns, NAME and NAME_bias, or as its record says.
     Of other blocks: o [L, D, d] if heads are summed; the norms of the layout, attn_out_norm and mlp_out_norm [L, d] too, and no
     final_norm where norms follow the sums; positions [context + offset, d]; layers/relative_bias [L, H, buckets].
     For other attention: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each learned value; leaves that the records
@@ -71,8 +72,10 @@ def abstract(config: Config) -> Params:
         return Leaf((L, *axes.values()), ("layer", *axes), init)
 
     def norm(name: str, of: Norm, **axes: int) -> Params:
-        """The leaves of a norm at `name`, with these axes."""
-        return {name + part: Leaf(tuple(axes.values()), tuple(axes), init) for part, init in of.learned().items()}
+        """The leaves of a norm at `name`, with these axes; the last one has size 1 for a number shared by all dims."""
+        *outer, dims = axes.values()
+        sizes = {part: (*outer, 1 if part in of.single else dims) for part in of.learned()}
+        return {name + part: Leaf(sizes[part], tuple(axes), init) for part, init in of.learned().items()}
 
     layers: Params = {
         "q": matrix(d, width=d, heads=H, head_dim=D),
@@ -122,6 +125,8 @@ def abstract(config: Config) -> Params:
             layers["value_gate"] = matrix(d, width=d, kv_heads=K, head_dim=D)
         case SharedGate():
             layers["shared_gate"] = matrix(d, width=d, head_dim=D)
+        case ValueScale():
+            layers["value_scale"] = vector("ones", kv_heads=K)
         case ConstantGate():
             layers["constant_gate"] = vector("zeros", heads=H, head_dim=D)
     if config.qkv_bias:
@@ -166,8 +171,8 @@ def init(config: Config, seed: int | jax.Array, dtype: str = "float32", std: flo
     refuse_larger_than_memory("parameters", count(config) * jnp.dtype(dtype).itemsize)
 
     def draw(path: tuple, leaf: Leaf) -> jax.Array:
-        if leaf.init in ("zeros", "ones"):
-            return getattr(jnp, leaf.init)(leaf.shape, dtype)
+        if leaf.init in CONSTANTS:
+            return jnp.full(leaf.shape, CONSTANTS[leaf.init], dtype)
         noise = jax.random.normal(leaf_key(seed, path), leaf.shape, jnp.float32)
         noise, root = apart((noise, jnp.float32(math.sqrt(leaf.fan_in))))
         if leaf.init == "small":

@@ -90,6 +90,7 @@ class Probe:
         resid_norm: L2 norm of h, by depth and position.
         resid_median: Median |h|, by depth and position.
         resid_argmax: The dim of max |h|, int, by depth and position.
+        resid_kurtosis: Excess kurtosis of h over the dims, by depth and position.
         query_norm: L2 norm of each head's query.
         key_norm: L2 norm of each key.
         value_norm: L2 norm of each value.
@@ -117,6 +118,7 @@ class Probe:
     key_norm: bool = False
     value_norm: bool = False
     nll: bool = False
+    resid_kurtosis: bool = field(default=False, metadata=LATER)
     attention_received_bias: bool = field(default=False, metadata=LATER)
     attention_share_bias: bool = field(default=False, metadata=LATER)
     attention: tuple[int, ...] | bool = ()

@@ -256,6 +256,16 @@ def abs_median(x: jax.Array, view: View) -> jax.Array:
     return low / 2 + high / 2 + _zero_or_nan(x)  # halves are exact, so their sum is rounded once
 
 
+def excess_kurtosis(x: jax.Array, view: View) -> jax.Array:
+    """Fourth central moment over dims, divided by the squared variance, less 3: 0 for a normal distribution; NaN for a constant.
+
+    With one large entry in d it is about d (Kaul et al. 2025, arXiv 2410.17174).
+    """
+    centred = x - x.mean(axis=-1, keepdims=True)
+    centred = centred / jnp.sqrt(jnp.square(centred).mean(axis=-1, keepdims=True))
+    return (centred**4).mean(axis=-1) - 3
+
+
 def _zero_or_nan(x: jax.Array) -> jax.Array:
     """0 where all dims are finite, else NaN: a product and a sum, which cost a CPU a third of `isfinite` and a count."""
     return (x * 0).sum(axis=-1)
@@ -283,6 +293,7 @@ BUILT_IN: dict[str, Statistic] = {
         Statistic("resid_norm", Site.RESID, norm, DEPTHS),
         Statistic("resid_median", Site.RESID, abs_median, DEPTHS),
         Statistic("resid_argmax", Site.RESID, abs_argmax, DEPTHS),
+        Statistic("resid_kurtosis", Site.RESID, excess_kurtosis, DEPTHS),
         Statistic("query_norm", Site.QUERY, head_norm, ("prompt", "layer", "head", "position")),
         Statistic("key_norm", Site.KEY, head_norm, ("prompt", "layer", "kv_head", "position")),
         Statistic("value_norm", Site.VALUE, head_norm, ("prompt", "layer", "kv_head", "position")),

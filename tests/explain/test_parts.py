@@ -14,9 +14,9 @@ import sinkjax
 from sinkjax import Capture, Probe, SinkjaxError
 from sinkjax.checkpoints.model import Model
 from sinkjax.model import params
-from sinkjax.model.heads import ElementGate, HeadNorm, ValueGate
+from sinkjax.model.heads import ElementGate, HeadNorm, ValueGate, ValueScale
 from sinkjax.model.normalisers import NAMED
-from sinkjax.model.norms import EachHead, RMSNorm
+from sinkjax.model.norms import DynamicTanh, EachHead, RMSNorm, SingleScaleRMSNorm
 from sinkjax.model.ops import soft_cap
 from sinkjax.model.positions import Alibi, ScorePosition
 from tests.model import families as small
@@ -29,6 +29,8 @@ VARIANTS = {
     "no residual": dataclasses.replace(BLOCKS["post"], residual=False, embed_width=None),
     "no norm": dataclasses.replace(BLOCKS["post"], norm=None, norm_place="pre"),
     "gates": dataclasses.replace(BLOCKS["experts"], experts=None, gate=ValueGate(), head_norm=HeadNorm(offset=True)),
+    "single scale": dataclasses.replace(BLOCKS["post"], norm=SingleScaleRMSNorm(1e-5)),
+    "tanh": dataclasses.replace(BLOCKS["parallel"], norm=DynamicTanh(), gate=ValueScale()),
     "gated heads": dataclasses.replace(BLOCKS["parallel"], gate=ElementGate(), embed_norm=True, windows=(None, 9, None)),
     "summed heads": dataclasses.replace(BLOCKS["parallel"], summed_heads=True, score_scale=(0.5, 1.0, 2.0), mlp_bias=False),
     "clipped": dataclasses.replace(BLOCKS["post"], qkv_clip=0.3, qk_norm=EachHead(RMSNorm(1e-5)), position=Alibi()),

@@ -17,7 +17,7 @@ from sinkjax import Capture, Config, Probe, SinkjaxError, Site
 from sinkjax.checkpoints.model import Model
 from sinkjax.model import params
 from sinkjax.model.config import RMSNorm
-from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate
+from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate, ValueScale
 from sinkjax.model.rotary import Rope
 from tests.model.variants import bare, draw
 
@@ -34,6 +34,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "shared gate": {"gate": SharedGate()},
     "constant gate": {"gate": ConstantGate()},
     "non-sparse gate": {"gate": NonSparseGate()},
+    "value scale": {"gate": ValueScale()},
     "a shared gate on summed heads": {"gate": SharedGate(), "summed_heads": True},
     "norms and a gate": {"head_norm": HeadNorm(), "qk_norm": RMSNorm(1e-6), "gate": ElementGate()},
 }
@@ -56,6 +57,8 @@ def by_numpy(weights: dict, x: np.ndarray, config: Config) -> np.ndarray:
             q, k = rms(q, w["q_norm"], config.qk_norm.eps), rms(k, w["k_norm"], config.qk_norm.eps)
         if isinstance(config.gate, ValueGate):
             v = v * sigmoid(np.einsum("td,dhn->htn", x, w["value_gate"]))
+        if isinstance(config.gate, ValueScale):
+            v = v * w["value_scale"][:, None, None]
         k, v = (np.repeat(part, config.group, axis=0) for part in (k, v))
         powers = np.tril(np.exp(q @ k.transpose(0, 2, 1)))
         o = (powers / powers.sum(-1, keepdims=True)) @ v

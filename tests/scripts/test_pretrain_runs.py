@@ -49,6 +49,18 @@ def test_a_row_of_the_queue_is_that_of_its_study_with_the_steps_of_its_size(scri
         script["config_of"]("gu-nothing/x2", 5)
 
 
+def test_the_rows_of_learning_are_run_seed_by_seed_and_those_of_the_queue_by_it(script):
+    runs = list(script["learning"]())
+    rows = [row for row, seed in runs if seed == 3]
+    assert runs == [(row, seed) for seed in range(3, 11) for row in rows]
+    assert script["kept_as"]("hidden/base") == script["kept_as"]("optimisers/adamw") == f"{script['SIZE']}/{script['BASELINE']}"
+    assert script["kept_as"]("optimisers/sandwich") == f"{script['SIZE']}/gu-norm/sandwich"
+    assert {*script["learning_rows"]()} - {*rows} == {f"optimisers/{row}" for row in ("adamw", "sandwich", "qk-norm")} | {
+        "hidden/base"
+    }
+    assert {script["kept_as"](row) for row in rows} == {f"learning/{row}" for row in rows}
+
+
 def test_a_log_is_kept_as_it_is(script, tmp_path):
     log(tmp_path / "run", curve(0, [5.0, 4.0], 0.2, 100), 100)
     home = tmp_path / "kept" / "seed-0.jsonl.gz"

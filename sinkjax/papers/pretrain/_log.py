@@ -31,6 +31,7 @@ DIMS = {  # axes of measurements with more than one number at each evaluation
     "largest": ("depth",),
     "effective_rank": ("layer",),
     "disparity": ("layer",),
+    "kurtosis": ("layer",),
     "written": ("layer", "head"),
 }
 
@@ -51,6 +52,8 @@ def so_far(folder: Path) -> xarray.Dataset | None:
 def of_log(folder: Path) -> xarray.Dataset:
     """The log of a training: name -> float[run, point, ...], NaN after a run's end and for numbers that are not finite.
 
+    Only of what all evaluations have: runs of an earlier version may lack a measurement.
+
     run: the seeds. step [run, point]: of the evaluations. outcome, steps [run]: how it ended, and after how many updates.
     Errors: no log.
     """
@@ -59,7 +62,7 @@ def of_log(folder: Path) -> xarray.Dataset:
     first, lines = read(folder)
     runs = [[line for line in lines if line["run"] == run["run"]] for run in first["runs"]]
     points = max(map(len, runs))
-    names = [name for name in lines[0] if name not in ABOUT]
+    names = [name for name in lines[0] if name not in ABOUT and all(name in line for line in lines)]
     data: dict[str, object] = {}
     for name in names:
         shape = np.shape(lines[0][name])

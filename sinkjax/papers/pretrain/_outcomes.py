@@ -154,6 +154,12 @@ def spike(data: xarray.Dataset) -> NDArray:
     return at_end(data, "spike", np.max)
 
 
+@Measure.define(label="excess kurtosis, largest over layers")
+def kurtosis(data: xarray.Dataset) -> NDArray:
+    """Excess kurtosis of hidden states over their dims, mean over tokens."""
+    return at_end(data, "kurtosis", np.max)
+
+
 @Measure.define(label="effective rank, mean over layers", log=True)
 def effective_rank(data: xarray.Dataset) -> NDArray:
     """Effective rank of hidden states (Li et al. 2026)."""

@@ -56,7 +56,8 @@ class Architecture:
     """norms before attention and MLP and at the end (pre), after each sum (post), before and after each part (sandwich), after
     each part (output), or nowhere; attention and MLP side by side, each with its norm (parallel) or with one (parallel-shared)"""
     norm_type: NormName = field(default="rms", metadata=LATER)
-    """RMSNorm, or LayerNorm with a gain and a bias"""
+    """RMSNorm, LayerNorm with a gain and a bias, RMSNorm with one gain for all dims (single-scale), or DynamicTanh
+    (tanh), with embeddings times sqrt(width)"""
     norm_eps: float = 1e-5
     """epsilon of the norms"""
     biases: bool = field(default=False, metadata=LATER)
@@ -70,7 +71,7 @@ class Architecture:
     gate: GateName = "none"
     """a sigmoid gate: one number for each head's output (head), for each of its dims (element), for each dim of the values
     (value), or for each dim of all heads (shared); as element, but whatever the input (constant), or never below one half
-    (non-sparse)"""
+    (non-sparse); or a learned factor on each head's values (value-scale)"""
     head_norm: HeadNormName = "none"
     """RMSNorm of each head's output: with one gain for all heads, with a gain, or a gain and an offset, for each"""
     qk_norm: bool = False

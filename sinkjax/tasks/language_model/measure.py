@@ -24,7 +24,7 @@ EPS = 0.3  # the sink rate's threshold, as in Gu et al. 2025
 KEYS = 5  # first positions whose sink rate is logged
 BIAS = ("attention_received_bias", "attention_share_bias")
 STATISTICS = ("attention_received", "attention_share", *BIAS, "resid_max", "resid_norm")
-PROBE = dataclasses.replace(Probe.of(*STATISTICS, "value_norm"), capture=(Capture(Site.RESID, name="resid"), *written.CAPTURES))
+PROBE = dataclasses.replace(Probe.of(*STATISTICS, "value_norm", "resid_kurtosis"), capture=(Capture(Site.RESID, name="resid"), *written.CAPTURES))
 
 
 def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -> dict[str, jax.Array]:
@@ -33,7 +33,8 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
     value_ratio float32 [layer], the norm of a head's value at position 0 over the mean of the others', mean over prompts and
     key-value heads (the value drain of Guo et al. 2024); spectrum float32 [layer, d], the eigenvalues of the stream's second
     moments over all tokens, ascending; disparity float32 [layer], the mean over prompts of max |h| / mean |h| at position 0 (Li
-    et al. 2026); spike float32 [layer], the mean over prompts of max |h| over the median |h| of all positions and dims; written
+    et al. 2026); spike float32 [layer], the mean over prompts of max |h| over the median |h| of all positions and dims; kurtosis
+    float32 [layer], the mean over prompts and positions of the excess kurtosis of h over its dims; written
     float32 [layer, head], the mean norm of position 0's contribution in later rows over the norm of the head's full output there.
     """
     tokens = tokens[:, : min(MEASURED, tokens.shape[1] - 1)]
@@ -49,6 +50,7 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
         # One layer at a time: LAPACK's batches use the thread pool that all devices of a CPU share, and two of them deadlock.
         "spectrum": jax.lax.map(jnp.linalg.eigvalsh, moments),
         "disparity": (first.max(axis=-1) / first.mean(axis=-1)).mean(axis=0),
+        "kurtosis": record["resid_kurtosis"][:, 1:].mean(axis=(0, 2)),
         "spike": (sizes.max(axis=-1) / jnp.median(sizes, axis=-1)).mean(axis=0),
         "written": from_first / (whole + written.TINY),
     }
@@ -61,7 +63,7 @@ def summarise(measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
     the same for the attention that is given to no key. received, share [layer, head]: mean weight on the first key, or its share.
     norm_ratio [depth]: of the first token's norm to the others'. largest [depth]: mean over prompts of the largest |h|.
     effective_rank [layer]: exp of the entropy of the singular values of all residual vectors (tokens x d), their sum being 1 (Roy
-    and Vetterli 2007). value_ratio, disparity, spike [layer], written [layer, head]. Others are unchanged.
+    and Vetterli 2007). value_ratio, disparity, spike, kurtosis [layer], written [layer, head]. Others are unchanged.
     """
     record = Record({name: measured[name] for name in STATISTICS}, PROBE.dims())
     rest = {name: value for name, value in measured.items() if name not in (*STATISTICS, "spectrum")}

@@ -10,10 +10,20 @@ import jax.numpy as jnp
 
 from sinkjax.model import params as model_params
 from sinkjax.model.attention_bias import AttentionBias, KeyBias, KeyValueBias, SinkToken, ValueBias
-from sinkjax.model.config import Caps, Config, NoPosition, Position
-from sinkjax.model.heads import ConstantGate, ElementGate, Gate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate
+from sinkjax.model.config import Caps, Config, Multipliers, NoPosition, Position
+from sinkjax.model.heads import (
+    ConstantGate,
+    ElementGate,
+    Gate,
+    HeadGate,
+    HeadNorm,
+    NonSparseGate,
+    SharedGate,
+    ValueGate,
+    ValueScale,
+)
 from sinkjax.model.normalisers import NAMED, Normaliser
-from sinkjax.model.norms import AllHeads, LayerNorm, QueryKeyNorm, RMSNorm
+from sinkjax.model.norms import AllHeads, DynamicTanh, LayerNorm, QueryKeyNorm, RMSNorm, SingleScaleRMSNorm
 from sinkjax.model.params import Leaf, Params
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, Sinusoidal
 from sinkjax.model.rotary import Rope
@@ -30,7 +40,7 @@ POSITIONS: dict[str, Position] = {
     "relative": RelativeBias(),
     "bucket": BucketIndex(),
 }
-NORMS = {"rms": RMSNorm, "layer": LayerNorm}
+NORMS = {"rms": RMSNorm, "layer": LayerNorm, "single-scale": SingleScaleRMSNorm, "tanh": DynamicTanh}
 GATES: dict[str, Gate | None] = {
     "none": None,
     "head": HeadGate(),
@@ -39,6 +49,7 @@ GATES: dict[str, Gate | None] = {
     "shared": SharedGate(),
     "constant": ConstantGate(),
     "non-sparse": NonSparseGate(),
+    "value-scale": ValueScale(),
 }
 HEAD_NORMS = {
     "none": None,
@@ -78,6 +89,8 @@ def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) 
         out_bias=config.biases,
         mlp_bias=config.biases,
         caps=Caps(config.score_cap, config.logit_cap),
+        # Zhu et al. 2025 scale the embedding by a learned number, sqrt(d) at first, as tanh does not scale it up.
+        multipliers=Multipliers(embedding=math.sqrt(config.width) if config.norm_type == "tanh" else 1.0),
         attention_bias=_attention_bias(config),
     )
     check_implementation(config.attention_impl, made, (), Probe())
