@@ -61,7 +61,7 @@ PUBLIC = {
         "set_weights",
         "drop_mlp",
     ),
-    "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame", "show"),
+    "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame", "head_types", "show"),
     "Explanations": (
         "attribute",
         "path",
@@ -69,6 +69,7 @@ PUBLIC = {
         "explain_value",
         "explain_logit",
         "logit_lens",
+        "gradient_norms",
         "spike_forms",
         "super_weights",
         "draw_attribution",

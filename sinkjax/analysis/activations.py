@@ -98,10 +98,7 @@ def norm_ratio(record: Mapping[Any, Any], position: ArrayLike | None = None) -> 
     Raises:
         SinkjaxError: The statistic was not measured; the position is outside the record.
     """
-    norms = records.measured(record, "resid_norm").astype(np.float64)
-    present = ~np.isnan(norms)
-    others = np.where(present, norms, 0).sum(-1, keepdims=True) - norms
-    return records.at(records.ratio(norms * (present.sum(-1, keepdims=True) - 1), others), position)
+    return records.at(records.over_others(records.measured(record, "resid_norm").astype(np.float64)), position)
 
 
 def top1_over_median(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:

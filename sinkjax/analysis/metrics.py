@@ -38,11 +38,13 @@ from sinkjax.analysis.activations import (
 )
 from sinkjax.analysis.kinds import SinkKind, sink_kind
 from sinkjax.analysis.records import RULES, Floats, Peak
+from sinkjax.analysis.secondary import SecondarySinks, secondary_sinks
 from sinkjax.errors import SinkjaxError
 
 __all__ = [
     "NEVER",
     "RULES",
+    "SecondarySinks",
     "SinkKind",
     "hidden_median",
     "is_massive",
@@ -53,6 +55,7 @@ __all__ = [
     "norm_ratio",
     "onset",
     "perplexity",
+    "secondary_sinks",
     "sink_kind",
     "sink_onset",
     "sink_position",

@@ -122,6 +122,13 @@ def ratio(above: Floats, below: Floats) -> Floats:
     return np.divide(above, below, out=np.full(np.shape(above), np.nan), where=below > 0)
 
 
+def over_others(sizes: Floats) -> Floats:
+    """Each position's number over the mean of the prompt's others that are not NaN: float[..., position]."""
+    present = ~np.isnan(sizes)
+    others = np.where(present, sizes, 0).sum(-1, keepdims=True) - sizes
+    return ratio(sizes * (present.sum(-1, keepdims=True) - 1), others)
+
+
 def peak(values: Floats, chosen: NDArray[np.bool_]) -> Peak:
     """The largest of values[..., position] among the chosen."""
     masked = np.where(chosen, values, -np.inf)

@@ -91,6 +91,7 @@ class Probe:
         resid_median: Median |h|, by depth and position.
         resid_argmax: The dim of max |h|, int, by depth and position.
         resid_kurtosis: Excess kurtosis of h over the dims, by depth and position.
+        resid_first_cosine: Cosine of h with the first token's h, by depth and position.
         query_norm: L2 norm of each head's query.
         key_norm: L2 norm of each key.
         value_norm: L2 norm of each value.
@@ -119,6 +120,7 @@ class Probe:
     value_norm: bool = False
     nll: bool = False
     resid_kurtosis: bool = field(default=False, metadata=LATER)
+    resid_first_cosine: bool = field(default=False, metadata=LATER)
     attention_received_bias: bool = field(default=False, metadata=LATER)
     attention_share_bias: bool = field(default=False, metadata=LATER)
     attention: tuple[int, ...] | bool = ()

@@ -266,6 +266,12 @@ def excess_kurtosis(x: jax.Array, view: View) -> jax.Array:
     return (centred**4).mean(axis=-1) - 3
 
 
+def first_cosine(x: jax.Array, view: View) -> jax.Array:
+    """Cosine of each position's vector with the first one's."""
+    unit = x / jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), jnp.finfo(x.dtype).tiny)
+    return jnp.einsum("BTd,Bd->BT", unit, unit[:, 0], precision="highest")
+
+
 def _zero_or_nan(x: jax.Array) -> jax.Array:
     """0 where all dims are finite, else NaN: a product and a sum, which cost a CPU a third of `isfinite` and a count."""
     return (x * 0).sum(axis=-1)
@@ -294,6 +300,7 @@ BUILT_IN: dict[str, Statistic] = {
         Statistic("resid_median", Site.RESID, abs_median, DEPTHS),
         Statistic("resid_argmax", Site.RESID, abs_argmax, DEPTHS),
         Statistic("resid_kurtosis", Site.RESID, excess_kurtosis, DEPTHS),
+        Statistic("resid_first_cosine", Site.RESID, first_cosine, DEPTHS),
         Statistic("query_norm", Site.QUERY, head_norm, ("prompt", "layer", "head", "position")),
         Statistic("key_norm", Site.KEY, head_norm, ("prompt", "layer", "kv_head", "position")),
         Statistic("value_norm", Site.VALUE, head_norm, ("prompt", "layer", "kv_head", "position")),

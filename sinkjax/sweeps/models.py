@@ -83,9 +83,9 @@ def sweep_models(
     found = []
     with (
         bar("checkpoints", progress, len(members), 0) as advance,
-        contextlib.closing(_loaded(members, dtype, trim_cache)) as loaded,
+        contextlib.closing(loaded(members, dtype, trim_cache)) as loading,
     ):
-        for member, model in loaded:
+        for member, model in loading:
             data = sweep(
                 model,
                 tokens,
@@ -137,7 +137,7 @@ def check_same_architecture(members: Sequence[Member]) -> None:
             )
 
 
-def _loaded(members: Sequence[Member], dtype: str, trim_cache: bool) -> Generator[tuple[Member, Model], None, None]:
+def loaded(members: Sequence[Member], dtype: str, trim_cache: bool) -> Generator[tuple[Member, Model], None, None]:
     """Every checkpoint with its model, which is read while the one before is in use. Errors: the same weights twice."""
     seen: dict[str, str] = {}
     fetched = [trim_cache and to_fetch(member) for member in members]

@@ -353,3 +353,17 @@ def test_statistic_that_was_not_measured_is_named_for_both_kinds_of_record(ragge
     for kind in (small, to_dataset(small)):
         with pytest.raises(MissingStatistic, match="attention_received=True"):
             metrics.sink_rate(kind)
+
+
+def test_secondary_sinks_are_tokens_aligned_with_the_first() -> None:
+    """Two layers, two heads and 12 positions: position 3 is aligned where layer 1 reads it, position 11 is seen by one query."""
+    cosines = np.zeros((1, 3, 12))
+    cosines[:, :, 0], cosines[:, 1, 3], cosines[:, 1, 11], cosines[:, 2, 5] = 1, -0.95, 1, 1
+    received = np.full((1, 2, 2, 12), 0.1)
+    received[:, 1, :, 3] = 0.2, 0.6
+    found = metrics.secondary_sinks({"resid_first_cosine": cosines, "attention_received": received})
+    np.testing.assert_allclose(found.share, [[0, 1 / 4]])  # positions 1 to 4 are seen by 8 queries
+    np.testing.assert_allclose(found.attention, [[np.nan, 0.4]])
+    np.testing.assert_allclose(found.others, [[0.1, 0.1]])
+    with pytest.raises(SinkjaxError, match="cosine must be in"):
+        metrics.secondary_sinks({"resid_first_cosine": cosines, "attention_received": received}, 1.5)

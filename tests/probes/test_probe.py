@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy import stats
 
 import sinkjax
 from sinkjax import Capture, Probe, SinkjaxError, Site, Statistic, compose, edit, mask_key, set_residual
@@ -89,6 +90,9 @@ def test_statistics_of_the_residual_stream(raw, measured) -> None:
         measured["resid_argmax"], np.where(real, np.where(real[..., None], size, 0).argmax(axis=-1), -1)
     )
     assert measured["resid_argmax"].dtype == np.int32
+    np.testing.assert_allclose(measured["resid_kurtosis"], stats.kurtosis(h.astype(np.float64), axis=-1), rtol=1e-4, atol=1e-5)
+    unit = h / np.linalg.norm(h, axis=-1, keepdims=True)
+    np.testing.assert_allclose(measured["resid_first_cosine"], (unit * unit[:, :, :1]).sum(axis=-1), atol=1e-5)
     assert (real.sum(axis=2) == LENGTHS[:, None]).all()
 
 

@@ -31,11 +31,14 @@ def config(name: str, **fields: Any) -> Any:
 
 def tiny(name: str) -> list[tuple[str, Any]]:
     """The trainings of a study of models that have nothing to learn, on a text that is there; a row's own changes come last."""
-    more = {} if SIZES[config(name).size].task == "backcopy" else {"vocabulary": 260}
+    task = registry.config_type(SIZES[config(name).size].task)
+    fields = {field.name for field in dataclasses.fields(task)}
+    small = {key: value for key, value in TINY.items() if key in fields}
+    small |= {"vocabulary": 260} if SIZES[config(name).size].task == "pretrain" else {}
     found = []
     for row, word in as_value(name).trainings.items():
         given = {part: dict(word.given[part]) for part in ("changes", "times")}
-        found.append((row, training(config(name, steps=2), row, {**TINY, **more, **given["changes"]}, given["times"])))
+        found.append((row, training(config(name, steps=2), row, {**small, **given["changes"]}, given["times"])))
     return found
 
 

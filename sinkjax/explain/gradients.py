@@ -1,0 +1,93 @@
+"""How large the loss's gradient is at each position: a sink may gather gradient as it gathers attention (arXiv 2603.17771)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.analysis import records
+from sinkjax.checkpoints.model import check_model
+from sinkjax.edits.edit import Edit, edit, resolve
+from sinkjax.edits.site import SITES, Site, as_site, axis_size, lacks
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.batch import check_batch
+from sinkjax.model.config import Config
+from sinkjax.model.params import Params
+from sinkjax.probes.probe import Probe
+from sinkjax.transformer.forward import forward
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.model import Model
+
+
+def gradient_norms(
+    model: Model, tokens: Any, site: Site | str = "attn_in", lengths: Any = None, precision: str = "highest"
+) -> xarray.Dataset:
+    """Measure the norm of the loss's gradient towards each position's activation at a site.
+
+    The loss is the mean over a prompt's predicted tokens. The default site is the normed input of attention, where arXiv
+    2603.17771 measures the ratio R_GS.
+
+    Args:
+        model: The model.
+        tokens: int [B, T], padded on the right.
+        site: A site of vectors in the blocks.
+        lengths: int [B], by default T for all.
+        precision: Matrix product precision, as in `sinkjax.forward`.
+
+    Returns:
+        `gradient_norm` (prompt, layer, position), with an axis of heads before the position where the site has one: NaN at a
+        prompt's last token, which predicts nothing, and beyond. `ratio`, of the same shape: a position's norm over the mean of the
+        prompt's other positions; at position 0 it is R_GS.
+
+    Raises:
+        SinkjaxError: The model has no vocabulary, or lacks the site; the site is not one of vectors in the blocks; tokens do not fit.
+    """
+    import xarray
+
+    check_model(model)
+    config, site = model.config, as_site(site)
+    spec = SITES[site]
+    if site in (Site.EMBED, Site.POSITION_VECTOR) or "add" not in spec.ops or spec.dims is None:
+        raise SinkjaxError(f"gradients are measured at a site of vectors in the blocks, not at {site.name}")
+    if missing := lacks(config, site):
+        raise SinkjaxError(f"there is no gradient at {site.name}: this model has {missing}")
+    tokens, lengths, known = check_batch(tokens, lengths, config)
+    Probe(nll=True).check(config, tokens.shape[1])
+    resolve(_moved(site, 0.0), config, known, tokens.shape[1])
+    heads = () if spec.heads is None else (axis_size(config, spec.heads),)
+    shape = (config.layers, *tokens.shape[:2], *heads, axis_size(config, spec.dims))
+    norms = _norms(model.params, jnp.asarray(tokens), lengths, shape=shape, site=site, config=config, precision=precision)
+    found = np.moveaxis(np.asarray(norms, np.float64), (0, 2), (1, -1))
+    predicts = np.arange(tokens.shape[1]) < np.asarray(known)[:, None] - 1
+    found = np.where(predicts.reshape(len(known), *(1,) * (found.ndim - 2), -1), found, np.nan)
+    axes = ("prompt", "layer", *((spec.heads,) if spec.heads else ()), "position")
+    return xarray.Dataset({"gradient_norm": (axes, found), "ratio": (axes, records.over_others(found))}, attrs={"site": str(site)})
+
+
+def _moved(site: Site, change: Any) -> Edit:
+    """All positions' activations, moved by a change: [L, B, T, (heads,) dims]."""
+    return edit(site, "add", change)
+
+
+@partial(jax.jit, static_argnames=("shape", "site", "config", "precision"))
+def _norms(
+    params: Params, tokens: jax.Array, lengths: jax.Array, *, shape: tuple[int, ...], site: Site, config: Config, precision: str
+) -> jax.Array:
+    """[L, B, T, (heads,)]."""
+
+    def loss(change: jax.Array) -> jax.Array:
+        moved = _moved(site, change)
+        out = forward(params, tokens, config, moved, Probe(nll=True), lengths, False, precision, remat=True)
+        predicted = jnp.arange(tokens.shape[1]) < lengths[:, None] - 1
+        losses = jnp.where(predicted, out.record["nll"], 0).sum(axis=-1) / jnp.maximum(lengths - 1, 1)
+        return losses.sum()
+
+    wide = jnp.promote_types(jax.tree.leaves(params)[0].dtype, jnp.float32)
+    return jnp.linalg.norm(jax.grad(loss)(jnp.zeros(shape, wide)), axis=-1)

@@ -1,0 +1,157 @@
+"""The types of heads, of one model or along checkpoints: heads of the first token, of the previous token, and induction heads.
+
+They are measured on random tokens that are read twice, where nothing but the repetition predicts a token (Olsson et al. 2022), and
+compared with the attention to random targets, as in arXiv 2606.02378.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.checkpoints.model import Model
+from sinkjax.data.prompts import bos_ids, is_integer
+from sinkjax.edits.site import Site
+from sinkjax.errors import SinkjaxError
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.statistics import PairView, Statistic
+from sinkjax.sweeps.models import check_same_architecture, loaded, members_of
+from sinkjax.transformer.forward import forward
+
+if TYPE_CHECKING:
+    import xarray
+
+TYPES = ("first", "previous", "induction")
+RANDOM = "random"
+
+
+def head_types(
+    models: Model | str | Path | Sequence[str | Path],
+    *,
+    revisions: Sequence[str] = (),
+    prompts: int = 8,
+    period: int = 32,
+    bos: str | int = "model",
+    draws: int = 500,
+    seed: int = 0,
+    dtype: str = "float32",
+    precision: str = "highest",
+) -> xarray.Dataset:
+    """Measure how far each head attends to the first token, to the previous one, and to what followed the query's token before.
+
+    Each prompt is `period` different random tokens, twice. A score is a head's mean attention to the type's target, over the queries
+    of the second copy. It is compared with `draws` sets of random targets, each a visible key for every query.
+
+    Args:
+        models: A model; or a folder of checkpoints, several models, or, with `revisions`, one hub id, as for `sweep_models`.
+        revisions: Branches, tags or commits of the one hub id.
+        prompts: Number of prompts.
+        period: Tokens of each before they are repeated.
+        bos: Token before each prompt, as in `sinkjax.encode`.
+        draws: Number of sets of random targets.
+        seed: Of the tokens and of the random targets.
+        dtype: Of the parameters of models that are loaded.
+        precision: Matrix product precision, as in `sinkjax.forward`.
+
+    Returns:
+        `score` (type, layer, head) in 0..1, the mean over prompts; `null` (layer, head), the mean over random targets; and `p`, the
+        share of random sets, the type's own among them, whose mean attention is at least the score. Of several models with a first
+        dimension `checkpoint`, and its coordinates `step` and `run` where all checkpoints state them.
+
+    Raises:
+        SinkjaxError: As for `sweep_models`; a number is too small; prompts are longer than the context; a model without a tokenizer
+            and a BOS to be named.
+    """
+    import xarray
+
+    for name, number, least in (("prompts", prompts, 1), ("period", period, 2), ("draws", draws, 1)):
+        if not is_integer(number) or number < least:
+            raise SinkjaxError(f"{name} must be a whole number of at least {least}, not {number!r}")
+
+    def of(model: Model) -> xarray.Dataset:
+        tokens = repeated_tokens(model, prompts, period, bos, seed)
+        probe = Probe(extra=statistics(period, draws, seed))
+        record = forward(model.params, tokens, model.config, probe=probe, logits=False, precision=precision).record
+        return scores(record)
+
+    if isinstance(models, Model):
+        return of(models)
+    members = members_of(models, revisions)
+    check_same_architecture(members)
+    with contextlib.closing(loaded(members, dtype, False)) as each:
+        found = xarray.concat([of(model) for _, model in each], "checkpoint")
+    labels: dict[str, Any] = {"checkpoint": [member.label for member in members]}
+    for name in ("step", "run"):
+        numbers = [getattr(member, name) for member in members]
+        labels |= {} if None in numbers else {name: ("checkpoint", np.array(numbers))}
+    return found.assign_coords(labels)
+
+
+def repeated_tokens(model: Model, prompts: int, period: int, bos: str | int, seed: int) -> np.ndarray:
+    """Random tokens, twice, behind the BOS: int [prompts, T]. Errors: a vocabulary or a context that is too small."""
+    size = model.config.vocab_size
+    if size is None:
+        raise SinkjaxError("this model has no vocabulary, so it reads no tokens twice")
+    if isinstance(bos, str) and bos != "none" and model.tokenizer is None:
+        raise SinkjaxError('this model has no tokenizer, so its BOS must be named: bos="none" or a token id')
+    before = [bos] if is_integer(bos) else [] if bos == "none" else bos_ids(model.tokenizer, bos)
+    others = np.setdiff1d(np.arange(size), before)
+    if len(others) < period or 2 * period + len(before) > model.config.context:
+        raise SinkjaxError(
+            f"{period} different tokens, twice, do not fit a model with {size} tokens and a context of {model.config.context}"
+        )
+    rng = np.random.default_rng(seed)
+    once = np.stack([rng.permutation(others)[:period] for _ in range(prompts)])
+    return np.hstack([np.broadcast_to(before, (prompts, len(before))), once, once]).astype(np.int32)
+
+
+@functools.cache
+def statistics(period: int, draws: int, seed: int) -> tuple[Statistic, ...]:
+    """The mean attention to each type's target (prompt, layer, head), and to each set of random targets (..., draw)."""
+    targets: Mapping[str, Callable[[jax.Array], jax.Array]] = {
+        "first": jnp.zeros_like,
+        "previous": lambda rows: rows - 1,
+        "induction": lambda rows: rows - period + 1,
+    }
+
+    def at_random(rows: jax.Array) -> jax.Array:
+        """A visible key for each query and draw, the same whatever block the query is in: int [Q, draws]."""
+        keys = jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(rows)
+        return jax.vmap(lambda key, row: jax.random.randint(key, (draws,), 0, row + 1))(keys, rows)
+
+    def mean(of: Callable[[jax.Array], jax.Array], weights: jax.Array, view: PairView) -> jax.Array:
+        chosen = of(view.rows)
+        chosen = chosen[None, None] if chosen.ndim == 2 else chosen[None, None, :, None]
+        taken = jnp.take_along_axis(weights, jnp.maximum(chosen, 0), axis=-1)
+        second = (view.rows >= view.lengths[:, None] - period) & (view.rows < view.lengths[:, None])
+        total = jnp.where(second[:, None, :, None], taken, 0).sum(axis=2) / period
+        return total if of is at_random else total[..., 0]
+
+    heads = ("prompt", "layer", "head")
+    found = [Statistic(f"head_{name}", Site.WEIGHTS, functools.partial(mean, of), heads) for name, of in targets.items()]
+    return (*found, Statistic(f"head_{RANDOM}", Site.WEIGHTS, functools.partial(mean, at_random), (*heads, "draw")))
+
+
+def scores(record: Mapping[Any, Any]) -> xarray.Dataset:
+    """Scores, null and p, as `head_types` returns them, from a record of `statistics`."""
+    import xarray
+
+    score = np.stack([np.asarray(record[f"head_{name}"], np.float64).mean(axis=0) for name in TYPES])
+    random = np.asarray(record[f"head_{RANDOM}"], np.float64).mean(axis=0)  # layer, head, draw
+    above = (random >= score[..., None]).sum(axis=-1)
+    axes = ("type", "layer", "head")
+    return xarray.Dataset(
+        {
+            "score": (axes, score),
+            "null": (axes[1:], random.mean(axis=-1)),
+            "p": (axes, (1 + above) / (1 + random.shape[-1])),
+        },
+        {"type": list(TYPES)},
+    )
