@@ -68,7 +68,9 @@ def gradient_norms(
     predicts = np.arange(tokens.shape[1]) < np.asarray(known)[:, None] - 1
     found = np.where(predicts.reshape(len(known), *(1,) * (found.ndim - 2), -1), found, np.nan)
     axes = ("prompt", "layer", *((spec.heads,) if spec.heads else ()), "position")
-    return xarray.Dataset({"gradient_norm": (axes, found), "ratio": (axes, records.over_others(found))}, attrs={"site": str(site)})
+    return xarray.Dataset(
+        {"gradient_norm": (axes, found), "ratio": (axes, records.over_others(found))}, attrs={"site": str(site)}
+    )
 
 
 def _moved(site: Site, change: Any) -> Edit:

@@ -24,7 +24,9 @@ EPS = 0.3  # the sink rate's threshold, as in Gu et al. 2025
 KEYS = 5  # first positions whose sink rate is logged
 BIAS = ("attention_received_bias", "attention_share_bias")
 STATISTICS = ("attention_received", "attention_share", *BIAS, "resid_max", "resid_norm")
-PROBE = dataclasses.replace(Probe.of(*STATISTICS, "value_norm", "resid_kurtosis"), capture=(Capture(Site.RESID, name="resid"), *written.CAPTURES))
+PROBE = dataclasses.replace(
+    Probe.of(*STATISTICS, "value_norm", "resid_kurtosis"), capture=(Capture(Site.RESID, name="resid"), *written.CAPTURES)
+)
 
 
 def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -> dict[str, jax.Array]:
