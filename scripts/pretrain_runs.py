@@ -63,14 +63,6 @@ SEARCH: dict[str, dict[str, Any]] = {
     "m3": N | {"layers": 6},
     "m4": N | {"weight_decay": 0.1},
 }
-# Rates of other optimisers, with the product of rate and decay as it is for AdamW.
-RATES = {"sgd": (0.1, 0.3, 1.0), "muon": (0.005, 0.02)}
-SEARCH |= {
-    f"{optimiser}-{rate}": SEARCH["m1"]
-    | {"optimiser": optimiser, "learning_rates": (rate,), "weight_decay": 8e-4 / rate, "steps": 1000}
-    for optimiser, rates in RATES.items()
-    for rate in rates
-}
 
 # The queue: the size of its models, and its rows by rank (configs/pretrain/STUDY.yaml, row). All other rows follow, a seed each.
 SIZE: SizeName = "340k"

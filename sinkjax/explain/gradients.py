@@ -43,11 +43,12 @@ def gradient_norms(
 
     Returns:
         `gradient_norm` (prompt, layer, position), with an axis of heads before the position where the site has one: NaN at a
-        prompt's last token, which predicts nothing, and beyond. `ratio`, of the same shape: a position's norm over the mean of the
-        prompt's other positions; at position 0 it is R_GS.
+        prompt's last token, which predicts nothing, and beyond. `ratio`, of the same shape: a position's norm over the mean of
+        the prompt's other positions; at position 0 it is R_GS.
 
     Raises:
-        SinkjaxError: The model has no vocabulary, or lacks the site; the site is not one of vectors in the blocks; tokens do not fit.
+        SinkjaxError: The model has no vocabulary, or lacks the site; the site is not one of vectors in the blocks; tokens do
+            not fit.
     """
     import xarray
 
@@ -63,7 +64,8 @@ def gradient_norms(
     resolve(_moved(site, 0.0), config, known, tokens.shape[1])
     heads = () if spec.heads is None else (axis_size(config, spec.heads),)
     shape = (config.layers, *tokens.shape[:2], *heads, axis_size(config, spec.dims))
-    norms = _norms(model.params, jnp.asarray(tokens), lengths, shape=shape, site=site, config=config, precision=precision)
+    none = jnp.zeros(shape, jnp.promote_types(jax.tree.leaves(model.params)[0].dtype, jnp.float32))
+    norms = _norms(none, model.params, jnp.asarray(tokens), lengths, site=site, config=config, precision=precision)
     found = np.moveaxis(np.asarray(norms, np.float64), (0, 2), (1, -1))
     predicts = np.arange(tokens.shape[1]) < np.asarray(known)[:, None] - 1
     found = np.where(predicts.reshape(len(known), *(1,) * (found.ndim - 2), -1), found, np.nan)
@@ -78,18 +80,16 @@ def _moved(site: Site, change: Any) -> Edit:
     return edit(site, "add", change)
 
 
-@partial(jax.jit, static_argnames=("shape", "site", "config", "precision"))
+@partial(jax.jit, static_argnames=("site", "config", "precision"))
 def _norms(
-    params: Params, tokens: jax.Array, lengths: jax.Array, *, shape: tuple[int, ...], site: Site, config: Config, precision: str
+    change: jax.Array, params: Params, tokens: jax.Array, lengths: jax.Array, *, site: Site, config: Config, precision: str
 ) -> jax.Array:
-    """[L, B, T, (heads,)]."""
+    """The gradient's norm at a change, [L, B, T, (heads,)]. The change is no constant, which XLA would spend minutes folding."""
 
     def loss(change: jax.Array) -> jax.Array:
-        moved = _moved(site, change)
-        out = forward(params, tokens, config, moved, Probe(nll=True), lengths, False, precision, remat=True)
+        out = forward(params, tokens, config, _moved(site, change), Probe(nll=True), lengths, False, precision, remat=True)
         predicted = jnp.arange(tokens.shape[1]) < lengths[:, None] - 1
         losses = jnp.where(predicted, out.record["nll"], 0).sum(axis=-1) / jnp.maximum(lengths - 1, 1)
         return losses.sum()
 
-    wide = jnp.promote_types(jax.tree.leaves(params)[0].dtype, jnp.float32)
-    return jnp.linalg.norm(jax.grad(loss)(jnp.zeros(shape, wide)), axis=-1)
+    return jnp.linalg.norm(jax.grad(loss)(change), axis=-1)

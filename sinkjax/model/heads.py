@@ -1,7 +1,9 @@
 """Optional parts of a head: a norm of its output, gates.
 
 Sources. Norm of the output: Li et al. 2026 and, as "SDPA GroupNorm", Qiu et al. 2025. Gates: Qiu et al.
-2025, arXiv 2505.06708. Scale of values: arXiv 2603.17771. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head width, d residual width.
+2025, arXiv 2505.06708. Scale of values: arXiv 2603.17771.
+
+Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head width, d residual width.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The types of heads, of one model or along checkpoints: heads of the first token, of the previous token, and induction heads.
 
-They are measured on random tokens that are read twice, where nothing but the repetition predicts a token (Olsson et al. 2022), and
+They are measured on random tokens that are read twice, where only the repetition predicts a token (Olsson et al. 2022), and are
 compared with the attention to random targets, as in arXiv 2606.02378.
 """
 
@@ -46,8 +46,8 @@ def head_types(
 ) -> xarray.Dataset:
     """Measure how far each head attends to the first token, to the previous one, and to what followed the query's token before.
 
-    Each prompt is `period` different random tokens, twice. A score is a head's mean attention to the type's target, over the queries
-    of the second copy. It is compared with `draws` sets of random targets, each a visible key for every query.
+    Each prompt is `period` different random tokens, twice. A score is a head's mean attention to the type's target, over the
+    queries of the second copy. It is compared with `draws` sets of random targets, each a visible key for every query.
 
     Args:
         models: A model; or a folder of checkpoints, several models, or, with `revisions`, one hub id, as for `sweep_models`.
@@ -61,13 +61,13 @@ def head_types(
         precision: Matrix product precision, as in `sinkjax.forward`.
 
     Returns:
-        `score` (type, layer, head) in 0..1, the mean over prompts; `null` (layer, head), the mean over random targets; and `p`, the
-        share of random sets, the type's own among them, whose mean attention is at least the score. Of several models with a first
-        dimension `checkpoint`, and its coordinates `step` and `run` where all checkpoints state them.
+        `score` (type, layer, head) in 0..1, the mean over prompts; `null` (layer, head), the mean over random targets; and `p`,
+        the share of random sets, the type's own among them, whose mean attention is at least the score. Of several models with a
+        first dimension `checkpoint`, and its coordinates `step` and `run` where all checkpoints state them.
 
     Raises:
-        SinkjaxError: As for `sweep_models`; a number is too small; prompts are longer than the context; a model without a tokenizer
-            and a BOS to be named.
+        SinkjaxError: As for `sweep_models`; a number is too small; prompts do not fit the vocabulary or the context; a model
+            without a tokenizer, whose BOS is not named.
     """
     import xarray
 
@@ -99,9 +99,9 @@ def repeated_tokens(model: Model, prompts: int, period: int, bos: str | int, see
     size = model.config.vocab_size
     if size is None:
         raise SinkjaxError("this model has no vocabulary, so it reads no tokens twice")
-    if isinstance(bos, str) and bos != "none" and model.tokenizer is None:
+    if model.tokenizer is None and not is_integer(bos) and bos != "none":
         raise SinkjaxError('this model has no tokenizer, so its BOS must be named: bos="none" or a token id')
-    before = [bos] if is_integer(bos) else [] if bos == "none" else bos_ids(model.tokenizer, bos)
+    before = bos_ids(model.tokenizer, bos) if model.tokenizer is not None else [] if bos == "none" else [int(bos)]
     others = np.setdiff1d(np.arange(size), before)
     if len(others) < period or 2 * period + len(before) > model.config.context:
         raise SinkjaxError(
