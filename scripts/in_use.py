@@ -1,10 +1,11 @@
 """The costs and benefits of a sink in use: loss against bits and loss against cache, with the sink's activation and without it.
 
-    python scripts/in_use.py MODEL TEXT [BOS] [LENGTH]     prints two tables in Markdown
+    python scripts/in_use.py run MODEL FOLDER [BOS]    evaluate, adding what is missing to docs/data/in-use.csv; resumable
+    python scripts/in_use.py page                      docs/in-use.md and its figure, from that file
 
-BOS is as for `sinkjax.encode`. Without the activation, the first token's largest dim is set to the mean of the other tokens' in
-each layer in which it is massive (Sun et al. 2024 set it to its own mean over texts, which costs nothing). The unit is nats a
-token, over 4 rows of LENGTH tokens.
+FOLDER has a .txt file for each document; LENGTH tokens from the middle of each are read. BOS is as for `sinkjax.encode`. Without
+the activation, the first token's largest dim is set to the mean of the other tokens' in each layer in which it is massive (Sun
+et al. 2024 set it to its own mean over texts, which costs nothing), or in all layers if it is massive in none.
 """
 
 from __future__ import annotations
@@ -14,44 +15,82 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from pretrain_tables import fill
+from sections import markdown
 
 import sinkjax
+from sinkjax.analysis import intervals
 from sinkjax.edits.edit import Edit
 
-BITS = (8, 6, 4)
+ROOT = Path(__file__).resolve().parents[1]
+DATA, PAGE, IMAGE = (ROOT / "docs" / name for name in ("data/in-use.csv", "in-use.md", "images/in-use.png"))
+LENGTH, DOCUMENTS = 256, 8
 MASSIVE = 100.0  # |h| of a massive activation (Sun et al. 2024)
+PLAIN, WITHOUT, REMOVED = "as it is", "without the activation", "without the super weight"
+SUPER_WEIGHT = {"smollm2-135m": (11, 1229, 507)}  # layer, row and column of `down` (docs/how-to/super-weights.md)
+NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct"}
+
+FULL = "full precision, all keys"
+BITS: dict[str, dict[str, Any]] = {
+    **{f"activations of {bits} bits, one scale a tensor": {"activations": bits} for bits in (8, 6, 4)},
+    **{f"activations of {bits} bits, one scale a token": {"activations": bits, "scale": "token"} for bits in (8, 4)},
+    "activations of 8 bits, one scale a tensor, first token in full precision": {"activations": 8, "keep": (0,)},
+    "activations of 8 bits, one scale a tensor, rotated": {"activations": 8, "rotate": True},
+    "keys and values of 4 bits, one scale a token": {"kv": 4, "scale": "token"},
+    "weights of 4 bits, one scale an output": {"weights": 4, "scale": "token"},
+}
+CACHES: dict[str, dict[str, Any]] = {
+    name: {"cache": policy}
+    for keys in (LENGTH // 16, LENGTH // 4)
+    for name, policy in {
+        f"window of {keys} keys": sinkjax.Streaming(0, keys),
+        f"4 first and {keys - 4} last keys": sinkjax.Streaming(4, keys - 4),
+        f"H2O, {keys} keys": sinkjax.H2O(keys),
+    }.items()
+}
+WAYS = {FULL: {}, **BITS, **CACHES}
+HEAD = """The cost of a sink in use, and of its removal: the loss of models that run with few bits or with few keys, as they are
+and without their massive activation. `scripts/in_use.py` made this page. Losses are in nats a token, means over {documents}
+novels, of which each model reads {length} tokens. Differences are paired by novel, with 95% intervals over novels. This page
+describes; no claim of a paper is judged."""
 
 
-def main(name: str, text: str, bos: str = "model", length: str = "256") -> None:
-    """Evaluate, and print."""
-    model, size = sinkjax.load(name), int(length)
-    ids = piece(model, Path(text).read_text(encoding="utf-8"), bos, size)
-    edits: dict[str, Any] = {"as it is": (), "without the activation": mean_activation(model, ids[:1])}
-    rows: dict[str, dict[str, Any]] = {"full precision": {}}
-    for scale in ("tensor", "token"):
-        for bits in BITS:
-            rows[f"activations of {bits} bits, one scale a {scale}"] = {"activations": bits, "scale": scale}
-    rows["activations of 8 bits, one scale a tensor, first token kept"] = {"activations": 8, "keep": (0,)}
-    rows["activations of 8 bits, one scale a tensor, rotated"] = {"activations": 8, "rotate": True}
-    rows["keys and values of 4 bits, one scale a token"] = {"kv": 4, "scale": "token"}
-    rows["weights of 4 bits, one scale an output"] = {"weights": 4, "scale": "token"}
-    show(f"{name}: loss against bits", model, ids, rows, edits)
-    caches: dict[str, dict[str, Any]] = {"all keys": {}}
-    for keys in (size // 16, size // 4):
-        caches[f"window of {keys}"] = {"cache": sinkjax.Streaming(0, keys)}
-        caches[f"4 first and {keys - 4} last"] = {"cache": sinkjax.Streaming(4, keys - 4)}
-        caches[f"H2O, {keys}"] = {"cache": sinkjax.H2O(keys)}
-    show(f"{name}: loss against cache", model, ids, caches, edits)
+def run(name: str, folder: str, bos: str = "model") -> None:
+    """Evaluate a model in every way that is not in the file yet."""
+    model, known = sinkjax.load(name), read()
+    ids, documents = pieces(model, Path(folder), bos)
+    edits: dict[str, Any] = {PLAIN: (), WITHOUT: mean_activation(model, ids[:1])}
+    if name in SUPER_WEIGHT:
+        layer, row, col = SUPER_WEIGHT[name]
+        edits[REMOVED] = sinkjax.edit_weights("down", "set", 0.0, layers=layer, rows=row, cols=col)
+    for way, options in WAYS.items():
+        for label, edit in edits.items():
+            if ((known["model"] == name) & (known["way"] == way) & (known["edit"] == label)).any():
+                continue
+            losses = sinkjax.evaluate(model, ids, edits=edit, **options).by_text()
+            own = {"model": name, "bos": bos, "edit": label, "way": way}
+            known = pd.concat([known, pd.DataFrame({**own, "document": documents, "loss": losses.round(5)})])
+            known.to_csv(DATA, index=False)
+            print(f"{name}, {label}, {way}: {losses.mean():.3f}", flush=True)
 
 
-def piece(model: sinkjax.Model, text: str, bos: str, length: int) -> np.ndarray:
-    """Four rows of the text, each with the BOS first: int [4, length]."""
-    words = text.split()
-    half = len(words) // 2
-    rows = [" ".join(words[begin : begin + 2 * length]) for begin in range(half, half + 8 * length, 2 * length)]
-    tokens, lengths = sinkjax.encode(model, rows, bos=int(bos) if bos.isdigit() else bos, length=length)
-    assert (lengths == length).all()
-    return np.asarray(tokens)
+def read() -> pd.DataFrame:
+    """What has been evaluated: model, bos, edit, way, document, loss."""
+    if DATA.exists():
+        return pd.read_csv(DATA, keep_default_na=False)
+    return pd.DataFrame(columns=["model", "bos", "edit", "way", "document", "loss"])
+
+
+def pieces(model: sinkjax.Model, folder: Path, bos: str) -> tuple[np.ndarray, list[str]]:
+    """Tokens from the middle of documents, int [DOCUMENTS, LENGTH], each with the BOS first, and the documents' names."""
+    files = sorted(folder.glob("*.txt"))[:DOCUMENTS]
+    words = [file.read_text(encoding="utf-8").split() for file in files]
+    texts = [" ".join(each[len(each) // 2 : len(each) // 2 + 2 * LENGTH]) for each in words]
+    tokens, lengths = sinkjax.encode(model, texts, bos=int(bos) if bos.isdigit() else bos, length=LENGTH)
+    assert (np.asarray(lengths) == LENGTH).all()
+    return np.asarray(tokens), [file.stem for file in files]
 
 
 def mean_activation(model: sinkjax.Model, ids: np.ndarray) -> Edit:
@@ -67,13 +106,90 @@ def mean_activation(model: sinkjax.Model, ids: np.ndarray) -> Edit:
     )
 
 
-def show(title: str, model: sinkjax.Model, ids: np.ndarray, rows: dict[str, Any], edits: dict[str, Any]) -> None:
-    """Print a table: each way to run, under each edit."""
-    print(f"\n### {title}\n\n| | {' | '.join(edits)} |\n| --- |{' --- |' * len(edits)}", flush=True)
-    for row, options in rows.items():
-        losses = [sinkjax.evaluate(model, ids, edits=edit, **options).loss for edit in edits.values()]
-        print(f"| {row} | {' | '.join(f'{loss:.3f}' for loss in losses)} |", flush=True)
+# The page.
+
+
+def page() -> None:
+    """Write the page and draw its figure."""
+    data = read()
+    models = list(dict.fromkeys(data["model"]))
+    parts = ["# What a sink costs in use", fill(HEAD.format(documents=DOCUMENTS, length=LENGTH))]
+    parts += [f"![Loss against bits and against cache]({IMAGE.relative_to(PAGE.parent)})", CAPTION]
+    parts += [section(name, data[data["model"] == name]) for name in models]
+    PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    draw(data, models, IMAGE)
+    print(PAGE)
+
+
+CAPTION = """*Loss added to the model's own, edited in the same way, with full precision and all keys. Left: activations rounded
+with one scale a tensor. Right: the keys that stay are the last ones (dotted), or four first and the last ones (solid). Bars:
+95% intervals over novels.*"""
+
+
+def losses(data: pd.DataFrame, edit: str, way: str) -> np.ndarray:
+    """The loss of each document, in the order of their names; empty if it was not measured."""
+    chosen = data[(data["edit"] == edit) & (data["way"] == way)].sort_values("document")
+    return chosen["loss"].to_numpy(float)
+
+
+def section(name: str, data: pd.DataFrame) -> str:
+    """A model's table: the loss in full, and what each way to run it adds, for each edit."""
+    edits = list(dict.fromkeys(data["edit"]))
+    lines = []
+    for way in WAYS:
+        cells = []
+        for edit in edits:
+            found, base = losses(data, edit, way), losses(data, edit, FULL)
+            cells.append("" if not len(found) else f"{found.mean():.3f}" if way == FULL else f"+ {shown(found - base)}")
+        lines.append([way if way == FULL else f"{way}", *cells])
+    bos = data["bos"].iloc[0]
+    return f"## {NAMES.get(name, name)}\n\nBOS: `{bos}`.\n\n{markdown(['', *edits], lines)}"
+
+
+def shown(values: np.ndarray) -> str:
+    """A mean with its interval."""
+    found = intervals.interval(values)
+    return f"{values.mean():.3f} [{found.low:.3f}, {found.high:.3f}]" if found.low is not None else f"{values.mean():.3f}"
+
+
+def draw(data: pd.DataFrame, models: list[str], file: Path) -> None:
+    """A row of two panels for each model."""
+    figure = Figure(figsize=(8.5, 2.5 * len(models)), layout="constrained")
+    grid = figure.subplots(len(models), 2, squeeze=False, sharex="col")
+    for axes, name in zip(grid, models, strict=True):
+        own = data[data["model"] == name]
+        for number, edit in enumerate(dict.fromkeys(own["edit"])):
+            colour = f"C{number}"
+            bits = {bits: f"activations of {bits} bits, one scale a tensor" for bits in (4, 6, 8)}
+            line(axes[0], own, edit, bits, colour, "-", edit)
+            keys = (LENGTH // 16, LENGTH // 4)
+            line(axes[1], own, edit, {n: f"4 first and {n - 4} last keys" for n in keys}, colour, "-")
+            line(axes[1], own, edit, {n: f"window of {n} keys" for n in keys}, colour, ":")
+        axes[0].set_ylabel(f"{NAMES.get(name, name)}\nadded loss (nats)", fontsize=8)
+        axes[0].legend(fontsize=7, frameon=False)
+    for ax in grid.flat:
+        ax.set_yscale("symlog", linthresh=0.01)
+        ax.axhline(0, color="0.8", linewidth=0.8)
+        ax.tick_params(labelsize=8)
+        ax.spines[["top", "right"]].set_visible(False)
+    grid[-1, 0].set_xlabel("bits of activations", fontsize=9)
+    grid[-1, 0].set_xticks([4, 6, 8])
+    grid[-1, 1].set_xlabel("keys in the cache", fontsize=9)
+    grid[-1, 1].set_xticks([LENGTH // 16, LENGTH // 4])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=150)
+
+
+def line(ax: Any, data: pd.DataFrame, edit: str, ways: dict[int, str], colour: str, style: str, label: str = "") -> None:
+    """Added loss over a number of bits or keys."""
+    found = {x: losses(data, edit, way) - losses(data, edit, FULL) for x, way in ways.items() if len(losses(data, edit, way))}
+    if not found:
+        return
+    middle = [values.mean() for values in found.values()]
+    each = [intervals.interval(values) for values in found.values()]
+    bars = [[m - i.low for m, i in zip(middle, each, strict=True)], [i.high - m for m, i in zip(middle, each, strict=True)]]
+    ax.errorbar([*found], middle, bars, color=colour, linestyle=style, marker="o", markersize=3, capsize=2, label=label or None)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    {"run": run, "page": page}[sys.argv[1]](*sys.argv[2:])
