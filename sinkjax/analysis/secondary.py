@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sinkjax.analysis import records
 from sinkjax.analysis.records import Floats
@@ -55,7 +56,7 @@ def secondary_sinks(
     attention = received.mean(axis=-2)  # over heads
     aligned = later & (np.abs(cosines) >= cosine)
 
-    def mean(chosen: np.ndarray) -> Floats:
+    def mean(chosen: NDArray[np.bool_]) -> Floats:
         return records.ratio(np.where(chosen, attention, 0).sum(-1), chosen.sum(-1))
 
     share = records.ratio(aligned.sum(-1).astype(float), np.broadcast_to(later.sum(-1), aligned.shape[:-1]))

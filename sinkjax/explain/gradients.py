@@ -92,4 +92,5 @@ def _norms(
         losses = jnp.where(predicted, out.record["nll"], 0).sum(axis=-1) / jnp.maximum(lengths - 1, 1)
         return losses.sum()
 
-    return jnp.linalg.norm(jax.grad(loss)(change), axis=-1)
+    norms: jax.Array = jnp.linalg.norm(jax.grad(loss)(change), axis=-1)
+    return norms
