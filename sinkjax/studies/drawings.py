@@ -5,7 +5,7 @@ Figures are drawn from the stores, and one whose grid did not run is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,10 +42,14 @@ def series_of(points: Sequence[Point]) -> dict[str, list[int]]:
     return found
 
 
-def drawable(series: Mapping[str, list[int]]) -> dict[str, list[int]]:
-    """The series that make a line; prefixes of layers end with all of them."""
+def drawable(points: Sequence[Point], over: str) -> dict[str, list[int]]:
+    """The series of layers that make a line; prefixes of layers end with all of them. Errors: Absent, there are none."""
+    series = series_of(points)
     whole = {name: rows + series.get(SERIES["all"], []) * (name == SERIES["prefixes"]) for name, rows in series.items()}
-    return {name: rows for name, rows in whole.items() if len(rows) >= FEWEST}
+    found = {name: rows for name, rows in whole.items() if len(rows) >= FEWEST}
+    if not found:
+        raise Absent(f"{over} has no {FEWEST} sets of layers that make a line")
+    return found
 
 
 def interval_of(read: Readings, grid: str, values: NDArray) -> Intervals:
@@ -113,9 +117,7 @@ def lines(
 
     points = read.points(over)
     rows = [as_tuple(row) for row in as_tuple(measures)]
-    series = drawable(series_of(points))
-    if x == "layers" and not series:
-        raise Absent(f"{over} has no {FEWEST} sets of layers that make a line")
+    series = drawable(points, over) if x == "layers" else {}
     grid: list[list[picture.Panel]] = []
     for row in rows:
         panels = []

@@ -99,7 +99,7 @@ def received(read: Readings, keys: object, over: str) -> Drawing:
     from sinkjax.report.figures import layers as picture
 
     points, data = read.points(over), read.results[over]["attention_received"]
-    series = drawable(series_of(points))
+    series = drawable(points, over)
     L = data.sizes["layer"]
 
     def columns(key: int, rows: Sequence[int]) -> NDArray:

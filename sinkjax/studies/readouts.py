@@ -113,7 +113,7 @@ def strongest_other_sink(data: xarray.Dataset, key: int, eps: float = F.eps) -> 
 )
 def attention_to(data: xarray.Dataset, key: int, layer: int = HALF_DEPTH) -> NDArray:
     """Attention to a key in one layer, mean over heads, in per cent (Kiya et al. 2026, Figs. 2, 4 to 9)."""
-    return np.asarray(100 * data["attention_received"].values[..., layer, :, key].mean(axis=-1))
+    return np.asarray(100 * _in_layer(data, layer)[..., key].mean(axis=-1))
 
 
 @Measure.define(
@@ -124,7 +124,7 @@ def attention_to(data: xarray.Dataset, key: int, layer: int = HALF_DEPTH) -> NDA
 )
 def strongest_other_attention(data: xarray.Dataset, key: int, layer: int = HALF_DEPTH) -> NDArray:
     """Attention in one layer, mean over heads, to whichever other key receives most, among keys that enough queries see."""
-    received = data["attention_received"].values[..., layer, :, : data.sizes["key"] - MIN_QUERIES + 1].mean(axis=-2)
+    received = _in_layer(data, layer)[..., : data.sizes["key"] - MIN_QUERIES + 1].mean(axis=-2)
     return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
 
 
@@ -195,6 +195,13 @@ def sink_lag(data: xarray.Dataset, position: int, eps: float = F.eps) -> NDArray
 def loss(data: xarray.Dataset, start: int = 0) -> NDArray:
     """Mean negative log-likelihood of the next tokens, from position `start`."""
     return np.asarray(data["nll"].isel(position=slice(start, None)).mean("position").values)
+
+
+def _in_layer(data: xarray.Dataset, layer: int) -> NDArray:
+    """Attention received in one layer, float[edit, prompt, head, key]. Errors: Absent, the model has no such layer."""
+    if layer >= data.sizes["layer"]:
+        raise Absent(f"the model has no layer {layer}, as it has {data.sizes['layer']}")
+    return np.asarray(data["attention_received"].values[..., layer, :, :])
 
 
 # Reading a measure.

@@ -9,10 +9,12 @@ import pytest
 import xarray
 
 import sinkjax
+from sinkjax.analysis.estimates import Absent
 from sinkjax.report.figures import layers as picture
-from sinkjax.studies.drawings import shared_words
+from sinkjax.studies.drawings import lines, shared_words
 from sinkjax.studies.pictures import received
 from sinkjax.studies.places import ALL, each, prefixes
+from sinkjax.studies.readouts import attention_to, strongest_other_attention
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.vocabulary import grid, mask_key
 
@@ -43,6 +45,25 @@ def test_columns_of_received_attention_are_at_the_last_edited_layer(monkeypatch)
             wanted = {x} if title == "one layer" else set(range(x + 1))
             label = next(point.label for point in points[1:] if layers_of(point.edit, L) == wanted)
             np.testing.assert_allclose(found[x], labels.index(label) / 100)
+
+
+@pytest.mark.parametrize("word", [received((0,), over="masks"), lines(attention_to(0, 0), over="masks")])
+def test_two_layers_make_no_line(word):
+    """All that two layers give are two points of one series and one of the other."""
+    scope = Scope(SimpleNamespace(length=12, bos="none", prompts=2, seed=0), SimpleNamespace(layers=2, heads=2))
+    points = scope.get(grid(mask_key(0), each | prefixes | ALL))
+    read = SimpleNamespace(points=lambda over: points, results={"masks": {"attention_received": None}}, scope=scope)
+    with pytest.raises(Absent, match="masks has no 3 sets of layers"):
+        word.meaning.of(read, **word.given)
+
+
+def test_attention_in_a_layer_that_the_model_lacks_is_absent():
+    received_by = np.random.default_rng(0).random((2, 3, 2, 4, 12))  # edit, prompt, layer, head, key
+    data = xarray.Dataset({"attention_received": (("edit", "prompt", "layer", "head", "key"), received_by)})
+    np.testing.assert_allclose(attention_to(0, 1).meaning.of(data, 0, 1), 100 * received_by[..., 1, :, 0].mean(axis=-1))
+    for word in (attention_to, strongest_other_attention):
+        with pytest.raises(Absent, match="the model has no layer 2, as it has 2"):
+            word(0, 2).meaning.of(data, 0, 2)
 
 
 def layers_of(edit: sinkjax.Edit, L: int) -> set[int]:
