@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
@@ -98,8 +99,12 @@ def generate_all(
     max_new_tokens: int = 32,
     temperature: float = 0.0,
     seed: int = 0,
+    apart: Callable[[], Unstacked] | None = None,
 ) -> list[list[int]]:
-    """Continue several prompts under the same edits, all at one time; arguments as for `generate`."""
+    """Continue several prompts under the same edits, all at one time; arguments as for `generate`.
+
+    apart: gives the model's `blocks_apart`, for callers that continue prompts several times; None: they are copied here.
+    """
     if not is_integer(max_new_tokens) or max_new_tokens < 1:
         raise SinkjaxError(f"max_new_tokens must be a whole number of at least 1, not {short(max_new_tokens)}")
     check_temperature(temperature)
@@ -123,7 +128,7 @@ def generate_all(
     found: list[list[int]] = [[] for _ in starts]
     going = np.ones(len(starts), bool)
     shortest = int(lengths.min())
-    next_logits = _following(model, resolved, shortest, total)
+    next_logits = _following(model, resolved, shortest, total, apart or functools.partial(blocks_apart, model))
     for position in range(shortest, total):
         logits = next_logits(rows, position)
         step = position - lengths  # longer prompts wait until it is their turn
@@ -145,7 +150,14 @@ def check_temperature(temperature: Any) -> None:
         raise SinkjaxError(f"temperature must be a number of at least 0, not {short(temperature)}")
 
 
-def _following(model: Model, edits: Edits, start: int, total: int) -> Callable[[np.ndarray, int], jax.Array]:
+def blocks_apart(model: Model) -> Unstacked:
+    """A copy of the model's blocks, each by itself, as going on from kept keys and values needs them."""
+    return Unstacked.of(model.params, ForwardSpec(config=model.config, logits=True))
+
+
+def _following(
+    model: Model, edits: Edits, start: int, total: int, apart: Callable[[], Unstacked]
+) -> Callable[[np.ndarray, int], jax.Array]:
     """A function of rows of tokens [B, total] and a position: the logits [B, V] of the token there.
 
     It is called for each position from `start` on, in turn. Lengths are rounded up to multiples of ROWS and ROOM, so that prompts
@@ -163,7 +175,7 @@ def _following(model: Model, edits: Edits, start: int, total: int) -> Callable[[
         return again
 
     room = min(_up_to(total, ROOM), model.config.context)
-    params, edits = Unstacked.of(model.params, spec), tuple(term.padded(room) for term in edits)
+    params, edits = apart(), tuple(term.padded(room) for term in edits)
     kept: list[Kept] | None = None
     done = 0
 

@@ -45,6 +45,7 @@ def plan(arguments: Sequence[str]) -> None:
     from sinkjax.studies.plan import show_calculation, show_plan, show_total, show_training_plan
     from sinkjax.studies.study import Calculation, TrainingSpec
     from sinkjax.sweeps.hardware import PLATFORMS, Hardware
+    from sinkjax.sweeps.plan import Plan
 
     if elsewhere and options.platform not in PLATFORMS:
         raise unknown("platform", options.platform, ["auto", "cpu", "gpu", "tpu", *PLATFORMS])
@@ -65,18 +66,20 @@ def plan(arguments: Sequence[str]) -> None:
         if isinstance(plans, str):
             print(f"{study} does not run: {plans}\n")
             continue
-        swept = []
+        parts: list[tuple[bool, Plan | int]] = []
         for spec, architecture, planned in plans:
             title = f"{study}: {spec.name}"
             if isinstance(spec, TrainingSpec):
                 show_training_plan(title, spec, architecture)
             elif isinstance(spec, Calculation):
                 show_calculation(title, spec, architecture, _length(chosen, study), options.config.dtype)
+                parts.append((spec.twin, spec.beside(architecture, options.config.dtype)))
             elif planned is not None:
                 show_plan(title, planned, architecture, options.config.dtype, hardware)
-                swept.append((spec.twin, planned))
-        if swept and hardware.kind == "cpu" and hardware.devices == hardware.shards == 1:
-            show_total(study, swept, architecture)
+                parts.append((spec.twin, planned))
+        on_cpu = hardware.kind == "cpu" and hardware.devices == hardware.shards == 1
+        if on_cpu and any(isinstance(part, Plan) for _, part in parts):
+            show_total(study, parts, architecture, options.config.dtype, hardware)
 
 
 def _length(chosen: Chosen, study: str) -> Any:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.generation import generate_all
+from sinkjax.generation import blocks_apart, generate_all
 from sinkjax.report.section import Sample
 from sinkjax.studies.study import TEXT, Batch, Calculation, Condition, Inputs
+from sinkjax.transformer.cached import Unstacked
 
 if TYPE_CHECKING:
     import xarray
@@ -48,7 +50,8 @@ def continuations(
             for row, length in zip(np.asarray(batch.tokens), np.asarray(batch.lengths).tolist(), strict=True)
         ][:PROMPTS]
         shown = prepare(model, batch) if prepare else conditions
-        written = [_continue(model, starts, condition) for condition in shown]
+        apart = functools.cache(functools.partial(blocks_apart, model))  # one copy for all conditions
+        written = [_continue(model, starts, condition, apart) for condition in shown]
         return xarray.Dataset(
             {
                 "text": (("edit", "prompt"), np.array(written)),
@@ -57,7 +60,7 @@ def continuations(
             {"edit": [condition.label for condition in shown], "prompt": np.arange(len(starts))},
         )
 
-    return Calculation(name, compute, ("text", "start"), prompts, inputs)
+    return Calculation(name, compute, ("text", "start"), prompts, inputs, beside=Unstacked.copied_bytes)
 
 
 def samples(data: xarray.Dataset) -> tuple[Sample, ...]:
@@ -70,8 +73,9 @@ def samples(data: xarray.Dataset) -> tuple[Sample, ...]:
     )
 
 
-def _continue(model: Model, starts: Sequence[list[int]], condition: Condition) -> list[str]:
+def _continue(model: Model, starts: Sequence[list[int]], condition: Condition, apart: Callable[[], Unstacked]) -> list[str]:
     assert model.tokenizer is not None
-    found = generate_all(model, starts, condition.edit, min(TOKENS, model.config.context - max(map(len, starts))))
+    tokens = min(TOKENS, model.config.context - max(map(len, starts)))
+    found = generate_all(model, starts, condition.edit, tokens, apart=apart)
     decode = model.tokenizer.decode
     return [decode([*start, *more])[len(decode(start)) :] for start, more in zip(starts, found, strict=True)]

@@ -37,12 +37,7 @@ MOST_FLOPS = 3e10  # of one measurement: seconds even for wide models on a CPU
 
 def show_plan(title: str, plan: Plan, config: Config, dtype: str, hardware: Hardware) -> None:
     """Print edits, prompts, calls, compilations, bytes, FLOPs and an estimate of the time."""
-    if hardware.platform in PLATFORMS:
-        rate, source = PLATFORMS[hardware.platform].rates.get(dtype), f"of the data sheet of {hardware.platform}"
-    else:
-        rate, source = matrix_rate(config.width, config.mlp_width or config.heads * config.head_dim, dtype), "measured here"
     b, T = plan.schedule.prompt_block, plan.positions
-    seconds = rate and plan.critical_flops / hardware.shards / rate
     lines = [
         ("edits", plan.edits),
         *(("", kind) for kind in plan.kinds),
@@ -58,14 +53,21 @@ def show_plan(title: str, plan: Plan, config: Config, dtype: str, hardware: Hard
         ("memory: peak", in_words(plan.peak_bytes)),
         ("result, uncompressed", in_words(plan.result_bytes)),
         ("FLOPs", f"{plan.flops:.3g}"),
-        (
-            "time",
-            f"about {duration(seconds)} at the {rate / 1e9:,.0f} GFLOP/s {source}"
-            if seconds and rate
-            else f"no rate for {dtype}",
-        ),
+        ("time", _time([plan], config, dtype, hardware)),
     ]
     show(title, ("", ""), lines, "the time leaves out compilation and everything but matrix products")
+
+
+def _time(plans: Iterable[Plan], config: Config, dtype: str, hardware: Hardware) -> str:
+    """How long the matrix products of some sweeps take, as text."""
+    if hardware.platform in PLATFORMS:
+        rate, source = PLATFORMS[hardware.platform].rates.get(dtype), f"of the data sheet of {hardware.platform}"
+    else:
+        rate, source = matrix_rate(config.width, config.mlp_width or config.heads * config.head_dim, dtype), "measured here"
+    if not rate:
+        return f"no rate for {dtype}"
+    seconds = sum(plan.critical_flops for plan in plans) / hardware.shards / rate
+    return f"about {duration(seconds)} at the {rate / 1e9:,.0f} GFLOP/s {source}"
 
 
 def _of_processes(plan: Plan, hardware: Hardware) -> list[tuple[str, str]]:
@@ -76,32 +78,40 @@ def _of_processes(plan: Plan, hardware: Hardware) -> list[tuple[str, str]]:
     return [("processes", f"{hardware.processes}" + f", {idle} of them idle: {plan.processes} are enough" * (idle > 0))]
 
 
-def process_bytes(plans: Iterable[tuple[bool, Plan]], config: Config) -> int:
-    """The peak memory of a process on a CPU that runs some sweeps in their order, an untrained twin and the runtime included.
+def process_bytes(parts: Iterable[tuple[bool, int]], config: Config, dtype: str) -> int:
+    """The peak memory of a process on a CPU that runs the parts of a study in their order, the runtime included.
 
     Args:
-        plans: Whether each sweep runs on the untrained twin, which is loaded for the first one that does and stays; its plan.
+        parts: Whether each part runs on the untrained twin, which is loaded for the first one that does and stays; the bytes that
+            it needs beside the models.
         config: The architecture of both models.
+        dtype: Their dtype.
 
     Returns:
         Bytes of resident memory.
     """
+    own = params.count(config) * jnp.dtype(dtype).itemsize + VOCABULARY_ENTRY * (config.vocab_size or 0)
     models, peak = 1, 0
-    for twin, plan in plans:
+    for twin, beside in parts:
         models = max(models, 1 + twin)
-        own = plan.bytes["parameters"] + VOCABULARY_ENTRY * (config.vocab_size or 0)
-        peak = max(peak, RUNTIME + models * own + plan.peak_bytes - plan.bytes["parameters"])
+        peak = max(peak, RUNTIME + models * own + beside)
     return peak
 
 
-def show_total(title: str, plans: Sequence[tuple[bool, Plan]], config: Config) -> None:
-    """Print the total cost of a study's sweeps on a CPU: memory of the process, and FLOPs."""
+def show_total(title: str, parts: Sequence[tuple[bool, Plan | int]], config: Config, dtype: str, hardware: Hardware) -> None:
+    """Print the total cost of a study on a CPU: memory of the process, FLOPs and time.
+
+    parts: see `process_bytes`, with the plans of sweeps and the bytes of calculations.
+    """
+    plans = [part for _, part in parts if not isinstance(part, int)]
+    needs = [(twin, part if isinstance(part, int) else part.peak_bytes - part.bytes["parameters"]) for twin, part in parts]
     lines = [
-        ("memory of the process", in_words(process_bytes(plans, config))),
-        ("models in memory", "the model and its untrained twin" if any(twin for twin, _ in plans) else "the model"),
-        ("FLOPs", f"{sum(plan.flops for _, plan in plans):.3g}"),
+        ("memory of the process", in_words(process_bytes(needs, config, dtype))),
+        ("models in memory", "the model and its untrained twin" if any(twin for twin, _ in parts) else "the model"),
+        ("FLOPs", f"{sum(plan.flops for plan in plans):.3g}"),
+        ("time", _time(plans, config, dtype, hardware)),
     ]
-    show(title, ("", ""), lines, "all sweeps of the study, with the runtime; calculations are not counted")
+    show(title, ("", ""), lines, "memory with the runtime; FLOPs and time of the sweeps' matrix products alone")
 
 
 def show_calculation(title: str, calculation: Calculation, config: Config, length: int, dtype: str) -> None:
@@ -140,6 +150,7 @@ def _first_sentence(compute: object) -> str:
     return re.split(r"[.:](?: |$)", line)[0] or "its own numbers"
 
 
+@functools.cache
 def matrix_rate(inner: int, outer: int, dtype: str) -> float:
     """FLOPs a second of a product [rows, inner] x [inner, outer] on the default device, in the precision of a sweep."""
     rows = max(64, min(ROWS, int(MOST_FLOPS / REPEATS / (2 * inner * outer))))

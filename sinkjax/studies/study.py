@@ -191,7 +191,7 @@ class Calculation:
 
     compute: the model and a batch of `prompts` prompts to a labelled dataset of arrays. It is written whole or not at all, so a
     calculation that was interrupted starts again. variables: the dataset's variables; a store without one is of another version.
-    twin: whether it runs on the model's untrained twin.
+    twin: whether it runs on the model's untrained twin. beside: config and dtype to the bytes that it needs beside the models.
     """
 
     name: str
@@ -200,6 +200,7 @@ class Calculation:
     prompts: int
     inputs: Inputs = TEXT
     twin: bool = False
+    beside: Callable[[Config, str], int] = lambda config, dtype: 0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ that they select, wherever these are.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.model.config import Config
-from sinkjax.model.params import Params
+from sinkjax.model.params import Params, abstract
 from sinkjax.model.rotary import DynamicScaling, LongScaling
 from sinkjax.transformer.block import block_step, final_normed
 from sinkjax.transformer.forward import embed, with_sink_token
@@ -41,6 +42,11 @@ class Unstacked(NamedTuple):
         whole = with_sink_token(params, spec)
         layers = [jax.tree.map(lambda leaf, layer=layer: leaf[layer], whole["layers"]) for layer in range(spec.config.layers)]
         return cls({name: leaf for name, leaf in whole.items() if name != "layers"}, layers)
+
+    @staticmethod
+    def copied_bytes(config: Config, dtype: str) -> int:
+        """Bytes of the copy that `of` makes."""
+        return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(abstract(config)["layers"])) * jnp.dtype(dtype).itemsize
 
 
 def go_on(

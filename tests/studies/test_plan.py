@@ -1,31 +1,41 @@
-"""Total memory and FLOPs of a study's sweeps."""
+"""Total memory of a study: its models, the runtime, and its widest part."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
+import jax
 import pytest
 
+import sinkjax
+from sinkjax.generation import blocks_apart
+from sinkjax.model import params
 from sinkjax.studies.plan import RUNTIME, VOCABULARY_ENTRY, process_bytes
+from sinkjax.studies.registry import choose
+from sinkjax.studies.run import work
+from sinkjax.studies.specs import TEXTS
 
 
-def sweep(call: int, parameters: int = 1000) -> Any:
-    return SimpleNamespace(bytes={"parameters": parameters, "one call": call}, peak_bytes=parameters + call)
+@pytest.fixture(scope="module")
+def model():
+    return sinkjax.load("mini-sink")
 
 
 @pytest.mark.parametrize(
-    ("plans", "expected"),
+    ("parts", "models", "widest"),
     [
-        ([(False, 5), (False, 7)], 1 * 1000 + 7),
-        ([(False, 5), (True, 3)], 2 * 1000 + 3),
-        ([(False, 5000), (True, 3)], 1 * 1000 + 5000),  # the widest call comes before the twin
-        ([(True, 3), (False, 5)], 2 * 1000 + 5),  # the twin stays
+        ([(False, 5), (False, 7)], 1, 7),
+        ([(False, 5), (True, 3)], 2, 3),
+        ([(False, 50_000_000), (True, 3)], 1, 50_000_000),  # the widest part comes before the twin
+        ([(True, 3), (False, 5)], 2, 5),  # the twin stays
     ],
 )
-def test_the_twin_counts_from_its_first_sweep_on(plans, expected):
-    made = [(twin, sweep(call)) for twin, call in plans]
-    models = 2 if expected >= 2000 and expected < 5000 else 1
-    found = process_bytes(made, SimpleNamespace(vocab_size=10))
-    assert found == RUNTIME + expected + models * 10 * VOCABULARY_ENTRY
-    assert process_bytes(made, SimpleNamespace(vocab_size=None)) == RUNTIME + expected
+def test_the_twin_counts_from_its_first_sweep_on(model, parts, models, widest):
+    own = 4 * params.count(model.config) + VOCABULARY_ENTRY * model.config.vocab_size
+    assert process_bytes(parts, model.config, "float32") == RUNTIME + models * own + widest
+
+
+def test_continuations_count_the_copy_of_the_blocks_that_they_make(model):
+    chosen = choose("kiya/mask")
+    (texts,) = (spec for spec, *_ in work(chosen, architecture=model.config) if spec.name == TEXTS)
+    copied = sum(leaf.nbytes for leaf in jax.tree.leaves(blocks_apart(model).layers))
+    assert texts.beside(model.config, "float32") == copied > 0
+    assert texts.beside(model.config, "bfloat16") == copied // 2
