@@ -42,6 +42,7 @@ NORMALISERS = (Softmax, SinkLogit, OffByOne)  # exp(score) over its sum, with or
 LOWEST = -1e30  # a score below all others whose differences are finite
 
 Arrays = dict[str, Any]  # what makes a tile, beside queries and keys; see `_arrays`
+Part = tuple[bool, Any, Any]  # whether some pair of a tile may be hidden, and the first and the last (excluded) of these tiles
 Cells = tuple[jax.Array, jax.Array]  # of a term in a tile: addressed and changed, bool [Q, N]
 
 
@@ -74,16 +75,30 @@ class Tiling:
             spec.precision if wide else "default",
         )
 
-    def keys_of(self, first: jax.Array, window: jax.Array, total: int) -> tuple[Any, Any]:
-        """The tiles of keys, from and to, that the tile of queries at row `first` sees; total: the number of all."""
-        end = jnp.maximum((first + self.queries - 1) // self.keys + 1, pl.cdiv(self.prefix, self.keys))
+    def keys_of(self, first: jax.Array, window: jax.Array, total: int) -> list[Part]:
+        """The tiles of keys that the tile of queries from row `first` on sees. total: the number of all."""
+        end = jnp.minimum(jnp.maximum((first + self.queries - 1) // self.keys + 1, pl.cdiv(self.prefix, self.keys)), total)
         begin = 0 if self.prefix else jnp.maximum(first - window + 1, 0) // self.keys
-        return begin, jnp.minimum(end, total)
+        return self._parts(begin, _up(first + self.queries - window, self.keys), (first + 1) // self.keys, end)
 
-    def queries_of(self, first: jax.Array, window: jax.Array, total: int) -> tuple[Any, Any]:
-        """The tiles of queries, from and to, that come at or after the tile of keys at column `first` and see it."""
-        rows = jnp.minimum(first + self.keys - 1 + jnp.minimum(window, total * self.queries), total * self.queries)
-        return first // self.queries, total if self.prefix else (rows + self.queries - 1) // self.queries
+    def queries_of(self, first: jax.Array, window: jax.Array, total: int) -> list[Part]:
+        """The tiles of queries that come at or after the tile of keys from column `first` on, and see it."""
+        window = jnp.minimum(window, total * self.queries)
+        end = total if self.prefix else jnp.minimum(_up(first + self.keys - 1 + window, self.queries), total)
+        return self._parts(first // self.queries, _up(first + self.keys, self.queries), (first + window) // self.queries, end)
+
+    def _parts(self, begin: Any, full_from: Any, full_to: Any, end: Any) -> list[Part]:
+        """Tiles from `begin` to `end`, of which those from `full_from` to `full_to` hide nothing, unless edits or a prefix do."""
+        if self.edits or self.prefix:
+            return [(True, begin, end)]
+        full_from = jnp.clip(full_from, begin, end)
+        full_to = jnp.clip(full_to, full_from, end)
+        return [(True, begin, full_from), (False, full_from, full_to), (True, full_to, end)]
+
+
+def _up(x: jax.Array, side: int) -> jax.Array:
+    """How many tiles hold x places; of a negative number none."""
+    return (jnp.maximum(x, 0) + side - 1) // side
 
 
 def attend(
@@ -116,6 +131,7 @@ def attend(
     of_extra = None if beside is None else jnp.exp(beside - lse_BHT)
     if extra is not None and of_extra is not None:
         out_BHTD = extra.add(out_BHTD.astype(wide), of_extra)
+    counted = jnp.where((jnp.arange(total) < tape.lengths[:, None])[:, None, :, None], lse, -LOWEST)  # rows of no token give 0
     for entry in tape.probe.statistics:
         if entry.site != Site.WEIGHTS:
             continue
@@ -123,7 +139,7 @@ def attend(
             shares = jnp.zeros((B, H, T), wide) if of_extra is None else of_extra
             tape.record[entry.name] = jnp.where(real_BT[:, None], shares, 0).sum(axis=-1)
         else:
-            sums = columns(q, k, lse, arrays, tiling, later=entry.fn is later_sums)
+            sums = columns(q, k, counted, arrays, tiling, later=entry.fn is later_sums)
             tape.record[entry.name] = sums[:, :, 0, :T]
     empty = jnp.zeros(B, jnp.int32)
     if terms:
@@ -200,7 +216,7 @@ def forward(
 def columns(q: jax.Array, k: jax.Array, lse: jax.Array, arrays: Arrays, tiling: Tiling, *, later: bool) -> jax.Array:
     """Sums over the queries of each prompt, from the key on or (`later`) after it, of the weight on each key: [B, H, 1, T].
 
-    lse: from `forward`; all else as there.
+    lse: from `forward`, but beyond the prompt a number above all scores. All else as there.
     """
     B, H, T, D = q.shape
     share = H // k.shape[1]
@@ -228,14 +244,15 @@ def _forward(q_ref: Any, k_ref: Any, v_ref: Any, beside_ref: Any, refs: Any, *ou
     q, wide = q_ref[...], lse_ref.dtype
     given = _loaded({name: ref for name, ref in refs.items() if name != "edits"})
 
-    def step(j: jax.Array, carry: tuple) -> tuple:
+    def step(hides: bool, j: jax.Array, carry: tuple) -> tuple:
         top, total, mixed, counts = carry
         keys = pl.ds(pl.multiple_of(j * tiling.keys, tiling.keys), tiling.keys)
         own = given | _loaded({"edits": refs["edits"]}, keys=keys)
         scores, visible, cells = _tile(q, k_ref[keys, :], first, j * tiling.keys, own, tiling)
-        scores = jnp.where(visible, scores, LOWEST)
+        scores = jnp.where(visible, scores, LOWEST) if hides else scores
         new = jnp.maximum(top, scores.max(axis=1, keepdims=True))
-        powers = jnp.where(visible, jnp.exp(scores - new), 0)
+        powers = jnp.exp(scores - new)
+        powers = jnp.where(visible, powers, 0) if hides else powers  # in a row that has seen nothing, the largest is hidden too
         shrunk = jnp.exp(top - new)
         values = v_ref[keys, :]
         mixed = mixed * shrunk + _product(powers.astype(values.dtype), values, (1, 0), wide, tiling.precision)
@@ -246,9 +263,10 @@ def _forward(q_ref: Any, k_ref: Any, v_ref: Any, beside_ref: Any, refs: Any, *ou
     one = (tiling.queries, 1)
     top = jnp.full(one, LOWEST, wide) if beside_ref is None else beside_ref[...].astype(wide)
     total = jnp.zeros(one, wide) if beside_ref is None else jnp.ones(one, wide)
-    begin = (top, total, jnp.zeros((tiling.queries, v_ref.shape[-1]), wide), [jnp.zeros(one, wide) for _ in count_refs])
-    seen = tiling.keys_of(first, given["window"][0, 0], k_ref.shape[0] // tiling.keys)
-    top, total, mixed, counts = jax.lax.fori_loop(*seen, step, begin)
+    carry = (top, total, jnp.zeros((tiling.queries, v_ref.shape[-1]), wide), [jnp.zeros(one, wide) for _ in count_refs])
+    for hides, begin, end in tiling.keys_of(first, given["window"][0, 0], k_ref.shape[0] // tiling.keys):
+        carry = jax.lax.fori_loop(begin, end, partial(step, hides), carry)
+    top, total, mixed, counts = carry
     some = total > 0
     out_ref[...] = (mixed / jnp.where(some, total, 1)).astype(out_ref.dtype)
     lse_ref[...] = jnp.where(some, top + jnp.log(jnp.where(some, total, 1)), 0)
@@ -262,16 +280,18 @@ def _columns(q_ref: Any, k_ref: Any, lse_ref: Any, refs: Any, out_ref: Any, *, t
     k = k_ref[...]
     given = _loaded({name: ref for name, ref in refs.items() if name != "edits"})
 
-    def step(i: jax.Array, summed: jax.Array) -> jax.Array:
+    def step(hides: bool, i: jax.Array, summed: jax.Array) -> jax.Array:
         rows = pl.ds(pl.multiple_of(i * tiling.queries, tiling.queries), tiling.queries)
         own = given | _loaded({"edits": refs["edits"]}, rows=rows)
         scores, visible, _ = _tile(q_ref[rows, :], k, i * tiling.queries, first, own, tiling)
-        row, back = _places(i * tiling.queries, first, tiling)
-        counted = visible & (row < given["length"][0, 0]) & (back >= int(later))
-        return summed + jnp.where(counted, jnp.exp(jnp.where(counted, scores - lse_ref[rows, :], 0)), 0)
+        if hides:
+            counted = visible & (_places(i * tiling.queries, first, tiling)[1] >= int(later))
+            scores = jnp.where(counted, scores, LOWEST)
+        return summed + jnp.exp(scores - lse_ref[rows, :])
 
-    seen = tiling.queries_of(first, given["window"][0, 0], q_ref.shape[0] // tiling.queries)
-    summed = jax.lax.fori_loop(*seen, step, jnp.zeros((tiling.queries, tiling.keys), out_ref.dtype))
+    summed = jnp.zeros((tiling.queries, tiling.keys), out_ref.dtype)
+    for hides, begin, end in tiling.queries_of(first, given["window"][0, 0], q_ref.shape[0] // tiling.queries):
+        summed = jax.lax.fori_loop(begin, end, partial(step, hides), summed)
     out_ref[...] = summed.sum(axis=0, keepdims=True)
 
 
@@ -405,7 +425,7 @@ def _device() -> dict[str, Any]:
             return {}
     from jax.experimental.pallas import triton
 
-    return {"compiler_params": triton.CompilerParams(num_warps=4, num_stages=3)}
+    return {"compiler_params": triton.CompilerParams(num_warps=8, num_stages=3)}
 
 
 def _whole(x: jax.Array, H: int) -> pl.BlockSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -80,10 +81,24 @@ def agree(own: Any, other: Any, lengths: np.ndarray = LENGTHS) -> None:
         np.testing.assert_allclose(other.record[name], values, rtol=1e-11, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_kind_of_attention_gives_the_same_numbers(variant: str, tiny_config) -> None:
-    config = dataclasses.replace(tiny_config, **VARIANTS[variant])
-    agree(*both(config, sinkjax.mask_key(1, layers=[0, 2], heads=[0, 3])))
+@pytest.fixture
+def small_tiles(monkeypatch) -> Iterator[None]:
+    """Tiles of 16 x 8, so that a short prompt has whole ones, some on the diagonal, and some that a window cuts."""
+    usual = flash.Tiling.of
+    monkeypatch.setattr(flash.Tiling, "of", lambda *given: dataclasses.replace(usual(*given), queries=16, keys=8))
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize(
+    ("variant", "edits"),
+    [(name, ()) for name in VARIANTS]
+    + [(name, sinkjax.mask_key(1, layers=[0, 2], heads=[0, 3])) for name in ("windows", "prefix", "all at once", "key bias")],
+)
+def test_every_kind_of_attention_gives_the_same_numbers(variant: str, edits: Any, tiny_config) -> None:
+    agree(*both(dataclasses.replace(tiny_config, **VARIANTS[variant]), edits))
 
 
 @pytest.mark.parametrize("edits", EDITS)
@@ -94,18 +109,11 @@ def test_every_edit_of_scores_acts_in_the_tile(edits: str, tiny_config) -> None:
     assert own.record["cells_changed"].sum() > 0
 
 
+@pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("T", [1, 15, 16, 17, 64])
-def test_positions_need_not_fill_tiles(T: int, tiny_config, monkeypatch) -> None:
-    """With tiles of 16 x 32, so that there are several of each side."""
-
-    def small(T: int, spec: ForwardSpec, terms: list, wide: bool) -> flash.Tiling:
-        return flash.Tiling(16, 32, None, 0, tuple((term.op, term.relation) for term in terms), "highest")
-
-    monkeypatch.setattr(flash.Tiling, "of", small)
+def test_positions_need_not_fill_tiles(T: int, tiny_config) -> None:
     tokens = np.random.default_rng(T).integers(0, 61, (1, T))
-    jax.clear_caches()
-    agree(*both(tiny_config, () if T == 1 else sinkjax.add_logit(0, 1.0), tokens=tokens), lengths=np.array([T]))
-    jax.clear_caches()
+    agree(*both(tiny_config, (), tokens=tokens), lengths=np.array([T]))
 
 
 def test_rows_that_an_edit_leaves_empty_are_counted_and_give_zeros(tiny_config, monkeypatch) -> None:
