@@ -43,7 +43,8 @@ def table(rows: Sequence[Row], conditions: Sequence[str] | None = None) -> Table
     All others are compared with the first condition.
     """
     labels = conditions if conditions is not None else tuple(dict.fromkeys(row.condition for row in rows))
-    columns = tuple(dict.fromkeys(row.measure for row in rows if row.condition in labels))
+    wanted = frozenset(labels)
+    columns = tuple(dict.fromkeys(row.measure for row in rows if row.condition in wanted))
     cells = {(row.condition, row.measure): cell(row, compared=row.condition != rows[0].condition) for row in rows}
     return Table(columns, tuple((label, tuple(cells.get((label, column), EMPTY) for column in columns)) for label in labels))
 

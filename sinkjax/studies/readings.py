@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -70,6 +71,7 @@ class Readings:
     ):
         self.scope, self.results, self.known, self.suffix, self.trainings = scope, results, known, suffix, trainings or {}
         self._read: dict[object, NDArray] = {}
+        self._points: dict[str, tuple[Point, ...]] = {}
 
     def store(self, grid: str) -> str:
         """The name of a grid's store."""
@@ -104,7 +106,9 @@ class Readings:
         return found
 
     def points(self, store: str) -> tuple[Point, ...]:
-        return tuple(point for point in self.results.conditions(store) if isinstance(point, Point))
+        if store not in self._points:
+            self._points[store] = tuple(point for point in self.results.conditions(store) if isinstance(point, Point))
+        return self._points[store]
 
     def edited(self, measure: Measure, chosen: At, edited: bool = True) -> NDArray:
         """A measure under the chosen conditions, or without an edit at the same axes: float[document(, condition)]."""
@@ -183,5 +187,6 @@ def joined(values: NDArray) -> NDArray:
     return values[..., 0] if values.shape[-1] == 1 else values
 
 
+@functools.cache
 def _fields(measure: Measure) -> set[Field]:
     return {Field(field.name) for field in words_in(measure) if isinstance(field, Field)}

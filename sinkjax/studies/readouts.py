@@ -22,11 +22,9 @@ from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.finite import only_finite, quietly
 from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
-from sinkjax.probes.record import Record, to_dataset
 from sinkjax.studies.places import ALL
 from sinkjax.studies.scope import HALF_DEPTH, Layers, Measure, Place, Scope
 from sinkjax.studies.words import F, Number, Word
-from sinkjax.sweeps.plan import record_shapes
 
 if TYPE_CHECKING:
     import xarray
@@ -264,6 +262,9 @@ def check_measure(measure: Measure, scope: Scope, probe: sinkjax.Probe) -> None:
 
     Errors: those of `read_measure`; an error in the measure's own code.
     """
+    from sinkjax.probes.record import Record, to_dataset
+    from sinkjax.sweeps.plan import record_shapes
+
     shapes = record_shapes(scope.architecture, scope.config.length, probe, scope.config.dtype)
     record = {}
     for name, array in shapes.items():  # strides of 0: a map takes no memory

@@ -18,6 +18,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from sinkjax.errors import SinkjaxError, unknown
@@ -119,12 +120,12 @@ class Word:
         """The word's definition."""
         return self.vocabulary[self.word]
 
-    @property
-    def given(self) -> dict[str, Any]:
+    @functools.cached_property
+    def given(self) -> Mapping[str, Any]:
         """Every argument by name, those left out at their defaults."""
         bound = self.meaning.signature.bind(**dict(self.arguments))
         bound.apply_defaults()
-        return dict(bound.arguments)
+        return MappingProxyType(bound.arguments)
 
     def __repr__(self) -> str:
         if not self.arguments:
