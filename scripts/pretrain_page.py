@@ -219,20 +219,20 @@ def shown(values: NDArray, digits: int) -> str:
     )
 
 
-def studies() -> list[str]:
-    """The tables, in the order of their files' names."""
-    return list(dict.fromkeys(row.partition("/")[0] for row in rows()))
+def studies(rows: Sequence[str]) -> list[str]:
+    """The tables of rows, in their order."""
+    return list(dict.fromkeys(row.partition("/")[0] for row in rows))
 
 
-def tables(data: Mapping[str, xarray.Dataset]) -> list[str]:
-    """One table per study that has a trained row besides the baseline."""
+def tables(data: Mapping[str, xarray.Dataset], rows: Sequence[str], base: str = BASELINE) -> list[str]:
+    """One table per study that has a trained row besides the one that the others are compared with."""
     found = []
-    for study in studies():
+    for study in studies(rows):
         value = as_value(f"pretrain/{study}")
-        words = {f"{study}/{name}": word.given for name, word in value.trainings.items() if f"{study}/{name}" in rows()}
-        lines = [line(row, given, data) for row, given in words.items() if row in data]
+        words = {f"{study}/{name}": word.given for name, word in value.trainings.items() if f"{study}/{name}" in rows}
+        lines = [line(row, given, data, base) for row, given in words.items() if row in data]
         missing = [str(given.get("label") or row) for row, given in words.items() if row not in data]
-        if all(is_baseline(row) for row in words if row in data):
+        if all(identity(row) == identity(base) for row in words if row in data):
             continue
         head = [
             "row",
@@ -255,11 +255,13 @@ def is_baseline(row: str) -> bool:
     return identity(row) == identity(BASELINE)
 
 
-def line(row: str, given: Mapping[str, Any], data: Mapping[str, xarray.Dataset]) -> list[str]:
+def line(row: str, given: Mapping[str, Any], data: Mapping[str, xarray.Dataset], base: str = BASELINE) -> list[str]:
     """The cells of a row."""
     own, paper = numbers(data[row]), dict(given.get("paper") or ()).get("sink_1", "-")
     differences = (
-        ["", ""] if is_baseline(row) else [shown(paired(data[row], data[BASELINE], name), 3) for name in ("first", "loss")]
+        [shown(paired(data[row], data[base], name), 3) for name in ("first", "loss")]
+        if identity(row) != identity(base) and base in data
+        else ["", ""]
     )
     return [
         str(given.get("label") or row.partition("/")[2]),
@@ -274,18 +276,21 @@ def line(row: str, given: Mapping[str, Any], data: Mapping[str, xarray.Dataset])
     ]
 
 
-def words(data: Mapping[str, xarray.Dataset]) -> str:
-    """The claims whose rows have FEWEST seeds, judged by the one rule."""
+def words(data: Mapping[str, xarray.Dataset], rows: Sequence[str]) -> str:
+    """The claims whose rows have FEWEST seeds, judged by the one rule; "" if there are none."""
     lines: dict[tuple[str, str], list[str]] = {}  # a claim that two tables make stands once
-    for study in studies():
-        config = dataclasses.replace(choose(f"pretrain/{study}").config, size=SIZE, steps=None, seed=3, seeds=FEWEST)
+    for study in studies(rows):
+        config = choose(f"pretrain/{study}").config
+        size = SIZE if config.size == "mini" else config.size
+        config = dataclasses.replace(config, size=size, steps=None, seed=3, seeds=FEWEST)
         stores = {row.partition("/")[2]: store for row, store in data.items() if row.startswith(f"{study}/")}
         for one in assemble(find(f"pretrain/{study}"), config, stores).verdicts if stores else ():
             if one.word not in ("untested", "described"):
                 found = dataclasses.replace(one, uncontrolled="").numbers  # the trainings that are compared are in its name
                 cells = [one.statement, one.source, one.paper, found.replace("_*", "_\\*"), one.word]
                 lines.setdefault((one.source, found.rpartition(": ")[2]), cells)
-    return markdown(["the paper's statement", "source", "the paper's number", "here", "word"], lines.values())
+    head = ["the paper's statement", "source", "the paper's number", "here", "word"]
+    return markdown(head, lines.values()) if lines else ""
 
 
 def draw_losses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
@@ -343,7 +348,7 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
         MEASURES,
         "## Claims",
         CLAIMS,
-        words(data),
+        words(data, rows()),
         "## When the sink emerges",
         "![Survival without a sink, attention, values and activations of the first token](images/pretrain-340k-emergence.png)",
         CAPTION,
@@ -352,7 +357,7 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
         "![Attention to the first token and loss of each row; dotted: the baseline's mean](images/pretrain-340k-losses.png)",
         losses_text(data),
         "## Tables",
-        *tables(data),
+        *tables(data, rows()),
     ]
     return "\n\n".join(part if part.startswith(("#", "|", "!")) else fill(part) for part in parts) + "\n"
 

@@ -1,0 +1,125 @@
+"""Write docs/while-it-learns.md and its figure from the kept logs of the baseline and of the tables of docs/pretraining-plan.md.
+
+    python scripts/learning_page.py      half a minute; nothing is trained
+
+The page has the order in which a sink's parts come about, and a table for each study of edits, releases and optimisers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import xarray
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from pretrain_page import IMAGES, ROOT, first_share, kept, onset, shown, spike, tables, words
+from pretrain_runs import BASELINE, LEARNING, learning_rows
+from pretrain_tables import fill
+from sections import markdown
+
+from sinkjax.analysis import intervals
+
+PAGE = ROOT / "docs" / "while-it-learns.md"
+IMAGE = "while-it-learns-order.png"
+PLAIN = {"released": "released/plain"}  # the row that others are compared with, where it is not the baseline
+
+HEAD = """What happens to a sink while a model learns: the order in which its parts come about, what is left of it when the
+first key is hidden for a time, and which optimisers and norms grow a sink without a massive activation.
+`scripts/learning_page.py` makes this page from the logs in `docs/pretraining-logs`; the [plan](pretraining-plan.md) was written
+before the runs. Measures and intervals are those of [Gu et al.'s tables in a small model](pretraining-340k.md). A row with
+fewer than 8 seeds is described."""
+ORDER = """In the baseline's {seeds} seeds each quantity below moves from its value at the first step to its value at the last
+one. The table has the step from which it stays beyond the middle (of ratios: of their logarithms), and how much later that is
+than the line above, paired by seed. Evaluations are {apart} steps apart."""
+EARLY = """Values begin to shrink long before the sink: half of the way itself, and not of its logarithm, is made by step
+{steps}."""
+CAPTION = """*The step from which each quantity stays beyond half of its change in training. Points: seeds; bars: mean and 95%
+interval over seeds.*"""
+
+
+def events(data: xarray.Dataset) -> dict[str, NDArray]:
+    """The step of each event in each run: float[run], sorted by their means; inf for a run that swings back at the end."""
+    quantities = {
+        "held-out loss": -data["loss"].values,
+        "attention to the first token": first_share(data),
+        "largest activation over the median": np.log(spike(data)),
+        "norm of the first token over others'": np.log(data["norm_ratio"].max("depth").values),
+        "norm of the first token's value over others'": -np.log(data["value_ratio"].min("layer").values),
+    }
+    found = {name: halfway(data["step"].values, values) for name, values in quantities.items()}
+    return dict(sorted(found.items(), key=lambda item: float(np.mean(item[1]))))
+
+
+def order(data: xarray.Dataset) -> list[str]:
+    """A sentence and a table: the events with their intervals, and how far neighbours are apart."""
+    found = events(data)
+    lines = [[name, shown(steps, 0), ""] for name, steps in found.items()]
+    for line, (before, after) in zip(lines[1:], itertools.pairwise(found.values()), strict=True):
+        line[2] = shown(after - before, 0)
+    apart = int(data["step"].values[0, 1] - data["step"].values[0, 0])
+    drained = halfway(data["step"].values, -data["value_ratio"].min("layer").values)
+    text = fill(ORDER.format(seeds=data.sizes["run"], apart=apart))
+    return [text, markdown(["quantity", "step", "later by"], lines), fill(EARLY.format(steps=shown(drained, 0)))]
+
+
+def halfway(steps: NDArray, values: NDArray) -> NDArray:
+    """The step from which each run stays beyond the middle of its first and last value, which is higher: float[run]."""
+    middle = (values[:, 0] + values[:, -1]) / 2
+    return np.array([onset(*run) for run in zip(steps, values, middle, strict=True)], float)
+
+
+def draw(data: xarray.Dataset, file: Path) -> None:
+    """The events on a line of time."""
+    found = events(data)
+    figure = Figure(figsize=(8, 2.6), layout="constrained")
+    ax = figure.subplots()
+    for place, steps in enumerate(found.values()):
+        interval = intervals.interval(steps)
+        ax.scatter(steps, np.full(len(steps), place), s=14, color="C0", alpha=0.35, linewidth=0)
+        if interval.low is not None:
+            ax.plot([interval.low, interval.high], [place, place], color="C0", linewidth=2)
+        ax.scatter(interval.mean, place, marker="|", s=140, color="black", zorder=3)
+    ax.set_yticks(range(len(found)), list(found))
+    ax.set_ylim(len(found) - 0.5, -0.5)
+    ax.set_xlim(0, float(np.nanmax(data["step"].values)))
+    ax.set_xlabel("training step", fontsize=9)
+    ax.tick_params(labelsize=8)
+    ax.grid(axis="x", color="0.92")
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file, dpi=150)
+
+
+def page(data: Mapping[str, xarray.Dataset]) -> str:
+    """The page, in Markdown."""
+    parts = ["# While it learns", fill(HEAD), "## Order of events", *order(data[BASELINE])]
+    parts += [f"![When each part of a sink comes about](images/{IMAGE})", fill(CAPTION)]
+    for study in LEARNING:
+        own = {row: values for row, values in data.items() if row == BASELINE or row.startswith(f"{study}/")}
+        rows = [row for row in learning_rows() if row.startswith(f"{study}/")]
+        parts += [text.replace("### ", "## ", 1) for text in tables(own, rows, PLAIN.get(study, BASELINE))]
+    judged = words(data, learning_rows())
+    if judged:
+        parts += ["## Claims", "By the [one rule](judgements.md), of rows with 8 seeds.", judged]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Read the kept logs, write the page and draw its figure."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
+    parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of its figure")
+    options = parser.parse_args()
+    data = kept([BASELINE, *learning_rows()])
+    options.images.mkdir(parents=True, exist_ok=True)
+    draw(data[BASELINE], options.images / IMAGE)
+    options.out.write_text(page(data), encoding="utf-8")
+    print(options.out)
+
+
+if __name__ == "__main__":
+    main()

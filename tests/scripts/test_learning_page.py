@@ -1,0 +1,73 @@
+"""The page of edits while learning: the order of events from planted curves, and rows compared with their own baseline."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+STEPS = np.arange(0.0, 60, 10)
+
+
+@pytest.fixture(scope="module")
+def script():
+    sys.path.insert(0, str(SCRIPTS))
+    try:
+        yield runpy.run_path(str(SCRIPTS / "learning_page.py"))
+    finally:
+        sys.path.remove(str(SCRIPTS))
+
+
+def training(runs: int = 8) -> xarray.Dataset:
+    """Loss falls at step 10, values shrink at 20, activations grow at 30, attention at 40 (in run 0: 50), norms at 50."""
+
+    def curve(at: int, first: float, last: float) -> np.ndarray:
+        return np.stack([np.where(STEPS >= at, last, first) for _ in range(runs)])
+
+    def of(dim: str, values: np.ndarray) -> tuple:
+        return ("run", "point", dim), np.repeat(values[..., None], 2, axis=-1)
+
+    attention = np.broadcast_to(curve(40, 0.05, 0.35)[..., None, None], (runs, len(STEPS), 2, 3)).copy()
+    attention[0, 4] = 0.05
+    return xarray.Dataset(
+        {
+            "step": (("run", "point"), np.broadcast_to(STEPS, (runs, len(STEPS)))),
+            "loss": (("run", "point"), curve(10, 6, 3)),
+            "received": (("run", "point", "layer", "head"), attention),
+            "spike": of("layer", curve(30, 4, 100)),
+            "norm_ratio": of("depth", curve(50, 1, 9)),
+            "value_ratio": of("layer", curve(20, 1, 0.2)),
+        },
+        {"run": np.arange(runs) + 3},
+        {"training": {"config": {"normaliser": "softmax"}}},
+    )
+
+
+def test_events_are_in_the_order_in_which_quantities_pass_their_middle(script) -> None:
+    found = script["events"](training())
+    assert [steps[1] for steps in found.values()] == [10, 20, 30, 40, 50]
+    assert found["attention to the first token"][0] == 50
+    sentence, table, early = script["order"](training())
+    assert "8 seeds" in sentence
+    assert "is made by step 20 [20, 20]" in early.replace("\n", " ")
+    assert "| attention to the first token | 41 [38, 44] | 11 [8, 14] |" in table
+
+
+def test_a_row_is_compared_with_the_row_of_its_own_table(script) -> None:
+    """`released` fine-tunes a model, so the baseline of the queue is not what it is compared with."""
+    assert script["PLAIN"]["released"] in script["learning_rows"]()
+    pages = script["page"].__globals__
+    line = pages["tables"].__globals__["line"]
+    data = {"released/plain": training(), "released/hidden": training()}
+    for row in data.values():
+        row.attrs["training"] = {"config": {"normaliser": "softmax"}}
+        row["sink"] = (("run", "point", "key"), np.zeros((8, len(STEPS), 5)))
+        row["outcome"] = ("run", ["all steps"] * 8)
+    cells = line("released/hidden", {}, data, "released/plain")
+    assert cells[4] == "0.000 [0.000, 0.000]"
+    assert line("released/plain", {}, data, "released/plain")[4] == ""
