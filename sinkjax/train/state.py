@@ -68,7 +68,7 @@ def optimiser_of(config: Training, learning_rate: jax.Array) -> optax.GradientTr
 
 
 def muon(config: AdamWTraining, schedule: Callable[[jax.Array], jax.Array]) -> optax.GradientTransformation:
-    """Muon (Jordan et al. 2024) for stacked matrices, one a block, and AdamW for all other parameters."""
+    """Muon (Jordan et al. 2024) for stacked matrices, one a block, and AdamW with Nesterov momentum for all other parameters."""
     from optax import contrib
 
     def matrices(params: Params) -> Any:

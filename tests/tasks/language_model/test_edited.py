@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import sinkjax
@@ -18,6 +19,7 @@ from sinkjax.tasks.language_model import task as pretrain
 from sinkjax.tasks.language_model.config import Finetune
 from sinkjax.train import loop, run_parallel
 from sinkjax.train.log import read
+from sinkjax.train.state import optimiser_of
 from tests.tasks.language_model.test_language_model import SMALL, same_bits
 
 ONE = dataclasses.replace(SMALL, seeds=1, steps=30)
@@ -132,6 +134,29 @@ def test_other_optimisers_learn_and_resume(plain, tmp_path: Path, optimiser: str
     losses = [line["loss"] for line in read(done.folder)[1]]
     assert losses[-1] < losses[0] - 0.3
     assert not same_bits(done.params, plain.params)
+
+
+def test_muon_turns_each_blocks_matrix_into_an_orthogonal_one_and_leaves_the_rest_to_adamw() -> None:
+    """Heads count as outputs of q, k and v and as inputs of o; Newton-Schulz brings singular values to about 1."""
+    config = dataclasses.replace(ONE, optimiser="muon", weight_decay=0.0, clip=None, warmup=0, learning_rates=(1.0,))
+    task = pretrain.task(config)
+    params, rng = task.init(0), np.random.default_rng(0)
+    gradient = jax.tree.map(lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape), leaf.dtype), params)
+
+    def change(made: optax.GradientTransformation) -> dict:
+        return made.update(gradient, made.init(params), params)[0]
+
+    muon = change(optimiser_of(config, jnp.float32(1.0)))
+    adamw = change(optax.adamw(1.0, config.beta1, config.beta2, weight_decay=0.0, nesterov=True))
+    inputs = {"q": 1, "k": 1, "v": 1, "o": 2, "gate": 1, "up": 1, "down": 1}
+    for name, axes in inputs.items():
+        for block, given in zip(muon["layers"][name], gradient["layers"][name], strict=True):
+            rows = int(np.prod(block.shape[:axes]))
+            sizes, before = (np.linalg.svd(each.reshape(rows, -1), compute_uv=False) for each in (block, given))
+            assert sizes.max() / sizes.min() < min(3, before.max() / before.min() / 1.5), name
+    for name in ("attn_norm", "mlp_norm"):
+        np.testing.assert_allclose(muon["layers"][name], adamw["layers"][name], rtol=1e-5)
+    np.testing.assert_allclose(muon["embed"], adamw["embed"], rtol=1e-5)
 
 
 def test_a_loaded_model_learns_on(plain, tmp_path: Path) -> None:
