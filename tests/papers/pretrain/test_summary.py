@@ -83,6 +83,15 @@ def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path):
     assert so_far(folder)["outcome"].values.tolist() == [GOING, GOING]
 
 
+def test_runs_of_before_a_measurement_leave_it_out_for_all(tmp_path):
+    """Seeds of one row may have been trained by two versions."""
+    lines = [{**entry, "kurtosis": [1.0, 2.0]} for entry in curve(0, [3.0, 2.0])] + curve(1, [3.0, 2.0])
+    data = of_log(log(tmp_path / "both", lines))
+    assert "kurtosis" not in data
+    assert data["loss"].values.tolist() == [[3.0, 2.0], [3.0, 2.0]]
+    assert of_log(log(tmp_path / "one", lines[:2]))["kurtosis"].dims == ("run", "point", "layer")
+
+
 def test_means_are_over_the_seeds_that_finished(stores):
     found = table(stores)
     assert found["row a", "valid loss (nats)"].mean == pytest.approx(3.1)
@@ -111,9 +120,9 @@ def test_sinks_of_rows_that_need_not_sum_to_1_are_by_shares(tmp_path):
 
 
 def test_every_measure_has_a_number_for_a_finished_run_and_none_in_a_log_of_before_it(stores):
-    assert len(MEASURES) == 20
+    assert len(MEASURES) == 21
     for measure in MEASURES:
-        expected = np.isnan if measure == "spike" else np.isfinite  # these logs have no spike
+        expected = np.isnan if measure in ("spike", "kurtosis") else np.isfinite  # which these logs do not have
         assert expected(read(measure, stores["a"])).all(), measure
     old = {name: data.drop_vars("value_ratio") for name, data in stores.items()}
     assert table(old)["row a", "norm of token 1's value over others', smallest over layers"].note == "-"

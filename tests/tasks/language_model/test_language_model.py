@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy import stats
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
@@ -224,6 +225,8 @@ def test_how_a_gradient_is_computed_does_not_change_what_it_is(fields, tolerance
         {"norm": "parallel-shared", "norm_type": "layer"},
         {"norm": "output", "qk_norm": True, "qk_norm_joint": True},
         {"norm": "sandwich", "score_cap": 50.0, "logit_cap": 30.0, "mlp": "geglu"},
+        {"norm_type": "single-scale", "gate": "value-scale"},
+        {"norm_type": "tanh", "norm": "sandwich"},
         {"position": "relative"},
         {"position": "bucket"},
         {"position": "sinusoidal"},
@@ -271,15 +274,17 @@ def test_a_value_drain_is_the_norm_of_the_first_value_over_the_others(done):
     assert len(read(done.folder)[1][-1]["value_ratio"]) == 2
 
 
-def test_a_spike_is_the_largest_activation_over_the_median_of_the_whole_state(done):
+def test_a_spike_is_over_the_median_of_the_whole_state_and_kurtosis_over_the_dims_of_each_token(done):
     task = done.task
     tokens = jnp.asarray(task.open(lambda line: None).held_out()["tokens"])
-    found = pretrain_measure.measure(done.of(0), tokens, task.architecture, "highest")["spike"]
+    found = pretrain_measure.measure(done.of(0), tokens, task.architecture, "highest")
     probe = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.RESID),))
     captured = sinkjax.forward(done.of(0), tokens[:, :-1], task.architecture, probe=probe).record["resid"]
     states = np.abs(np.asarray(captured)).reshape(*captured.shape[:2], -1)  # [prompt, layer, position x dim]
-    np.testing.assert_allclose(found, (states.max(-1) / np.median(states, axis=-1)).mean(axis=0), rtol=1e-5)
-    assert len(read(done.folder)[1][-1]["spike"]) == 2
+    np.testing.assert_allclose(found["spike"], (states.max(-1) / np.median(states, axis=-1)).mean(axis=0), rtol=1e-5)
+    kurtosis = stats.kurtosis(np.asarray(captured, np.float64), axis=-1).mean(axis=(0, 2))
+    np.testing.assert_allclose(found["kurtosis"], kurtosis, rtol=1e-4)
+    assert all(len(read(done.folder)[1][-1][name]) == 2 for name in ("spike", "kurtosis"))
 
 
 @pytest.mark.parametrize("fields", [{}, {"summed_heads": True}, {"kv_heads": 1, "normaliser": "sigmoid"}], ids=str)
