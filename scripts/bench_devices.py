@@ -20,7 +20,9 @@ from sinkjax.edits.edit import resolve
 from sinkjax.studies.registry import choose, find
 from sinkjax.studies.specs import specs
 from sinkjax.sweeps.hardware import Hardware
-from sinkjax.sweeps.plan import TOKENS_PER_BLOCK, Plan, plan_resolved
+from sinkjax.sweeps.plan import TOKENS_PER_BLOCK, Plan, duration, plan_resolved
+from sinkjax.sweeps.schedule import Schedule, cut_into_chunks, kind_of
+from sinkjax.sweeps.sharing import origins
 
 MODEL = "untrained:llama-3.2-3b"
 PLATFORM = "h200"
@@ -42,16 +44,23 @@ to run, each edit from its own start: 1 means that no block is run for the sake 
 twice, and that no device waits. Processes take their shares without waiting for each other, and *of use* are \
 those that have one. Times are counted in blocks of one prompt, and a device may be {ahead} calls ahead of the \
 slowest of its process. That a call of few tokens uses a device less well is left out, but the plan weighs it: \
-it takes a block to cost its tokens and {extra} more, a number that was set and not measured. `python \
+it takes a block to cost its tokens and {extra} more, a number that was set and not measured. Hence the rows \
+below their goal: the last two columns give what calls of one prompt and one edit would keep, and how many times \
+as long the sweep would take by the same estimate, because a call then has {tokens} tokens. `python \
 scripts/bench_devices.py` writes this section."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """The plans of a study's largest sweep, by numbers of processes and of the devices of each."""
+    """A study's largest sweep, by numbers of processes and of the devices of each.
+
+    plans: what is planned. finest: for plans below their goal, what calls of one prompt and one edit keep, and how many times as
+    long they take.
+    """
 
     study: str
     plans: dict[tuple[int, int], Plan]
+    finest: dict[tuple[int, int], tuple[float, float]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -66,14 +75,27 @@ def measure(study: str) -> Row:
     config: Any = dataclasses.replace(choose(study).config, model=MODEL, prompts=PROMPTS)
     architecture = open_checkpoint(MODEL, weights=False).config
     sweep: Any = max(specs(find(study), config, architecture), key=lambda one: len(getattr(one, "edits", ())) * one.prompts)
-    lengths, T = [config.length] * sweep.prompts, config.length
-    resolved = [resolve(edit, architecture, lengths, T) for edit in sweep.edits]
+    B, T, L = sweep.prompts, config.length, architecture.layers
+    resolved = [resolve(edit, architecture, [T] * B, T) for edit in sweep.edits]
 
     def planned(processes: int, devices: int) -> Plan:
         hardware = Hardware(devices=devices, platform=PLATFORM, processes=processes)
-        return plan_resolved(architecture, resolved, (sweep.prompts, T), sweep.probe, config.dtype, hardware)
+        return plan_resolved(architecture, resolved, (B, T), sweep.probe, config.dtype, hardware)
 
-    return Row(study, {shape: planned(*shape) for shape in GOALS})
+    def finest(processes: int, devices: int, plan: Plan) -> tuple[float, float]:
+        hardware = Hardware(devices=devices, platform=PLATFORM, processes=processes)
+        groups: dict[object, list[int]] = {}
+        for number, entry in enumerate(resolved):
+            groups.setdefault(kind_of(entry), []).append(number)
+        widths = (1,) * len(groups)
+        single = Schedule(1, widths, cut_into_chunks([*groups.values()], widths, origins(resolved, architecture), L))
+        blocks = duration(single, B, L, 1, hardware, extra=0)
+        kept = plan.kept * plan.critical_passes * plan.schedule.prompt_block / blocks
+        taken, planned = (duration(one, B, L, T, hardware, TOKENS_PER_BLOCK["gpu"]) for one in (single, plan.schedule))
+        return kept, taken / planned
+
+    plans = {shape: planned(*shape) for shape in GOALS}
+    return Row(study, plans, {shape: finest(*shape, plan) for shape, plan in plans.items() if plan.kept < GOALS[shape]})
 
 
 def section(rows: Sequence[Row]) -> str:
@@ -81,6 +103,8 @@ def section(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         for (processes, devices), plan in row.plans.items():
+            found = row.finest.get((processes, devices))
+            finest = [f"{found[0]:.2f}", f"{found[1]:.1f}"] if found else ["", ""]
             b, goal = plan.schedule.prompt_block, GOALS[processes, devices]
             met = ("met" if plan.kept >= goal else "missed") if goal else ""
             lines.append(
@@ -96,6 +120,7 @@ def section(rows: Sequence[Row]) -> str:
                     f"{plan.kept * processes * devices:.1f}",
                     f"{goal:.2f}" if goal else "",
                     met,
+                    *finest,
                 ]
             )
     head = [
@@ -107,7 +132,7 @@ def section(rows: Sequence[Row]) -> str:
         "tokens, at most",
         "calls of a device",
     ]
-    head += ["kept", "times as fast", "goal, kept", ""]
+    head += ["kept", "times as fast", "goal, kept", "", "kept by the smallest calls", "times as long"]
     return "\n\n".join(
         (
             "## Sweeps on many devices",
@@ -117,6 +142,7 @@ def section(rows: Sequence[Row]) -> str:
                 platform=PLATFORM,
                 ahead=Hardware(devices=2).calls_ahead,
                 extra=TOKENS_PER_BLOCK["gpu"],
+                tokens=rows[0].plans[1, 1].positions,
             ),
             markdown(head, lines),
         )

@@ -128,7 +128,7 @@ def plan_resolved(
     calls = [chunk for share in shares for entry in share for _, _, chunk in entry.calls() if chunk.start < L]
     layer_passes = L * waves * devices + sum(widths[chunk.kind] * (L - chunk.start) for chunk in calls)
     runs = waves * devices + sum(widths[chunk.kind] for chunk in calls)
-    critical_passes = _slowest(shares, L, lambda chunk: widths[chunk.kind] * (L - chunk.start), hardware.calls_ahead)
+    critical_passes = duration(schedule, B, L, 1, hardware, extra=0) / b
     needed = B * (L * len({chunk.base for chunk in chunks}) + sum(L - origin.block for origin in starts))
     unembedding = 2 * config.width * (config.vocab_size or 0) if probe.nll else 0
     return Plan(
@@ -155,9 +155,17 @@ def plan_resolved(
     )
 
 
-def _slowest(shares: Sequence[Sequence[Round]], base: float, call: Callable[[Chunk], float], ahead: int) -> float:
-    """The time of the process that takes longest, where a base and each call take so long."""
-    return max(_critical(share, base, call, ahead) for share in shares)
+def duration(schedule: Schedule, B: int, L: int, T: int, hardware: Hardware, extra: int) -> float:
+    """The time until the last device is done, if a block takes the time of its tokens and of `extra` more.
+
+    B, L, T: prompts, layers, positions. Returns the number of tokens that a block computes in that time.
+    """
+
+    def call(chunk: Chunk) -> float:
+        return (schedule.widths[chunk.kind] * schedule.prompt_block * T + extra) * (L - chunk.start)
+
+    shares = [share for share in schedule.shares(B, hardware.devices, hardware.processes, L) if share]
+    return max(_critical(share, L * (schedule.prompt_block * T + extra), call, hardware.calls_ahead) for share in shares)
 
 
 def _critical(rounds: Sequence[Round], base: float, call: Callable[[Chunk], float], ahead: int) -> float:
@@ -212,16 +220,9 @@ def _best_schedule(
         widths = tuple(width(kind, b) for kind in range(len(groups)))
         return Schedule(b, widths, cut_into_chunks(groups, widths, starts, L))
 
-    def time(made: Schedule) -> float:
-        def call(chunk: Chunk) -> float:
-            return (made.widths[chunk.kind] * made.prompt_block * T + extra) * (L - chunk.start)
-
-        shares = [share for share in made.shares(B, hardware.devices, hardware.processes, L) if share]
-        return _slowest(shares, L * (made.prompt_block * T + extra), call, hardware.calls_ahead)
-
     fitting = cost.prompts_that_fit(B, memory)
     sizes = sorted({math.ceil(B / k) for k in range(1, B + 1)} & set(range(1, fitting + 1)), reverse=True)
-    return min(map(schedule, sizes), key=time)
+    return min(map(schedule, sizes), key=lambda made: duration(made, B, L, T, hardware, extra))
 
 
 @dataclass(frozen=True)
