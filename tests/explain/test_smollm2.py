@@ -32,6 +32,8 @@ def test_dimension_507_of_layer_11_is_nearly_a_form_of_rank_one(smollm2) -> None
     assert found.form_norm.item() == pytest.approx(1733, abs=1)
     assert found.share.item() == pytest.approx(0.949, abs=0.001)
     assert float(found.norm.median()) == pytest.approx(116, abs=1)
+    others = sinkjax.spike_forms(smollm2, layers=11, dims=[9, 23, 43, 154, 176, 291, 363, 484])
+    assert others.share.max().item() < 0.2
 
 
 def test_the_gradient_misses_the_mlp_of_layer_11(smollm2, prompts) -> None:

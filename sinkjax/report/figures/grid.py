@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import MAP, MISSING, SIGNED_MAP, panels, plain_ticks, styled
+from sinkjax.report.figures.style import MAP, MISSING, MISSING_SIGNED, SIGNED_MAP, panels, plain_ticks, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TITLE_WIDTH = 72  # characters of titles over the whole width of a figure
 TICK_WIDTH = 90  # and of the names of cells
+LABEL_WIDTH = 11  # characters per inch of the label of a colour bar
 NARROWEST = 0.22  # as a share of the widest column
 MOST_TICKS = 16  # along one axis of a map
 
@@ -63,7 +64,8 @@ def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylab
         finite = np.concatenate([values[np.isfinite(values)] for values in row.values])
         low, high = row.limits or (float(finite.min()), float(finite.max()))
         scale = LogNorm(low, high) if row.log else Normalize(low, high)
-        colours = colormaps[SIGNED_MAP if row.signed else MAP].with_extremes(bad=MISSING)
+        missing = MISSING_SIGNED if row.signed else MISSING
+        colours = colormaps[SIGNED_MAP if row.signed else MAP].with_extremes(bad=missing)
         for panel, column, values, width in zip(axes[number], columns, row.values, widths, strict=True):
             image = panel.imshow(values.T, origin="lower", cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
             panel.spines[:].set_visible(False)
@@ -75,7 +77,7 @@ def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylab
                 panel.set_xlabel(column.xlabel)
         axes[number, 0].set_ylabel(ylabel)
         bar = figure.colorbar(image, ax=list(axes[number]), pad=0.02, aspect=16)
-        bar.set_label(row.label)
+        bar.set_label(textwrap.fill(row.label, int(height * LABEL_WIDTH)))
         if row.log:
             plain_ticks(bar.ax.yaxis)
     return figure

@@ -23,6 +23,7 @@ P = ParamSpec("P")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MAP, SIGNED_MAP, MISSING = "viridis", "RdBu_r", "#eeeeee"
+MISSING_SIGNED = "#cccccc"  # darker than the nearly white 0 of SIGNED_MAP
 WIDTH = 9.0  # inches, of a figure as wide as the page's text
 DPI = 160
 MOST_COLUMNS = 3  # more small panels would have illegible ticks
