@@ -81,6 +81,12 @@ def names_of(read: Readings, rows: Iterable[Sequence[Measure]]) -> str:
     return f"{what[0].upper()}{what[1:]}"
 
 
+def titled(read: Readings, grid: str, caption: str) -> str:
+    """A caption that begins with the grid's title, if it has one."""
+    title = read.results.sweeps[grid].prefix
+    return f"{title[0].upper()}{title[1:]}: {caption[0].lower()}{caption[1:]}" if title else caption
+
+
 def hyphens(measure: Measure) -> str:
     """A measure's name in the name of a file."""
     return measure.word.replace("_", "-")
@@ -142,7 +148,7 @@ def lines(
                     name = ", ".join(
                         [*([f"{by} {value}"] if by else []), *([place_label(read, points, place)] if several else [])]
                     )
-                    xs = sorted(by_x)
+                    xs = list(by_x) if any(isinstance(one, str) for one in by_x) else sorted(by_x)
                     found.append(_line(read, measure, over, [by_x[one] for one in xs], xs, effect, name))
                 if len(groups) > 1 or measure == row[-1]:
                     title = read.name(measure) if len(groups) > 1 and len(row) > 1 else ""
@@ -150,7 +156,7 @@ def lines(
         grid.append(panels)
     figure = picture.lines(grid, LAYERS if x == "layers" else x, log_x=log_x, legend_above=x != "layers" and len(grid) > 1)
     caption = f"{names_of(read, rows)}, against {'the edited layers' if x == 'layers' else x}. Dashed: no edit."
-    return read.drawing(f"{over}-{x}", figure, caption, over)
+    return read.drawing(f"{over}-{x}", figure, titled(read, over, caption), over)
 
 
 def place_label(read: Readings, points: Sequence[Point], place: object) -> str:

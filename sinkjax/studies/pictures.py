@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.report.section import Drawing
-from sinkjax.studies.drawings import LAYERS, as_tuple, drawable, interval_of, names_of, place_label, series_of, wrapped
+from sinkjax.studies.drawings import (
+    LAYERS,
+    as_tuple,
+    drawable,
+    interval_of,
+    names_of,
+    place_label,
+    series_of,
+    titled,
+    wrapped,
+)
 from sinkjax.studies.figures import POSITIONS, TOKENS
 from sinkjax.studies.grids import At, matching
 from sinkjax.studies.readings import Readings
@@ -124,13 +134,12 @@ def dots(read: Readings, measures: Measure, over: str) -> Drawing:
     from sinkjax.report.figures.points import Point as Mark
     from sinkjax.report.figures.points import points as picture
 
-    store, columns = read.store(over), {}
+    store, drawn, columns = read.store(over), f"{over}-controls", {}
     points = read.points(store)
     for measure in as_tuple(measures):
         found = []
         for row, point in enumerate(points):
             found.append(Mark(point.label, interval_of(read, over, read.value(measure, over, row)[None])[0], "chosen"))
-        drawn = f"{over}-controls"
         if drawn in read.results:
             for number, control in enumerate(read.points(drawn)):
                 if control.draw >= 0:
@@ -139,7 +148,8 @@ def dots(read: Readings, measures: Measure, over: str) -> Drawing:
         columns[read.name(measure)] = found
     units = {measure.meaning.facts.get("unit", "") for measure in as_tuple(measures)}
     figure = picture(columns, "mean over documents", shared=len(units) == 1)
-    caption = "Means of each condition with 95% intervals, and each of its random controls as one mark."
+    controls = ", and each of its random controls as one mark" if drawn in read.results else ""
+    caption = titled(read, over, f"Means of each condition with 95% intervals{controls}.")
     return read.drawing(f"{over}-and-controls", figure, caption, store)
 
 

@@ -11,12 +11,12 @@ import xarray
 import sinkjax
 from sinkjax.analysis.estimates import Absent
 from sinkjax.report.figures import layers as picture
-from sinkjax.studies.drawings import lines, shared_words
+from sinkjax.studies.drawings import shared_words
 from sinkjax.studies.pictures import received
 from sinkjax.studies.places import ALL, each, prefixes
 from sinkjax.studies.readouts import attention_to, strongest_other_attention
 from sinkjax.studies.scope import Scope
-from sinkjax.studies.vocabulary import grid, mask_key
+from sinkjax.studies.vocabulary import grid, lines, loss, mask_key
 
 
 def test_columns_of_received_attention_are_at_the_last_edited_layer(monkeypatch):
@@ -64,6 +64,29 @@ def test_attention_in_a_layer_that_the_model_lacks_is_absent():
     for word in (attention_to, strongest_other_attention):
         with pytest.raises(Absent, match="the model has no layer 2, as it has 2"):
             word(0, 2).meaning.of(data, 0, 2)
+
+
+@pytest.mark.parametrize(("way", "drawn"), [(("self", "even", "all"), ["self", "even", "all"]), ((8, 1, 4), [1, 4, 8])])
+def test_names_keep_their_order_along_an_axis_and_numbers_are_sorted(monkeypatch, way, drawn):
+    scope = Scope(SimpleNamespace(length=12, bos="none", prompts=2, seed=0, key=0), SimpleNamespace(layers=4, heads=2))
+    points = scope.get(grid(mask_key(0), over={"way": way}, title="keys hidden"))
+    panels, captions = [], []
+    monkeypatch.setattr(picture, "lines", lambda found, xlabel, **more: panels.extend(found[0]))
+    read = SimpleNamespace(
+        points=lambda over: points,
+        results=SimpleNamespace(clusters=lambda *rest: None, sweeps={"masks": SimpleNamespace(prefix="keys hidden")}),
+        scope=scope,
+        store=str,
+        name=lambda measure: "loss",
+        value=lambda measure, over, row, edited=True: np.full(8, row),
+        drawing=lambda name, figure, caption, *rest: captions.append(caption),
+    )
+    word = lines(loss(), over="masks", x="way")
+    word.meaning.of(read, **word.given)
+    (line,) = panels[0].lines
+    assert line.x == drawn
+    assert [interval.mean for interval in line.values] == [1 + way.index(one) for one in drawn]
+    assert captions == ["Keys hidden: loss, against way. Dashed: no edit."]
 
 
 def layers_of(edit: sinkjax.Edit, L: int) -> set[int]:

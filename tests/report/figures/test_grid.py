@@ -46,6 +46,17 @@ def test_cells_are_where_their_names_say():
     assert [tick.get_text() for tick in drawn.axes[0].get_yticklabels()] == ["1", "4", "9"]
 
 
+def test_a_cell_without_a_value_differs_from_no_effect_and_a_long_label_stays_beside_its_map():
+    label = "effect on the logarithm of the largest activation at the first position"
+    maps = [np.array([[0.0, np.nan], [1.0, -1.0]])]
+    drawn = grid.grids([grid.Column("", ["a", "b"], "")], [grid.Row(maps, label, (-1, 1), signed=True)] * 2, ["c", "d"], "")
+    colours = image(drawn, 0, 0).cmap
+    assert np.abs(np.subtract(colours.get_bad(), colours(0.5))).max() > 0.1
+    drawn.draw_without_rendering()
+    bar, panel = drawn.axes[2], drawn.axes[0]
+    assert bar.yaxis.label.get_window_extent().height <= 1.1 * panel.get_window_extent().height
+
+
 def test_many_cells_have_fewer_names_and_a_wider_panel():
     drawn = figure()
     assert [tick.get_text() for tick in drawn.axes[2].get_xticklabels()] == [str(number) for number in range(0, 20, 2)]
