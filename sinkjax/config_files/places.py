@@ -128,13 +128,6 @@ def delete(file: Place) -> None:
         file.fs.rm_file(file.path) if is_remote(file) else file.unlink()
 
 
-def upload(folder: Path, to: Place) -> None:
-    """Copy all files of a folder into an object store."""
-    for file in folder.rglob("*"):
-        if file.is_file():
-            to.fs.put_file(str(file), (to / file.relative_to(folder).as_posix()).path)
-
-
 def remove(folder: Place) -> None:
     """Remove a folder, or all objects below a prefix, if there is anything."""
     if not is_remote(folder):

@@ -25,7 +25,7 @@ import numpy as np
 from sinkjax import extras, interruption, processes
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, take_lock, write
-from sinkjax.config_files.places import Place
+from sinkjax.config_files.places import Place, is_remote, place
 from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.model.params import check_dtype
 from sinkjax.progress import bar
@@ -35,7 +35,7 @@ from sinkjax.train.config import DIVERGED, KIND, Training
 from sinkjax.train.folder import MODELS, keep, remove_unfinished, save_run
 from sinkjax.train.journal import Journal
 from sinkjax.train.log import read
-from sinkjax.train.mirror import Mirror, called, mirrored
+from sinkjax.train.mirror import Mirror, called, local
 from sinkjax.train.prefetch import HostBatches, same_data
 from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.runs import Run, RunArrays, arrays, table
@@ -80,9 +80,11 @@ def train(
         raise SinkjaxError(f"the runs of {task.name} are not sinkjax models, so no checkpoints of them can be kept")
     if not processes.first():
         say, progress, tensorboard = (lambda line: None), False, False
+    if processes.joined() and is_remote(place(folder)):
+        raise SinkjaxError(f"joined processes train into a folder that they all see, not into {folder}; copy it afterwards")
     # Joined processes end together, so a signal to one of them waits until they agree on it.
     together = interruption.held() if processes.joined() else contextlib.nullcontext()
-    with processes.needed(), together, mirrored(folder) as (here, mirror):
+    with processes.needed(), together, local(folder) as (here, mirror):
         return _train(task, here, mirror, say, tensorboard, save_every, progress)
 
 

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sinkjax import processes
 from sinkjax.config_files.files import CONFIG_FILE
 from sinkjax.config_files.places import Place, delete, is_remote, listed, place, reached, read_bytes
 from sinkjax.errors import SinkjaxError, Unavailable
@@ -110,50 +109,30 @@ class Mirror:
 
 
 @contextlib.contextmanager
-def mirrored(folder: str | Place) -> Iterator[tuple[Path, Mirror | None]]:
-    """The folder to train in, and for a URL the mirror to be pushed to it. Errors name what was given.
+def local(folder: str | Place) -> Iterator[tuple[Path, Mirror | None]]:
+    """The folder of a training; for a URL a folder of this machine with its last copy, and the mirror to be pushed there.
 
-    Errors: another process trains there, or took over; other content; joined processes, which share no folder; what an object
-    store refuses.
+    Errors name what was given, not the folder of this machine, which they remove: another process trains there, or took over;
+    other content; what an object store refuses.
     """
     where = place(folder)
     if not is_remote(where):
         yield where, None
         return
-    if processes.joined():
-        raise SinkjaxError(f"joined processes train into a folder that they all see, not into {where}; copy it afterwards")
-    with _named(Mirror(where)) as mirror:
-        mirror.pull()
-        yield mirror.folder, mirror
-
-
-@contextlib.contextmanager
-def local(folder: str | Place) -> Iterator[tuple[Path, Mirror | None]]:
-    """The folder of a training, or for a URL what was last copied there, on this machine. Errors name what was given."""
-    where = place(folder)
-    if not is_remote(where):
-        yield where, None
-        return
-    with _named(Mirror(where)) as mirror:
-        mirror.pull()
-        yield mirror.folder, mirror
-
-
-def called(folder: Path, mirror: Mirror | None) -> str:
-    """How a training is called: by the folder or the URL that was given."""
-    return str(mirror.place if mirror else folder)
-
-
-@contextlib.contextmanager
-def _named(mirror: Mirror) -> Iterator[Mirror]:
-    """Errors name the place, not the folder of this machine, which they remove."""
+    mirror = Mirror(where)
     try:
-        yield mirror
+        mirror.pull()
+        yield mirror.folder, mirror
     except BaseException as error:
         mirror.remove()
         if isinstance(error, SinkjaxError):
             error.args = (str(error).replace(str(mirror.folder), str(mirror.place)),)
         raise
+
+
+def called(folder: Path, mirror: Mirror | None) -> str:
+    """How a training is called: by the folder or the URL that was given."""
+    return str(mirror.place if mirror else folder)
 
 
 def _is_below(name: Any) -> bool:

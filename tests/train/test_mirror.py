@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from sinkjax.config_files.places import place, upload
+from sinkjax.config_files.places import place
 from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.tasks import load_runs, train
 from sinkjax.train.mirror import LISTED, Mirror
@@ -140,7 +140,9 @@ def test_what_is_no_training_is_not_overwritten(bucket):
 
 
 def test_a_training_that_somebody_copied_there_is_one(bucket, alone):
-    upload(alone.folder, place(f"{bucket}/copied"))
+    copied = place(f"{bucket}/copied")
+    for file in filter(Path.is_file, alone.folder.rglob("*")):
+        copied.fs.put_file(str(file), (copied / file.relative_to(alone.folder).as_posix()).path)
     assert_same(load_runs(f"{bucket}/copied"), alone)
     assert_same(train(CONFIG, f"{bucket}/copied", progress=False), alone)
 
