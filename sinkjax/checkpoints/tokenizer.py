@@ -155,7 +155,7 @@ def _backend(folder: Path) -> tokenizers.Tokenizer | None:
         import tokenizers
 
         with refusing(f"{folder / TOKENIZER} is not a tokenizer"):
-            backend = tokenizers.Tokenizer.from_buffer(content)
+            backend = tokenizers.Tokenizer.from_str(content.decode())
         for part in (backend.normalizer, backend.pre_tokenizer, backend.decoder):
             if part is not None and (growth := _growth(json.loads(part.__getstate__()))) > MOST_GROWTH:
                 raise SinkjaxError(

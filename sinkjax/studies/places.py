@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.errors import SinkjaxError
 from sinkjax.studies.scope import Cell, Place, Placed, Scope
 from sinkjax.studies.words import Field
 
@@ -89,6 +90,8 @@ def _sizes(scope: Scope, shares: object) -> dict[int, float]:
     found: dict[int, float] = {}
     given = scope.get(shares)
     for share in given if isinstance(given, tuple) else (given,):
+        if not 0 < share < 1:
+            raise SinkjaxError(f"a share of heads must lie between 0 and 1, not {share:g}")
         found.setdefault(H * min(max(round(share * L), 1), max(L - 1, 1)), share)
     return dict(sorted(found.items()))
 

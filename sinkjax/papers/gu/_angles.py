@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from sinkjax.checkpoints.model import Model
     from sinkjax.report.figures.layers import Panel
+    from sinkjax.studies.config import Settings
     from sinkjax.studies.scope import Scope
     from sinkjax.studies.study import Batch
 
@@ -66,7 +67,13 @@ def score_gap(data: xarray.Dataset, part: str, layers: Layers = ALL) -> NDArray:
     return _by_head(data, f"{part.removesuffix('s')}_part", layers)[..., 0]
 
 
-@Computation.define(variables=("shared", "singular"), prompts=F.prompts)
+def _enough(config: Settings) -> None:
+    rank = getattr(config, "rank", 1)
+    if not 0 < rank <= config.prompts // 2:
+        raise SinkjaxError(f"rank {rank} must be at least 1 and at most half of the {config.prompts} prompts")
+
+
+@Computation.define(variables=("shared", "singular"), prompts=F.prompts, check=_enough)
 def keys_across_prompts(
     scope: Scope, model: Model, batch: Batch, rank: int, positions: tuple[int, ...], inputs: str = "text"
 ) -> xarray.Dataset:
@@ -81,7 +88,7 @@ def keys_across_prompts(
         inputs: "text" or "random".
 
     Raises:
-        SinkjaxError: There are fewer prompts than the rank needs, or a prompt lacks a position.
+        SinkjaxError: The rank is not below the width of a head, or a prompt lacks a position.
     """
     import xarray
 
@@ -91,11 +98,8 @@ def keys_across_prompts(
     tokens, lengths = batch.tokens, batch.lengths
     if positions[-1] >= lengths.min():
         raise SinkjaxError(f"a prompt has {lengths.min()} tokens, and position {positions[-1]} is asked for")
-    if not 0 < rank <= min(len(lengths) // 2, model.config.head_dim - 1):
-        raise SinkjaxError(
-            f"rank {rank} must be at least 1, at most half of the {len(lengths)} prompts and below {model.config.head_dim}, the"
-            " width of a head"
-        )
+    if rank >= model.config.head_dim:
+        raise SinkjaxError(f"rank {rank} must be below {model.config.head_dim}, the width of a head")
     captured = Probe(capture=(Capture(sinkjax.Site.KEY, positions=positions),))
     run = partial(sinkjax.forward, model.params, config=model.config, probe=captured, logits=False)
     blocks = [slice(start, start + BLOCK) for start in range(0, len(lengths), BLOCK)]
