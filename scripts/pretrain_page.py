@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 import xarray
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from pretrain_runs import BASELINE, HEAD, SIZE, home_of, identity, kept_as, merge, queue, rows
+from pretrain_runs import BASELINE, HEAD, SIZE, home_of, identity, kept_as, merge, queue, read, rows
 from pretrain_tables import fill
 from scipy import stats
 from sections import markdown
@@ -38,6 +39,7 @@ SCOPE = """{kept} of the {planned} trainings of the [plan](pretraining-plan.md) 
 (4 layers, 2 heads of 64), 7,000 steps on 15 novels, BOS first in each block, decay 0.2. With softmax this model grows
 a sink and massive activations: over {seeds} seeds attention to the first token is {first}, {heads}% of heads and
 sequences sink, and the largest activation is {spike} times the median. Each row changes a few fields of it.
+Trained on CPUs, with {versions}; every log names its own.
 `scripts/pretrain_page.py` makes this page from the logs in `docs/pretraining-logs/340k`."""
 MEASURES = """*Attention to token 1* is the mean weight on the first token over heads, sequences and the queries that see it (the
 share of absolute weight where rows need not sum to 1). *Heads* is Gu et al.'s Sink_1: the percentage of heads and
@@ -84,6 +86,12 @@ def kept(rows: Sequence[str]) -> dict[str, xarray.Dataset]:
             merge(home_of(kept_as(row), 0).parent, Path(folder) / row)
         found = {row: so_far(Path(folder) / row) for row in rows}
     return {row: data for row, data in found.items() if data is not None}
+
+
+def versions() -> list[tuple[str, int]]:
+    """The versions of JAX that trained the runs of the queue, and how many each."""
+    there = [home for row, seed in queue() if (home := home_of(f"{SIZE}/{row}", seed)).exists()]
+    return sorted(Counter(read(home)[0]["versions"]["jax"] for home in there).items())
 
 
 # Emergence.
@@ -336,6 +344,7 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
     base = numbers(data[BASELINE])
     scope = SCOPE.format(
         kept=there,
+        versions=" and ".join(f"jax {name} ({count} runs)" for name, count in versions()),
         planned=planned,
         seeds=data[BASELINE].sizes["run"],
         first=shown(base["first"], 3),
