@@ -121,9 +121,9 @@ def page() -> None:
     print(PAGE)
 
 
-CAPTION = """*Loss added to the model's own, edited in the same way, with full precision and all keys. Left: activations rounded
-with one scale a tensor. Right: the keys that stay are the last ones (dotted), or four first and the last ones (solid). Bars:
-95% intervals over novels.*"""
+CAPTION = """*Mean loss over novels. Left: activations rounded with one scale a tensor. Right: the keys that stay are the last
+ones (dotted), or four first and the last ones (solid). Bars: 95% intervals, over novels, of what this adds to the loss of the
+same model in full.*"""
 
 
 def losses(data: pd.DataFrame, edit: str, way: str) -> np.ndarray:
@@ -140,55 +140,50 @@ def section(name: str, data: pd.DataFrame) -> str:
         cells = []
         for edit in edits:
             found, base = losses(data, edit, way), losses(data, edit, FULL)
-            cells.append("" if not len(found) else f"{found.mean():.3f}" if way == FULL else f"+ {shown(found - base)}")
-        lines.append([way if way == FULL else f"{way}", *cells])
+            cells.append("" if not len(found) else f"{found.mean():.3f}" if way == FULL else shown(found - base))
+        lines.append([way, *cells])
     bos = data["bos"].iloc[0]
     return f"## {NAMES.get(name, name)}\n\nBOS: `{bos}`.\n\n{markdown(['', *edits], lines)}"
 
 
 def shown(values: np.ndarray) -> str:
-    """A mean with its interval."""
+    """A mean difference with its interval."""
     found = intervals.interval(values)
-    return f"{values.mean():.3f} [{found.low:.3f}, {found.high:.3f}]" if found.low is not None else f"{values.mean():.3f}"
+    return f"{values.mean():+.3f} [{found.low:+.3f}, {found.high:+.3f}]" if found.low is not None else f"{values.mean():+.3f}"
 
 
 def draw(data: pd.DataFrame, models: list[str], file: Path) -> None:
     """A row of two panels for each model."""
     figure = Figure(figsize=(8.5, 2.5 * len(models)), layout="constrained")
-    grid = figure.subplots(len(models), 2, squeeze=False, sharex="col")
+    grid = figure.subplots(len(models), 2, squeeze=False, sharex="col", sharey="row")
+    keys = (LENGTH // 16, LENGTH // 4)
+    bits = {str(bits): f"activations of {bits} bits, one scale a tensor" for bits in (4, 6, 8)}
     for axes, name in zip(grid, models, strict=True):
         own = data[data["model"] == name]
         for number, edit in enumerate(dict.fromkeys(own["edit"])):
             colour = f"C{number}"
-            bits = {bits: f"activations of {bits} bits, one scale a tensor" for bits in (4, 6, 8)}
-            line(axes[0], own, edit, bits, colour, "-", edit)
-            keys = (LENGTH // 16, LENGTH // 4)
-            line(axes[1], own, edit, {n: f"4 first and {n - 4} last keys" for n in keys}, colour, "-")
-            line(axes[1], own, edit, {n: f"window of {n} keys" for n in keys}, colour, ":")
-        axes[0].set_ylabel(f"{NAMES.get(name, name)}\nadded loss (nats)", fontsize=8)
+            line(axes[0], own, edit, {**bits, "full": FULL}, colour, "-", edit)
+            line(axes[1], own, edit, {**{str(n): f"4 first and {n - 4} last keys" for n in keys}, "full": FULL}, colour, "-")
+            line(axes[1], own, edit, {**{str(n): f"window of {n} keys" for n in keys}, "full": FULL}, colour, ":")
+        axes[0].set_ylabel(f"{NAMES.get(name, name)}\nloss (nats)", fontsize=8)
         axes[0].legend(fontsize=7, frameon=False)
     for ax in grid.flat:
-        ax.set_yscale("symlog", linthresh=0.01)
-        ax.axhline(0, color="0.8", linewidth=0.8)
         ax.tick_params(labelsize=8)
         ax.spines[["top", "right"]].set_visible(False)
     grid[-1, 0].set_xlabel("bits of activations", fontsize=9)
-    grid[-1, 0].set_xticks([4, 6, 8])
     grid[-1, 1].set_xlabel("keys in the cache", fontsize=9)
-    grid[-1, 1].set_xticks([LENGTH // 16, LENGTH // 4])
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=150)
 
 
-def line(ax: Any, data: pd.DataFrame, edit: str, ways: dict[int, str], colour: str, style: str, label: str = "") -> None:
-    """Added loss over a number of bits or keys."""
-    found = {x: losses(data, edit, way) - losses(data, edit, FULL) for x, way in ways.items() if len(losses(data, edit, way))}
-    if not found:
-        return
+def line(ax: Any, data: pd.DataFrame, edit: str, ways: dict[str, str], colour: str, style: str, label: str = "") -> None:
+    """The loss of each way to run a model, with the interval of what it adds to the model in full."""
+    base = losses(data, edit, FULL)
+    found = {x: losses(data, edit, way) for x, way in ways.items() if len(losses(data, edit, way))}
+    each = [intervals.interval(values - base) for values in found.values()]
+    half = [(0.0 if one.low is None else (one.high - one.low) / 2) for one in each]
     middle = [values.mean() for values in found.values()]
-    each = [intervals.interval(values) for values in found.values()]
-    bars = [[m - i.low for m, i in zip(middle, each, strict=True)], [i.high - m for m, i in zip(middle, each, strict=True)]]
-    ax.errorbar([*found], middle, bars, color=colour, linestyle=style, marker="o", markersize=3, capsize=2, label=label or None)
+    ax.errorbar([*found], middle, half, color=colour, linestyle=style, marker="o", markersize=3, capsize=2, label=label or None)
 
 
 if __name__ == "__main__":

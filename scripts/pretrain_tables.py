@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pretrain_runs import LEARNING
 from sections import markdown, write_section
 
 from sinkjax.config_files import documents
@@ -69,7 +70,8 @@ def main() -> None:
 
 def studies() -> dict[str, Any]:
     """The tables that ship, with their configs, in the order of the page: what is measured at mini size first."""
-    names = [name for name in documented() if name.startswith("pretrain/")]
+    others = {f"pretrain/{name}" for name in LEARNING}  # scripts/learning_page.py has them
+    names = [name for name in documented() if name.startswith("pretrain/") and name not in others]
     return {name: choose(name).config for name in sorted(names, key=lambda name: (name != "pretrain/mini", name))}
 
 

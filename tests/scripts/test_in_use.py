@@ -1,0 +1,53 @@
+"""The page of loss in use: differences are paired by document, from the same model under the same edit in full."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+@pytest.fixture(scope="module")
+def script():
+    sys.path.insert(0, str(SCRIPTS))
+    try:
+        yield runpy.run_path(str(SCRIPTS / "in_use.py"))
+    finally:
+        sys.path.remove(str(SCRIPTS))
+
+
+def rows(script, edit: str, way: str, losses: list[float]) -> pd.DataFrame:
+    documents = [f"novel {number}" for number in range(len(losses))]
+    return pd.DataFrame({"model": "mine", "bos": "none", "edit": edit, "way": way, "document": documents, "loss": losses})
+
+
+def test_a_cell_is_what_a_way_to_run_adds_to_the_same_edit_in_full(script) -> None:
+    way, full = "window of 16 keys", script["FULL"]
+    base = [4.0 + number for number in range(8)]
+    parts = [
+        rows(script, script["PLAIN"], full, base),
+        rows(script, script["PLAIN"], way, [loss + 0.5 for loss in base]).sample(frac=1, random_state=0),
+        rows(script, script["WITHOUT"], full, [loss + 1 for loss in base]),
+        rows(script, script["WITHOUT"], way, [loss + 0.75 for loss in base]),
+    ]
+    text = script["section"]("mine", pd.concat(parts))
+    assert f"| {full} | 7.500 | 8.500 |" in text
+    assert f"| {way} | +0.500 [+0.500, +0.500] | -0.250 [-0.250, -0.250] |" in text
+
+
+def test_every_way_to_run_is_one_that_evaluate_takes(script) -> None:
+    """On a model that is there; a text of a few words is enough for the shortest cache."""
+    import sinkjax
+
+    model = sinkjax.load("mini-sink")
+    text = "They sent for Ness at half past two to bring the doctor over, and the doctor came at four with his bag."
+    edit = script["mean_activation"](model, sinkjax.encode(model, [text], bos="model", length=16)[0])
+    plain = sinkjax.evaluate(model, text).loss
+    assert sinkjax.evaluate(model, text, edits=edit).loss != plain
+    assert {*script["BITS"], *script["CACHES"], script["FULL"]} == {*script["WAYS"]}
+    assert sinkjax.evaluate(model, text, **script["CACHES"]["4 first and 60 last keys"]).loss == pytest.approx(plain, abs=1e-4)
