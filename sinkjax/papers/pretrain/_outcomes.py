@@ -31,9 +31,12 @@ SINKS = """Sink_k is the share of heads and sequences in which token k, counted 
 
 def by_shares(data: xarray.Dataset) -> bool:
     """Whether the sinks of a training are computed from shares of each row's weight, as in Gu et al. 2025, not from weights."""
-    from sinkjax.model.normalisers import NAMED  # imports JAX
+    from sinkjax.checkpoints.load import open_checkpoint  # imports JAX
+    from sinkjax.model.normalisers import NAMED
 
-    return not NAMED[data.attrs["training"]["config"]["normaliser"]].rows_sum_to_1
+    config = data.attrs["training"]["config"]
+    of = open_checkpoint(config["init"], weights=False).config.normaliser if "init" in config else NAMED[config["normaliser"]]
+    return not of.rows_sum_to_1
 
 
 def sinks(data: xarray.Dataset) -> NDArray:
