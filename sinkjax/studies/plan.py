@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 ROWS, REPEATS = 1024, 8
 BACKWARD = 3  # products of a training step, as a multiple of a forward's
-# Bytes of a CPU process besides parameters and calls, as measured: JAX with some compiled programs; per vocabulary entry
-# on Gemma 3 270M and SmolLM2-135M (docs/benchmarks.md).
-RUNTIME, VOCABULARY_ENTRY = 700_000_000, 260
+# Bytes of a CPU process beside models and calls, as kiya/mask grew on mini-sink, whose parameters weigh nothing
+# (docs/benchmarks.md): Python, JAX and a first sweep; each compiled program; figures and page, when the models are gone.
+LIBRARIES, PROGRAM, PAGE = 600_000_000, 10_000_000, 150_000_000
+VOCABULARY_ENTRY = 260  # bytes of a tokenizer, on Gemma 3 270M
 MOST_FLOPS = 3e10  # of one measurement: seconds even for wide models on a CPU
 
 
@@ -78,12 +79,12 @@ def _of_processes(plan: Plan, hardware: Hardware) -> list[tuple[str, str]]:
     return [("processes", f"{hardware.processes}" + f", {idle} of them idle: {plan.processes} are enough" * (idle > 0))]
 
 
-def process_bytes(parts: Iterable[tuple[bool, int]], config: Config, dtype: str) -> int:
-    """The peak memory of a process on a CPU that runs the parts of a study in their order, the runtime included.
+def process_bytes(parts: Iterable[tuple[bool, int, int]], config: Config, dtype: str) -> int:
+    """The peak memory of a process on a CPU that runs the parts of a study in their order and makes its page.
 
     Args:
         parts: Whether each part runs on the untrained twin, which is loaded for the first one that does and stays; the bytes that
-            it needs beside the models.
+            it needs beside the models; the programs that it compiles, which stay.
         config: The architecture of both models.
         dtype: Their dtype.
 
@@ -91,11 +92,11 @@ def process_bytes(parts: Iterable[tuple[bool, int]], config: Config, dtype: str)
         Bytes of resident memory.
     """
     own = params.count(config) * jnp.dtype(dtype).itemsize + VOCABULARY_ENTRY * (config.vocab_size or 0)
-    models, peak = 1, 0
-    for twin, beside in parts:
-        models = max(models, 1 + twin)
-        peak = max(peak, RUNTIME + models * own + beside)
-    return peak
+    models, kept, peak = 1, LIBRARIES, 0
+    for twin, beside, programs in parts:
+        models, kept = max(models, 1 + twin), kept + PROGRAM * programs
+        peak = max(peak, kept + models * own + beside)
+    return max(peak, kept + PAGE)
 
 
 def show_total(title: str, parts: Sequence[tuple[bool, Plan | int]], config: Config, dtype: str, hardware: Hardware) -> None:
@@ -104,14 +105,17 @@ def show_total(title: str, parts: Sequence[tuple[bool, Plan | int]], config: Con
     parts: see `process_bytes`, with the plans of sweeps and the bytes of calculations.
     """
     plans = [part for _, part in parts if not isinstance(part, int)]
-    needs = [(twin, part if isinstance(part, int) else part.peak_bytes - part.bytes["parameters"]) for twin, part in parts]
+    needs = [
+        (twin, part, 0) if isinstance(part, int) else (twin, part.peak_bytes - part.bytes["parameters"], part.compiles)
+        for twin, part in parts
+    ]
     lines = [
         ("memory of the process", in_words(process_bytes(needs, config, dtype))),
         ("models in memory", "the model and its untrained twin" if any(twin for twin, _ in parts) else "the model"),
         ("FLOPs", f"{sum(plan.flops for plan in plans):.3g}"),
         ("time", _time(plans, config, dtype, hardware)),
     ]
-    show(title, ("", ""), lines, "memory with the runtime; FLOPs and time of the sweeps' matrix products alone")
+    show(title, ("", ""), lines, "memory with the libraries; FLOPs and time of the sweeps' matrix products alone")
 
 
 def show_calculation(title: str, calculation: Calculation, config: Config, length: int, dtype: str) -> None:

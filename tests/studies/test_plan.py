@@ -8,7 +8,7 @@ import pytest
 import sinkjax
 from sinkjax.generation import blocks_apart
 from sinkjax.model import params
-from sinkjax.studies.plan import RUNTIME, VOCABULARY_ENTRY, process_bytes
+from sinkjax.studies.plan import LIBRARIES, PAGE, PROGRAM, VOCABULARY_ENTRY, process_bytes
 from sinkjax.studies.registry import choose
 from sinkjax.studies.run import work
 from sinkjax.studies.specs import TEXTS
@@ -20,17 +20,18 @@ def model():
 
 
 @pytest.mark.parametrize(
-    ("parts", "models", "widest"),
+    ("parts", "models", "rest"),
     [
-        ([(False, 5), (False, 7)], 1, 7),
-        ([(False, 5), (True, 3)], 2, 3),
-        ([(False, 50_000_000), (True, 3)], 1, 50_000_000),  # the widest part comes before the twin
-        ([(True, 3), (False, 5)], 2, 5),  # the twin stays
+        ([(False, 5, 2), (False, PAGE, 2)], 1, PAGE + 4 * PROGRAM),
+        ([(False, 5, 2), (True, PAGE, 1)], 2, PAGE + 3 * PROGRAM),
+        ([(False, 2 * PAGE, 2), (True, 3, 1)], 1, 2 * PAGE + 2 * PROGRAM),  # the widest part comes before the twin
+        ([(True, 3, 2), (False, PAGE, 0)], 2, PAGE + 2 * PROGRAM),  # the twin stays
+        ([(True, 3, 2), (False, 5, 2)], 0, PAGE + 4 * PROGRAM),  # the page, without models
     ],
 )
-def test_the_twin_counts_from_its_first_sweep_on(model, parts, models, widest):
+def test_models_stay_until_the_page_and_programs_to_the_end(model, parts, models, rest):
     own = 4 * params.count(model.config) + VOCABULARY_ENTRY * model.config.vocab_size
-    assert process_bytes(parts, model.config, "float32") == RUNTIME + models * own + widest
+    assert process_bytes(parts, model.config, "float32") == LIBRARIES + models * own + rest
 
 
 def test_continuations_count_the_copy_of_the_blocks_that_they_make(model):

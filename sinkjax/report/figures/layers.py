@@ -188,6 +188,7 @@ def activations(values: NDArray, titles: Sequence[str]) -> Figure:
     """
     from matplotlib import colormaps
     from matplotlib.colors import LogNorm
+    from matplotlib.ticker import MaxNLocator
 
     rows = math.ceil(len(titles) / MOST_COLUMNS)
     figure, axes = panels(rows, math.ceil(len(titles) / rows), 3.2, sharex=True, sharey=True)
@@ -197,6 +198,8 @@ def activations(values: NDArray, titles: Sequence[str]) -> Figure:
     for panel, title, array in zip(axes.flat, titles, values, strict=False):
         image = panel.imshow(array, origin="lower", cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
         panel.set_title(textwrap.fill(title, TITLE_WIDTH), fontsize=9)
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_locator(MaxNLocator(integer=True))
         panel.spines[:].set_visible(False)
     leave_empty(axes, len(titles))
     figure.supxlabel("position", fontsize=10)

@@ -80,6 +80,12 @@ def test_all_panels_share_one_colour_scale(draw):
     assert len({(image.norm.vmin, image.norm.vmax) for image in images(figure)}) == 1
 
 
+def test_depths_and_positions_are_whole_numbers():
+    """Two layers and three positions leave room for ticks at halves."""
+    for panel in (axes for axes in layers.activations(np.ones((1, 3, 3)), ["arm"]).axes if axes.images):
+        assert all(tick == round(tick) for tick in (*panel.get_xticks(), *panel.get_yticks()))
+
+
 def test_the_panels_of_a_row_share_their_y_axis():
     axes = line_panels().axes
     assert axes[0].get_ylim() == axes[1].get_ylim() != axes[2].get_ylim() == axes[3].get_ylim()
