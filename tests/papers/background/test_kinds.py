@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sinkjax
+from sinkjax.data.corpora import packaged_documents
 from sinkjax.papers.background import _kinds as own
 from sinkjax.papers.background.kinds import STUDY
 from sinkjax.studies import run
@@ -107,3 +108,17 @@ def test_a_run_counts_the_kinds_and_leaves_what_a_model_lacks_untested(tmp_path,
     assert shares.sizes["prompt"] == chosen.config.prompts
     assert {one.name: one.word for one in section.verdicts}["no-op"] == ("untested" if not shares[0].any() else "undecided")
     assert from_yaml(to_yaml(STUDY)) == STUDY
+
+
+def test_one_head_of_smollm2_needs_its_sinks_weight_and_not_the_value(smollm2):
+    tokens, lengths = sinkjax.encode(smollm2, packaged_documents()[::21], bos="none", length=64)
+    head = {"layers": 18, "heads": 8}
+    edits = [
+        sinkjax.compose(),
+        sinkjax.edit("head_value", "scale", 0.0, keys=0, **head),
+        sinkjax.edit("weights", "scale", 0.0, keys=0, relation="others", renormalise="self", **head),
+    ]
+    found = sinkjax.sweep(smollm2, tokens, edits, probe=sinkjax.Probe(nll=True), lengths=lengths, progress=False)
+    none, zero, diagonal = found.nll.mean(("prompt", "position")).values
+    assert abs(zero - none) < 0.05
+    assert diagonal - none > 3
