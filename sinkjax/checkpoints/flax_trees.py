@@ -70,7 +70,7 @@ def from_flax(
             tree without leaves; two leaves of one name; a stack of the Gemma library that is not one.
     """
     leaves = dict(named_leaves(tree))
-    if not leaves:
+    if not leaves or "" in leaves:  # a leaf alone has no name
         raise SinkjaxError(f"a tree of Flax holds arrays in nested mappings, but {short(tree)} has none")
     if isinstance(config, Config) and family is None:
         raise SinkjaxError("a sinkjax.Config does not say how the leaves are named; give a family, such as family='llama'")
