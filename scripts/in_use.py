@@ -114,16 +114,59 @@ def page() -> None:
     data = read()
     models = list(dict.fromkeys(data["model"]))
     parts = ["# What a sink costs in use", fill(HEAD.format(documents=DOCUMENTS, length=LENGTH))]
-    parts += [f"![Loss against bits and against cache]({IMAGE.relative_to(PAGE.parent)})", CAPTION]
+    parts += [fill(summary(name, data[data["model"] == name])) for name in models if name in SUPER_WEIGHT]
+    parts += [fill(siblings(data))]
+    parts += [f"![Loss against bits and against cache]({IMAGE.relative_to(PAGE.parent)})", fill(CAPTION)]
     parts += [section(name, data[data["model"] == name]) for name in models]
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     draw(data, models, IMAGE)
     print(PAGE)
 
 
+FOUND = """In {name}, rounding activations to 8 bits with one scale a tensor adds {tensor} nats. Of this {kept} is left if the
+first token is not rounded, {rotated} with a rotation, and {token} if each token has its own scale. So most of the cost comes
+from the first token's activation. Taking it away is no remedy: without it the loss is {without:.1f}, and without the weight that
+makes it {removed:.1f}, instead of {full:.1f}. Keeping only the last {keys} keys adds {window}; keeping the 4 first ones among
+them adds {sinks}."""
+SIBLINGS = """`mini-softmax` and `mini-head-norm` were trained alike, but only the first has a sink. Activations of 8 bits with
+one scale a tensor add {softmax_8} nats to the loss of the one and {head_norm_8} to the other's, of 4 bits {softmax_4}
+and {head_norm_4}."""
 CAPTION = """*Mean loss over novels. Left: activations rounded with one scale a tensor. Right: the keys that stay are the last
 ones (dotted), or four first and the last ones (solid). Bars: 95% intervals, over novels, of what this adds to the loss of the
 same model in full.*"""
+
+
+def summary(name: str, data: pd.DataFrame) -> str:
+    """The main numbers of a model with a super weight, in sentences."""
+    base, keys = losses(data, PLAIN, FULL), LENGTH // 16
+    rounded = "activations of 8 bits, one scale a tensor"
+    ways = {"tensor": rounded, "kept": f"{rounded}, first token in full precision", "rotated": f"{rounded}, rotated"}
+    ways |= {"token": "activations of 8 bits, one scale a token"}
+    ways |= {"window": f"window of {keys} keys", "sinks": f"4 first and {keys - 4} last keys"}
+    return FOUND.format(
+        name=NAMES.get(name, name),
+        keys=keys,
+        full=base.mean(),
+        without=losses(data, WITHOUT, FULL).mean(),
+        removed=losses(data, REMOVED, FULL).mean(),
+        **{label: shown(losses(data, PLAIN, way) - base).replace("+", "") for label, way in ways.items()},
+    )
+
+
+def siblings(data: pd.DataFrame) -> str:
+    """What few bits add to two models of which one has a sink."""
+    added = {}
+    for name in ("mini-softmax", "mini-head-norm"):
+        own = data[data["model"] == name]
+        for bits in (8, 4):
+            values = losses(own, PLAIN, f"activations of {bits} bits, one scale a tensor") - losses(own, PLAIN, FULL)
+            added[name, bits] = shown(values).replace("+", "")
+    return SIBLINGS.format(
+        softmax_8=added["mini-softmax", 8],
+        head_norm_8=added["mini-head-norm", 8],
+        softmax_4=added["mini-softmax", 4],
+        head_norm_4=added["mini-head-norm", 4],
+    )
 
 
 def losses(data: pd.DataFrame, edit: str, way: str) -> np.ndarray:
