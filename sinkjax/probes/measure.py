@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.probes.statistics import SUMS, PairView, Statistic, View
+from sinkjax.probes.statistics import PairView, Statistic, View
 
 PADDED = ("position", "query", "key")  # axes along which a prompt can be shorter than the batch
 
@@ -25,7 +25,7 @@ def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool
     x, view = jax.lax.optimization_barrier((x, view))
     found = {}
     for entry in wanted:
-        seen, of = (x, view) if entry.fn in SUMS else _divided(x, view)
+        seen, of = (x, view) if entry.sums else _divided(x, view)
         # Built-in statistics are 0 at keys that are left out; of others that is not known.
         seen, of = (seen, of) if entry not in probe.extra else _with_all_keys(seen, of)
         value = entry.fn(seen.astype(jnp.promote_types(x.dtype, jnp.float32)), of)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ class PairView(View):
     that these queries can see; any other gets all. bias: float [B, H, Q], at WEIGHTS, the part of each row that goes
     to no key, by the normaliser or to a key of no token; None if there never is one. ahead: whether a query may see keys
     after it, as in a prefix. divisor: float [B, H, Q, 1], at WEIGHTS: the array must still be divided by it; None for any
-    statistic outside `SUMS`.
+    statistic without `sums`.
     """
 
     rows: jax.Array
@@ -65,6 +65,9 @@ class Statistic:
         dims: Names of the axes; they begin with "prompt" and "layer", or, at RESID, "prompt" and "depth" (depth 0 is the
             embedding).
         finish: (array, lengths int [B]) -> array, applied to the combined result of the blocks; None: nothing.
+        sums: At WEIGHTS, the sums over rows that `fn` returns: of the weight on each key ("received"), of that from later queries
+            ("later"), or of the weight on no key ("no key"). Such an `fn` divides by `view.divisor` itself, and a kernel may
+            compute the sums in its place. None: something else.
 
     Raises:
         SinkjaxError: `dims` begins otherwise, or nothing can be reduced at the site.
@@ -75,6 +78,7 @@ class Statistic:
     fn: Callable[[jax.Array, Any], jax.Array]
     dims: tuple[str, ...]
     finish: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    sums: Literal["received", "later", "no key"] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "site", as_site(self.site))
@@ -154,9 +158,6 @@ def later_share_sums(weights: jax.Array, view: PairView) -> jax.Array:
     return later_sums(jnp.abs(weights) / row_sizes(weights, view)[..., None], view)
 
 
-SUMS = (column_sums, later_sums, bias_sums)  # what of rows at WEIGHTS needs no division of each weight
-
-
 @functools.cache
 def sinking_heads(eps: float, shares: bool = False) -> Statistic:
     """Share of a layer's heads that sink on each key, as its later queries see it: prompt, layer, key.
@@ -165,9 +166,10 @@ def sinking_heads(eps: float, shares: bool = False) -> Statistic:
     head axis, so that sweeps of many edits stay small. shares: use shares of each row's weight, for rows that do not sum to 1.
     """
     finish = functools.partial(share_above, eps=eps)
-    return Statistic(
-        "sinking_heads", Site.WEIGHTS, later_share_sums if shares else later_sums, ("prompt", "layer", "key"), finish
-    )
+    dims = ("prompt", "layer", "key")
+    if shares:
+        return Statistic("sinking_heads", Site.WEIGHTS, later_share_sums, dims, finish)
+    return Statistic("sinking_heads", Site.WEIGHTS, later_sums, dims, finish, "later")
 
 
 @functools.cache
@@ -289,9 +291,9 @@ NON_FINITE = Statistic("non_finite", Site.RESID, non_finite_cells, ("prompt", "d
 BUILT_IN: dict[str, Statistic] = {
     entry.name: entry
     for entry in (
-        Statistic("attention_received", Site.WEIGHTS, column_sums, KEYS, mean_over_later_queries),
+        Statistic("attention_received", Site.WEIGHTS, column_sums, KEYS, mean_over_later_queries, "received"),
         Statistic("attention_share", Site.WEIGHTS, share_sums, KEYS, mean_over_later_queries),
-        Statistic("attention_received_bias", Site.WEIGHTS, bias_sums, ("prompt", "layer", "head"), mean_over_queries),
+        Statistic("attention_received_bias", Site.WEIGHTS, bias_sums, ("prompt", "layer", "head"), mean_over_queries, "no key"),
         Statistic("attention_share_bias", Site.WEIGHTS, bias_share_sums, ("prompt", "layer", "head"), mean_over_queries),
         Statistic("row_entropy", Site.WEIGHTS, row_entropy, ("prompt", "layer", "head", "query")),
         Statistic("query_key_cosine", Site.LOGITS, cosine_sums, KEYS, mean_over_later_queries),

@@ -59,7 +59,7 @@ def mean_attention() -> sinkjax.Statistic:
         seen_by = lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]
         return (sums / jnp.maximum(seen_by, 1)).mean(axis=1)
 
-    return sinkjax.Statistic("mean_attention", sinkjax.Site.WEIGHTS, later_sums, ("prompt", "layer", "key"), over_heads)
+    return sinkjax.Statistic("mean_attention", sinkjax.Site.WEIGHTS, later_sums, ("prompt", "layer", "key"), over_heads, "later")
 
 
 @Measure.define(

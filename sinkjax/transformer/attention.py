@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +22,12 @@ from sinkjax.edits.site import Site
 from sinkjax.model import ops
 from sinkjax.model.attention_bias import SinkToken, ValueBias
 from sinkjax.model.config import Config
-from sinkjax.model.extra_key import extra_key, weigh
+from sinkjax.model.extra_key import ExtraKey, extra_key, weigh
 from sinkjax.model.ops import soft_cap
 from sinkjax.model.positions import add_to_scores, visible_keys
 from sinkjax.probes.measure import query_axes
 from sinkjax.probes.statistics import PairView
-from sinkjax.transformer.fused import by_cudnn
+from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
 
 # Queries whose scores exist at one time; no array of T x T outlives a block unless a map is asked for.
@@ -39,6 +39,26 @@ MOST_GROUPS = 16  # each is compiled by itself
 Axes = Mapping[str, int]  # name in the record -> its axis of queries
 
 
+class Given(NamedTuple):
+    """What the blocks of queries of a layer share.
+
+    k: [B, K, S, D], as it is multiplied; wide_k: the same for statistics. v: [B, K, S, D]; own: [B, H, S, D], where an edit may
+    have changed the values of a query head, else None. extra: the key of no token, or None. scale: of the scores. window: int,
+    the number of last keys a query sees, or None. w: the parameters of the layer. last: whether mixtures of values are divided,
+    and not the weights.
+    """
+
+    k: jax.Array
+    wide_k: jax.Array
+    v: jax.Array
+    own: jax.Array | None
+    extra: ExtraKey | None
+    scale: jax.Array | float
+    window: jax.Array | None
+    w: Mapping[str, Any]
+    last: bool
+
+
 def attend(
     q_BTHD: jax.Array,
     k_BSKD: jax.Array,
@@ -47,83 +67,97 @@ def attend(
     window: jax.Array | None,
     w: Mapping[str, Any],
     tape: Tape,
+    rounded: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
     """Attention of rotated queries to `visible_keys`, by the config's scale, positions and normaliser.
 
     own_BSHD: the values of each query head, where an edit may have changed them, else None.
     window: int, the number of last keys a query sees, or None. w: the parameters of the layer. tape: the layer's, with what is
-    static in the pass and the position of the first query.
+    static in the pass and the position of the first query. rounded: whether weights get the dtype of v before their product.
     Scores, weights and their sums are at least float32; queries and keys are multiplied in `ops.multiplied_dtype`.
     Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see nothing, int [B].
     """
-    B, T, H, D = q_BTHD.shape
-    S = k_BSKD.shape[1]
+    T, S = q_BTHD.shape[1], k_BSKD.shape[1]
     config, precision = tape.spec.config, tape.spec.precision
-    fused = tape.spec.attention_impl == "fused"
-    done = by_cudnn(q_BTHD, k_BSKD, v_BSKD, config.scale) if fused and own_BSHD is None and not tape.at(Site.LOGITS) else None
-    if done is not None and not tape.watches(Site.WEIGHTS):
-        return done, jnp.zeros(B, jnp.int32)
-    K = k_BSKD.shape[2]
     wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
     q_BHTD, k_BKSD = (x.astype(ops.multiplied_dtype(x.dtype)).swapaxes(1, 2) for x in (q_BTHD, k_BSKD))
-    values = v_BSKD if done is None else v_BSKD[..., :0]  # cuDNN has the outputs; the blocks only compute statistics
-    v_BKSD = values.astype(values.dtype if fused else wide).swapaxes(1, 2)
-    own_BHSD = None if own_BSHD is None else own_BSHD.astype(v_BKSD.dtype).swapaxes(1, 2)
-    learned = w.get("normaliser", {})
+    v_BKSD = v_BSKD.astype(v_BSKD.dtype if rounded else wide).swapaxes(1, 2)
     if config.normaliser.kernel:
+        learned = w.get("normaliser", {})
         q_BHTD, k_BKSD = (config.normaliser.features(x.astype(wide), learned, precision).astype(wide) for x in (q_BHTD, k_BKSD))
-    wide_k_BKSD = k_BKSD.astype(wide)  # for statistics
-    extra = extra_key(w, config, tape.lengths, wide, precision)
-    by_layer = isinstance(config.score_scale, tuple)
-    scale = jnp.asarray(config.score_scale, wide)[tape.layer] if by_layer else config.scale
-    last = fused or divided_last(T, config, bool(tape.at(Site.WEIGHTS)))
-
-    def block(rows_Q: jax.Array, q_BHQD: jax.Array, N: int) -> tuple:
-        inner = tape.fork()
-        Q = rows_Q.size
-        seen = visible_keys(rows_Q, N, window, config.prefix, tape.lengths)[:, None]
-        view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(wide), wide_k_BKSD, ahead=config.prefix is not None)
-        # The query heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
-        stacked_BKRD = q_BHQD.reshape(B, K, -1, D)
-        scores = ops.score(stacked_BKRD, k_BKSD[:, :, :N], scale, precision).reshape(B, H, Q, N)
-        scores = soft_cap(scores, config.caps.scores)
-        scores = add_to_scores(scores, config.position, rows_Q[:, None] - jnp.arange(N), S, w)
-        scores, visible = inner.logits(scores, view)
-        given = {**learned, "rows": rows_Q}
-        of_extra = None if extra is None else extra.scores(stacked_BKRD, scale, precision).reshape(B, H, Q, 1)
-        of_extra = None if of_extra is None else soft_cap(of_extra, config.caps.scores)
-        if of_extra is not None and isinstance(config.attention_bias, SinkToken):
-            of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, S + 1, w)
-        divisor: jax.Array | None = None
-        if last:  # the same numbers to rounding, with one pass less over the block
-            weights, divisor = config.normaliser.undivided(scores, visible, given)
-            bias = config.normaliser.bias(scores, visible, given)
-        else:
-            weights, bias, of_extra = weigh(config.normaliser, scores, visible, given, of_extra)
-        weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias, divisor=divisor))
-        weights = weights.astype(v_BKSD.dtype)
-        out = ops.mix(weights.reshape(B, v_BKSD.shape[1], -1, N), v_BKSD[:, :, :N], precision).reshape(B, H, Q, v_BKSD.shape[-1])
-        if own_BHSD is not None:
-            changed = (own_BHSD != jnp.repeat(v_BKSD, H // K, axis=1)).any(axis=(2, 3), keepdims=True)
-            out = where_changed(changed, ops.mix(weights, own_BHSD[:, :, :N], precision), out)
-        out = out if divisor is None else out / divisor
-        out = out if extra is None or of_extra is None else extra.add(out, of_extra)
-        empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
-        return out, jnp.broadcast_to(empty, (B,)), inner.record, inner.counts
-
+    given = Given(
+        k=k_BKSD,
+        wide_k=k_BKSD.astype(wide),
+        v=v_BKSD,
+        own=None if own_BSHD is None else own_BSHD.astype(v_BKSD.dtype).swapaxes(1, 2),
+        extra=extra_key(w, config, tape.lengths, wide, precision),
+        scale=jnp.asarray(config.score_scale, wide)[tape.layer] if isinstance(config.score_scale, tuple) else config.scale,
+        window=window,
+        w=w,
+        last=rounded or divided_last(T, config, bool(tape.at(Site.WEIGHTS))),
+    )
     axes = query_axes(tape.probe)
     groups: list[tuple] = []
     for begin, end in query_groups(T) if tape.kept is None else [(0, T)]:  # these begin anywhere among the keys
         N = S if tape.kept else max(end, min(config.prefix or 0, T))
-        queries = q_BHTD[:, :, begin:end]
-        groups.append(_in_blocks(partial(block, N=N), queries, tape.first + begin, block_size(T), axes))
+        block = partial(_block, given=given, N=N, tape=tape)
+        groups.append(_in_blocks(block, q_BHTD[:, :, begin:end], tape.first + begin, block_size(T), axes))
     out, empty, record, counts = _together(groups, axes)
     tape.record |= _choose_queries(record, tape)
     tape.counts |= counts
     out = out.swapaxes(1, 2)
     if isinstance(config.attention_bias, ValueBias):
         out = out + w["attention_bias"]["output"]
-    return out.astype(v_BSKD.dtype) if done is None else done, empty
+    return out.astype(v_BSKD.dtype), empty
+
+
+def _block(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tape) -> tuple:
+    """Outputs of a block of queries over the first N keys, its rows that see nothing, its measurements and counts of cells."""
+    inner, config = tape.fork(), tape.spec.config
+    seen = visible_keys(rows_Q, N, given.window, config.prefix, tape.lengths)[:, None]
+    view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(given.wide_k.dtype), given.wide_k, ahead=config.prefix is not None)
+    scores, of_extra = _score(q_BHQD, rows_Q, N, given, tape.spec)
+    scores, visible = inner.logits(scores, view)
+    learned = {**given.w.get("normaliser", {}), "rows": rows_Q}
+    divisor: jax.Array | None = None
+    if given.last:  # the same numbers to rounding, with one pass less over the block
+        weights, divisor = config.normaliser.undivided(scores, visible, learned)
+        bias = config.normaliser.bias(scores, visible, learned)
+    else:
+        weights, bias, of_extra = weigh(config.normaliser, scores, visible, learned, of_extra)
+    weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias, divisor=divisor))
+    out = _mix(weights, divisor, of_extra, given, tape.spec.precision)
+    empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
+    return out, jnp.broadcast_to(empty, tape.lengths.shape), inner.record, inner.counts
+
+
+def _score(q_BHQD: jax.Array, rows_Q: jax.Array, N: int, given: Given, spec: ForwardSpec) -> tuple[jax.Array, jax.Array | None]:
+    """Scores [B, H, Q, N], scaled, capped and with their position's numbers, and those [B, H, Q, 1] of an extra key, or None."""
+    config = spec.config
+    (B, H, Q, _), (K, S) = q_BHQD.shape, given.k.shape[1:3]
+    # The query heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
+    stacked_BKRD = q_BHQD.reshape(B, K, -1, q_BHQD.shape[-1])
+    scores = ops.score(stacked_BKRD, given.k[:, :, :N], given.scale, spec.precision).reshape(B, H, Q, N)
+    scores = soft_cap(scores, config.caps.scores)
+    scores = add_to_scores(scores, config.position, rows_Q[:, None] - jnp.arange(N), S, given.w)
+    if given.extra is None:
+        return scores, None
+    of_extra = soft_cap(given.extra.scores(stacked_BKRD, given.scale, spec.precision).reshape(B, H, Q, 1), config.caps.scores)
+    if isinstance(config.attention_bias, SinkToken):
+        of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, S + 1, given.w)
+    return scores, of_extra
+
+
+def _mix(weights: jax.Array, divisor: jax.Array | None, of_extra: jax.Array | None, given: Given, precision: str) -> jax.Array:
+    """Outputs [B, H, Q, D] from weights [B, H, Q, N], divided if they are still to be, and an extra key's weights [B, H, Q]."""
+    (B, H, Q, N), v_BKSD = weights.shape, given.v
+    weights = weights.astype(v_BKSD.dtype)
+    out = ops.mix(weights.reshape(B, v_BKSD.shape[1], -1, N), v_BKSD[:, :, :N], precision).reshape(B, H, Q, v_BKSD.shape[-1])
+    if given.own is not None:
+        changed = (given.own != jnp.repeat(v_BKSD, H // v_BKSD.shape[1], axis=1)).any(axis=(2, 3), keepdims=True)
+        out = where_changed(changed, ops.mix(weights, given.own[:, :, :N], precision), out)
+    out = out if divisor is None else out / divisor
+    return out if given.extra is None or of_extra is None else given.extra.add(out, of_extra)
 
 
 def attend_kept(

@@ -33,11 +33,9 @@ from sinkjax.model.extra_key import ExtraKey, extra_key
 from sinkjax.model.normalisers import OffByOne, SinkLogit, Softmax
 from sinkjax.model.positions import Alibi, PowerAlibi, ScorePosition
 from sinkjax.probes.probe import Probe
-from sinkjax.probes.statistics import bias_sums, column_sums, later_sums
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
 
-SUMS = (column_sums, later_sums, bias_sums)
 NORMALISERS = (Softmax, SinkLogit, OffByOne)  # exp(score) over its sum, with or without a logit that has no key
 LOWEST = -1e30  # a score below all others whose differences are finite
 
@@ -135,11 +133,11 @@ def attend(
     for entry in tape.probe.statistics:
         if entry.site != Site.WEIGHTS:
             continue
-        if entry.fn is bias_sums:
+        if entry.sums == "no key":
             shares = jnp.zeros((B, H, T), wide) if of_extra is None else of_extra
             tape.record[entry.name] = jnp.where(real_BT[:, None], shares, 0).sum(axis=-1)
         else:
-            sums = columns(q, k, counted, arrays, tiling, later=entry.fn is later_sums)
+            sums = columns(q, k, counted, arrays, tiling, later=entry.sums == "later")
             tape.record[entry.name] = sums[:, :, 0, :T]
     empty = jnp.zeros(B, jnp.int32)
     if terms:
@@ -157,7 +155,7 @@ def attend(
 def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
     """What the kernels cannot do, and whether that is asked for."""
     pairs = (Site.LOGITS, Site.WEIGHTS)
-    measured = [entry.name for entry in probe.statistics if entry.site in pairs and entry.fn not in SUMS]
+    measured = [entry.name for entry in probe.statistics if entry.site in pairs and entry.sums is None]
     measured += [entry.name for entry in probe.captures if entry.site in pairs]
     of_distances = isinstance(config.position, ScorePosition)
     extra = not isinstance(config.attention_bias, ValueBias | None)

@@ -2,12 +2,16 @@
 
 On a GPU and in a 16-bit dtype it is cuDNN's flash attention (`jax.nn.dot_product_attention`), for head widths that are multiples
 of 8, up to 128 or, from Hopper on, 256. Elsewhere, and where scores are edited, it is the block of `attention.py`, where the
-weights are rounded to the dtype of the values before their product. What of the weights is measured are sums over rows (`SUMS`).
+weights are rounded to the dtype of the values before their product. Of weights only sums over rows are measured (`Statistic.sums`).
 cuDNN leaves those to a second pass over blocks of scores, which adds up its rows by itself: the log-sum-exps that JAX returns are
 rounded to 16 bits, so weights made of them would be off by per cents.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +22,28 @@ from sinkjax.model.config import Config
 from sinkjax.model.normalisers import Softmax
 from sinkjax.model.positions import ScorePosition
 from sinkjax.probes.probe import Probe
-from sinkjax.probes.statistics import SUMS
+from sinkjax.transformer import attention
+from sinkjax.transformer.tape import Tape
+
+
+def attend(
+    q_BTHD: jax.Array,
+    k_BSKD: jax.Array,
+    v_BSKD: jax.Array,
+    own_BSHD: jax.Array | None,
+    window: jax.Array | None,
+    w: Mapping[str, Any],
+    tape: Tape,
+) -> tuple[jax.Array, jax.Array]:
+    """As `attention.attend`, for everything that `cannot` does not name."""
+    blocks = partial(attention.attend, window=window, w=w, tape=tape, rounded=True)
+    scale = tape.spec.config.scale
+    out = None if own_BSHD is not None or tape.at(Site.LOGITS) else by_cudnn(q_BTHD, k_BSKD, v_BSKD, scale)
+    if out is None:
+        return blocks(q_BTHD, k_BSKD, v_BSKD, own_BSHD)
+    if tape.watches(Site.WEIGHTS):
+        blocks(q_BTHD, k_BSKD, v_BSKD[..., :0], None)  # no outputs, only statistics
+    return out, jnp.zeros(len(out), jnp.int32)
 
 
 def by_cudnn(q_BTHD: jax.Array, k_BSKD: jax.Array, v_BSKD: jax.Array, scale: float) -> jax.Array | None:
@@ -43,7 +68,7 @@ def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
     measured = [
         entry.name
         for entry in probe.statistics
-        if entry.site == Site.LOGITS or (entry.site == Site.WEIGHTS and entry.fn not in SUMS)
+        if entry.site == Site.LOGITS or (entry.site == Site.WEIGHTS and entry.sums is None)
     ]
     measured += [entry.name for entry in probe.captures if entry.site in pairs]
     return {

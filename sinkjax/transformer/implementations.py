@@ -13,17 +13,16 @@ from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
-from sinkjax.transformer import fused
-from sinkjax.transformer.attention import attend
+from sinkjax.transformer import attention, fused
 
 
 def implementation(name: str) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """The function that computes attention, with the arguments of `attend`."""
+    """The function that computes attention, with the arguments of `attention.attend`."""
     if name == "pallas":
         from sinkjax.transformer import flash
 
         return flash.attend
-    return attend
+    return fused.attend if name == "fused" else attention.attend
 
 
 def check_implementation(name: str, config: Config, edits: Edits, probe: Probe) -> None:

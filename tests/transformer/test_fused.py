@@ -15,7 +15,7 @@ from sinkjax import Capture, Probe, Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.normalisers import Sigmoid
 from sinkjax.probes.statistics import sinking_heads
-from sinkjax.transformer import attention, fused
+from sinkjax.transformer import fused
 from sinkjax.transformer.spec import ForwardSpec
 from tests.model.variants import draw
 
@@ -43,7 +43,7 @@ def cudnn_stand_in(q: jax.Array, k: jax.Array, v: jax.Array, scale: float) -> ja
 def test_numbers_are_those_of_the_forward_itself(edits, by_cudnn, tiny_config, monkeypatch) -> None:
     """Logits, statistics and counts of cells; where one operator stands for cuDNN, a second pass measures."""
     if by_cudnn:
-        monkeypatch.setattr(attention, "by_cudnn", cudnn_stand_in)
+        monkeypatch.setattr(fused, "by_cudnn", cudnn_stand_in)
     with jax.enable_x64(True):
         params = draw(tiny_config)
         run = lambda how: sinkjax.forward(  # noqa: E731
