@@ -2,7 +2,7 @@
 
 On a GPU and in a 16-bit dtype it is cuDNN's flash attention (`jax.nn.dot_product_attention`), for head widths that are multiples
 of 8, up to 128 or, from Hopper on, 256. Elsewhere, and where scores are edited, it is the block of `attention.py`, where the
-weights are rounded to the dtype of the values before their product. Of weights only sums over rows are measured (`Statistic.sums`).
+weights are rounded to the dtype of the values before their product. Of weights, sums over rows are measured (`Statistic.sums`).
 cuDNN leaves those to a second pass over blocks of scores, which adds up its rows by itself: the log-sum-exps that JAX returns are
 rounded to 16 bits, so weights made of them would be off by per cents.
 """
