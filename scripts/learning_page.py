@@ -17,7 +17,7 @@ import xarray
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from pretrain_page import IMAGES, ROOT, first_share, kept, onset, shown, spike, tables, words
-from pretrain_runs import BASELINE, LEARNING, learning_rows
+from pretrain_runs import BASELINE, LEARNING, home_of, kept_as, learning, learning_rows
 from pretrain_tables import fill
 from sections import markdown
 
@@ -32,6 +32,8 @@ first key is hidden for a time, and which optimisers and norms grow a sink witho
 `scripts/learning_page.py` makes this page from the logs in `docs/pretraining-logs`; the [plan](pretraining-plan.md) was written
 before the runs. Measures and intervals are those of [Gu et al.'s tables in a small model](pretraining-340k.md). A row with
 fewer than 8 seeds is described."""
+STATE = """{kept} of the {planned} trainings of its tables have run (`scripts/pretrain_runs.py learning`); a table appears here
+when a row has run beside the one that it is compared with."""
 ORDER = """In the baseline's {seeds} seeds each quantity below moves from its value at the first step to its value at the last
 one. The table has the step from which it stays beyond the middle (of ratios: of their logarithms), and how much later that is
 than the line above, paired by seed. Evaluations are {apart} steps apart."""
@@ -96,7 +98,9 @@ def draw(data: xarray.Dataset, file: Path) -> None:
 
 def page(data: Mapping[str, xarray.Dataset]) -> str:
     """The page, in Markdown."""
-    parts = ["# While it learns", fill(HEAD), "## Order of events", *order(data[BASELINE])]
+    runs = [home_of(kept_as(row), seed) for row, seed in learning()]
+    state = STATE.format(kept=sum(home.exists() for home in runs), planned=len(runs))
+    parts = ["# While it learns", fill(HEAD), fill(state), "## Order of events", *order(data[BASELINE])]
     parts += [f"![When each part of a sink comes about](images/{IMAGE})", fill(CAPTION)]
     for study in LEARNING:
         own = {row: values for row, values in data.items() if row == BASELINE or row.startswith(f"{study}/")}
