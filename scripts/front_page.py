@@ -2,8 +2,8 @@
 
     python scripts/front_page.py
 
-Each finding is a statement of a paper, with the word and the number of each model that tests it, and a figure. What is said of a
-model is what its row in the CSV says; scripts/findings.py writes that file.
+Each finding is a statement of a paper, then in bold the word and the number of each model that tests it, and a figure. A model's
+word and number come from its row in the CSV; scripts/findings.py writes that file.
 """
 
 from __future__ import annotations
@@ -21,27 +21,37 @@ ROOT = Path(__file__).resolve().parents[1]
 CLAIMS = ROOT / "docs" / "data" / "claims.csv"
 MARKED = re.compile(r"(?<=<!-- made by scripts/front_page.py -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL)
 MODELS = {  # as the CSV has them -> as readers know them
-    "smollm2-135m": "SmolLM2-135M",
+    "smollm2-135m": "SmolLM2-135M-Instruct",
     "gemma3-270m": "Gemma 3 270M, behind `<bos>`",
+    "mini-softmax": "`mini-softmax`",
     "": "Models trained here",
 }
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim, by its study and its name there, and its figure in docs/images."""
+    """A claim, by its study and its name there, and its figure in docs/images, with the text in its place and below it."""
 
     study: str
     claim: str
     image: str
     alt: str
+    caption: str
 
 
 FINDINGS = (
-    Finding("kiya/mask", "all", "kiya-mask.png", "Heads that sink on the first and second key while the first key is masked"),
-    Finding("kiya/self", "sink", "findings-kiya-self.png", "Sink and activation of a token that sees only itself in some layers"),
     Finding(
-        "trigger/one-layer", "softmax", "trigger-maps.png", "Attention of trained softmax and ReLU layers on the trigger task"
+        *("kiya/mask", "all", "kiya-mask.png", "Heads that sink on the first and second key while the first key is masked"),
+        "SmolLM2-135M-Instruct. Bands are 95% intervals over documents; dashed lines are the unedited model.",
+    ),
+    Finding(
+        *("kiya/self", "sink", "findings-kiya-self.png", "Sink and activation of a token that sees only itself in some layers"),
+        "SmolLM2-135M-Instruct, the mean over 16 positions of the token. Bands are 95% intervals over documents.",
+    ),
+    Finding(
+        *("trigger/one-layer", "softmax", "trigger-maps.png"),
+        *("Attention of trained softmax and ReLU layers on the trigger task",),
+        "One model of each kind, 1,000 sequences: mean above, standard deviation below. The arrow marks the trigger's row.",
     ),
 )
 
@@ -51,11 +61,11 @@ def lines(rows: Sequence[Mapping[str, str]], docs: str) -> str:
     parts = []
     for finding in FINDINGS:
         found = [row for row in rows if (row["study"], row["claim"]) == (finding.study, finding.claim)]
-        told = [_told(row) for row in found if row["model"] in MODELS and row["d"]]
+        told = [_told(row) for model in MODELS for row in found if row["model"] == model and row["d"]]
         if not told:
             raise SystemExit(f"{CLAIMS} has no number of the claim {finding.claim!r} of {finding.study}")
-        parts.append(f"**{found[0]['statement']}** {'; '.join(told)}.")
-        parts.append(f"![{finding.alt}]({docs}images/{finding.image})")
+        parts.append(f"{found[0]['statement']} **{'; '.join(told)}.**")
+        parts.append(f"![{finding.alt}]({docs}images/{finding.image})\n*{finding.caption}*")
     return "\n\n".join(parts)
 
 

@@ -161,6 +161,8 @@ def open_checkpoint(
         return read_gguf_checkpoint(path, ignore_keys, assume)
     if path.exists():
         raise SinkjaxError(f"{path} is neither a folder nor a .gguf file; of a Hugging Face model, give the folder")
+    if source.startswith(("/", "./", "../", "~")):
+        raise SinkjaxError(f"there is no folder or .gguf file {source}")
     if hub:
         snapshot = find_snapshot(source, revision, weights)
         return _renamed(read_folder(snapshot, ignore_keys, assume, weights), "hub", source, revision=snapshot.name)

@@ -38,7 +38,10 @@ def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length:
     _check_texts(model, texts)
     context = model.config.context
     if not is_integer(length) or not 1 <= length <= context:
-        raise SinkjaxError(f"length {length!r} must be a whole number from 1 to the model's context, {context} tokens")
+        raise SinkjaxError(
+            f"length {length!r} must be a whole number from 1 to the model's context, {context} tokens"
+            " (load(..., context=) raises that where positions are not learned)"
+        )
     prompts = prompt_ids(model, texts, bos)
     tokens = np.full((len(prompts), length), PAD, np.int32)
     lengths = np.array([min(len(prompt), length) for prompt in prompts], np.int32)

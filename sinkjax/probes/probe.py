@@ -82,7 +82,8 @@ class Probe:
     A record also holds `non_finite`, int [B, depth]: the number of positions with an activation that is infinite or NaN.
 
     Attributes:
-        attention_received: Attention on each key, mean over the queries that see it: [B, L, H, S].
+        attention_received: Attention on each key, mean over the queries that see it, its own included: [B, L, H, S]. So key 0 has
+            at least 1 / T, also where it is masked for all others.
         attention_share: Like `attention_received`, for each row's absolute weights over their sum; for rows that do not sum to 1.
         row_entropy: Entropy of each query's weights in nats; axes as `record.dims` says, as for all that follow.
         query_key_cosine: Cosine between each key and the rotated queries that come after it.

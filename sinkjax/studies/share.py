@@ -37,8 +37,13 @@ def unpack(archive: Path) -> Path:
             if (size := sum(entry.file_size for entry in entries)) > LARGEST:
                 raise SinkjaxError(f"{archive} would take {size:,} bytes, and at most {LARGEST:,} are unpacked")
             packed.extractall(folder)  # which keeps every name inside the folder
+        inner = folder / Path(found[0]).parent
+        if inner != folder and inner.parent == folder and len(list(folder.iterdir())) == 1:  # a zip of the folder itself
+            inner.rename(aside := folder.with_name(f"{folder.name}.unpacked"))
+            folder.rmdir()
+            inner = aside.rename(folder)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise SinkjaxError(f"{archive} is not a whole zip file: {error}") from None
     except OSError as error:
         raise cannot_write(folder, error) from error
-    return folder / Path(found[0]).parent
+    return inner

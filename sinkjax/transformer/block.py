@@ -80,7 +80,7 @@ def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable,
         q, k = rotate(tape, q, k)  # POSITION
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
         own = own_values(v, tape)  # HEAD_VALUE
-        v, own = (v, own) if own is None or tape.kept is None else (own, None)  # earlier tokens' values were kept so too
+        v, own = (v, own) if own is None or tape.kept is None else (own, None)  # tokens before them were kept by query head too
         k, v = tape.seen(k, v)
         attend = implementation(tape.spec.attention_impl)
         heads, empty_rows = attend(q, k, v, own, window, w, tape)  # LOGITS, WEIGHTS
@@ -138,7 +138,7 @@ def own_values(v: jax.Array, tape: Tape) -> jax.Array | None:
 def block_step(
     spec: ForwardSpec, lengths: jax.Array, edits: Edits, T: int, dtype: jnp.dtype, first: jax.Array | int = 0
 ) -> Callable[..., tuple[tuple[jax.Array, dict], dict]]:
-    """The body of the scan: (h, slots), layer and its parameters to the next (h, slots) and this block's measurements.
+    """The body of the scan: from (h, slots), a layer's number and its parameters to the next (h, slots) and its measurements.
 
     first: the position of the first of the T rows; then the body also takes and returns the kept part of a layer (see `Tape`).
     Slots carry raw values out of the few layers that were asked for, so that a map of one layer costs one map.

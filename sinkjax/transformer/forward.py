@@ -4,7 +4,7 @@
     in each block
         h = h + W_O attend(norm(h))            ATTN_IN, Q_IN K_IN V_IN, QUERY KEY VALUE, POSITION, HEAD_VALUE, LOGITS,
                                                WEIGHTS, HEAD_OUT, ATTN_OUT, RESID_MID
-        h = h + mlp(norm(h))                   MLP_IN, NEURON, MLP_OUT, RESID
+        h = h + mlp(norm(h))                   MLP_IN, ROUTER, NEURON, MLP_OUT, RESID
     logits = unembed(norm(h))
 
 A config may lack the norm, the rotation, the MLP, the sum or the unembedding: then so does this, and the sites that go with it.
@@ -12,8 +12,8 @@ Each part that varies has its own file in sinkjax/model/: norms.py, positions.py
 normalisers.py, heads.py, layout.py (in each layout ATTN_OUT and MLP_OUT are added, and RESID is the next block's input).
 
 Edits are data that go in, measurements are data that come out, and `tape(Site.X, x)` marks each place where both happen. The
-blocks are stacked and run by one `lax.scan`. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head
-width, d residual width, F MLP width, V vocabulary, L blocks.
+blocks are stacked and run by one `lax.scan`. Shape suffixes: B prompts, T positions, S keys, H query heads, K key-value heads, D
+head width, d residual width, F MLP width, V vocabulary, L blocks.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def forward(
         edits: One, or a sequence applied left to right.
         probe: What to measure.
         lengths: int [B], by default T for all; what lies beyond a prompt's length changes nothing.
-        logits: Whether to compute them.
+        logits: Whether to compute them; float32 [B, T, V], which a long prompt may not have room for.
         precision: Precision of every matrix product: "highest" (full float32 on every device), "high" or "default".
         unroll: Compile the blocks one after the other and not as a loop, which copies each block's inputs of the gradient: for
             training a few small blocks.

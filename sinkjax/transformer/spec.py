@@ -26,7 +26,7 @@ class ForwardSpec:
         unroll: Whether the blocks are compiled one after the other and not as a loop, which copies the gradient's inputs of
             each: for training a few small blocks.
         remat: Whether the inside of a block is computed once more for its gradient, instead of being kept.
-        attention_impl: One of IMPLEMENTATIONS; see `sinkjax/transformer/fused.py`.
+        attention_impl: One of IMPLEMENTATIONS; see `fused.py` and `flash.py` in this folder.
         quantisation: The bits of activations, keys and values, or None; the weights' bits are in the parameters.
         cache: Which keys a pass in pieces keeps (`cached.stream`); None: all of them.
     """

@@ -175,7 +175,7 @@ def test_a_preset_that_is_not_installed_says_what_to_install(monkeypatch):
     ("source", "message"),
     [
         ("smollm2-135", "unknown model 'smollm2-135' .did you mean 'smollm2-135m'"),
-        ("./no/such/folder", "existing folder, a .gguf file, or a hub id"),
+        ("./no/such/folder", "there is no folder or .gguf file"),
         ("no-such.gguf", "cannot read no-such.gguf: No such file"),
     ],
 )

@@ -25,9 +25,14 @@ def cells(text: str) -> dict[str, list[str]]:
 def test_every_row_is_measured_at_toy_size(bench, capsys):
     bench.main(["--quick"])
     found = cells(capsys.readouterr().out)
-    for name in ("forward, 16 positions", "forward, 64 positions", "mask sweep, sinkjax", "60m, loss and gradient"):
+    for name in (
+        "forward, 16 positions, sinkjax",
+        "forward, 64 positions, pallas",
+        "mask sweep, sinkjax",
+        "60m, loss and gradient",
+    ):
         assert float(found[name][0].split(" ")[0]) > 0
-    assert found["forward, 64 positions"][1].endswith("%")
+    assert found["forward, 64 positions, pallas"][1].endswith("%")
     assert found["mask sweep, transformers"][1].endswith("times as long")
     assert float(found["trigger task, 2 seeds, a step of one"][0].split(" ")[0]) > 0
 
@@ -38,5 +43,5 @@ def test_without_an_accelerator_it_says_so(bench, tmp_path):
     found = cells(page.read_text())
     assert "on a machine without an accelerator" in page.read_text()
     measured = {name: row for name, row in found.items() if name not in ("what", "---")}
-    assert len(measured) == 5 + 2 + 1 + 2
+    assert len(measured) == 5 * 3 + 2 + 1 + 2
     assert all(row[0] == "not measured" for row in measured.values())

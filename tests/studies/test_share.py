@@ -37,7 +37,7 @@ def shared(request, example: Path, tmp_path: Path) -> tuple[Path, str]:
 def test_a_colleague_rebuilds_the_page_without_the_model(shared, capsys):
     archive, suffix = shared
     code = cli.main(["report", str(archive)])
-    folder = archive.with_suffix("") / "lowered"
+    folder = archive.with_suffix("")  # of the zip's name, whatever that of the packed folder was
     if suffix == "py":
         assert code == 2
         said = " ".join(capsys.readouterr().err.split())
