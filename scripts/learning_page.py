@@ -39,6 +39,7 @@ one. The table has the step from which it stays beyond the middle (of ratios: of
 than the line above, paired by seed. Evaluations are {apart} steps apart."""
 EARLY = """Values begin to shrink long before the sink: half of the way itself, and not of its logarithm, is made by step
 {steps}."""
+RELEASED = """Edits end halfway. The baseline of the table above is the model that learns on unedited."""
 CAPTION = """*The step from which each quantity stays beyond half of its change in training. Points: seeds; bars: mean and 95%
 interval over seeds.*"""
 
@@ -74,6 +75,21 @@ def halfway(steps: NDArray, values: NDArray) -> NDArray:
     return np.array([onset(*run) for run in zip(steps, values, middle, strict=True)], float)
 
 
+def released(data: Mapping[str, xarray.Dataset]) -> list[str]:
+    """Attention and activation of fine-tuned models at the beginning, at the release and at the end, if any has run."""
+    lines = []
+    for row, own in data.items():
+        if row.startswith("released/"):
+            steps = own["step"].values[0]
+            places = [0, int(np.abs(steps - np.nanmax(steps) / 2).argmin()), int(np.nanargmax(steps))]
+            cells = [
+                shown(values[:, place], digits) for values, digits in ((first_share(own), 3), (spike(own), 0)) for place in places
+            ]
+            lines.append([row.partition("/")[2], *cells])
+    head = ["row", "attention at the beginning", "halfway", "at the end", "spike at the beginning", "halfway", "at the end"]
+    return [fill(RELEASED), markdown(head, lines)] if lines else []
+
+
 def draw(data: xarray.Dataset, file: Path) -> None:
     """The events on a line of time."""
     found = events(data)
@@ -106,6 +122,7 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
         own = {row: values for row, values in data.items() if row == BASELINE or row.startswith(f"{study}/")}
         rows = [row for row in learning_rows() if row.startswith(f"{study}/")]
         parts += [text.replace("### ", "## ", 1) for text in tables(own, rows, PLAIN.get(study, BASELINE))]
+    parts += released(data)
     judged = words(data, learning_rows())
     if judged:
         parts += ["## Claims", "By the [one rule](judgements.md), of rows with 8 seeds.", judged]
