@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax
@@ -78,7 +78,7 @@ class Statistic:
     fn: Callable[[jax.Array, Any], jax.Array]
     dims: tuple[str, ...]
     finish: Callable[[jax.Array, jax.Array], jax.Array] | None = None
-    sums: Literal["received", "later", "no key"] | None = None
+    sums: Literal["received", "later", "no key"] | None = field(default=None, repr=False)  # stores name a statistic without it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "site", as_site(self.site))
