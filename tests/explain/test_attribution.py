@@ -14,6 +14,7 @@ import sinkjax
 from sinkjax import Capture, Config, Probe, Record, SinkjaxError
 from sinkjax.checkpoints.model import Model
 from tests.model.variants import bare, draw
+from tests.transformer.test_families_edited import BLOCKS, model
 
 LENGTHS = np.array([10, 7])
 NODES = ("attn_out", "mlp_out", "head_out", "neuron")
@@ -103,6 +104,24 @@ def test_exact_effects_are_those_of_single_forwards(tiny: Model, tokens, replace
     columns = [each.values[:, None] for each in means]  # in the last layer there are ties: no attention is left to change
     ranks = [((column > column.T) + 0.5 * (column == column.T)).sum(axis=1) for column in columns]
     assert found.attrs["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_other_kinds_of_blocks_have_true_estimates_and_effects(block: str) -> None:
+    """Parallel, post-norm and mixture-of-experts blocks, against central differences and single forwards of a scaled output."""
+    toy = model(block)
+    tokens = np.random.default_rng(4).integers(0, toy.config.vocab_size, (2, 10))
+    found = sinkjax.attribute(toy, tokens, metric, ("attn_out", "mlp_out", "head_out"), [0, 3], lengths=LENGTHS, progress=False)
+
+    def at(site: str, scale: float) -> np.ndarray:
+        edit = sinkjax.edit(site, "scale", scale, layers=1, queries=[0, 3], **CHOSEN[site])
+        return np.asarray(metric(run(toy, tokens, edit)))
+
+    for site in ("attn_out", "mlp_out", "head_out"):
+        node = found.sel(node=LABELS[site])
+        assert (abs(node.exact) > 1e-6).all()
+        np.testing.assert_allclose(node.estimate, (at(site, 1 - 1e-5) - at(site, 1 + 1e-5)) / 2e-5, rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(node.exact, at(site, 0.0) - found.baseline, rtol=1e-9, atol=1e-12)
 
 
 def test_integrated_gradients_tend_to_the_exact_effect(tiny: Model, tokens) -> None:
