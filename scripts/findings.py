@@ -86,9 +86,9 @@ ANSWERS = (
     ("trigger/one-layer", "", "softmax"),
 )
 ANSWER = """In SmolLM2-135M-Instruct the first token has a sink and a massive activation. With its key masked in all layers, the
-next token gains {moved} of the attention that it had; another token that sees only itself gains as much as {alone} of it,
-beside the first token's; and setting the massive activation to zero raises the loss by {zero} of its unedited value. On the
-trigger task, softmax layers have more attention on BOS than ReLU layers in rows other than the trigger's: {trained} of theirs."""
+next token gains {moved} of the attention that it had; another token that sees only itself gains {alone} of it; and with the
+massive activation set to zero the loss rises by {zero} of its unedited value. On the trigger task, softmax layers give BOS more
+attention than ReLU layers do in rows other than the trigger's, by {trained} of what softmax layers give it."""
 BEHIND_BOS = (
     ("kiya/bos-swap", "gemma3-270m", "sink"),
     ("kiya/mask", "gemma3-270m", "all"),
@@ -96,7 +96,7 @@ BEHIND_BOS = (
     ("kiya/baseline", f"gemma3-270m{WITHOUT}", "sink"),
 )
 OTHERWISE = """ In Gemma 3 270M the sink goes with `<bos>`: where it changes places with another \
-token, the first position loses {left} of its attention; masked, `<bos>` leaves {moved} of its own to the next token; and a \
+token, the first position loses {left} of its attention (6 genres, so the word below is not counted); masked, `<bos>` leaves {moved} of its own to the next token; and a \
 token that sees only itself gains {alone}. Its first token has no sink without `<bos>`: at half depth another one gets \
 {more} percentage points more attention."""
 LIMITS = """## Limits
