@@ -96,7 +96,8 @@ BEHIND_BOS = (
     ("kiya/baseline", f"gemma3-270m{WITHOUT}", "sink"),
 )
 OTHERWISE = """ In Gemma 3 270M the sink goes with `<bos>`: where it changes places with another \
-token, the first position loses {left} of its attention (6 genres, so the word below is not counted); masked, `<bos>` leaves {moved} of its own to the next token; and a \
+token, the first position loses {left} of its attention (6 genres, so the word \
+below is not counted); masked, `<bos>` leaves {moved} of its own to the next token; and a \
 token that sees only itself gains {alone}. Its first token has no sink without `<bos>`: at half depth another one gets \
 {more} percentage points more attention."""
 LIMITS = """## Limits

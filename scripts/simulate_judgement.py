@@ -339,7 +339,8 @@ def tables(lines: Iterable[Mapping[str, Any]]) -> str:
             f"False words at the least favourable edge, in {draws:,} draws of n documents (t: by Student's t; else by bets):",
             markdown(("samples of D", *(f"{measure}, n = {n}" for measure, n in columns)), false),
             f"At most 5% is promised in {len(promised)} of {len(edges)} lines: for bets, and for normal samples. {beyond} "
-            f"are above 5% plus two standard errors of the simulation; alone, no false word reaches more than {single:.1%}.",
+            f"are above 5% plus two standard errors of the simulation;"
+            f" no wrong word by itself is given in more than {single:.1%} of cases.",
             "Right words away from the edges, for normal samples:",
             markdown(("measure", "claim, truth", "right word", *(f"n = {n}" for n in counts)), right),
         )

@@ -39,7 +39,7 @@ from sinkjax.transformer.tape import Tape
 NORMALISERS = (Softmax, SinkLogit, OffByOne)  # exp(score) over its sum, with or without a logit that has no key
 LOWEST = -1e30  # a score below all others whose differences are finite
 
-Arrays = dict[str, Any]  # what makes a tile, beside queries and keys; see `_arrays`
+Arrays = dict[str, Any]  # the inputs of a tile other than queries and keys; see `_arrays`
 Part = tuple[bool, Any, Any]  # whether some pair of a tile may be hidden, and the first and the last (excluded) of these tiles
 Cells = tuple[jax.Array, jax.Array]  # of a term in a tile: addressed and changed, bool [Q, N]
 
@@ -60,10 +60,14 @@ class Tiling:
     precision: str
 
     @classmethod
-    def of(cls, T: int, spec: ForwardSpec, terms: Sequence[Resolved], wide: bool) -> Tiling:
-        """The tiles of T positions. wide: whether the products are of 32 bits or more, which need twice the room."""
+    def of(cls, T: int, D: int, spec: ForwardSpec, terms: Sequence[Resolved], wide: bool) -> Tiling:
+        """The tiles of T positions and heads of width D. wide: whether the products are of 32 bits or more.
+
+        On a GPU the shared memory of 228 kB must hold a tile of queries and three of keys and of values.
+        """
         side = max(16, pl.next_power_of_2(T))
-        rows, columns = (128, 128) if jax.default_backend() == "tpu" else (64, 32) if wide else (128, 64)
+        less = (2 if wide else 1) * (2 if D > 128 else 1)
+        rows, columns = (128, 128) if jax.default_backend() == "tpu" else (128 // less, 64 // less)
         return cls(
             min(side, rows),
             min(side, columns),
@@ -113,20 +117,20 @@ def attend(
     config = tape.spec.config
     wide, multiplied = jnp.promote_types(q_BTHD.dtype, jnp.float32), ops.multiplied_dtype(q_BTHD.dtype)
     terms = tape.at(Site.LOGITS)
-    tiling = Tiling.of(T, tape.spec, [term for _, term in terms], multiplied.itemsize > 2)
+    tiling = Tiling.of(T, q_BTHD.shape[-1], tape.spec, [term for _, term in terms], multiplied.itemsize > 2)
     scale = jnp.asarray(config.score_scale, wide)[tape.layer] if isinstance(config.score_scale, tuple) else config.scale
     q, k, v = (x.swapaxes(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD if own_BTHD is None else own_BTHD))
     extra = extra_key(w, config, tape.lengths, wide, tape.spec.precision)
-    beside = _beside(q, extra, scale, w, tape)
+    extra_scores = _extra_scores(q, extra, scale, w, tape)
     q, k, v = (_no_derivative(_padded(x, tiling)) for x in (q.astype(multiplied), k.astype(multiplied), v))
     total = q.shape[2]
-    rows = None if beside is None else jnp.pad(beside, [(0, 0), (0, 0), (0, total - T)])[..., None]
+    rows = None if extra_scores is None else jnp.pad(extra_scores, [(0, 0), (0, 0), (0, total - T)])[..., None]
     arrays = _arrays(total, scale, window, tape, wide)
     out, lse, counts = forward(q, k, v, rows, arrays, tiling)
 
     real_BT = jnp.arange(T) < tape.lengths[:, None]
     lse_BHT, out_BHTD = lse[:, :, :T, 0], out[:, :, :T, : v_BTKD.shape[-1]]
-    of_extra = None if beside is None else jnp.exp(beside - lse_BHT)
+    of_extra = None if extra_scores is None else jnp.exp(extra_scores - lse_BHT)
     if extra is not None and of_extra is not None:
         out_BHTD = extra.add(out_BHTD.astype(wide), of_extra)
     counted = jnp.where((jnp.arange(total) < tape.lengths[:, None])[:, None, :, None], lse, -LOWEST)  # rows of no token give 0
@@ -180,12 +184,12 @@ def _(primals: tuple, tangents: tuple) -> tuple:
 
 
 def forward(
-    q: jax.Array, k: jax.Array, v: jax.Array, beside: jax.Array | None, arrays: Arrays, tiling: Tiling
+    q: jax.Array, k: jax.Array, v: jax.Array, extra: jax.Array | None, arrays: Arrays, tiling: Tiling
 ) -> tuple[jax.Array, jax.Array, list[jax.Array]]:
     """Outputs [B, H, T, D] of the heads in the dtype of v, log-sum-exps [B, H, T, 1], and counts of cells by row.
 
     q [B, H, T, D], k [B, K, T, D], v [B, K or H, T, D]; T a multiple of both sides of a tile, D a power of two.
-    beside: scores [B, H, T, 1] of a key of no token, or of a sink logit; they take part in each row. A row that sees nothing
+    extra: scores [B, H, T, 1] of a key of no token, or of a sink logit; they take part in each row. A row that sees nothing
     gives 0 for both. Each count is [B, H, T, 1]: addressed and changed for each term, and last, if there is one, the keys seen.
     """
     B, H, T, D = q.shape
@@ -200,14 +204,14 @@ def forward(
         in_specs=[
             row((None, None, tiling.queries, D)),
             *(_whole(x, H) for x in (k, v)),
-            None if beside is None else column,
+            None if extra is None else column,
             _specs(arrays, tiling.queries, 2),
         ],
         out_specs=[row((None, None, tiling.queries, D)), *[column] * (1 + cells)],
         out_shape=[jax.ShapeDtypeStruct((B, H, T, D), v.dtype), *[number] * (1 + cells)],
         **_device(),
         name="attention",
-    )(q, k, v, beside, arrays)
+    )(q, k, v, extra, arrays)
     return out, lse, counts
 
 
@@ -235,7 +239,7 @@ def columns(q: jax.Array, k: jax.Array, lse: jax.Array, arrays: Arrays, tiling: 
     return sums
 
 
-def _forward(q_ref: Any, k_ref: Any, v_ref: Any, beside_ref: Any, refs: Any, *outputs: Any, tiling: Tiling) -> None:
+def _forward(q_ref: Any, k_ref: Any, v_ref: Any, extra_ref: Any, refs: Any, *outputs: Any, tiling: Tiling) -> None:
     """The first kernel: a tile of queries and all keys that it sees, by the running maximum of Milakov and Gimelshein (2018)."""
     out_ref, lse_ref, *count_refs = outputs
     first = pl.program_id(2) * tiling.queries
@@ -259,8 +263,8 @@ def _forward(q_ref: Any, k_ref: Any, v_ref: Any, beside_ref: Any, refs: Any, *ou
         return new, total * shrunk + powers.sum(axis=1, keepdims=True), mixed, counts
 
     one = (tiling.queries, 1)
-    top = jnp.full(one, LOWEST, wide) if beside_ref is None else beside_ref[...].astype(wide)
-    total = jnp.zeros(one, wide) if beside_ref is None else jnp.ones(one, wide)
+    top = jnp.full(one, LOWEST, wide) if extra_ref is None else extra_ref[...].astype(wide)
+    total = jnp.zeros(one, wide) if extra_ref is None else jnp.ones(one, wide)
     carry = (top, total, jnp.zeros((tiling.queries, v_ref.shape[-1]), wide), [jnp.zeros(one, wide) for _ in count_refs])
     for hides, begin, end in tiling.keys_of(first, given["window"][0, 0], k_ref.shape[0] // tiling.keys):
         carry = jax.lax.fori_loop(begin, end, partial(step, hides), carry)
@@ -338,7 +342,7 @@ def _loaded(refs: Any, rows: Any = slice(None), keys: Any = slice(None)) -> Any:
 
 
 def _arrays(total: int, scale: jax.Array | float, window: jax.Array | None, tape: Tape, wide: jnp.dtype) -> Arrays:
-    """What makes a tile, beside queries and keys: each array [B or 1, H or 1, T or 1, T or 1], of prompt, head, query and key.
+    """What else makes a tile: each array is [B or 1, H or 1, T or 1, T or 1], by prompt, head, query and key.
 
     For each term at LOGITS: whether it selects the query, the key and the head, its value, and whether it hides the key.
     """
@@ -368,7 +372,7 @@ def _arrays(total: int, scale: jax.Array | float, window: jax.Array | None, tape
     }
 
 
-def _beside(
+def _extra_scores(
     q_BHTD: jax.Array, extra: ExtraKey | None, scale: jax.Array | float, w: Mapping[str, Any], tape: Tape
 ) -> jax.Array | None:
     """Scores [B, H, T] that take part in each row and have no column: of a key of no token, or a sink logit."""
