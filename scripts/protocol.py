@@ -1,0 +1,212 @@
+"""One clean run of every study of a given model: a list that is frozen first, then run, then published.
+
+    python scripts/protocol.py freeze            # docs/protocol.md: the commit, the runs and their cost by plan
+    python scripts/protocol.py run --wikitext FILE [--share 0 2]    # every second run, then what is left; skips what is done
+    python scripts/protocol.py list              # the state of each run
+
+`run` refuses to begin before the freeze, and when `sinkjax/` or `configs/` differ from the frozen commit. An interrupted run
+resumes in `results/protocol`; a finished one keeps its claims, settings and page's figures in `docs/data/protocol`, from which
+`scripts/findings.py docs/data/protocol` makes the page. WikiText-2's test articles are measured and never kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sections import markdown
+
+from sinkjax.config_files.files import write
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, KEPT, RESULTS = (ROOT / path for path in ("docs/protocol.md", "docs/data/protocol", "results/protocol"))
+FROZEN = re.compile(r"commit `([0-9a-f]{40})`")
+FLOPS = re.compile(r"FLOPs\s+([0-9.e+]+)")
+STATE, TABLES, FIGURES = "run.json", ("config.yaml", "claims.csv", "summary.csv"), "figures"
+PAPERS = ("kiya", "gu", "li", "background")
+PROMPTS = 16  # documents; below 8 independent ones no word is counted, and from 16 on bets judge shares
+OTHERWISE = (
+    "kiya/mask",
+    "kiya/self",
+    "kiya/bos-swap",
+    "gu/sink-rate",
+)  # asked again behind other tokens and of the packaged text
+MINIS = ("mini-softmax", "mini-head-norm")
+SMOL, GEMMA = "smollm2-135m", "gemma3-270m"
+END_OF_TEXT, THE = "0", "506"  # SmolLM2's <|endoftext|>; Gemma's " the", in the place of <bos>
+
+
+@dataclass(frozen=True)
+class Run:
+    """One study of one model. bos: as `--bos` takes it. text: "wikitext" or "packaged"."""
+
+    study: str
+    model: str
+    bos: str
+    text: str = "wikitext"
+
+    @property
+    def name(self) -> str:
+        return f"{self.study}/{self.model}-{self.bos}-{self.text}"
+
+    def options(self, wikitext: str) -> list[str]:
+        """The options of `sinkjax run` and `sinkjax plan`. wikitext: the file of its articles."""
+        text = wikitext if self.text == "wikitext" else "packaged"
+        return [self.study, "--model", self.model, "--bos", self.bos, "--prompts", str(PROMPTS), "--text", text]
+
+
+def main() -> None:
+    """Freeze, run or list."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("freeze", help="write the list, its commit and its cost")
+    running = commands.add_parser("run", help="the runs that are not done")
+    running.add_argument("--wikitext", required=True, help="the raw test split of WikiText-2")
+    running.add_argument(
+        "--share", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="begin with every N-th run from I on"
+    )
+    commands.add_parser("list", help="the state of each run")
+    options = parser.parse_args()
+    match options.command:
+        case "freeze":
+            freeze()
+        case "run":
+            check_frozen()
+            number, count = options.share
+            everything = list(runs())
+            for run in [*everything[number::count], *everything]:
+                if not (KEPT / run.name / STATE).exists():
+                    print(f"{run.name}: {carry_out(run, options.wikitext)}", flush=True)
+        case "list":
+            for run in runs():
+                print(f"{run.name}: {state(run)}")
+
+
+def runs() -> Iterator[Run]:
+    """Every run, in order: all studies on both language models, then other tokens in front, other text, and the small models."""
+    names = [study for paper in PAPERS for study in studies(paper)]
+    for study in names:
+        yield Run(study, SMOL, "none")
+        yield Run(study, GEMMA, "model")
+    for study in OTHERWISE:
+        yield Run(study, SMOL, END_OF_TEXT)
+        yield Run(study, GEMMA, "none")
+        yield Run(study, GEMMA, THE)
+        yield Run(study, SMOL, "none", "packaged")
+        yield Run(study, GEMMA, "model", "packaged")
+    for model in MINIS:
+        yield from (Run(study, model, "model") for study in names)
+
+
+def studies(paper: str) -> list[str]:
+    """The studies of a paper on a given model, by the files of their text."""
+    files = sorted((ROOT / "configs" / paper).glob("*.yaml"))
+    return [f"{paper}/{file.stem}" for file in files if file.stem != "all"]
+
+
+def carry_out(run: Run, wikitext: str) -> str:
+    """Run a study to its end in a process of its own, and keep its tables and figures; a refusal is kept as its sentence."""
+    out = RESULTS / run.name
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-m", "sinkjax", "run", *run.options(wikitext), "--out", str(out)],
+        cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    if done.returncode not in (0, 2):  # a signal, or a defect: the run is not done, and the same command goes on
+        raise SystemExit(f"{run.name} ended with {done.returncode}:\n{done.stderr}")
+    said = done.stderr.strip().splitlines()[-1] if done.returncode else ""
+    keep(run, out, {"refused": said, "seconds": round(seconds, 1), "commit": head()})
+    return said or f"{seconds:.0f} s"
+
+
+def keep(run: Run, out: Path, facts: dict[str, object]) -> None:
+    """Copy the tables and figures of a run into the repository; the file of its state comes last."""
+    home = KEPT / run.name
+    home.mkdir(parents=True, exist_ok=True)
+    for name in TABLES:
+        if (out / name).exists():
+            text = (out / name).read_text(encoding="utf-8")
+            write(home / name, re.sub(r"^text: .*wiki.*$", "text: wikitext", text, flags=re.MULTILINE))  # not where it lies
+    if (out / FIGURES).is_dir():
+        shutil.copytree(out / FIGURES, home / FIGURES, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.svg", "*.pdf"))
+    write(home / STATE, json.dumps(facts, indent=1) + "\n")
+
+
+def state(run: Run) -> str:
+    """The progress of a run, as text."""
+    file = KEPT / run.name / STATE
+    if not file.exists():
+        return "begun" if (RESULTS / run.name).exists() else "not run"
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    return f"refused: {facts['refused']}" if facts["refused"] else f"done in {facts['seconds']:.0f} s at {facts['commit'][:8]}"
+
+
+def freeze() -> None:
+    """Write the page of the runs, their commit and their cost."""
+    if PAGE.exists():
+        raise SystemExit(f"{PAGE} is there: the protocol was frozen at {frozen()}")
+    if git("status", "--porcelain", "--", "sinkjax", "configs"):
+        raise SystemExit("sinkjax/ or configs/ have changes that are not committed")
+    rows = [(run, planned(run)) for run in runs()]
+    total = sum(flops for _, flops in rows if flops)
+    table = markdown(["run", "FLOPs by plan"], [[run.name, f"{flops:.2g}" if flops else "refused"] for run, flops in rows])
+    write(PAGE, HEAD.format(commit=head(), count=len(rows), total=f"{total:.2g}", prompts=PROMPTS) + "\n" + table + "\n")
+    print(PAGE)
+
+
+HEAD = """# Protocol
+
+Written before the first of these runs began, on commit `{commit}`. Until they are published no study, rule,
+measure, seed or setting changes. If a defect of the code must be mended, the runs that it touches are repeated and both numbers
+stay. There are {count} runs of {prompts} documents each, with {total} floating-point operations in all by `sinkjax plan`. A name
+has the study, the model, the token before each document (`none`, `model` for the model's BOS, or an id) and the text.
+`scripts/protocol.py` runs them.
+"""
+
+
+def planned(run: Run) -> float | None:
+    """Floating-point operations of a run, by `sinkjax plan`; None if it is refused."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sinkjax", "plan", *run.options("packaged")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    found = FLOPS.findall(done.stdout)
+    return float(found[-1]) if done.returncode == 0 and found else None
+
+
+def check_frozen() -> None:
+    """Refuse to run without a protocol, or by other code than it names."""
+    commit = frozen()
+    if subprocess.run(["git", "diff", "--quiet", commit, "--", "sinkjax", "configs"], cwd=ROOT, check=False).returncode:
+        raise SystemExit(f"sinkjax/ or configs/ differ from the frozen commit {commit}")
+
+
+def frozen() -> str:
+    """The commit of the protocol."""
+    found = FROZEN.search(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else None
+    if not found:
+        raise SystemExit(f"there is no protocol yet: python {sys.argv[0]} freeze")
+    return found[1]
+
+
+def head() -> str:
+    """The commit that is checked out."""
+    return git("rev-parse", "HEAD")
+
+
+def git(*arguments: str) -> str:
+    """The output of a git command."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()

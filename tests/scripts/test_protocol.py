@@ -1,0 +1,92 @@
+"""The clean run: a list that is frozen before it begins, and results that are kept whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sinkjax.studies.registry import choose
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@pytest.fixture
+def protocol(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.syspath_prepend(SCRIPTS)
+    module = importlib.import_module("protocol")
+    for name, folder in (("PAGE", "protocol.md"), ("KEPT", "kept"), ("RESULTS", "results")):
+        monkeypatch.setattr(module, name, tmp_path / folder)
+    return module
+
+
+@pytest.fixture
+def checkout(protocol, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A repository of one commit, with two studies."""
+    root = tmp_path / "checkout"
+    for file in ("sinkjax/a.py", "configs/kiya/mask.yaml", "configs/kiya/all.yaml", "configs/gu/norms.yaml"):
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text("1\n")
+    identity = ["-c", "user.name=tests", "-c", "user.email=tests@localhost"]
+    for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *command], cwd=root, check=True)
+    monkeypatch.setattr(protocol, "ROOT", root)
+    monkeypatch.setattr(protocol, "planned", lambda run: None if run.study == "gu/norms" else 2e12)
+    return root
+
+
+def test_each_study_of_a_given_model_is_on_the_list_of_both_models(protocol) -> None:
+    runs = list(protocol.runs())
+    assert len({run.name for run in runs}) == len(runs)
+    for model in (protocol.SMOL, protocol.GEMMA):
+        named = [run.study for run in runs if run.model == model]
+        assert {"kiya/mask", "gu/norms", "li/mediation", "background/windows"} < set(named)
+        assert not [study for study in named if choose(study).suite]
+
+
+def test_nothing_runs_before_the_freeze_or_by_other_code(protocol, checkout) -> None:
+    with pytest.raises(SystemExit, match="there is no protocol yet"):
+        protocol.check_frozen()
+    (checkout / "sinkjax/a.py").write_text("2\n")
+    with pytest.raises(SystemExit, match="not committed"):
+        protocol.freeze()
+    (checkout / "sinkjax/a.py").write_text("1\n")
+    protocol.freeze()
+    page = protocol.PAGE.read_text()
+    assert protocol.head() in page
+    assert "| kiya/mask/smollm2-135m-none-wikitext | 2e+12 |" in page
+    assert "| gu/norms/gemma3-270m-model-wikitext | refused |" in page
+    protocol.check_frozen()
+    (checkout / "README.md").write_text("text may change\n")
+    protocol.check_frozen()
+    with pytest.raises(SystemExit, match="was frozen at"):
+        protocol.freeze()
+    (checkout / "configs/kiya/mask.yaml").write_text("2\n")
+    with pytest.raises(SystemExit, match="differ from the frozen commit"):
+        protocol.check_frozen()
+
+
+def test_a_finished_run_keeps_its_tables_and_a_refusal_its_sentence(protocol, monkeypatch) -> None:
+    monkeypatch.setattr(protocol, "PROMPTS", 2)
+    done = protocol.Run("gu/repeat-bound", "mini-sink", "model", "packaged")
+    assert protocol.state(done) == "not run"
+    assert protocol.carry_out(done, "").endswith(" s")
+    assert protocol.state(done).startswith("done in ")
+    with (protocol.KEPT / done.name / "claims.csv").open(newline="") as file:
+        assert [row["study"] for row in csv.DictReader(file)]
+    refused = protocol.Run("background/mechanism", "mini-sink", "model", "packaged")
+    said = protocol.carry_out(refused, "")
+    assert len(said) > 20
+    assert protocol.state(refused) == f"refused: {said}"
+
+
+def test_a_run_that_breaks_off_is_not_done(protocol, monkeypatch) -> None:
+    broken = subprocess.CompletedProcess([], 143, "", "stopped; the same command goes on")
+    monkeypatch.setattr(protocol.subprocess, "run", lambda *given, **how: broken)
+    run = protocol.Run("kiya/mask", "mini-sink", "model")
+    with pytest.raises(SystemExit, match="ended with 143:\nstopped"):
+        protocol.carry_out(run, "")
+    assert protocol.state(run) == "not run"
