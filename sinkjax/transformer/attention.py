@@ -1,7 +1,7 @@
 """Attention in blocks of queries: causal, and both ways within a prefix if there is one.
 
 Long prompts are split into a few groups of queries, and each group computes only the keys that one of its queries can see: two
-groups take 3/4, eight 9/16, sixteen 17/32 of the work of a whole square, where a causal triangle is 1/2.
+groups take 3/4, four 5/8, eight 9/16, sixteen 17/32 of the work of a whole square, where a causal triangle is 1/2.
 
 Shape suffixes: B prompts, T positions of queries, S of keys (T of them, unless an earlier pass's keys are kept), Q queries of a
 block, N keys of that block, H query heads, K key-value heads, D head width.
@@ -34,7 +34,7 @@ from sinkjax.transformer.tape import Tape
 QUERY_BLOCK = 256
 GROUPED_BLOCK = 128  # the same where there are groups of queries
 GROUPED_FROM = 512  # lowest number of positions with groups
-MOST_GROUPS = 16  # each is compiled by itself
+MOST_GROUPS, FEW_GROUPS = 16, 4  # on a CPU, and elsewhere: each is compiled by itself, which takes 5 s for a GPU
 
 Axes = Mapping[str, int]  # name in the record -> its axis of queries
 
@@ -233,7 +233,8 @@ def query_groups(T: int) -> list[tuple[int, int]]:
     A group has two blocks or more: XLA unrolls a loop over one, and then holds the scores of several groups at one time.
     """
     blocks = -(-T // block_size(T))
-    groups = 1 if T < GROUPED_FROM else min(MOST_GROUPS, max(1, blocks // 2))
+    most = MOST_GROUPS if jax.default_backend() == "cpu" else FEW_GROUPS
+    groups = 1 if T < GROUPED_FROM else min(most, max(1, blocks // 2))
     ends = [min(blocks * (group + 1) // groups * block_size(T), T) for group in range(groups)]
     return list(zip([0, *ends], ends, strict=False))
 

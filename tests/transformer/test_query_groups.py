@@ -149,3 +149,9 @@ def test_the_groups_cover_all_queries() -> None:
         pairs = sum((end - begin) * end for begin, end in groups)
         assert pairs <= length**2 * (0.5 + 0.6 / len(groups))
     assert len(attention.query_groups(131_072)) == 16
+
+
+def test_an_accelerator_compiles_few_groups(monkeypatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert attention.query_groups(511) == [(0, 511)]
+    assert [len(attention.query_groups(length)) for length in (512, 1024, 131_072)] == [2, 4, 4]
