@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from sinkjax.train.trained import Trained
 
 
+MOST_LINES = 60  # of a table of edits; the page and summary.csv have all
+
+
 def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], caption: str = "") -> None:
     """Print a table; numbers and bytes are already words."""
     from rich import box
@@ -95,8 +98,9 @@ def _show_tables(section: Section) -> None:
     for number, column in enumerate(summary.columns):
         block = [(label, cells[number]) for label, cells in summary.lines if cells[number] != EMPTY]
         compared, ranked = any(cell.effect for _, cell in block), any(cell.rank for _, cell in block)
-        lines = [(label, cell.value, *[cell.effect] * compared, *[cell.rank] * ranked) for label, cell in block]
-        show(column, (section.subject, "value", *["effect"] * compared, *["percentile"] * ranked), lines)
+        lines = [(label, cell.value, *[cell.effect] * compared, *[cell.rank] * ranked) for label, cell in block[:MOST_LINES]]
+        more = f"and {len(block) - MOST_LINES:,} more, in summary.csv" if len(block) > MOST_LINES else ""
+        show(column, (section.subject, "value", *["effect"] * compared, *["percentile"] * ranked), lines, more)
     if any(row.value.low is not None for row in section.rows):
         paired = "; effects are paired differences from the first line of a table" * any(row.effect.n for row in section.rows)
         print(f"Means with 95% intervals over {section.over}{paired}.\n")

@@ -210,6 +210,15 @@ def test_the_terminal_shows_the_featured_arms_where_there_are_no_claims(section,
     assert "third" not in out
 
 
+def test_the_terminal_shows_the_first_lines_of_a_long_table(section, capsys):
+    rows = [row(f"edit {number}", "loss", float(number)) for number in range(4000)]
+    show_section(dataclasses.replace(section, verdicts=(), rows=rows, featured=tuple(each.condition for each in rows)))
+    out = capsys.readouterr().out
+    assert "edit 59" in out
+    assert "edit 60" not in out
+    assert "and 3,940 more, in summary.csv" in out
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [

@@ -19,7 +19,7 @@ from tests.studies.edited import assert_same
 
 T = 16
 CONFIG = SimpleNamespace(
-    key=2, position=5, positions=(3, 7), shares=(0.2, 0.5, 1.0), length=T, prompts=8, controls=12, seed=0, bos="none", model="m"
+    key=2, position=5, positions=(3, 7), shares=(0.2, 0.5, 0.9), length=T, prompts=8, controls=12, seed=0, bos="none", model="m"
 )
 EVERYWHERE = "all layers"
 
