@@ -48,7 +48,8 @@ def only_finite(values: ArrayLike, data: Any, measure: object = "") -> NDArray[n
         SinkjaxError: They are not one real number for each condition and prompt, or each run.
     """
     found = np.asarray(values)
-    axes = {axis: data.sizes[axis] for axis in ("edit", "prompt", "run") if axis in data.sizes} if measure else {}
+    samples = ("run",) if "run" in data.sizes else ("edit", "prompt")
+    axes = {axis: data.sizes[axis] for axis in samples if axis in data.sizes} if measure else {}
     if measure and (found.dtype.kind not in "biuf" or found.shape != tuple(axes.values())):
         wanted = " and ".join(f"{size} {SAMPLES[axis]}" for axis, size in axes.items())
         raise SinkjaxError(

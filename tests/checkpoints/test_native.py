@@ -183,7 +183,10 @@ def test_random_weights_of_the_same_architecture(folder, tiny_config):
         ({"heads": 6.0}, "config.json: heads must be a whole number, not 6.0"),
         ({"heads": 5}, "config.json: 5 query heads cannot share 2"),
         ({"norm": {"type": "RMSNrm", "eps": 1e-5}}, r"norm: unknown type 'RMSNrm' \(did you mean 'RMSNorm'"),
-        ({"norm": {"eps": 1e-5}}, "norm: unknown type None; allowed: LayerNorm, OffsetLayerNorm, OffsetRMSNorm, RMSNorm"),
+        (
+            {"norm": {"eps": 1e-5}},
+            "norm: unknown type None; allowed: DynamicTanh, LayerNorm, OffsetLayerNorm, OffsetRMSNorm, RMSNorm",
+        ),
         ({"norm": {"type": "RMSNorm"}}, "norm lacks the key 'eps'"),
         ({"norm": {"type": "RMSNorm", "eps": "1e-5"}}, "norm: eps must be a number, not the text"),
         ({"norm": {"type": "RMSNorm", "eps": -1.0}}, "norm: the epsilon of a norm must be at least 0"),

@@ -88,7 +88,7 @@ def keys_across_prompts(
         inputs: "text" or "random".
 
     Raises:
-        SinkjaxError: The rank is not below the width of a head, or a prompt lacks a position.
+        SinkjaxError: There are fewer prompts than the rank needs, or a prompt lacks a position.
     """
     import xarray
 
@@ -98,8 +98,11 @@ def keys_across_prompts(
     tokens, lengths = batch.tokens, batch.lengths
     if positions[-1] >= lengths.min():
         raise SinkjaxError(f"a prompt has {lengths.min()} tokens, and position {positions[-1]} is asked for")
-    if rank >= model.config.head_dim:
-        raise SinkjaxError(f"rank {rank} must be below {model.config.head_dim}, the width of a head")
+    if not 0 < rank <= min(len(lengths) // 2, model.config.head_dim - 1):
+        raise SinkjaxError(
+            f"rank {rank} must be at least 1, at most half of the {len(lengths)} prompts and below {model.config.head_dim}, the"
+            " width of a head"
+        )
     captured = Probe(capture=(Capture(sinkjax.Site.KEY, positions=positions),))
     run = partial(sinkjax.forward, model.params, config=model.config, probe=captured, logits=False)
     blocks = [slice(start, start + BLOCK) for start in range(0, len(lengths), BLOCK)]
