@@ -159,4 +159,12 @@ def made_ordinary(scope: Scope, tokens: object, random: bool = False) -> sinkjax
     if random:
         assert scope.rng is not None, "random dims are drawn for controls alone"
         dim = int(scope.rng.choice(np.delete(np.arange(typical.shape[1]), dim)))
-    return sinkjax.edit("resid", "set", typical[:, None, [dim]], dims=[dim], queries=TOKENS[scope.get(tokens)])
+    chosen = np.zeros(
+        (len(typical), 1, typical.shape[1]), np.float32
+    )  # in the values and not a selector: labels name no known dim
+    chosen[..., dim] = 1
+    queries = TOKENS[scope.get(tokens)]
+    return sinkjax.compose(
+        sinkjax.edit("resid", "scale", 1 - chosen, queries=queries),
+        sinkjax.edit("resid", "add", chosen * typical[:, None], queries=queries),
+    )
