@@ -125,7 +125,7 @@ def page() -> None:
 
 FOUND = """In {name}, rounding activations to 8 bits with one scale a tensor adds {tensor} nats. Of this {kept} is left if the
 first token is not rounded, {rotated} with a rotation, and {token} if each token has its own scale. So most of the cost comes
-from the first token's activation. Taking it away is no remedy: without it the loss is {without:.1f}, and without the weight that
+from the first token's activation. Removing it does not help: without it the loss is {without:.1f}, and without the weight that
 makes it {removed:.1f}, instead of {full:.1f}. Keeping only the last {keys} keys adds {window}; keeping the 4 first ones among
 them adds {sinks}."""
 SIBLINGS = """`mini-softmax` and `mini-head-norm` were trained alike, but only the first has a sink. Activations of 8 bits with

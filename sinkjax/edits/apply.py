@@ -25,7 +25,7 @@ def vectors(term: Resolved, x: jax.Array, layer: jax.Array | int, lengths: jax.A
     else:
         position = term.key if SITES[term.site].positions == ("keys",) else term.query
         cells = position[:, :, None, None] & term.layer_head[layer][None, None, :, None] & term.dims[None, None, None, :]
-        value = _at_layer(term.value, layer)
+        value = at_layer(term.value, layer)
         value = value if term.by_position else value[:, None]  # [B or 1, T or 1, (H or 1,) D or 1]
         cells = cells if per_head else cells[:, :, 0]
         wide = jnp.promote_types(x.dtype, jnp.float32)
@@ -46,7 +46,7 @@ def scores(
     """
     selected, cells = _pairs(term, scores, rows, layer)
     addressed = selected & visible & _real_rows(lengths, rows)
-    value = _at_layer(term.value, layer)[:, :, None, None].astype(scores.dtype)
+    value = at_layer(term.value, layer)[:, :, None, None].astype(scores.dtype)
     masks = value == -jnp.inf
     value = jnp.where(masks, 0, value)
     edited = jnp.where(cells & ~masks, scores + value if term.op == "add" else value, scores)
@@ -60,7 +60,7 @@ def weights(
 ) -> tuple[jax.Array, Counts]:
     """WEIGHTS, a block of queries: weights float and visible bool, both [B, H, Q, S]. An invisible weight stays 0."""
     selected, cells = _pairs(term, weights, rows, layer)
-    value = _at_layer(term.value, layer)[:, :, None, None].astype(weights.dtype)
+    value = at_layer(term.value, layer)[:, :, None, None].astype(weights.dtype)
     new = jnp.where(cells & visible, weights * value if term.op == "scale" else value, weights)
     if term.renormalise:
         before, after = weights.sum(-1, keepdims=True), new.sum(-1, keepdims=True)
@@ -140,7 +140,7 @@ def _pairs(term: Resolved, x: jax.Array, rows: jax.Array, layer: jax.Array) -> t
     return selected, selected & relation
 
 
-def _at_layer(value: jax.Array, layer: jax.Array | int) -> jax.Array:
+def at_layer(value: jax.Array, layer: jax.Array | int) -> jax.Array:
     """The entry of a [L or 1, ...] value that belongs to a layer."""
     return value[0] if value.shape[0] == 1 else value[layer]
 

@@ -84,7 +84,7 @@ def _moved(site: Site, change: Any) -> Edit:
 def _norms(
     change: jax.Array, params: Params, tokens: jax.Array, lengths: jax.Array, *, site: Site, config: Config, precision: str
 ) -> jax.Array:
-    """The gradient's norm at a change, [L, B, T, (heads,)]. The change is no constant, which XLA would spend minutes folding."""
+    """The gradient's norm at a change, [L, B, T, (heads,)]. The change is an argument: folding a constant takes XLA minutes."""
 
     def loss(change: jax.Array) -> jax.Array:
         out = forward(params, tokens, config, _moved(site, change), Probe(nll=True), lengths, False, precision, remat=True)

@@ -35,7 +35,7 @@ from sinkjax.transformer.spec import ForwardSpec
 LONGEST = 512  # tokens of a prompt
 SIZES = (32, 64, 128, 256, LONGEST)  # prompts are padded to these, so that few lengths are compiled
 WORDS = 10  # likeliest next words
-COMPONENTS = 10  # those of the largest effects
+COMPONENTS = 10  # shown, by the size of their effects
 MOST_BYTES = 10**9  # limit for the attention maps of all layers and heads
 REMEMBERED = 4  # results whose maps stay on the device
 
@@ -238,7 +238,7 @@ class Workbench:
 
 
 def check_shown(what: str, value: int, size: int) -> None:
-    """Raise an error if there is no such layer, head or key."""
+    """Raise an error if the model or the prompt lacks this layer, head or key."""
     if value >= size:
         raise SinkjaxError(f"{what} {value} cannot be shown: there are {size}, 0 to {size - 1}")
 

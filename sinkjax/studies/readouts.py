@@ -33,7 +33,7 @@ PERCENT, POINTS = (0.0, 100.0), "percentage points"
 AXIS = re.compile(r"(?:key|position) \[(\w+)\]")  # "key [position]" of an axis reads "the position"
 UNMEASURED = re.compile(r"(?:No variable named )?'(\w+)'")  # how xarray and a record begin
 WORDS = 300  # characters of an error in a measure's own code
-EDITS, PROMPTS = 2, 3  # of a dataset on which a measure is tried
+EDITS, PROMPTS = 2, 3  # the size of the dataset that a measure is tried on
 HALF = 0.5  # a quantity along depth counts as formed above this share of its largest value
 
 

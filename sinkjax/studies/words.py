@@ -7,8 +7,7 @@ the wrong place is refused by name. A function becomes a word with its kind's de
     @Measure.define("heads that sink on key {key} (%)", ...)
     def sink_rate(data, key, eps=F.eps): ...
 
-The signature is checked where the word is written, and the function runs when the word is read (`Scope.get`). This module does
-not import JAX.
+The signature is checked where the word is written; the function runs when it is read (`Scope.get`). No JAX is imported here.
 """
 
 from __future__ import annotations

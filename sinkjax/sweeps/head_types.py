@@ -56,8 +56,8 @@ def head_types(
         period: Tokens of each before they are repeated.
         bos: Token before each prompt, as in `sinkjax.encode`.
         draws: Number of sets of random targets.
-        seed: Of the tokens and of the random targets.
-        dtype: Of the parameters of models that are loaded.
+        seed: Seed of the tokens and the random targets.
+        dtype: Parameter dtype of loaded models.
         precision: Matrix product precision, as in `sinkjax.forward`.
 
     Returns:

@@ -34,13 +34,13 @@ from sinkjax.transformer.tape import Tape
 QUERY_BLOCK = 256
 GROUPED_BLOCK = 128  # the same where there are groups of queries
 GROUPED_FROM = 512  # lowest number of positions with groups
-MOST_GROUPS, FEW_GROUPS = 16, 4  # on a CPU, and elsewhere: each is compiled by itself, which takes 5 s for a GPU
+MOST_GROUPS, FEW_GROUPS = 16, 4  # on a CPU, and elsewhere: each is compiled by itself, which takes a GPU seconds
 
 Axes = Mapping[str, int]  # name in the record -> its axis of queries
 
 
 class Given(NamedTuple):
-    """What the blocks of queries of a layer share.
+    """The inputs that all blocks of queries of a layer share.
 
     k: [B, K, S, D], as it is multiplied; wide_k: the same for statistics. v: [B, K, S, D]; own: [B, H, S, D], where an edit may
     have changed the values of a query head, else None. extra: the key of no token, or None. scale: of the scores. window: int,
@@ -91,7 +91,7 @@ def attend(
         v=v_BKSD,
         own=None if own_BSHD is None else own_BSHD.astype(v_BKSD.dtype).swapaxes(1, 2),
         extra=extra_key(w, config, tape.lengths, wide, precision),
-        scale=jnp.asarray(config.score_scale, wide)[tape.layer] if isinstance(config.score_scale, tuple) else config.scale,
+        scale=score_scale(tape, wide),
         window=window,
         w=w,
         last=rounded or divided_last(T, config, bool(tape.at(Site.WEIGHTS))),
@@ -179,7 +179,7 @@ def attend_kept(
     assert policy is not None
     wide = jnp.promote_types(q_BQHD.dtype, jnp.float32)
     learned = w.get("normaliser", {})
-    scale = jnp.asarray(config.score_scale, wide)[tape.layer] if isinstance(config.score_scale, tuple) else config.scale
+    scale = score_scale(tape, wide)
 
     def heads_first(x: jax.Array) -> jax.Array:
         x = x.astype(ops.multiplied_dtype(x.dtype)).swapaxes(1, 2)
@@ -212,6 +212,12 @@ def attend_kept(
     received = jnp.abs(weights).reshape(B, K, -1, weights.shape[-1]).sum(axis=2)
     tape.kept = policy.keep(tape.kept, k_BQKD, v_BQKD, tape.first, received)
     return out.astype(v_BQKD.dtype), (~visible.any(axis=-1)).sum(axis=(1, 2)) * jnp.ones(B, jnp.int32)
+
+
+def score_scale(tape: Tape, dtype: jnp.dtype) -> jax.Array | float:
+    """The factor on the scores of the tape's layer."""
+    config = tape.spec.config
+    return jnp.asarray(config.score_scale, dtype)[tape.layer] if isinstance(config.score_scale, tuple) else config.scale
 
 
 def block_size(T: int) -> int:

@@ -1,9 +1,9 @@
 """`attention_impl="pallas"`: softmax attention as two Pallas kernels, which hold one tile of scores at a time.
 
 The first kernel returns the outputs of the heads and the log-sum-exp of every row of scores, in at least float32. The second sums
-exp(score - log-sum-exp) over the queries of each key, and runs only if the probe measures such sums. Both make the same tiles:
-scores, soft cap, ALiBi, window, prefix and the edits at LOGITS, so nothing of the size T x T is ever stored. In 16 bits, weights
-are rounded to the dtype of the values before their product, as in every fused attention.
+exp(score - log-sum-exp) over the queries of each key, and runs only if the probe measures such sums. Both are in `tiles.py` and
+make the same tiles of scores, with soft cap, ALiBi, window, prefix and the edits at LOGITS, so nothing of the size T x T is ever
+stored. In 16 bits, weights are rounded to the dtype of the values before their product, as in every fused attention.
 
 On a GPU the kernels compile through Triton, on a TPU through Mosaic. A CPU interprets them: that is for tests, and slow.
 
@@ -12,17 +12,15 @@ Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import pallas as pl
 
 from sinkjax.config_files.checks import LARGEST
+from sinkjax.edits.apply import at_layer
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits, Resolved
 from sinkjax.errors import SinkjaxError
@@ -33,74 +31,11 @@ from sinkjax.model.extra_key import ExtraKey, extra_key
 from sinkjax.model.normalisers import OffByOne, SinkLogit, Softmax
 from sinkjax.model.positions import Alibi, PowerAlibi, ScorePosition
 from sinkjax.probes.probe import Probe
-from sinkjax.transformer.spec import ForwardSpec
+from sinkjax.transformer.attention import score_scale
 from sinkjax.transformer.tape import Tape
+from sinkjax.transformer.tiles import LOWEST, Arrays, Tiling, columns, forward, padded
 
 NORMALISERS = (Softmax, SinkLogit, OffByOne)  # exp(score) over its sum, with or without a logit that has no key
-LOWEST = -1e30  # a score below all others whose differences are finite
-
-Arrays = dict[str, Any]  # the inputs of a tile other than queries and keys; see `_arrays`
-Part = tuple[bool, Any, Any]  # whether some pair of a tile may be hidden, and the first and the last (excluded) of these tiles
-Cells = tuple[jax.Array, jax.Array]  # of a term in a tile: addressed and changed, bool [Q, N]
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """The static part of both kernels.
-
-    queries, keys: the sides of a tile. prefix: its length, 0 without one. edits: operation and relation of each term at LOGITS.
-    precision: of products; those of two 16-bit numbers are exact in any.
-    """
-
-    queries: int
-    keys: int
-    cap: float | None
-    prefix: int
-    edits: tuple[tuple[str, str], ...]
-    precision: str
-
-    @classmethod
-    def of(cls, T: int, D: int, spec: ForwardSpec, terms: Sequence[Resolved], wide: bool) -> Tiling:
-        """The tiles of T positions and heads of width D. wide: whether the products are of 32 bits or more.
-
-        On a GPU the shared memory of 228 kB must hold a tile of queries and three of keys and of values.
-        """
-        side = max(16, pl.next_power_of_2(T))
-        less = (2 if wide else 1) * (2 if D > 128 else 1)
-        rows, columns = (128, 128) if jax.default_backend() == "tpu" else (128 // less, 64 // less)
-        return cls(
-            min(side, rows),
-            min(side, columns),
-            spec.config.caps.scores,
-            spec.config.prefix or 0,
-            tuple((term.op, term.relation) for term in terms),
-            spec.precision if wide else "default",
-        )
-
-    def keys_of(self, first: jax.Array, window: jax.Array, total: int) -> list[Part]:
-        """The tiles of keys that the tile of queries from row `first` on sees. total: the number of all."""
-        end = jnp.minimum(jnp.maximum((first + self.queries - 1) // self.keys + 1, pl.cdiv(self.prefix, self.keys)), total)
-        begin = 0 if self.prefix else jnp.maximum(first - window + 1, 0) // self.keys
-        return self._parts(begin, _up(first + self.queries - window, self.keys), (first + 1) // self.keys, end)
-
-    def queries_of(self, first: jax.Array, window: jax.Array, total: int) -> list[Part]:
-        """The tiles of queries that come at or after the tile of keys from column `first` on, and see it."""
-        window = jnp.minimum(window, total * self.queries)
-        end = total if self.prefix else jnp.minimum(_up(first + self.keys - 1 + window, self.queries), total)
-        return self._parts(first // self.queries, _up(first + self.keys, self.queries), (first + window) // self.queries, end)
-
-    def _parts(self, begin: Any, full_from: Any, full_to: Any, end: Any) -> list[Part]:
-        """Tiles from `begin` to `end`, of which those from `full_from` to `full_to` hide nothing, unless edits or a prefix do."""
-        if self.edits or self.prefix:
-            return [(True, begin, end)]
-        full_from = jnp.clip(full_from, begin, end)
-        full_to = jnp.clip(full_to, full_from, end)
-        return [(True, begin, full_from), (False, full_from, full_to), (True, full_to, end)]
-
-
-def _up(x: jax.Array, side: int) -> jax.Array:
-    """How many tiles hold x places; of a negative number none."""
-    return (jnp.maximum(x, 0) + side - 1) // side
 
 
 def attend(
@@ -118,11 +53,11 @@ def attend(
     wide, multiplied = jnp.promote_types(q_BTHD.dtype, jnp.float32), ops.multiplied_dtype(q_BTHD.dtype)
     terms = tape.at(Site.LOGITS)
     tiling = Tiling.of(T, q_BTHD.shape[-1], tape.spec, [term for _, term in terms], multiplied.itemsize > 2)
-    scale = jnp.asarray(config.score_scale, wide)[tape.layer] if isinstance(config.score_scale, tuple) else config.scale
+    scale = score_scale(tape, wide)
     q, k, v = (x.swapaxes(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD if own_BTHD is None else own_BTHD))
     extra = extra_key(w, config, tape.lengths, wide, tape.spec.precision)
     extra_scores = _extra_scores(q, extra, scale, w, tape)
-    q, k, v = (_no_derivative(_padded(x, tiling)) for x in (q.astype(multiplied), k.astype(multiplied), v))
+    q, k, v = (_no_derivative(padded(x, tiling)) for x in (q.astype(multiplied), k.astype(multiplied), v))
     total = q.shape[2]
     rows = None if extra_scores is None else jnp.pad(extra_scores, [(0, 0), (0, 0), (0, total - T)])[..., None]
     arrays = _arrays(total, scale, window, tape, wide)
@@ -157,7 +92,7 @@ def attend(
 
 
 def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
-    """What the kernels cannot do, and whether that is asked for."""
+    """Each request that the kernels do not support, and whether it is made."""
     pairs = (Site.LOGITS, Site.WEIGHTS)
     measured = [entry.name for entry in probe.statistics if entry.site in pairs and entry.sums is None]
     measured += [entry.name for entry in probe.captures if entry.site in pairs]
@@ -183,164 +118,6 @@ def _(primals: tuple, tangents: tuple) -> tuple:
     raise SinkjaxError('attention_impl "pallas" has no derivative; choose "sinkjax"')
 
 
-def forward(
-    q: jax.Array, k: jax.Array, v: jax.Array, extra: jax.Array | None, arrays: Arrays, tiling: Tiling
-) -> tuple[jax.Array, jax.Array, list[jax.Array]]:
-    """Outputs [B, H, T, D] of the heads in the dtype of v, log-sum-exps [B, H, T, 1], and counts of cells by row.
-
-    q [B, H, T, D], k [B, K, T, D], v [B, K or H, T, D]; T a multiple of both sides of a tile, D a power of two.
-    extra: scores [B, H, T, 1] of a key of no token, or of a sink logit; they take part in each row. A row that sees nothing
-    gives 0 for both. Each count is [B, H, T, 1]: addressed and changed for each term, and last, if there is one, the keys seen.
-    """
-    B, H, T, D = q.shape
-    wide = jnp.promote_types(q.dtype, jnp.float32)
-    row = partial(pl.BlockSpec, index_map=lambda b, h, i: (b, h, i, 0))
-    column = row((None, None, tiling.queries, 1))
-    number = jax.ShapeDtypeStruct((B, H, T, 1), wide)
-    cells = 2 * len(tiling.edits) + bool(tiling.edits)
-    out, lse, *counts = pl.pallas_call(
-        partial(_forward, tiling=tiling),
-        grid=(B, H, T // tiling.queries),
-        in_specs=[
-            row((None, None, tiling.queries, D)),
-            *(_whole(x, H) for x in (k, v)),
-            None if extra is None else column,
-            _specs(arrays, tiling.queries, 2),
-        ],
-        out_specs=[row((None, None, tiling.queries, D)), *[column] * (1 + cells)],
-        out_shape=[jax.ShapeDtypeStruct((B, H, T, D), v.dtype), *[number] * (1 + cells)],
-        **_device(),
-        name="attention",
-    )(q, k, v, extra, arrays)
-    return out, lse, counts
-
-
-def columns(q: jax.Array, k: jax.Array, lse: jax.Array, arrays: Arrays, tiling: Tiling, *, later: bool) -> jax.Array:
-    """Sums over the queries of each prompt, from the key on or (`later`) after it, of the weight on each key: [B, H, 1, T].
-
-    lse: from `forward`, but beyond the prompt a number above all scores. All else as there.
-    """
-    B, H, T, D = q.shape
-    share = H // k.shape[1]
-    sums: jax.Array = pl.pallas_call(
-        partial(_columns, tiling=tiling, later=later),
-        grid=(B, H, T // tiling.keys),
-        in_specs=[
-            _whole(q, H),
-            pl.BlockSpec((None, None, tiling.keys, D), lambda b, h, j: (b, h // share, j, 0)),
-            _whole(lse, H),
-            _specs(arrays, tiling.keys, 3),
-        ],
-        out_specs=pl.BlockSpec((None, None, 1, tiling.keys), lambda b, h, j: (b, h, 0, j)),
-        out_shape=jax.ShapeDtypeStruct((B, H, 1, T), lse.dtype),
-        **_device(),
-        name="attention_received",
-    )(q, k, lse, arrays)
-    return sums
-
-
-def _forward(q_ref: Any, k_ref: Any, v_ref: Any, extra_ref: Any, refs: Any, *outputs: Any, tiling: Tiling) -> None:
-    """The first kernel: a tile of queries and all keys that it sees, by the running maximum of Milakov and Gimelshein (2018)."""
-    out_ref, lse_ref, *count_refs = outputs
-    first = pl.program_id(2) * tiling.queries
-    q, wide = q_ref[...], lse_ref.dtype
-    given = _loaded({name: ref for name, ref in refs.items() if name != "edits"})
-
-    def step(hides: bool, j: jax.Array, carry: tuple) -> tuple:
-        top, total, mixed, counts = carry
-        keys = pl.ds(pl.multiple_of(j * tiling.keys, tiling.keys), tiling.keys)
-        own = given | _loaded({"edits": refs["edits"]}, keys=keys)
-        scores, visible, cells = _tile(q, k_ref[keys, :], first, j * tiling.keys, own, tiling)
-        scores = jnp.where(visible, scores, LOWEST) if hides else scores
-        new = jnp.maximum(top, scores.max(axis=1, keepdims=True))
-        powers = jnp.exp(scores - new)
-        powers = jnp.where(visible, powers, 0) if hides else powers  # in a row that has seen nothing, the largest is hidden too
-        shrunk = jnp.exp(top - new)
-        values = v_ref[keys, :]
-        mixed = mixed * shrunk + _product(powers.astype(values.dtype), values, (1, 0), wide, tiling.precision)
-        flat = [each for pair in cells for each in pair] + ([visible] if cells else [])
-        counts = [count + each.astype(wide).sum(axis=1, keepdims=True) for count, each in zip(counts, flat, strict=True)]
-        return new, total * shrunk + powers.sum(axis=1, keepdims=True), mixed, counts
-
-    one = (tiling.queries, 1)
-    top = jnp.full(one, LOWEST, wide) if extra_ref is None else extra_ref[...].astype(wide)
-    total = jnp.zeros(one, wide) if extra_ref is None else jnp.ones(one, wide)
-    carry = (top, total, jnp.zeros((tiling.queries, v_ref.shape[-1]), wide), [jnp.zeros(one, wide) for _ in count_refs])
-    for hides, begin, end in tiling.keys_of(first, given["window"][0, 0], k_ref.shape[0] // tiling.keys):
-        carry = jax.lax.fori_loop(begin, end, partial(step, hides), carry)
-    top, total, mixed, counts = carry
-    some = total > 0
-    out_ref[...] = (mixed / jnp.where(some, total, 1)).astype(out_ref.dtype)
-    lse_ref[...] = jnp.where(some, top + jnp.log(jnp.where(some, total, 1)), 0)
-    for ref, count in zip(count_refs, counts, strict=True):
-        ref[...] = count
-
-
-def _columns(q_ref: Any, k_ref: Any, lse_ref: Any, refs: Any, out_ref: Any, *, tiling: Tiling, later: bool) -> None:
-    """The second kernel: a tile of keys and all queries at or after it that see it."""
-    first = pl.program_id(2) * tiling.keys
-    k = k_ref[...]
-    given = _loaded({name: ref for name, ref in refs.items() if name != "edits"})
-
-    def step(hides: bool, i: jax.Array, summed: jax.Array) -> jax.Array:
-        rows = pl.ds(pl.multiple_of(i * tiling.queries, tiling.queries), tiling.queries)
-        own = given | _loaded({"edits": refs["edits"]}, rows=rows)
-        scores, visible, _ = _tile(q_ref[rows, :], k, i * tiling.queries, first, own, tiling)
-        if hides:
-            counted = visible & (_places(i * tiling.queries, first, tiling)[1] >= int(later))
-            scores = jnp.where(counted, scores, LOWEST)
-        return summed + jnp.exp(scores - lse_ref[rows, :])
-
-    summed = jnp.zeros((tiling.queries, tiling.keys), out_ref.dtype)
-    for hides, begin, end in tiling.queries_of(first, given["window"][0, 0], q_ref.shape[0] // tiling.queries):
-        summed = jax.lax.fori_loop(begin, end, partial(step, hides), summed)
-    out_ref[...] = summed.sum(axis=0, keepdims=True)
-
-
-def _tile(
-    q: jax.Array, k: jax.Array, row: jax.Array, column: jax.Array, given: Arrays, tiling: Tiling
-) -> tuple[jax.Array, jax.Array, list[Cells]]:
-    """Scores and visibility [Q, N] of the queries and keys that begin at `row` and `column`, after the edits, and their cells."""
-    wide = given["scale"].dtype
-    rows, back = _places(row, column, tiling)
-    scores = ops.soft_cap(_product(q, k, (1, 1), wide, tiling.precision) * given["scale"], tiling.cap)
-    if given["slope"] is not None:
-        scores += given["slope"] * jnp.maximum(back, 0).astype(wide)
-    visible = (back >= 0) & (back < given["window"])
-    if tiling.prefix:
-        visible |= rows - back < jnp.minimum(given["length"], tiling.prefix)
-    cells = []
-    for (op, relation), term in zip(tiling.edits, given["edits"], strict=True):
-        selected = (term["query"] * term["key"] * term["head"]) > 0
-        addressed = selected & visible & (rows < given["length"])
-        chosen = selected & {"any": back == back, "self": back == 0, "others": back != 0}[relation]
-        hides = term["hides"] > 0
-        value = scores + term["value"] if op == "add" else jnp.broadcast_to(term["value"], scores.shape)
-        edited = jnp.where(chosen & ~hides, value, scores)
-        remaining = visible & ~(chosen & hides)
-        cells.append((addressed, addressed & ((remaining != visible) | (remaining & (edited != scores)))))
-        scores, visible = edited, remaining
-    return scores, visible, cells
-
-
-def _places(row: jax.Array, column: jax.Array, tiling: Tiling) -> tuple[jax.Array, jax.Array]:
-    """The positions of a tile's queries, and the distance back from each to each key: int [Q, N]."""
-    rows = row + jax.lax.broadcasted_iota(jnp.int32, (tiling.queries, tiling.keys), 0)
-    return rows, rows - column - jax.lax.broadcasted_iota(jnp.int32, (tiling.queries, tiling.keys), 1)
-
-
-def _product(a: jax.Array, b: jax.Array, axes: tuple[int, int], wide: jnp.dtype, precision: str) -> jax.Array:
-    """A product of two matrices over one axis of each, added up in `wide`."""
-    contracted = (((axes[0],), (axes[1],)), ((), ()))
-    return jax.lax.dot_general(a, b, contracted, precision=precision, preferred_element_type=wide)
-
-
-def _loaded(refs: Any, rows: Any = slice(None), keys: Any = slice(None)) -> Any:
-    """The arrays themselves, at these rows and keys if they have such an axis."""
-    everything = slice(None)
-    return jax.tree.map(lambda ref: ref[rows if ref.shape[0] > 1 else everything, keys if ref.shape[1] > 1 else everything], refs)
-
-
 def _arrays(total: int, scale: jax.Array | float, window: jax.Array | None, tape: Tape, wide: jnp.dtype) -> Arrays:
     """What else makes a tile: each array is [B or 1, H or 1, T or 1, T or 1], by prompt, head, query and key.
 
@@ -353,7 +130,7 @@ def _arrays(total: int, scale: jax.Array | float, window: jax.Array | None, tape
         return jnp.pad(positions, [(0, 0), (0, total - positions.shape[1])]).astype(jnp.int32)
 
     def edit(term: Resolved) -> Arrays:
-        value = (term.value[0] if term.value.shape[0] == 1 else term.value[tape.layer])[:, :, None, None].astype(wide)
+        value = at_layer(term.value, tape.layer)[:, :, None, None].astype(wide)
         hides = value == -jnp.inf
         return {
             "query": selected(term.query)[:, None, :, None],
@@ -388,49 +165,7 @@ def _extra_scores(
 
 
 def _slopes(config: Config) -> np.ndarray | None:
-    """What a score loses with each step back, for each head: float [H]; None where scores have no such position."""
+    """The change of a score with each step back, by head: float [H]; None if the position does not act on scores like this."""
     if not isinstance(config.position, Alibi | PowerAlibi):
         return None
     return config.position.by_distance(2, config.heads, {})[:, 1]
-
-
-def _padded(x: jax.Array, tiling: Tiling) -> jax.Array:
-    """x [B, heads, T, D] with zeros up to whole tiles and a power of two, which Triton asks for."""
-    T, D = x.shape[2:]
-    missing = -T % max(tiling.queries, tiling.keys), max(16, pl.next_power_of_2(D)) - D
-    return jnp.pad(x, [(0, 0), (0, 0), (0, missing[0]), (0, missing[1])]) if any(missing) else x
-
-
-def _specs(arrays: Arrays, side: int, tiled: int) -> Arrays:
-    """The part of each array that program (prompt, head, tile) reads, by tiles of `side` along the axis `tiled`, 2 or 3."""
-
-    def spec(x: jax.Array) -> pl.BlockSpec:
-        split = x.shape[tiled] > 1
-        shape = [side if split and axis == tiled else x.shape[axis] for axis in (2, 3)]
-
-        def place(b: Any, h: Any, i: Any) -> tuple:
-            tile = [i if split and axis == tiled else 0 for axis in (2, 3)]
-            return (b if x.shape[0] > 1 else 0, h if x.shape[1] > 1 else 0, *tile)
-
-        return pl.BlockSpec((None, None, *shape), place)
-
-    found: Arrays = jax.tree.map(spec, arrays)
-    return found
-
-
-def _device() -> dict[str, Any]:
-    """How the device that is here runs a kernel."""
-    match jax.default_backend():
-        case "cpu":
-            return {"interpret": True}
-        case "tpu":
-            return {}
-    from jax.experimental.pallas import triton
-
-    return {"compiler_params": triton.CompilerParams(num_warps=8, num_stages=3)}
-
-
-def _whole(x: jax.Array, H: int) -> pl.BlockSpec:
-    """All rows of a prompt's head, of x [B, K or H, T, D]; query heads share those of their group."""
-    share = H // x.shape[1]
-    return pl.BlockSpec((None, None, *x.shape[2:]), lambda b, h, i: (b, h // share, 0, 0))

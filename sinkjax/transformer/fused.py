@@ -63,7 +63,7 @@ def _widest_head() -> int:
 
 
 def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
-    """What a fused attention cannot do, and whether that is asked for."""
+    """Each request that a fused attention does not support, and whether it is made."""
     pairs = (Site.LOGITS, Site.WEIGHTS)
     measured = [
         entry.name

@@ -1,4 +1,4 @@
-"""The implementations of attention that a forward can be given, and what each cannot do.
+"""The implementations of attention, and their limits.
 
 The kernels are imported only if they are asked for, because JAX still calls Pallas experimental.
 """
@@ -33,7 +33,7 @@ def check_implementation(name: str, config: Config, edits: Edits, probe: Probe) 
 
 
 def _limits(name: str, config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
-    """What an implementation cannot do, and whether that is asked for."""
+    """Each request that an implementation does not support, and whether it is made."""
     if name == "pallas":
         from sinkjax.transformer import flash
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -11,27 +10,16 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Capture, Config, Probe, Record, SinkjaxError
+from sinkjax import Capture, Probe, Record, SinkjaxError
 from sinkjax.checkpoints.model import Model
 from tests.model.variants import bare, draw
 from tests.transformer.test_families_edited import BLOCKS, model
 
+pytestmark = pytest.mark.usefixtures("x64")
 LENGTHS = np.array([10, 7])
 NODES = ("attn_out", "mlp_out", "head_out", "neuron")
 LABELS = {"attn_out": "attention 1", "mlp_out": "MLP 1", "head_out": "head 1.4", "neuron": "neuron 1.7"}
 CHOSEN = {"attn_out": {}, "mlp_out": {}, "head_out": {"heads": 4}, "neuron": {"dims": 7}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def x64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
-
-
-@pytest.fixture(scope="module")
-def tiny(tiny_config: Config, tiny_params: dict) -> Model:
-    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), tiny_params)
-    return Model(tiny_config, params, None, {"kind": "arrays", "name": "tiny"})
 
 
 @pytest.fixture(scope="module")

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Config, Probe, SinkjaxError
+from sinkjax import Probe, SinkjaxError
 from sinkjax.checkpoints.model import Model
 from tests.model.variants import bare, draw
 
+pytestmark = pytest.mark.usefixtures("x64")
 LENGTHS = np.array([8, 5])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def x64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
-
-
-@pytest.fixture(scope="module")
-def tiny(tiny_config: Config, tiny_params: dict) -> Model:
-    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), tiny_params)
-    return Model(tiny_config, params, None, {"kind": "arrays", "name": "tiny"})
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 import sinkjax
 from sinkjax.explorer.compute import Workbench
-from sinkjax.explorer.state import State, edits_of, read_state
+from sinkjax.explorer.state import KINDS, State, edits_of, read_state
 from tests.explorer.serving import serving
 
 pytestmark = pytest.mark.page
@@ -95,19 +95,7 @@ def test_it_opens_and_asks_this_server_alone(opened):
     assert [address for address in addresses if not address.startswith((start, "data:"))] == []
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "mask_key",
-        "attend_self",
-        "add_logit",
-        "swap_embeddings",
-        "scale_head_output",
-        "set_residual",
-        "drop_mlp",
-        "edit_weights",
-    ],
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_edit_changes_the_maps_as_forward_says(opened, bench, kind):
     click(opened, '[data-kind="none"]')
     click(opened, "#tokens button:nth-child(1)")  # a token without an edit means its mask

@@ -20,7 +20,7 @@ SOURCES = ("sinkjax", "tests", "configs", "docs", "scripts", "colab", ".ci")
 TEXT = {".py", ".md", ".yaml", ".toml", ".ipynb", ".cff", ".txt", ""}
 
 NEVER = {"torch", "tensorflow", "matplotlib.pyplot", "jax.experimental"}
-EXPERIMENTAL = {"sinkjax/transformer/flash.py": {"jax.experimental"}}  # the kernels have no other home
+EXPERIMENTAL = {"sinkjax/transformer/tiles.py": {"jax.experimental"}}  # the kernels have no other home
 LAZY = {"datasets", "gguf", "grain", "matplotlib", "pandas", "scipy", "tokenizers", "transformers", "xarray", "zarr"}
 EXCUSES = {"pytest.skip", "pytest.xfail", "pytest.importorskip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail"}
 

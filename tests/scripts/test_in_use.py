@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-
-
-@pytest.fixture(scope="module")
-def script():
-    sys.path.insert(0, str(SCRIPTS))
-    try:
-        yield runpy.run_path(str(SCRIPTS / "in_use.py"))
-    finally:
-        sys.path.remove(str(SCRIPTS))
+SCRIPT = "in_use.py"
 
 
 def rows(script, edit: str, way: str, losses: list[float]) -> pd.DataFrame:

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
-from pathlib import Path
-
 import numpy as np
-import pytest
 import xarray
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+SCRIPT = "learning_page.py"
 STEPS = np.arange(0.0, 60, 10)
-
-
-@pytest.fixture(scope="module")
-def script():
-    sys.path.insert(0, str(SCRIPTS))
-    try:
-        yield runpy.run_path(str(SCRIPTS / "learning_page.py"))
-    finally:
-        sys.path.remove(str(SCRIPTS))
 
 
 def training(runs: int = 8) -> xarray.Dataset:

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import xarray
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-
-
-@pytest.fixture(scope="module")
-def script():
-    sys.path.insert(0, str(SCRIPTS))
-    try:
-        yield runpy.run_path(str(SCRIPTS / "pretrain_page.py"))
-    finally:
-        sys.path.remove(str(SCRIPTS))
+SCRIPT = "pretrain_page.py"
 
 
 STEPS = np.array([0.0, 10, 20, 30, 40])

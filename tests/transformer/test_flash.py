@@ -20,7 +20,7 @@ from sinkjax.model.config import Caps, Config, NoPosition
 from sinkjax.model.normalisers import OffByOne, Sigmoid, SinkLogit
 from sinkjax.model.positions import Alibi, PowerAlibi, RelativeBias
 from sinkjax.probes.statistics import sinking_heads
-from sinkjax.transformer import flash
+from sinkjax.transformer import tiles
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
 from tests.model.variants import draw
@@ -84,8 +84,8 @@ def agree(own: Any, other: Any, lengths: np.ndarray = LENGTHS) -> None:
 @pytest.fixture
 def small_tiles(monkeypatch) -> Iterator[None]:
     """Tiles of 16 x 8, so that a short prompt has whole ones, some on the diagonal, and some that a window cuts."""
-    usual = flash.Tiling.of
-    monkeypatch.setattr(flash.Tiling, "of", lambda *given: dataclasses.replace(usual(*given), queries=16, keys=8))
+    usual = tiles.Tiling.of
+    monkeypatch.setattr(tiles.Tiling, "of", lambda *given: dataclasses.replace(usual(*given), queries=16, keys=8))
     jax.clear_caches()
     yield
     jax.clear_caches()
