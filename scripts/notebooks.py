@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
-from sinkjax.progress import MARK
+from sinkjax.runtime.progress import MARK
 
 FOLDER = Path(__file__).parents[1] / "colab"
 LARGEST = 600_000  # bytes of a notebook

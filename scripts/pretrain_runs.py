@@ -193,7 +193,7 @@ def run(config: Training, name: str) -> Path:
         return home
     import jax
 
-    from sinkjax.backend import start_jax
+    from sinkjax.runtime.backend import start_jax
     from sinkjax.tasks import train
 
     start_jax("cpu", "float32")

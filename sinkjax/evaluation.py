@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import display
 from sinkjax.checkpoints.model import check_model
 from sinkjax.data.prompts import PAD, bos_ids, is_integer, prompt_ids
 from sinkjax.edits.edit import Edit, resolve
@@ -25,6 +24,7 @@ from sinkjax.model.params import check
 from sinkjax.model.positions import AddedPosition
 from sinkjax.model.quantisation import Quantisation
 from sinkjax.probes.probe import Probe
+from sinkjax.runtime import display
 from sinkjax.transformer.cached import stream, why_not
 from sinkjax.transformer.eviction import H2O, CachePolicy
 from sinkjax.transformer.forward import run

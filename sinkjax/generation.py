@@ -18,7 +18,7 @@ from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_array, check_batch, refuse_outside
 from sinkjax.model.params import check, check_seed
-from sinkjax.progress import say
+from sinkjax.runtime.progress import say
 from sinkjax.transformer.cached import Unstacked, go_on, why_not
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sinkjax import extras
 from sinkjax.checkpoints.folder import INDEX, conversion, weight_files
 from sinkjax.errors import SinkjaxError
+from sinkjax.runtime import extras
 
 HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<![.-])(?<!\.git)", re.ASCII)
 WEIGHTS = "model*.safetensors"

@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from sinkjax import extras
 from sinkjax.checkpoints import native
 from sinkjax.checkpoints.export import as_stored
 from sinkjax.checkpoints.family import families
@@ -30,6 +29,7 @@ from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model import params
 from sinkjax.model.config import Config
+from sinkjax.runtime import extras
 
 
 def from_transformers(

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sinkjax import display
 from sinkjax.checkpoints.names import Table
 from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params, count
+from sinkjax.runtime import display
 
 
 @dataclass(frozen=True)

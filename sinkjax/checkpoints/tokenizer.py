@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkjax import extras
 from sinkjax.config_files.files import read_text, regular
 from sinkjax.errors import LONGEST, SinkjaxError
+from sinkjax.runtime import extras
 
 if TYPE_CHECKING:
     import tokenizers

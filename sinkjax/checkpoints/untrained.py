@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from sinkjax.backend import refuse_larger_than_memory
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import leaf_name
 from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.tensors import PIECE, Tensor
 from sinkjax.model import params
+from sinkjax.runtime.backend import refuse_larger_than_memory
 
 PREFIX = "untrained:"
 SEED = 0

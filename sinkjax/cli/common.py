@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sinkjax.config_files.files import shipped, user_place
 from sinkjax.config_files.places import Place, url_protocol
 from sinkjax.errors import SinkjaxError
-from sinkjax.resources import configs
+from sinkjax.runtime.resources import configs
 from sinkjax.studies.registry import Chosen, choose, config_type, trains
 
 GIGABYTE = 10**9

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sinkjax import __version__, extras
-from sinkjax.backend import CACHE_VARIABLE, host_memory
+from sinkjax import __version__
 from sinkjax.cli.options import read
-from sinkjax.resources import cache_folder
+from sinkjax.runtime import extras
+from sinkjax.runtime.backend import CACHE_VARIABLE, host_memory
+from sinkjax.runtime.resources import cache_folder
 
 PACKAGES = (
     "jax",

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import tyro
 
-from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
 from sinkjax.config_files.documents import parse
 from sinkjax.config_files.files import MOST_TEXT, read_text
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
+from sinkjax.runtime.backend import start_jax, use_all_cores
 
 
 @dataclass(frozen=True, kw_only=True)

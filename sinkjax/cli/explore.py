@@ -10,11 +10,11 @@ from typing import Literal
 
 import tyro
 
-from sinkjax.backend import start_jax
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
 from sinkjax.config_files.files import user_path
-from sinkjax.progress import say
+from sinkjax.runtime.backend import start_jax
+from sinkjax.runtime.progress import say
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from sinkjax import interruption
 from sinkjax.errors import SinkjaxError
+from sinkjax.runtime import interruption
 
 RESUMABLE = ("run", "sweep", "train")
 
@@ -50,6 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _fail(message: str, code: int, alone: bool = False) -> int:
     """Print why, and return the code. alone: whether this may be one of several processes, which cannot go on without it."""
     print(f"sinkjax: {message}", file=sys.stderr)
-    if alone and (joined := sys.modules.get("sinkjax.processes")):  # which imports JAX
+    if alone and (joined := sys.modules.get("sinkjax.runtime.processes")):  # which imports JAX
         joined.end(code)
     return code

@@ -8,8 +8,8 @@ from typing import Literal
 
 import tyro
 
-from sinkjax.backend import start_jax
 from sinkjax.cli.options import read
+from sinkjax.runtime.backend import start_jax
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sinkjax.backend import start_jax
 from sinkjax.cli.common import DeviceOptions, PlannedOptions, asked_axes, memory_bytes, over, split_config, studies
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.runtime.backend import start_jax
 from sinkjax.studies.registry import SERIES, Chosen, as_series, choose
 
 C = TypeVar("C")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.cli.common import (
     DeviceOptions,
     JoinOptions,
@@ -25,7 +24,8 @@ from sinkjax.cli.common import (
 from sinkjax.cli.options import read
 from sinkjax.config_files.places import reached
 from sinkjax.errors import SinkjaxError, printable
-from sinkjax.progress import say
+from sinkjax.runtime.backend import start_jax, use_all_cores
+from sinkjax.runtime.progress import say
 from sinkjax.studies.registry import SERIES, Chosen, as_series, choose, trains
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     if options.trim and chosen.experiment != SERIES:
         raise SinkjaxError("--trim is for a series: with --models, --revisions or --checkpoints")
     start_jax(options.platform, options.config.dtype, options.join)
-    from sinkjax import processes
     from sinkjax.report.terminal import show_section, show_suite
+    from sinkjax.runtime import processes
     from sinkjax.studies import run, series, suite
     from sinkjax.studies.folder import PAGE
     from sinkjax.sweeps.hardware import is_joined, make_mesh

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.cli.common import JoinOptions, Options, asked_place, default_folder, split_config
 from sinkjax.cli.options import read
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import read_text, shipped
 from sinkjax.errors import printable
-from sinkjax.progress import say
+from sinkjax.runtime.backend import start_jax, use_all_cores
+from sinkjax.runtime.progress import say
 from sinkjax.tasks import registry
 from sinkjax.train.config import KIND, AdamWTraining, Training
 
@@ -42,8 +42,9 @@ def train(arguments: Sequence[str]) -> None:
     config = with_edits(options.config)
     use_all_cores()
     start_jax(options.platform, config.dtype, options.join)
-    from sinkjax import processes, tasks
+    from sinkjax import tasks
     from sinkjax.report.terminal import show_training
+    from sinkjax.runtime import processes
 
     trained = tasks.train(config, out, say, tensorboard=options.tensorboard)
     if processes.first():

@@ -16,7 +16,7 @@ from typing import Any
 from sinkjax.config_files import documents
 from sinkjax.config_files.places import Place, create, is_remote, listed, place, reached, url_protocol
 from sinkjax.errors import LONGEST, SinkjaxError, Unavailable, unknown
-from sinkjax.resources import config_path, configs
+from sinkjax.runtime.resources import config_path, configs
 
 CONFIG_FILE = "config.yaml"  # in the folder of a run
 MOST_BYTES = 4 * documents.MOST_BYTES  # a character has up to four

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from sinkjax import extras
 from sinkjax.errors import SinkjaxError, Unavailable
+from sinkjax.runtime import extras
 
 LIBRARIES = ("aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs")  # whose errors are no OSError
 

@@ -21,9 +21,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from sinkjax import extras
 from sinkjax.config_files.files import MOST_TEXT, read_text, user_path
 from sinkjax.errors import SinkjaxError, one_of, short, unknown
+from sinkjax.runtime import extras
 
 Split = Literal["explore", "confirm", "all"]
 SPLITS: tuple[Split, ...] = ("explore", "confirm", "all")

@@ -8,11 +8,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from sinkjax import extras
 from sinkjax.config_files.files import user_path
 from sinkjax.data.config import Corpus
 from sinkjax.data.corpora import PACKAGED, packaged_documents, packaged_genres
 from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.runtime import extras
 
 # Suffix of a local file -> the builder of `datasets` that reads it.
 BUILDERS = {

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from flax import struct
 
-from sinkjax import display
 from sinkjax.edits.resolve import refuse_beyond, refuse_far_positions, resolve_all
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site
 from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
@@ -21,6 +20,7 @@ from sinkjax.edits.visibility import addresses_something, refuse_empty_rows
 from sinkjax.edits.weights import WeightTerm
 from sinkjax.errors import SinkjaxError, refuse_control, short, unknown
 from sinkjax.model.config import Config
+from sinkjax.runtime import display
 
 MOST_TERMS = 128  # parts of one edit
 

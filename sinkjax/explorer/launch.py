@@ -9,7 +9,6 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkjax import extras
 from sinkjax.checkpoints.load import load
 from sinkjax.checkpoints.model import Model
 from sinkjax.errors import SinkjaxError
@@ -17,6 +16,7 @@ from sinkjax.explorer.answers import Answers
 from sinkjax.explorer.compute import Workbench
 from sinkjax.explorer.server import application
 from sinkjax.explorer.state import State
+from sinkjax.runtime import extras
 
 if TYPE_CHECKING:
     from sinkjax.explorer.widget import Explorer

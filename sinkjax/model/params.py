@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sinkjax.backend import refuse_larger_than_memory
 from sinkjax.config_files.checks import LARGEST
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model import attention_bias
@@ -25,6 +24,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, NonSparseGate, SharedGate, ValueGate, ValueScale
 from sinkjax.model.norms import AllHeads, EachHead, Norm
 from sinkjax.model.positions import Learned, RelativeBias
+from sinkjax.runtime.backend import refuse_larger_than_memory
 
 Params = dict[str, Any]
 DTYPES = ("float32", "bfloat16", "float16", "float64")

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax import display
 from sinkjax.config_files.documents import LATER, stated
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site, axis_size, lacks
 from sinkjax.edits.term import as_indices
 from sinkjax.errors import SinkjaxError, short, unknown
 from sinkjax.model.config import Config
 from sinkjax.probes.statistics import BUILT_IN, NON_FINITE, Statistic
+from sinkjax.runtime import display
 
 DEFAULT_NAMES = {Site.QUERY: "queries", Site.KEY: "keys", Site.VALUE: "values"}  # "query" and "key" are names of axes
 

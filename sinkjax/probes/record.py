@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from sinkjax import display
 from sinkjax.errors import MissingStatistic, SinkjaxError, short
+from sinkjax.runtime import display
 
 if TYPE_CHECKING:
     import xarray

@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkjax import extras
 from sinkjax.errors import SinkjaxError
 from sinkjax.maps import encode, packed
 from sinkjax.report.table import number
+from sinkjax.runtime import extras
 
 if TYPE_CHECKING:
     from sinkjax.report.section import View

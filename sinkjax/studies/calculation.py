@@ -12,7 +12,7 @@ import numpy as np
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
-from sinkjax.progress import say
+from sinkjax.runtime.progress import say
 from sinkjax.studies.study import Batch, Calculation
 from sinkjax.sweeps.arrays import files_of_dataset
 from sinkjax.sweeps.computation import description, digest

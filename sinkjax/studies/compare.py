@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sinkjax import extras
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import sentence
 from sinkjax.analysis.finite import only_finite, quietly, sentences
@@ -18,6 +17,7 @@ from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures import layers
 from sinkjax.report.section import Drawing, Section
+from sinkjax.runtime import extras
 from sinkjax.studies import folder as results
 from sinkjax.studies.listed import MEASURES, measures_of
 from sinkjax.studies.study import Measure

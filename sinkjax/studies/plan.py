@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.model import params
-from sinkjax.progress import duration
 from sinkjax.report.terminal import in_words, show
+from sinkjax.runtime.progress import duration
 from sinkjax.sweeps.hardware import PLATFORMS
 from sinkjax.sweeps.plan import block_flops
 from sinkjax.tasks import registry

@@ -20,7 +20,7 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, MOST_BYTES, claim_folder, document, read_text, regular, user_place, write
 from sinkjax.config_files.places import Place, reached, read_bytes
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.resources import config_path, configs
+from sinkjax.runtime.resources import config_path, configs
 from sinkjax.studies.study import Study
 
 if TYPE_CHECKING:

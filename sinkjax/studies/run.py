@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from jax.sharding import Mesh
 
 import sinkjax
-from sinkjax import extras, processes
 from sinkjax.analysis.summary import summary_csv
 from sinkjax.analysis.verdicts import verdicts_csv
 from sinkjax.checkpoints.load import open_checkpoint, untrained_like
@@ -22,8 +21,9 @@ from sinkjax.config_files.places import Place, reached
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
-from sinkjax.progress import silent
 from sinkjax.report.section import Section
+from sinkjax.runtime import extras, processes
+from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate

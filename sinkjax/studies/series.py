@@ -21,8 +21,8 @@ from sinkjax.config_files.files import ends_all, read_text, write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
-from sinkjax.progress import silent
 from sinkjax.report.section import Drawing, Report, Section
+from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import Series

@@ -6,14 +6,14 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import sinkjax
-from sinkjax import processes
 from sinkjax.checkpoints.load import check_dtype, open_checkpoint
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import ends_all, read_text, write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.progress import silent
 from sinkjax.report.section import Report, Section
+from sinkjax.runtime import processes
+from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import All, AllTrained

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sinkjax import __version__, processes
+from sinkjax import __version__
 from sinkjax.config_files import documents
 from sinkjax.config_files.places import Place
-from sinkjax.progress import duration
+from sinkjax.runtime import processes
+from sinkjax.runtime.progress import duration
 from sinkjax.studies import folder as results
 from sinkjax.studies.calculation import holds, write_whole
 from sinkjax.studies.registry import Chosen

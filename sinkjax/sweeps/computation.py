@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sinkjax import processes
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, refuse_control
 from sinkjax.model.batch import as_array
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
+from sinkjax.runtime import processes
 from sinkjax.sweeps.arrays import FORMER, storable
 from sinkjax.sweeps.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.plan import plan_resolved

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from sinkjax.backend import host_memory, processor
 from sinkjax.errors import SinkjaxError, short, unknown
 from sinkjax.model.params import RULES
+from sinkjax.runtime.backend import host_memory, processor
 from sinkjax.sweeps.identity import RECORDED
 
 DATA, MODEL = "data", "model"  # axes of a mesh: what is computed is divided along the first, parameters along the second

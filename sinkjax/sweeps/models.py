@@ -20,7 +20,7 @@ from sinkjax.config_files.places import Place, place
 from sinkjax.edits.edit import Edit
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Probe
-from sinkjax.progress import bar
+from sinkjax.runtime.progress import bar
 from sinkjax.sweeps.computation import digest, fingerprints
 from sinkjax.sweeps.run import sweep
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from sinkjax import interruption, processes
 from sinkjax.analysis.finite import lost
 from sinkjax.checkpoints.model import check_model
 from sinkjax.config_files.files import user_place
@@ -26,7 +25,8 @@ from sinkjax.model.batch import check_batch
 from sinkjax.model.params import check_finite
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
-from sinkjax.progress import bar, say
+from sinkjax.runtime import interruption, processes
+from sinkjax.runtime.progress import bar, say
 from sinkjax.sweeps.computation import CELLS, Computation, unchanged
 from sinkjax.sweeps.header import Fixed, Header
 from sinkjax.sweeps.identity import described

@@ -20,7 +20,7 @@ import numpy as np
 from sinkjax.config_files.files import write, write_new
 from sinkjax.config_files.places import Place, delete, read_bytes, remove
 from sinkjax.errors import SinkjaxError
-from sinkjax.progress import say
+from sinkjax.runtime.progress import say
 from sinkjax.sweeps.arrays import (
     MANIFEST,
     METADATA,

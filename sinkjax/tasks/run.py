@@ -8,10 +8,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from sinkjax.backend import refuse_larger_than_memory
 from sinkjax.config_files.files import CONFIG_FILE, read_text
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
+from sinkjax.runtime.backend import refuse_larger_than_memory
 from sinkjax.tasks import registry
 from sinkjax.train import loop
 from sinkjax.train.checkpoint import CHECKPOINTS

@@ -15,9 +15,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sinkjax import extras, interruption, processes
 from sinkjax.config_files.files import cannot_write, reserve
 from sinkjax.errors import SinkjaxError
+from sinkjax.runtime import extras, interruption, processes
 from sinkjax.train.state import TrainState
 
 CHECKPOINTS = "checkpoints"

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sinkjax import processes
+from sinkjax.runtime import processes
 from sinkjax.train import speed
 from sinkjax.train.log import Log, read
 from sinkjax.train.tensorboard import Events

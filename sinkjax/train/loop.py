@@ -22,13 +22,13 @@ import filelock
 import jax
 import numpy as np
 
-from sinkjax import extras, interruption, processes
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, take_lock, write
 from sinkjax.config_files.places import Place, is_remote, place
 from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.model.params import check_dtype
-from sinkjax.progress import bar
+from sinkjax.runtime import extras, interruption, processes
+from sinkjax.runtime.progress import bar
 from sinkjax.train import speed
 from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, KIND, Training

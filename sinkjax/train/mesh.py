@@ -13,10 +13,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sinkjax import processes
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.params import Params
+from sinkjax.runtime import processes
 from sinkjax.train.config import AdamWTraining, Training
 from sinkjax.train.state import TrainState
 from sinkjax.train.task import HostDataTask, ModelTask, Task

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from sinkjax import processes
 from sinkjax.model.params import Params
+from sinkjax.runtime import processes
 from sinkjax.train.config import Training
 from sinkjax.train.mesh import gather, mesh_of, place_batches, place_held_out, placement, rows_here
 from sinkjax.train.runs import RunArrays

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from sinkjax import extras
 from sinkjax.model.params import Params
 from sinkjax.model.quantisation import MATRICES
+from sinkjax.runtime import extras
 from sinkjax.train.config import CONVERGED, DIVERGED, AdamWTraining, Training
 from sinkjax.train.runs import RunArrays
 

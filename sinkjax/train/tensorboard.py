@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax import extras
+from sinkjax.runtime import extras
 
 EVENTS = "events"
 LABELS = ("run", "seed", "learning_rate", "variant", "step", "status")

@@ -11,13 +11,13 @@ import jax
 import pytest
 
 import sinkjax
-from sinkjax import backend
 from sinkjax.cli import main as cli
 from sinkjax.cli.verbs import VERBS
 from sinkjax.errors import SinkjaxError
-from sinkjax.interruption import Interrupted
-from sinkjax.progress import duration
 from sinkjax.report.answer import answer
+from sinkjax.runtime import backend
+from sinkjax.runtime.interruption import Interrupted
+from sinkjax.runtime.progress import duration
 from sinkjax.studies import run
 from sinkjax.studies.registry import choose
 from tests.studies.tiny import write_both, write_model
@@ -363,7 +363,7 @@ def test_compiled_programs_are_kept_where_the_user_says(tmp_path, monkeypatch):
 
 
 def test_float64_is_enabled_where_it_is_asked_for():
-    script = "import jax, sinkjax.backend as backend; backend.start_jax('cpu', 'float64'); print(jax.numpy.ones(1).dtype)"
+    script = "import jax, sinkjax.runtime.backend as backend; backend.start_jax('cpu', 'float64'); print(jax.numpy.ones(1).dtype)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env={**os.environ})
     assert done.stdout == "float64\n"
 

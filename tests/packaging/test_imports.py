@@ -14,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LAYERS = (
-    ("errors", "backend", "display", "extras", "interruption", "maps", "processes", "progress", "resources"),
+    ("errors",),
+    ("runtime", "maps"),
     ("config_files",),
     ("model",),
     ("edits",),

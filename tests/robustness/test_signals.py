@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from sinkjax import interruption
 from sinkjax.cli import main as cli
 from sinkjax.cli.verbs import VERBS
-from sinkjax.interruption import Interrupted, check, handled, held
-from sinkjax.progress import bar
+from sinkjax.runtime import interruption
+from sinkjax.runtime.interruption import Interrupted, check, handled, held
+from sinkjax.runtime.progress import bar
 from tests.studies.tiny import write_both
 
 ROOT = Path(__file__).parents[2]
@@ -170,7 +170,7 @@ def test_the_line_says_how_to_go_on(verb, number, capsys, monkeypatch):
 BUSY = """
 import hashlib, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever this process was started to ignore
-from sinkjax import interruption
+from sinkjax.runtime import interruption
 with interruption.handled(), interruption.held():
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 400_000_000)  # minutes in C, in which Python handles no signal

@@ -13,7 +13,7 @@ import yaml
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
-from sinkjax.resources import config_path
+from sinkjax.runtime.resources import config_path
 from sinkjax.studies.config import StudyConfig
 from sinkjax.studies.declaration import Study as Value
 from sinkjax.studies.listed import Listed

@@ -161,7 +161,7 @@ if count > 1:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(address, count, number)
 import sinkjax
-from sinkjax import processes
+from sinkjax.runtime import processes
 from sinkjax.sweeps import run
 from sinkjax.sweeps.hardware import make_mesh
 from tests.sweeps.small import EDITS, PROBE, TOKENS

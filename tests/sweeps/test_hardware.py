@@ -10,8 +10,9 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import sinkjax
-from sinkjax import Probe, SinkjaxError, processes
+from sinkjax import Probe, SinkjaxError
 from sinkjax.checkpoints.model import Model
+from sinkjax.runtime import processes
 from sinkjax.sweeps import hardware, shared
 from sinkjax.sweeps.hardware import PLATFORMS, Hardware, axes_of, make_mesh
 from sinkjax.sweeps.plan import plan

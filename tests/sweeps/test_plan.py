@@ -12,9 +12,9 @@ import pytest
 
 import sinkjax
 from sinkjax import Probe, SinkjaxError
-from sinkjax.backend import host_memory
 from sinkjax.edits.edit import resolve
 from sinkjax.model import params
+from sinkjax.runtime.backend import host_memory
 from sinkjax.sweeps.hardware import Hardware
 from sinkjax.sweeps.plan import Cost, plan
 from sinkjax.sweeps.schedule import Schedule, stack

@@ -46,7 +46,7 @@ sys.exit(main())
 # The second process gets a signal just after both have agreed, at step 4, that none came: they end together after the next call.
 LATE = """
 import os, signal
-from sinkjax import processes
+from sinkjax.runtime import processes
 agree, rounds = processes.largest, []
 def late(*values):
     found = agree(*values)
@@ -58,7 +58,7 @@ processes.largest = late
 """
 # The second process cannot read its texts.
 UNREADABLE = """
-from sinkjax import processes
+from sinkjax.runtime import processes
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.language_model import task
 read = task.open_text

@@ -16,7 +16,7 @@ from sinkjax.checkpoints.series import in_folder
 from sinkjax.config_files import documents
 from sinkjax.papers.emergence._config import DROPPED, MASKED, Causal
 from sinkjax.papers.pretrain._sizes import SIZES
-from sinkjax.progress import silent
+from sinkjax.runtime.progress import silent
 from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.task import PretrainTask

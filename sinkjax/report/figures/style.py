@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
-from sinkjax import extras
+from sinkjax.runtime import extras
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,7 @@ from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.normalisers import NAMED
 from sinkjax.probes.probe import Probe
-from sinkjax.resources import config_path
+from sinkjax.runtime.resources import config_path
 from sinkjax.tasks import registry, train
 from sinkjax.tasks.trigger.config import TriggerTraining
 from sinkjax.tasks.trigger.data import sample

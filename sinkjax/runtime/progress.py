@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from sinkjax import interruption
 from sinkjax.errors import printable
+from sinkjax.runtime import interruption
 
 QUIET = 60  # seconds between reports of progress where no terminal shows a bar
 OFTEN = 0.5  # seconds between changes of the line in a notebook

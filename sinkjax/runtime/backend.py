@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.resources import cache_folder
+from sinkjax.runtime.resources import cache_folder
 
 CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 PLATFORMS_VARIABLE = "JAX_PLATFORMS"
@@ -31,7 +31,7 @@ def start_jax(platform: str, dtype: str, join: bool = False) -> None:
     if platform == "cpu":
         jax.config.update("jax_platforms", "cpu")
     if join:
-        from sinkjax import processes
+        from sinkjax.runtime import processes
 
         processes.join()
     try:

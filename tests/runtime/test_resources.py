@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.resources import config_path, configs
+from sinkjax.runtime.resources import config_path, configs
 
 
 def test_the_main_job_is_shipped():

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sinkjax import extras
 from sinkjax.errors import SinkjaxError
+from sinkjax.runtime import extras
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TABLE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NAMED_OTHERWISE = {"universal.pathlib": "upath"}  # packages whose module has another name
 ROOTS = sorted({module.partition(".")[0] for modules in extras.EXTRAS.values() for module in modules} - {"huggingface_hub"})
