@@ -47,6 +47,13 @@ def reaches(read: Readings, measure: Measure, grid: str, least: object) -> tuple
 
 
 @Premise.define()
+def exceeds(read: Readings, measure: Measure, grid: str, other: Measure) -> tuple[bool, str]:
+    """The mean of a measure over documents, without an edit, is above the mean of another, such as the strongest other key's."""
+    one, another = (float(read.raw(of, read.store(grid), grid, ())[0].mean()) for of in (measure, other))
+    return one > another, f"{read.name(measure)} is {one:.3g}, and must be above {another:.3g}, the {read.name(other)}"
+
+
+@Premise.define()
 def below(read: Readings, measure: Measure, grid: str, most: object) -> tuple[bool, str]:
     """The mean of a measure over documents, without an edit, is below a cut-off that a paper states."""
     return _unedited(read, measure, grid, read.scope.get(most), -1)
@@ -71,6 +78,16 @@ def without_bos(read: Readings, grid: str) -> tuple[bool, str]:
     """No BOS stands before the prompts of a grid, so that their first tokens differ."""
     bos = read.results[read.store(grid)].attrs["study"]["bos"]
     return bos == "none", f"every prompt must begin with a token of its own, but bos is {bos}"
+
+
+def _plain_keys(architecture: Config) -> bool:
+    return getattr(architecture, "qk_norm", None) is None  # a store leaves out what is not stated
+
+
+@Premise.define(architecture=_plain_keys)
+def keys_without_norm(read: Readings) -> tuple[bool, str]:
+    """Keys have no norm of their own, so that their lengths can differ."""
+    return _plain_keys(read.scope.architecture), "keys must have no norm of their own, as one makes them about equally long"
 
 
 def _of_kinds(architecture: Config, kinds: tuple[str, ...]) -> bool:

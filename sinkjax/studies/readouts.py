@@ -140,12 +140,29 @@ def later_attention_to(data: xarray.Dataset, key: int, layer: int = HALF_DEPTH) 
     return np.asarray(100 * data["mean_attention"].values[..., layer, key])
 
 
+@Measure.define(
+    label="attention to the strongest key but {key} in layer {layer}, mean over heads (%)",
+    unit=POINTS,
+    range=PERCENT,
+    asks=mean_statistic,
+)
+def strongest_later_attention(data: xarray.Dataset, key: int, layer: int = HALF_DEPTH) -> NDArray:
+    """Attention of later queries in one layer to whichever other key receives most, among keys that enough of them see."""
+    received = data["mean_attention"].values[..., layer, : data.sizes["key"] - MIN_QUERIES]
+    return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
+
+
 @Measure.define(label="largest |h| at position {position}", asks=("resid_max",), log=True)
 def largest_activation(data: xarray.Dataset, position: int, layers: Layers = ALL) -> NDArray:
     """Largest |h| at a position after some layers; with all layers, the embedding counts too."""
+    return _largest(data, layers)[..., position]
+
+
+def _largest(data: xarray.Dataset, layers: list[int]) -> NDArray:
+    """Largest |h| at each position after some layers, with all layers the embedding's too: float[edit, prompt, position]."""
     depths = [layer + 1 for layer in layers]
     whole = len(depths) == data.sizes["depth"] - 1
-    return np.asarray(data["resid_max"].values[:, :, [0, *depths] if whole else depths, position].max(axis=-1))
+    return np.asarray(data["resid_max"].values[:, :, [0, *depths] if whole else depths].max(axis=-2))
 
 
 @Measure.define(label="largest |h| at any position but {position}", asks=("resid_max",), log=True)
@@ -157,10 +174,14 @@ def largest_elsewhere(data: xarray.Dataset, position: int) -> NDArray:
 @Measure.define(label="largest |h| at a typical position but 0", asks=("resid_max",), log=True)
 def typical_activation(data: xarray.Dataset, layers: Layers = ALL) -> NDArray:
     """Largest |h| after some layers at a typical position: the median over positions 1 and later."""
-    depths = [layer + 1 for layer in layers]
-    whole = len(depths) == data.sizes["depth"] - 1
-    found = data["resid_max"].values[:, :, [0, *depths] if whole else depths, 1:].max(axis=-2)
-    return np.asarray(np.nanmedian(found, axis=-1))
+    return np.asarray(np.nanmedian(_largest(data, layers)[..., 1:], axis=-1))
+
+
+@Measure.define(label="largest |h| at position 0 over that at a typical other position", asks=("resid_max",), log=True)
+def activation_ratio(data: xarray.Dataset, layers: Layers = ALL) -> NDArray:
+    """Largest |h| after some layers at position 0 over its size at a typical position, the median over the later ones."""
+    found = _largest(data, layers)
+    return np.asarray(found[..., 0] / np.nanmedian(found[..., 1:], axis=-1))
 
 
 @Measure.define(

@@ -65,6 +65,8 @@ from sinkjax.studies.places import upto as upto
 from sinkjax.studies.premises import MASSIVE_SIZE as MASSIVE_SIZE
 from sinkjax.studies.premises import all_of as all_of
 from sinkjax.studies.premises import below as below
+from sinkjax.studies.premises import exceeds as exceeds
+from sinkjax.studies.premises import keys_without_norm as keys_without_norm
 from sinkjax.studies.premises import positions_are as positions_are
 from sinkjax.studies.premises import reaches as reaches
 from sinkjax.studies.premises import same as same
@@ -73,6 +75,7 @@ from sinkjax.studies.premises import unchanged as unchanged
 from sinkjax.studies.premises import without_bos as without_bos
 from sinkjax.studies.readings import Parts as Parts
 from sinkjax.studies.readings import Readings as Readings
+from sinkjax.studies.readouts import activation_ratio as activation_ratio
 from sinkjax.studies.readouts import attention_to as attention_to
 from sinkjax.studies.readouts import largest_activation as largest_activation
 from sinkjax.studies.readouts import largest_elsewhere as largest_elsewhere
@@ -82,6 +85,7 @@ from sinkjax.studies.readouts import loss as loss
 from sinkjax.studies.readouts import massive_share as massive_share
 from sinkjax.studies.readouts import sink_lag as sink_lag
 from sinkjax.studies.readouts import sink_rate as sink_rate
+from sinkjax.studies.readouts import strongest_later_attention as strongest_later_attention
 from sinkjax.studies.readouts import strongest_other_attention as strongest_other_attention
 from sinkjax.studies.readouts import strongest_other_sink as strongest_other_sink
 from sinkjax.studies.readouts import typical_activation as typical_activation

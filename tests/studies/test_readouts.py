@@ -84,6 +84,7 @@ MEASURES: list[tuple[Measure, Any]] = [
     (attention_to(0), lambda x: 100 * received(x, [1], 0).mean()),  # half depth of four layers
     (attention_to(2, last_layer()), lambda x: 100 * received(x, [3], 2).mean()),
     (later_attention_to(2, 0), lambda x: 100 * x["mean_attention"].values[0, 2]),
+    (strongest_later_attention(1), lambda x: 100 * max(x["mean_attention"].values[1, key] for key in range(T - 8) if key != 1)),
     (largest_activation(0), lambda x: largest(x, range(L + 1), 0)),
     (largest_activation(3, layer(0)), lambda x: largest(x, [1], 3)),
     (largest_activation(3, after(F.forms)), lambda x: largest(x, [3, 4], 3)),
@@ -98,6 +99,7 @@ MEASURES: list[tuple[Measure, Any]] = [
     ),
     (typical_activation(), lambda x: typical(x, range(L + 1))),
     (typical_activation(layer(2)), lambda x: typical(x, [3])),
+    (activation_ratio(layer(2)), lambda x: x["resid_max"].values[3, 0] / typical(x, [3])),
     (loss(), lambda x: mean_loss(x, 0)),
     (loss(F.start), lambda x: mean_loss(x, 4)),
     (massive_share(2), lambda x: 100.0 * any(

@@ -19,7 +19,7 @@ STUDY = Study(
     measures=(FIRST, OTHERS, ANGLE, NORMS),
     claims={
         "cosine": Claim(contrast=unedited(FIRST, "text", minus=OTHERS), source=SOURCE),
-        "angle": Claim(contrast=unedited(ANGLE, "text", minus=NORMS), source=SOURCE),
+        "angle": Claim(contrast=unedited(ANGLE, "text", minus=NORMS), given=keys_without_norm(), source=SOURCE),
         "low-rank": Claim(
             contrast=shared_energy("text-keys"), given=without_bos("text"), source=SOURCE, beside=(shared_energy("random-keys"),)
         ),

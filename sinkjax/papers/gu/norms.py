@@ -7,10 +7,14 @@ KINDS = ("hidden states", "queries", "keys", "values")
 TEXT = at("text")
 
 
-def compares(of: str, sign: int, beside: tuple[Contrast, ...] = ()) -> Claim:
+def compares(of: str, sign: int, beside: tuple[Contrast, ...] = (), given: Premise | None = None) -> Claim:
     """The first token's vectors are longer (sign 1) or shorter (-1) than the others'."""
     return Claim(
-        contrast=unedited(norm_ratio(of), "text"), sign=sign, source="Gu et al. 2025, figure for LLaMA3-8B", beside=beside
+        contrast=unedited(norm_ratio(of), "text"),
+        sign=sign,
+        given=given,
+        source="Gu et al. 2025, figure for LLaMA3-8B",
+        beside=beside,
     )
 
 
@@ -20,7 +24,7 @@ STUDY = Study(
     measures=(*(word(of) for of in KINDS for word in (first_norm, other_norm, norm_ratio)), largest_norm_ratio()),
     claims={
         "hidden": compares("hidden states", 1, (unedited(largest_norm_ratio(), "text"),)),
-        "keys": compares("keys", -1),
+        "keys": compares("keys", -1, given=keys_without_norm()),
         "values": compares("values", -1),
     },
     figures=(

@@ -3,10 +3,13 @@
 from sinkjax.studies.vocabulary import *
 
 SEEN, OTHER = attention_to(0), strongest_other_attention(0)
-SIZE, TYPICAL = largest_activation(0), typical_activation()
+SIZE = largest_activation(0)
 SINK, OTHER_SINK = sink_rate(0), strongest_other_sink(0)
 HALF = layer(half_depth())
-MASSIVE = reaches(SIZE, "text", MASSIVE_SIZE)
+LARGE, EARLY = activation_ratio(HALF), activation_ratio(layer(0))
+MASSIVE = reaches(largest_activation(0, HALF), "text", MASSIVE_SIZE)
+SINKS = exceeds(SEEN, "text", OTHER)
+SINKS_LATER = all_of((SINKS, below(attention_to(0, 0), "text", percent(F.eps))))  # as in Llama-2-7B, not as in Llama-3.2-3B
 
 STUDY = Study(
     name="kiya/baseline",
@@ -23,14 +26,16 @@ STUDY = Study(
             beside=(unedited(SINK, "text", minus=OTHER_SINK),),
         ),
         "activation": Claim(
-            contrast=unedited(SIZE, "text", minus=TYPICAL),
+            contrast=unedited(LARGE, "text"),
             source="Kiya et al. 2026, Figs. 1a, 6",
             beside=(unedited(SIZE, "text", minus=largest_elsewhere(0)), unedited(massive_share(0), "text")),
         ),
-        "sink-grows": Claim(contrast=unedited(SEEN, "text", minus=attention_to(0, 0)), source="Kiya et al. 2026, Fig. 6a-c"),
+        "sink-grows": Claim(
+            contrast=unedited(SEEN, "text", minus=attention_to(0, 0)), given=SINKS_LATER, source="Kiya et al. 2026, Fig. 6a-c"
+        ),
         "activation-grows": Claim(
-            contrast=unedited(largest_activation(0, HALF), "text", minus=largest_activation(0, layer(0))),
-            given=MASSIVE,
+            contrast=unedited(LARGE, "text", minus=EARLY),
+            given=all_of((MASSIVE, below(largest_activation(0, layer(0)), "text", MASSIVE_SIZE))),
             source="Kiya et al. 2026, Fig. 6d-f",
         ),
         "lag": Claim(contrast=unedited(sink_lag(0), "text"), given=MASSIVE, source="ours, on Kiya et al. 2026, Figs. 2c, e"),

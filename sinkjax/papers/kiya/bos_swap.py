@@ -10,14 +10,16 @@ SINK, SINK_0 = sink_rate(F.position), sink_rate(0)
 SIZE, SIZE_0 = largest_activation(F.position), largest_activation(0)
 FIRST_SINK, FIRST_SEEN, FIRST_SEEN_0 = sink_rate(F.position, layer(0)), attention_to(F.position, 0), attention_to(0, 0)
 FIRST_SIZE, FIRST_SIZE_0 = largest_activation(F.position, layer(0)), largest_activation(0, layer(0))
-SEEN_0 = attention_to(0)
+SEEN_0, OTHER = attention_to(0), strongest_other_attention(0)
+HALF = layer(half_depth())
+LARGE_0 = largest_activation(0, HALF)
 BOS, ORDINARY, PLACES = at("bos"), at("text"), {"position": F.positions}
 SWAP = swap_embeddings(0, F.position)
 OTHERS = draws(swap_embeddings(random_position(but=(0, F.position)), F.position))
 MEETS = separates_documents("bos")
 SINKS = all_of((MEETS, reaches(FIRST_SEEN_0, "bos", percent(F.eps))))
 MASSIVE_AT_ONCE = all_of((MEETS, reaches(FIRST_SIZE_0, "bos", MASSIVE_SIZE)))
-MASSIVE = all_of((MEETS, reaches(SIZE_0, "bos", MASSIVE_SIZE)))
+MASSIVE = all_of((MEETS, reaches(LARGE_0, "bos", MASSIVE_SIZE)))
 
 STUDY = Study(
     name="kiya/bos-swap",
@@ -45,12 +47,12 @@ STUDY = Study(
         "sink": Claim(
             contrast=effect(SEEN_0, BOS),
             stays=True,
-            given=MEETS,
+            given=all_of((MEETS, exceeds(SEEN_0, "bos", OTHER))),
             source="Kiya et al. 2026, Figs. 2c, 7",
             beside=(effect(SINK_0, BOS),),
         ),
         "activation": Claim(
-            contrast=effect(SIZE_0, BOS, above=typical_activation()),
+            contrast=effect(LARGE_0, BOS, above=typical_activation(HALF)),
             stays=True,
             given=MASSIVE,
             source="Kiya et al. 2026, Figs. 2f, 7",
@@ -58,6 +60,7 @@ STUDY = Study(
         "ordinary": Claim(
             contrast=effect(SEEN_0, ORDINARY),
             stays=True,
+            given=exceeds(SEEN_0, "text", OTHER),
             source="ours, on Kiya et al. 2026, conclusion",
             beside=(effect(SINK_0, ORDINARY),),
         ),

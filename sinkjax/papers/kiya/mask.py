@@ -8,18 +8,23 @@ from sinkjax.studies.vocabulary import *
 SINK, NEXT = sink_rate(F.key), sink_rate(F.key + 1)
 SEEN, SEEN_NEXT = attention_to(F.key), attention_to(F.key + 1)
 SIZE, SIZE_NEXT = largest_activation(F.key), largest_activation(F.key + 1)
+HALF = layer(half_depth())
+LARGE, LARGE_NEXT = largest_activation(F.key, HALF), largest_activation(F.key + 1, HALF)
 EARLIEST, SECOND_LAYER, THIRD_LAYER = (attention_to(F.key, layers) for layers in (0, 1, 2))
 SECOND = moved(SEEN, SEEN_NEXT, at("masks", layer(1)))
 EPS = percent(F.eps)
 SINKS_AT_ONCE = reaches(EARLIEST, "masks", EPS)
 SINKS_THIRD = all_of((below(EARLIEST, "masks", EPS), below(SECOND_LAYER, "masks", EPS), reaches(THIRD_LAYER, "masks", EPS)))
-MASSIVE = reaches(SIZE, "masks", MASSIVE_SIZE)
+MASSIVE = reaches(LARGE, "masks", MASSIVE_SIZE)
+SINKS = exceeds(SEEN, "masks", strongest_other_attention(F.key))
 FORMS = upto(F.forms)
 
 
-def moves(where: At, source: str, given: Premise | None = None) -> Claim:
+def moves(where: At, source: str, *given: Premise) -> Claim:
     """The next token gains the masked one's attention: in the paper's mean map, with the share of heads beside."""
-    return Claim(contrast=moved(SEEN, SEEN_NEXT, where), given=given, source=source, beside=(effect(NEXT, where),))
+    return Claim(
+        contrast=moved(SEEN, SEEN_NEXT, where), given=all_of((SINKS, *given)), source=source, beside=(effect(NEXT, where),)
+    )
 
 
 STUDY = Study(
@@ -42,11 +47,13 @@ STUDY = Study(
     claims={
         "all": moves(at("masks", ALL), "Kiya et al. 2026, Figs. 4a, 8a"),
         "first": moves(at("masks", layer(0)), "Kiya et al. 2026, Fig. 4b", SINKS_AT_ONCE),
-        "second-stays": Claim(contrast=SECOND, stays=True, given=SINKS_AT_ONCE, source="Kiya et al. 2026, Fig. 4c"),
-        "second-moves": Claim(contrast=SECOND, given=SINKS_THIRD, source="Kiya et al. 2026, Fig. 8c"),
+        "second-stays": Claim(
+            contrast=SECOND, stays=True, given=all_of((SINKS, SINKS_AT_ONCE)), source="Kiya et al. 2026, Fig. 4c"
+        ),
+        "second-moves": Claim(contrast=SECOND, given=all_of((SINKS, SINKS_THIRD)), source="Kiya et al. 2026, Fig. 8c"),
         "forms": moves(at("masks", FORMS), "ours, on Kiya et al. 2026, Fig. 8, conclusion", MASSIVE),
         "activation": Claim(
-            contrast=moved(SIZE, SIZE_NEXT, at("masks", ALL)), given=MASSIVE, source="Kiya et al. 2026, Figs. 4, 8"
+            contrast=moved(LARGE, LARGE_NEXT, at("masks", ALL)), given=MASSIVE, source="Kiya et al. 2026, Figs. 4, 8"
         ),
         "kept": Claim(contrast=unchanged(SIZE, at("masks", ALL), 1e-4), source="Kiya et al. 2026, Figs. 4, 8"),
     },

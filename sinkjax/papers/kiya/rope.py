@@ -33,6 +33,7 @@ STUDY = Study(
         "sink": Claim(
             contrast=effect(SEEN, SWAPPED),
             stays=True,
+            given=exceeds(SEEN, "indices", strongest_other_attention(0)),
             source="ours, on Kiya et al. 2026, Fig. 3b, conclusion",
             beside=(effect(SINK, SWAPPED),),
         ),

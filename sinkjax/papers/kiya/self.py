@@ -9,9 +9,12 @@ from sinkjax.studies.vocabulary import *
 SINK, SINK_0 = later_sink_rate(F.position), later_sink_rate(0)
 SEEN, SEEN_0 = later_attention_to(F.position), later_attention_to(0)
 SIZE, SIZE_0 = largest_activation(F.position), largest_activation(0)
+HALF = layer(half_depth())
+LARGE, LARGE_0 = largest_activation(F.position, HALF), largest_activation(0, HALF)
 FORMS = upto(F.forms)
 ALONE, OTHER, EARLY = at("alone", ALL), at("other"), at("alone", FORMS)
-MASSIVE = reaches(SIZE_0, "alone", MASSIVE_SIZE)
+MASSIVE = reaches(LARGE_0, "alone", MASSIVE_SIZE)
+SINKS = exceeds(SEEN_0, "alone", strongest_later_attention(0))
 
 
 def shown(place: Place) -> At:
@@ -39,15 +42,22 @@ STUDY = Study(
     measures=(SINK, SIZE, SINK_0, SEEN, SEEN_0),
     claims={
         "sink": Claim(
-            contrast=moved(SEEN_0, SEEN, ALONE), source="Kiya et al. 2026, Fig. 5", beside=(effect(SINK, ALONE, SINK_0),)
+            contrast=moved(SEEN_0, SEEN, ALONE),
+            given=SINKS,
+            source="Kiya et al. 2026, Fig. 5",
+            beside=(effect(SINK, ALONE, SINK_0),),
         ),
-        "activation": Claim(contrast=moved(SIZE_0, SIZE, ALONE), given=MASSIVE, source="Kiya et al. 2026, Fig. 5"),
+        "activation": Claim(contrast=moved(LARGE_0, LARGE, ALONE), given=MASSIVE, source="Kiya et al. 2026, Fig. 5"),
         "leaves": Claim(
-            contrast=effect(SEEN_0, ALONE), sign=-1, source="Kiya et al. 2026, Fig. 5", beside=(effect(SINK_0, ALONE),)
+            contrast=effect(SEEN_0, ALONE),
+            sign=-1,
+            given=SINKS,
+            source="Kiya et al. 2026, Fig. 5",
+            beside=(effect(SINK_0, ALONE),),
         ),
         "early": Claim(
             contrast=moved(SEEN_0, SEEN, EARLY),
-            given=MASSIVE,
+            given=all_of((SINKS, MASSIVE)),
             source="ours, on Kiya et al. 2026, Fig. 9, conclusion",
             beside=(effect(SINK, EARLY, SINK_0),),
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import xarray
@@ -12,6 +13,7 @@ from sinkjax.papers.gu._norms import first_norm, largest_norm_ratio, norm_ratio,
 from sinkjax.studies import run
 from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.places import layer
+from sinkjax.studies.premises import keys_without_norm
 from sinkjax.studies.readouts import read_measure
 from sinkjax.studies.registry import as_value
 from sinkjax.studies.scope import Scope
@@ -69,3 +71,11 @@ def test_the_study_runs_and_states_ratios_in_the_direction_of_the_paper(tmp_path
 def test_the_study_is_equal_after_yaml():
     value = as_value("gu/norms")
     assert from_yaml(to_yaml(value)) == value
+
+
+def test_a_norm_of_the_keys_leaves_claims_on_their_length_untested():
+    premise = keys_without_norm().meaning
+    for norm, holds in ((None, True), ({"eps": 1e-6}, False)):
+        architecture = SimpleNamespace(qk_norm=norm)
+        assert premise.of(SimpleNamespace(scope=SimpleNamespace(architecture=architecture)))[0] == holds
+        assert premise.facts["architecture"](architecture) == holds

@@ -100,6 +100,12 @@ def test_a_first_layer_without_a_massive_activation_leaves_the_claim_on_it_untes
     assert (found["sink-first"], found["activation-first"]) == ("replicates", "untested")
 
 
+def test_a_first_token_that_another_one_outdoes_has_no_sink_to_keep():
+    found = words(lambda name, point: {**swaps()(name, point), ("seen", 12): 95.0})
+    assert {name for name, word in found.items() if word == "untested"} >= {"sink", "ordinary"}
+    assert found["activation"].startswith("replicates")
+
+
 @pytest.mark.parametrize(("bos", "tested"), [("none", False), (0, True)])
 def test_a_token_that_opens_a_chat_is_a_bos_only_if_the_config_says_so(bos, tested):
     found = words(swaps(), "<|im_start|>", bos=bos)

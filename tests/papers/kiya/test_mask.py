@@ -136,6 +136,16 @@ def test_without_a_massive_activation_no_claim_is_about_it():
     assert (found["all"], found["forms"], found["activation"]) == ("replicates", "untested", "untested")
 
 
+def test_a_key_that_another_one_outdoes_has_no_sink_that_could_move():
+    def numbers(name: str, point: Point) -> Numbers:
+        return moves(50.0, all_layers=MOVED, layer_0=MOVED)(name, point) | {("seen", 9): 95.0}
+
+    found = words(numbers)
+    assert {name for name, word in found.items() if word == "untested"} == {
+        "all", "first", "second-stays", "second-moves", "forms",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("first", "second", "applies"),
     [

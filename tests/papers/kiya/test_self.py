@@ -118,6 +118,14 @@ def test_a_query_that_sees_itself_alone_takes_the_sink_over():
     }
 
 
+def test_a_first_token_that_another_one_outdoes_has_no_sink_that_could_move():
+    def numbers(name: str, point: Point) -> Numbers:
+        return {**isolates(everywhere=(70.0, 20.0, 400.0))(name, point), ("seen", 2): 95.0}
+
+    found = words(numbers)
+    assert [name for name in found if found[name] == "untested"] == ["sink", "leaves", "early"]
+
+
 def test_a_query_that_sees_itself_alone_and_changes_nothing():
     found = words(isolates())
     assert found["sink"] == found["activation"] == found["early"] == found["leaves"] == "differs"
