@@ -6,10 +6,9 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import sinkjax
 
@@ -25,6 +24,7 @@ LAZY = {"datasets", "gguf", "grain", "matplotlib", "pandas", "scipy", "tokenizer
 EXCUSES = {"pytest.skip", "pytest.xfail", "pytest.importorskip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail"}
 
 
+@cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
@@ -69,15 +69,21 @@ def under(names: set[str], roots: set[str]) -> set[str]:
     return {used for used in names if any(used == root or used.startswith(f"{root}.") for root in roots)}
 
 
-@pytest.mark.parametrize("path", LIBRARY, ids=name)
-def test_a_module_keeps_to_what_the_library_may_use(path: Path):
-    allowed = EXPERIMENTAL.get(name(path), set())
-    assert not {found for found in under(used(path), NEVER) if not under({found}, allowed)}
+def offenders(check: Callable[[Path], set[str]], paths: list[Path]) -> dict[str, set[str]]:
+    """The files that a check objects to, with the names it objects to."""
+    return {name(path): found for path in paths if (found := check(path))}
 
 
-@pytest.mark.parametrize("path", LIBRARY, ids=name)
-def test_a_module_imports_slow_libraries_only_where_it_needs_them(path: Path):
-    assert not under(set().union(*map(imported, at_import(parse(path)))), LAZY)
+def test_modules_keep_to_what_the_library_may_use():
+    def forbidden(path: Path) -> set[str]:
+        allowed = EXPERIMENTAL.get(name(path), set())
+        return {found for found in under(used(path), NEVER) if not under({found}, allowed)}
+
+    assert offenders(forbidden, LIBRARY) == {}
+
+
+def test_modules_import_slow_libraries_only_where_they_need_them():
+    assert offenders(lambda path: under(set().union(*map(imported, at_import(parse(path)))), LAZY), LIBRARY) == {}
 
 
 def test_importing_the_library_loads_nothing_slow():
@@ -90,11 +96,12 @@ def test_every_folder_of_the_library_is_a_package():
     assert {path.parent for path in LIBRARY} == {path.parent for path in LIBRARY if path.name == "__init__.py"}
 
 
-@pytest.mark.parametrize("path", TESTS, ids=name)
-def test_a_test_module_tests_and_never_skips(path: Path):
-    functions = [node for node in ast.walk(parse(path)) if isinstance(node, ast.FunctionDef)]
-    assert any(function.name.startswith("test_") for function in functions)
-    assert not used(path) & EXCUSES
+def test_test_modules_test_and_never_skip():
+    def functions(path: Path) -> set[str]:
+        return {node.name for node in ast.walk(parse(path)) if isinstance(node, ast.FunctionDef)}
+
+    assert [name(path) for path in TESTS if not any(each.startswith("test_") for each in functions(path))] == []
+    assert offenders(lambda path: used(path) & EXCUSES, TESTS) == {}
 
 
 def test_no_package_registry_and_no_path_of_one_machine_is_written_down():
