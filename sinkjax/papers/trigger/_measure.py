@@ -51,6 +51,7 @@ DIMS: dict[str, tuple[str, ...]] = {
     "share": MASSES,
     "uneven": ("layer", "head"),
     "written": ("layer", "head"),
+    "gate": ("rows", "layer", "head"),
     "loss": ("error_rows",),
     "largest_error": (),
     "null_loss": (),
@@ -130,7 +131,7 @@ def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], trig
 
     uneven: the largest deviation of the trigger row's weights on the tokens to be averaged from 1 / their number. loss: mean
     squared error over coordinates and the rows of each kind, or all rows. largest_error: L-infinity. null_loss: if the model
-    writes nothing.
+    writes nothing. gate: mean gate of the rows of each kind, of one layer with a gate.
     """
     fractions, parts = in_blocks(data, partial(_block, params, config=config, trigger=trigger))
     found: dict[str, NDArray] = {name: np.tensordot(fractions, part, 1) for name, part in parts.items()}
@@ -152,7 +153,11 @@ def _block(params: Params, x: jax.Array, y: jax.Array, j: jax.Array, *, config: 
     own = jnp.take_along_axis(weights, j[:, None, None, None, None], axis=3)[..., 0, :]  # the trigger's row
     even = 1 / (j - trigger.specials + 1)[:, None, None, None]
     still = x if config.residual else jnp.zeros_like(x)
-    return {
+    gate = {}
+    if config.gate is not None and config.layers == 1:  # a later layer's gate reads the stream, not the tokens
+        logits = jnp.einsum("btd,ldh->blht", x, params["layers"]["head_gate"], precision="highest")
+        gate = {"gate": _over(jax.nn.sigmoid(logits), rows)}
+    return gate | {
         "weight": _masses(weights, rows, trigger),
         "share": _masses(size / (size.sum(axis=-1, keepdims=True) + SMALL), rows, trigger),
         "uneven": jnp.where(averaged[:, None, None], jnp.abs(own - even), 0).max(axis=-1).mean(axis=0),

@@ -136,6 +136,21 @@ def bos_writes(data: xarray.Dataset, solved: float | None = None) -> NDArray:
     return only(by_head(data, "written").mean(axis=(1, 2)), data, solved)
 
 
+@Measure.define(
+    label="part of other rows that takes the escape",
+    range=UNIT,
+    note="""The escape takes the weight of a row that is on no key (sink logit, off by one), or the part by which a gate is less
+        open in the other rows than in the trigger's. Softmax has none.""",
+)
+def escaped(data: xarray.Dataset) -> NDArray:
+    """What the other rows leave to a sink logit, to the 1 of off by one, or to a closed gate, mean over heads."""
+    if "gate" in data:
+        part = 1 - data["gate"].sel(rows=OTHERS) / data["gate"].max("rows")
+    else:
+        part = 1 - data["weight"].sel(rows=OTHERS).sum("target", skipna=False)
+    return np.asarray(np.maximum(part.mean(("layer", "head")).values, 0.0))
+
+
 @Measure.define(label="largest difference from 1/j on tokens 1 to j, trigger row")
 def unevenness(data: xarray.Dataset) -> NDArray:
     """The largest difference of the trigger row's weights from even ones, mean over layers and heads."""

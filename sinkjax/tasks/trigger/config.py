@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from sinkjax.config_files.checks import above, at_least, each_once, typed
+from sinkjax.config_files.checks import above, at_least, each_once, only_for, typed
+from sinkjax.config_files.documents import LATER
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.names import NormaliserName
 from sinkjax.train.config import Training
@@ -113,13 +114,19 @@ class TriggerTraining(Sequences, Training):
     """whether scores are divided by sqrt(width)"""
     init_std: float = 0.02
     """standard deviation of the matrices at initialisation"""
+    escape: float = field(default=0.0, metadata=LATER)
+    """how far a gate is closed for ordinary tokens and open for the trigger at initialisation, added to its logits; or the sink
+    logit that a model starts with"""
+    penalty: float = field(default=0.0, metadata=LATER)
+    """what the mean weight on the first key costs in training, in the rows of all other tokens but the trigger"""
     tolerance: float = 5e-3
     """a run is done when no output on a fresh training batch is further from its target"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, layers=1, heads=1, kv_heads=1)
+        at_least(self, layers=1, heads=1, kv_heads=1, penalty=0)
         above(self, init_std=0, tolerance=0)
+        only_for(self, "escape", self.gate or "sink-logit" in self.normalisers, "a gate or a sink logit")
         each_once(self, "normalisers")
         self.data  # noqa: B018 - the data refuse fields that do not fit
 

@@ -54,7 +54,8 @@ class TriggerTask:
         return model(self.config, variant)
 
     def init(self, seed: int) -> Params:
-        return model_params.init(model(self.config), seed, self.config.dtype, self.config.init_std)
+        params = model_params.init(model(self.config), seed, self.config.dtype, self.config.init_std)
+        return _with_escape(params, self.config.escape) if self.config.escape else params
 
     def batch(self, key: jax.Array) -> Batch:
         """Tokens and targets [batch, L, n] and the triggers' positions [batch]."""
@@ -64,24 +65,27 @@ class TriggerTask:
         return self._sample(key, self.config.eval_batch)
 
     def loss(self, params: Params, batch: Batch, variant: jax.Array) -> tuple[jax.Array, jax.Array]:
-        errors = self._run(params, batch, variant, Probe())[0] - batch[1]
-        return jnp.square(errors).mean(), jnp.abs(errors).max() < self.config.tolerance
+        maps = tuple(range(self.config.layers)) if self.config.penalty else False
+        output, record = self._run(params, batch, variant, Probe(attention=maps))
+        errors = output - batch[1]
+        loss = jnp.square(errors).mean()
+        if self.config.penalty:
+            on_first = jnp.abs(record["attention"][..., 0])
+            loss += self.config.penalty * _mean(on_first, _rows(batch)[1]).mean()
+        return loss, jnp.abs(errors).max() < self.config.tolerance
 
     def evaluate(self, params: Params, batch: Batch, variant: jax.Array) -> dict[str, jax.Array]:
         """loss; largest_error, in absolute value; and for each layer and head the mean weight on the first key (BOS if there is
         one): bos in all rows but its own and the trigger's, bos_share the same as a share of the row's absolute weight,
         bos_trigger in the trigger's row."""
-        x, y, j = batch
         output, record = self._run(params, batch, variant, Probe(attention=tuple(range(self.config.layers))))
         maps = record["attention"]
         size = jnp.abs(maps)
         share = size / (size.sum(axis=-1, keepdims=True) + TINY)
-        row = jnp.arange(x.shape[1])
-        own = row == j[:, None]
-        others = ~own & (row > 0)
+        own, others = _rows(batch)
         return {
-            "loss": jnp.square(output - y).mean(),
-            "largest_error": jnp.abs(output - y).max(),
+            "loss": jnp.square(output - batch[1]).mean(),
+            "largest_error": jnp.abs(output - batch[1]).max(),
             "bos": _mean(maps[..., 0], others),
             "bos_share": _mean(share[..., 0], others),
             "bos_trigger": _mean(maps[..., 0], own),
@@ -134,6 +138,24 @@ def model(config: TriggerTraining, normaliser: str | Normaliser | None = None) -
         gate=HeadGate() if config.gate else None,
         residual=config.with_residual,
     )
+
+
+def _with_escape(params: Params, start: float) -> Params:
+    """A model whose gates and sink logits start at the escape: `start` from even."""
+    layers = dict(params["layers"])
+    if "head_gate" in layers:
+        layers["head_gate"] = layers["head_gate"].at[:, BIAS].add(-start).at[:, TRIGGER_FLAG].add(start)
+    if "normaliser" in layers:
+        layers["normaliser"] = {"sink": layers["normaliser"]["sink"] + start}
+    return {**params, "layers": layers}
+
+
+def _rows(batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """The trigger's row of each sequence, and the rows of all tokens but the first and the trigger: bool [B, L] each."""
+    x, _, j = batch
+    row = jnp.arange(x.shape[1])
+    own = row == j[:, None]
+    return own, ~own & (row > 0)
 
 
 def _mean(values: jax.Array, rows: jax.Array) -> jax.Array:

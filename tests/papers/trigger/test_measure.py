@@ -99,6 +99,17 @@ def test_masses_and_losses_are_those_of_a_loop(name, normaliser):
     np.testing.assert_allclose(found["uneven"], np.mean(uneven, axis=0), rtol=1e-4)
 
 
+def test_a_gate_is_read_where_a_row_has_nothing_to_write_and_where_it_has():
+    params, architecture, trigger = random(dataclasses.replace(SMALL, layers=1, gate=True))
+    x, _, j = data = measure.held_out(trigger, 20, seed=3)
+    found = measure.on_sequences(params, architecture, data, trigger)["gate"]
+    logits = np.asarray(x, np.float64) @ np.asarray(params["layers"]["head_gate"][0], np.float64)
+    gates = 1 / (1 + np.exp(-logits))
+    own = np.array([gates[b, i] for b, i in enumerate(j)]).mean(axis=0)
+    others = np.array([gates[b, i] for b in range(20) for i in range(1, 8) if i != j[b]]).mean(axis=0)
+    np.testing.assert_allclose(found[:, 0], [own, others], rtol=1e-5)
+
+
 def test_blocks_of_sequences_change_nothing(monkeypatch):
     params, architecture, trigger = random(SMALL)
     data = measure.held_out(trigger, 25, seed=0)

@@ -98,6 +98,38 @@ def test_words_on_assumptions_follow_the_numbers(assumed):
     assert words()["softmax"] == "untested"  # seven runs that solve the task are too few
 
 
+def test_an_escape_is_varied_one_thing_at_a_time():
+    found = trainings("escapes")
+    assert len(found) == 35
+    assert found["gate-start-4"].escape == 4
+    assert found["off-by-one-rate-1e-4"].learning_rates == (1e-4,)
+    assert {training.gate for name, training in found.items() if name.startswith("gate")} == {True}
+    charged = [training for name, training in found.items() if "penalty" in name]
+    assert sorted({training.penalty for training in charged}) == [0, 1e-5, 1e-4, 1e-3]
+    assert {training.steps for training in charged} == {3000}
+    assert {training.steps for training in found.values() if training not in charged} == {10_000}
+
+
+def test_words_on_escapes_follow_what_is_left_on_bos(one_layer):
+    stores = {name: seeds(one_layer.stores["softmax"]) for name in trainings("escapes")}
+    set_mass(stores["off-by-one-penalty-1e-4"], 0.1)
+    stores["gate-start-4"] = stores["gate-start-4"].assign(
+        gate=(("run", "rows", "layer", "head"), np.tile(np.array([0.8, 0.2]).reshape(1, 2, 1, 1), (8, 1, 1, 1)))
+    )
+    stores["sink-logit-start-4"]["loss"][...] = stores["sink-logit-start-4"]["null_loss"]
+    charged = stores["softmax-penalty-1e-4"]
+    charged["loss"][...] = np.linspace(0.4, 0.6, 8)[:, None] * charged["null_loss"].values[:, None]
+    config = config_of("escapes", **SMALL)
+    words = judged("escapes", config, stores)
+    assert words["off-by-one-penalty"] == words["softmax-penalty"] == "replicates"
+    assert words["sink-logit-start"] == "untested"  # no run solves the task
+    assert words["gate-penalty"] != "replicates"
+    found = table("escapes", config, stores)
+    share = "part of other rows that takes the escape"
+    assert found["gated heads: escape starts at 4", share].mean == pytest.approx(0.75)
+    assert found["softmax off by one: BOS costs 1e-4", share].mean == pytest.approx(0.9, abs=0.01)
+
+
 def test_a_size_is_layers_and_heads_of_a_residual_model():
     found = trainings("heads")
     assert list(found) == ["softmax-2x2", "relu-2x2", "softmax-4x4", "relu-4x4"]

@@ -107,9 +107,30 @@ def test_a_gate_a_scale_and_float64_are_options():
     assert all(name in NAMED for name in ("softmax", *config.normalisers))
 
 
+def test_a_penalty_adds_the_mean_weight_on_the_first_key():
+    config = dataclasses.replace(SMALL, layers=2, heads=2, normalisers=("softmax",), init_std=0.5)
+    plain, charged = task(config), task(dataclasses.replace(config, penalty=0.1))
+    params, batch = plain.init(0), plain.batch(jax.random.key(1))
+    extra = charged.loss(params, batch, 0)[0] - plain.loss(params, batch, 0)[0]
+    assert float(extra) == pytest.approx(0.1 * float(plain.evaluate(params, batch, 0)["bos"].mean()), rel=1e-4)
+
+
+def test_an_escape_starts_closed_for_ordinary_tokens_and_open_for_the_trigger():
+    gated = dataclasses.replace(SMALL, gate=True, normalisers=("softmax",))
+    x, _, j = sample(jax.random.key(0), gated.data, 50)
+    logits = jnp.einsum("btd,dh->bth", x, task(dataclasses.replace(gated, escape=4.0)).init(0)["layers"]["head_gate"][0])[..., 0]
+    row = jnp.arange(6)
+    for rows, value in ((row == j[:, None], 4), ((row > 0) & (row != j[:, None]), -4), (jnp.zeros_like(j)[:, None] == row, 0)):
+        np.testing.assert_allclose(logits[jnp.broadcast_to(rows, logits.shape)], value, atol=0.3)
+    sink = task(dataclasses.replace(SMALL, normalisers=("sink-logit",), escape=4.0)).init(0)["layers"]["normaliser"]["sink"]
+    np.testing.assert_array_equal(sink, 4)
+
+
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
+        ({"escape": 4.0}, "escape is for a gate or a sink logit"),
+        ({"penalty": -1.0}, "penalty must be at least 0"),
         ({"length": 2}, "length 2 is too short"),
         ({"width": 3}, "width must be at least 4"),
         ({"first": 4, "last": 20}, "triggers at 4 to 20 do not fit"),
