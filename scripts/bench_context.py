@@ -25,8 +25,8 @@ from sections import markdown
 from sinkjax import Config, Probe
 from sinkjax.model import params
 from sinkjax.model.config import RMSNorm
+from sinkjax.model.fingerprint import fingerprints
 from sinkjax.model.rotary import Rope
-from sinkjax.sweeps.computation import fingerprints
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
 

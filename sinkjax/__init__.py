@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sinkjax.explain.attribution import attribute as attribute
     from sinkjax.explain.forms import spike_forms as spike_forms
     from sinkjax.explain.gradients import gradient_norms as gradient_norms
+    from sinkjax.explain.head_types import head_types as head_types
     from sinkjax.explain.logits import explain_logit as explain_logit
     from sinkjax.explain.logits import logit_lens as logit_lens
     from sinkjax.explain.paths import path as path
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from sinkjax.report.figures.explained import draw_parts as draw_parts
     from sinkjax.showing import show as show
     from sinkjax.studies.run import run as run
-    from sinkjax.sweeps.head_types import head_types as head_types
     from sinkjax.sweeps.models import sweep_models as sweep_models
     from sinkjax.sweeps.run import sweep as sweep
     from sinkjax.transformer.eviction import H2O as H2O
@@ -114,7 +114,7 @@ _HOME = {
     "sinkjax.report.figures.explained": ("draw_attribution", "draw_parts"),
     "sinkjax.showing": ("show",),
     "sinkjax.studies.run": ("run",),
-    "sinkjax.sweeps.head_types": ("head_types",),
+    "sinkjax.explain.head_types": ("head_types",),
     "sinkjax.sweeps.models": ("sweep_models",),
     "sinkjax.sweeps.run": ("sweep",),
 }

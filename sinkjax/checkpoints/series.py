@@ -6,14 +6,21 @@ A training writes `series/run-000/step-000100`, a folder of a model each; any fo
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from sinkjax.checkpoints import hub
-from sinkjax.checkpoints.load import hub_id
+from sinkjax.checkpoints.load import hub_id, load, open_checkpoint
+from sinkjax.checkpoints.model import Model
+from sinkjax.config_files import documents
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, short
+from sinkjax.model.fingerprint import fingerprint
 
 SERIES, CONFIG = "series", "config.json"
 STEP, RUN = re.compile(r"step[-_]?(\d+)$"), re.compile(r"(?:^|/)run[-_]?(\d+)/")
@@ -82,6 +89,59 @@ def of_models(models: Sequence[str | Path]) -> tuple[Member, ...]:
 def of_revisions(model: str, revisions: Sequence[str]) -> tuple[Member, ...]:
     """Revisions of one hub id, in the order given. Errors: none; one that is named twice."""
     return _distinct([Member(revision, model, revision) for revision in revisions])
+
+
+def members_of(models: str | Path | Sequence[str | Path], revisions: Sequence[str] = ()) -> tuple[Member, ...]:
+    """The series that the arguments of `sweep_models` name. Errors: as there."""
+    if isinstance(models, str | Path):
+        return of_revisions(str(models), revisions) if revisions else in_folder(models)
+    if revisions:
+        raise SinkjaxError(f"revisions are those of one hub id, not of {len(models)} models")
+    return of_models(models)
+
+
+def coordinates(members: Sequence[Member]) -> dict[str, Any]:
+    """The coordinates of a dataset along `checkpoint`: labels; and step and run, where all labels state them."""
+    found: dict[str, Any] = {"checkpoint": [member.label for member in members]}
+    for name in ("step", "run"):
+        numbers = [getattr(member, name) for member in members]
+        found |= {} if None in numbers else {name: ("checkpoint", np.array(numbers))}
+    return found
+
+
+def check_same_architecture(members: Sequence[Member]) -> None:
+    """Raise unless all checkpoints of a series have one config, naming the fields that differ. No weights are read."""
+    first, *others = (open_checkpoint(member.source, member.revision, weights=False).config for member in members)
+    for member, other in zip(members[1:], others, strict=True):
+        if other != first:
+            fields = "; ".join(documents.differences(first, other))
+            raise SinkjaxError(
+                f"{member.label} has another architecture than {members[0].label} ({fields}): sweep them one by one, each into"
+                " a store of its own"
+            )
+
+
+def loaded(members: Sequence[Member], dtype: str, trim_cache: bool) -> Generator[tuple[Member, Model], None, None]:
+    """Every checkpoint with its model, which is read while the one before is in use. Errors: the same weights twice."""
+    seen: dict[str, str] = {}
+    fetched = [trim_cache and to_fetch(member) for member in members]
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(_load, members[0], dtype)
+        for number, member in enumerate(members):
+            model = coming.result()
+            if number + 1 < len(members):
+                coming = reader.submit(_load, members[number + 1], dtype)
+            weights = fingerprint(model.params)
+            if weights in seen:
+                raise SinkjaxError(f"{member.label} has the same weights as {seen[weights]}: leave one of the two out")
+            seen[weights] = member.label
+            yield member, model
+            if fetched[number]:
+                trim(member)
+
+
+def _load(member: Member, dtype: str) -> Model:
+    return load(member.source, dtype=dtype, revision=member.revision)
 
 
 def _distinct(members: Sequence[Member]) -> tuple[Member, ...]:

@@ -12,10 +12,11 @@ import numpy as np
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.fingerprint import digest
 from sinkjax.runtime.progress import say
 from sinkjax.studies.study import Batch, Calculation
 from sinkjax.sweeps.arrays import files_of_dataset
-from sinkjax.sweeps.computation import description, digest
+from sinkjax.sweeps.computation import description
 from sinkjax.sweeps.hardware import facts
 from sinkjax.sweeps.header import Header
 from sinkjax.sweeps.identity import HARDWARE, IDENTITY, described

@@ -8,19 +8,18 @@ import io
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import jax
-
 import sinkjax
 from sinkjax.analysis.summary import COLUMNS, summary_csv
 from sinkjax.checkpoints.architectures import architectures
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.model import Model
-from sinkjax.checkpoints.series import Member, to_fetch, trim
+from sinkjax.checkpoints.series import Member, members_of, to_fetch, trim
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import ends_all, read_text, write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
+from sinkjax.model.fingerprint import fingerprint
 from sinkjax.report.section import Drawing, Report, Section
 from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
@@ -28,9 +27,7 @@ from sinkjax.studies import run
 from sinkjax.studies.config import Series
 from sinkjax.studies.registry import Chosen, choose, claim, config_type
 from sinkjax.studies.suite import REFUSED
-from sinkjax.sweeps.computation import digest, fingerprints
 from sinkjax.sweeps.hardware import Hardware
-from sinkjax.sweeps.models import members_of
 
 MEASURES, EDITS = 2, 5  # in the figure of all checkpoints
 TABLE = "series.csv"  # the summaries of all checkpoints, one below the other
@@ -182,7 +179,7 @@ def _once(member: Member, seen: dict[str, str]) -> Callable[..., Model]:
         model = sinkjax.load(source, **options)
         if source != member.source:  # the untrained twin, which checkpoints share
             return model
-        first = seen.setdefault(digest(*jax.tree.leaves(fingerprints(model.params))), member.label)
+        first = seen.setdefault(fingerprint(model.params), member.label)
         if first != member.label:
             raise SinkjaxError(f"{member.label} has the same weights as {first}: leave one of the two out")
         return model

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, refuse_control
 from sinkjax.model.batch import as_array
+from sinkjax.model.fingerprint import digest, fingerprint
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime import processes
@@ -189,11 +187,10 @@ def description(model: Model, precision: str, params: Params | None = None) -> d
     """Model and versions behind some numbers, as JSON. params: the model's own, where they were placed elsewhere."""
     from sinkjax import __version__
 
-    leaves = jax.tree.leaves(fingerprints(model.params if params is None else params))
     return {
         "model": dict(model.source),
         "config": model.config.identity(),
-        "parameters": digest(*leaves),
+        "parameters": fingerprint(model.params if params is None else params),
         "dtype": str(jax.tree.leaves(model.params)[0].dtype),
         "precision": precision,
         "versions": {"sinkjax": __version__},
@@ -215,41 +212,3 @@ def unchanged(dataset: xarray.Dataset) -> list[str]:
     """The labels of a sweep's edits that addressed cells and changed none in any prompt: neutral ones, or without effect."""
     addressed, changed = (dataset[name].sum("prompt").values for name in CELLS)
     return [str(label) for label in dataset["edit"].values[(addressed > 0) & (changed == 0)]]
-
-
-def digest(*parts: Any) -> str:
-    """A digest of texts and arrays that tells apart any two lists of them."""
-    sha = hashlib.sha256()
-    for part in parts:
-        array = np.frombuffer(part.encode(), np.uint8) if isinstance(part, str) else np.ascontiguousarray(part)
-        sha.update(f"{array.dtype.str}{array.shape}".encode())
-        sha.update(array.tobytes())
-    return sha.hexdigest()[:16]
-
-
-@jax.jit
-def fingerprints(params: Params) -> Params:
-    """A uint32 for each leaf that depends on every bit and its place and, being exact, not on devices or the order of sums.
-
-    In pieces, as XLA holds the words of what is summed at one time.
-    """
-
-    def one(leaf: jax.Array) -> jax.Array:
-        # No mesh splits layers or the width, which of a matrix is the shorter side.
-        axis = int(np.argmin(leaf.shape)) if leaf.ndim == 2 else 0
-        pieces = {1: 1, 2: math.gcd(leaf.shape[axis], 32)}.get(leaf.ndim, len(leaf))
-        size = leaf.shape[axis] // pieces
-
-        def add(number: jax.Array, total: jax.Array) -> jax.Array:
-            piece = jax.lax.dynamic_slice_in_dim(leaf, number * size, size, axis)
-            bits = jax.lax.bitcast_convert_type(piece, f"uint{8 * leaf.dtype.itemsize}")
-            words = bits.astype(jnp.uint32) ^ (bits >> (bits.dtype.itemsize * 4)).astype(jnp.uint32)
-            for along in range(leaf.ndim):
-                place = jax.lax.broadcasted_iota(jnp.uint32, piece.shape, along)
-                words = (words ^ (place + jnp.uint32(number * size) if along == axis else place)) * jnp.uint32(0x9E3779B1)
-                words ^= words >> 15
-            return total + words.sum(dtype=jnp.uint32)
-
-        return jax.lax.fori_loop(0, pieces, add, jnp.uint32(0))
-
-    return jax.tree.map(one, params)

@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.checkpoints.model import Model
+from sinkjax.checkpoints.series import check_same_architecture, coordinates, loaded, members_of
 from sinkjax.data.prompts import bos_ids, is_integer
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import PairView, Statistic
-from sinkjax.sweeps.models import check_same_architecture, loaded, members_of
 from sinkjax.transformer.forward import forward
 
 if TYPE_CHECKING:
@@ -87,11 +87,7 @@ def head_types(
     check_same_architecture(members)
     with contextlib.closing(loaded(members, dtype, False)) as each:
         found = xarray.concat([of(model) for _, model in each], "checkpoint")
-    labels: dict[str, Any] = {"checkpoint": [member.label for member in members]}
-    for name in ("step", "run"):
-        numbers = [getattr(member, name) for member in members]
-        labels |= {} if None in numbers else {name: ("checkpoint", np.array(numbers))}
-    return found.assign_coords(labels)
+    return found.assign_coords(coordinates(members))
 
 
 def repeated_tokens(model: Model, prompts: int, period: int, bos: str | int, seed: int) -> np.ndarray:

@@ -8,8 +8,8 @@ import pytest
 import sinkjax
 from sinkjax import Probe, SinkjaxError
 from sinkjax.checkpoints.model import Model
+from sinkjax.explain.head_types import repeated_tokens, scores, statistics
 from sinkjax.model import params
-from sinkjax.sweeps.head_types import repeated_tokens, scores, statistics
 from tests.model.variants import bare
 
 PERIOD, T = 5, 10

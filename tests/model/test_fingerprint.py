@@ -9,7 +9,7 @@ import pytest
 
 from sinkjax.checkpoints.architectures import architecture
 from sinkjax.model import params
-from sinkjax.sweeps.computation import fingerprints
+from sinkjax.model.fingerprint import fingerprints
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
