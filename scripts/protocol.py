@@ -39,6 +39,7 @@ OTHERWISE = (
     "kiya/bos-swap",
     "gu/sink-rate",
 )  # asked again behind other tokens and of the packaged text
+OWN_NUMBER = ("li/variance",)  # reads sequences of random tokens, through one block, and needs many for a variance over them
 MINIS = ("mini-softmax", "mini-head-norm")
 SMOL, GEMMA = "smollm2-135m", "gemma3-270m"
 END_OF_TEXT, THE = "0", "506"  # SmolLM2's <|endoftext|>; Gemma's " the", in the place of <bos>
@@ -60,7 +61,8 @@ class Run:
     def options(self, wikitext: str) -> list[str]:
         """The options of `sinkjax run` and `sinkjax plan`. wikitext: the file of its articles."""
         text = wikitext if self.text == "wikitext" else "packaged"
-        return [self.study, "--model", self.model, "--bos", self.bos, "--prompts", str(PROMPTS), "--text", text]
+        number = [] if self.study in OWN_NUMBER else ["--prompts", str(PROMPTS)]
+        return [self.study, "--model", self.model, "--bos", self.bos, *number, "--text", text]
 
 
 def main() -> None:
@@ -168,7 +170,7 @@ HEAD = """# Protocol
 
 Written before the first of these runs began, on commit `{commit}`. Until they are published no study, rule,
 measure, seed or setting changes. If a defect of the code must be mended, the runs that it touches are repeated and both numbers
-stay. There are {count} runs of {prompts} documents each, with {total} floating-point operations in all by `sinkjax plan`. A name
+stay. There are {count} runs of {prompts} documents each (`li/variance`: 256 sequences of random tokens), with {total} floating-point operations in all by `sinkjax plan`. A name
 has the study, the model, the token before each document (`none`, `model` for the model's BOS, or an id) and the text.
 `scripts/protocol.py` runs them.
 """

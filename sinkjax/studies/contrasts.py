@@ -125,7 +125,7 @@ def recovered(read: Readings, measure: Measure, harmed: At, kept: At, whole: At 
 
 
 @Contrast.define(controlled=("where",))
-def part(read: Readings, measure: Measure, where: At, of: At) -> Parts:
+def part(read: Readings, measure: Measure, where: At, of: At, falls: bool = False) -> Parts:
     """The effect of some conditions on a measure, as a share of other conditions' effect, such as a patch against its source run.
 
     Args:
@@ -133,15 +133,16 @@ def part(read: Readings, measure: Measure, where: At, of: At) -> Parts:
         measure: The compared measure.
         where: The conditions.
         of: The conditions whose effect is the whole.
+        falls: Whether effects are counted downwards, as a whole that is a fall must be.
     """
-    base, controls = read.edited(measure, where, edited=False), read.controls(measure, where)
-    gained = None if controls is None else controls - base[: controls.shape[1]]
-    whole = read.edited(measure, of) - read.edited(measure, of, edited=False)
+    base, controls, sign = read.edited(measure, where, edited=False), read.controls(measure, where), -1 if falls else 1
+    gained = None if controls is None else sign * (controls - base[: controls.shape[1]])
+    whole = sign * (read.edited(measure, of) - read.edited(measure, of, edited=False))
     span, unit = _facts(measure)
     ends = None if span is None else (span[0] - span[1], span[1] - span[0])
-    label = f"effect on {read.name(measure, where)} as a part of that of {read.where(of)}"
-    exhausted = read.exhausted(where)
-    return Parts(read.edited(measure, where) - base, gained, whole, span, unit, label, whole_range=ends, all_controls=exhausted)
+    label = f"{'fall of' if falls else 'effect on'} {read.name(measure, where)} as a part of that of {read.where(of)}"
+    gain, exhausted = sign * (read.edited(measure, where) - base), read.exhausted(where)
+    return Parts(gain, gained, whole, span, unit, label, whole_range=ends, all_controls=exhausted)
 
 
 @Contrast.define(wholes=(), of="", axes=("along",), uncontrolled="the other values of the axis are the comparison")

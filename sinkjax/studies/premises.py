@@ -101,6 +101,17 @@ def positions_are(read: Readings, kinds: tuple[str, ...]) -> tuple[bool, str]:
     return _of_kinds(read.scope.architecture, kinds), f"positions are {found}, and must be {' or '.join(kinds)}"
 
 
+def _unnormed(architecture: Config) -> bool:
+    place, of_heads = getattr(architecture, "norm_place", "pre"), getattr(architecture, "head_norm", None)  # or as a store has them
+    return place not in ("sandwich", "output") and of_heads is None
+
+
+@Premise.define(architecture=_unnormed)
+def attention_unnormed(read: Readings) -> tuple[bool, str]:
+    """No norm comes between head outputs and the residual stream, so that a change of their size alone can have an effect."""
+    return _unnormed(read.scope.architecture), "no norm may follow head outputs or W_O, as it undoes a scaling of head outputs"
+
+
 @Premise.define()
 def all_of(read: Readings, premises: Premise) -> tuple[bool, str]:
     """Several premises hold; the first that fails is named."""

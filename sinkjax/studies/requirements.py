@@ -15,7 +15,7 @@ PARTS = (
     "plain embedding",
     "scores without positions",
     "scores without a kernel",
-    "keys without a norm",
+    "keys without a LayerNorm",
     "causal mask",
     "norm",
     "RMSNorm",
@@ -39,7 +39,7 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
     from sinkjax.model.norms import OffsetRMSNorm, RMSNorm
     from sinkjax.model.positions import AddedPosition, ScorePosition
 
-    plain = architecture.normaliser == Softmax()
+    RMS, plain = RMSNorm | OffsetRMSNorm, architecture.normaliser == Softmax()
     scales = architecture.score_scale if isinstance(architecture.score_scale, tuple) else (architecture.score_scale,)
     usual = architecture.head_dim**-0.5
     there = {
@@ -51,11 +51,11 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
         "scores without a kernel": not architecture.normaliser.kernel,
         "position vectors": isinstance(architecture.position, AddedPosition),
         "query biases": architecture.qkv_bias,
-        "keys without a norm": architecture.qk_norm is None,
+        "keys without a LayerNorm": isinstance(getattr(architecture.qk_norm, "norm", architecture.qk_norm), RMS | None),
         "causal mask": architecture.prefix is None,
         "norm": architecture.norm is not None,
-        "RMSNorm": isinstance(architecture.norm, RMSNorm | OffsetRMSNorm),
-        "pre-norm": architecture.norm_place == "pre",
+        "RMSNorm": isinstance(architecture.norm, RMS),
+        "pre-norm": architecture.layout.inputs and not architecture.layout.parallel,  # outputs may be normed too
         "norm before attention": architecture.layout.inputs,
         "MLP": architecture.mlp_width is not None,
         "gated MLP": architecture.gated_mlp,

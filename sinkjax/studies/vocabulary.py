@@ -64,6 +64,7 @@ from sinkjax.studies.places import top as top
 from sinkjax.studies.places import upto as upto
 from sinkjax.studies.premises import MASSIVE_SIZE as MASSIVE_SIZE
 from sinkjax.studies.premises import all_of as all_of
+from sinkjax.studies.premises import attention_unnormed as attention_unnormed
 from sinkjax.studies.premises import below as below
 from sinkjax.studies.premises import exceeds as exceeds
 from sinkjax.studies.premises import keys_without_norm as keys_without_norm

@@ -127,6 +127,14 @@ def test_a_damage_is_undone_in_part():
     assert bounded.whole_range == (-100, 100)
 
 
+def test_a_part_of_a_fall_is_counted_downwards():
+    rise, fall = (parts(part(SEEN, MASKED, MASKED, falls=falls), simple) for falls in (False, True))
+    same(rise.contrast, EDITED - BASE)
+    same(rise.whole, EDITED - BASE)
+    for name in ("contrast", "whole", "controls"):
+        same(getattr(fall, name), -getattr(rise, name))
+
+
 def test_an_unedited_number_and_what_it_has_more_than_another():
     same(parts(unedited(SEEN, "text"), simple).contrast, BASE)
     assert parts(unedited(SEEN, "text"), simple).whole is None

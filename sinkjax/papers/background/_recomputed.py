@@ -31,6 +31,8 @@ LOST = "loss above that with all keys (nats)"
 def recomputed_window(scope: Scope, model: Model, batch: Batch, size: int) -> xarray.Dataset:
     """The loss of each next token if the model reads only the last `size` tokens, with positions from 0.
 
+    A window of prompts with a BOS begins with it too, as the model expects of any text, and then has one token less.
+
     Args:
         scope: The study's scope.
         model: The model.
@@ -46,6 +48,8 @@ def recomputed_window(scope: Scope, model: Model, batch: Batch, size: int) -> xa
     nll = np.full(tokens.shape, np.nan)
     queries = np.arange(size, tokens.shape[1] - 1)
     rows = queries[:, None] + np.arange(1 - size, 2)  # the window of each query, and the token that it predicts
+    if batch.study["bos"] != "none":
+        rows[:, 0] = 0
     for number, (prompt, length) in enumerate(zip(tokens, batch.lengths, strict=True)):
         inside = queries < length - 1
         probe, lengths = sinkjax.Probe(nll=True), np.full(inside.sum(), size + 1, np.int32)

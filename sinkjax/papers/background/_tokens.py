@@ -65,10 +65,10 @@ def candidates(text: xarray.Dataset) -> NDArray[np.bool_]:
 
 
 def occurrences(text: xarray.Dataset, token: str) -> NDArray[np.bool_]:
-    """Positions of the candidates that are the token: bool[prompt, position]."""
+    """Positions of the candidates that are the token, with or without a space before it: bool[prompt, position]."""
     size = text.sizes["position"]
-    texts = [[*row, *[""] * (size - len(row))] for row in text.attrs["study"]["token_texts"]]
-    return (np.array(texts, object) == token) & candidates(text)
+    texts = [[*(one.strip(" ") for one in row), *[""] * (size - len(row))] for row in text.attrs["study"]["token_texts"]]
+    return (np.array(texts, object) == token.strip(" ")) & candidates(text)
 
 
 @Contrast.define(uncontrolled="nothing is edited, and typical positions are the comparison")
@@ -184,7 +184,9 @@ def ids_of(model: Model, tokens: tuple[str, ...]) -> list[int]:
 
 
 def _rows_of(model: Model, ids: ArrayLike) -> NDArray:
-    return np.asarray(model.params["embed"][np.asarray(ids)], np.float32)
+    """Embeddings as they enter the stream, with the factor that a model such as Gemma multiplies them by: float[token, width]."""
+    probe, tokens = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.EMBED),)), np.asarray(ids, np.int32)[None]
+    return np.asarray(sinkjax.forward(model.params, tokens, model.config, probe=probe, logits=False).record["embed"][0], np.float32)
 
 
 @EditWord.define()

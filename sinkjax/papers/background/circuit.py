@@ -56,10 +56,10 @@ STUDY = Study(
             beside=(effect(SIZE, node(BOTH, "other")), effect(SIZE, node("late MLP"), controls=False)),
         ),
         "direct": Claim(
-            contrast=part(SIZE, path(f"{BOTH} to late MLP"), node(BOTH)),
+            contrast=part(SIZE, path(f"{BOTH} to late MLP"), node(BOTH), falls=True),
             given=reaches(SIZE, "nodes", MASSIVE_SIZE),
             source=SOURCE,
-            beside=(part(SINK, path(f"{BOTH} to late MLP"), node(BOTH)), part(SINK, path(f"{BOTH} to the rest"), node(BOTH))),
+            beside=tuple(part(SINK, path(f"{BOTH} to {one}"), node(BOTH), falls=True) for one in ("late MLP", "the rest")),
         ),
     },
     figures=(

@@ -62,7 +62,7 @@ STUDY = Study(
         "mean": Claim(
             contrast=effect(loss(), at("set", fixed={"to": "mean"})),
             stays=True,
-            given=MASSIVE,
+            given=all_of((MASSIVE, without_bos("set"))),
             source="Sun et al. 2024, Table 3",
         ),
         "median": Claim(contrast=effect(loss(), at("median")), stays=True, given=MASSIVE, source="Sun et al. 2024, section 3"),

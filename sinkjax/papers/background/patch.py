@@ -23,7 +23,6 @@ STUDY = Study(
     needs=("MLP",),
     settings={
         "prompts": 16,
-        "control_prompts": 4,
         "key": setting(0, "the key that is masked in the donor run; values are patched at key + 1, where its sink is then"),
         "places": setting((0, 1, 2, 3, 5, 9, 17, 33), "positions that are patched one at a time in all layers"),
     },

@@ -34,7 +34,7 @@ STUDY = Study(
         "length": 768,
         "prompts": 12,
         "bos": "model",
-        "control_prompts": 4,
+        "control_prompts": 8,
         "beyond": setting(512, "first position whose queries no longer see key 0 in layers with a window"),
     },
     known={"dim": largest_dim(), "typical": typical_stream()},

@@ -95,13 +95,13 @@ def key_is_row(read: Readings, computation: str) -> Parts:
 def locks_in(read: Readings, computation: str) -> Parts:
     """Cosine of the queries' first singular direction with key 0 minus that with ordinary keys, mean over heads and layers.
 
-    The whole is 1, for equal directions.
+    The whole is the distance of ordinary keys from 1, for equal directions.
     """
     data = read.results[read.store(computation)]
     layers = formed(data)
     own, others = (data[name].values[:, layers].mean(axis=(1, 2)) for name in ("alignment", "other_alignment"))
     label = "cos(u_1, k_0) minus cos(u_1, k_j) of ordinary keys"
-    return Parts(own - others, None, np.ones_like(own), (-1.0, 1.0), "", label, whole_range=(1.0, 1.0))
+    return Parts(own - others, None, 1 - others, (-1.0, 1.0), "", label, whole_range=(0.0, 2.0))
 
 
 @Contrast.define(uncontrolled=ORDINARY)

@@ -76,14 +76,21 @@ def _measure(model: Model, batch: Batch, edits: tuple) -> dict[str, tuple[tuple[
 
 
 def first_block(model: Model) -> tuple[Params, Config]:
-    """The parameters and the architecture of a model cut after its first block."""
+    """The parameters and the architecture of a model cut after its first block, without norms of what attention and MLP add.
+
+    Such a norm would give all positions one size, so that nothing of W_O could be read behind it.
+    """
     config = model.config
     position, scale, windows = config.position, config.score_scale, config.windows
     if isinstance(position, LayerRopes):
         position = dataclasses.replace(position, layers=position.layers[:1])
     scale = scale[:1] if isinstance(scale, tuple) else scale
-    config = dataclasses.replace(config, layers=1, position=position, score_scale=scale, windows=windows and windows[:1])
-    return {**model.params, "layers": jax.tree.map(lambda leaf: leaf[:1], model.params["layers"])}, config
+    place = "pre" if config.norm_place == "sandwich" else config.norm_place
+    changes = {"layers": 1, "position": position, "score_scale": scale, "windows": windows and windows[:1], "norm_place": place}
+    config, kept = dataclasses.replace(config, **changes), model.params["layers"]
+    if place != model.config.norm_place:
+        kept = {name: leaf for name, leaf in kept.items() if name not in ("attn_out_norm", "mlp_out_norm")}
+    return {**model.params, "layers": jax.tree.map(lambda leaf: leaf[:1], kept)}, config
 
 
 def _squared_deviations(values: NDArray) -> NDArray:

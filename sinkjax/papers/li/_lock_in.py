@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.edits.site import Site
-from sinkjax.model.norms import gains
+from sinkjax.model.norms import AllHeads, EachHead, gains
 from sinkjax.model.ops import rms_norm
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import PairView, Statistic
@@ -100,8 +100,8 @@ def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Datas
         before, after [prompt, depth, position] and top, mean, dim [prompt, depth], as `ratios`; NaN beyond a prompt. alignment
         and other_alignment [prompt, layer, head]: cos(u_1, k_0), and the mean of cos(u_1, k_j) over later keys of the first half
         of a prompt. key_alignment [layer, head, key]: mean over prompts of cos(u_1, k_j). positive [prompt, layer, head, key]:
-        share of later queries with a positive score. own_row [prompt, layer, kv_head]: |cosine| of k_0 with the row of W_K of
-        the dim that dominates there. other_rows [control, prompt, layer, kv_head]: the same with the rows of the controls.
+        share of later queries with a positive score. own_row [prompt, layer, kv_head]: |cosine| of k_0 with the row of W_K, times
+        the gain of a norm of keys, of the dim that dominates there. other_rows [control, prompt, layer, kv_head]: the same with the rows of the controls.
     """
     import xarray
 
@@ -111,7 +111,7 @@ def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Datas
     gram, queries, keys, count = (joined[name].sum(0) for name in ("gram", "queries", "keys", "count"))
     first, group = first_direction(gram, queries), model.config.group
     of_heads = np.repeat(keys / np.maximum(count, 1), group, axis=1)
-    rows = unit(np.asarray(model.params["layers"]["k"], np.float32).transpose(0, 2, 1, 3))
+    rows = unit(key_rows(model))
     chosen = np.stack([matrix[:, dims] for matrix, dims in zip(rows, joined["dim"].T[:-1], strict=True)])  # [L, K, N, D]
     aligned = {
         name: np.einsum("NLHD,LHD->NLH", np.repeat(joined[key], group, axis=2), first)
@@ -131,6 +131,16 @@ def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Datas
             ),
         }
     )
+
+
+def key_rows(model: Model) -> NDArray:
+    """What each dim of the stream alone makes of a key: the rows of W_K times the gain of the keys' norm, float[L, K, d, D]."""
+    layers, norm = model.params["layers"], model.config.qk_norm
+    rows = np.asarray(layers["k"], np.float32).transpose(0, 2, 1, 3)
+    norm = norm.norm if isinstance(norm, EachHead | AllHeads) else norm
+    if norm is None or "" not in norm.learned():
+        return rows
+    return rows * np.asarray(gains(norm, layers["k_norm"])).reshape(len(rows), -1, 1, rows.shape[-1])
 
 
 def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray]:

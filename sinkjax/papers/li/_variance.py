@@ -48,10 +48,13 @@ def relative(data: xarray.Dataset, name: str) -> NDArray:
 
 
 def exponents(values: NDArray) -> NDArray:
-    """Slope of the log variance over log (i + 1), of deviations float[prompt, position]: its pseudo-values, float[prompt]."""
-    places = np.log(np.arange(1, values.shape[1] + 1))
+    """Slope of the log variance over log (i + 1), of deviations float[prompt, position]: its pseudo-values, float[prompt].
+
+    Position 0 is left out, because its excess alone would make a slope of positions that do not differ.
+    """
+    places = np.log(np.arange(2, values.shape[1] + 1))
     places -= places.mean()
-    return intervals.pseudo_values(values, lambda means: np.log(means) @ places / np.square(places).sum())
+    return intervals.pseudo_values(values[:, 1:], lambda means: np.log(means) @ places / np.square(places).sum())
 
 
 @Contrast.define(uncontrolled="nothing is edited, and other positions are the comparison")

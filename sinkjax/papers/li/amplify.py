@@ -46,6 +46,7 @@ STUDY = Study(
     claims={
         "sink": Claim(
             contrast=difference(SCORE, PUSHED, SCALED),
+            given=attention_unnormed(),
             source="Li et al. 2026, Figs. 5-6",
             beside=(effect(SCORE, PUSHED), effect(SINK, PUSHED), effect(SIZE, PUSHED), unedited(SINK_0, "factors")),
         ),
@@ -55,6 +56,7 @@ STUDY = Study(
         "norm": Claim(
             contrast=effect(SCORE, SCALED, whole=SCORE_0, controls=False),
             stays=True,
+            given=attention_unnormed(),
             source="Li et al. 2026, Figs. 5-6",
             beside=(effect(SINK, SCALED, controls=False), effect(SIZE, SCALED, controls=False)),
         ),

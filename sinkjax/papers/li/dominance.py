@@ -22,7 +22,7 @@ SOURCE, LOCK_IN = "Li et al. 2026, dimension disparity", "Li et al. 2026, lock-i
 STUDY = Study(
     name="li/dominance",
     needs=(
-        "keys without a norm",
+        "keys without a LayerNorm",
         "norm",
         "RMSNorm",
         "pre-norm",

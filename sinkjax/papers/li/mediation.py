@@ -23,6 +23,7 @@ from sinkjax.papers.li._super_neurons import largest_neurons
 from sinkjax.studies.vocabulary import *
 
 SCORE, SIZE = later_sink_score(F.position), largest_activation(F.position)
+FORMED, ROUNDING = largest_activation(F.position, layer(F.forms)), 1e-3
 CHAIN = "ours, on Li et al. 2026, the whole chain"
 ISOLATED = at("isolated", fixed={"kind": "self", "window": "all"})
 MASSIVE = reaches(largest_activation(0), "isolated", MASSIVE_SIZE)
@@ -84,7 +85,7 @@ STUDY = Study(
     computations={"ignitions": ignitions()},
     measures=(SCORE, SIZE),
     claims={
-        "variance": brings(SIZE, "variance", SCORE),
+        "variance": Claim(contrast=same(FORMED, alone("variance"), ISOLATED, ROUNDING), source=CHAIN),
         "neurons": brings(SIZE, "neurons", SCORE),
         "disparity": brings(SCORE, "disparity", SIZE),
         "keys": brings(SCORE, "keys", SIZE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -40,6 +41,7 @@ def planted() -> xarray.Dataset:
     received[:, :, :, 0], received[0, 1, :2, 5] = 0.9, 0.5
     tokens = [["x"] * T for _ in range(3)]
     tokens[0][5] = tokens[0][9] = tokens[2][0] = tokens[2][T - 1] = "."  # the first and the last of all do not count
+    tokens[0][9] = " ."
     tokens[1][4] = "!"
     return natural(largest, received, tokens)
 
@@ -82,8 +84,11 @@ def files(tmp_path_factory):
     return write_both(tmp_path_factory.mktemp("tiny"))
 
 
-def test_a_token_is_put_there_by_its_embedding(files):
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_a_token_is_put_there_by_its_embedding(files, factor):
     model = sinkjax.load(files / "model")
+    multipliers = dataclasses.replace(model.config.multipliers, embedding=factor)
+    model = dataclasses.replace(model, config=dataclasses.replace(model.config, multipliers=multipliers))
     scope, alone = Scope(SETTINGS, model.config), Unedited(model, None)
     rows, others = (word.meaning.of(scope, alone, ("b", " ")) for word in (own.embeddings_of(()), own.random_embeddings(())))
     scope = Scope(SETTINGS, model.config, {"rows": rows, "others": others}, rng=np.random.default_rng(0))
@@ -91,10 +96,10 @@ def test_a_token_is_put_there_by_its_embedding(files):
     probe = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.EMBED),))
     seen = sinkjax.forward(model.params, tokens, model.config, scope.get(own.put_token("b")), probe).record["embed"]
     tokens[:, 2] = model.tokenizer.encode("ab")[-1]
-    np.testing.assert_array_equal(np.asarray(seen), np.asarray(model.params["embed"])[tokens])
+    np.testing.assert_array_equal(np.asarray(seen), factor * np.asarray(model.params["embed"])[tokens])
     drawn = {scope.get(own.put_token()).label for _ in range(100)}
     assert drawn == {f"random token {number}" for number in range(5)}
-    embed = np.asarray(model.params["embed"])
+    embed = factor * np.asarray(model.params["embed"])
     ids = {int(np.flatnonzero((embed == row).all(axis=-1))[0]) for row in others}
     assert not ids & {*model.tokenizer.special, *own.ids_of(model, ("b", " "))}
     assert len(ids) == 5

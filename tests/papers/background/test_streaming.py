@@ -56,15 +56,17 @@ def test_controls_keep_as_many_other_early_tokens(tiny_config):
         scope.get(random_positions(2, least=5, below=6))
 
 
-def test_recomputed_windows_read_the_last_tokens_as_a_text_of_their_own(files):
+@pytest.mark.parametrize("bos", ["none", "model"])
+def test_recomputed_windows_read_the_last_tokens_as_a_text_of_their_own(files, bos):
     model, size = sinkjax.load(files / "model"), 5
     tokens = np.random.default_rng(1).integers(1, 200, (2, 9)).astype(np.int32)
-    batch = SimpleNamespace(tokens=tokens, lengths=np.array([9, 8], np.int32))
+    batch = SimpleNamespace(tokens=tokens, lengths=np.array([9, 8], np.int32), study={"bos": bos})
     found = recomputed_window(size).meaning.of(Scope(SETTINGS, model.config), model, batch, size)["nll"].values
     expected = np.full((2, 9), np.nan)
     for row, length in ((0, 9), (1, 8)):
         for query in range(size, length - 1):
-            inside = tokens[row, query - size + 1 : query + 1][None]
+            inside = tokens[row, query - size + 1 : query + 1][None].copy()
+            inside[0, 0] = inside[0, 0] if bos == "none" else tokens[row, 0]
             logits = np.asarray(sinkjax.forward(model.params, inside, model.config).logits, np.float64)[0, -1]
             expected[row, query] = np.log(np.exp(logits).sum()) - logits[tokens[row, query + 1]]
     np.testing.assert_allclose(found, expected, rtol=1e-5)

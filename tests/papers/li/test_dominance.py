@@ -14,7 +14,7 @@ import xarray
 import sinkjax
 from sinkjax.config_files.places import place
 from sinkjax.edits.site import Site
-from sinkjax.model.norms import OffsetRMSNorm
+from sinkjax.model.norms import OffsetRMSNorm, RMSNorm, normed_heads
 from sinkjax.model.ops import rms_norm
 from sinkjax.papers.li import _dominance, _lock_in, dominance
 from sinkjax.studies.as_yaml import from_yaml, to_yaml
@@ -115,6 +115,15 @@ def test_rows_of_w_k_are_compared_with_the_first_key(model, record, data):
     np.testing.assert_allclose(data["other_rows"].values[:, 4, 2, 1], cosines[[3, 7]], rtol=1e-3)
 
 
+def test_rows_of_w_k_have_the_gain_of_a_norm_of_keys(model):
+    gain = np.random.default_rng(2).uniform(0.5, 2, (LAYERS, model.config.head_dim)).astype(np.float32)
+    params = {**model.params, "layers": {**model.params["layers"], "k_norm": gain}}
+    normed = dataclasses.replace(model, params=params, config=dataclasses.replace(model.config, qk_norm=RMSNorm(1e-6)))
+    rows, layer, dim = _lock_in.key_rows(normed), 2, 4
+    key = normed_heads(np.eye(model.config.width, dtype=np.float32)[dim] @ _lock_in.key_rows(model)[layer, 1], {"k_norm": gain[layer]}, "k_norm", RMSNorm(1e-6))
+    assert _lock_in.unit(rows)[layer, 1, dim] @ _lock_in.unit(np.asarray(key)) == pytest.approx(1, rel=1e-5)
+
+
 def planted(**changed: Any) -> Readings:
     """Four prompts of 9 tokens in 5 layers: key 0 dominates by 100 from layer 2 on, where heads of group 0 lock in on it."""
     N, L, H, S = 4, 5, 2, 9
@@ -153,7 +162,7 @@ def planted(**changed: Any) -> Readings:
         ("ratio", np.log(25), np.log(100)),  # 100 of 400 against 4
         ("norm", np.log(5), np.log(25)),
         ("row", 0.8, 1),
-        ("lock-in", 0.45 + 0.1, 1),  # one of two heads
+        ("lock-in", 0.45 + 0.1, 1.1),  # one of two heads
         ("positive", 50, 50),
     ],
 )

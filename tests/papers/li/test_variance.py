@@ -93,6 +93,21 @@ def test_a_model_that_states_something_of_each_layer_is_cut_too(model):
     np.testing.assert_allclose(found["deviation"], measure(model, tokens)["deviation"], rtol=1e-6)
 
 
+def test_an_excess_of_position_0_alone_is_no_decay():
+    flat = np.ones((5, T))
+    flat[:, 0] = 10
+    np.testing.assert_allclose(_variance.exponents(flat), 0, atol=1e-12)
+
+
+def test_w_o_is_read_before_a_norm_of_its_output(model):
+    layers = model.params["layers"]
+    norms = {f"{name}_out_norm": np.full_like(layers["attn_norm"], 3) for name in ("attn", "mlp")}
+    config = dataclasses.replace(model.config, norm_place="sandwich")
+    normed = dataclasses.replace(model, params={**model.params, "layers": {**layers, **norms}}, config=config)
+    tokens = random_tokens(model, 3)
+    np.testing.assert_allclose(measure(normed, tokens)["after"], measure(model, tokens)["after"], rtol=1e-5)
+
+
 @pytest.mark.parametrize("power", [-1.0, -0.5, 1.0])
 def test_contrasts_find_the_power_of_the_decay(power):
     read = decaying(power)
