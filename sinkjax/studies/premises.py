@@ -102,7 +102,10 @@ def positions_are(read: Readings, kinds: tuple[str, ...]) -> tuple[bool, str]:
 
 
 def _unnormed(architecture: Config) -> bool:
-    place, of_heads = getattr(architecture, "norm_place", "pre"), getattr(architecture, "head_norm", None)  # or as a store has them
+    place, of_heads = (
+        getattr(architecture, "norm_place", "pre"),
+        getattr(architecture, "head_norm", None),
+    )  # or as a store has them
     return place not in ("sandwich", "output") and of_heads is None
 
 

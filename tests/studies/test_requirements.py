@@ -11,7 +11,7 @@ from sinkjax import SinkjaxError
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.edits.edit import resolve
 from sinkjax.model.attention_bias import KeyBias
-from sinkjax.model.config import Caps, Config, NoPosition, RMSNorm
+from sinkjax.model.config import Caps, Config, NoPosition
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Alibi, Learned

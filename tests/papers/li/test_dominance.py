@@ -120,7 +120,12 @@ def test_rows_of_w_k_have_the_gain_of_a_norm_of_keys(model):
     params = {**model.params, "layers": {**model.params["layers"], "k_norm": gain}}
     normed = dataclasses.replace(model, params=params, config=dataclasses.replace(model.config, qk_norm=RMSNorm(1e-6)))
     rows, layer, dim = _lock_in.key_rows(normed), 2, 4
-    key = normed_heads(np.eye(model.config.width, dtype=np.float32)[dim] @ _lock_in.key_rows(model)[layer, 1], {"k_norm": gain[layer]}, "k_norm", RMSNorm(1e-6))
+    key = normed_heads(
+        np.eye(model.config.width, dtype=np.float32)[dim] @ _lock_in.key_rows(model)[layer, 1],
+        {"k_norm": gain[layer]},
+        "k_norm",
+        RMSNorm(1e-6),
+    )
     assert _lock_in.unit(rows)[layer, 1, dim] @ _lock_in.unit(np.asarray(key)) == pytest.approx(1, rel=1e-5)
 
 
