@@ -170,7 +170,8 @@ HEAD = """# Protocol
 
 Written before the first of these runs began, on commit `{commit}`. Until they are published no study, rule,
 measure, seed or setting changes. If a defect of the code must be mended, the runs that it touches are repeated and both numbers
-stay. There are {count} runs of {prompts} documents each (`li/variance`: 256 sequences of random tokens), with {total} floating-point operations in all by `sinkjax plan`. A name
+stay. There are {count} runs of {prompts} documents each (`li/variance`: 256 sequences of random tokens), with {total}
+floating-point operations in all by `sinkjax plan`. A name
 has the study, the model, the token before each document (`none`, `model` for the model's BOS, or an id) and the text.
 `scripts/protocol.py` runs them.
 """

@@ -101,7 +101,8 @@ def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Datas
         and other_alignment [prompt, layer, head]: cos(u_1, k_0), and the mean of cos(u_1, k_j) over later keys of the first half
         of a prompt. key_alignment [layer, head, key]: mean over prompts of cos(u_1, k_j). positive [prompt, layer, head, key]:
         share of later queries with a positive score. own_row [prompt, layer, kv_head]: |cosine| of k_0 with the row of W_K, times
-        the gain of a norm of keys, of the dim that dominates there. other_rows [control, prompt, layer, kv_head]: the same with the rows of the controls.
+        the gain of a norm of keys, of the dim that dominates there. other_rows [control, prompt, layer, kv_head]: the same
+        with the rows of the controls.
     """
     import xarray
 
