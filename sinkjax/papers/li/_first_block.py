@@ -86,8 +86,8 @@ def first_block(model: Model) -> tuple[Params, Config]:
         position = dataclasses.replace(position, layers=position.layers[:1])
     scale = scale[:1] if isinstance(scale, tuple) else scale
     place = "pre" if config.norm_place == "sandwich" else config.norm_place
-    changes = {"layers": 1, "position": position, "score_scale": scale, "windows": windows and windows[:1], "norm_place": place}
-    config, kept = dataclasses.replace(config, **changes), model.params["layers"]
+    windows, kept = windows and windows[:1], model.params["layers"]
+    config = dataclasses.replace(config, layers=1, position=position, score_scale=scale, windows=windows, norm_place=place)
     if place != model.config.norm_place:
         kept = {name: leaf for name, leaf in kept.items() if name not in ("attn_out_norm", "mlp_out_norm")}
     return {**model.params, "layers": jax.tree.map(lambda leaf: leaf[:1], kept)}, config
