@@ -33,7 +33,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reo
 # The tests of FAST and of the probes that compare with no other library, so that they need no torch.
 ALONE  := tests/analysis tests/config_files tests/edits tests/probes tests/sweeps tests/cli tests/transformer/test_forward.py
 # What Colab brings, and the first Python of these that is here; the lowest versions are those for the oldest Python.
-COLAB  := jax==0.7.2 jaxlib==0.7.2 flax==0.11.2 plotly==5.24.1 transformers==5.15.0
+COLAB  := jax==0.7.2 jaxlib==0.7.2 flax==0.11.2 transformers==5.15.0
 OLDEST ?= python3.11
 NEWEST ?= $(shell for name in python3.13 python3.12; do $$name -c "import venv" 2>/dev/null && echo $$name && break; done)
 

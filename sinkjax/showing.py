@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from sinkjax.data.prompts import encode
 from sinkjax.edits.edit import Edit, compose
-from sinkjax.maps import Maps
 from sinkjax.probes.probe import Probe
-from sinkjax.probes.shown import maps_of
 from sinkjax.transformer.forward import forward
+from sinkjax.viewing.maps import Maps
+from sinkjax.viewing.records import maps_of
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model

@@ -34,7 +34,6 @@ PACKAGES = (
     "xarray",
     "zarr",
     "matplotlib",
-    "plotly",
 )
 PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")  # listed where they are installed
 VARIABLES = (

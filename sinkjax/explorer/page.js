@@ -1,5 +1,6 @@
 // The explorer: its state is sent after every change, and what comes back is drawn. `start` makes it live, wherever it stands.
-import { bars, changeOf, element, legend, lines, maps, number, scaleOf, visible } from "./draw.js";
+import { bars, lines } from "./draw.js";
+import { element, legend, maps, number, scaleFor, visible } from "./viewer.js";
 
 const KINDS = {
   none: { says: "no edit", uses: [], everywhere: true },
@@ -174,23 +175,21 @@ export async function start({ root, page, ask, link }) {
 
   function draw() {
     const { before, after } = shown, sides = (name) => [before[name], ...(after ? [after[name]] : [])];
-    const both = (name, scale) => ({ before: before[name], after: after && after[name], scale,
-      change: after && $("difference").checked ? changeOf(before[name], after[name], scale) : null });
     tokens();
-    const texts = shown.tokens.map(visible), numbered = (size) => Array.from({ length: size }, (_, index) => String(index));
-    const mark = edited(), place = (section) => $(section).querySelector(".pair");
-    const weights = scaleOf([...sides("attention"), ...sides("received")], false, 1);
-    const activations = scaleOf(sides("largest"), true);
-    for (const [section, scale, quantity] of [["attention", weights, "attention weight"], ["received", weights, "attention weight"], ["activation", activations, "max |h|"]]) {
+    const texts = shown.tokens.map(visible), numbered = (size) => Array.from({ length: size }, (_, index) => String(index)), mark = edited();
+    const weights = scaleFor([...sides("attention"), ...sides("received")], false, 1), activations = scaleFor(sides("largest"), true);
+    const map = (section, name, scale, quantity, given) => {
+      const arrays = Object.entries({ before, after }).filter(([, side]) => side).map(([side, held]) => [side, held[name]]), width = texts.length;
       legend($(section).querySelector(".legend"), scale, quantity);
-    }
-    maps(place("attention"), { ...both("attention", weights), rows: texts, columns: texts, rowTitle: "query", columnTitle: "key", square: true,
-      editedRows: mark.positions, editedColumns: mark.positions,
+      maps($(section).querySelector(".pair"), { scale, title: $(section).querySelector("h2").textContent, columns: texts, difference: $("difference").checked,
+        sides: arrays.map(([side, { data }]) => ({ name: side, of: (row, column) => data[row * width + column] })),
+        none: after ? "" : "Choose an edit to see what it changes.", edited: { rows: given.marked, columns: mark.positions }, ...given });
+    };
+    map("attention", "attention", weights, "attention weight", { rows: texts, rowTitle: "query", columnTitle: "key", square: true, marked: mark.positions,
       say: (row, column) => `query ${named(row)}\nkey ${named(column)}` });
-    maps(place("received"), { ...both("received", weights), rows: numbered(model.layers), columns: texts, rowTitle: "layer", columnTitle: "key",
-      editedRows: mark.layers, editedColumns: mark.positions, say: (row, column) => `layer ${row}\nkey ${named(column)}` });
-    maps(place("activation"), { ...both("largest", activations), rows: numbered(model.layers + 1), columns: texts, rowTitle: "depth", columnTitle: "token",
-      editedRows: mark.depths, editedColumns: mark.positions,
+    map("received", "received", weights, "attention weight", { rows: numbered(model.layers), rowTitle: "layer", columnTitle: "key", marked: mark.layers,
+      say: (row, column) => `layer ${row}\nkey ${named(column)}` });
+    map("activation", "largest", activations, "max |h|", { rows: numbered(model.layers + 1), rowTitle: "depth", columnTitle: "token", marked: mark.depths,
       say: (row, column) => `depth ${row}\ntoken ${named(column)}\ndim ${before.dim[row][column]}` + (after ? `, after the edit ${after.dim[row][column]}` : "") });
     const percent = (side) => side && side.sink.data.map((value) => 100 * value);
     lines($("sink").querySelector(".chart"), { before: percent(before), after: percent(after), labels: numbered(model.layers), top: 100,

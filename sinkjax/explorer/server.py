@@ -26,11 +26,13 @@ PATIENCE = 15.0  # seconds that a closing page still counts as open: a reload ta
 SILENCE = 180.0  # the same for one that fell silent: browsers let hidden pages speak once a minute
 LOOK = 0.5  # seconds between two looks at what there is to do
 PAGE = {
-    "/": ("page.html", "text/html"),
-    "/page.css": ("page.css", "text/css"),
-    "/main.js": ("main.js", "text/javascript"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/draw.js": ("draw.js", "text/javascript"),
+    "/": ("explorer", "page.html", "text/html"),
+    "/page.css": ("explorer", "page.css", "text/css"),
+    "/main.js": ("explorer", "main.js", "text/javascript"),
+    "/page.js": ("explorer", "page.js", "text/javascript"),
+    "/draw.js": ("explorer", "draw.js", "text/javascript"),
+    "/viewer.js": ("viewing", "viewer.js", "text/javascript"),
+    "/viewer.css": ("viewing", "viewer.css", "text/css"),
 }
 
 
@@ -99,8 +101,8 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
     turns, presence = Turns(), Presence()
 
     async def file(request: Request) -> Response:
-        name, kind = PAGE[request.scope["path"]]
-        return Response(files("sinkjax").joinpath("explorer", name).read_bytes(), media_type=kind)
+        folder, name, kind = PAGE[request.scope["path"]]
+        return Response(files("sinkjax").joinpath(folder, name).read_bytes(), media_type=kind)
 
     async def model(request: Request) -> Response:
         return JSONResponse(answers.model())

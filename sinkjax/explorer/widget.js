@@ -1,4 +1,4 @@
-// The explorer as a widget of a notebook. Python puts draw.js and page.js before this, and PAGE and STYLE: one module, as anywidget wants.
+// The explorer as a widget of a notebook. Python puts viewer.js, draw.js and page.js before this, and PAGE and STYLE: one module, as anywidget wants.
 function asking(model) {
   const waiting = new Map(), me = Math.random().toString(36).slice(2); // every view hears every answer
   const heard = ({ number, ...answer }) => {

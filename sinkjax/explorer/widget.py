@@ -14,6 +14,7 @@ from sinkjax.edits.edit import Edit
 from sinkjax.errors import SinkjaxError
 from sinkjax.explorer.answers import Answers
 from sinkjax.explorer.state import edits_of, read_state, write_state
+from sinkjax.viewing.maps import asset
 
 
 def _read(name: str) -> str:
@@ -23,8 +24,8 @@ def _read(name: str) -> str:
 def module() -> str:
     """The script of the widget: one module, which imports nothing."""
     body = _read("page.html").split('<body class="page">')[1].split("<noscript>")[0]
-    constants = f"const PAGE = {json.dumps(body)}, STYLE = {json.dumps(_read('page.css'))};\n"
-    parts = [_read(name) for name in ("draw.js", "page.js", "widget.js")]
+    constants = f"const PAGE = {json.dumps(body)}, STYLE = {json.dumps(asset('viewer.css') + _read('page.css'))};\n"
+    parts = [asset("viewer.js"), *(_read(name) for name in ("draw.js", "page.js", "widget.js"))]
     lines = [line for part in parts for line in part.splitlines() if not line.startswith("import ")]
     return constants + "\n".join(lines)
 

@@ -14,7 +14,7 @@ from sinkjax.runtime import display
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.maps import Maps
+    from sinkjax.viewing.maps import Maps
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -67,7 +67,7 @@ class Record(dict[str, Any]):
         Raises:
             SinkjaxError: Nothing of these was measured; the records do not fit each other, the tokens or the prompt.
         """
-        from sinkjax.probes.shown import maps_of
+        from sinkjax.viewing.records import maps_of
 
         return maps_of({"record": self} if after is None else {"before": self, "after": after}, tokens, prompt, layers=layers)
 

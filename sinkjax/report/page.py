@@ -8,13 +8,14 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from sinkjax.report import viewer
 from sinkjax.report.answer import Answer, about, answer
 from sinkjax.report.claims import claims
 from sinkjax.report.table import Cell, Table, table, verdicts
+from sinkjax.viewing.maps import asset, script
 
 if TYPE_CHECKING:
-    from sinkjax.report.section import Drawing, Sample, Section, View
+    from sinkjax.report.section import Drawing, Sample, Section
+    from sinkjax.viewing.maps import Maps
 
 
 LARGEST = 20_000_000  # bytes of a page, so that it opens quickly and can be sent
@@ -30,8 +31,8 @@ def page(
     skipped: study -> why it has no section; given for a page of several studies, empty if each has one. headline: a figure of all
     sections, which stands first; each section is then folded away.
     """
-    style = files("sinkjax").joinpath("report", "style.css").read_text(encoding="utf-8")
-    script = viewer.script() if any(section.views for section in sections) else ""
+    style = asset("viewer.css") + files("sinkjax").joinpath("report", "style.css").read_text(encoding="utf-8")
+    live = script() if any(section.views for section in sections) else ""
     contents = "" if skipped is None else _contents(sections, title, skipped)
     shared = _common(sections)
     last = f"<section>\n<h2>Where all of these come from</h2>{_provenance(shared)}\n</section>" if shared else ""
@@ -47,23 +48,23 @@ def page(
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n{script}\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n{live}\n</body>\n</html>\n"
     )
     return _fill_views(text, sections, LARGEST - len(text.encode()))
 
 
-def _place(view: View) -> str:
-    """The mark in whose place a view comes."""
-    return f"<!-- view {escape(view.name)} -->"
+def _place(view: Maps) -> str:
+    """The mark that the maps replace."""
+    return f"<!-- maps {escape(view.name)} -->"
 
 
 def _fill_views(text: str, sections: Sequence[Section], room: int) -> str:
-    """The views in their places, as many as fit into `room` bytes; of the others, where to find them."""
+    """Put the maps into their places, as many as fit into `room` bytes; the others refer to the study's own page."""
     for section in sections:
         for view in section.views:
-            figure = viewer.figure(view)
+            figure = view.figure()
             if len(figure.encode()) > room:
-                figure = f"<p>{escape(view.caption)} This map is on the page of {escape(section.study)} alone.</p>"
+                figure = f"<p>{escape(view.said)} These maps are only on the page of {escape(section.study)}.</p>"
             room -= len(figure.encode())
             text = text.replace(_place(view), figure, 1)
     return text

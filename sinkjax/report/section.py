@@ -7,14 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from sinkjax.errors import SinkjaxError
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
-
     from sinkjax.analysis.summary import Row
     from sinkjax.analysis.verdicts import Verdict
+    from sinkjax.viewing.maps import Maps
 
 
 @dataclass(frozen=True)
@@ -37,36 +34,6 @@ class Drawing:
         from sinkjax.report.figures.style import render
 
         return render(self.figure, kind)
-
-
-@dataclass(frozen=True)
-class View:
-    """Maps of one quantity that the reader of a page steps through, one shown at a time, on a colour scale common to all.
-
-    name: unique on the page. values: float[*choices, row, column], at least 0, NaN where there is nothing. choices: what the
-    reader chooses, name -> labels, in the order of the leading axes; a choice "prompt" chooses the tokens too. tokens: text of
-    each position, one list for each prompt. Columns are positions; rows are too (row_tokens), or they count from 0, upwards.
-    quantity: the colour's meaning, with its unit. log: whether the colour scale is logarithmic. row_note: said after row_title.
-    start: choice -> the label that is shown first; the first of all where it is not named.
-    """
-
-    name: str
-    caption: str
-    quantity: str
-    values: NDArray
-    choices: Mapping[str, Sequence[str]]
-    tokens: Sequence[Sequence[str]]
-    row_title: str
-    column_title: str
-    row_tokens: bool = True
-    log: bool = False
-    row_note: str = ""
-    start: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        sizes = tuple(len(labels) for labels in self.choices.values())
-        if self.values.shape[:-2] != sizes:
-            raise SinkjaxError(f"the view {self.name} has values of shape {self.values.shape}, but choices of {sizes}")
 
 
 @dataclass(frozen=True)
@@ -97,7 +64,7 @@ class Section:
     drawings: tuple[Drawing, ...]
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    views: tuple[View, ...] = ()
+    views: tuple[Maps, ...] = ()
     samples: tuple[Sample, ...] = ()
     subject: str = "edit"
     over: str = "prompts"

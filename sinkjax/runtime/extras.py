@@ -9,7 +9,7 @@ from sinkjax.errors import SinkjaxError
 # Extra -> the modules that only it brings.
 EXTRAS = {
     "train": ("optax", "orbax.checkpoint", "grain", "datasets"),
-    "report": ("matplotlib", "plotly"),
+    "report": ("matplotlib",),
     "hub": ("huggingface_hub", "transformers"),
     "remote": ("fsspec", "upath"),
     "tensorboard": ("tensorboardX",),

@@ -9,7 +9,7 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import present, sentence
 from sinkjax.analysis.finite import sentences
 from sinkjax.config_files import documents
-from sinkjax.report.section import Sample, Section, View
+from sinkjax.report.section import Sample, Section
 from sinkjax.studies import views
 from sinkjax.studies.continuations import samples
 from sinkjax.studies.figures import source
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.studies.config import Settings
+    from sinkjax.viewing.maps import Maps
 
 MOST_FEATURED = 12  # conditions of the short table, where a study does not choose them
 
@@ -127,17 +128,17 @@ def _methods(results: Results) -> str:
     return "; ".join(text for method, text in words.items() if method in used) or "none: too few"
 
 
-def _maps(results: Results) -> list[View]:
+def _maps(results: Results) -> list[Maps]:
     """Attention and activations of the conditions that the study shows, for each sweep that it shows."""
-    found = []
-    for store in results.stores:
-        if store == MAPS or store.startswith(f"{MAPS}-"):
-            data, name = results[store], f"{results.study.name}-{store}".replace("/", "-")
-            about = f" {source(data, bands=False)}"
-            found.append(views.attention(f"{name}-attention", data, tokens=views.FEW_TOKENS, about=about))
-            if "resid_max" in data:
-                found.append(views.activation(f"{name}-activation", data, tokens=views.FEW_TOKENS, about=about))
-    return found
+    stores = [store for store in results.stores if store == MAPS or store.startswith(f"{MAPS}-")]
+    return [
+        views.maps(
+            f"{results.study.name}-{store}".replace("/", "-"),
+            results[store],
+            about=f" {source(results[store], bands=False)}",
+        )
+        for store in stores
+    ]
 
 
 def _samples(results: Results) -> tuple[Sample, ...]:

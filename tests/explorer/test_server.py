@@ -51,7 +51,7 @@ def test_the_page_and_its_files_come_from_here_alone(address):
     assert "default-src 'none'" in headers["content-security-policy"]
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
     assert headers["cache-control"] == "no-store"
-    for name in ("page.css", "main.js", "page.js", "draw.js"):
+    for name in ("page.css", "main.js", "page.js", "draw.js", "viewer.js", "viewer.css"):
         status, text, _ = ask(f"{address}{name}")
         assert status == 200
         assert "http" not in text.replace("http://www.w3.org/2000/svg", "")  # the name of a format, which nobody fetches

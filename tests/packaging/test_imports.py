@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LAYERS = (
     ("errors",),
-    ("runtime", "maps"),
+    ("runtime", "viewing"),
     ("config_files",),
     ("model",),
     ("edits",),

@@ -66,7 +66,7 @@ def test_without_the_extras_everything_up_to_a_sweep_runs_and_the_rest_names_wha
     done = subprocess.run([sys.executable, "-c", HIDE + BASE], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "because WikiText-2 needs datasets, which is not installed: pip install 'sinkjax[train]'" in done.stdout
-    assert "the page of a study needs matplotlib, plotly, which are not installed" in done.stderr
+    assert "the page of a study needs matplotlib, which is not installed" in done.stderr
     assert "training needs optax, orbax.checkpoint, grain, datasets" in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"a.zarr", "saved"}  # what was refused has left nothing
 

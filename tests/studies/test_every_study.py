@@ -104,7 +104,7 @@ def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch)
     if NOOP in stores:
         check_noop(stores[NOOP].load())
     assert bool(section.views) == (name not in WITHOUT_MAPS)
-    assert all(view.caption for view in section.views)
+    assert all(view.said for view in section.views)
     assert bool(section.samples) == (TEXTS in stores)
     if MAPS in stores:
         assert stores[MAPS].sizes["prompt"] <= 3

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-import zlib
 from html import unescape
 from pathlib import Path
 
@@ -14,7 +12,8 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.maps import MISSING, Maps, Panel
+from sinkjax.viewing.maps import Maps, Panel, strongest
+from tests.viewing.test_maps import decoded
 
 PROMPT = "They sent for <b>Ness</b></script> at half past two."
 
@@ -34,25 +33,20 @@ def held(maps: Maps) -> dict:
     return json.loads(re.search(r'<script type="application/json">(.*?)</script>', maps.html(), re.DOTALL)[1])
 
 
-def decoded(panel: dict, shape: tuple[int, ...]) -> np.ndarray:
-    codes = np.frombuffer(zlib.decompress(base64.b64decode(panel["data"])), np.uint8).reshape(shape)
-    scale, share = panel["scale"], codes / (MISSING - 1)
-    numbers = scale["low"] * (scale["high"] / scale["low"]) ** share if scale["log"] else scale["high"] * share**2
-    return np.where(codes == MISSING, np.nan, numbers)
-
-
 def test_the_maps_are_those_of_the_forward_pass_with_and_without_the_edit(model, shown):
     tokens, lengths = sinkjax.encode(model, [PROMPT], bos="model", length=32)
     T = int(lengths[0])
     probe, data = sinkjax.Probe(attention=True, resid_max=True), held(shown)
     assert data["runs"] == ["no edit", 'with "masked" <i>']
-    assert data["tokens"] == model.tokenizer.tokens(tokens[0, :T])
+    assert data["tokens"] == [model.tokenizer.tokens(tokens[0, :T])]
     for run, edits in enumerate(((), sinkjax.mask_key(0))):
         record = sinkjax.forward(model.params, tokens, model.config, edits, probe, lengths).record
         want = np.asarray(record["attention"])[0, :, :, :T, :T]
         L, H = want.shape[:2]
         got = decoded(data["panels"][0], (2, L, H + 1, T, T))[run]
         below = np.tri(T, dtype=bool)
+        if run == 0:
+            assert data["choices"][0]["start"] == strongest(np.where(below, want, np.nan))
         np.testing.assert_allclose(got[:, 1:, below], want[..., below], atol=0.005)
         np.testing.assert_allclose(got[:, 0, below], want.mean(axis=1)[:, below], atol=0.005)
         assert np.isnan(got[..., ~below]).all()
@@ -80,7 +74,7 @@ def test_a_record_shows_what_it_holds_alone_and_beside_another(model):
     received = np.asarray(plain["attention_received"])[1].mean(axis=1)
     np.testing.assert_allclose(alone.panels[0].values[0], received)
     both = plain.show(masked, tokens=["<|bos|>", "a", "b", "c"])
-    assert (both.runs, both.tokens) == (["before", "after"], ["<|bos|>", "a", "b", "c"])
+    assert (both.runs, both.tokens) == (["before", "after"], [["<|bos|>", "a", "b", "c"]])
     chosen = sinkjax.Probe(attention=(1, 3))
     record = sinkjax.forward(model.params, tokens, model.config, (), chosen, lengths).record
     assert record.show(layers=(1, 3)).panels[0].choices["layer"] == ["1", "3"]
@@ -97,7 +91,7 @@ def test_what_cannot_be_shown_says_why(model):
     with pytest.raises(SinkjaxError, match="3 tokens for 4 positions"):
         record.show(tokens=["a", "b", "c"])
     with pytest.raises(SinkjaxError, match="choose fewer layers or tokens"):
-        Maps(["a"], ["a"] * 3000, [Panel("", np.zeros((1, 3000, 3000), np.float32), {}, "query token", "key token")]).html()
+        Maps(["a"], [["a"] * 3000], [Panel("", "", np.zeros((1, 3000, 3000), np.float32), {}, "query token", "key token")]).html()
 
 
 @pytest.mark.page
@@ -111,25 +105,20 @@ def test_in_a_browser_the_maps_follow_the_choices_and_ask_for_nothing(shown, bro
     browser.get(file.as_uri())
     browser.switch_to.frame(0)
 
-    def state() -> list:
-        WebDriverWait(browser, 30).until(lambda driver: driver.execute_script("return document.body.dataset.ready"))
-        token, choices = browser.execute_script("return document.body.dataset.ready").split(" ", 1)
-        return [token, choices]
+    def layer() -> int:
+        ready = "return document.querySelector('.maps').dataset.ready"
+        return json.loads(WebDriverWait(browser, 30).until(lambda driver: driver.execute_script(ready)))["layer"]
 
-    def pixel() -> list:
-        script = "return [...document.querySelector('canvas').getContext('2d').getImageData(5, 200, 1, 1).data]"
-        return browser.execute_script(script)
-
-    T = len(shown.tokens)
-    assert state() == [str(T - 1), '{"layer":2,"head":0}']
-    words = [button.text.strip() for button in browser.find_elements(By.CSS_SELECTOR, ".tokens button")]
-    assert words[1:4] == ["The", "y", "sent"]
-    assert browser.find_elements(By.CSS_SELECTOR, "main b, main i") == []
-    before = pixel()
+    drawn = "return document.querySelector('.pair canvas').toDataURL()"
+    first, before = layer(), browser.execute_script(drawn)
+    assert first == shown.start["layer"]
+    captions = [entry.text for entry in browser.find_elements(By.CSS_SELECTOR, ".pair figcaption")]
+    assert captions[:2] == ["no edit", 'with "masked" <i>']
+    assert browser.find_elements(By.CSS_SELECTOR, "b, i") == []
     browser.find_element(By.CSS_SELECTOR, 'button[title="previous layer"]').click()
-    browser.find_elements(By.CSS_SELECTOR, ".tokens button")[4].click()
-    assert state() == ["4", '{"layer":1,"head":0}']
-    assert pixel() != before
+    assert layer() == (first - 1) % 4
+    assert browser.execute_script(drawn) != before
+    assert browser.execute_script("return document.documentElement.scrollHeight") <= int(re.search(r"height: (\d+)px", shown._repr_html_())[1])
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")] == []
     sent = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = [entry["params"]["request"]["url"] for entry in sent if entry["method"] == "Network.requestWillBeSent"]

@@ -1,0 +1,132 @@
+"""Maps of a report in a real browser: it opens without a network and without a complaint, and its maps follow the reader's choices."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sinkjax.report.page import page
+from sinkjax.viewing.maps import asset
+from tests.viewing.views import EDITS, section
+
+pytestmark = pytest.mark.page
+
+ATTENTION, ACTIVATION = range(2)
+
+
+@pytest.fixture
+def opened(browser, tmp_path: Path):
+    """The browser, with a page of maps open and drawn."""
+    file = tmp_path / "report.html"
+    file.write_text(page([section()], "Views"), encoding="utf-8")
+    browser.get(file.as_uri())
+    chosen(browser)
+    return browser
+
+
+def chosen(browser) -> dict:
+    """The choices of the maps that are drawn."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    script = "return document.querySelector('.maps').dataset.ready"
+    return json.loads(WebDriverWait(browser, 60).until(lambda driver: driver.execute_script(script)))
+
+
+def choose(browser, choice: str, action: str) -> dict:
+    """An action on one choice, a click on a button or a selection; returns the choices after it."""
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import Select
+
+    if action in ("next", "previous"):
+        browser.find_element(By.CSS_SELECTOR, f'button[title="{action} {choice}"]').click()
+    else:
+        Select(browser.find_element(By.CSS_SELECTOR, f'select[name="{choice}"]')).select_by_visible_text(action)
+    return chosen(browser)
+
+
+def words(browser, panel: int, row: int, column: int, side: int = 0) -> list[str]:
+    """The lines of the tooltip in one cell of a panel's map."""
+    script = """
+        const [panel, row, column, side] = arguments, canvas = document.querySelectorAll('.pair')[panel].querySelectorAll('canvas')[side];
+        canvas.scrollIntoView({block: 'center'});
+        const box = canvas.getBoundingClientRect();
+        for (let x = box.left + 27; x < box.right; x += 2) for (let y = box.top + 3; y < box.bottom; y += 3) {
+          canvas.dispatchEvent(new PointerEvent('pointermove', {clientX: x, clientY: y}));
+          const said = document.getElementById('tip').textContent;
+          if (said.includes(` ${row}\\n`) || said.includes(` ${row} “`)) if (said.split('\\n')[1].match(`token ${column} `)) return said;
+        }
+        return ''"""
+    return browser.execute_script(script, panel, row, column, side).split("\n")
+
+
+def complaints(browser) -> list:
+    return [entry for entry in browser.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
+
+
+def test_it_opens_without_a_complaint_and_asks_for_nothing_else(opened):
+    assert complaints(opened) == []
+    sent = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
+    addresses = [entry["params"]["request"]["url"] for entry in sent if entry["method"] == "Network.requestWillBeSent"]
+    assert [address for address in addresses if not address.startswith(("data:", "blob:"))] == [opened.current_url]
+
+
+def test_pointing_names_both_tokens_and_the_values_of_both_runs(opened):
+    assert choose(opened, "layer", "0")["layer"] == 0
+    assert words(opened, ATTENTION, 0, 0) == ["query token 0 “It”", "key token 0 “It”", "no edit 0", "<b>masked</b> 0.335"]
+    assert words(opened, ATTENTION, 0, 1) == [""]  # a key that the query cannot see
+    assert words(opened, ATTENTION, 4, 4, side=1)[:2] == ["query token 4 “<b>best”", "key token 4 “<b>best”"]
+    assert words(opened, ACTIVATION, 0, 5) == ["depth 0", "token 5 “</script>”", "no edit at most 1", "<b>masked</b> at most 1"]
+
+
+def test_clicks_and_selections_change_the_maps(opened):
+    assert chosen(opened) == {"compare": 0, "with": 1, "prompt": 0, "layer": 1, "head": 0}
+    assert choose(opened, "layer", "previous")["layer"] == 0
+    assert choose(opened, "head", "next")["head"] == 1
+    assert words(opened, ATTENTION, 0, 0)[2] == "no edit 0.027"  # map 1 of 36
+    assert choose(opened, "compare", EDITS[2]) == {"compare": 2, "with": 1, "prompt": 0, "layer": 0, "head": 1}
+    assert words(opened, ATTENTION, 0, 0)[2:] == ["third 0.697", "<b>masked</b> 0.363"]
+    assert choose(opened, "prompt", "next")["prompt"] == 1
+    assert words(opened, ACTIVATION, 3, 5) == ["depth 3", "token 5 “'q'”", "third 10,000", "<b>masked</b> 45"]
+    assert complaints(opened) == []
+
+
+def test_the_difference_takes_the_place_of_the_second_map(opened):
+    captions = "return [...document.querySelectorAll('.pair figcaption')].map((one) => one.textContent)"
+    assert opened.execute_script(captions) == ["no edit", "<b>masked</b>"] * 2
+    opened.find_element("css selector", ".choices input").click()
+    drawn = opened.execute_script(captions)
+    assert drawn[0] == drawn[2] == "no edit"
+    assert drawn[1] == "<b>masked</b> − no edit, blue −0.337, red 0.337"
+    assert drawn[3].startswith("<b>masked</b> ÷ no edit, blue 1/")
+
+
+def test_ticks_are_where_their_values_are(opened):
+    script = """
+        const [text, given, done] = arguments;
+        import(URL.createObjectURL(new Blob([text], {type: 'text/javascript'}))).then(({ scaleOf }) =>
+          done(given.map((of) => { const scale = scaleOf(...of); return [scale.ticks, scale.ticks.map(scale.share)]; })))"""
+    given = [[0, 1, False], [0, 0.97, False], [0, 0.15, False], [1, 1e4, True], [3, 40, True]]
+    opened.get("about:blank")  # where no policy forbids it
+    unit, below, small, decades, few = opened.execute_async_script(script, asset("viewer.js"), given)
+    assert unit[0] == [0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1]
+    assert unit[1] == pytest.approx(np.sqrt(unit[0]).tolist())
+    assert (below[0], small[0]) == (unit[0][:-1], unit[0][:4])
+    assert decades == [[1, 10, 100, 1000, 10000], pytest.approx([0, 0.25, 0.5, 0.75, 1])]
+    assert few[0] == [5, 10, 20]
+
+
+@pytest.mark.parametrize("width", [1300, 400])
+def test_it_fits_into_the_window(opened, width):
+    opened.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    )
+    try:
+        opened.execute_async_script("const done = arguments[0]; setTimeout(done, 600)")
+        assert opened.execute_script("return document.documentElement.scrollWidth") <= width
+        lefts = opened.execute_script("return [...document.querySelectorAll('.pair canvas')].map((one) => one.getBoundingClientRect().left)")
+        assert (lefts[0] == lefts[1]) == (width == 400)
+    finally:
+        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
