@@ -66,8 +66,8 @@ def maps(name: str, data: xarray.Dataset, tokens: int = FEW_TOKENS, about: str =
         depths = " Depth 0 is the embedding, depth l + 1 the residual stream after layer l."
     first = f"the first {len(texts)} prompts" if len(texts) > 1 else "the first prompt"
     said = (
-        f"Choose among {len(edits)} edits, {first}, layers {_list(layers)}, all heads and their mean; first {size} tokens. Grey: keys"
-        f" that a query cannot see.{depths} Values are kept in 8 bits, to about 2%; the rest is in the store.{about}"
+        f"Choose among {len(edits)} edits, {first}, layers {_list(layers)}, all heads and their mean; first {size} tokens. Grey:"
+        f" keys that a query cannot see.{depths} Values are kept in 8 bits, to about 2%; the rest is in the store.{about}"
     )
     return Maps(edits, texts, panels, said, {"layer": strongest(values[0, 0])}, name)
 

@@ -32,9 +32,9 @@ ALONE, BESIDE, CELL, AROUND = 600, 440, 28, 215
 class Panel:
     """One quantity, as a map for each run and choice, all on one colour scale.
 
-    values: float[run, *choices, row, column], at least 0, NaN for none. quantity: the colour's meaning. choices: name -> labels of
-    the axes between; panels that share a name share the choice, and "prompt" also chooses the tokens. row, column: names of the
-    axes; one that contains "token" is labelled with the texts of tokens, another counts from 0, upwards.
+    values: float[run, *choices, row, column], at least 0, NaN for none. quantity: the colour's meaning. choices: name -> labels
+    of the axes between; panels that share a name share the choice, and "prompt" also chooses the tokens. row, column: names of
+    the axes; one that contains "token" is labelled with the texts of tokens, another counts from 0, upwards.
     """
 
     title: str
@@ -108,7 +108,8 @@ class Maps:
             "runs": list(self.runs),
             "tokens": [*map(list, self.tokens)],
             "choices": [
-                {"name": name, "labels": [*map(str, labels)], "start": self.start.get(name, 0)} for name, labels in choices.items()
+                {"name": name, "labels": [*map(str, labels)], "start": self.start.get(name, 0)}
+                for name, labels in choices.items()
             ],
             "panels": [*map(_packed, self.panels)],
         }

@@ -62,9 +62,7 @@ def attention(values: NDArray, layers: Sequence[int], choices: Mapping[str, Sequ
     return Panel("Attention", "attention weight", values, {**choices, **named}, "query token", "key token")
 
 
-def residual(
-    values: NDArray, title: str, quantity: str, choices: Mapping[str, Sequence[str]] = MappingProxyType({})
-) -> Panel:
+def residual(values: NDArray, title: str, quantity: str, choices: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Panel:
     """The panel of a statistic of the residual stream, float[run, *choices, depth, position]."""
     return Panel(title, quantity, values, choices, "depth", "token", log=True)
 

@@ -21,7 +21,11 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, xarray.Dataset
     tokens, lengths = sinkjax.encode(model, [SENTENCE, "short"], bos="none", length=LENGTH)
     edits = [sinkjax.compose(label="none"), sinkjax.mask_key(0)]
     texts = [model.tokenizer.tokens(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
-    probes = {"all": views.probe(LENGTH), "some": sinkjax.Probe(attention=(0, 2)), "both": views.maps_probe(LENGTH, range(LAYERS))}
+    probes = {
+        "all": views.probe(LENGTH),
+        "some": sinkjax.Probe(attention=(0, 2)),
+        "both": views.maps_probe(LENGTH, range(LAYERS)),
+    }
     return {
         name: sinkjax.sweep(model, tokens, edits, probe=probe, lengths=lengths, progress=False).assign_attrs(
             study={"token_texts": texts}

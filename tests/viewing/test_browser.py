@@ -1,4 +1,4 @@
-"""Maps of a report in a real browser: it opens without a network and without a complaint, and its maps follow the reader's choices."""
+"""Maps of a report in a real browser: no network, no complaint, and they follow the reader's choices."""
 
 from __future__ import annotations
 
@@ -50,13 +50,15 @@ def choose(browser, choice: str, action: str) -> dict:
 def words(browser, panel: int, row: int, column: int, side: int = 0) -> list[str]:
     """The lines of the tooltip in one cell of a panel's map."""
     script = """
-        const [panel, row, column, side] = arguments, canvas = document.querySelectorAll('.pair')[panel].querySelectorAll('canvas')[side];
+        const [panel, row, column, side] = arguments;
+        const canvas = document.querySelectorAll('.pair')[panel].querySelectorAll('canvas')[side];
         canvas.scrollIntoView({block: 'center'});
         const box = canvas.getBoundingClientRect();
         for (let x = box.left + 27; x < box.right; x += 2) for (let y = box.top + 3; y < box.bottom; y += 3) {
           canvas.dispatchEvent(new PointerEvent('pointermove', {clientX: x, clientY: y}));
           const said = document.getElementById('tip').textContent;
-          if (said.includes(` ${row}\\n`) || said.includes(` ${row} “`)) if (said.split('\\n')[1].match(`token ${column} `)) return said;
+          const [up, across] = said.split('\\n');
+          if ((up.endsWith(` ${row}`) || up.includes(` ${row} “`)) && across.includes(`token ${column} `)) return said;
         }
         return ''"""
     return browser.execute_script(script, panel, row, column, side).split("\n")
@@ -126,7 +128,9 @@ def test_it_fits_into_the_window(opened, width):
     try:
         opened.execute_async_script("const done = arguments[0]; setTimeout(done, 600)")
         assert opened.execute_script("return document.documentElement.scrollWidth") <= width
-        lefts = opened.execute_script("return [...document.querySelectorAll('.pair canvas')].map((one) => one.getBoundingClientRect().left)")
+        lefts = opened.execute_script(
+            "return [...document.querySelectorAll('.pair canvas')].map((one) => one.getBoundingClientRect().left)"
+        )
         assert (lefts[0] == lefts[1]) == (width == 400)
     finally:
         opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -118,7 +118,9 @@ def test_in_a_browser_the_maps_follow_the_choices_and_ask_for_nothing(shown, bro
     browser.find_element(By.CSS_SELECTOR, 'button[title="previous layer"]').click()
     assert layer() == (first - 1) % 4
     assert browser.execute_script(drawn) != before
-    assert browser.execute_script("return document.documentElement.scrollHeight") <= int(re.search(r"height: (\d+)px", shown._repr_html_())[1])
+    assert browser.execute_script("return document.documentElement.scrollHeight") <= int(
+        re.search(r"height: (\d+)px", shown._repr_html_())[1]
+    )
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")] == []
     sent = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = [entry["params"]["request"]["url"] for entry in sent if entry["method"] == "Network.requestWillBeSent"]

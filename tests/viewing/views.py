@@ -9,7 +9,9 @@ from sinkjax.viewing.maps import Maps, Panel
 
 EDITS, PROMPTS, LAYERS, HEADS, T = ("no edit", "<b>masked</b>", "third"), 2, 3, 2, 6
 TOKENS = (["It", " was", " the", "\n", " <b>best", "</script>"], ["She", " wrote", " to", " her", " & ", "'q'"])
-NUMBERS = {name: [str(index) for index in range(size)] for name, size in (("prompt", PROMPTS), ("layer", LAYERS), ("head", HEADS))}
+NUMBERS = {
+    name: [str(index) for index in range(size)] for name, size in (("prompt", PROMPTS), ("layer", LAYERS), ("head", HEADS))
+}
 
 
 def attention() -> Panel:
