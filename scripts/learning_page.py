@@ -16,12 +16,13 @@ import numpy as np
 import xarray
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from pretrain_page import IMAGES, ROOT, first_share, kept, onset, shown, spike, tables, words
+from pretrain_page import IMAGES, ROOT, first_share, kept, shown, spike, tables, words
 from pretrain_runs import BASELINE, LEARNING, home_of, kept_as, learning, learning_rows
 from pretrain_tables import fill
 from sections import markdown
 
 from sinkjax.analysis import intervals
+from sinkjax.papers.emergence._onsets import halfway
 
 PAGE = ROOT / "docs" / "while-it-learns.md"
 IMAGE = "while-it-learns-order.png"
@@ -67,12 +68,6 @@ def order(data: xarray.Dataset) -> list[str]:
     drained = halfway(data["step"].values, -data["value_ratio"].min("layer").values)
     text = fill(ORDER.format(seeds=data.sizes["run"], apart=apart))
     return [text, markdown(["quantity", "step", "later by"], lines), fill(EARLY.format(steps=shown(drained, 0)))]
-
-
-def halfway(steps: NDArray, values: NDArray) -> NDArray:
-    """The step from which each run stays beyond the middle of its first and last value, which is higher: float[run]."""
-    middle = (values[:, 0] + values[:, -1]) / 2
-    return np.array([onset(*run) for run in zip(steps, values, middle, strict=True)], float)
 
 
 def released(data: Mapping[str, xarray.Dataset]) -> list[str]:

@@ -26,6 +26,7 @@ from scipy import stats
 from sections import markdown
 
 from sinkjax.analysis import intervals
+from sinkjax.papers.emergence._onsets import onset
 from sinkjax.papers.pretrain._log import so_far
 from sinkjax.papers.pretrain._outcomes import at_end, by_shares, end, sinks
 from sinkjax.studies.assemble import assemble
@@ -95,23 +96,6 @@ def versions() -> list[tuple[str, int]]:
 
 
 # Emergence.
-
-
-def onset(steps: NDArray, values: NDArray, above: float) -> float:
-    """The step from which a number stays above a level to the end; inf if it is not above it at the end.
-
-    Args:
-        steps: int[point], in order.
-        values: float[point].
-        above: The level.
-
-    Returns:
-        A step, or inf.
-    """
-    below = np.flatnonzero(~(values > above))
-    if len(below) == 0:
-        return float(steps[0])
-    return float(steps[below[-1] + 1]) if below[-1] + 1 < len(steps) else np.inf
 
 
 def emergence(data: xarray.Dataset) -> tuple[NDArray, Any]:

@@ -20,7 +20,7 @@ class Causal(Trains):
 
     seeds: int = 4
     """runs, each with an initialisation and an order of the data of its own"""
-    size: Literal["mini", "60m", "1b", "152m"] = "mini"
+    size: Literal["mini", "340k", "60m", "1b", "152m"] = "mini"
     """size of model and training, as for the studies of pretraining"""
     steps: int | None = None
     """training steps of a run; by default the size's"""

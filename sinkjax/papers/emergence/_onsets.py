@@ -1,4 +1,4 @@
-"""emergence/causal as words: the training whose checkpoints are edited, onsets, and a figure over steps."""
+"""emergence/causal as words: the training whose checkpoints are edited, onsets, the order of events, and figures over steps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
-from sinkjax.analysis.summary import Column, Row, column_rows
+from sinkjax.analysis.summary import Column, Row, column_rows, own_rows
 from sinkjax.papers.emergence._config import DROPPED, MASKED, Causal
 from sinkjax.report.figures import bands
+from sinkjax.report.figures.points import Point, points
 from sinkjax.report.section import Drawing
 from sinkjax.studies.results import Results
 from sinkjax.studies.scope import Scope
@@ -23,10 +24,15 @@ ROW = "softmax"  # the training, its folder and its store
 MEASURES = {  # variable of the store -> its description, with the unit
     "sink_0": "heads that sink on key 0 (%)",
     "sink_1": "heads that sink on key 1 (%)",
+    "attention": "attention to key 0",
     "ratio": "largest |h| of token 0 over its median",
     "value_ratio": "norm of token 0's value over others'",
+    "secondary": "later tokens aligned with the first (%)",
     "loss": "loss (nats per token)",
 }
+TYPES = {"first": "the first token", "previous": "the previous token", "induction": "what followed the same token before"}
+HEADS = "heads that attend to {kind} beyond all random targets (%)"
+STRONGEST = "most attention of a head to {kind}, above random targets"
 # Bounds of the onsets: % of heads, times the median, nats per token. Models of before a sink lose 0.02 to 0.07 nats without key 0
 # (steps 30 to 456 of these runs, seen before COST was set); what comes later had not been seen.
 FORMED, MASSIVE, COST = 1.0, 100.0, 0.1
@@ -67,6 +73,11 @@ def over_steps(read: Readings) -> list[Row]:
         for edit in (NO_EDIT, MASKED, DROPPED):
             labels = [(label(step, edit), edit) for step in steps(results)]
             found += column_rows(labels, measure, Column(of(results, name, edit).T, base), results.config.seed)
+    plain = [label(step) for step in steps(results)]
+    for kind in results[ROW]["type"].values:
+        for name, measure in (("heads", HEADS), ("strongest", STRONGEST)):
+            values = results[ROW][name].sel(type=kind).transpose("step", "run").values
+            found += own_rows(plain, NO_EDIT, measure.format(kind=TYPES[kind]), values, results.config.seed)
     return found
 
 
@@ -125,6 +136,69 @@ def onsets(read: Readings) -> list[Row]:
     return found
 
 
+def onset(at: NDArray, values: NDArray, above: float) -> float:
+    """The step from which a number stays above a level to the end, inf if it is not above it at the end.
+
+    at: the steps in order, int[point]. values: float[point].
+    """
+    below = np.flatnonzero(~(values > above))
+    if len(below) == 0:
+        return float(at[0])
+    return float(at[below[-1] + 1]) if below[-1] + 1 < len(at) else np.inf
+
+
+def halfway(at: NDArray, values: NDArray) -> NDArray:
+    """The step from which each run stays beyond the middle of its first and last value, which is higher: float[run].
+
+    at: int[run, point]. values: float[run, point].
+    """
+    middle = (values[:, 0] + values[:, -1]) / 2
+    return np.array([onset(*run) for run in zip(at, values, middle, strict=True)], float)
+
+
+def events(results: Results) -> dict[str, NDArray]:
+    """The kept step from which each quantity stays beyond the middle of its change, sorted by their means: float[run].
+
+    NaN for a run in which a quantity does not rise or swings back.
+    """
+    kinds = {name: results[ROW]["strongest"].sel(type=name).transpose("run", "step").values for name in TYPES}
+    rising = {
+        "held-out loss": -of(results, "loss"),
+        "norm of the first token's value": -np.log(of(results, "value_ratio")),
+        "largest activation over the median": np.log(of(results, "ratio")),
+        "attention to the first token": of(results, "attention"),
+        "later tokens aligned with the first": of(results, "secondary"),
+        **{f"a head that attends to {TYPES[name]}": values for name, values in kinds.items()},
+    }
+    found = {}
+    for name, values in rising.items():
+        at = halfway(np.broadcast_to(steps(results), values.shape), values)
+        found[name] = np.where(np.isfinite(at) & (values[:, -1] > values[:, 0]), at, np.nan)
+    return dict(sorted(found.items(), key=lambda item: np.nan_to_num(item[1], nan=np.inf).mean()))
+
+
+@Described.define()
+def order(read: Readings) -> list[Row]:
+    """The step of each event, and how much later it is than the one before, paired by seed."""
+    found, before = [], None
+    for name, at in events(read.results).items():
+        found.append(Row(name, "order", "step from which half of the change is made", read.results.interval(at)))
+        if before is not None:
+            found.append(Row(name, "order", "steps after the line above", read.results.interval(at - before)))
+        before = at
+    return found
+
+
+@FigureWord.define()
+def timeline(read: Readings) -> Drawing:
+    """The events on a line of time."""
+    marks = [Point(name, read.results.interval(at), "mean over seeds") for name, at in events(read.results).items()]
+    caption = f"""The kept step from which each quantity stays beyond the middle of its first and last value (of ratios: of
+        their logarithms), mean over those of {read.results[ROW].sizes["run"]} seeds in which it does; bars: 95% intervals. Of
+        heads: the most attention of any head to the type's target, above that to random ones."""
+    return Drawing("timeline", points({"": marks}, "training step"), " ".join(caption.split()))
+
+
 @FigureWord.define()
 def checkpoints(read: Readings) -> Drawing:
     """Every measure over steps, without an edit and with each."""
@@ -133,8 +207,10 @@ def checkpoints(read: Readings) -> Drawing:
     columns = [
         bands.Column("heads that sink\non key 0 (%)"),
         bands.Column("heads that sink\non key 1 (%)"),
+        bands.Column("attention\nto key 0"),
         bands.Column("largest |h| of token 0\nover its median", log=True),
         bands.Column("norm of token 0's value\nover others'"),
+        bands.Column("later tokens aligned\nwith the first (%)"),
         bands.Column("loss\n(nats per token)"),
     ]
     grid = [[[_band(results, edit, x, of(results, name, edit)) for edit in names] for name in MEASURES]]

@@ -18,6 +18,7 @@ from sinkjax.papers.emergence._config import DROPPED, MASKED, Causal
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.runtime.progress import silent
 from sinkjax.studies.study import NO_EDIT
+from sinkjax.sweeps.head_types import head_types
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.task import PretrainTask
 from sinkjax.train.runs import table
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from sinkjax.tasks import Trained
 
 SWEEPS = "sweeps"  # in the folder of the training: a store for each checkpoint
-PROBE = sinkjax.Probe.of("attention_received", "resid_max", "resid_median", "value_norm", "nll")
+PROBE = sinkjax.Probe.of("attention_received", "resid_max", "resid_median", "resid_first_cosine", "value_norm", "nll")
+DRAWS = 500  # sets of random targets that a head's score is compared with
+PERIOD = 32  # random tokens that are read twice, where the context allows it
 EDITS = (
     sinkjax.compose().named(NO_EDIT),
     sinkjax.mask_key(0).named(MASKED),
@@ -52,9 +55,13 @@ def measure(trained: Trained, config: Causal) -> xarray.Dataset:
 def of_folder(folder: Path, config: Causal) -> xarray.Dataset:
     """The measurements of the models that are there, of an unfinished training too: float[run, step, edit], NaN where none is.
 
-    sink_0, sink_1: per cent of all heads that sink on keys 0 and 1. ratio: max |h| over median |h| of token 0, largest over
-    depths. value_ratio: norm of token 0's value over the mean of the others', smallest over layers, mean over key-value heads.
+    sink_0, sink_1: per cent of all heads that sink on keys 0 and 1. attention: on key 0, mean over heads. ratio: max |h| over
+    median |h| of token 0, largest over depths. value_ratio: norm of token 0's value over the mean of the others', smallest over
+    layers, mean over key-value heads. secondary: per cent of later tokens that are aligned with the first, mean over layers.
     loss: nats a token. All are means over prompts. Coordinates: run (the seeds), step, edit.
+
+    Of types of heads, float[type, run, step]: strongest, the largest attention of any head to the type's target minus its
+    mean attention to random ones; heads, per cent of all that attend to it more than to any set of random targets.
     """
     import xarray
 
@@ -73,12 +80,32 @@ def of_folder(folder: Path, config: Causal) -> xarray.Dataset:
         for name, of in MEASURED.items():
             found[name][place] = of(one, config).mean(axis=-1)
     axes = {"run": seeds, "step": steps, "edit": [edit.label for edit in EDITS]}
-    return xarray.Dataset({name: ((*axes,), values) for name, values in found.items()}, axes)
+    variables: dict[str, tuple[tuple[str, ...], NDArray]] = {name: ((*axes,), values) for name, values in found.items()}
+    period = min(PERIOD, (task.config.context - 1) // 2)
+    types = head_types(folder, period=period, draws=DRAWS, seed=config.seed, dtype=config.dtype)
+    above = (types["score"] - types["null"]).max(("layer", "head"))
+    beyond = 100 * (types["p"] * (1 + DRAWS) < 1.5).mean(("layer", "head"))  # the score alone is that large
+    for name, of_types in (("strongest", above), ("heads", beyond)):
+        grid = np.full((types.sizes["type"], len(seeds), len(steps)), np.nan)
+        for place, (run, step) in enumerate(zip(types["run"].values, types["step"].values, strict=True)):
+            grid[:, run, steps.index(int(step))] = of_types.isel(checkpoint=place)
+        variables[name] = (("type", "run", "step"), grid)
+    return xarray.Dataset(variables, axes | {"type": types["type"].values})
 
 
 def sink(key: int, data: xarray.Dataset, config: Causal) -> NDArray:
     """Per cent of heads that sink on a key: float[edit, prompt]."""
     return np.asarray(100 * metrics.sink_rate(data, key, config.eps))
+
+
+def attention(data: xarray.Dataset, config: Causal) -> NDArray:
+    """float[edit, prompt]."""
+    return np.asarray(data["attention_received"].sel(key=0).mean(("layer", "head")).transpose("edit", "prompt").values)
+
+
+def secondary(data: xarray.Dataset, config: Causal) -> NDArray:
+    """float[edit, prompt]."""
+    return np.asarray(100 * metrics.secondary_sinks(data).share.mean(axis=-1))
 
 
 def size_ratio(data: xarray.Dataset, config: Causal) -> NDArray:
@@ -101,7 +128,9 @@ def value_ratio(data: xarray.Dataset, config: Causal) -> NDArray:
 MEASURED: dict[str, Callable[[xarray.Dataset, Causal], NDArray]] = {
     "sink_0": partial(sink, 0),
     "sink_1": partial(sink, 1),
+    "attention": attention,
     "ratio": size_ratio,
     "value_ratio": value_ratio,
+    "secondary": secondary,
     "loss": loss,
 }

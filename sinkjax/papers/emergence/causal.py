@@ -1,12 +1,16 @@
 """emergence/causal: edits of a sink and of what feeds it, on a model's checkpoints: when does the sink begin to matter?"""
 
-from sinkjax.papers.emergence._onsets import checkpoints, kept_models, onsets, over_steps
+from sinkjax.papers.emergence._onsets import checkpoints, kept_models, onsets, order, over_steps, timeline
 from sinkjax.studies.vocabulary import *
 
 STUDY = Study(
     name="emergence/causal",
     settings={"seed": 3, "steps": 3000},
     trainings={"softmax": kept_models()},
-    claims={"onsets": Claim(contrast=onsets(), source="ours"), "steps": Claim(contrast=over_steps(), source="ours")},
-    figures=(checkpoints(),),
+    claims={
+        "order": Claim(contrast=order(), source="ours"),
+        "onsets": Claim(contrast=onsets(), source="ours"),
+        "steps": Claim(contrast=over_steps(), source="ours"),
+    },
+    figures=(timeline(), checkpoints()),
 )

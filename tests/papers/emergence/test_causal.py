@@ -43,13 +43,14 @@ def test_it_runs_and_leaves_models_stores_and_a_page(done):
         f"run-00{number}-step-{step:06d}.zarr" for number in range(2) for step in (0, 1, 6)
     }
     rows = {(row.condition, row.measure): row for row in section.rows}
-    assert len(rows) == len(section.rows) == 3 * 3 * len(causal.MEASURES) + 2 * len(causal.ONSETS)
+    checkpoints = 3 * (3 * len(causal.MEASURES) + 2 * len(causal.TYPES))
+    assert len(rows) == len(section.rows) == checkpoints + 2 * len(causal.ONSETS) + 2 * 8 - 1
     row = rows[f"step 6, {MASKED}", causal.MEASURES["loss"]]
     assert row.value.n == 2
     assert row.effect.mean == pytest.approx(row.value.mean - rows["step 6", causal.MEASURES["loss"]].value.mean, rel=1e-5)
     assert rows["step 1", causal.MEASURES["loss"]].effect.mean == 0
     assert {*section.featured} <= {condition for condition, _ in rows}
-    assert (out / "figures" / "over-steps.svg").is_file()
+    assert {file.stem for file in (out / "figures").glob("*.svg")} == {"timeline", "over-steps"}
     assert "What hiding the first token does while a model learns" in (out / "report.html").read_text(encoding="utf-8")
 
 
@@ -66,6 +67,15 @@ def test_the_numbers_are_those_of_the_models_themselves(done):
     ratio = (record["resid_max"] / record["resid_median"])[:, :, 0].max(axis=1).mean()
     assert causal.of(found, "ratio", DROPPED)[1, 2] == pytest.approx(float(ratio), rel=1e-5)
     assert found[ROW]["run"].values.tolist() == [0, 1]
+    probe = sinkjax.Probe(attention_received=True, resid_first_cosine=True)
+    record = sinkjax.forward(model.params, tokens, model.config, (), probe).record
+    assert causal.of(found, "attention")[1, 2] == pytest.approx(record["attention_received"][..., 0].mean(), rel=1e-5)
+    assert causal.of(found, "secondary")[1, 2] == pytest.approx(100 * sinkjax.metrics.secondary_sinks(record).share.mean())
+    types = sinkjax.head_types(model, period=11)
+    best = (types["score"] - types["null"]).max(("layer", "head"))
+    np.testing.assert_allclose(found[ROW]["strongest"].sel(run=1, step=6), best, rtol=1e-5, atol=1e-7)
+    beyond = 100 * (types["p"] == types["p"].min()).mean(("layer", "head")).where(types["p"].min(("layer", "head")) < 0.002, 0)
+    np.testing.assert_allclose(found[ROW]["heads"].sel(run=1, step=6), beyond)
 
 
 def test_a_run_that_was_cut_short_goes_on_and_a_finished_one_computes_nothing(done, tmp_path, monkeypatch):
@@ -86,8 +96,11 @@ def test_a_run_that_was_cut_short_goes_on_and_a_finished_one_computes_nothing(do
     assert run.carry_out(CHOSEN, tmp_path / "out").rows == section.rows
 
 
-def planted(**values: Any) -> Any:
-    """Results of two runs at four steps: no edit changes anything, and nothing is there, but for what is given by edit."""
+def planted(types: Any = 0.0, **values: Any) -> Any:
+    """Results of two runs at four steps: no edit changes anything, and nothing is there, but for what is given by edit.
+
+    types: of the strongest heads, [type, run, step].
+    """
     edits = [NO_EDIT, MASKED, DROPPED]
     data = {name: np.zeros((2, 4, 3)) for name in causal.MEASURES}
     for name, by_edit in values.items():
@@ -95,6 +108,8 @@ def planted(**values: Any) -> Any:
             data[name][:, :, edits.index(edit)] = numbers
     axes = {"run": [3, 4], "step": [0, 10, 20, 40], "edit": edits}
     store = xarray.Dataset({name: ((*axes,), array) for name, array in data.items()}, axes)
+    kinds = {"type": [*causal.TYPES], "run": [3, 4], "step": axes["step"]}
+    store["strongest"] = xarray.DataArray(np.zeros((3, 2, 4)) + np.asarray(types), kinds)
     return {ROW: store}
 
 
@@ -116,6 +131,29 @@ def test_an_onset_is_the_first_step_beyond_its_bound(number, values):
     with pytest.raises(Absent, match="at no kept step of any run"):
         causal.first_step(planted(), reached)
     assert len(causal.ONSETS) == 6
+
+
+def test_events_stand_in_the_order_in_which_half_of_each_change_is_made():
+    results = planted(
+        types=np.array([[0, 0, 0, 1], [0, 1, 1, 1], [0, 0, 1, 1.0]])[:, None],
+        loss={NO_EDIT: [[5, 2, 2, 1], [5, 4, 2, 1]]},
+        ratio={NO_EDIT: [[1, 2, 30, 100], [1, 20, 5, 100]]},  # logarithms: beyond 10 from step 20 and, to stay, from step 40
+        value_ratio={NO_EDIT: [[1, 1, 1, 0.01], [0.5, 0.5, 0.5, 0.5]]},  # falls in one run
+        attention={NO_EDIT: [[0, 1, 0, 0], [0, 0, 0, 1]]},  # swings back in one run
+        secondary={NO_EDIT: 3},
+    )
+    found = causal.events(results)
+    assert {name: at.tolist() for name, at in found.items() if np.isfinite(at).all()} == {
+        "a head that attends to the previous token": [10, 10],
+        "held-out loss": [10, 20],
+        "a head that attends to what followed the same token before": [20, 20],
+        "largest activation over the median": [20, 40],
+        "a head that attends to the first token": [40, 40],
+    }
+    assert list(found)[:2] == ["a head that attends to the previous token", "held-out loss"]
+    np.testing.assert_array_equal(found["norm of the first token's value"], [40, np.nan])
+    np.testing.assert_array_equal(found["attention to the first token"], [np.nan, 40])
+    np.testing.assert_array_equal(found["later tokens aligned with the first"], [np.nan, np.nan])
 
 
 def test_the_shipped_config_trains_the_mini_model_as_pretraining_does():
