@@ -14,11 +14,11 @@ import sinkjax
 from sinkjax.analysis import metrics
 from sinkjax.checkpoints.series import in_folder
 from sinkjax.config_files import documents
+from sinkjax.explain.head_types import head_types
 from sinkjax.papers.emergence._config import DROPPED, MASKED, Causal
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.runtime.progress import silent
 from sinkjax.studies.study import NO_EDIT
-from sinkjax.sweeps.head_types import head_types
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.task import PretrainTask
 from sinkjax.train.runs import table
