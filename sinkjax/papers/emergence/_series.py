@@ -87,8 +87,8 @@ def of_folder(folder: Path, config: Causal) -> xarray.Dataset:
     beyond = 100 * (types["p"] * (1 + DRAWS) < 1.5).mean(("layer", "head"))  # the score alone is that large
     for name, of_types in (("strongest", above), ("heads", beyond)):
         grid = np.full((types.sizes["type"], len(seeds), len(steps)), np.nan)
-        for place, (run, step) in enumerate(zip(types["run"].values, types["step"].values, strict=True)):
-            grid[:, run, steps.index(int(step))] = of_types.isel(checkpoint=place)
+        for number, (run, step) in enumerate(zip(types["run"].values, types["step"].values, strict=True)):
+            grid[:, run, steps.index(int(step))] = of_types.isel(checkpoint=number)
         variables[name] = (("type", "run", "step"), grid)
     return xarray.Dataset(variables, axes | {"type": types["type"].values})
 
