@@ -1,10 +1,11 @@
-"""Write the page of findings: docs/data/claims.csv and docs/findings.md.
+"""Write docs/data/claims.csv and the pages made from it: docs/findings.md and docs/findings-more.md.
 
-    sinkjax run kiya/mask --model smollm2-135m --out results/smollm2/kiya/mask
-    python scripts/findings.py results
+    python scripts/findings.py docs/data/protocol
 
-Every run of a study below the given folders is taken; of several runs of one study on one model, the last counts. Without
-folders, the page is rendered again from docs/data/claims.csv. The columns are models; every number comes from a run's claims.csv.
+Every run of a study below the given folders is taken; of several runs of one study on one model, behind one token, of one
+text, the last counts. Without folders, the pages are made again from docs/data/claims.csv. Every number comes from a run's
+claims.csv, also those of the prose, where {study.claim@model} stands for one. Rows of the text "before" were measured before
+the protocol, and stand until it replaces them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -26,117 +28,78 @@ from sinkjax.config_files.files import CONFIG_FILE, write
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DATA = "data/claims.csv"
-PAPERS = {
-    "kiya": "Kiya et al. 2026",
-    "gu": "Gu et al. 2025",
-    "li": "Li et al. 2026",
-    "background": "Background papers",
-    "trigger": "Ran-Milo 2026",
+Row = Mapping[str, str]
+
+
+class Condition(NamedTuple):
+    """A model, the token before each document (`none`, `model` or an id) and the text."""
+
+    model: str
+    bos: str = ""
+    text: str = ""
+
+
+SMOL, GEMMA = Condition("smollm2-135m", "none", "wikitext"), Condition("gemma3-270m", "model", "wikitext")
+TRAINED = Condition("")  # models that a study trains
+BEFORE = "before"  # the text of rows that were measured before the protocol, and go when it has measured the same
+MAIN = {SMOL: "SmolLM2-135M-Instruct", GEMMA: "Gemma 3 270M behind `<bos>`"}
+OTHERWISE = {
+    SMOL._replace(bos="0"): "SmolLM2 behind `<|endoftext|>`",
+    SMOL._replace(text="packaged"): "SmolLM2, packaged text",
+    GEMMA._replace(bos="none"): "Gemma without `<bos>`",
+    GEMMA._replace(bos="506"): "Gemma behind ` the`",
+    GEMMA._replace(text="packaged"): "Gemma, packaged text",
 }
-NAMED = ("kiya", "gu", "li", "trigger")  # whose title is the source of all rows below
-WHOLE = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
+MINIS = {Condition(f"mini-{kind}", "model", "wikitext"): f"mini-{kind}" for kind in ("softmax", "head-norm")}
+CONDITION = ("bos", "text")  # columns of the table that a run's claims.csv does not have
+PAPERS = {"kiya": "Kiya et al. 2026", "gu": "Gu et al. 2025", "li": "Li et al. 2026"}
+OURS = "ours, on "
+WHOLE_NUMBER, INTEGER = re.compile(r"\b(\d+)\.0\b"), r"\1"  # a factor of 10.0 is 10
+BAR = r"\\|"  # ends no cell
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
+LOOKED_UP = re.compile(r"\{([\w/-]+)\.([\w-]+)@([\w-]*)\}")
+MODELS = {"smollm": SMOL, "gemma": GEMMA, "gemma-without": GEMMA._replace(bos="none"), "trained": TRAINED}
 MOST = 300  # percent; a share beyond says that the whole is nearly 0
 EDGES = (10, 50)  # percent, of the rule
-ABOUT = {
-    "smollm2-135m": "SmolLM2-135M-Instruct, 4-bit",
-    "gemma3-270m": "Gemma 3 270M (base), 4-bit Q4_K_M, behind `<bos>`",
-    "mini-softmax": "mini-softmax, trained here",
-    "": "models trained for the study",
-}
-WITHOUT = " without <bos>"  # what the rows of runs without BOS add to the name of a model that was trained behind one
-TRAINED_BEHIND_BOS = ("gemma3-270m",)
-ITS_OWN_BOS = ("kiya/bos-swap",)  # studies that put BOS there themselves
-FIGURES = {
-    "kiya/mask": (
-        "masks-layers",
-        "Masking the first key: heads that sink on it and on the next key, and their largest activations.",
-    ),
-    "kiya/self": (
-        "alone-by-layer-later-sink-rate",
-        "A token that sees only itself, in some layers: its sink and its largest activation by depth.",
-    ),
-}
-TRIGGER = (
-    "images/trigger-maps.png",
-    "The trigger task: trained softmax layers sink on BOS, ReLU layers do not ([the trigger task](trigger.md)).",
-)
-HEAD = """# Findings
-
-{scope}
-One [rule](judgements.md) judges every claim:
-- **replicates**: the effect is there, and is more than half of its whole; an effect without a whole only has the paper's sign.
-- **weaker**: less than half of it. **shown**: the effect is there, its size unsettled. **differs**: the opposite, or less than a
-  tenth. **undecided**: the interval allows several words.
-- *Stays* marks claims that something does not change. **replicates**: it changes by less than a tenth of the whole.
-  **weaker**: by less than half, or not at all. **differs**: by more than half.
-- **untested**: the model lacks the object (a massive activation, above 100; a sink, mean attention of 30%) or a whole.
-- *(untrained too)*: the architecture with random weights passes as well; without a whole, that means only the same sign.
-
-A cell has the word, the effect (a share of its whole, or in its own unit: where the whole is nearly 0, too) with a 95% interval,
-the whole, the independent samples, the matched random controls that it lies above, and the untrained model's effect. For sizes,
-shares are of logarithms: half of a 10,000-fold effect is 100-fold. An interval may pass what is possible, such as 100%. \
-Words in *italics* have fewer than 8 samples and are not counted; \
-parentheses have the papers' numbers. [Every number](data/claims.csv) is a row of a CSV file."""
-OURS = "ours, on "
-ANSWERS = (
-    ("kiya/mask", "smollm2-135m", "all"),
-    ("kiya/self", "smollm2-135m", "sink"),
-    ("background/massive", "smollm2-135m", "zero"),
-    ("trigger/one-layer", "", "softmax"),
-)
-ANSWER = """In SmolLM2-135M-Instruct the first token has a sink and a massive activation. With its key masked in all layers, the
-next token gains {moved} of the attention that it had; another token that sees only itself gains {alone} of it; and with the
-massive activation set to zero the loss rises by {zero} of its unedited value. On the trigger task, softmax layers give BOS more
-attention than ReLU layers do in rows other than the trigger's, by {trained} of what softmax layers give it."""
-BEHIND_BOS = (
-    ("kiya/bos-swap", "gemma3-270m", "sink"),
-    ("kiya/mask", "gemma3-270m", "all"),
-    ("kiya/self", "gemma3-270m", "sink"),
-    ("kiya/baseline", f"gemma3-270m{WITHOUT}", "sink"),
-)
-OTHERWISE = """ In Gemma 3 270M the sink goes with `<bos>`: where it changes places with another \
-token, the first position loses {left} of its attention (6 genres, so the word \
-below is not counted); masked, `<bos>` leaves {moved} of its own to the next token; and a \
-token that sees only itself gains {alone}. Its first token has no sink without `<bos>`: at half depth another one gets \
-{more} percentage points more attention."""
-LIMITS = """## Limits
-
-- An instruct model of 135M parameters and a base model of 270M (under the Gemma terms, ai.google.dev/gemma/terms), in 4 bits, \
-and small models trained here: nothing is said of models in general. Documents are synthetic, in 12 genres, the samples.
-- These runs are small, {judged} cells have a word other than untested, and none is corrected for their number. With documents
-  unlike the others, an interval by Student's t at n = 8 can miss its level by far ([simulated](judgements.md)). Where the samples
-  are prompts, they count as independent.
-- "Replicates" means more than half, also where a statement says "as large as", "nearly all" or "its attention": read the share.
-  The untrained model is one draw of random weights. The papers' numbers are of other, mostly far larger models.
-- Numbers of Li et al. are from published notes; factors and layers that a paper does not state are ours. `kiya/self` and \
-`li/isolate` are nearly one experiment. Behind a BOS all documents have the same first token.
-- Weights alone are described on the studies' pages: SmolLM2's first key is *longer* than a mean key (25.8 to 19.9)."""
 
 
 def main() -> None:
-    """Collect the claims of runs, and write the table and the page."""
+    """Collect the claims of runs, and write the table and the pages."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", nargs="*", type=Path, help="folders with runs of studies, at any depth")
     parser.add_argument("--docs", type=Path, default=DOCS, help="the folder of the documentation")
     options = parser.parse_args()
     table = options.docs / DATA
     rows = {key(row): row for row in (read(table) if table.exists() else [])}
-    runs = sorted(path.parent for given in options.folders for path in given.rglob(CONFIG_FILE))
-    for folder in runs:
+    for folder in sorted(path.parent for given in options.folders for path in given.rglob(CONFIG_FILE)):
         found = claims(folder)
-        rows = {name: row for name, row in rows.items() if not found or name[:2] != key(found[0])[:2]}
+        gone = [(found[0]["study"], *given) for row in found[:1] for given in (condition(row), earlier(condition(row)))]
+        rows = {name: row for name, row in rows.items() if name[:-1] not in gone}
         rows |= {key(row): row for row in found}
         picture(folder, options.docs)
-    kept = sorted(rows.values(), key=lambda row: (row["study"], row["model"]))
+    kept = sorted(rows.values(), key=lambda row: (row["study"], *condition(row)))
     write(table, as_csv(kept))
-    write(options.docs / "findings.md", page(kept, options.docs))
+    for name, text in (("findings.md", page(kept, options.docs)), ("findings-more.md", more(kept))):
+        write(options.docs / name, text)
     print(f"{len(kept)} claims of {len({row['study'] for row in kept})} studies: {table}")
 
 
-def key(row: Mapping[str, str]) -> tuple[str, str, str]:
-    """Study, model and claim of a row."""
-    return row["study"], row["model"], row["claim"]
+# The table.
+
+
+def key(row: Row) -> tuple[str, ...]:
+    """Study, condition and claim of a row."""
+    return row["study"], *condition(row), row["claim"]
+
+
+def condition(row: Row) -> Condition:
+    """The condition of a row."""
+    return Condition(row["model"], row.get("bos", ""), row.get("text", ""))
+
+
+def earlier(given: Condition) -> Condition:
+    """The condition of rows that were measured before the protocol."""
+    return given._replace(text=BEFORE)
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -146,180 +109,150 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def claims(folder: Path) -> list[dict[str, str]]:
-    """The claims of a run, as its claims.csv states them; none if the study is not judged by the one rule."""
+    """The claims of a run, as its claims.csv states them, with the run's condition."""
     path = folder / "claims.csv"
-    rows = [row for row in (read(path) if path.exists() else []) if "word" in row]
-    if rows and rows[0]["model"] in TRAINED_BEHIND_BOS:
-        config = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        if config.get("bos", "none") == "none" and config.get("experiment") not in ITS_OWN_BOS:
-            return [row | {"model": f"{row['model']}{WITHOUT}"} for row in rows]
-    return rows
-
-
-def picture(folder: Path, docs: Path) -> None:
-    """Copy the figure of a run that the page shows; the SmolLM2 run counts."""
     config = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    study = config.get("experiment", "")
-    if study in FIGURES and config.get("model") == "smollm2-135m":
-        drawn = folder / "figures" / f"{FIGURES[study][0]}.png"
-        if drawn.exists():
-            (docs / image(study)).write_bytes(drawn.read_bytes())
+    given = {name: str(config.get(name, "")) if config.get("model") else "" for name in CONDITION}
+    return [row | given for row in (read(path) if path.exists() else []) if "word" in row]
 
 
-def image(study: str) -> str:
-    """The place of a study's figure in the documentation."""
-    return f"images/findings-{study.replace('/', '-')}.png"
-
-
-def as_csv(rows: Iterable[Mapping[str, str]]) -> str:
+def as_csv(rows: Iterable[Row]) -> str:
     """Rows as CSV."""
     out = io.StringIO()
-    table = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    table = csv.DictWriter(out, (*COLUMNS[:2], *CONDITION, *COLUMNS[2:]), lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     return out.getvalue()
 
 
-def page(rows: Sequence[Mapping[str, str]], docs: Path = DOCS) -> str:
-    """The page: scope, the table of each paper, figures and limits."""
-    models = sorted({row["model"].removesuffix(WITHOUT) for row in rows}, key=lambda model: [*ABOUT, model].index(model))
-    claimed = [row for row in rows if row["kind"] == "claim"]
-    most = {model: max(int(row["n"] or 0) for row in claimed if row["model"] == model) for model in models if claimed}
-    samples = "; ".join(f"{ABOUT.get(model, model)} (n up to {most.get(model, 0)})" for model in models)
-    scope = f"Claims of the papers on {samples}."
-    own = [row for row in claimed if row["source"].startswith(OURS)]
-    theirs = [row for row in claimed if row not in own]
+# The pages.
+
+
+def page(rows: Sequence[Row], docs: Path = DOCS) -> str:
+    """The page of the four papers: the answer, their tables, figures, what the runs show, limits."""
+    parts = [HEAD, looked_up(ANSWER, rows), WORDS]
+    theirs = [row for row in rows if is_of_paper(row) and row["kind"] == "claim"]
+    for paper, title in PAPERS.items():
+        here = [row for row in theirs if row["study"].startswith(f"{paper}/") and is_in(row, MAIN)]
+        parts += [f"## {title}", table(here, MAIN)] if here else []
+    trained = [row for row in theirs if row["study"].startswith("trigger/")]
+    parts += ["## Ran-Milo 2026", table(trained, {TRAINED: "models trained for the study"})] if trained else []
     checks = Counter(row["word"] for row in rows if row["kind"] == "identity")
-    checked = f"- Checks of the code (identities): {checks['holds']} hold, {checks['fails']} fail."
-    answer = found_here(rows)
-    parts = [
-        HEAD.format(scope=f"{answer}\n\n{scope}" if answer else scope),
-        f"Words by model, our own extensions not counted:\n{counts(theirs, models)}\n{checked}",
-    ]
-    sections = {title: [row for row in theirs if row["study"].startswith(f"{paper}/")] for paper, title in PAPERS.items()}
-    for title, here in (sections | {"Beyond the papers: our extensions": own}).items():
-        if here:
-            parts += [
-                f"## {title}",
-                table(here, [model for model in models if any(row["model"].removesuffix(WITHOUT) == model for row in here)]),
-            ]
-    shown = [(image(study), caption) for study, (_, caption) in FIGURES.items()] + [TRIGGER]
-    figures = [f"![{alt(caption)}]({name})\n*{caption}*" for name, caption in shown if (docs / name).exists()]
-    parts += ["\\\n".join(figures)] if figures else []
-    judged = sum(row["word"] != "untested" for row in claimed)
-    return "\n\n".join([*parts, LIMITS.format(judged=judged)]) + "\n"
+    parts += [f"Checks of the code (identities), all conditions: {checks['holds']} hold, {checks['fails']} fail."]
+    drawn = [f"![{alt(caption)}]({image(name)})\n*{caption}*" for name, caption in FIGURES if (docs / image(name)).exists()]
+    parts += ["\\\n".join(drawn)] if drawn else []
+    told = [looked_up(text, rows) for text in TOLD]
+    parts += ["## What the runs show", *filter(None, told)] if any(told) else []
+    return "\n\n".join([*filter(None, parts), LIMITS]) + "\n"
 
 
-def alt(caption: str) -> str:
-    """The text of a figure for those who do not see it."""
-    return caption.partition(":")[0]
+def more(rows: Sequence[Row]) -> str:
+    """The page of the rest: other papers, our own statements, other tokens and text, and small models."""
+    judged = [row for row in rows if row["kind"] == "claim"]
+    own = [row for row in judged if row["source"].startswith(OURS)]
+    papers = [row for row in judged if row["study"].startswith("background/") and row not in own]
+    otherwise = [row for row in judged if is_in(row, OTHERWISE) and not is_in(row, MAIN)]
+    small = [row for row in judged if is_in(row, MINIS)]
+    sections = (
+        ("Other papers", [row for row in papers if is_in(row, MAIN)], MAIN),
+        ("Our own statements", [row for row in own if is_in(row, MAIN)], MAIN),
+        ("Our own statements on the trigger task", [row for row in own if condition(row) == TRAINED], {TRAINED: "here"}),
+        ("Other tokens in front, and packaged text", otherwise, OTHERWISE),
+        ("Small models trained here", small, MINIS),
+    )
+    parts = [MORE, *(f"## {title}\n\n{table(here, columns)}" for title, here, columns in sections if here)]
+    return "\n\n".join(parts) + "\n"
 
 
-def found_here(rows: Sequence[Mapping[str, str]]) -> str:
-    """The answer in three sentences, from the rows of SmolLM2 and of the trigger task; "" unless all are there."""
-    by_claim = {key(row): row for row in rows}
+def is_in(row: Row, columns: Iterable[Condition]) -> bool:
+    """Whether a row belongs to one of some conditions, measured in the protocol or before."""
+    return any(condition(row) in (given, earlier(given)) for given in columns)
+
+
+def is_of_paper(row: Row) -> bool:
+    """Whether a paper makes the statement."""
+    return not row["source"].startswith(OURS)
+
+
+def looked_up(text: str, rows: Sequence[Row]) -> str:
+    """Prose with the numbers of its {study.claim@model}; "" while one of them is not there."""
+    found = {key(row): row for row in rows}
+
+    def number(named: re.Match[str]) -> str:
+        study, claim, model = named.groups()
+        ours = ((study, *given, claim) for given in (MODELS[model], earlier(MODELS[model])))
+        return numbers(next(found[name] for name in ours if name in found))
+
     try:
-        moved, alone, zero, trained = (effect_of(by_claim[name]) for name in ANSWERS)
-    except KeyError:
+        return LOOKED_UP.sub(number, text)
+    except StopIteration:
         return ""
-    answer = ANSWER.format(moved=moved, alone=alone, zero=zero, trained=trained)
-    if any(name not in by_claim for name in BEHIND_BOS):
-        return answer
-    left, moved, alone, without = (by_claim[name] for name in BEHIND_BOS)
-    lost = {"s": left["s"], "s_low": left["s_high"], "s_high": left["s_low"]}  # what is lost, above 0
-    lost = {name: str(-float(value)) for name, value in lost.items()}
-    more, low, high = (f"{-float(without[name]):.0f}" for name in ("d", "d_high", "d_low"))
-    said = {"left": effect_of(lost), "moved": effect_of(moved), "alone": effect_of(alone), "more": f"{more} [{low}, {high}]"}
-    return answer + OTHERWISE.format(**said)
 
 
-def effect_of(row: Mapping[str, str]) -> str:
-    """A share with its interval."""
-    return share(row["s"], row["s_low"], row["s_high"])
-
-
-def counts(rows: Sequence[Mapping[str, str]], models: Sequence[str]) -> str:
-    """How many claims of papers have which word on each model; words of few samples are not counted."""
-    lines = []
-    for model in (f"{name}{ending}" for name in models for ending in ("", WITHOUT)):
-        found = Counter(row["word"] for row in rows if row["model"] == model and not is_small(row))
-        if found:
-            about = ABOUT.get(model.removesuffix(WITHOUT), model).replace(
-                "behind", "without" if model.endswith(WITHOUT) else "behind"
-            )
-            lines.append(f"- {about}: {', '.join(f'{count} {word}' for word, count in found.most_common())}")
-    return "\n".join(lines)
-
-
-def table(rows: Sequence[Mapping[str, str]], models: Sequence[str]) -> str:
-    """A line for each claim, a column for each model."""
-    found: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}
+def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
+    """A line for each claim, a column for each condition that has a row."""
+    found: dict[tuple[str, str], dict[Condition, Row]] = {}
     for row in rows:
-        found.setdefault((row["study"], row["claim"]), {})[row["model"]] = row
-    lines = [
-        "| the statement | " + " | ".join(ABOUT.get(model, model) for model in models) + " |",
-        "|---" * (len(models) + 1) + "|",
-    ]
+        found.setdefault((row["study"], row["claim"]), {})[condition(row)] = row
+    present = [one for one in columns if any(one in cells or earlier(one) in cells for cells in found.values())]
+    lines = [["statement", *(columns[one] for one in present)], ["---"] * (len(present) + 1)]
     for (study, _), cells in found.items():
-        first = next(iter(cells.values()))
-        where = f"{YEAR.sub('', first['source']) if first['study'].split('/')[0] in NAMED else first['source']}"
-        said = [both(cells, model).replace("|", "\\|") for model in models]
-        paper = f" (paper: {first['paper']})" if first.get("paper") else ""
-        stays = " *Stays.*" if first.get("stays") else ""
-        text = WHOLE.sub(r"\1", first["statement"])
-        statement = f"{text}{stays} ({where}; `{study}`){paper}".replace("|", "\\|")
-        lines.append(f"| {statement} | {' | '.join(said)} |")
-    return "\n".join(lines)
+        lines.append([statement(study, next(iter(cells.values()))), *(told(cells, given) for given in present)])
+    return "\n".join(f"| {' | '.join(re.sub('[|]', BAR, entry) for entry in entries)} |" for entries in lines)
 
 
-def both(cells: Mapping[str, Mapping[str, str]], model: str) -> str:
-    """The cell of a model, with its numbers without BOS below if the claim was measured so too; "-" for neither."""
-    found = [cell(cells[model])] if model in cells else []
-    found += [f"without `<bos>`: {cell(cells[model + WITHOUT])}"] if model + WITHOUT in cells else []
-    return "<br>".join(found) or "-"
+def told(cells: Mapping[Condition, Row], given: Condition) -> str:
+    """The cell of a condition, marked where it is from before the protocol; "-" without a row."""
+    before = cells.get(earlier(given))
+    return cell(cells[given]) if given in cells else f"{cell(before)} †" if before else "-"
 
 
-def cell(row: Mapping[str, str]) -> str:
+def statement(study: str, row: Row) -> str:
+    """What is claimed, where a paper shows it, and its number."""
+    of_paper = study.split("/")[0] in (*PAPERS, "trigger")
+    where = YEAR.sub("", row["source"]) if of_paper else row["source"]
+    paper = f" Paper: {row['paper']}." if row.get("paper") else ""
+    stays = " *Stays.*" if row.get("stays") else ""
+    return f"{WHOLE_NUMBER.sub(INTEGER, row['statement'])}{stays} ({where}; `{study}`){paper}"
+
+
+def cell(row: Row) -> str:
     """A word with the numbers that decide it."""
     word = f"*{row['word']}*" if is_small(row) else f"**{row['word']}**"
+    why = row["reason"].partition(", so ")[0].rstrip(".")
     if not row["d"]:
-        return f"{word}<br>{row['reason']}" if row["reason"] else word
-    if row["s"] and not is_far(row["s"], row["s_low"], row["s_high"]):
-        numbers = share(row["s"], row["s_low"], row["s_high"]) + whole(row)
-    else:
-        numbers = effect(row) + (f" (whole:{whole(row).removeprefix(' of')})" if whole(row) else "")
+        return f"{word}<br>{why}" if why else word
     matched = row["controls"] not in ("", "0") and not row.get("stays")
-    controls = f", {row['controls_below']} of {row['controls']} controls" if matched else ""
-    in_shares = row["twin_s"] and not is_far(row["twin_s"], row["s"]) and (row["s"] or not row.get("twin_d"))
-    twin = f", untrained {percent(row['twin_s'])}%" if in_shares else ""
-    why = "" if row["d_low"] else f"<br>{row['reason']}"
-    if row["word"] == "untested":
-        why = f"<br>{row['reason'].partition(', so ')[0].rstrip('.')}"
-    if not in_shares and row.get("twin_d"):
-        twin = f", untrained {effect({'unit': row['unit'], 'd': row['twin_d'], 'd_low': '', 'd_high': ''})}"
-    return f"{word} {numbers}<br>{row['n']} {samples(row['method'])}{controls}{twin}{why}"
+    controls = f"{row['controls_below']} of {row['controls']} controls" if matched else ""
+    beside = ", ".join(filter(None, (samples(row), controls, twin(row))))
+    return f"{word} {numbers(row)}<br>{beside}{f'<br>{why}' if row['word'] == 'untested' or not row['d_low'] else ''}"
 
 
-def is_small(row: Mapping[str, str]) -> bool:
+def numbers(row: Row) -> str:
+    """The share of the whole with its interval, or the effect in its unit where the whole is missing or nearly 0."""
+    return share(row["s"], row["s_low"], row["s_high"]) if in_shares(row) else effect(row)
+
+
+def in_shares(row: Row) -> bool:
+    """Whether an effect is best read as a share of its whole."""
+    return bool(row["s"]) and not is_far(row["s"], row["s_low"], row["s_high"])
+
+
+def twin(row: Row) -> str:
+    """The effect in the untrained model."""
+    if row["twin_s"] and in_shares(row) and not is_far(row["twin_s"]):
+        return f"untrained {percent(row['twin_s'])}%"
+    return f"untrained {effect({'unit': row['unit'], 'd': row['twin_d'], 'd_low': ''})}" if row["twin_d"] else ""
+
+
+def is_small(row: Row) -> bool:
     """Whether a word stands on fewer than 8 independent samples."""
     return bool(row["d"]) and row["word"] != "untested" and int(row["n"]) < FEWEST
 
 
-def whole(row: Mapping[str, str]) -> str:
-    """The whole of a share, with its unit."""
-    if not row["s"] or not row.get("whole"):
-        return ""
-    value, unit = float(row["whole"]), row["unit"]
-    if unit == "log":
-        return f" of a {rounded(math.exp(value))}-fold size"
-    return f" of {rounded(value)}{'' if not unit else ' points' if unit == 'percentage points' else f' {unit}'}"
-
-
-def samples(method: str) -> str:
-    """What the independent samples of an interval are."""
-    if "cluster" in method:
-        return "genres"
-    return next((kind for kind in ("seeds", "prompts", "documents") if kind in method), "samples")
+def samples(row: Row) -> str:
+    """How many independent samples there are."""
+    return f"n = {row['n']}{' genres' if 'cluster' in row['method'] else ''}"
 
 
 def is_far(*shares: str) -> bool:
@@ -350,12 +283,87 @@ def rounded(value: float) -> str:
     return f"{found:,.0f}" if abs(found) >= 10 else f"{found:g}"
 
 
-def effect(row: Mapping[str, str]) -> str:
+def effect(row: Row) -> str:
     """An effect in its unit; behind a logarithm, the ratio."""
-    found = [float(row[name]) for name in ("d", "d_low", "d_high") if row[name]]
     ratio = row["unit"] == "log"
-    mean, *ends = [rounded(math.exp(one) if ratio else one) for one in found]
+    mean, *ends = [
+        rounded(math.exp(float(row[name])) if ratio else float(row[name])) for name in ("d", "d_low", "d_high") if row.get(name)
+    ]
     return f"{mean}{f' [{ends[0]}, {ends[1]}]' if ends else ''} {'times' if ratio else row['unit']}".rstrip()
+
+
+def picture(folder: Path, docs: Path) -> None:
+    """Copy a figure of a run that the page shows."""
+    for name, _ in FIGURES:
+        model, _, drawing = name.partition(":")
+        file = folder / "figures" / f"{drawing}.png"
+        if drawing and condition_of(folder) == MODELS[model] and file.exists():
+            (docs / image(name)).parent.mkdir(parents=True, exist_ok=True)
+            (docs / image(name)).write_bytes(file.read_bytes())
+
+
+def condition_of(folder: Path) -> Condition:
+    """The condition of a run."""
+    config = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    return Condition(*(str(config.get(name, "")) for name in Condition._fields))
+
+
+def image(name: str) -> str:
+    """The place of a figure in the documentation."""
+    return f"images/{'findings-' if ':' in name else ''}{name.replace(':', '-')}.png"
+
+
+def alt(caption: str) -> str:
+    """The text of a figure for those who do not see it."""
+    return caption.partition(":")[0].rstrip(".")
+
+
+# What the page says in prose.
+
+HEAD = """# Findings
+
+Claims of four papers on two language models in 4 bits, measured on articles of WikiText-2 by a [protocol](protocol.md)
+that was frozen before the runs, and on models trained here before it."""
+ANSWER = """In SmolLM2 the first token has a sink and a massive activation. With its key masked in all layers, the next token
+gains {kiya/mask.all@smollm} of the attention that it had; another token that sees only itself gains {kiya/self.sink@smollm} of
+it. In Gemma the sink belongs to `<bos>`: masked, it leaves {kiya/mask.all@gemma} of its own to the next token, and a
+token that sees only itself gains {kiya/self.sink@gemma}. On the trigger task softmax layers give BOS more attention than
+ReLU layers do, by {trigger/one-layer.softmax@trained} of what softmax layers give it."""
+WORDS = """One [rule](judgements.md) judges every claim, by the share that the effect has of a whole (such as the first token's
+attention without an edit):
+- **replicates**: more than half; without a whole, only the paper's sign. **weaker**: less than half. **shown**: there,
+  size unsettled. **differs**: less than a tenth, or the opposite. **undecided**: the interval allows several words.
+- *Stays* marks claims that something does not change. **replicates**: it changes by less than a tenth of the whole.
+- **untested**: the paper's premise fails here, such as a massive activation (above 100) or a sink.
+- *(untrained too)*: the architecture with random weights passes as well.
+
+A cell has the word, the share with a 95% interval, the independent samples, the random controls below the effect, and the
+untrained model's share. Words in *italics* have fewer than 8 samples; † was measured before the
+protocol, on synthetic text. [More](findings-more.md): other papers, our own
+statements, other tokens in front, synthetic text, small models. [Every number](data/claims.csv) is a row of a CSV file."""
+MORE = """# More findings
+
+The rest of the runs behind [Findings](findings.md), in the same words, from the same [table](data/claims.csv): papers
+beside the four, statements that no paper makes, the same studies behind other tokens and on synthetic text, and small
+models trained here."""
+FIGURES = (
+    ("smollm:masks-layers", "SmolLM2: masking the first key moves its sink and its activation to the next."),
+    ("gemma:masks-layers", "Gemma behind `<bos>`: masking the first key does not."),
+    ("smollm:alone-by-layer-later-sink-rate", "SmolLM2: a token that sees only itself, its sink and its activation by layer."),
+    ("trigger-maps", "The trigger task: trained softmax layers sink on BOS, ReLU layers do not ([more](trigger.md))."),
+)
+TOLD: tuple[str, ...] = ()
+LIMITS = """## Limits
+
+- Two models, of 135M parameters (an instruct model) and 270M (a base model, under the Gemma terms), both in 4 bits:
+  nothing is said of models in general. The papers' models are far larger.
+- Fifteen articles of 64 tokens. Student's t judges most words; where a few documents are unlike the others it can miss
+  its level by far ([simulated](judgements.md)). No word is corrected for their number.
+- "Replicates" means more than half, also where a statement says "as large as", "nearly all" or "its attention": read the
+  share.
+- The untrained model is one draw of random weights.
+- Numbers of Li et al. are from published notes; factors and layers that a paper does not state are ours. `kiya/self` and
+  `li/isolate` are nearly one experiment. Behind a BOS all documents have the same first token."""
 
 
 if __name__ == "__main__":

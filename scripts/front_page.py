@@ -14,17 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from findings import MAIN, TRAINED, Condition, condition, earlier
+
 from sinkjax.analysis.intervals import FEWEST, Interval
 from sinkjax.analysis.verdicts import said
 
 ROOT = Path(__file__).resolve().parents[1]
 CLAIMS = ROOT / "docs" / "data" / "claims.csv"
 MARKED = re.compile(r"(?<=<!-- made by scripts/front_page.py -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL)
-MODELS = {  # as the CSV has them -> as readers know them
-    "smollm2-135m": "SmolLM2-135M-Instruct",
-    "gemma3-270m": "Gemma 3 270M, behind `<bos>`",
-    "mini-softmax": "`mini-softmax`",
-    "": "Models trained here",
+MODELS = {
+    **MAIN,
+    Condition("mini-softmax", "model", "wikitext"): "`mini-softmax`",
+    TRAINED: "Models trained here",
 }
 
 
@@ -45,7 +46,12 @@ FINDINGS = (
         "SmolLM2-135M-Instruct. Bands are 95% intervals over documents; dashed lines are the unedited model.",
     ),
     Finding(
-        *("kiya/self", "sink", "findings-kiya-self.png", "Sink and activation of a token that sees only itself in some layers"),
+        *(
+            "kiya/self",
+            "sink",
+            "findings-smollm-alone-by-layer-later-sink-rate.png",
+            "Sink and activation of a token that sees only itself in some layers",
+        ),
         "SmolLM2-135M-Instruct, the mean over 16 positions of the token. Bands are 95% intervals over documents.",
     ),
     Finding(
@@ -61,7 +67,12 @@ def lines(rows: Sequence[Mapping[str, str]], docs: str) -> str:
     parts = []
     for finding in FINDINGS:
         found = [row for row in rows if (row["study"], row["claim"]) == (finding.study, finding.claim)]
-        told = [_told(row) for model in MODELS for row in found if row["model"] == model and row["d"]]
+        told = [
+            f"{model}: {_told(row)}"
+            for given, model in MODELS.items()
+            for row in found
+            if condition(row) in (given, earlier(given)) and row["d"]
+        ]
         if not told:
             raise SystemExit(f"{CLAIMS} has no number of the claim {finding.claim!r} of {finding.study}")
         parts.append(f"{found[0]['statement']} **{'; '.join(told)}.**")
@@ -75,7 +86,7 @@ def _told(row: Mapping[str, str]) -> str:
     count = int(row["n"])
     value = said(Interval(mean, low, high, count, 0, 0.95, ""), "share" if effect == "s" else row["unit"])
     few = f", {count} independent samples" if count < FEWEST else ""
-    return f"{MODELS[row['model']]}: {row['word']} ({value}{' of the whole' * (effect == 's')}{few})"
+    return f"{row['word']} ({value}{' of the whole' * (effect == 's')}{few})"
 
 
 def main() -> None:

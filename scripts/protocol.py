@@ -12,27 +12,37 @@ resumes in `results/protocol`; a finished one keeps its claims, settings and pag
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
+import math
 import re
 import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
+import findings
 from sections import markdown
 
+from sinkjax.cli.main import main as command_line
 from sinkjax.config_files.files import write
+from sinkjax.studies.registry import choose
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, KEPT, RESULTS = (ROOT / path for path in ("docs/protocol.md", "docs/data/protocol", "results/protocol"))
 FROZEN = re.compile(r"commit `([0-9a-f]{40})`")
 FLOPS = re.compile(r"FLOPs\s+([0-9.e+]+)")
 STATE, TABLES, FIGURES = "run.json", ("config.yaml", "claims.csv", "summary.csv"), "figures"
+DRAWN = ("kiya/mask", "kiya/self", "kiya/bos-swap", "li/mediation", "background/circuit")  # whose figures are kept
 PAPERS = ("kiya", "gu", "li", "background")
-PROMPTS = 16  # documents; below 8 independent ones no word is counted, and from 16 on bets judge shares
+PROMPTS = 15  # articles, the most that Student's t judges; bets on so few shares decide nothing (docs/judgements.md)
+# Half of the study's own, and of its cost: with 16 its intervals were within 1% of the whole.
+POSITIONS = ["--positions", "1", "3", "5", "8", "12", "20", "30", "42"]
 OTHERWISE = (
     "kiya/mask",
     "kiya/self",
@@ -40,6 +50,7 @@ OTHERWISE = (
     "gu/sink-rate",
 )  # asked again behind other tokens and of the packaged text
 OWN_NUMBER = ("li/variance",)  # reads sequences of random tokens, through one block, and needs many for a variance over them
+OF_BOS = ("kiya/embedding", "kiya/rope")  # SmolLM2 was pretrained with <|endoftext|> between documents
 MINIS = ("mini-softmax", "mini-head-norm")
 SMOL, GEMMA = "smollm2-135m", "gemma3-270m"
 END_OF_TEXT, THE = "0", "506"  # SmolLM2's <|endoftext|>; Gemma's " the", in the place of <bos>
@@ -58,11 +69,19 @@ class Run:
     def name(self) -> str:
         return f"{self.study}/{self.model}-{self.bos}-{self.text}"
 
+    @property
+    def is_main(self) -> bool:
+        """Whether this is a language model on articles behind what it was trained with."""
+        return (self.model, self.bos, self.text) in ((SMOL, "none", "wikitext"), (GEMMA, "model", "wikitext"))
+
     def options(self, wikitext: str) -> list[str]:
         """The options of `sinkjax run` and `sinkjax plan`. wikitext: the file of its articles."""
         text = wikitext if self.text == "wikitext" else "packaged"
-        number = [] if self.study in OWN_NUMBER else ["--prompts", str(PROMPTS)]
-        return [self.study, "--model", self.model, "--bos", self.bos, *number, "--text", text]
+        fewer = 0 < getattr(choose(self.study).config, "control_prompts", 0) < PROMPTS  # only documents with controls count
+        controls = ["--control-prompts", str(PROMPTS)] if fewer else []
+        positions = POSITIONS if self.study == "kiya/self" else []
+        number = [] if self.study in OWN_NUMBER else ["--prompts", str(PROMPTS), *controls]
+        return [self.study, "--model", self.model, "--bos", self.bos, *number, *positions, "--text", text]
 
 
 def main() -> None:
@@ -100,10 +119,13 @@ def runs() -> Iterator[Run]:
         yield Run(study, GEMMA, "model")
     for study in OTHERWISE:
         yield Run(study, SMOL, END_OF_TEXT)
-        yield Run(study, GEMMA, "none")
+        if study != "kiya/bos-swap":  # which itself puts BOS in front
+            yield Run(study, GEMMA, "none")
         yield Run(study, GEMMA, THE)
         yield Run(study, SMOL, "none", "packaged")
         yield Run(study, GEMMA, "model", "packaged")
+    for study in OF_BOS:
+        yield Run(study, SMOL, END_OF_TEXT)
     for model in MINIS:
         yield from (Run(study, model, "model") for study in names)
 
@@ -127,6 +149,8 @@ def carry_out(run: Run, wikitext: str) -> str:
     if done.returncode not in (0, 2):  # a signal, or a defect: the run is not done, and the same command goes on
         raise SystemExit(f"{run.name} ended with {done.returncode}:\n{done.stderr}")
     said = done.stderr.strip().splitlines()[-1] if done.returncode else ""
+    if run.model == SMOL and run.is_main and not said:
+        subprocess.run([sys.executable, "scripts/gallery.py", str(out)], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
     keep(run, out, {"refused": said, "seconds": round(seconds, 1), "commit": head()})
     return said or f"{seconds:.0f} s"
 
@@ -139,7 +163,7 @@ def keep(run: Run, out: Path, facts: dict[str, object]) -> None:
         if (out / name).exists():
             text = (out / name).read_text(encoding="utf-8")
             write(home / name, re.sub(r"^text: .*wiki.*$", "text: wikitext", text, flags=re.MULTILINE))  # not where it lies
-    if (out / FIGURES).is_dir():
+    if run.study in DRAWN and run.is_main and (out / FIGURES).is_dir():
         shutil.copytree(out / FIGURES, home / FIGURES, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.svg", "*.pdf"))
     write(home / STATE, json.dumps(facts, indent=1) + "\n")
 
@@ -161,9 +185,29 @@ def freeze() -> None:
         raise SystemExit("sinkjax/ or configs/ have changes that are not committed")
     rows = [(run, planned(run)) for run in runs()]
     total = sum(flops for _, flops in rows if flops)
-    table = markdown(["run", "FLOPs by plan"], [[run.name, f"{flops:.2g}" if flops else "refused"] for run, flops in rows])
-    write(PAGE, HEAD.format(commit=head(), count=len(rows), total=f"{total:.2g}", prompts=PROMPTS) + "\n" + table + "\n")
+    table = markdown(
+        ["run", "FLOPs by plan"], [[run.name, "refused" if flops is None else f"{flops:.2g}"] for run, flops in rows]
+    )
+    said = HEAD.format(commit=head(), count=len(rows), total=f"{total:.2g}", prompts=PROMPTS)
+    write(PAGE, "\n".join([said, power(findings.read(findings.DOCS / findings.DATA)), POWER, table, ""]))
     print(PAGE)
+
+
+def power(rows: Sequence[Mapping[str, str]]) -> str:
+    """The smallest effects that PROMPTS articles would show, as a table, from the intervals of earlier runs on packaged text.
+
+    The smallest effect seen is half an interval's width, times sqrt(n / PROMPTS).
+    """
+    least: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row["kind"] == "claim" and row["s_low"] and row["model"] in (SMOL, GEMMA) and row["study"].split("/")[0] in PAPERS:
+            seen = (float(row["s_high"]) - float(row["s_low"])) / 2 * math.sqrt(int(row["n"]) / PROMPTS)
+            least.setdefault((row["study"], row["model"]), []).append(seen)
+    lines = [
+        [study, model, str(len(seen)), f"{median(seen):.1%}", f"{max(seen):.1%}"]
+        for (study, model), seen in sorted(least.items())
+    ]
+    return markdown(["study", "model", "claims with a whole", "median", "largest"], lines)
 
 
 HEAD = """# Protocol
@@ -171,19 +215,28 @@ HEAD = """# Protocol
 Written before the first of these runs began, on commit `{commit}`. Until they are published no study, rule,
 measure, seed or setting changes. If a defect of the code must be mended, the runs that it touches are repeated and both numbers
 stay. There are {count} runs of {prompts} documents each (`li/variance`: 256 sequences of random tokens), with {total}
-floating-point operations in all by `sinkjax plan`. A name
-has the study, the model, the token before each document (`none`, `model` for the model's BOS, or an id) and the text.
-`scripts/protocol.py` runs them.
+floating-point operations in all by `sinkjax plan`, those of the small models not counted. A name has the study, the model, the
+token before each document (`none`, `model` for the model's BOS, or an id) and the text. `scripts/protocol.py` runs them. The studies
+that train (trigger, pretraining, emergence) bring their own seeds and are not run again.
+
+## The smallest effects that would be seen
+
+Half the width of the 95% interval of each share of a whole, from earlier runs on the packaged text, times sqrt(n / {prompts}).
+The rule's edges are 10% and 50%.
+"""
+POWER = """
+## The runs
 """
 
 
 def planned(run: Run) -> float | None:
-    """Floating-point operations of a run, by `sinkjax plan`; None if it is refused."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sinkjax", "plan", *run.options("packaged")], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    found = FLOPS.findall(done.stdout)
-    return float(found[-1]) if done.returncode == 0 and found else None
+    """Floating-point operations of a run, by `sinkjax plan`; None if it is refused, 0 for the small models, which cost little."""
+    if run.model in MINIS:
+        return 0.0
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
+        command_line(["plan", *run.options("packaged")])
+    found = FLOPS.findall(out.getvalue())
+    return float(found[-1]) if found else None
 
 
 def check_frozen() -> None:

@@ -1,4 +1,4 @@
-"""docs/findings.md is what docs/data/claims.csv says, and short; runs are collected as they state their claims."""
+"""The pages of findings are what docs/data/claims.csv says, and short; runs are collected as they state their claims."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from sinkjax.analysis.verdicts import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "findings.py"
-MOST_LINES, MOST_WORDS = 150, 6_000
+MOST_LINES, MOST_WORDS = 150, 2_500
 ROW = {
-    "study": "kiya/mask", "model": "smollm2-135m", "claim": "all", "kind": "claim", "statement": "The sink moves.",
+    "study": "kiya/mask", "model": "smollm2-135m", "bos": "none", "text": "wikitext", "claim": "all", "kind": "claim",
+    "statement": "The sink moves.",
     "source": "Kiya et al. 2026, Figs. 4a, 8a", "word": "replicates", "unit": "percentage points",
     "d": "41.2", "d_low": "30", "d_high": "52",
-    "s": "0.85", "s_low": "0.7", "s_high": "1.01", "n": "12", "controls": "20", "controls_below": "20", "twin_s": "0.012",
-    "twin_d": "0.9", "method": "95% t interval, 12 clusters of 48 documents", "reason": "",
+    "s": "0.85", "s_low": "0.7", "s_high": "1.01", "n": "15", "controls": "20", "controls_below": "20", "twin_s": "0.012",
+    "twin_d": "0.9", "method": "95% t interval, 15 documents", "reason": "",
 }  # fmt: skip
+CELL = "**replicates** 85% [70, 101]<br>n = 15, 20 of 20 controls, untrained 1%"
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +30,11 @@ def script() -> dict:
     return runpy.run_path(str(SCRIPT))
 
 
-def write_run(folder: Path, *rows: dict[str, str], experiment: str = "kiya/mask") -> None:
+def write_run(folder: Path, *rows: dict[str, str], settings: str = "bos: none\ntext: wikitext\n") -> None:
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(f"experiment: {experiment}\nmodel: smollm2-135m\n")
+    (folder / "config.yaml").write_text(f"experiment: kiya/mask\nmodel: smollm2-135m\n{settings}")
     with (folder / "claims.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, rows[0])
+        table = csv.DictWriter(file, [name for name in rows[0] if name not in ("bos", "text")], extrasaction="ignore")
         table.writeheader()
         table.writerows(rows)
 
@@ -44,65 +46,85 @@ def collect(monkeypatch: pytest.MonkeyPatch, docs: Path, *folders: Path) -> list
         return list(csv.DictReader(file))
 
 
-def test_the_page_is_what_the_table_says_and_fits_on_a_page(script):
-    docs = ROOT / "docs"
-    written = (docs / "findings.md").read_text(encoding="utf-8")
-    assert script["page"](script["read"](docs / script["DATA"]), docs) == written
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    (tmp_path / "docs" / "data").mkdir(parents=True)
+    return tmp_path / "docs"
+
+
+def test_the_pages_are_what_the_table_says_and_one_fits_on_a_page(script):
+    rows = script["read"](ROOT / "docs" / script["DATA"])
+    written = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+    assert script["page"](rows, ROOT / "docs") == written
+    assert script["more"](rows) == (ROOT / "docs" / "findings-more.md").read_text(encoding="utf-8")
     assert len(written.splitlines()) <= MOST_LINES
     assert len(written.split()) <= MOST_WORDS
 
 
 def test_a_cell_has_the_word_the_share_the_controls_and_the_twin(script):
-    assert script["cell"](ROW) == "**replicates** 85% [70, 101]<br>12 genres, 20 of 20 controls, untrained 1%"
+    assert script["cell"](ROW) == CELL
+    clustered = ROW | {"method": "95% t interval, 12 clusters of 48 documents", "n": "12"}
+    assert "<br>n = 12 genres, 20 of 20 controls" in script["cell"](clustered)
     log = {"s": "", "unit": "log", "d": "0.6931472", "d_low": "0", "d_high": "1.6094379"}
     log = ROW | log | {"controls": "0", "twin_s": "", "twin_d": "0.0953"}
-    assert script["cell"](log) == "**replicates** 2 [1, 5] times<br>12 genres, untrained 1.1 times"
+    assert script["cell"](log) == "**replicates** 2 [1, 5] times<br>n = 15, untrained 1.1 times"
     untested = ROW | {"word": "untested", "d": "", "reason": "|h| is 2"}
     assert script["cell"](untested) == "**untested**<br>|h| is 2"
     whole = "The whole, 0 [-1, 1], is not shown to be above 0"
     measured = ROW | {"word": "untested", "s": "", "reason": f"{whole}, so nothing can be a share of it."}
     assert script["cell"](measured).endswith(f"<br>{whole}")
-    assert "<br>There is no interval: no spread." in script["cell"](
-        ROW | {"word": "undecided", "s": "", "d_low": "", "d_high": "", "reason": "There is no interval: no spread."}
-    )
-    far = ROW | {"s": "12", "s_low": "-3.5", "s_high": "1e9", "method": "95% t interval, 8 seeds", "controls": "0", "twin_s": ""}
-    points = "41 [30, 52] percentage points"
-    assert script["cell"](far) == f"**replicates** {points}<br>12 seeds, untrained 0.9 percentage points"
-    near = far | {"whole": "0.04", "twin_s": "0.2"}
-    assert script["cell"](near).startswith(f"**replicates** {points} (whole: 0.04 points)<br>")
+    no_spread = {"word": "undecided", "s": "", "d_low": "", "d_high": "", "reason": "There is no interval: no spread."}
+    assert script["cell"](ROW | no_spread).endswith("<br>There is no interval: no spread")
+    far = ROW | {"s": "12", "s_low": "-3.5", "s_high": "1e9", "controls": "0", "twin_s": ""}
+    assert script["cell"](far) == "**replicates** 41 [30, 52] percentage points<br>n = 15, untrained 0.9 percentage points"
+    assert script["cell"](ROW | {"n": "7"}).startswith("*replicates* 85%")
 
 
-def test_what_no_paper_states_stands_in_a_table_of_its_own(script):
+def test_what_no_paper_states_stands_on_the_other_page(script):
     own = ROW | {"claim": "own", "statement": "It stays.", "source": "ours, on Kiya et al. 2026, conclusion"}
-    papers, extensions = script["page"]([ROW, own]).split("## Beyond the papers")
-    assert ("The sink moves." in papers, "The sink moves." in extensions) == (True, False)
-    assert ("It stays." in papers, "It stays." in extensions) == (False, True)
-    assert "1 replicates" in papers
+    first, second = script["page"]([ROW, own]), script["more"]([ROW, own])
+    assert ("The sink moves." in first, "The sink moves." in second) == (True, False)
+    assert ("It stays." in first, "It stays." in second) == (False, True)
 
 
 def test_a_row_names_the_figure_and_its_pipes_do_not_end_its_cells(script):
-    table = script["table"](
-        [ROW | {"statement": "|h| grows."}, ROW | {"model": "other", "word": "differs"}], ["smollm2-135m", "other"]
-    )
-    *_, line = table.splitlines()
-    assert line.startswith("| \\|h\\| grows. (Figs. 4a, 8a; `kiya/mask`) | **replicates** 85%")
-    assert "**differs**" in line
+    other = {script["GEMMA"]: "Gemma", script["SMOL"]: "SmolLM2"}
+    gemma = {"model": "gemma3-270m", "bos": "model", "word": "differs"}
+    head, _, line = script["table"]([ROW | {"statement": "|h| grows."}, ROW | gemma], other).splitlines()
+    assert head == "| statement | Gemma | SmolLM2 |"
+    assert line.startswith("| \\|h\\| grows. (Figs. 4a, 8a; `kiya/mask`) | **differs** 85%")
+    assert line.endswith(f"| {CELL} |")
 
 
-def test_the_last_run_of_a_study_on_a_model_takes_the_place_of_the_others(tmp_path, monkeypatch):
-    docs = tmp_path / "docs"
-    (docs / "data").mkdir(parents=True)
-    write_run(tmp_path / "a", ROW, ROW | {"claim": "gone"})
-    assert [row["claim"] for row in collect(monkeypatch, docs, tmp_path / "a")] == ["all", "gone"]
-    write_run(tmp_path / "b", ROW | {"word": "weaker"})
-    (row,) = collect(monkeypatch, docs, tmp_path / "b")
-    assert (row["claim"], row["word"]) == ("all", "weaker")
-    assert [*row] == list(COLUMNS)
+def test_each_condition_has_a_column_and_earlier_numbers_a_mark(script):
+    behind = ROW | {"bos": "0", "word": "weaker"}
+    before = ROW | {"text": "before", "claim": "old"}
+    first, second = script["page"]([ROW, behind, before]), script["more"]([ROW, behind, before])
+    assert f"{CELL} |\n" in first
+    assert f"{CELL} † |" in first
+    assert "**weaker** 85%" not in first
+    assert "| SmolLM2 behind `<\\|endoftext\\|>` |" in second
+    assert "**weaker** 85%" in second
+
+
+def test_prose_has_the_numbers_of_its_claims_or_is_left_out(script):
+    text = "The next token gains {kiya/mask.all@smollm}."
+    assert script["looked_up"](text, [ROW]) == "The next token gains 85% [70, 101]."
+    assert script["looked_up"](text, [ROW | {"text": "before"}]) == "The next token gains 85% [70, 101]."
+    assert script["looked_up"](text, [ROW | {"claim": "other"}]) == ""
+
+
+def test_a_run_takes_the_place_of_the_last_one_in_its_condition_and_of_earlier_numbers(script, docs, tmp_path, monkeypatch):
+    (docs / "data" / "claims.csv").write_text(script["as_csv"]([ROW | {"text": "before"}, ROW | {"claim": "gone"}]))
+    write_run(tmp_path / "a", ROW | {"word": "weaker"})
+    (row,) = collect(monkeypatch, docs, tmp_path / "a")
+    assert (row["claim"], row["word"], row["text"]) == ("all", "weaker", "wikitext")
+    assert [*row] == [*COLUMNS[:2], "bos", "text", *COLUMNS[2:]]
+    write_run(tmp_path / "b", ROW, settings="bos: '0'\ntext: wikitext\n")
+    assert [row["bos"] for row in collect(monkeypatch, docs, tmp_path / "b")] == ["0", "none"]
     assert "**weaker** 85%" in (docs / "findings.md").read_text()
 
 
-def test_a_study_with_other_rules_is_left_out(tmp_path, monkeypatch):
-    docs = tmp_path / "docs"
-    (docs / "data").mkdir(parents=True)
-    write_run(tmp_path / "a", {"study": "trigger/bound", "claim": "x", "verdict": "supported"}, experiment="trigger/bound")
+def test_a_study_with_other_rules_is_left_out(docs, tmp_path, monkeypatch):
+    write_run(tmp_path / "a", {"study": "trigger/bound", "claim": "x", "verdict": "supported"})
     assert collect(monkeypatch, docs, tmp_path / "a") == []

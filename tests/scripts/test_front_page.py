@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import importlib
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("front_page", ROOT / "scripts" / "front_page.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["front_page"] = module  # where dataclasses look the types of their fields up
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    return importlib.import_module("front_page")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
@@ -34,7 +30,8 @@ def test_a_page_begins_with_the_findings_of_the_table(script, page, tmp_path, mo
 
 def test_each_model_has_its_word_number_and_few_samples(script):
     row = {"statement": "It moves.", "word": "weaker", "unit": "points", "d": "3.0", "d_low": "2.0", "d_high": "4.0", "n": "5"}
-    rows = [row | {"study": found.study, "claim": found.claim, "model": "smollm2-135m", "s": ""} for found in script.FINDINGS]
+    given = {"model": "smollm2-135m", "bos": "none", "text": "wikitext", "s": ""}
+    rows = [row | given | {"study": found.study, "claim": found.claim} for found in script.FINDINGS]
     rows[0] |= {"s": "0.3", "s_low": "0.2", "s_high": "0.4", "n": "12"}
     first, _, second, *_ = script.lines(rows, "").split("\n\n")
     assert first == "It moves. **SmolLM2-135M-Instruct: weaker (30% [20, 40] of the whole).**"
