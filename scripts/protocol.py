@@ -186,7 +186,8 @@ def freeze() -> None:
     rows = [(run, planned(run)) for run in runs()]
     total = sum(flops for _, flops in rows if flops)
     table = markdown(
-        ["run", "FLOPs by plan"], [[run.name, "refused" if flops is None else f"{flops:.2g}"] for run, flops in rows]
+        ["run", "FLOPs by plan"],
+        [[run.name, "refused" if flops is None else f"{flops:.2g}" if flops else "-"] for run, flops in rows],
     )
     said = HEAD.format(commit=head(), count=len(rows), total=f"{total:.2g}", prompts=PROMPTS)
     write(PAGE, "\n".join([said, power(findings.read(findings.DOCS / findings.DATA)), POWER, table, ""]))
@@ -215,9 +216,9 @@ HEAD = """# Protocol
 Written before the first of these runs began, on commit `{commit}`. Until they are published no study, rule,
 measure, seed or setting changes. If a defect of the code must be mended, the runs that it touches are repeated and both numbers
 stay. There are {count} runs of {prompts} documents each (`li/variance`: 256 sequences of random tokens), with {total}
-floating-point operations in all by `sinkjax plan`, those of the small models not counted. A name has the study, the model, the
-token before each document (`none`, `model` for the model's BOS, or an id) and the text. `scripts/protocol.py` runs them. The studies
-that train (trigger, pretraining, emergence) bring their own seeds and are not run again.
+floating-point operations in all by `sinkjax plan`, small models and what is no sweep not counted. A name has the study, the model,
+the token before each document (`none`, `model` for the model's BOS, or an id) and the text. `scripts/protocol.py` runs them. The
+studies that train (trigger, pretraining, emergence) bring their own seeds and are not run again.
 
 ## The smallest effects that would be seen
 
@@ -230,13 +231,13 @@ POWER = """
 
 
 def planned(run: Run) -> float | None:
-    """Floating-point operations of a run, by `sinkjax plan`; None if it is refused, 0 for the small models, which cost little."""
+    """Floating-point operations of a run, by `sinkjax plan`; None if it is refused, 0 if they are not counted."""
     if run.model in MINIS:
         return 0.0
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
-        command_line(["plan", *run.options("packaged")])
+        refused = command_line(["plan", *run.options("packaged")])
     found = FLOPS.findall(out.getvalue())
-    return float(found[-1]) if found else None
+    return None if refused else float(found[-1]) if found else 0.0
 
 
 def check_frozen() -> None:
