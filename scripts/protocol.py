@@ -213,12 +213,12 @@ def power(rows: Sequence[Mapping[str, str]]) -> str:
 
 HEAD = """# Protocol
 
-Written before the first of these runs began, on commit `{commit}`. Until they are published no study, rule,
-measure, seed or setting changes. If a defect of the code must be mended, the runs that it touches are repeated and both numbers
-stay. There are {count} runs of {prompts} documents each (`li/variance`: 256 sequences of random tokens), with {total}
-floating-point operations in all by `sinkjax plan`, small models and what is no sweep not counted. A name has the study, the model,
-the token before each document (`none`, `model` for the model's BOS, or an id) and the text. `scripts/protocol.py` runs them. The
-studies that train (trigger, pretraining, emergence) bring their own seeds and are not run again.
+Written before the first of these runs began, on commit `{commit}`. Until they are published no study, rule, measure, seed
+or setting changes. If a defect of the code must be mended, the runs that it touches are repeated and both numbers stay.
+There are {count} runs of {prompts} documents each (`li/variance`: 256 sequences of random tokens), with {total}
+floating-point operations in all by `sinkjax plan`, small models and what is no sweep not counted. A name has the study, the
+model, the token before each document (`none`, `model` for the model's BOS, or an id) and the text. `scripts/protocol.py`
+runs them. The studies that train (trigger, pretraining, emergence) bring their own seeds and are not run again.
 
 ## The smallest effects that would be seen
 
