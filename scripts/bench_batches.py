@@ -23,14 +23,14 @@ from sections import markdown
 
 from sinkjax.tasks import registry
 from sinkjax.tasks.trigger.config import TriggerTraining
-from sinkjax.train import counter_rng
+from sinkjax.train import step
 from sinkjax.train.step import update
 from sinkjax.train.trained import begin_all
 
 SIZES = {"1 x 1": (1, 1), "2 x 2": (2, 2)}  # layers x heads
 NONE = "one batch, drawn once"
 GENERATORS = {
-    "hash (train/counter_rng.py)": counter_rng.HASH,
+    "hash (train/step.py)": step.HASH,
     "threefry": "threefry2x32",
     "rbg": "rbg",
     "unsafe_rbg": "unsafe_rbg",
@@ -71,7 +71,7 @@ def training(layers: int, heads: int, generator: Any, steps: int) -> Callable[[]
     task: Any = registry.task(config)
     states, runs = begin_all(task, config)
     state, run = jax.tree.map(lambda leaf: leaf[0], (states, runs))
-    key = jax.random.key(0, impl=generator or counter_rng.HASH)
+    key = jax.random.key(0, impl=generator or step.HASH)
 
     @jax.jit
     def train(state: Any, batch: Any) -> Any:
@@ -105,7 +105,7 @@ def section(times: Times, load: float) -> str:
             f"Measured on {date.today().isoformat()} on {cpu_name()}, jax {jax.__version__}, load average {load:.2f} before the "
             "start. `python scripts/bench_batches.py` writes this section.",
             markdown(["layers x heads", "generator", "ms a step", "more than hash"], rows),
-            f"Of a step with JAX's default, threefry, that of `sinkjax/train/counter_rng.py` saves {said}: {worth}. Those "
+            f"Of a step with JAX's default, threefry, that of `sinkjax/train/step.py` saves {said}: {worth}. Those "
             "named rbg draw other numbers under vmap, and on other devices and versions of XLA, as JAX documents, so a run would "
             "no longer be the same alone and among others.",
         )

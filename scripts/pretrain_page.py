@@ -27,8 +27,8 @@ from sections import markdown
 
 from sinkjax.analysis import intervals
 from sinkjax.papers.emergence._onsets import onset
-from sinkjax.papers.pretrain._log import so_far
 from sinkjax.papers.pretrain._outcomes import at_end, by_shares, end, sinks
+from sinkjax.papers.pretrain._task import so_far
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.registry import as_value, choose, find
 

@@ -25,7 +25,7 @@ from sections import markdown, write_section
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.papers.pretrain._log import so_far
+from sinkjax.papers.pretrain._task import so_far
 from sinkjax.report.section import Section
 from sinkjax.report.table import table
 from sinkjax.studies.assemble import assemble

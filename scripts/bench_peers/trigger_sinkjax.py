@@ -16,7 +16,7 @@ import sinkjax
 from bench_peers.worker import CORES, serve, versions
 from sinkjax.tasks import registry, train
 from sinkjax.tasks.trigger.config import TriggerTraining
-from sinkjax.train import counter_rng
+from sinkjax.train import step
 
 SEED = 0
 MATMUL = {"size": 2048, "repeats": 8}
@@ -42,7 +42,7 @@ def run(layers: int, heads: int, normaliser: str, seeds: int, steps: int, shared
 def example(layers: int, heads: int, normaliser: str) -> dict[str, Any]:
     """Parameters, a batch, its loss and the norm of the gradient, for another library to compute again."""
     task: Any = registry.task(config(layers, heads, normaliser, init_std=RAISED if layers == 1 else 0.1))
-    params, batch = task.init(SEED), task.batch(counter_rng.key(SEED, "example", "threefry"))
+    params, batch = task.init(SEED), task.batch(step.key(SEED, "example", "threefry"))
     (loss, _), gradient = jax.value_and_grad(task.loss, has_aux=True)(params, batch, jnp.int32(0))
     arrays = {name: params["layers"][name] for name in ("q", "k", "v", "o")}
     return {**arrays, "x": batch[0], "y": batch[1], "loss": loss, "gradient": optax.tree.norm(gradient)}
@@ -51,7 +51,7 @@ def example(layers: int, heads: int, normaliser: str) -> dict[str, Any]:
 def parts(layers: int, heads: int, normaliser: str, steps: int) -> dict[str, Any]:
     """Milliseconds of making a batch, and of loss and gradient of one, each alone in a scan on one device."""
     task: Any = registry.task(config(layers, heads, normaliser))
-    params, key = task.init(SEED), counter_rng.key(SEED, "parts", "hash")
+    params, key = task.init(SEED), step.key(SEED, "parts", "hash")
 
     def data(carry: jax.Array, step: jax.Array) -> tuple[jax.Array, None]:
         return carry + sum(part.sum() for part in task.batch(jax.random.fold_in(key, step))), None

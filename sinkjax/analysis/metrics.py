@@ -36,9 +36,8 @@ from sinkjax.analysis.activations import (
     onset,
     top1_over_median,
 )
-from sinkjax.analysis.kinds import SinkKind, sink_kind
+from sinkjax.analysis.kinds import SecondarySinks, SinkKind, secondary_sinks, sink_kind
 from sinkjax.analysis.records import RULES, Floats, Peak
-from sinkjax.analysis.secondary import SecondarySinks, secondary_sinks
 from sinkjax.errors import SinkjaxError
 
 __all__ = [

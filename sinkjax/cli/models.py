@@ -1,4 +1,4 @@
-"""`sinkjax models` and `sinkjax sites`: which models can be loaded, and where an edit can act in them."""
+"""`sinkjax models`, `sinkjax sites` and `sinkjax study`: the models that can be loaded, the sites of edits, a study as YAML."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 import tyro
 
 from sinkjax.cli.options import read
+from sinkjax.errors import SinkjaxError
 from sinkjax.runtime.backend import start_jax
 
 
@@ -55,3 +56,24 @@ def sites(arguments: Sequence[str]) -> None:
     from sinkjax.report.models import show_sites
 
     show_sites(options.model, options.prompts, options.length, options.dtype, options.ignore_keys)
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """Print a study as YAML. Save it, change it, and run it: sinkjax study kiya/mask > mine.yaml; sinkjax run mine.yaml."""
+
+    name: tyro.conf.Positional[str]
+    """PAPER/STUDY, or the path of a .py or .yaml file"""
+
+
+def study(arguments: Sequence[str]) -> None:
+    """print a study as YAML, to read or to start your own from"""
+    options = read(StudyOptions, arguments, "study")
+    from sinkjax.studies.as_yaml import to_yaml
+    from sinkjax.studies.declaration import Study
+    from sinkjax.studies.registry import as_value
+
+    found = as_value(options.name)
+    if not isinstance(found, Study):
+        raise SinkjaxError(f"{options.name} is declared by functions and cannot be printed as YAML; its source is the module")
+    print(to_yaml(found), end="")

@@ -11,8 +11,8 @@ from sinkjax.cli.common import asked_place
 from sinkjax.cli.options import read
 from sinkjax.config_files.places import Place, reached
 from sinkjax.errors import SinkjaxError, printable
+from sinkjax.studies.folder import SUFFIX, unpack
 from sinkjax.studies.registry import SERIES, choose
-from sinkjax.studies.share import SUFFIX, unpack
 
 
 @dataclass(frozen=True)

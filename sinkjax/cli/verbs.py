@@ -13,11 +13,10 @@ from sinkjax.cli.common import Verb
 from sinkjax.cli.doctor import doctor
 from sinkjax.cli.evaluate import evaluate
 from sinkjax.cli.explore import explore
-from sinkjax.cli.models import models, sites
+from sinkjax.cli.models import models, sites, study
 from sinkjax.cli.plan import plan
 from sinkjax.cli.report import report
 from sinkjax.cli.run import run, sweep
-from sinkjax.cli.study import study
 from sinkjax.cli.train import train
 from sinkjax.errors import unknown
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from sinkjax.checkpoints.tokenizer import TOKENIZER, Tokenizer, read_folder_tokenizer, read_json, write_folder_tokenizer
 from sinkjax.config_files.files import cannot_write, write
-from sinkjax.data import pieces, sources, vocabulary
+from sinkjax.data import sources, vocabulary
 from sinkjax.data.config import BPE, Corpus
 from sinkjax.errors import SinkjaxError, one_of
 
@@ -192,13 +192,13 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
     identity = sources.identify(corpus)
 
     def documents() -> Iterator[tuple[str, str]]:
-        return pieces.beginning(sources.documents(corpus, identity), corpus.limit)
+        return vocabulary.beginning(sources.documents(corpus, identity), corpus.limit)
 
     if corpus.tokenizer == BPE:
         say(f"training a tokenizer of {corpus.vocabulary:,} tokens on {corpus.text}")
         rest = (text for _, text in documents())
         first = next(rest, "") or _empty(corpus)
-        tokenizer = vocabulary.train_bpe((piece.text for piece in pieces.cut(chain([first], rest))), corpus.vocabulary)
+        tokenizer = vocabulary.train_bpe((piece.text for piece in vocabulary.cut(chain([first], rest))), corpus.vocabulary)
     else:
         tokenizer = vocabulary.existing(corpus.tokenizer)
     say(f"writing {corpus.text} as tokens")
@@ -212,7 +212,7 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
     with (folder / IDS).open("wb") as file:
         for domain, group_of in groupby(documents(), key=itemgetter(0)):
             domains[domain] = counts["count"]
-            for group in pieces.groups(pieces.cut(text for _, text in group_of)):
+            for group in vocabulary.groups(vocabulary.cut(text for _, text in group_of)):
                 encoded = backend.encode_batch_fast([piece.text for piece in group], add_special_tokens=False)
                 for piece, encoding in zip(group, encoded, strict=True):
                     found = [*before * piece.first, *encoding.ids, *after * piece.last]

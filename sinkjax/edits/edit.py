@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from flax import struct
 
-from sinkjax.edits.resolve import refuse_beyond, refuse_far_positions, resolve_all
+from sinkjax.edits.resolve import addresses_something, refuse_beyond, refuse_empty_rows, refuse_far_positions, resolve_all
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site
 from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
-from sinkjax.edits.visibility import addresses_something, refuse_empty_rows
 from sinkjax.edits.weights import WeightTerm
 from sinkjax.errors import SinkjaxError, refuse_control, short, unknown
 from sinkjax.model.config import Config

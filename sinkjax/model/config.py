@@ -16,11 +16,43 @@ from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model.attention_bias import AttentionBias, KeyBias, SinkToken
 from sinkjax.model.experts import ClampedSwiGLU, Experts
 from sinkjax.model.heads import Gate, HeadNorm
-from sinkjax.model.layout import LAYOUTS, Layout
 from sinkjax.model.normalisers import Normaliser, Softmax
 from sinkjax.model.norms import Norm, QueryKeyNorm, RMSNorm
 from sinkjax.model.positions import AddedPosition, ScorePosition, Sinusoidal
 from sinkjax.model.rotary import LayerRopes, Rope
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The structure of a block around attention and the MLP.
+
+    inputs: whether the inputs of attention and the MLP are normed. outputs: whether their outputs are, before the addition. sums:
+    whether the residual stream is after each addition; then no norm follows the last block. parallel: whether the MLP reads the
+    block's input, as attention does, and not what attention made of it. shared: whether it reads it through attention's norm.
+    """
+
+    inputs: bool = False
+    outputs: bool = False
+    sums: bool = False
+    parallel: bool = False
+    shared: bool = False
+
+    @property
+    def norms(self) -> tuple[str, ...]:
+        """The leaves of a block's norms."""
+        around = ("attn_norm",) if self.shared else ("attn_norm", "mlp_norm")
+        return (around if self.inputs or self.sums else ()) + (("attn_out_norm", "mlp_out_norm") if self.outputs else ())
+
+
+LAYOUTS = {
+    "pre": Layout(inputs=True),
+    "post": Layout(sums=True),  # Vaswani et al. 2017; OPT-350m; Gu et al. 2025
+    "sandwich": Layout(inputs=True, outputs=True),  # Gemma 2 and 3
+    "output": Layout(outputs=True),  # OLMo 2
+    "parallel": Layout(inputs=True, parallel=True),  # GPT-NeoX, Falcon 40B
+    "parallel-shared": Layout(inputs=True, parallel=True, shared=True),  # GPT-J, Phi, Falcon 7B, StableLM 2 12B
+}
+
 
 NORM_PLACES = tuple(LAYOUTS)
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "gelu_bloom", "relu", "relu2")
@@ -76,7 +108,7 @@ class Config:
             included, or None. (A sliding window; what Gu et al. 2025 call a shifted window is the same operator.)
         normaliser: What turns scores into weights.
         score_scale: The factor on the scores, or one for each layer; None: 1 / sqrt(head_dim).
-        norm_place: Where a block has norms and its MLP's input, a name of sinkjax/model/layout.py.
+        norm_place: Where a block has norms and its MLP's input, a name of sinkjax/model/config.py.
         attention_bias: A key and value of no token, or a value alone (sinkjax/model/attention_bias.py), or None.
         gated_mlp: Whether the MLP has a gate.
         summed_heads: Whether the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al.

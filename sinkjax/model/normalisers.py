@@ -4,10 +4,11 @@ In all of them an invisible weight is exactly 0, a row that sees nothing is 0, a
 the hidden scores are. (So Gu et al.'s mask of unnormalised attention, a factor of 0 after the non-linearity, is the same thing.)
 A learned sink logit or a 1 in the denominator takes its share outside of the keys; `bias` tells how much.
 
-Those that map queries and keys before their product are in `kernels.py`, those made of another by division in `divided.py`.
+A kernel maps rotated queries and keys before their product; the scale of the scores stays.
 
 Sources. Softmax-off-by-one: Xiao et al. 2024; learned sink logit: gpt-oss; sigmoid and elu + 1 without a row sum, rows that sum
-to alpha: Gu et al. 2025, Tables 6 and 14; ReLU: Ran-Milo 2026; softpick: arXiv 2504.20966; clipped: Bondarenko et al. 2023.
+to alpha: Gu et al. 2025, Tables 6 and 14; linear attention and rows divided by a sum of any sign or by a p-norm: Tables 6 and 15,
+Figure 29; ReLU: Ran-Milo 2026; softpick: arXiv 2504.20966; clipped: Bondarenko et al. 2023.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.model.kernels import EluKernel, Identity, MlpKernel, elu_plus_one
 from sinkjax.model.normaliser import Given, Normaliser, sink_share, softmax, undivided_softmax
-from sinkjax.model.row_normalisers import Divided, PNorm
 
 
 @dataclass(frozen=True)
@@ -167,6 +166,100 @@ class ClippedSoftmax(Normaliser):
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         stretched = (self.zeta - self.gamma) * softmax(scores, visible) + self.gamma
         return jnp.where(visible, jnp.clip(stretched, 0, 1), 0)
+
+
+@dataclass(frozen=True)
+class Identity(Normaliser):
+    """s, of either sign; not divided by anything."""
+
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+        return jnp.where(visible, scores, 0)
+
+
+@dataclass(frozen=True)
+class EluKernel(Identity):
+    """The products of elu(q) + 1 and elu(k) + 1."""
+
+    @property
+    def kernel(self) -> bool:
+        return True
+
+    def features(self, x: jax.Array, params: Given, precision: str) -> jax.Array:
+        return elu_plus_one(x)
+
+
+@dataclass(frozen=True)
+class MlpKernel(Identity):
+    """The products of max(q A, 0) B and max(k A, 0) B, with one learned A and B [D, D] in each layer, for all its heads."""
+
+    def learned(self) -> Mapping[str, tuple[str, ...]]:
+        return {"inner": ("head_dim", "feature"), "outer": ("feature", "head_dim")}
+
+    @property
+    def kernel(self) -> bool:
+        return True
+
+    def features(self, x: jax.Array, params: Given, precision: str) -> jax.Array:
+        hidden = jax.nn.relu(jnp.einsum("...D,DF->...F", x, params["inner"], precision=precision))
+        return jnp.einsum("...F,FD->...D", hidden, params["outer"], precision=precision)
+
+
+def elu_plus_one(x: jax.Array) -> jax.Array:
+    """x + 1 above 0, exp(x) below."""
+    return jnp.where(x > 0, x + 1, jnp.exp(jnp.minimum(x, 0)))
+
+
+@dataclass(frozen=True)
+class Divided(Normaliser):
+    """Another normaliser's weights w over their row: w / (sum w + 1e-8) ("sum"), or w / max(|sum w|, 1) ("max", for any sign)."""
+
+    of: Normaliser
+    by: str = "sum"
+
+    def __post_init__(self) -> None:
+        one_of("by", self.by, ("sum", "max"))
+
+    def learned(self) -> Mapping[str, tuple[str, ...]]:
+        return self.of.learned()
+
+    @property
+    def rows_sum_to_1(self) -> bool:
+        return self.by == "sum"
+
+    @property
+    def kernel(self) -> bool:
+        return self.of.kernel
+
+    def features(self, x: jax.Array, params: Given, precision: str) -> jax.Array:
+        return self.of.features(x, params, precision)
+
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+        weights = self.of.weights(scores, visible, params)
+        total = weights.sum(axis=-1, keepdims=True)
+        return weights / (total + 1e-8 if self.by == "sum" else jnp.maximum(jnp.abs(total), 1))
+
+
+@dataclass(frozen=True)
+class PNorm(Normaliser):
+    """f(s) / (sum f(s)^p)^(1/p) for f = exp (`of` "softmax"; p = 1 is softmax) or the logistic function ("sigmoid").
+
+    In logarithms, so without a small number in the denominator.
+    """
+
+    of: str = "softmax"
+    p: float = 1.0
+
+    def __post_init__(self) -> None:
+        one_of("of", self.of, ("softmax", "sigmoid"))
+        if not 0 < self.p < float("inf"):
+            raise SinkjaxError(f"p of a p-norm must be positive, not {self.p}")
+
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+        seen = jnp.where(visible, scores, 0)
+        logs = seen if self.of == "softmax" else jax.nn.log_sigmoid(seen)
+        counted = visible | ~visible.any(axis=-1, keepdims=True)  # a row that sees nothing: anything finite, it becomes 0
+        total = jax.nn.logsumexp(self.p * logs, axis=-1, keepdims=True, where=counted) / self.p
+        return jnp.where(visible, jnp.exp(jnp.where(visible, logs - total, 0)), 0)
 
 
 def _per_head(values: jax.Array, scores: jax.Array) -> jax.Array:

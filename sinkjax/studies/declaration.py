@@ -134,7 +134,7 @@ class Study:
         title, question: Texts of its section; they may name settings in braces.
         notes: How to read the numbers.
         settings: Name -> setting, in addition to the shared ones; a plain value changes the default of a shared one.
-        needs: Parts that a model must have (`studies/requirements.py`).
+        needs: Parts that a model must have (`studies/specs.py`).
         known: Name -> number measured on the unedited model before the sweeps.
         grids: Name -> conditions; one named "identity" holds edits that must change nothing.
         controls: Grid -> its random controls, which run for the conditions that claims are about.

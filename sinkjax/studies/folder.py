@@ -1,16 +1,21 @@
-"""The folder of a run: its config, one store for each sweep, the summary, the figures and the page."""
+"""The folder of a run (config, stores, summary, figures, page), facts about its stores, and a folder that was sent as a zip."""
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sinkjax.checkpoints.presets import named
+from sinkjax.config_files.files import CONFIG_FILE, cannot_write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
+from sinkjax.studies import folder
 
 if TYPE_CHECKING:
     import xarray
+
 
 PAGE, SUMMARY, CLAIMS, FIGURES = "report.html", "summary.csv", "claims.csv", "figures"
 
@@ -85,3 +90,69 @@ def _split(study: Mapping[str, Sequence[str]]) -> str:
     documents, genres = len(set(study["documents"])), len(set(filter(None, study.get("genres", ()))))
     read = f"{documents} document{'s' * (documents != 1)}" + (f" in {genres} genre{'s' * (genres != 1)}" if genres else "")
     return ", ".join(filter(None, (str(study.get("split") or ""), read)))
+
+
+SUFFIX = ".zip"
+LARGEST = 50_000_000_000  # bytes, unpacked
+
+
+def unpack(archive: Path) -> Path:
+    """Unpack the results of a run into a folder beside the archive, of its name without the suffix.
+
+    Args:
+        archive: A zip of one folder that contains config.yaml, or of its content.
+
+    Returns:
+        The folder of the results.
+
+    Raises:
+        SinkjaxError: It is not a zip, is damaged, or holds no results; unpacked it would take more than LARGEST bytes; the folder
+            beside it is there already; no permission or room.
+    """
+    folder = archive.with_suffix("")
+    if folder.exists():
+        raise SinkjaxError(f"{folder} is there already; use it (sinkjax report {folder}), or move it out of the way of {archive}")
+    try:
+        with zipfile.ZipFile(archive) as packed:
+            entries = packed.infolist()
+            found = sorted((entry.filename for entry in entries if Path(entry.filename).name == CONFIG_FILE), key=len)
+            if not found:
+                raise SinkjaxError(f"{archive} holds no results: no {CONFIG_FILE} is in it")
+            if (size := sum(entry.file_size for entry in entries)) > LARGEST:
+                raise SinkjaxError(f"{archive} would take {size:,} bytes, and at most {LARGEST:,} are unpacked")
+            packed.extractall(folder)  # which keeps every name inside the folder
+        inner = folder / Path(found[0]).parent
+        if inner != folder and inner.parent == folder and len(list(folder.iterdir())) == 1:  # a zip of the folder itself
+            inner.rename(aside := folder.with_name(f"{folder.name}.unpacked"))
+            folder.rmdir()
+            inner = aside.rename(folder)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise SinkjaxError(f"{archive} is not a whole zip file: {error}") from None
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    return inner
+
+
+TOKENS, POSITIONS = 20, 24  # drawn of each prompt, so that a tick is legible and a column is visible
+
+
+def source(
+    data: xarray.Dataset,
+    bands: bool = True,
+    others: Sequence[xarray.Dataset] = (),
+    text: bool = True,
+    over: str = "prompt",
+) -> str:
+    """The end of a caption: intervals, prompts, model, precision, BOS (unless the stores differ in it) and text.
+
+    others: further stores that are drawn. text: whether the numbers depend on a text. over: dimension that intervals are over.
+    """
+    made, study = data.attrs["sweep"], data.attrs.get("study", {})  # a store that Python made states no study
+    counts = dict.fromkeys(str(one.sizes[over]) for one in (data, *others) if over in one.sizes)
+    texts = dict.fromkeys(one.attrs["study"]["text"].partition(", because")[0] for one in (data, *others) if "study" in one.attrs)
+    bos = f", BOS {study['bos']}" if study and all(one.attrs["study"]["bos"] == study["bos"] for one in others) else ""
+    units = folder.over((data, *others)) if over == "prompt" else f"{over}s"
+    prompts = f"{' or '.join(counts)} {units}"
+    said = f"Bands: 95% intervals over {prompts}. " if bands and counts else f"{prompts}. " * bool(counts)
+    read = f"{bos}, {'; '.join(texts)}" if text and texts else ""
+    return f"{said}{named(made['model'])} in {made['dtype']}{read}."

@@ -16,8 +16,8 @@ from sinkjax.config_files.checks import layers_below
 from sinkjax.studies import study as framework
 from sinkjax.studies import trained
 from sinkjax.studies.declaration import Described, Study
-from sinkjax.studies.from_stores import CONTROLS, TWIN, drawn_figure, exact_rows, featured_labels, readings, verdicts
 from sinkjax.studies.grids import At, Grid, Point, cells_of, controls, matching, settings_of
+from sinkjax.studies.judging import CONTROLS, TWIN, drawn_figure, exact_rows, featured_labels, readings, verdicts
 from sinkjax.studies.known import Unedited, blank, measured
 from sinkjax.studies.pictures import drawn_layers
 from sinkjax.studies.readouts import check_measure, check_positions, label_of, probe_of, read_measure

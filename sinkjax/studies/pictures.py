@@ -21,7 +21,7 @@ from sinkjax.studies.drawings import (
     titled,
     wrapped,
 )
-from sinkjax.studies.figures import POSITIONS, TOKENS
+from sinkjax.studies.folder import POSITIONS, TOKENS
 from sinkjax.studies.grids import At, matching
 from sinkjax.studies.readings import Readings
 from sinkjax.studies.scope import FigureWord, Measure

@@ -16,8 +16,8 @@ from sinkjax.runtime.progress import duration
 from sinkjax.sweeps.hardware import PLATFORMS
 from sinkjax.sweeps.plan import block_flops
 from sinkjax.tasks import registry
-from sinkjax.train.memory import training_bytes
 from sinkjax.train.runs import table
+from sinkjax.train.state import training_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -156,7 +156,7 @@ class Readings:
         Returns:
             The drawing.
         """
-        from sinkjax.studies.figures import source
+        from sinkjax.studies.folder import source
 
         first, *others = (self.results[store] for store in dict.fromkeys(stores))
         reads = "edit" in first.dims

@@ -12,7 +12,6 @@ import numpy as np
 
 from sinkjax.analysis.estimates import Absent
 from sinkjax.errors import SinkjaxError, short
-from sinkjax.studies.requirements import needs
 from sinkjax.studies.study import TEXT, Batch, Calculation, Condition, Inputs, Shown, Study, Sweep, SweepSpec, no_edit
 
 if TYPE_CHECKING:
@@ -22,6 +21,82 @@ if TYPE_CHECKING:
     from sinkjax.edits.edit import Edit
     from sinkjax.model.config import Config
     from sinkjax.studies.config import Settings
+
+
+PARTS = (
+    "rotary positions",
+    "embedding without positions",
+    "plain embedding",
+    "scores without positions",
+    "scores without a kernel",
+    "keys without a LayerNorm",
+    "causal mask",
+    "norm",
+    "RMSNorm",
+    "pre-norm",
+    "norm before attention",
+    "MLP",
+    "gated MLP",
+    "concatenated heads",
+    "softmax",
+    "usual scale",
+    "sliding windows",
+    "position vectors",
+    "query biases",
+)
+
+
+def needs(study: str, architecture: Config, *parts: str) -> None:
+    """Raise unless the model has a vocabulary, as every study on prompts needs, and these parts, the first that it lacks."""
+    from sinkjax.model.attention_bias import ValueBias
+    from sinkjax.model.normalisers import Softmax
+    from sinkjax.model.norms import OffsetRMSNorm, RMSNorm
+    from sinkjax.model.positions import AddedPosition, ScorePosition
+
+    RMS, plain = RMSNorm | OffsetRMSNorm, architecture.normaliser == Softmax()
+    scales = architecture.score_scale if isinstance(architecture.score_scale, tuple) else (architecture.score_scale,)
+    usual = architecture.head_dim**-0.5
+    there = {
+        "vocabulary": architecture.vocab_size is not None,
+        "rotary positions": architecture.rope_of(0) is not None,
+        "embedding without positions": not isinstance(architecture.position, AddedPosition),
+        "plain embedding": not architecture.embed_norm and architecture.embed_width is None,
+        "scores without positions": not isinstance(architecture.position, ScorePosition),
+        "scores without a kernel": not architecture.normaliser.kernel,
+        "position vectors": isinstance(architecture.position, AddedPosition),
+        "query biases": architecture.qkv_bias,
+        "keys without a LayerNorm": isinstance(getattr(architecture.qk_norm, "norm", architecture.qk_norm), RMS | None),
+        "causal mask": architecture.prefix is None,
+        "norm": architecture.norm is not None,
+        "RMSNorm": isinstance(architecture.norm, RMS),
+        "pre-norm": architecture.layout.inputs and not architecture.layout.parallel,  # outputs may be normed too
+        "norm before attention": architecture.layout.inputs,
+        "MLP": architecture.mlp_width is not None,
+        "gated MLP": architecture.gated_mlp,
+        "concatenated heads": not architecture.summed_heads,
+        "softmax": plain and isinstance(architecture.attention_bias, ValueBias | None) and architecture.caps.scores is None,
+        "sliding windows": any(window is not None for window in architecture.windows or ()),
+        "usual scale": all(scale is None or scale == usual for scale in scales),
+    }
+    detail = {
+        "embedding without positions": f" but {architecture.position}",
+        "scores without positions": f" but {architecture.position}",
+        "scores without a kernel": f" but {architecture.normaliser}",
+        "causal mask": f" but a prefix of {architecture.prefix}",
+        "pre-norm": f" but {architecture.norm_place}",
+        "norm before attention": f" but its place is {architecture.norm_place}",
+        "RMSNorm": f" but {architecture.norm}",
+        "softmax": f" but {architecture.normaliser}"
+        if not plain
+        else f" over keys alone but {architecture.attention_bias}"
+        if architecture.attention_bias
+        else " without a soft cap on scores",
+        "usual scale": f" of scores but {', '.join(f'{scale or usual:g}' for scale in scales)}",
+    }
+    for part in ("vocabulary", *parts):
+        if not there[part]:
+            raise SinkjaxError(f"{study} cannot run: this model has no {part}{detail.get(part, '')}")
+
 
 SWEEP, CONTROLS, MAPS, TEXTS, NOOP = "sweep", "controls", "maps", "continuations", "identity"
 NOOP_SERIES, NOOP_PROMPTS = "identity edit", 8

@@ -271,7 +271,7 @@ class Study:
         config: The dataclass of its settings.
         title: Title of its section; like `question` it may name fields of the config in braces.
         question: The papers' findings.
-        needs: Parts that a model must have (`studies/requirements.py`).
+        needs: Parts that a model must have (`studies/specs.py`).
         probe: Config -> its probe.
         trainings: Config -> models to train and measure, in place of sweeps; `architecture` is empty then.
         sweeps: Its sweeps and calculations; the first one is the main one.

@@ -33,7 +33,7 @@ from sinkjax.train import speed
 from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, KIND, Training
 from sinkjax.train.folder import MODELS, keep, remove_unfinished, save_run
-from sinkjax.train.journal import Journal
+from sinkjax.train.journal import Journal, event_writer
 from sinkjax.train.log import read
 from sinkjax.train.mirror import Mirror, called, local
 from sinkjax.train.prefetch import HostBatches, same_data
@@ -41,7 +41,6 @@ from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.runs import Run, RunArrays, arrays, table
 from sinkjax.train.state import RUNNING, STATUS, TrainState
 from sinkjax.train.task import DataSource, HostDataTask, ModelTask, SummarisingTask, Task
-from sinkjax.train.tensorboard import event_writer
 from sinkjax.train.trained import Trained, going, trained
 
 SUMMARY, LOCK = "summary.json", ".lock"

@@ -1,4 +1,4 @@
-"""The state of a run (parameters, optimiser, step, status) and its optimiser.
+"""The state of a run (parameters, optimiser, step, status), its optimiser, and the memory that a run needs.
 
 Adam at a constant rate, or, for an `AdamWTraining`, AdamW with warm-up, decay and clipping.
 """
@@ -17,9 +17,11 @@ from sinkjax.model.quantisation import MATRICES
 from sinkjax.runtime import extras
 from sinkjax.train.config import CONVERGED, DIVERGED, AdamWTraining, Training
 from sinkjax.train.runs import RunArrays
+from sinkjax.train.task import DeviceDataTask, HostDataTask, Task
 
 if TYPE_CHECKING:
     import optax
+
 
 RUNNING, STOPPED, BROKEN = range(3)
 HEADS = ("q", "k", "v", "o")  # matrices with two axes for one of their sides
@@ -101,3 +103,32 @@ def factor(config: AdamWTraining, count: jax.Array) -> jax.Array:
         return warm
     done = jnp.clip((count - config.warmup) / max(1, config.steps - config.warmup), 0, 1)
     return warm * (config.lowest + (1 - config.lowest) * (1 + jnp.cos(jnp.pi * done)) / 2)
+
+
+def training_bytes(task: Task, config: Training) -> dict[str, int]:
+    """Part -> bytes, for a run on one device.
+
+    The part kept for the gradient is the residuals of the loss of a (micro-)batch; the compiler may keep less, and needs memory
+    of its own.
+    """
+    rows = getattr(config, "micro_batch", None) or config.batch
+    params = jax.eval_shape(task.init, 0)
+    optimiser = jax.eval_shape(lambda params: optimiser_of(config, jnp.float32(0)).init(params), params)
+    batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), _batch_shapes(task))
+    kept = jax.eval_shape(lambda params, batch: jax.vjp(lambda p: task.loss(p, batch, jnp.int32(0))[0], params)[1], params, batch)
+    return {
+        "weights and optimiser": _size(params) + _size(optimiser),
+        "gradient": _size(params),
+        f"kept for the gradient of {rows} sequences": _size(kept),
+    }
+
+
+def _batch_shapes(task: Task) -> Any:
+    if isinstance(task, HostDataTask):
+        return task.batch_shapes()
+    assert isinstance(task, DeviceDataTask)
+    return jax.eval_shape(task.batch, jax.random.key(0))
+
+
+def _size(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -1,20 +1,73 @@
-"""The computation of one call: many steps of a run in a scan, then an evaluation on held-out data."""
+"""The computation of one call: many steps of a run in a scan, then an evaluation on held-out data.
+
+Training data can take their random bits from JAX's threefry or from `HASH`, which hashes a counter with the two words of a key by
+the 32-bit mixer "lowbias32" (C. Wellons, 2018, public domain): cheap even compared with a small model. It is not cryptographic
+and never used for parameters. Its statistics are tested, and each word depends only on (key, index), also under vmap.
+Time saved: docs/benchmarks.md, "Random bits for training data" (scripts/bench_batches.py).
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import zlib
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.random import define_prng_impl
 
 from sinkjax.model.params import Params
-from sinkjax.train import counter_rng
 from sinkjax.train.config import AdamWTraining, Training
 from sinkjax.train.runs import RunArrays
 from sinkjax.train.state import BROKEN, RUNNING, STOPPED, TrainState, optimiser_of
 from sinkjax.train.task import DeviceDataTask, SteppedTask, Task
+
+GOLDEN = 0x9E3779B9  # 2^32 over the golden ratio: an odd number without a pattern
+WORDS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32}
+
+
+def key(seed: int, name: str, generator: str) -> jax.Array:
+    """The key of a stream: `generator` is "threefry" or "hash"."""
+    impl = HASH if generator == "hash" else "threefry2x32"
+    return jax.random.fold_in(jax.random.key(seed, impl=impl), zlib.crc32(name.encode()))
+
+
+def mix(x: jax.Array) -> jax.Array:
+    """A permutation of the 32-bit words where every input bit flips about half of the output bits."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+    return x ^ (x >> 16)
+
+
+def _seed(seed: jax.Array) -> jax.Array:
+    word = jnp.asarray(seed).astype(jnp.uint32)
+    return jnp.stack([mix(word ^ jnp.uint32(GOLDEN)), mix(mix(word) + jnp.uint32(GOLDEN))])
+
+
+def _fold_in(words: jax.Array, data: jax.Array | int) -> jax.Array:
+    first = mix(words[0] ^ mix(jnp.asarray(data).astype(jnp.uint32) + jnp.uint32(GOLDEN)))
+    return jnp.stack([first, mix(words[1] + first)])
+
+
+def _split(words: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    numbers = jax.lax.iota(jnp.uint32, math.prod(shape))
+    return jax.vmap(lambda number: _fold_in(words, number))(numbers).reshape(*shape, 2)
+
+
+def _bits(words: jax.Array, width: int, shape: tuple[int, ...]) -> jax.Array:
+    if width == 64:
+        high, low = (_bits(_fold_in(words, half), 32, shape).astype(jnp.uint64) for half in (0, 1))
+        return (high << 32) | low
+    index = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
+    return mix(mix(index ^ words[0]) + words[1]).astype(WORDS[width])
+
+
+HASH = define_prng_impl(
+    key_shape=(2,), seed=_seed, split=_split, random_bits=_bits, fold_in=_fold_in, name="sinkjax_hash32", tag="hash"
+)
+
 
 Metrics = dict[str, jax.Array]
 Used = Callable[[Params], Params]
@@ -102,7 +155,7 @@ def gradient_of(
 
 def _held_out(task: Task, config: Training) -> Any:
     assert isinstance(task, DeviceDataTask)
-    return task.held_out(counter_rng.key(config.data_seed, "held-out data", config.random_bits))
+    return task.held_out(key(config.data_seed, "held-out data", config.random_bits))
 
 
 def _watched(losses: jax.Array, squares: jax.Array) -> Metrics:
@@ -117,5 +170,5 @@ def _watched(losses: jax.Array, squares: jax.Array) -> Metrics:
 
 def data_key(config: Training, seed: jax.Array, step: jax.Array) -> jax.Array:
     """The key of a run's batch, from (data seed, seed of the run, step), or from (data seed, step) if the data are shared."""
-    stream = counter_rng.key(config.data_seed, "training data", config.random_bits)
+    stream = key(config.data_seed, "training data", config.random_bits)
     return jax.random.fold_in(stream if config.shared_data else jax.random.fold_in(stream, seed), step)

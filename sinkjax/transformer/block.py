@@ -1,7 +1,7 @@
 """One block of a transformer, and the body of the scan over all of them.
 
 The config's layout says where the norms are, and whether the MLP reads the block's input or attention's result
-(sinkjax/model/layout.py).
+(sinkjax/model/config.py).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 
 A config may lack the norm, the rotation, the MLP, the sum or the unembedding: then so does this, and the sites that go with it.
 Each part that varies has its own file in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS),
-normalisers.py, heads.py, layout.py (in each layout ATTN_OUT and MLP_OUT are added, and RESID is the next block's input).
+normalisers.py, heads.py, config.py (in each layout ATTN_OUT and MLP_OUT are added, and RESID is the next block's input).
 
 Edits are data that go in, measurements are data that come out, and `tape(Site.X, x)` marks each place where both happen. The
 blocks are stacked and run by one `lax.scan`. Shape suffixes: B prompts, T positions, S keys, H query heads, K key-value heads, D

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinkjax.checkpoints.tokenizer import write_folder_tokenizer
-from sinkjax.data import pieces, sources, tokens, vocabulary
+from sinkjax.data import sources, tokens, vocabulary
 from sinkjax.data.config import Corpus
 from sinkjax.data.corpora import packaged_documents, packaged_genres
 from sinkjax.data.tokens import folder_for, open_tokens, prepare, spans
@@ -104,8 +104,8 @@ def test_local_files_in_the_order_of_their_names_each_a_document(stories, tmp_pa
 
 def test_the_file_does_not_depend_on_how_much_is_encoded_at_once(stories, tmp_path, monkeypatch):
     made = prepare(local(stories, separator="bos"), tmp_path / "c")
-    monkeypatch.setattr(pieces, "PIECE", 40)
-    monkeypatch.setattr(pieces, "GROUP", 90)
+    monkeypatch.setattr(vocabulary, "PIECE", 40)
+    monkeypatch.setattr(vocabulary, "GROUP", 90)
     cut = prepare(local(stories, separator="bos"), tmp_path / "d")
     assert (cut.ids == 0).sum() == 2
     assert cut.card["text"] == made.card["text"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.papers.pretrain._log import of_log
+from sinkjax.papers.pretrain._task import of_log
 from sinkjax.tasks import registry
 from sinkjax.train.log import LOG, read
 from tests.papers.pretrain.logs import curve, log

@@ -12,9 +12,8 @@ import pytest
 
 from sinkjax.analysis.verdicts import Verdict, verdicts_csv
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.from_stores import readings, verdicts
 from sinkjax.studies.grids import Point
-from sinkjax.studies.judging import parts_of
+from sinkjax.studies.judging import parts_of, readings, verdicts
 from sinkjax.studies.readings import Parts
 from sinkjax.studies.results import Results
 from sinkjax.studies.scope import Contrast

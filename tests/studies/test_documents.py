@@ -15,7 +15,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.studies import folder
 from sinkjax.studies.assemble import assemble, standard_notes
 from sinkjax.studies.config import All, StudyConfig
-from sinkjax.studies.figures import source
+from sinkjax.studies.folder import source
 from sinkjax.studies.inputs import prompts
 from sinkjax.studies.registry import Chosen
 from sinkjax.studies.results import Results

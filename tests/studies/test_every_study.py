@@ -16,8 +16,8 @@ from sinkjax.model import params
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
 from sinkjax.studies import run
+from sinkjax.studies.assemble import changes
 from sinkjax.studies.folder import open_store
-from sinkjax.studies.noop import changes
 from sinkjax.studies.registry import find, studies, trains
 from sinkjax.studies.specs import MAPS, NOOP, TEXTS
 from tests.studies.tiny import study, write_both, write_model

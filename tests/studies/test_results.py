@@ -11,7 +11,7 @@ import xarray
 
 from sinkjax.analysis.summary import Rank, Row, summary_csv
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.measures import largest_activation
+from sinkjax.studies.listed import largest_activation
 from sinkjax.studies.study import Measure
 from tests.studies.planted import synthetic
 

@@ -14,7 +14,7 @@ import pytest
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks import load_runs, train
-from sinkjax.train import counter_rng, loop
+from sinkjax.train import loop, step
 from sinkjax.train.log import read
 from tests.train import linear
 from tests.train.linear import Linear
@@ -107,7 +107,7 @@ def test_the_log_has_each_evaluation_of_each_run_until_it_ends(done):
 def test_evaluations_are_those_of_the_stored_parameters(done):
     _, lines = read(done.folder)
     last = {line["run"]: line for line in lines}
-    key = counter_rng.key(SMALL.data_seed, "held-out data", SMALL.random_bits)
+    key = step.key(SMALL.data_seed, "held-out data", SMALL.random_bits)
     for run, line in last.items():
         found = done.task.evaluate(done.of(run), done.task.held_out(key), 0)
         assert line["loss"] == pytest.approx(float(found["loss"]), rel=1e-4, abs=1e-9)
@@ -239,8 +239,8 @@ def test_event_files_hold_the_values_of_the_log(tmp_path):
     wanted = {(line["step"], "loss"): line["loss"] for line in lines}
     wanted |= {(line["step"], f"errors/{place}"): value for line in lines for place, value in enumerate(line["errors"])}
     assert len(found) == len(wanted)
-    for step, tag, value in found:
-        assert value == pytest.approx(wanted[step, tag], rel=1e-6)
+    for at, tag, value in found:
+        assert value == pytest.approx(wanted[at, tag], rel=1e-6)
 
 
 def test_event_files_that_cannot_be_written_are_refused_before_there_is_a_folder(tmp_path, monkeypatch):

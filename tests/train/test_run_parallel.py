@@ -56,9 +56,9 @@ def test_runs_that_have_ended_stay_as_they_are_while_the_others_go_on(together):
 
 
 def key(config):
-    from sinkjax.train import counter_rng
+    from sinkjax.train import step
 
-    return counter_rng.key(config.data_seed, "held-out data", config.random_bits)
+    return step.key(config.data_seed, "held-out data", config.random_bits)
 
 
 WIDE = """
@@ -68,7 +68,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from sinkjax.model import params
 from sinkjax.model.config import Config, NoPosition
-from sinkjax.tasks.language_model.measure import measure
+from sinkjax.tasks.language_model.task import measure
 
 shape = {"layers": 4, "width": 128, "heads": 1, "kv_heads": 1, "head_dim": 8, "mlp_width": None, "vocab_size": 16, "context": 8}
 config = Config(**shape, norm=None, position=NoPosition(), activation="silu", tied=True)

@@ -8,7 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
-from sinkjax.checkpoints.inert import INERT
+from sinkjax.checkpoints.hf_config import INERT
 from sinkjax.model.positions import PowerAlibi
 
 TENSORS = {

@@ -1,10 +1,14 @@
-"""The rows of a table of pretraining as words: each a training with a few fields changed."""
+"""The rows of a table of pretraining as words, each a training with a few fields changed, and its log as labelled arrays."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least
@@ -14,7 +18,88 @@ from sinkjax.studies.config import Trains
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.study import TrainingSpec
 from sinkjax.studies.vocabulary import Training
-from sinkjax.train.config import Training as Trained
+from sinkjax.train.config import ALL_STEPS, DIVERGED
+from sinkjax.train.config import Training as TaskConfig
+from sinkjax.train.log import LOG, read
+from sinkjax.train.loop import SUMMARY
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.tasks import Trained
+
+
+GOING = "going on"  # the outcome of a run that is not finished
+ABOUT = ("run", "seed", "learning_rate", "variant", "status")  # entries of a line that are not measurements
+DIMS = {  # axes of measurements with more than one number at each evaluation
+    "sink": ("key",),
+    "sink_share": ("key",),
+    "received": ("layer", "head"),
+    "share": ("layer", "head"),
+    "received_bias": ("layer", "head"),
+    "norm_ratio": ("depth",),
+    "value_ratio": ("layer",),
+    "largest": ("depth",),
+    "effective_rank": ("layer",),
+    "disparity": ("layer",),
+    "kurtosis": ("layer",),
+    "written": ("layer", "head"),
+}
+
+
+def measure(trained: Trained) -> xarray.Dataset:
+    """Loss, sinks, norms and activations on held-out blocks at every evaluation of every run."""
+    return of_log(trained.folder)
+
+
+def so_far(folder: Path) -> xarray.Dataset | None:
+    """The evaluations of an unfinished training; None before the first."""
+    log = folder / LOG
+    if not log.is_file() or b"\n" not in log.read_bytes() or not read(folder)[1]:  # it may exist and be empty
+        return None
+    return of_log(folder)
+
+
+def of_log(folder: Path) -> xarray.Dataset:
+    """The log of a training: name -> float[run, point, ...], NaN after a run's end and for numbers that are not finite.
+
+    Only of what all evaluations have: runs of an earlier version may lack a measurement.
+
+    run: the seeds. step [run, point]: of the evaluations. outcome, steps [run]: how it ended, and after how many updates.
+    Errors: no log.
+    """
+    import xarray
+
+    first, lines = read(folder)
+    runs = [[line for line in lines if line["run"] == run["run"]] for run in first["runs"]]
+    points = max(map(len, runs))
+    names = [name for name in lines[0] if name not in ABOUT and all(name in line for line in lines)]
+    data: dict[str, object] = {}
+    for name in names:
+        shape = np.shape(lines[0][name])
+        values = np.full((len(runs), points, *shape), np.nan)
+        for number, evaluations in enumerate(runs):
+            if evaluations:  # none of a run whose first line was cut off
+                values[number, : len(evaluations)] = [np.array(line[name], float) for line in evaluations]
+        dims = DIMS.get(name, ())
+        more = dims if len(dims) == len(shape) else tuple(f"{name}_{axis}" for axis in range(len(shape)))
+        data[name] = (("run", "point", *more), values)
+    ends = [evaluations[-1] if evaluations else {"step": 0, "status": GOING} for evaluations in runs]
+    data["outcome"] = ("run", [_outcome(end, first["config"]["steps"]) for end in ends])
+    data["steps"] = ("run", [end["step"] for end in ends])
+    cost = folder / SUMMARY
+    milliseconds = json.loads(cost.read_text(encoding="utf-8"))["milliseconds_per_step_of_a_run"] if cost.is_file() else None
+    about = {name: first.get(name) for name in ("config", "parameters", "data", "devices", "versions", "intervals_over")}
+    return xarray.Dataset(
+        data, {"run": [run["seed"] for run in first["runs"]]}, {"training": {**about, "milliseconds": milliseconds}}
+    )
+
+
+def _outcome(end: Mapping[str, object], steps: int) -> str:
+    if end["status"] == DIVERGED:
+        return DIVERGED
+    return ALL_STEPS if end["step"] == steps else GOING
+
 
 OVERRIDES = ("steps", "text", "micro_batch", "mesh")  # settings of a study that replace fields of its size
 
@@ -69,7 +154,7 @@ def row(
     Raises:
         SinkjaxError: Fields that do not fit, with the name of the row; an unknown size.
     """
-    from sinkjax.papers.pretrain._log import measure, so_far
+    from sinkjax.papers.pretrain._task import measure, so_far
     from sinkjax.tasks import registry
     from sinkjax.train.task import ModelTask
 
@@ -86,7 +171,7 @@ def row(
     return TrainingSpec(name, stated, cast(ModelTask, task).model(variant), measure, so_far)
 
 
-def training(config: Pretraining, name: str, changes: Mapping[str, object], times: Mapping[str, float]) -> Trained:
+def training(config: Pretraining, name: str, changes: Mapping[str, object], times: Mapping[str, float]) -> TaskConfig:
     """The fields of the size, of the study and of the row. Errors: fields that do not fit."""
     from sinkjax.tasks import registry
 
@@ -97,13 +182,13 @@ def training(config: Pretraining, name: str, changes: Mapping[str, object], time
     cls = registry.config_type(size.task)
     base = documents.build(cls, values, what)
     scaled = {field: _times(base, field, factor, what) for field, factor in times.items()}
-    found: Trained = documents.build(cls, {**values, **scaled}, what)
+    found: TaskConfig = documents.build(cls, {**values, **scaled}, what)
     if len(found.learning_rates) != 1:
         raise SinkjaxError(f"{what}: a row has one learning rate, not {len(found.learning_rates)}")
     return found
 
 
-def _times(base: Trained, name: str, factor: float, what: str) -> float | tuple[float, ...]:
+def _times(base: TaskConfig, name: str, factor: float, what: str) -> float | tuple[float, ...]:
     """A field of the size times a factor, rounded and at least 1 if it is an integer; for a window not stated, the context."""
     value = getattr(base, name, None)
     if name == "window" and value is None:

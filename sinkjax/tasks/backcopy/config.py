@@ -12,7 +12,7 @@ from sinkjax.train.config import AdamWTraining
 
 @dataclass(frozen=True, kw_only=True)
 class Backcopy:
-    """The language Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835), described in `tasks/backcopy/data.py`."""
+    """The language Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835), described in `tasks/backcopy/task.py`."""
 
     context: int = 256
     """inputs of a sequence"""

@@ -12,8 +12,8 @@ import xarray
 import sinkjax
 from sinkjax.papers.kiya._weights import attention_left
 from sinkjax.papers.kiya.after_softmax import STUDY
-from sinkjax.studies.from_stores import verdicts
 from sinkjax.studies.grids import Point
+from sinkjax.studies.judging import verdicts
 from sinkjax.studies.readouts import merged, probe_of, read_measure
 from sinkjax.studies.scope import Scope
 from tests.studies.edited import Conditions

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sinkjax.papers.kiya.baseline import STUDY
-from sinkjax.studies.from_stores import verdicts
 from sinkjax.studies.grids import Point
+from sinkjax.studies.judging import verdicts
 from sinkjax.studies.lower import lower
 from sinkjax.studies.study import Sweep
 from tests.studies.stores import Numbers, planted

@@ -11,8 +11,8 @@ import pytest
 import sinkjax
 from sinkjax.analysis.estimates import Absent
 from sinkjax.papers.kiya.bos_swap import STUDY
-from sinkjax.studies.from_stores import readings, verdicts
 from sinkjax.studies.grids import Point
+from sinkjax.studies.judging import readings, verdicts
 from sinkjax.studies.lower import lower
 from sinkjax.studies.study import Sweep
 from tests.studies.edited import Conditions

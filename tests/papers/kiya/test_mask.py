@@ -11,8 +11,8 @@ import pytest
 
 import sinkjax
 from sinkjax.papers.kiya.mask import STUDY
-from sinkjax.studies.from_stores import verdicts
 from sinkjax.studies.grids import Point
+from sinkjax.studies.judging import verdicts
 from sinkjax.studies.known import Unedited, measured
 from sinkjax.studies.lower import lower
 from sinkjax.studies.scope import Scope

@@ -11,8 +11,8 @@ import pytest
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.kiya.self import STUDY
-from sinkjax.studies.from_stores import verdicts
 from sinkjax.studies.grids import Point
+from sinkjax.studies.judging import verdicts
 from sinkjax.studies.lower import lower
 from tests.studies.edited import Conditions
 from tests.studies.stores import Numbers, planted

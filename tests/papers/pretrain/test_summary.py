@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sinkjax.papers.pretrain import _outcomes as outcomes
-from sinkjax.papers.pretrain._log import GOING, of_log, so_far
+from sinkjax.papers.pretrain._task import GOING, of_log, so_far
 from sinkjax.studies.as_yaml import from_yaml
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.lower import lower

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sinkjax.tasks.backcopy.config import Backcopy
-from sinkjax.tasks.backcopy.data import chain
+from sinkjax.tasks.backcopy.task import chain
 
 
 @dataclass(frozen=True)

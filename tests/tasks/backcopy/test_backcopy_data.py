@@ -8,7 +8,7 @@ import pytest
 
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.tasks.backcopy import data as backcopy
+from sinkjax.tasks.backcopy import task as backcopy
 from sinkjax.tasks.backcopy.config import Backcopy
 from tests.tasks.backcopy.optimum import optimum
 

@@ -16,8 +16,8 @@ from scipy import stats
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks import train
-from sinkjax.tasks.language_model import measure as pretrain_measure
 from sinkjax.tasks.language_model import task as pretrain
+from sinkjax.tasks.language_model import task as pretrain_measure
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.train import loop, prefetch, speed
 from sinkjax.train.log import read

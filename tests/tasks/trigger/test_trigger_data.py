@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.trigger.config import Trigger
 from sinkjax.tasks.trigger.data import sample, targets
-from sinkjax.train import counter_rng
+from sinkjax.train import step
 
 
 def stream(seed: int) -> jax.Array:
     """A key of the generator that trainings use, which compiles in a fraction of the time of threefry."""
-    return counter_rng.key(seed, "sequences", "hash")
+    return step.key(seed, "sequences", "hash")
 
 
 KEY = stream(0)

@@ -19,7 +19,7 @@ from sinkjax.tasks import registry, train
 from sinkjax.tasks.trigger.config import TriggerTraining
 from sinkjax.tasks.trigger.data import sample
 from sinkjax.tasks.trigger.task import TriggerTask, model, task
-from sinkjax.train import counter_rng
+from sinkjax.train import step
 from sinkjax.train.log import read
 
 SMALL = TriggerTraining(
@@ -94,7 +94,7 @@ def test_initial_parameters_and_the_goal_are_the_papers():
     assert model(chosen.config).residual
     assert model(chosen.config).scale == 1
     assert not model(TriggerTraining()).residual
-    batch = chosen.batch(counter_rng.key(0, "x", "hash"))
+    batch = chosen.batch(step.key(0, "x", "hash"))
     assert batch[0].shape == (128, 16, 16)
     assert not chosen.loss(chosen.init(0), batch, 0)[1]
 

@@ -10,8 +10,8 @@ import pytest
 
 from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
+from sinkjax.studies.folder import unpack
 from sinkjax.studies.registry import choose
-from sinkjax.studies.share import unpack
 from tests.studies.test_add_a_study import OPTIONS, example
 
 __all__ = ["example"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray
 
-from sinkjax.studies.noop import changes, noop_finding
+from sinkjax.studies.assemble import changes, noop_finding
 
 
 def test_changes_are_parts_of_the_largest_value_and_an_undefined_number_is_no_match():

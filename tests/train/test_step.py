@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sinkjax.train import counter_rng
+from sinkjax.train import step
 
 N = 1 << 18
 
 
 def stream(*path: int):
-    key = counter_rng.key(0, "a name", "hash")
+    key = step.key(0, "a name", "hash")
     for number in path:
         key = jax.random.fold_in(key, number)
     return key
@@ -37,7 +37,7 @@ def test_uniform_numbers_are_uniform_and_neighbours_independent():
 
 
 def test_streams_of_other_seeds_runs_and_steps_are_independent():
-    keys = [counter_rng.key(seed, "a name", "hash") for seed in range(8)] + [counter_rng.key(0, "another", "hash")]
+    keys = [step.key(seed, "a name", "hash") for seed in range(8)] + [step.key(0, "another", "hash")]
     keys += [stream(run) for run in range(8)] + [stream(3, step) for step in range(48)]
     table = np.stack([np.asarray(jax.random.uniform(key, (4096,))) for key in keys])
     together = np.corrcoef(table)[np.triu_indices(len(keys), 1)] * np.sqrt(4096)
@@ -61,6 +61,6 @@ def test_a_draw_depends_on_its_key_alone(draw):
 
 def test_threefry_is_that_of_jax():
     assert np.array_equal(
-        jax.random.uniform(counter_rng.key(3, "x", "threefry"), (4,)),
+        jax.random.uniform(step.key(3, "x", "threefry"), (4,)),
         jax.random.uniform(jax.random.fold_in(jax.random.key(3), __import__("zlib").crc32(b"x")), (4,)),
     )

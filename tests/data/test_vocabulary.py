@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinkjax.data import pieces
+from sinkjax.data import vocabulary
 
 TEXTS = st.lists(st.text("ab \n", max_size=120), max_size=4)
 
@@ -14,8 +14,8 @@ TEXTS = st.lists(st.text("ab \n", max_size=120), max_size=4)
 @given(TEXTS, st.integers(4, 20))
 def test_pieces_join_to_their_documents_and_begin_with_white_space(documents, size):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "PIECE", size)
-        found = list(pieces.cut(documents))
+        patch.setattr(vocabulary, "PIECE", size)
+        found = list(vocabulary.cut(documents))
     numbers = [sum(piece.first for piece in found[: index + 1]) for index in range(len(found))]
     joined = [
         "".join(piece.text for _, piece in part) for _, part in groupby(zip(numbers, found, strict=True), lambda pair: pair[0])
@@ -30,16 +30,16 @@ def test_pieces_join_to_their_documents_and_begin_with_white_space(documents, si
 @given(TEXTS, st.integers(1, 60))
 def test_groups_hold_every_piece_in_its_order(documents, size):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "GROUP", size)
-        found = list(pieces.groups(pieces.cut(documents)))
-    assert [piece for group in found for piece in group] == list(pieces.cut(documents))
+        patch.setattr(vocabulary, "GROUP", size)
+        found = list(vocabulary.groups(vocabulary.cut(documents)))
+    assert [piece for group in found for piece in group] == list(vocabulary.cut(documents))
     assert all(sum(len(piece.text) for piece in group) >= size for group in found[:-1])
 
 
 @given(st.lists(st.text("aé🐋 ", max_size=9), max_size=5), st.integers(1, 60))
 def test_the_beginning_is_so_many_bytes_and_no_half_character(documents, limit):
-    found = "".join(text for _, text in pieces.beginning([("", text) for text in documents], limit)).encode()
+    found = "".join(text for _, text in vocabulary.beginning([("", text) for text in documents], limit)).encode()
     whole = "".join(documents).encode()
     assert whole.startswith(found)
     assert min(len(whole), limit) - 3 <= len(found) <= limit
-    assert list(pieces.beginning([("a", text) for text in documents], None)) == [("a", text) for text in documents if text]
+    assert list(vocabulary.beginning([("a", text) for text in documents], None)) == [("a", text) for text in documents if text]

@@ -7,7 +7,7 @@ import dataclasses
 from sinkjax.tasks import registry
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.trigger.config import TriggerTraining
-from sinkjax.train.memory import training_bytes
+from sinkjax.train.state import training_bytes
 
 CONFIG = Pretrain(layers=3, width=32, heads=2, mlp_width=64, vocabulary=300, context=32, batch=8)
 
