@@ -35,8 +35,6 @@ class Evidence:
             contrast subtracts. It makes the interval shorter.
         whole_range: Lowest and highest possible value of `whole`; None: `range`. For a whole that is a difference (a loss that is
             recovered), -(high - low) and high - low.
-        largest: Largest possible size of the contrast, and of the contrast minus its controls; None: high - low, which holds for
-            edited minus unedited, and for the controls' contrasts subtracted if these have the same unedited value.
     """
 
     contrast: Array
@@ -48,15 +46,6 @@ class Evidence:
     all_controls: bool = False
     relative: bool = False
     whole_range: tuple[float, float] | None = None
-    largest: float | None = None
-
-
-@dataclass(frozen=True)
-class Premise:
-    """The paper's own premise in this model: its number as text (with the cut-off), and whether it holds."""
-
-    estimate: str
-    holds: bool
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.analysis.evidence import Array, Evidence, Judgement, Premise, Rank, Word
+from sinkjax.analysis.evidence import Array, Evidence, Judgement, Rank, Word
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.mean_bounds import FEWEST_BOUNDED, LEVEL, Ratio
 from sinkjax.errors import SinkjaxError
@@ -66,14 +66,13 @@ def word_of(d: int, s: Callable[[float], int] | None, stays: bool = False) -> Wo
     return "undecided"
 
 
-def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False, premise: Premise | None = None) -> Judgement:
+def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False) -> Judgement:
     """Judge a claim.
 
     Args:
         evidence: The numbers.
         sign: 1 or -1, the sign that the paper gives to the contrast.
         stays: Whether the claim says that something stays; it needs `evidence.whole`.
-        premise: The paper's premise; None: there is none.
 
     Returns:
         The word and the numbers behind it.
@@ -86,8 +85,6 @@ def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False, premise: Pr
         raise SinkjaxError(f"sign must be 1 or -1, not {sign}")
     if stays and evidence.whole is None:
         raise SinkjaxError('a claim that something stays needs a whole: "stays" means that S is small')
-    if premise is not None and not premise.holds:
-        return dataclasses.replace(untested(f"The paper's premise does not hold here: {premise.estimate}."), stays=stays)
     contrast, controls, whole = _arrays(evidence)
     d = sign * (contrast if controls is None else contrast - controls.mean(0))
     rank = None if controls is None else _rank([_by_cluster(sign * one, evidence.clusters) for one in (contrast, *controls)])
@@ -181,7 +178,7 @@ def supports(evidence: Evidence, sign: int, d: Array, whole: Array | None) -> li
     if evidence.range is None:
         return [None, None, None]
     low, high = evidence.range
-    largest = high - low if evidence.largest is None else evidence.largest
+    largest = high - low
     ends = evidence.whole_range or (low, high)
     relative = evidence.relative and evidence.controls is None and whole is not None
     edited = [] if not relative else [("the edited value", sign * d + whole, low, high)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,17 +118,8 @@ def column_rows(
     ]
 
 
-def own_rows(
-    labels: Sequence[str],
-    series: str,
-    measure: str,
-    values: NDArray,
-    seed: int,
-    elsewhere: NDArray | None = None,
-    compared: bool = False,
-    clusters: NDArray | None = None,
-) -> list[Row]:
-    """Rows of numbers that stand for themselves, as nothing is edited: one for each label.
+def own_rows(labels: Sequence[str], series: str, measure: str, values: NDArray, seed: int) -> list[Row]:
+    """Rows of numbers that stand for themselves, as nothing is edited: one for each label, in their order.
 
     Args:
         labels: Labels of the rows.
@@ -136,36 +127,9 @@ def own_rows(
         measure: Its name, with its unit.
         values: float[label, prompt]; NaN where undefined.
         seed: Seed of the bootstrap, at least 0.
-        elsewhere: float[label, prompt, place], the same at other places of the prompts: the controls; the row's mean over
-            prompts is ranked among theirs. None: no ranks.
-        compared: Whether the effects are paired differences from the first label; else there are none.
-        clusters: int[prompt], the document of each prompt, where several are from one; else None.
-
-    Returns:
-        The rows, in the order of the labels.
-
-    Raises:
-        SinkjaxError: The seed is negative; there is not one cluster for each prompt.
     """
-    means = intervals.intervals(values, level=LEVEL, seed=seed, clusters=clusters)
-    ranks: list[Rank | None] = [None] * len(labels)
-    if elsewhere is not None:
-        here, others = _finite_mean(values[:, None, :])[:, 0], _finite_mean(np.moveaxis(elsewhere, 1, -1))
-        ranks = [Rank.among(mean, places) for mean, places in zip(here, others, strict=True)]
-    effects: Iterable[Interval] = [NOT_COMPARED] * len(labels)
-    if compared:
-        effects = intervals.paired_differences(values, values[0], level=LEVEL, seed=seed, clusters=clusters)
-    return [
-        Row(label, series, measure, mean, effect, rank)
-        for label, mean, effect, rank in zip(labels, means, effects, ranks, strict=True)
-    ]
-
-
-def _finite_mean(values: NDArray) -> NDArray:
-    """Mean of the finite entries along the last axis, NaN where there are none."""
-    finite = np.isfinite(values)
-    counts = finite.sum(-1)
-    return np.divide(np.where(finite, values, 0).sum(-1), counts, out=np.full(counts.shape, np.nan), where=counts > 0)
+    means = intervals.intervals(values, level=LEVEL, seed=seed)
+    return [Row(label, series, measure, mean) for label, mean in zip(labels, means, strict=True)]
 
 
 def ranks_among(

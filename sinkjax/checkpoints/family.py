@@ -59,8 +59,8 @@ class Family:
         read: Function from the file's fields to those of `Config`, in one spelling (see `hf_rope.one_spelling`).
         tensors: Leaf name -> tensor name, "{}" standing for the layer; see `names.Part` for leaves that share a tensor. A
             function of the config where names depend on it.
-        defaults: Key -> meaning of its absence. Only what published checkpoints really leave out, because transformers documents
-            it, has one.
+        defaults: Key -> meaning of its absence, or a function of the fields that returns it. Only keys that published checkpoints
+            really leave out have one, because transformers documents their absence.
         spelled: Keys that only this family has -> the usual name.
         inert: Keys that change neither weights nor forward, in addition to those in `inert.REASONS`.
         fixed: Keys with one supported value.
@@ -74,7 +74,7 @@ class Family:
     model_type: str
     read: Callable[[Fields], dict[str, Any]]
     tensors: Table | Callable[[Config], Table]
-    defaults: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     spelled: Mapping[str, str] = field(default_factory=dict)
     inert: frozenset[str] = frozenset()
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -156,9 +156,9 @@ def rms_norm(fields: Fields) -> dict[str, Any]:
     return {"norm": RMSNorm(fields.number("rms_norm_eps"))}
 
 
-def layer_norm(fields: Fields, key: str, gain: bool = True, bias: bool = True) -> dict[str, Any]:
+def layer_norm(fields: Fields, key: str, bias: bool = True) -> dict[str, Any]:
     """A LayerNorm whose epsilon is under `key`."""
-    return {"norm": LayerNorm(fields.number(key), gain, bias)}
+    return {"norm": LayerNorm(fields.number(key), bias=bias)}
 
 
 def biases(qkv: bool, out: bool, mlp: bool) -> dict[str, Any]:

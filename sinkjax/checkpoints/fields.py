@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +18,14 @@ SHOWN = 20  # unknown keys that one message names
 class Fields:
     """The settings of one file (or of one table in it).
 
-    values: key -> JSON value. where: names the file in messages. defaults: value of an absent (or null) key, as a
-    function of the settings; a key without one must be there. assumed: the defaults that were taken, for the provenance.
+    values: key -> JSON value. where: names the file in messages. defaults: value of an absent (or null) key, or a function
+    of the settings that returns it; a key without one must be there. assumed: the defaults that were taken, for the provenance.
     ignored: keys that the user wants to leave out; a nested table's keys have its name in front.
     """
 
     values: Mapping[str, Any]
     where: str
-    defaults: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     assumed: dict[str, Any] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
     ignored: Collection[str] = ()
@@ -35,7 +35,8 @@ class Fields:
         self.read.add(key)
         value = self.values.get(key)
         if value is None and key in self.defaults:
-            value = self.assumed[key] = self.defaults[key](self)
+            default = self.defaults[key]
+            value = self.assumed[key] = default(self) if callable(default) else default
         elif value is None:
             raise SinkjaxError(
                 f"{self.where} does not state {key!r}, which has no default; load(..., assume={{{key!r}: ...}}) supplies it"
@@ -137,11 +138,6 @@ def let_pass(keys: Collection[str]) -> str:
         f"load(..., ignore_keys=({listed})) leaves {them} out deliberately, and so does --ignore-keys {' '.join(keys)} on the"
         " command line"
     )
-
-
-def always(value: Any) -> Callable[[Fields], Any]:
-    """The default that is the same whatever else the file states."""
-    return lambda fields: value
 
 
 def _short(value: Any) -> str:

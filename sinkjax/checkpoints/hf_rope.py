@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sinkjax.checkpoints.fields import GREATEST, Fields, always
+from sinkjax.checkpoints.fields import GREATEST, Fields
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, YarnScaling
 
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
 # What transformers documents for YaRN fields that a config leaves out.
-YARN_DEFAULTS = {"beta_fast": always(32.0), "beta_slow": always(1.0), "truncate": always(True)}
+YARN_DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
 
 
 def one_spelling(values: Mapping[str, Any], where: str, spelled: Mapping[str, str]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def rope_of(
     kinds: tuple[str, ...] = KINDS,
 ) -> tuple[Rope, int]:
     """The position record of one table of rotary settings beside its base, and the longest prompt; arguments as above."""
-    defaults = YARN_DEFAULTS | {"original_max_position_embeddings": always(context), "partial_rotary_factor": always(partial)}
+    defaults = YARN_DEFAULTS | {"original_max_position_embeddings": context, "partial_rotary_factor": partial}
     fields = Fields(table, f"rope_scaling of {config.where}", defaults, config.assumed, ignored=config.ignored)
     dims = None
     if head_dim is None:

@@ -97,12 +97,6 @@ def layers_below(config: Any, name: str, L: int) -> None:
             raise SinkjaxError(f"{name} has layer {layer}, but the model has {L}, 0 to {L - 1}")
 
 
-def seen(config: Any, place: int, what: str) -> None:
-    """Raise unless at least `MIN_QUERIES` queries of a whole prompt see a place."""
-    if place + MIN_QUERIES > config.length:
-        raise SinkjaxError(f"{what} {place} is seen by fewer than {MIN_QUERIES} of {config.length} queries")
-
-
 def refuse(wrong: bool, why: str) -> None:
     """Raise an error that says why a value is refused, if it is wrong."""
     if wrong:

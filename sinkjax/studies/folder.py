@@ -11,7 +11,6 @@ from sinkjax.checkpoints.presets import named
 from sinkjax.config_files.files import CONFIG_FILE, cannot_write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies import folder
 
 if TYPE_CHECKING:
     import xarray
@@ -141,18 +140,16 @@ def source(
     bands: bool = True,
     others: Sequence[xarray.Dataset] = (),
     text: bool = True,
-    over: str = "prompt",
 ) -> str:
     """The end of a caption: intervals, prompts, model, precision, BOS (unless the stores differ in it) and text.
 
-    others: further stores that are drawn. text: whether the numbers depend on a text. over: dimension that intervals are over.
+    others: further stores that are drawn. text: whether the numbers depend on a text.
     """
     made, study = data.attrs["sweep"], data.attrs.get("study", {})  # a store that Python made states no study
-    counts = dict.fromkeys(str(one.sizes[over]) for one in (data, *others) if over in one.sizes)
+    counts = dict.fromkeys(str(one.sizes["prompt"]) for one in (data, *others) if "prompt" in one.sizes)
     texts = dict.fromkeys(one.attrs["study"]["text"].partition(", because")[0] for one in (data, *others) if "study" in one.attrs)
     bos = f", BOS {study['bos']}" if study and all(one.attrs["study"]["bos"] == study["bos"] for one in others) else ""
-    units = folder.over((data, *others)) if over == "prompt" else f"{over}s"
-    prompts = f"{' or '.join(counts)} {units}"
+    prompts = f"{' or '.join(counts)} {over((data, *others))}"
     said = f"Bands: 95% intervals over {prompts}. " if bands and counts else f"{prompts}. " * bool(counts)
     read = f"{bos}, {'; '.join(texts)}" if text and texts else ""
     return f"{said}{named(made['model'])} in {made['dtype']}{read}."

@@ -169,21 +169,12 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-def plans(chosen: Chosen, hardware: Hardware | None = None, weights: bool = False) -> Iterator[tuple[SweepSpec, Config, Plan]]:
-    """The work and cost of each sweep of a study, and nothing else. Errors: edits that do not fit the model.
-
-    No weights are read. hardware: None for this process's own. weights: whether they must be there.
-    """
-    for spec, architecture, planned in work(chosen, hardware, weights):
-        if isinstance(spec, SweepSpec) and planned is not None:
-            yield spec, architecture, planned
-
-
 def work(
     chosen: Chosen, hardware: Hardware | None = None, weights: bool = False, architecture: Config | None = None
 ) -> Iterator[Work]:
-    """Every spec or training of a study in its order, its model, and the plan of each sweep. Arguments, errors: `plans`.
+    """Every spec or training of a study in its order, its model, and the plan of each sweep. No weights are read.
 
+    Errors: edits that do not fit the model. hardware: None for this process's own. weights: whether they must be there.
     architecture: the config of a model in memory; None: the model that the study's config names.
     """
     config = chosen.config

@@ -23,29 +23,6 @@ if TYPE_CHECKING:
     from sinkjax.studies.config import Settings
 
 
-PARTS = (
-    "rotary positions",
-    "embedding without positions",
-    "plain embedding",
-    "scores without positions",
-    "scores without a kernel",
-    "keys without a LayerNorm",
-    "causal mask",
-    "norm",
-    "RMSNorm",
-    "pre-norm",
-    "norm before attention",
-    "MLP",
-    "gated MLP",
-    "concatenated heads",
-    "softmax",
-    "usual scale",
-    "sliding windows",
-    "position vectors",
-    "query biases",
-)
-
-
 def needs(study: str, architecture: Config, *parts: str) -> None:
     """Raise unless the model has a vocabulary, as every study on prompts needs, and these parts, the first that it lacks."""
     from sinkjax.model.attention_bias import ValueBias
@@ -98,8 +75,9 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
             raise SinkjaxError(f"{study} cannot run: this model has no {part}{detail.get(part, '')}")
 
 
-SWEEP, CONTROLS, MAPS, TEXTS, NOOP = "sweep", "controls", "maps", "continuations", "identity"
+SWEEP, MAPS, TEXTS, NOOP = "sweep", "maps", "continuations", "identity"
 NOOP_SERIES, NOOP_PROMPTS = "identity edit", 8
+SHOWN_PROMPTS = 3  # whose maps and continuations a page shows
 PATIENCE = 1_000
 Drawn = TypeVar("Drawn")
 ABSENT = "absent"  # attribute of the store of a sweep that did not run: why
@@ -275,7 +253,7 @@ def _shown(study: Study, config: Settings, architecture: Config, shown: Shown) -
 
     parts: list[SweepSpec | Calculation] = []
     texts: list[Calculation] = []
-    probe, few = maps_probe(config.length, shown.layers), min(shown.prompts, config.prompts)
+    probe, few = maps_probe(config.length, shown.layers), min(SHOWN_PROMPTS, config.prompts)
     stores = map_stores(study, config, architecture)
     named = {part.name: part for part in study.sweeps(config, architecture) if isinstance(part, Sweep)}
     for store, name in zip(stores, shown.sweeps, strict=True):

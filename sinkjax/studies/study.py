@@ -249,14 +249,13 @@ class Shown:
 
     labels: the conditions' labels. sweeps: names of the sweeps that have them; the maps of each have their own store, and the
     continuations use the prompts of the last one that runs. layers: the maps' layers. start: tokens that a prompt must
-    have before the model continues it (an edit may name later positions than usual). prompts: how many are run.
+    have before the model continues it (an edit may name later positions than usual).
     """
 
     labels: tuple[str, ...]
     sweeps: tuple[str, ...]
     layers: tuple[int, ...] = ()
     start: int = 0
-    prompts: int = 3
 
 
 @dataclass(frozen=True, kw_only=True)

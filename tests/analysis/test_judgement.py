@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sinkjax.analysis.evidence import Evidence, Judgement, Premise, Rank
+from sinkjax.analysis.evidence import Evidence, Judgement, Rank
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.judgement import LARGE, SMALL, T_ERRORS, identity, judge, supports, t_error, untested, with_twin, word_of
 from sinkjax.analysis.verdicts import Verdict
@@ -170,14 +170,6 @@ def test_any_samples_have_one_word(values, whole, stays, bounded, controlled):
         assert found.word in ("undecided", "untested")
 
 
-def test_a_premise_comes_first():
-    bad = Evidence(np.zeros((2, 2, 2)))
-    found = judge(bad, premise=Premise("ratio 12, needed 1000", False))
-    assert (found.word, found.reason) == ("untested", "The paper's premise does not hold here: ratio 12, needed 1000.")
-    with pytest.raises(SinkjaxError):
-        judge(bad, premise=Premise("ratio 1200, needed 1000", True))
-
-
 def test_a_word_other_than_replicates_names_the_number_and_its_line():
     whole = np.full(400, 0.6)
 
@@ -320,7 +312,7 @@ def test_documents_and_positions_are_crossed():
     rng = np.random.default_rng(6)
     common = rng.normal(0, 0.3, (1, 16))  # an effect of the position, shared by all documents
     contrast = 0.1 + common + rng.normal(0, 0.02, (200, 16))
-    found = judge(Evidence(contrast, whole=np.ones((200, 16)), range=(-1, 1), whole_range=(0, 1), largest=2.0))
+    found = judge(Evidence(contrast, whole=np.ones((200, 16)), range=(-1, 1), whole_range=(0, 1)))
     assert (found.n, found.method) == (16, "95% two-way t interval, 200 documents x 16 positions")
     assert found.D.high - found.D.low > 0.2  # 3,200 independent cells would have an interval of 0.02
     assert judge(Evidence(contrast.mean(1))).D.high - judge(Evidence(contrast.mean(1))).D.low < 0.01

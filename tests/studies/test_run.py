@@ -200,7 +200,7 @@ def test_a_page_names_the_edits_that_changed_no_cell(files, tmp_path):
 
 def test_controls_are_measured_on_all_prompts_where_these_are_few(files):
     chosen = mask(files, prompts=3, control_prompts=8)
-    [controls] = [plan for spec, _, plan in run.plans(chosen) if spec.name == "masks-controls"]
+    [controls] = [plan for spec, _, plan in run.work(chosen) if spec.name == "masks-controls"]
     assert controls.prompts == 3
 
 

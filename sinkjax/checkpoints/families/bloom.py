@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.positions import PowerAlibi
 
@@ -46,7 +46,7 @@ FAMILY = Family(
     "bloom",
     read,
     TENSORS,
-    defaults={"seq_length": always(2048), "tie_word_embeddings": always(True)},
+    defaults={"seq_length": 2048, "tie_word_embeddings": True},
     spelled={"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
     inert=frozenset(
         {"attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "n_inner", "offset_alibi"}

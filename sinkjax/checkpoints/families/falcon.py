@@ -5,26 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
+from sinkjax.checkpoints.families.bloom import TENSORS
 from sinkjax.checkpoints.family import Family, Separator, biases, even_head_dim, layer_norm, rotary, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.positions import PowerAlibi
 
-TENSORS = {
-    **names.modules(
-        embed="transformer.word_embeddings",
-        final_norm="transformer.ln_f",
-        unembed="lm_head",
-        attn_norm="transformer.h.{}.input_layernorm",
-        o="transformer.h.{}.self_attention.dense",
-        mlp_norm="transformer.h.{}.post_attention_layernorm",
-        up="transformer.h.{}.mlp.dense_h_to_4h",
-        down="transformer.h.{}.mlp.dense_4h_to_h",
-    ),
-    **names.fused("transformer.h.{}.self_attention.query_key_value", names.grouped),
-}
 TWO_NORMS = names.modules(attn_norm="transformer.h.{}.ln_attn", mlp_norm="transformer.h.{}.ln_mlp")
 
 GGUF_TWO_NORMS = names.modules(attn_norm="blk.{}.attn_norm_2", mlp_norm="blk.{}.attn_norm")
@@ -72,15 +60,15 @@ FAMILY = Family(
     defaults={
         "ffn_hidden_size": lambda fields: 4 * fields.integer("hidden_size"),
         "num_kv_heads": lambda fields: fields.integer("num_attention_heads"),
-        "activation": always("gelu"),
-        "max_position_embeddings": always(2048),
-        "rope_theta": always(10000.0),
-        "new_decoder_architecture": always(False),
-        "multi_query": always(True),
-        "parallel_attn": always(True),
-        "bias": always(False),
-        "alibi": always(False),
-        "tie_word_embeddings": always(True),
+        "activation": "gelu",
+        "max_position_embeddings": 2048,
+        "rope_theta": 10000.0,
+        "new_decoder_architecture": False,
+        "multi_query": True,
+        "parallel_attn": True,
+        "bias": False,
+        "alibi": False,
+        "tie_word_embeddings": True,
     },
     spelled={"n_embed": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"},
     fixed={"apply_residual_connection_post_layernorm": False},

@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import ACTIVATIONS, Family, Separator, biases, rotary, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.config import Multipliers
 from sinkjax.model.norms import OffsetRMSNorm
@@ -29,7 +29,7 @@ def read(fields: Fields) -> dict[str, Any]:
     return common(fields, "hidden_act") | rotary(fields)
 
 
-DEFAULTS = {"attention_bias": always(False), "tie_word_embeddings": always(True), "rope_theta": always(10000.0)}
+DEFAULTS = {"attention_bias": False, "tie_word_embeddings": True, "rope_theta": 10000.0}
 
 FAMILY = Family(
     "gemma",

@@ -8,7 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families import gemma2
 from sinkjax.checkpoints.families.gemma import DEFAULTS
 from sinkjax.checkpoints.family import Family, Separator, window, windows
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.hf_rope import rope_of
 from sinkjax.model.rotary import LayerRopes
@@ -42,7 +42,7 @@ FAMILY = Family(
     "gemma3_text",
     read,
     TENSORS,
-    defaults=DEFAULTS | {"sliding_window_pattern": always(6), "rope_theta": always(1e6), "rope_local_base_freq": always(10000.0)},
+    defaults=DEFAULTS | {"sliding_window_pattern": 6, "rope_theta": 1e6, "rope_local_base_freq": 10000.0},
     inert=frozenset({"_sliding_window_pattern"}),
     fixed=gemma2.FIXED,
     separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),

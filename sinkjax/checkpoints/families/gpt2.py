@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.positions import Learned
 
@@ -55,9 +55,9 @@ FAMILY = Family(
     TENSORS,
     defaults={
         "n_inner": lambda fields: 4 * fields.integer("n_embd"),
-        "scale_attn_weights": always(True),
-        "scale_attn_by_inverse_layer_idx": always(False),
-        "tie_word_embeddings": always(True),
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "tie_word_embeddings": True,
     },
     spelled={
         "hidden_size": "n_embd",

@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, rotary, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 
 TENSORS = {
@@ -36,7 +36,7 @@ FAMILY = Family(
     "gpt_neox",
     read,
     TENSORS,
-    defaults={"attention_bias": always(True), "use_parallel_residual": always(True), "rope_theta": always(10000.0)},
+    defaults={"attention_bias": True, "use_parallel_residual": True, "rope_theta": 10000.0},
     spelled={"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"},
     prefix="gpt_neox.",
     aliases={"embed_out.weight": "lm_head.weight"},

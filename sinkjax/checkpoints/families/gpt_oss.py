@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, biases, rms_norm, rotary, sizes, window, windows
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.checkpoints.names import Part
 from sinkjax.model.experts import ClampedSwiGLU, Experts
@@ -39,16 +39,11 @@ def read(fields: Fields) -> dict[str, Any]:
     }
 
 
-YARN = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
-VALUES = {"hidden_act": "silu", "initializer_range": 0.02, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
-VALUES |= {"rope_theta": 150000, "rope_scaling": YARN | {"original_max_position_embeddings": 4096}, "swiglu_limit": 7.0}
-
-
 FAMILY = Family(
     "gpt_oss",
     read,
     TENSORS,
-    defaults={"swiglu_alpha": always(1.702), "swiglu_limit": always(7.0), "attention_bias": always(True)},
+    defaults={"swiglu_alpha": 1.702, "swiglu_limit": 7.0, "attention_bias": True},
     spelled={"experts_per_token": "num_experts_per_tok"},
     inert=frozenset({"initial_context_length"}),
     gguf=Gguf(

@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, rms_norm, rotary, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.config import Multipliers
 
@@ -25,12 +25,7 @@ FAMILY = Family(
     "granite",
     read,
     names.LLAMA,
-    defaults={
-        "num_key_value_heads": as_many_as_heads,
-        "rope_theta": always(10000.0),
-        "attention_bias": always(False),
-        "mlp_bias": always(False),
-    },
+    defaults={"num_key_value_heads": as_many_as_heads, "rope_theta": 10000.0, "attention_bias": False, "mlp_bias": False},
     gguf=Gguf(
         "granite",
         keys={

@@ -5,17 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import (
-    Family,
-    Separator,
-    as_many_as_heads,
-    biases,
-    even_head_dim,
-    rms_norm,
-    rotary,
-    sizes,
-)
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, biases, even_head_dim, rms_norm, rotary, sizes
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 
 
@@ -34,9 +25,9 @@ FAMILY = Family(
     defaults={
         "head_dim": even_head_dim,
         "num_key_value_heads": as_many_as_heads,
-        "rope_theta": always(10000.0),
-        "attention_bias": always(False),
-        "mlp_bias": always(False),
+        "rope_theta": 10000.0,
+        "attention_bias": False,
+        "mlp_bias": False,
     },
     separator=Separator(
         "<s> or <|begin_of_text|>", in_front=True, note="Llama 1 to 3, TinyLlama; SmolLM2: <|endoftext|>, not in front"

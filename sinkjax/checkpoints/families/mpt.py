@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, layer_norm, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 from sinkjax.checkpoints.hf_config import INERT
 from sinkjax.model.positions import PowerAlibi
@@ -40,7 +40,7 @@ def attention(fields: Fields) -> dict[str, Any]:
     inner = Fields(
         fields.table("attn_config"),
         f"attn_config of {fields.where}",
-        {"alibi_bias_max": always(8)},
+        {"alibi_bias_max": 8},
         fields.assumed,
         ignored=fields.ignored,
     )
@@ -65,7 +65,7 @@ FAMILY = Family(
     "mpt",
     read,
     TENSORS,
-    defaults={"layer_norm_epsilon": always(1e-5), "tie_word_embeddings": always(True)},
+    defaults={"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
     inert=frozenset({"emb_pdrop", "init_config", "init_device", "is_hf_config", "learned_pos_emb", "norm_type", "verbose"}),
     fixed={"embedding_fraction": 1.0, "logit_scale": None, "no_bias": True},
     prefix="transformer.",

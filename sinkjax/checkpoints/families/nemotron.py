@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, even_head_dim, rotary, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import OffsetLayerNorm
 
@@ -17,9 +17,6 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | layout | rotary(fields, found["head_dim"], partial=0.5) | biases(attention, attention, fields.flag("mlp_bias"))
 
 
-VALUES = {"hidden_act": "relu2", "norm_eps": 1e-5, "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "head_dim": 128}
-VALUES |= {"tie_word_embeddings": False, "initializer_range": 0.0134}
-
 FAMILY = Family(
     "nemotron",
     read,
@@ -28,10 +25,10 @@ FAMILY = Family(
     defaults={
         "head_dim": even_head_dim,
         "num_key_value_heads": as_many_as_heads,
-        "attention_bias": always(False),
-        "mlp_bias": always(False),
-        "rope_theta": always(10000.0),
-        "tie_word_embeddings": always(False),
+        "attention_bias": False,
+        "mlp_bias": False,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
     },
     gguf=Gguf(
         "nemotron",

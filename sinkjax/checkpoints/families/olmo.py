@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, biases, rotary, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import LayerNorm
 
@@ -25,9 +25,9 @@ FAMILY = Family(
     names.LLAMA,
     defaults={
         "num_key_value_heads": as_many_as_heads,
-        "rope_theta": always(10000.0),
-        "attention_bias": always(False),
-        "tie_word_embeddings": always(False),
+        "rope_theta": 10000.0,
+        "attention_bias": False,
+        "tie_word_embeddings": False,
     },
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     gguf=Gguf(

@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, biases, rms_norm, rotary, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import AllHeads
 
@@ -24,18 +24,11 @@ def read(fields: Fields) -> dict[str, Any]:
     return sizes(fields, head_dim=None) | rotary(fields) | norm | layout | biases(bias, bias, False)
 
 
-VALUES = {"hidden_act": "silu", "initializer_range": 0.02, "rope_theta": 500000.0, "rms_norm_eps": 1e-6}
-VALUES |= {"tie_word_embeddings": False}
-
 FAMILY = Family(
     "olmo2",
     read,
     TENSORS,
-    defaults={
-        "num_key_value_heads": as_many_as_heads,
-        "attention_bias": always(False),
-        "tie_word_embeddings": always(False),
-    },
+    defaults={"num_key_value_heads": as_many_as_heads, "attention_bias": False, "tie_word_embeddings": False},
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     gguf=Gguf("olmo2", keys={"attention.key_length": None}, implied={"hidden_act": "silu", "attention_bias": has("q_bias")}),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
 
@@ -53,9 +53,9 @@ FAMILY = Family(
     TENSORS,
     defaults={
         "word_embed_proj_dim": lambda fields: fields.integer("hidden_size"),
-        "enable_bias": always(True),
-        "layer_norm_elementwise_affine": always(True),
-        "tie_word_embeddings": always(True),
+        "enable_bias": True,
+        "layer_norm_elementwise_affine": True,
+        "tie_word_embeddings": True,
     },
     inert=frozenset({"activation_dropout", "init_std", "layerdrop"}),
     fixed={"_remove_final_layer_norm": False},

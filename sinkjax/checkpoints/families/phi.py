@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, biases, layer_norm, rotary, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 
 TENSORS = names.LLAMA | names.modules(
@@ -26,18 +26,15 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | rotary(fields, found["head_dim"], partial=0.5) | norm | layout | qk_norm | biases(True, True, True)
 
 
-VALUES = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "rope_theta": 10000.0, "initializer_range": 0.02}
-VALUES |= {"tie_word_embeddings": False}
-
 FAMILY = Family(
     "phi",
     read,
     TENSORS,
     defaults={
         "num_key_value_heads": as_many_as_heads,
-        "qk_layernorm": always(False),
-        "rope_theta": always(10000.0),
-        "tie_word_embeddings": always(False),
+        "qk_layernorm": False,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
     },
     separator=Separator("<|endoftext|>"),
     gguf=Gguf(

@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, optional_window, rms_norm, rotary, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 
 TENSORS = (
@@ -22,18 +22,11 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | position | rms_norm(fields) | {"windows": size and (size,) * found["layers"]}
 
 
-VALUES = {"hidden_act": "silu", "initializer_range": 0.02, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}
-VALUES |= {"tie_word_embeddings": False}
-
 FAMILY = Family(
     "phi3",
     read,
     TENSORS,
-    defaults={
-        "num_key_value_heads": as_many_as_heads,
-        "rope_theta": always(10000.0),
-        "tie_word_embeddings": always(False),
-    },
+    defaults={"num_key_value_heads": as_many_as_heads, "rope_theta": 10000.0, "tie_word_embeddings": False},
     inert=frozenset({"attention_bias", "original_max_position_embeddings"}),
     separator=Separator("<|endoftext|>"),
     gguf=Gguf(

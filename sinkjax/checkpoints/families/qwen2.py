@@ -5,18 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import (
-    Family,
-    Separator,
-    biases,
-    even_head_dim,
-    rms_norm,
-    rotary,
-    sizes,
-    window,
-    windows,
-)
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.family import Family, Separator, biases, even_head_dim, rms_norm, rotary, sizes, window, windows
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 
 
@@ -37,7 +27,7 @@ FAMILY = Family(
     "qwen2",
     read,
     names.LLAMA,
-    defaults={"head_dim": even_head_dim, "use_sliding_window": always(False)},
+    defaults={"head_dim": even_head_dim, "use_sliding_window": False},
     separator=Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS"),
     gguf=Gguf("qwen2", implied={"hidden_act": "silu"}),
 )

@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.qwen2 import late_windows
 from sinkjax.checkpoints.family import Family, Separator, biases, rms_norm, rotary, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 
 TENSORS = names.LLAMA | names.modules(q_norm="model.layers.{}.self_attn.q_norm", k_norm="model.layers.{}.self_attn.k_norm")
@@ -28,7 +28,7 @@ FAMILY = Family(
     "qwen3",
     read,
     TENSORS,
-    defaults={"use_sliding_window": always(False), "attention_bias": always(False)},
+    defaults={"use_sliding_window": False, "attention_bias": False},
     separator=Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS"),
     gguf=Gguf("qwen3", implied={"hidden_act": "silu", "attention_bias": has("q_bias")}),
 )

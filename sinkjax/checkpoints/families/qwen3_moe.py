@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families import qwen3
 from sinkjax.checkpoints.family import Family, Separator, even_head_dim, optional_window, rotary, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.experts import Experts
 
@@ -34,7 +34,7 @@ FAMILY = Family(
     "qwen3_moe",
     read,
     TENSORS,
-    defaults={"head_dim": even_head_dim, "use_sliding_window": always(False), "attention_bias": always(False)},
+    defaults={"head_dim": even_head_dim, "use_sliding_window": False, "attention_bias": False},
     spelled={"num_local_experts": "num_experts"},
     fixed={"decoder_sparse_step": 1, "mlp_only_layers": []},
     separator=Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS"),

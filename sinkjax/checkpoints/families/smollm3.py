@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, optional_window, rms_norm, rotary, sizes, windows
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.rotary import LayerRopes
 
@@ -37,12 +37,7 @@ FAMILY = Family(
     "smollm3",
     read,
     names.LLAMA,
-    defaults={
-        "attention_bias": always(False),
-        "mlp_bias": always(False),
-        "use_sliding_window": always(False),
-        "no_rope_layer_interval": always(4),
-    },
+    defaults={"attention_bias": False, "mlp_bias": False, "use_sliding_window": False, "no_rope_layer_interval": 4},
     separator=Separator("<|end_of_text|>", in_front=False, note="after each document"),
     gguf=Gguf(
         "smollm3",

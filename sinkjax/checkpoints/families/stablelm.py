@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, rotary, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import EachHead, LayerNorm
 
@@ -23,19 +23,11 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | position | norm | layout | biases(fields.flag("use_qkv_bias"), False, False)
 
 
-VALUES = {"hidden_act": "silu", "layer_norm_eps": 1e-5, "rope_theta": 10000, "partial_rotary_factor": 0.25}
-VALUES |= {"tie_word_embeddings": False, "initializer_range": 0.02}
-
 FAMILY = Family(
     "stablelm",
     read,
     TENSORS,
-    defaults={
-        "qk_layernorm": always(False),
-        "use_parallel_residual": always(False),
-        "use_qkv_bias": always(False),
-        "rope_theta": always(10000.0),
-    },
+    defaults={"qk_layernorm": False, "use_parallel_residual": False, "use_qkv_bias": False, "rope_theta": 10000.0},
     separator=Separator("<|endoftext|>"),
     gguf=Gguf(
         "stablelm",

@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, optional_window, rotary, sizes
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 
 TENSORS = names.LLAMA | names.modules(up="model.layers.{}.mlp.c_fc", down="model.layers.{}.mlp.c_proj")
@@ -22,7 +22,7 @@ FAMILY = Family(
     "starcoder2",
     read,
     TENSORS,
-    defaults={"tie_word_embeddings": always(True), "use_bias": always(True)},
+    defaults={"tie_word_embeddings": True, "use_bias": True},
     spelled={"layer_norm_epsilon": "norm_epsilon"},
     inert=frozenset(
         {"activation_function", "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "scale_attn_weights"}
