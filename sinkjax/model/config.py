@@ -7,18 +7,17 @@ heads and tying.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
 from sinkjax.config_files.checks import LARGEST, MOST, is_number
-from sinkjax.config_files.documents import LATER, stated
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model.attention_bias import AttentionBias, KeyBias, SinkToken
 from sinkjax.model.experts import ClampedSwiGLU, Experts
 from sinkjax.model.heads import Gate, HeadNorm
 from sinkjax.model.normalisers import Normaliser, Softmax
 from sinkjax.model.norms import Norm, QueryKeyNorm, RMSNorm
-from sinkjax.model.positions import AddedPosition, ScorePosition, Sinusoidal
+from sinkjax.model.positions import AddedPosition, Learned, ScorePosition, Sinusoidal
 from sinkjax.model.rotary import LayerRopes, Rope
 
 
@@ -148,24 +147,24 @@ class Config:
     out_bias: bool = False
     mlp_bias: bool = False
     windows: tuple[int | None, ...] | None = None
-    normaliser: Normaliser = field(default=Softmax(), metadata=LATER)
-    score_scale: float | tuple[float, ...] | None = field(default=None, metadata=LATER)
-    gate: Gate | None = field(default=None, metadata=LATER)
-    residual: bool = field(default=True, metadata=LATER)
-    prefix: int | None = field(default=None, metadata=LATER)
-    norm_place: str = field(default="pre", metadata=LATER)
-    gated_mlp: bool = field(default=True, metadata=LATER)
-    summed_heads: bool = field(default=False, metadata=LATER)
-    qk_norm: QueryKeyNorm | None = field(default=None, metadata=LATER)
-    head_norm: HeadNorm | None = field(default=None, metadata=LATER)
-    attention_bias: AttentionBias | None = field(default=None, metadata=LATER)
-    qkv_clip: float | None = field(default=None, metadata=LATER)
-    embed_norm: bool = field(default=False, metadata=LATER)
-    embed_width: int | None = field(default=None, metadata=LATER)
-    unembed_bias: bool = field(default=False, metadata=LATER)
-    experts: Experts | None = field(default=None, metadata=LATER)
-    multipliers: Multipliers = field(default=Multipliers(), metadata=LATER)
-    caps: Caps = field(default=Caps(), metadata=LATER)
+    normaliser: Normaliser = field(default=Softmax())
+    score_scale: float | tuple[float, ...] | None = None
+    gate: Gate | None = None
+    residual: bool = True
+    prefix: int | None = None
+    norm_place: str = "pre"
+    gated_mlp: bool = True
+    summed_heads: bool = False
+    qk_norm: QueryKeyNorm | None = None
+    head_norm: HeadNorm | None = None
+    attention_bias: AttentionBias | None = None
+    qkv_clip: float | None = None
+    embed_norm: bool = False
+    embed_width: int | None = None
+    unembed_bias: bool = False
+    experts: Experts | None = None
+    multipliers: Multipliers = Multipliers()
+    caps: Caps = Caps()
 
     def __post_init__(self) -> None:
         sizes = ["layers", "width", "heads", "kv_heads", "head_dim", "context"]
@@ -288,7 +287,7 @@ class Config:
 
     def identity(self) -> dict[str, Any]:
         """The architecture as JSON, as results are stored with it."""
-        return {name: _identity(value) if is_dataclass(value) else value for name, value in stated(self).items()}
+        return {name: _identity(value) if is_dataclass(value) else value for name, value in _stated(self).items()}
 
 
 def _refuse_size(name: str, value: Any, of: str = "an int of at least 1") -> None:
@@ -299,9 +298,25 @@ def _refuse_size(name: str, value: Any, of: str = "an int of at least 1") -> Non
         raise SinkjaxError(f"{name} must be at most {most}, not {value}")
 
 
+# The fields of records when the first results were stored. At its default, any other one is left out, so that old results stay
+# valid; of other records all count.
+FIRST = {
+    Config: {entry.name for entry in fields(Config)[:16]},  # up to windows
+    Rope: {"theta", "scaling"},
+    Learned: set[str](),
+}
+
+
+def _stated(record: Any) -> dict[str, Any]:
+    """The fields of a record that identify a result."""
+    every = {entry.name: (getattr(record, entry.name), entry.default) for entry in fields(record)}
+    first = FIRST.get(type(record), every)
+    return {name: value for name, (value, default) in every.items() if name in first or value != default}
+
+
 def _identity(record: Any) -> Any:
-    """A record as its `repr`, or as a mapping where the first results were stored so; later fields at their default left out."""
+    """A record as its `repr`, or as a mapping where the first results were stored so."""
     if isinstance(record, RMSNorm | Rope):
         whole = asdict(record)
-        return {name: whole[name] for name in stated(record)}
-    return f"{type(record).__name__}({', '.join(f'{name}={value!r}' for name, value in stated(record).items())})"
+        return {name: whole[name] for name in _stated(record)}
+    return f"{type(record).__name__}({', '.join(f'{name}={value!r}' for name, value in _stated(record).items())})"

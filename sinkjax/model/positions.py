@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.config_files.documents import LATER
 from sinkjax.errors import SinkjaxError
 
 
@@ -53,7 +52,7 @@ class Learned(AddedPosition):
     offset: the row of position 0; rows before it have no use (OPT).
     """
 
-    offset: int = field(default=0, repr=False, metadata=LATER)
+    offset: int = field(default=0, repr=False)
 
     def vectors(self, T: int, width: int, params: Mapping[str, Any]) -> jax.Array:
         return params["positions"][self.offset : self.offset + T]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sinkjax.config_files.checks import is_number
-from sinkjax.config_files.documents import LATER
 from sinkjax.errors import SinkjaxError
 
 
@@ -70,7 +69,7 @@ class Rope:
 
     theta: float
     scaling: Scaling | None = None
-    dims: int | None = field(default=None, metadata=LATER)
+    dims: int | None = None
 
     def __post_init__(self) -> None:
         if not is_number(self.theta) or not self.theta > 0:

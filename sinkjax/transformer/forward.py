@@ -132,6 +132,14 @@ def _parts(params: Params | Loaded, config: Config | None) -> tuple[Params, Conf
 def run(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, *, spec: ForwardSpec) -> Output:
     """The jitted core of `forward`: arrays in, arrays out."""
     params = with_sink_token(params, spec)
+    h, trace = through_blocks(params, tokens, lengths, edits, spec=spec)
+    return complete(params, h, tokens, lengths, edits, trace, spec)
+
+
+def through_blocks(
+    params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, *, spec: ForwardSpec
+) -> tuple[jax.Array, Trace]:
+    """The residual stream after the last block, [B, T, d], and the measurements up to there."""
     h, start = embed(params, tokens, lengths, edits, spec)
     step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)
     slots = empty_slots(step, params, h, spec.probe)
@@ -142,7 +150,7 @@ def run(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, *, 
         (jnp.arange(spec.config.layers), params["layers"]),
         unroll=spec.unroll,
     )
-    return complete(params, h, tokens, lengths, edits, Trace(start, layers, slots), spec)
+    return h, Trace(start, layers, slots)
 
 
 def with_sink_token(params: Params, spec: ForwardSpec) -> Params:
@@ -153,9 +161,10 @@ def with_sink_token(params: Params, spec: ForwardSpec) -> Params:
     position = NoPosition() if isinstance(config.position, positions.AddedPosition) else config.position
     alone = dataclasses.replace(config, attention_bias=None, vocab_size=None, position=position)
     probe = Probe(capture=(Capture(Site.KEY, name="key"), Capture(Site.VALUE, name="value")))
-    vector, one = params["sink_token"][None, None], jnp.ones(1, jnp.int32)
-    record = run(params, vector, one, (), spec=ForwardSpec(config=alone, probe=probe, precision=spec.precision)).record
-    return params | {"layers": params["layers"] | {"attention_bias": {name: record[name][0, :, 0] for name in ("key", "value")}}}
+    own = ForwardSpec(config=alone, probe=probe, precision=spec.precision)
+    jitted = jax.jit(through_blocks, static_argnames="spec")  # `cached.py` is outside of any jitted function
+    _, trace = jitted(params, params["sink_token"][None, None], jnp.ones(1, jnp.int32), (), spec=own)
+    return params | {"layers": params["layers"] | {"attention_bias": {name: kept[:, 0, 0] for name, kept in trace.slots.items()}}}
 
 
 def embed(
