@@ -25,20 +25,9 @@ from sinkjax.edits import named
 from sinkjax.edits.edit import Edit, compose, edit
 from sinkjax.errors import LONGEST, SinkjaxError, unknown
 
-CONSTRUCTORS = (
-    "add_logit",
-    "attend_self",
-    "drop_mlp",
-    "edit",
-    "edit_weights",
-    "mask_key",
-    "scale_head_output",
-    "set_positions",
-    "set_residual",
-    "set_weights",
-    "shift_positions",
-    "swap_embeddings",
-)
+CONSTRUCTORS: dict[str, Callable[..., Edit]] = {"edit": edit} | {
+    name: make for name, make in vars(named).items() if getattr(make, "__module__", "") == named.__name__ and name[0] != "_"
+}
 SELECTORS = ("layers", "heads", "kv_heads", "queries", "keys", "dims", "distances", "key", "position", "rows", "cols")
 NUMBERS = ("value", "factor")
 EACH, LABEL, COMPOSE = "each", "label", "compose"
@@ -97,7 +86,7 @@ def _calls(name: str, arguments: object) -> Iterator[Edit]:
     """A constructor called with every combination of what `each` lists."""
     if name not in CONSTRUCTORS:
         raise unknown("constructor", name, (*CONSTRUCTORS, COMPOSE))
-    make: Callable[..., Edit] = edit if name == "edit" else getattr(named, name)
+    make = CONSTRUCTORS[name]
     parameters = inspect.signature(make).parameters
     if not isinstance(arguments, Mapping):
         raise SinkjaxError(f"{name} takes arguments by name, e.g. {name}: {{{next(iter(parameters))}: 0}}, not {arguments!r}")

@@ -13,8 +13,7 @@ from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict, said
 from sinkjax.studies.declaration import Claim, Described, Identity, Study
 from sinkjax.studies.grids import At
-from sinkjax.studies.readings import Parts, Readings
-from sinkjax.studies.reads import claimed_rows
+from sinkjax.studies.readings import Parts, Readings, claimed_rows
 from sinkjax.studies.scope import FigureWord, Scope
 from sinkjax.studies.settings import filled
 from sinkjax.studies.specs import NOOP

@@ -20,8 +20,8 @@ from sinkjax.studies.grids import At, Grid, Point, cells_of, controls, matching,
 from sinkjax.studies.judging import CONTROLS, TWIN, drawn_figure, exact_rows, featured_labels, readings, verdicts
 from sinkjax.studies.known import Unedited, blank, measured
 from sinkjax.studies.pictures import drawn_layers
+from sinkjax.studies.readings import claimed_rows, claims_on, judged_on, measures_of
 from sinkjax.studies.readouts import check_measure, check_positions, label_of, probe_of, read_measure
-from sinkjax.studies.reads import claimed_rows, claims_on, judged_on, measures_of
 from sinkjax.studies.scope import Contrast, Measure, Scope
 from sinkjax.studies.settings import config_type, filled
 from sinkjax.studies.specs import NOOP
