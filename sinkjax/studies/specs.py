@@ -208,24 +208,14 @@ def architecture_of(data: xarray.Dataset | None) -> Config:
 
 def content(edit: Edit) -> Hashable:
     """An edit without its label."""
-    return tuple((dataclasses.replace(term, value=None), *map(_bytes, _parts(term.value))) for term in edit.terms)
+    found = []
+    for term in edit.terms:
+        arrays = term.value if isinstance(term.value, tuple) else (term.value,)  # a low-rank change of weights has two factors
+        found.append((dataclasses.replace(term, value=None), *(np.asarray(array).tobytes() for array in arrays)))
+    return tuple(found)
 
 
-def _parts(value: object) -> tuple[object, ...]:
-    """The arrays of a value: one, or the factors of a low-rank change of weights."""
-    return value if isinstance(value, tuple) else (value,)
-
-
-def _bytes(array: object) -> bytes:
-    return np.asarray(array).tobytes()
-
-
-def itself(drawn: Hashable) -> Hashable:
-    """The drawn condition as a hashable value."""
-    return drawn
-
-
-def without_replacement(count: int, draw: Callable[[], Drawn], same: Callable[[Drawn], Hashable] = itself) -> list[Drawn]:
+def without_replacement(count: int, draw: Callable[[], Drawn], same: Callable[[Drawn], Hashable]) -> list[Drawn]:
     """Different draws of a control: `count` of them, or all that there are.
 
     Args:

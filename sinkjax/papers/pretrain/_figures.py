@@ -32,7 +32,11 @@ def learning_curves(read: Readings) -> Drawing | None:
         return None
     first, *others = there
     groups = [[first, *group] for group in np.array_split(np.array(others, object), max(1, math.ceil(len(others) / TOGETHER)))]
-    shown: list[Callable[[xarray.Dataset], NDArray]] = [_losses_of, _sinks_of, _norms_of]
+    shown: list[Callable[[xarray.Dataset], NDArray]] = [
+        lambda data: np.asarray(data["loss"].values),
+        lambda data: sinks(data)[..., 0],
+        lambda data: np.asarray(data["norm_ratio"].values.max(axis=-1)),
+    ]
     grid = [
         [[_band(label(name, read.trainings[name]), read.results[name], of) for name in group] for of in shown] for group in groups
     ]
@@ -49,18 +53,6 @@ def learning_curves(read: Readings) -> Drawing | None:
         f" {seeds}. A line that ends early belongs to a training that is not finished, or diverged."
     )
     return Drawing("learning", bands(columns, grid, "step"), caption)
-
-
-def _losses_of(data: xarray.Dataset) -> NDArray:
-    return np.asarray(data["loss"].values)
-
-
-def _sinks_of(data: xarray.Dataset) -> NDArray:
-    return sinks(data)[..., 0]
-
-
-def _norms_of(data: xarray.Dataset) -> NDArray:
-    return np.asarray(data["norm_ratio"].values.max(axis=-1))
 
 
 @FigureWord.define()
