@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from sinkjax.edits.apply import at_layer
 from sinkjax.edits.term import Along, as_numbers, selected
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model import params
@@ -97,13 +98,13 @@ class ResolvedWeight:
         count = self.rows.shape[0] * self.cols.shape[0]
         addressed = jnp.where(on, jnp.float32(count), 0)
         if isinstance(self.value, tuple):
-            factors = tuple(jnp.where(on, _of_layer(each, layer), 0.0) for each in self.value)
+            factors = tuple(jnp.where(on, at_layer(each, layer), 0.0) for each in self.value)
             left, right = ((each != 0).astype(jnp.float32) for each in factors)
             counts = addressed, (left @ right > 0).sum().astype(jnp.float32)
             return Corrected(w, self.rows, self.cols, factors, inputs_of(self.name, w.ndim)), counts
         inputs = inputs_of(self.name, w.ndim)
         old = entries(w, self.rows, self.cols, inputs)
-        value = _of_layer(self.value, layer).astype(old.dtype)
+        value = at_layer(self.value, layer).astype(old.dtype)
         new = {"set": jnp.broadcast_to(value, old.shape), "add": old + value, "scale": old * value}[self.op]
         difference = jnp.where(on, new - old, 0.0)
         counts = addressed, (difference != 0).sum().astype(jnp.float32)
@@ -116,10 +117,6 @@ class ResolvedWeight:
 def inputs_of(name: str, ndim: int) -> int:
     """How many of the first axes of a layer's parameter are its inputs; 0 for a vector."""
     return min(MATRICES[name], ndim - 1) if name in MATRICES else 0
-
-
-def _of_layer(value: jax.Array, layer: jax.Array | int) -> jax.Array:
-    return value[0] if value.shape[0] == 1 else value[layer]
 
 
 def _indices(what: str, chosen: Along, size: int) -> np.ndarray:
