@@ -42,10 +42,9 @@ def plan(arguments: Sequence[str]) -> None:
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
     start_jax("cpu" if elsewhere else options.platform, options.config.dtype)
     from sinkjax.studies import run, series, suite
-    from sinkjax.studies.plan import show_calculation, show_plan, show_total, show_training_plan
+    from sinkjax.studies.plan import Part, show_calculation, show_plan, show_total, show_training_plan
     from sinkjax.studies.study import Calculation, TrainingSpec
     from sinkjax.sweeps.hardware import PLATFORMS, Hardware
-    from sinkjax.sweeps.plan import Plan
 
     if elsewhere and options.platform not in PLATFORMS:
         raise unknown("platform", options.platform, ["auto", "cpu", "gpu", "tpu", *PLATFORMS])
@@ -66,20 +65,19 @@ def plan(arguments: Sequence[str]) -> None:
         if isinstance(plans, str):
             print(f"{study} does not run: {plans}\n")
             continue
-        parts: list[tuple[bool, Plan | int]] = []
+        parts: list[Part] = []
         for spec, architecture, planned in plans:
             title = f"{study}: {spec.name}"
             if isinstance(spec, TrainingSpec):
                 show_training_plan(title, spec, architecture)
-            elif isinstance(spec, Calculation):
+                continue
+            parts.append((spec, planned))
+            if isinstance(spec, Calculation):
                 show_calculation(title, spec, architecture, _length(chosen, study), options.config.dtype)
-                parts.append((spec.twin, spec.beside(architecture, options.config.dtype)))
             elif planned is not None:
-                show_plan(title, planned, architecture, options.config.dtype, hardware)
-                parts.append((spec.twin, planned))
-        on_cpu = hardware.kind == "cpu" and hardware.devices == hardware.shards == 1
-        if on_cpu and any(isinstance(part, Plan) for _, part in parts):
-            show_total(study, parts, architecture, options.config.dtype, hardware)
+                show_plan(title, planned, architecture, spec.probe, options.config.dtype, hardware)
+        if hardware.kind == "cpu" and hardware.devices == hardware.shards == 1 and any(planned for _, planned in parts):
+            show_total(study, parts, architecture, options.config.dtype)
 
 
 def _length(chosen: Chosen, study: str) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
+import statistics
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,30 +14,38 @@ import jax.numpy as jnp
 from sinkjax.model import params
 from sinkjax.report.terminal import in_words, show
 from sinkjax.runtime.progress import duration
+from sinkjax.studies.study import Calculation, SweepSpec, TrainingSpec
 from sinkjax.sweeps.hardware import PLATFORMS
-from sinkjax.sweeps.plan import block_flops
+from sinkjax.sweeps.plan import TOKENS_PER_CALL, Plan, block_flops
 from sinkjax.tasks import registry
 from sinkjax.train.runs import table
 from sinkjax.train.state import training_bytes
+from sinkjax.transformer.block import block_step, empty_slots
+from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from sinkjax.model.config import Config
-    from sinkjax.studies.study import Calculation, TrainingSpec
+    from sinkjax.probes.probe import Probe
     from sinkjax.sweeps.hardware import Hardware
-    from sinkjax.sweeps.plan import Plan
 
-ROWS, REPEATS = 1024, 8
+Part = tuple[SweepSpec | Calculation, Plan | None]  # of a study, with the plan of a sweep
+REPEATS = 8
 BACKWARD = 3  # products of a training step, as a multiple of a forward's
 # Bytes of a CPU process beside models and calls, as kiya/mask grew on mini-sink, whose parameters weigh nothing
 # (docs/benchmarks.md): Python, JAX and a first sweep; each compiled program; figures and page, when the models are gone.
 LIBRARIES, PROGRAM, PAGE = 600_000_000, 10_000_000, 150_000_000
 VOCABULARY_ENTRY = 260  # bytes of a tokenizer, on Gemma 3 270M
-MOST_FLOPS = 3e10  # of one measurement: seconds even for wide models on a CPU
+# Seconds of processor time on a CPU, read off the same run: imports, text and checks of all edits; tracing and compiling a
+# program without a cache, and writing its store; figures and page. A calculation counts as two programs. Loading a parameter, or
+# drawing it for the twin, and checking it takes as long as on SmolLM2.
+START_SECONDS, PROGRAM_SECONDS, PAGE_SECONDS, PARAMETER_SECONDS = 6, 1.6, 5, 30e-9
+CALCULATION_PROGRAMS = 2
+MOST_FLOPS = 3e11  # of one measurement: seconds even for wide models on a CPU
 
 
-def show_plan(title: str, plan: Plan, config: Config, dtype: str, hardware: Hardware) -> None:
+def show_plan(title: str, plan: Plan, config: Config, probe: Probe, dtype: str, hardware: Hardware) -> None:
     """Print edits, prompts, calls, compilations, bytes, FLOPs and an estimate of the time."""
     b, T = plan.schedule.prompt_block, plan.positions
     lines = [
@@ -54,21 +63,22 @@ def show_plan(title: str, plan: Plan, config: Config, dtype: str, hardware: Hard
         ("memory: peak", in_words(plan.peak_bytes)),
         ("result, uncompressed", in_words(plan.result_bytes)),
         ("FLOPs", f"{plan.flops:.3g}"),
-        ("time", _time([plan], config, dtype, hardware)),
+        ("time", _time(plan, config, probe, dtype, hardware)),
     ]
-    show(title, ("", ""), lines, "the time leaves out compilation and everything but matrix products")
+    show(title, ("", ""), lines, "the time leaves out compilation and all that is not in a block")
 
 
-def _time(plans: Iterable[Plan], config: Config, dtype: str, hardware: Hardware) -> str:
-    """How long the matrix products of some sweeps take, as text."""
+def _time(plan: Plan, config: Config, probe: Probe, dtype: str, hardware: Hardware) -> str:
+    """How long the blocks of a sweep take, as text: processor time on a CPU, which others may use too, else by the clock."""
+    flops = plan.flops if hardware.kind == "cpu" else plan.critical_flops / hardware.shards
     if hardware.platform in PLATFORMS:
         rate, source = PLATFORMS[hardware.platform].rates.get(dtype), f"of the data sheet of {hardware.platform}"
     else:
-        rate, source = matrix_rate(config.width, config.mlp_width or config.heads * config.head_dim, dtype), "measured here"
+        rate, source = block_rate(config, plan.positions, probe, dtype), "measured here on a block"
     if not rate:
         return f"no rate for {dtype}"
-    seconds = sum(plan.critical_flops for plan in plans) / hardware.shards / rate
-    return f"about {duration(seconds)} at the {rate / 1e9:,.0f} GFLOP/s {source}"
+    what = " of processor time" * (hardware.kind == "cpu")
+    return f"about {duration(flops / rate)}{what} at the {rate / 1e9:,.0f} GFLOP/s {source}"
 
 
 def _of_processes(plan: Plan, hardware: Hardware) -> list[tuple[str, str]]:
@@ -99,23 +109,48 @@ def process_bytes(parts: Iterable[tuple[bool, int, int]], config: Config, dtype:
     return max(peak, kept + PAGE)
 
 
-def show_total(title: str, parts: Sequence[tuple[bool, Plan | int]], config: Config, dtype: str, hardware: Hardware) -> None:
-    """Print the total cost of a study on a CPU: memory of the process, FLOPs and time.
+def process_seconds(parts: Iterable[Part], config: Config, dtype: str) -> dict[str, float]:
+    """The processor time of a process on a CPU that runs the parts of a study without a compilation cache, by what takes it."""
+    models, programs, compute = 1, 0, 0.0
+    for spec, planned in parts:
+        models = max(models, 1 + spec.twin)
+        programs += CALCULATION_PROGRAMS if planned is None else planned.compiles
+        if planned is not None and isinstance(spec, SweepSpec):
+            compute += planned.flops / block_rate(config, planned.positions, spec.probe, dtype)
+    return {
+        "start": START_SECONDS,
+        "load": models * params.count(config) * PARAMETER_SECONDS,
+        "compile": programs * PROGRAM_SECONDS,
+        "compute": compute,
+        "page": PAGE_SECONDS,
+    }
 
-    parts: see `process_bytes`, with the plans of sweeps and the bytes of calculations.
-    """
-    plans = [part for _, part in parts if not isinstance(part, int)]
-    needs = [
-        (twin, part, 0) if isinstance(part, int) else (twin, part.peak_bytes - part.bytes["parameters"], part.compiles)
-        for twin, part in parts
-    ]
+
+def study_bytes(parts: Sequence[Part], config: Config, dtype: str) -> int:
+    """`process_bytes` of a study's sweeps and calculations."""
+    return process_bytes(
+        [
+            (spec.twin, planned.peak_bytes - planned.bytes["parameters"], planned.compiles)
+            if planned is not None
+            else (spec.twin, spec.beside(config, dtype) if isinstance(spec, Calculation) else 0, 0)
+            for spec, planned in parts
+        ],
+        config,
+        dtype,
+    )
+
+
+def show_total(title: str, parts: Sequence[Part], config: Config, dtype: str) -> None:
+    """Print the total cost of a study on a CPU: memory of the process, FLOPs and processor time."""
+    seconds = process_seconds(parts, config, dtype)
     lines = [
-        ("memory of the process", in_words(process_bytes(needs, config, dtype))),
-        ("models in memory", "the model and its untrained twin" if any(twin for twin, _ in parts) else "the model"),
-        ("FLOPs", f"{sum(plan.flops for plan in plans):.3g}"),
-        ("time", _time(plans, config, dtype, hardware)),
+        ("memory of the process", in_words(study_bytes(parts, config, dtype))),
+        ("models in memory", "the model and its untrained twin" if any(spec.twin for spec, _ in parts) else "the model"),
+        ("FLOPs", f"{sum(planned.flops for _, planned in parts if planned):.3g}"),
+        ("processor time", f"about {sum(seconds.values()):,.0f} s"),
+        *((f"processor time: {part}", f"{taken:,.0f} s") for part, taken in seconds.items()),
     ]
-    show(title, ("", ""), lines, "memory with the libraries; FLOPs and time of the sweeps' matrix products alone")
+    show(title, ("", ""), lines, "memory with the libraries; time of all cores together, without a compilation cache")
 
 
 def show_calculation(title: str, calculation: Calculation, config: Config, length: int, dtype: str) -> None:
@@ -155,14 +190,30 @@ def _first_sentence(compute: object) -> str:
 
 
 @functools.cache
-def matrix_rate(inner: int, outer: int, dtype: str) -> float:
-    """FLOPs a second of a product [rows, inner] x [inner, outer] on the default device, in the precision of a sweep."""
-    rows = max(64, min(ROWS, int(MOST_FLOPS / REPEATS / (2 * inner * outer))))
-    multiply = jax.jit(lambda x, w: jnp.matmul(x, w, precision="highest"))
-    x, w = jnp.ones((rows, inner), dtype), jnp.ones((inner, outer), dtype)
-    multiply(x, w).block_until_ready()
-    start = time.perf_counter()
-    for _ in range(REPEATS):
-        product = multiply(x, w)
-    product.block_until_ready()
-    return 2 * rows * inner * outer * REPEATS / (time.perf_counter() - start)
+def block_rate(config: Config, T: int, probe: Probe, dtype: str) -> float:
+    """FLOPs a second of a block with its statistics on the default device, counted as `block_flops` does.
+
+    Seconds are processor time on a CPU, which other work may share, else the clock's; the median of REPEATS. Weights are all 1.
+    """
+    clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
+    prompts = max(1, TOKENS_PER_CALL[jax.default_backend()] // T)
+    layer = jax.tree.map(lambda leaf: jnp.ones(leaf.shape[1:], dtype), params.abstract(config)["layers"])
+    h, lengths = jnp.ones((prompts, T, config.width), dtype), jnp.full((prompts,), T)
+    spec = ForwardSpec(config=config, probe=probe)
+
+    @jax.jit
+    def run(h: jax.Array, layer: params.Params) -> Any:
+        step = block_step(spec, lengths, (), T, h.dtype)
+        slots = empty_slots(step, {"layers": jax.tree.map(lambda leaf: leaf[None], layer)}, h, probe)
+        return step(h, slots, jnp.asarray(0), layer)
+
+    jax.block_until_ready(run(h, layer))
+    flops = block_flops(config, T) * prompts * T
+    repeats = max(1, min(REPEATS, int(MOST_FLOPS / flops)))
+    return flops / statistics.median(_seconds(lambda: run(h, layer), clock) for _ in range(repeats))
+
+
+def _seconds(call: Callable[[], Any], clock: Callable[[], float]) -> float:
+    start = clock()
+    jax.block_until_ready(call())
+    return clock() - start

@@ -8,7 +8,7 @@ its figures. Everything else, from stores and resumption to the page, is done by
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -101,11 +101,15 @@ TEXT = Inputs()
 
 @dataclass(frozen=True)
 class Batch:
-    """Prompts: tokens int32 [B, T], lengths int32 [B], and the facts stored about them with every result."""
+    """Prompts: tokens int32 [B, T], lengths int32 [B], and the facts stored about them with every result.
+
+    measured: what `known.Unedited` measured on them, for the further sweeps of a run.
+    """
 
     tokens: NDArray
     lengths: NDArray
     study: Mapping[str, object]
+    measured: dict[object, tuple[Model, xarray.Dataset]] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

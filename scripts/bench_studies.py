@@ -1,0 +1,141 @@
+"""Compare the time and memory that `sinkjax plan` states for studies with those of their runs: docs/benchmarks.md.
+
+python scripts/bench_studies.py             an hour on two cores, 4 GB of memory; Gemma 3 270M must be installed
+python scripts/bench_studies.py --quick     mini-sink; prints the section and writes nothing
+
+Each run's numbers are kept in .cache/bench_studies and not measured again while they lie there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+import jax
+from bench_peers import command
+from bench_peers.command import say
+from bench_peers.worker import ROOT
+from sections import markdown
+
+from sinkjax.studies.plan import process_seconds, study_bytes
+from sinkjax.studies.registry import choose
+from sinkjax.studies.run import work
+
+KEPT = ROOT / ".cache" / "bench_studies"
+NAMES = {"smollm2-135m": "SmolLM2", "gemma3-270m": "Gemma 3 270M", "mini-sink": "mini-sink"}
+BOS = {"smollm2-135m": "none", "gemma3-270m": "model", "mini-sink": "model"}
+GOAL, RATIO_GOAL = 0.15, 2.5
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run: its study or suite, its model and its number of prompts."""
+
+    study: str
+    model: str
+    prompts: int
+
+    def options(self) -> list[str]:
+        return ["--model", self.model, "--bos", BOS[self.model], "--prompts", str(self.prompts), "--text", "packaged"]
+
+
+STUDIES = (
+    *(Case("kiya/mask", model, prompts) for model in ("smollm2-135m", "gemma3-270m") for prompts in (4, 16)),
+    *(Case("sweep/first-key", model, 16) for model in ("smollm2-135m", "gemma3-270m")),
+)
+SUITES = tuple(Case("kiya/all", model, 4) for model in ("smollm2-135m", "gemma3-270m"))
+QUICK = (Case("kiya/mask", "mini-sink", 4), Case("sweep/first-key", "mini-sink", 16))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure what was not measured yet, and write or print the section."""
+    options = command.parser(__doc__, "bench_studies", "mini-sink").parse_args(arguments)
+    studies, suites = (QUICK, ()) if options.quick else (STUDIES, SUITES)
+    command.publish(section(studies, suites), options)
+
+
+def measured(case: Case) -> dict[str, float | str]:
+    """Seconds of processor time and bytes of resident memory of a run in a process of its own, without a compilation cache."""
+    kept = KEPT / f"{case.study.replace('/', '-')}-{case.model}-{case.prompts}.json"
+    if not kept.exists():
+        say(f"{case.study} on {case.model}, {case.prompts} prompts")
+        with tempfile.TemporaryDirectory() as name:
+            verb = "sweep" if case.study.startswith("sweep/") else "run"
+            line = [sys.executable, "-m", "sinkjax", verb, case.study, *case.options(), "--out", str(Path(name) / "out")]
+            environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(Path(name) / "jax")}
+            process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            if status:
+                raise SystemExit(f"{' '.join(line)} ended with {os.waitstatus_to_exitcode(status)}")
+        save(kept, usage)
+    found: dict[str, float | str] = json.loads(kept.read_text())
+    return found
+
+
+def save(kept: Path, usage: resource.struct_rusage) -> None:
+    """Keep what a run took."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    seconds, size = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+    kept.write_text(json.dumps({"seconds": seconds, "bytes": size, "on": date.today().isoformat()}))
+
+
+def planned(case: Case) -> tuple[dict[str, float], int]:
+    """Processor time by part, and memory, as `sinkjax plan` states them."""
+    chosen = choose(case.study)
+    config = replace(chosen.config, model=case.model, bos=BOS[case.model], prompts=case.prompts, text="packaged")
+    every = [*work(replace(chosen, config=config))]
+    parts, architecture = [(spec, plan) for spec, _, plan in every], every[0][1]
+    return process_seconds(parts, architecture, config.dtype), study_bytes(parts, architecture, config.dtype)
+
+
+def section(studies: Sequence[Case], suites: Sequence[Case]) -> str:
+    """The section, in Markdown."""
+    lines, days = [], []
+    for case in studies:
+        (seconds, size), run = planned(case), measured(case)
+        total, taken, used = sum(seconds.values()), float(run["seconds"]), float(run["bytes"])
+        sizes = [f"{number:,.0f}" for number in (*seconds.values(), total, taken)]
+        ratios = [total / taken, size / used]
+        met = "met" if all(abs(round(ratio, 2) - 1) <= GOAL for ratio in ratios) else "missed"
+        memory = [f"{size / 1e9:.2f}", f"{used / 1e9:.2f}"]
+        lines.append(
+            [case.study, NAMES[case.model], str(case.prompts), *sizes, f"{ratios[0]:.2f}", *memory, f"{ratios[1]:.2f}", met]
+        )
+        days.append(str(run["on"]))
+    text = [
+        "## Time and memory of studies",
+        "The processor time and the memory of a process, as `sinkjax plan` states them for a study and as its run took them, with "
+        "64 tokens a prompt and no compilation cache; SmolLM2 without BOS, the others behind it. Seconds are of all cores together: "
+        "other work changes them less than the clock. The plan times a block when it is made, and adds constants "
+        "(`sinkjax/studies/plan.py`): start, page and the seconds of a program as on mini-sink, of a parameter as on SmolLM2. "
+        f"Goal: within {GOAL:.0%} of both. Measured from {min(days)} to {max(days)} on {command.cpu_name()}, {os.cpu_count()} "
+        f"cores, jax {jax.__version__}. `python scripts/bench_studies.py` writes this section.",
+        markdown(
+            [
+                *("study", "model", "prompts", "start", "load", "compile", "compute", "page"),
+                *("planned, s", "measured, s", "ratio", "planned, GB", "measured, GB", "ratio", "goal"),
+            ],
+            lines,
+        ),
+    ]
+    if suites:
+        times = {case: float(measured(case)["seconds"]) for case in suites}
+        one, other = times.values()
+        met = "met" if other / one <= RATIO_GOAL else "missed"
+        text.append(
+            f"{suites[0].study} with {suites[0].prompts} prompts: {one:,.0f} s of processor time on {NAMES[suites[0].model]}, "
+            f"{other:,.0f} s on {NAMES[suites[1].model]}: {other / one:.2f} times as much. Goal: at most {RATIO_GOAL}, {met}."
+        )
+    return "\n\n".join(text)
+
+
+if __name__ == "__main__":
+    main()
