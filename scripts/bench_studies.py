@@ -112,9 +112,9 @@ def section(studies: Sequence[Case], suites: Sequence[Case]) -> str:
         days.append(str(run["on"]))
     text = [
         "## Time and memory of studies",
-        "The processor time and the memory of a process, as `sinkjax plan` states them for a study and as its run took them, with "
-        "64 tokens a prompt and no compilation cache; SmolLM2 without BOS, the others behind it. Seconds are of all cores together: "
-        "other work changes them less than the clock. The plan times a block when it is made, and adds constants "
+        "Processor time and memory of a process, as `sinkjax plan` states them for a study and as its run took them: 64 tokens a "
+        "prompt, no compilation cache; SmolLM2 without BOS, the others behind it. Times are seconds of all cores together, which "
+        "other work on the machine changes less than the clock. The plan times a block when it is made, and adds constants "
         "(`sinkjax/studies/plan.py`): start, page and the seconds of a program as on mini-sink, of a parameter as on SmolLM2. "
         f"Goal: within {GOAL:.0%} of both. Measured from {min(days)} to {max(days)} on {command.cpu_name()}, {os.cpu_count()} "
         f"cores, jax {jax.__version__}. `python scripts/bench_studies.py` writes this section.",

@@ -60,7 +60,9 @@ def continuations(
             {"edit": [condition.label for condition in shown], "prompt": np.arange(len(starts))},
         )
 
-    return Calculation(name, compute, ("text", "start"), prompts, inputs, beside=Unstacked.copied_bytes)
+    return Calculation(
+        name, compute, ("text", "start"), prompts, inputs, beside=Unstacked.copied_bytes, passes=TOKENS * len(conditions)
+    )
 
 
 def samples(data: xarray.Dataset) -> tuple[Sample, ...]:

@@ -38,9 +38,10 @@ BACKWARD = 3  # products of a training step, as a multiple of a forward's
 LIBRARIES, PROGRAM, PAGE = 600_000_000, 10_000_000, 150_000_000
 VOCABULARY_ENTRY = 260  # bytes of a tokenizer, on Gemma 3 270M
 # Seconds of processor time on a CPU, read off the same run: imports, text and checks of all edits; tracing and compiling a
-# program without a cache, and writing its store; figures and page. A calculation counts as two programs. Loading a parameter, or
-# drawing it for the twin, and checking it takes as long as on SmolLM2.
-START_SECONDS, PROGRAM_SECONDS, PAGE_SECONDS, PARAMETER_SECONDS = 6, 1.6, 5, 30e-9
+# program without a cache, and writing its store; figures and page. A calculation counts as two programs. Then seconds of
+# a parameter, read off SmolLM2: to load it, or to draw it for the twin; to read it for a token that is generated.
+START_SECONDS, PROGRAM_SECONDS, PAGE_SECONDS = 6, 1.6, 5
+LOAD_SECONDS, READ_SECONDS = 30e-9, 0.5e-9
 CALCULATION_PROGRAMS = 2
 MOST_FLOPS = 3e11  # of one measurement: seconds even for wide models on a CPU
 
@@ -111,15 +112,18 @@ def process_bytes(parts: Iterable[tuple[bool, int, int]], config: Config, dtype:
 
 def process_seconds(parts: Iterable[Part], config: Config, dtype: str) -> dict[str, float]:
     """The processor time of a process on a CPU that runs the parts of a study without a compilation cache, by what takes it."""
-    models, programs, compute = 1, 0, 0.0
+    count, models, programs, compute = params.count(config), 1, 0, 0.0
     for spec, planned in parts:
         models = max(models, 1 + spec.twin)
-        programs += CALCULATION_PROGRAMS if planned is None else planned.compiles
-        if planned is not None and isinstance(spec, SweepSpec):
+        if isinstance(spec, Calculation):
+            programs += CALCULATION_PROGRAMS
+            compute += spec.passes * count * READ_SECONDS
+        elif planned is not None:
+            programs += planned.compiles
             compute += planned.flops / block_rate(config, planned.positions, spec.probe, dtype)
     return {
         "start": START_SECONDS,
-        "load": models * params.count(config) * PARAMETER_SECONDS,
+        "load": models * count * LOAD_SECONDS,
         "compile": programs * PROGRAM_SECONDS,
         "compute": compute,
         "page": PAGE_SECONDS,

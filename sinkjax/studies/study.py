@@ -196,6 +196,7 @@ class Calculation:
     compute: the model and a batch of `prompts` prompts to a labelled dataset of arrays. It is written whole or not at all, so a
     calculation that was interrupted starts again. variables: the dataset's variables; a store without one is of another version.
     twin: whether it runs on the model's untrained twin. beside: config and dtype to the bytes that it needs beside the models.
+    passes: how many tokens it generates one after the other, for each of which all parameters are read.
     """
 
     name: str
@@ -205,6 +206,7 @@ class Calculation:
     inputs: Inputs = TEXT
     twin: bool = False
     beside: Callable[[Config, str], int] = lambda config, dtype: 0
+    passes: int = 0
 
 
 @dataclass(frozen=True)

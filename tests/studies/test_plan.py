@@ -1,4 +1,4 @@
-"""Total memory of a study: its models, the runtime, and its widest part."""
+"""Total memory of a study: its models, the runtime, and its widest part; its processor time by part."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import pytest
 import sinkjax
 from sinkjax.generation import blocks_apart
 from sinkjax.model import params
-from sinkjax.studies.plan import LIBRARIES, PAGE, PROGRAM, VOCABULARY_ENTRY, process_bytes
+from sinkjax.studies import plan
+from sinkjax.studies.plan import LIBRARIES, PAGE, PROGRAM, VOCABULARY_ENTRY, block_rate, process_bytes, process_seconds
 from sinkjax.studies.registry import choose
 from sinkjax.studies.run import work
 from sinkjax.studies.specs import TEXTS
+from sinkjax.studies.study import Calculation
+from sinkjax.sweeps.plan import block_flops
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +43,26 @@ def test_continuations_count_the_copy_of_the_blocks_that_they_make(model):
     copied = sum(leaf.nbytes for leaf in jax.tree.leaves(blocks_apart(model).layers))
     assert texts.beside(model.config, "float32") == copied > 0
     assert texts.beside(model.config, "bfloat16") == copied // 2
+
+
+def test_the_time_of_a_study_is_that_of_its_models_programs_blocks_and_generated_tokens(model, monkeypatch):
+    monkeypatch.setattr(plan, "block_rate", lambda *args: 1e9)
+    parts = [(spec, planned) for spec, _, planned in work(choose("kiya/mask"), architecture=model.config)]
+    alone = [(spec, planned) for spec, planned in parts if not spec.twin]
+    seconds, without = (process_seconds(each, model.config, "float32") for each in (parts, alone))
+    assert seconds["load"] == 2 * without["load"] == pytest.approx(2 * plan.LOAD_SECONDS * params.count(model.config))
+    sweeps = [planned for _, planned in parts if planned]
+    texts = [spec for spec, _ in parts if isinstance(spec, Calculation)]
+    programs = sum(planned.compiles for planned in sweeps) + plan.CALCULATION_PROGRAMS * len(texts)
+    assert seconds["compile"] == pytest.approx(plan.PROGRAM_SECONDS * programs)
+    written = len(texts) * 3 * 16 * params.count(model.config)  # no edit and the two whose maps are drawn, 16 tokens each
+    blocks = sum(planned.flops for planned in sweeps)
+    assert seconds["compute"] == pytest.approx(blocks / 1e9 + written * plan.READ_SECONDS)
+
+
+def test_the_rate_of_a_block_is_its_flops_in_the_median_time_of_a_call(model, monkeypatch):
+    taken = iter([4.0, 1.0, 2.0, 9.0, 2.0, 1.0, 3.0, 2.0])
+    monkeypatch.setattr(plan, "_seconds", lambda call, clock: next(taken))
+    tokens = 1024 // 24 * 24
+    rate = block_rate(model.config, 24, sinkjax.Probe(attention_received=True), "float32")
+    assert rate == block_flops(model.config, 24) * tokens / 2.0

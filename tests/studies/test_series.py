@@ -78,7 +78,7 @@ def test_the_command_takes_a_folder_of_checkpoints(files, tmp_path, capsys):
 
 
 def test_a_plan_is_made_once_for_each_architecture_and_of_known_ones_without_the_hub(capsys, monkeypatch):
-    monkeypatch.setattr("sinkjax.studies.plan.matrix_rate", lambda *args: 1e12)
+    monkeypatch.setattr("sinkjax.studies.plan.block_rate", lambda *args: 1e12)
     models = ["EleutherAI/pythia-14m", "mini-sink", "no-such-owner/no-such-model"]
     assert cli.main(["plan", "gu/norms", "--models", *models]) == 0
     shown = capsys.readouterr().out
