@@ -29,7 +29,7 @@ import sinkjax
 from sinkjax.config_files import files
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.model.batch import check_batch
-from sinkjax.sweeps import objects, run
+from sinkjax.sweeps import run
 from sinkjax.sweeps import store as stores
 from sinkjax.sweeps.computation import Computation
 from sinkjax.sweeps.header import CALLS, Header
@@ -86,7 +86,7 @@ def measure(case: Case) -> Row:
     tokens, lengths, known = check_batch(drawn, None, config)
     computation = Computation(model, tokens, lengths, [resolve(edit, config, known, LENGTH) for edit in edits], PROBE, "highest")
     schedule, labels = computation.schedule(None), {"edit": [edit.label for edit in edits]}
-    make_files, compute, records, written = stores.files_of_group, run.compute, dict[Any, Any](), list[Path]()
+    compute, records, written = run.compute, dict[Any, Any](), list[Path]()
 
     def keep(*arguments: Any) -> Iterator[tuple]:
         for block, chunk, record in compute(*arguments):
@@ -125,23 +125,22 @@ def measure(case: Case) -> Row:
             identity = computation.identity(labels)
             header = Header.of_sweep(identity, computation.facts(), schedule, {}, variables, fixed)
             store, run.compute, made = begin(path, identity, lambda: header), by, list[float]()
-            stores.files_of_group, store.publish = once(make_files, made), once(store.publish, made)
+            store.publish = once(store.publish, made)  # type: ignore[method-assign]
             begun = time.process_time()
             run.fill(store, computation, lambda: fixed, progress=False)
-            chunks = sum(len(variable.files()) for variable in header.variables)
-            return time.process_time() - begun - sum(made), store, chunks
+            took, names = time.process_time() - begun - sum(made), {variable.name for variable in store.variables}
+            return took, store, sum(file.partition("/")[0] in names for file in store.header.sums)
 
     try:
-        stores.write, objects.write_new = noted(files.write), noted(files.write_new)
+        stores.write, stores.write_new = noted(files.write), noted(files.write_new)
         _, store, kept = filled(keep)  # compiles
-        stores.write, objects.write_new = files.write, files.write_new
+        stores.write, stores.write_new = files.write, files.write_new
         pairs = [(filled(known_before)[0], filled(compute)[0]) for _ in range(case.rounds)]
     finally:
-        stores.write, objects.write_new, run.compute = files.write, files.write_new, compute
-        stores.files_of_group = make_files
+        stores.write, stores.write_new, run.compute = files.write, files.write_new, compute
     calls = len(schedule.chunks) * -(-case.prompts // schedule.prompt_block)
     alone, whole = zip(*pairs, strict=True)
-    return Row(case, calls, len(edits), len(store.header.variables), len(written), kept, alone, whole)
+    return Row(case, calls, len(edits), len(store.variables), len(written), kept, alone, whole)
 
 
 def section(rows: Sequence[Row], load: float) -> str:

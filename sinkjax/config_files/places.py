@@ -81,7 +81,8 @@ def read_bytes(file: Place) -> bytes:
     Errors: OSError of a disk; of an object store FileNotFoundError, or NoAnswer.
     """
     if not is_remote(file):
-        with open(file, "rb", opener=_at_once) as stream:
+        at_once = getattr(os, "O_NONBLOCK", 0)  # somebody may have put a pipe in its place, whose other end nobody opens
+        with open(file, "rb", opener=lambda name, flags: os.open(name, flags | at_once)) as stream:
             return stream.read()
     try:
         found: bytes = file.fs.cat_file(file.path)
@@ -90,11 +91,6 @@ def read_bytes(file: Place) -> bytes:
     except Exception as error:
         raise NoAnswer(_words(error)) from error
     return found
-
-
-def _at_once(file: str, flags: int) -> int:
-    """Open a file, or a pipe that somebody put in its place without waiting for its other end."""
-    return os.open(file, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def listed(folder: Place) -> list[str]:

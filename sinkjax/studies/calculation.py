@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,15 +15,17 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.fingerprint import digest
 from sinkjax.runtime.progress import say
 from sinkjax.studies.study import Batch, Calculation
-from sinkjax.sweeps.arrays import files_of_dataset
+from sinkjax.sweeps.arrays import METADATA, codecs, storable
 from sinkjax.sweeps.computation import description
 from sinkjax.sweeps.hardware import facts
-from sinkjax.sweeps.header import Header
-from sinkjax.sweeps.identity import HARDWARE, IDENTITY, described
-from sinkjax.sweeps.store import begin, existing
+from sinkjax.sweeps.header import HARDWARE, IDENTITY, Header
+from sinkjax.sweeps.schedule import Chunk
+from sinkjax.sweeps.store import begin, described, existing
 
 if TYPE_CHECKING:
     import xarray
+
+WHOLE = Chunk(0, (), 0)  # the one call of a calculation
 
 
 def calculate(calculation: Calculation, model: Model, batch: Batch, path: Place) -> None:
@@ -63,12 +65,27 @@ def write_whole(dataset: xarray.Dataset, path: Place, identity: Mapping[str, obj
     Errors: it holds other numbers; no permission or no room.
     """
     attributes = json.loads(json.dumps({IDENTITY: identity, HARDWARE: [facts()], "study": study}))
-    store = begin(path, identity, lambda: Header(attributes))
+    files = _files(dataset.assign_attrs(attributes))
+    store = begin(path, identity, lambda: _header(files))
     store.mend()
     if not store.finished:
-        files = files_of_dataset(dataset.assign_attrs(attributes))
-        store.objects.write((), 0, {name: np.frombuffer(content, np.uint8) for name, content in files.items()})
+        store.write(WHOLE, 0, {name: np.frombuffer(content, np.uint8) for name, content in files.items()})
         with contextlib.suppress(FileNotFoundError, ValueError):  # another process has finished, or a disk has failed
-            files = {name: array.tobytes() for name, array in store.objects.read((), 0).items()}
-        store.publish(files)
-    store.finish()
+            files = {name: array.tobytes() for name, array in store.read(WHOLE, 0).items()}
+        header = _header(files)
+        store.publish(header, {name: content for name, content in files.items() if name not in header.files()})
+
+
+def _files(dataset: xarray.Dataset) -> dict[str, bytes]:
+    """The files of a dataset as a zarr group."""
+    import zarr
+
+    files: dict[str, Any] = {}
+    dataset = dataset.map(lambda array: array.astype(storable(array.dtype)), keep_attrs=True).drop_encoding()
+    encoding = {name: {"filters": codecs(), "compressors": None} for name in dataset.variables}
+    dataset.to_zarr(zarr.storage.MemoryStore(files), mode="w", zarr_format=2, consolidated=True, encoding=encoding)
+    return {name: content.to_bytes() for name, content in files.items()}
+
+
+def _header(files: Mapping[str, bytes]) -> Header:
+    return Header(json.loads(files[METADATA])["metadata"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sinkjax.checkpoints.presets import named
 from sinkjax.config_files.files import CONFIG_FILE, cannot_write
@@ -29,8 +29,7 @@ def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
 
     Errors: none there, not a store, or damaged metadata; files missing or changed; a sweep that was interrupted.
     """
-    from sinkjax.sweeps.identity import described
-    from sinkjax.sweeps.store import Store
+    from sinkjax.sweeps.store import Store, described
 
     if not path.exists():
         raise SinkjaxError(f"there is no store {path}; run the study first")
@@ -51,9 +50,8 @@ def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
 
 def provenance(dataset: xarray.Dataset) -> dict[str, object]:
     """Facts that a reader needs about how a store was made, as text."""
-    from sinkjax.sweeps.identity import devices_in_words, versions_in_words
-
-    sweep, study = dataset.attrs["sweep"], dataset.attrs.get("study", {})
+    sweep, study, (machine, *_) = dataset.attrs["sweep"], dataset.attrs.get("study", {}), dataset.attrs["hardware"]
+    versions = sweep["versions"] | {name: machine[name] for name in ("jax", "jaxlib")}
     model, prompts = sweep["model"], sweep["prompts"]
     facts = {
         "model": named(model) + (f" at {model['revision']}" if model.get("revision") else ""),
@@ -68,9 +66,14 @@ def provenance(dataset: xarray.Dataset) -> dict[str, object]:
         "first tokens of prompt 0": " ".join(f"{text!r} ({token})" for token, text in study.get("first_tokens", ())),
         "edits": dataset.sizes.get("edit"),
         "device": devices_in_words(dataset.attrs),
-        "versions": versions_in_words(dataset.attrs),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
     return {name: value for name, value in facts.items() if value not in (None, "")}
+
+
+def devices_in_words(attributes: Mapping[str, Any]) -> str:
+    """The devices that computed a dataset with these attributes."""
+    return ", then ".join(dict.fromkeys(machine["devices"] for machine in attributes["hardware"]))
 
 
 def over(stores: Iterable[xarray.Dataset]) -> str:

@@ -212,7 +212,8 @@ def status(study: Study, results: Results) -> Iterator[str]:
 
 def provenance(results: Results) -> Mapping[str, object]:
     """How the numbers of trainings were made."""
-    from sinkjax.sweeps.identity import HARDWARE, IDENTITY, devices_in_words
+    from sinkjax.studies.folder import devices_in_words
+    from sinkjax.sweeps.header import HARDWARE, IDENTITY
 
     if not results.stores:
         return {}

@@ -20,7 +20,7 @@ from sinkjax.model.fingerprint import digest, fingerprint
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime import processes
-from sinkjax.sweeps.arrays import FORMER, storable
+from sinkjax.sweeps.arrays import storable
 from sinkjax.sweeps.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.plan import plan_resolved
 from sinkjax.sweeps.schedule import Schedule
@@ -173,7 +173,7 @@ class Computation:
                 raise SinkjaxError(f"labels of {axis!r} name {found[counts.argmax()].item()!r} twice{how}")
         fixed: dict[str, tuple[tuple[str, ...], np.ndarray]] = {axis: ((axis,), values) for axis, values in coordinates.items()}
         fixed |= {name: (("edit",), values) for name, values in (of_edits or {}).items()}
-        for name in variables.keys() & {*fixed, "length", "tokens", FORMER}:
+        for name in variables.keys() & {*fixed, "length", "tokens"}:
             raise SinkjaxError(
                 f"a sweep stores something else under the name {name!r}; give the statistic or capture another one"
             )

@@ -1,23 +1,26 @@
-"""The header of a store, written by its first process: the computation and its division into calls."""
+"""The header of a store, written by its first process: what it computes, in which calls, and on which machine."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from sinkjax.config_files.places import Place, delete, listed, read_bytes
 from sinkjax.errors import SinkjaxError
-from sinkjax.sweeps.arrays import METADATA, Variable, refuse_large
-from sinkjax.sweeps.identity import HARDWARE, HARDWARE_FOLDER, IDENTITY, SCHEDULE, as_json, of_earlier
-from sinkjax.sweeps.objects import Objects, digest, sealed, unsealed
+from sinkjax.model.fingerprint import digest
+from sinkjax.sweeps import objects
+from sinkjax.sweeps.arrays import LARGEST, METADATA, Array, arrays_of, metadata_of
 from sinkjax.sweeps.schedule import Schedule
 
 HEADER, CALLS = ".sweep", ".calls"
+MACHINES = ".hardware"  # a file for each machine that wrote to a store, but the one that made it
+# Attributes: what two runs must share for one to resume the other, their calls, and the machine that made the store.
+IDENTITY, SCHEDULE, HARDWARE = "sweep", "schedule", "hardware"
 CHUNK_BYTES = 1 << 23  # a chunk of the largest variable has at most so many, unless one edit has more
 
 Fixed = Mapping[str, tuple[tuple[str, ...], np.ndarray]]  # name -> (dims, values) of arrays that are known before a sweep
@@ -25,21 +28,27 @@ Fixed = Mapping[str, tuple[tuple[str, ...], np.ndarray]]  # name -> (dims, value
 
 @dataclass(frozen=True)
 class Header:
-    """A store's contents: the attributes that its arrays will have, and its variables; a calculation has none."""
+    """The metadata of a store's arrays, by file, and once they are there the checksum of each chunk's file."""
 
-    attributes: Mapping[str, Any]
-    variables: tuple[Variable, ...] = ()
-
-    @property
-    def key(self) -> str:
-        """The computation's key, the first part of its objects' names."""
-        return digest(self.attributes[IDENTITY])
+    metadata: Mapping[str, Any]
+    sums: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def content(self) -> bytes:
-        """The content of its file."""
-        found = {"attributes": self.attributes, "variables": [variable.to_json() for variable in self.variables]}
-        return sealed(json.dumps(found).encode())
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the group."""
+        found: dict[str, Any] = self.metadata[".zattrs"]
+        return found
+
+    def variables(self) -> list[Array]:
+        """The arrays [edit, prompt, ...] that calls fill; a calculation has none."""
+        swept = SCHEDULE in self.attributes
+        return [array for array in arrays_of(self.metadata) if swept and array.dims[:2] == ("edit", "prompt")]
+
+    def files(self) -> dict[str, bytes]:
+        """The files of metadata: those of each array, the header, and the one that readers look for."""
+        found = {name: json.dumps(entry).encode() for name, entry in self.metadata.items()}
+        found[METADATA] = json.dumps({"zarr_consolidated_format": 1, "metadata": self.metadata, "sums": self.sums}).encode()
+        return {HEADER: objects.sealed(found[METADATA]), **found}
 
     @classmethod
     def of_sweep(
@@ -58,59 +67,81 @@ class Header:
         Errors: attributes that JSON lacks or whose name the store itself uses; an array whose chunks would be too large.
         """
         own = {IDENTITY: identity, HARDWARE: [facts], SCHEDULE: schedule.to_json()}
-        attributes = as_json(attributes) | json.loads(json.dumps(own))
-        largest = max(math.prod(shape[2:]) * dtype.itemsize for _, shape, dtype in variables.values()) * schedule.prompt_block
-        edits = next(iter(variables.values()))[1][0]
-        size = min(edits, max(1, CHUNK_BYTES // largest)), schedule.prompt_block
-        found = tuple(Variable(name, dims, shape, (*size, *shape[2:]), dtype) for name, (dims, shape, dtype) in variables.items())
-        refuse_large(found, fixed)
-        return cls(attributes, found)
+        if taken := own.keys() & attributes.keys():
+            raise SinkjaxError(f"the attribute {min(taken)!r} is reserved for the store; choose another name")
+        try:
+            attributes = json.loads(json.dumps(attributes, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise SinkjaxError(f"attributes must be JSON: {error}") from None
+        block = schedule.prompt_block
+        largest = max(math.prod(shape[2:]) * dtype.itemsize for _, shape, dtype in variables.values()) * block
+        edits = max(1, CHUNK_BYTES // largest)
+        arrays = [
+            Array(name, dims, shape, (min(edits, shape[0]), block, *shape[2:]), dtype)
+            for name, (dims, shape, dtype) in variables.items()
+        ]
+        arrays += [Array(name, dims, values.shape, values.shape, values.dtype) for name, (dims, values) in fixed.items()]
+        for array in arrays:
+            if (size := math.prod(array.size) * array.dtype.itemsize) > LARGEST:
+                raise SinkjaxError(
+                    f"{array.name} has {size:,} bytes in one call, and a chunk of a store takes {LARGEST:,}: take fewer prompts,"
+                    " or measure it in fewer layers or positions"
+                )
+        return cls(json.loads(json.dumps(metadata_of(arrays, {**attributes, **own}))))
 
     @classmethod
     def read(cls, path: Place, key: str = "") -> Header | None:
         """The header of the store `path`, from its arrays where it is lost; None where nothing is there yet.
 
         key: the computation's: if both are lost, and all objects are its own, the store is begun anew and keeps them.
-        Errors: other content; a store that this version cannot read.
+        Errors: other content; a store of another version.
         """
         try:
             if header := cls._parsed(path, HEADER) or cls._parsed(path, METADATA):
                 return header
-            names = {name.partition("/")[0] for name in listed(path)} if path.exists() else set()
-            objects = Objects(path / CALLS, key).names()
-            if (names or objects) and (header := cls._parsed(path, HEADER)):  # another process has just put it there
+            there = {name.partition("/")[0] for name in listed(path)} if path.exists() else set()
+            calls = objects.names(path / CALLS)
+            if there and (header := cls._parsed(path, HEADER)):  # another process has just put it there
                 return header
         except OSError as error:
-            if not (isinstance(error, NotADirectoryError) and path.is_file()):
-                raise SinkjaxError(f"cannot use {path}: {error.strerror or error}") from None
-            names, objects = {"a file"}, set()
-        if names <= {HEADER, CALLS, HARDWARE_FOLDER}:
-            if HEADER not in names and not objects:
-                return None
-            if key and all(name.startswith(key) for name in objects):
-                delete(path / HEADER)
-                return None
-        if names & {HEADER, CALLS}:
-            raise SinkjaxError(
-                f"the store {path} is damaged (its metadata are missing or not what was written); delete it and rerun the command"
-                " that made it"
-            )
-        raise SinkjaxError(f"{path} exists and is not the store of a sweep; choose another output")
+            raise SinkjaxError(f"cannot use {path}: {error.strerror or error}") from None
+        others = there - {HEADER, CALLS, MACHINES}
+        if HEADER in there or calls:
+            if others or not key or not all(name.startswith(key) for name in calls):
+                raise SinkjaxError(
+                    f"the store {path} is damaged (its metadata are missing or not what was written); delete it and rerun the"
+                    " command that made it"
+                )
+            delete(path / HEADER)
+        elif others:
+            raise SinkjaxError(f"{path} exists and is not the store of a sweep; choose another output")
+        return None
 
     @classmethod
     def _parsed(cls, path: Place, file: str) -> Header | None:
-        """The header in a file, its own or the arrays' metadata. Errors: OSError; a store that this version cannot read."""
+        """The header in a file, its own or the arrays' metadata. Errors: OSError; a store of another version."""
         try:
             content = read_bytes(path / file)
-            if file == HEADER:
-                found = json.loads(unsealed(content))
-                return cls(found["attributes"], tuple(map(Variable.from_json, found["variables"])))
-            files = json.loads(content)["metadata"]
-            attributes = files[".zattrs"]
-            former = attributes[IDENTITY].get("mesh") or b'"crc32c"' not in content  # other calls, or chunks without checksums
-            header = cls(attributes, tuple(Variable.of_group(files)) if SCHEDULE in attributes else ())
-        except (FileNotFoundError, KeyError, TypeError, ValueError, AttributeError):
+            found = json.loads(objects.unsealed(content) if file == HEADER else content)
+            header = cls(found["metadata"], found.get("sums", {}))
+            if IDENTITY not in header.attributes or not [*arrays_of(header.metadata)]:
+                return None
+        except (FileNotFoundError, NotADirectoryError, KeyError, TypeError, ValueError, AttributeError):
             return None
-        if former:
-            raise of_earlier(path)
+        if "sums" not in found:
+            raise SinkjaxError(f"{path} was made by another version of sinkjax; choose another output or delete it")
         return header
+
+
+def key_of(identity: Mapping[str, Any]) -> str:
+    """The key of a computation, the first part of its objects' names."""
+    return digest(json.dumps(identity, sort_keys=True))
+
+
+def differences(have: Any, want: Any, name: str = "") -> list[str]:
+    """Where two values of JSON differ, by dotted name."""
+    if isinstance(have, dict) and isinstance(want, dict):
+        keys = sorted(have.keys() | want.keys())
+        return [entry for key in keys for entry in differences(have.get(key), want.get(key), f"{name}.{key}".lstrip("."))]
+    was, now = (text if len(text) <= 60 else f"{text[:57]}..." for text in map(json.dumps, (have, want)))
+    return [] if have == want else [f"{name} was {was}, now {now}"]

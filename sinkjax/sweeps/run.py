@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import tempfile
 import time
 from collections import deque
@@ -27,12 +28,12 @@ from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.runtime import interruption, processes
 from sinkjax.runtime.progress import bar, say
+from sinkjax.sweeps.arrays import storable
 from sinkjax.sweeps.computation import CELLS, Computation, unchanged
-from sinkjax.sweeps.header import Fixed, Header
-from sinkjax.sweeps.identity import described
+from sinkjax.sweeps.header import IDENTITY, Fixed, Header
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal, stack
 from sinkjax.sweeps.shared import baseline, edited
-from sinkjax.sweeps.store import Store, begin, existing
+from sinkjax.sweeps.store import Store, begin, described, existing
 from sinkjax.transformer.implementations import check_implementation
 
 if TYPE_CHECKING:
@@ -169,8 +170,13 @@ def finished(
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
     identity = Computation(model, tokens, lengths, resolved, probe, "highest").identity({"edit": [edit.label for edit in edits]})
-    store = existing(out, identity, but=("edits", "sha256"))
-    return store is not None and store.finished and not store.faults and store.has(attributes)
+    header = Header.read(out)
+    if header is None:
+        return False
+    identity["edits"]["sha256"] = header.attributes[IDENTITY].get("edits", {}).get("sha256")
+    store = existing(out, identity)
+    same = json.loads(json.dumps(attributes)).items() <= header.attributes.items()
+    return same and store is not None and store.finished and not store.faults
 
 
 def fill(store: Store, computation: Computation, fixed: Callable[[], Fixed], progress: bool) -> None:
@@ -179,11 +185,10 @@ def fill(store: Store, computation: Computation, fixed: Callable[[], Fixed], pro
     fixed: gives the arrays that are known beforehand.
     """
     begun, written = time.monotonic(), 0
-    own = iter([_own(store, computation)])  # then whatever the others have not done
+    work = _work(store, computation)
     with bar("sweep", progress, store.done.size, shown := int(store.done.sum())) as advance:
         while not store.finished:
-            rounds = _missing(store, next(own, []) or _rest(store, computation))
-            for block, chunk, record in compute(computation, store.schedule, rounds):
+            for block, chunk, record in compute(computation, store.schedule, _missing(store, next(work))):
                 written += _write(store, computation, block, chunk, record)
                 now = int(store.done.sum())
                 advance(now - shown, f"{written / (time.monotonic() - begun):.2f} edits/s")
@@ -193,23 +198,19 @@ def fill(store: Store, computation: Computation, fixed: Callable[[], Fixed], pro
         store.finish()
 
 
-def _own(store: Store, computation: Computation) -> list[Round]:
-    """This process's share, if several processes fill the store: whole runs, so that few are computed twice."""
-    number, count = processes.rank()
-    if count == 1:
-        return []
-    B, L = len(computation.lengths), computation.model.config.layers
-    return store.schedule.shares(B, computation.hardware().devices, count, L)[number]
+def _work(store: Store, computation: Computation) -> Iterator[list[Round]]:
+    """This process's share if several fill the store (whole runs, so that few are computed twice), then whatever is left.
 
-
-def _rest(store: Store, computation: Computation) -> list[Round]:
-    """All that is left, in one order; who helps others, or goes on with a store, begins at its end, where they come last."""
-    number, count = processes.rank()
-    rounds = deal(store.left(), computation.hardware().devices, computation.model.config.layers)
-    if count == 1 and store.new:
-        return rounds
-    first = len(rounds) * number // count
-    return (rounds[first:] + rounds[:first])[::-1]
+    A process that helps others, or resumes a store, begins at the end of the one order, where they come last.
+    """
+    (number, count), B, L = processes.rank(), len(computation.lengths), computation.model.config.layers
+    devices = computation.hardware().devices
+    if count > 1:
+        yield store.schedule.shares(B, devices, count, L)[number]
+    while True:
+        rounds = deal(store.left(), devices, L)
+        first = len(rounds) * number // count
+        yield rounds if count == 1 and store.new else (rounds[first:] + rounds[:first])[::-1]
 
 
 def _missing(store: Store, rounds: Iterable[Round]) -> Iterator[Round]:
@@ -318,12 +319,12 @@ def _write(store: Store, computation: Computation, block: int, chunk: Chunk, rec
     for name, array in record.items():
         array = array[: shape[0], :prompts]
         array = np.broadcast_to(array, (*shape, *array.shape[2:]))  # what the base gives serves all edits of a chunk
-        values[name] = array.sum(axis=-1) if name in CELLS else array
+        values[name] = array.sum(axis=-1) if name in CELLS else array.astype(storable(array.dtype), copy=False)
     empty = values.pop("empty_rows", np.zeros(shape))
     if empty.any():
         edit = chunk.edits[int(np.argwhere(empty)[0][0])]
         raise SinkjaxError(f"edit {edit} leaves {int(empty.max())} rows of attention without a key")
-    store.write(chunk, block, dict.fromkeys(CELLS, np.zeros(shape)) | values)
+    store.write(chunk, block, dict.fromkeys(CELLS, np.zeros(shape, np.float32)) | values)
     return len(chunk.edits)
 
 

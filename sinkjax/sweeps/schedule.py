@@ -41,10 +41,6 @@ class Schedule:
     widths: tuple[int, ...]
     chunks: tuple[Chunk, ...]
 
-    def rounds(self, B: int, devices: int, L: int) -> list[Round]:
-        """All calls for B prompts, dealt to devices. L: layers."""
-        return deal(self.calls(B), devices, L)
-
     def calls(self, B: int) -> list[tuple[int, Chunk]]:
         """All calls for B prompts: (block of prompts, chunk of edits)."""
         return [(block, chunk) for block in range(-(-B // self.prompt_block)) for chunk in self.chunks]
@@ -54,7 +50,7 @@ class Schedule:
 
         All calls are dealt to all devices, so that whole runs go to one device while there are enough of them.
         """
-        rounds = self.rounds(B, devices * processes, L)
+        rounds = deal(self.calls(B), devices * processes, L)
         return [
             [part for entry in rounds if any((part := entry.of_devices(first, devices)).chunks)]
             for first in range(0, devices * processes, devices)
@@ -67,8 +63,8 @@ class Schedule:
 
     @classmethod
     def from_json(cls, data: dict) -> Schedule:
-        """The schedule that `to_json` wrote; those of stores made before edits shared a base name none."""
-        chunks = tuple(Chunk(kind, tuple(edits), start, *base) for kind, start, edits, *base in data["chunks"])
+        """The schedule that `to_json` wrote."""
+        chunks = tuple(Chunk(kind, tuple(edits), start, base) for kind, start, edits, base in data["chunks"])
         return cls(data["prompt_block"], tuple(data["widths"]), chunks)
 
 

@@ -15,7 +15,6 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from sinkjax.config_files.files import CONFIG_FILE
 from sinkjax.config_files.places import Place, delete, is_remote, listed, place, reached, read_bytes
@@ -39,7 +38,13 @@ class Mirror:
     def pull(self) -> None:
         """Fetch the last whole copy, if there is one, or a training that somebody put there. Errors: other content is there."""
         with reached(self.place):
-            for name in self._files():
+            self.seen = self._list()
+            names = sorted(self._there()) if self.seen is None else _names(self.seen)
+            if names is None:
+                raise SinkjaxError(f"{self.place / LISTED} has changed since it was written; remove it to read everything there")
+            if self.seen is None and names and CONFIG_FILE not in names:
+                raise SinkjaxError(f"{self.place} exists with other content; choose another place")
+            for name in names:
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
                 self.place.fs.get_file((self.place / name).path, str(self.folder / name))
         self._sent = self._here()
@@ -57,7 +62,7 @@ class Mirror:
                 self._check_alone()
                 self.place.fs.put_file(str(self.folder / name), (self.place / name).path)
             self._write_list(sorted(here))
-            for name in self._others() - set(here):
+            for name in self._there() - here.keys():
                 if name.partition("/")[0] in WRITTEN:
                     delete(self.place / name)
         self._sent = here
@@ -69,43 +74,32 @@ class Mirror:
 
     def _check_alone(self) -> None:
         """Raise unless the list is still the one that this process saw or wrote."""
-        if self._content() != self.seen:
+        if self._list() != self.seen:
             raise Unavailable(f"another process trains in {self.place} too: this one ends, and the other goes on")
 
-    def _content(self) -> bytes | None:
+    def _list(self) -> bytes | None:
         try:
             return read_bytes(self.place / LISTED)
         except FileNotFoundError:
             return None
 
-    def _files(self) -> list[str]:
-        """The files of the last copy; without a list all that are there, if they are a training. Errors: they are not."""
-        found = self._list()
-        if found is None:
-            found = sorted(self._others())
-            if found and CONFIG_FILE not in found:
-                raise SinkjaxError(f"{self.place} exists with other content; choose another place")
-        return found
-
-    def _list(self) -> list[str] | None:
-        """The list in the object store, None: there is none. Errors: it is no list of names below a folder."""
-        self.seen = self._content()
-        if self.seen is None:
-            return None
-        with contextlib.suppress(TypeError, ValueError, KeyError):
-            found = json.loads(self.seen)
-            names = found["files"] if isinstance(found, dict) else found  # earlier versions named no writer
-            if isinstance(names, list) and all(_is_below(name) for name in names):
-                return [*names]
-        raise SinkjaxError(f"{self.place / LISTED} has changed since it was written; remove it to read everything there")
-
-    def _others(self) -> set[str]:
+    def _there(self) -> set[str]:
         """All objects but the list."""
         return set(listed(self.place)) - {LISTED}
 
     def _here(self) -> dict[str, tuple[int, int]]:
         files = (path for path in self.folder.rglob("*") if path.is_file() and path.name != OWN)
         return {path.relative_to(self.folder).as_posix(): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+
+
+def _names(content: bytes) -> list[str] | None:
+    """The files of a list; None if it names others than files below a folder, on any system."""
+    with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):
+        names: list[str] = json.loads(content)["files"]
+        parts = [name.replace("\\", "/").split("/") for name in names]
+        if not any({"", ".", ".."}.intersection(name) or ":" in name[0] for name in parts):
+            return names
+    return None
 
 
 @contextlib.contextmanager
@@ -133,9 +127,3 @@ def local(folder: str | Place) -> Iterator[tuple[Path, Mirror | None]]:
 def called(folder: Path, mirror: Mirror | None) -> str:
     """How a training is called: by the folder or the URL that was given."""
     return str(mirror.place if mirror else folder)
-
-
-def _is_below(name: Any) -> bool:
-    """Whether a name is that of a file below a folder, on every system."""
-    parts = name.replace("\\", "/").split("/") if isinstance(name, str) else [".."]
-    return not {"", ".", ".."}.intersection(parts) and ":" not in parts[0]

@@ -87,8 +87,8 @@ def every(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> None:
 
 def test_a_call_writes_one_object_and_a_chunk_one_file_for_each_variable(store, monkeypatch):
     written = []
-    for module, name in ((objects, "write_new"), (stores, "write")):
-        monkeypatch.setattr(module, name, before(getattr(module, name), lambda file, *_: written.append(file)))
+    for name in ("write_new", "write"):
+        monkeypatch.setattr(stores, name, before(getattr(stores, name), lambda file, *_: written.append(file)))
     fill(store)
     assert_whole(store.path)
     assert len(set(written)) == len(written)
@@ -187,18 +187,13 @@ def test_what_a_kill_left_before_there_was_a_header_is_no_other_content(tmp_path
     assert_whole(tmp_path / "x.zarr")
 
 
-@pytest.mark.parametrize(
-    ("columns", "prompts", "sentence"),
-    [
-        (2**29 - 4, 1, r"a has 2,147,483,632 bytes for one edit and 1 prompt, and a chunk .* 2,147,483,631: measure it in fewer"),
-        (2**28, 2, "for one edit and 2 prompts, .*: take at most 1 at a time, or measure it in fewer layers or positions"),
-    ],
-)
-def test_what_no_chunk_can_hold_is_refused_before_anything_is_there(columns, prompts, sentence):
-    with pytest.raises(SinkjaxError, match=sentence):
-        header({}, VARIABLES | {"a": (("edit", "prompt", "x"), (E, B, columns), np.dtype("float32"))}, prompts)
+def test_what_no_chunk_can_hold_is_refused_before_anything_is_there():
+    wide = VARIABLES | {"a": (("edit", "prompt", "x"), (E, B, 2**28), np.dtype("float32"))}
+    with pytest.raises(SinkjaxError, match=r"a has 2,147,483,648 bytes in one call, .* 2,147,483,631: take fewer prompts"):
+        header({}, wide, 2)
+    assert header({}, wide, 1).variables()[0].size == (1, 1, 2**28)
     values = np.broadcast_to(np.float32(0), (B, 2**27))
-    with pytest.raises(SinkjaxError, match=r"tokens has 2,684,354,560 bytes, .*: take fewer prompts"):
+    with pytest.raises(SinkjaxError, match=r"tokens has 2,684,354,560 bytes"):
         header({}, VARIABLES, 1, {"tokens": (("prompt", "x"), values)})
 
 
