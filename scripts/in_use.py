@@ -1,16 +1,20 @@
 """The costs and benefits of a sink in use: loss against bits and loss against cache, with the sink's activation and without it.
 
-    python scripts/in_use.py run MODEL FOLDER [BOS]    evaluate, adding what is missing to docs/data/in-use.csv; resumable
-    python scripts/in_use.py page                      docs/in-use.md and its figure, from that file
+    python scripts/in_use.py run MODEL FOLDER [BOS] [NAME]   evaluate, adding what is missing to docs/data/in-use.csv; resumable
+    python scripts/in_use.py page                            docs/in-use.md and its figure, from that file
 
-FOLDER has a .txt file for each document; LENGTH tokens from the middle of each are read. BOS is as for `sinkjax.encode`. Without
-the activation, the first token's largest dim is set to the mean of the other tokens' in each layer in which it is massive (Sun
-et al. 2024 set it to its own mean over texts, which costs nothing), or in all layers if it is massive in none.
+FOLDER has a .txt file for each document; LENGTH tokens from the middle of each are read, or as many as the model's context has.
+BOS is as for `sinkjax.encode`, NAME what the file calls the model (by default MODEL). "softmax-340k" and "sink-logit-340k" are the
+last models (ROW/models/run-000) of `sinkjax run pretrain/sink-logits --only softmax sink-logit --size 340k --seed 5
+--seeds 1 --text FOLDER`. Without the activation, the first token's largest dim is set to the mean of the other tokens' in each layer in
+which it is massive (Sun et al. 2024 set it to its own mean over texts, which costs nothing), or in all layers if it is massive in
+none.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +34,11 @@ LENGTH, DOCUMENTS = 256, 8
 MASSIVE = 100.0  # |h| of a massive activation (Sun et al. 2024)
 PLAIN, WITHOUT, REMOVED = "as it is", "without the activation", "without the super weight"
 SUPER_WEIGHT = {"smollm2-135m": (11, 1229, 507)}  # layer, row and column of `down` (docs/how-to/super-weights.md)
-NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct"}
+NAMES = {
+    "smollm2-135m": "SmolLM2-135M-Instruct",
+    "softmax-340k": "340k parameters, softmax",
+    "sink-logit-340k": "340k parameters, with a learned sink logit",
+}
 
 FULL = "full precision, all keys"
 BITS: dict[str, dict[str, Any]] = {
@@ -57,9 +65,9 @@ novels, of which each model reads {length} tokens. Differences are paired by nov
 describes; no claim of a paper is judged."""
 
 
-def run(name: str, folder: str, bos: str = "model") -> None:
+def run(source: str, folder: str, bos: str = "model", name: str = "") -> None:
     """Evaluate a model in every way that is not in the file yet."""
-    model, known = sinkjax.load(name), read()
+    model, known, name = sinkjax.load(source), read(), name or source
     ids, documents = pieces(model, Path(folder), bos)
     edits: dict[str, Any] = {PLAIN: (), WITHOUT: mean_activation(model, ids[:1])}
     if name in SUPER_WEIGHT:
@@ -84,12 +92,13 @@ def read() -> pd.DataFrame:
 
 
 def pieces(model: sinkjax.Model, folder: Path, bos: str) -> tuple[np.ndarray, list[str]]:
-    """Tokens from the middle of documents, int [DOCUMENTS, LENGTH], each with the BOS first, and the documents' names."""
+    """Tokens from the middle of documents, int [DOCUMENTS, T], each with the BOS first, and the documents' names."""
+    length = min(LENGTH, model.config.context)
     files = sorted(folder.glob("*.txt"))[:DOCUMENTS]
     words = [file.read_text(encoding="utf-8").split() for file in files]
     texts = [" ".join(each[len(each) // 2 : len(each) // 2 + 2 * LENGTH]) for each in words]
-    tokens, lengths = sinkjax.encode(model, texts, bos=int(bos) if bos.isdigit() else bos, length=LENGTH)
-    assert (np.asarray(lengths) == LENGTH).all()
+    tokens, lengths = sinkjax.encode(model, texts, bos=int(bos) if bos.isdigit() else bos, length=length)
+    assert (np.asarray(lengths) == length).all()
     return np.asarray(tokens), [file.stem for file in files]
 
 
@@ -115,7 +124,7 @@ def page() -> None:
     models = list(dict.fromkeys(data["model"]))
     parts = ["# What a sink costs in use", fill(HEAD.format(documents=DOCUMENTS, length=LENGTH))]
     parts += [fill(summary(name, data[data["model"] == name])) for name in models if name in SUPER_WEIGHT]
-    parts += [fill(siblings(data))]
+    parts += [fill(pair(data, names, text)) for names, text in PAIRS.items() if {*names} <= {*models}]
     parts += [f"![Loss against bits and against cache]({IMAGE.relative_to(PAGE.parent)})", fill(CAPTION)]
     parts += [section(name, data[data["model"] == name]) for name in models]
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -129,8 +138,18 @@ from the first token's activation. Removing it does not help: without it the los
 makes it {removed:.1f}, instead of {full:.1f}. Keeping only the last {keys} keys adds {window}; keeping the 4 first ones among
 them adds {sinks}."""
 SIBLINGS = """`mini-softmax` and `mini-head-norm` were trained alike, but only the first has a sink. Activations of 8 bits with
-one scale a tensor add {softmax_8} nats to the loss of the one and {head_norm_8} to the other's, of 4 bits {softmax_4}
-and {head_norm_4}."""
+one scale a tensor add {eight_0} nats to the loss of the one and {eight_1} to the other's, of 4 bits {four_0} and {four_1}."""
+SINK_LOGIT = """Two models of 344,640 parameters, which read 128 tokens, were trained alike (seed 5), but in the second each head
+has a learned sink logit. Activations of 8 bits with one scale a tensor add {eight_0} nats to the loss of the first and {eight_1}
+to the second's, of 4 bits {four_0} and {four_1}. Keeping only the last 16 keys adds {window_0} and {window_1}, with the 4 first
+ones among them {sinks_0} and {sinks_1}."""
+PAIRS = {("mini-softmax", "mini-head-norm"): SIBLINGS, ("softmax-340k", "sink-logit-340k"): SINK_LOGIT}
+COMPARED = {
+    "eight": "activations of 8 bits, one scale a tensor",
+    "four": "activations of 4 bits, one scale a tensor",
+    "window": "window of 16 keys",
+    "sinks": "4 first and 12 last keys",
+}
 CAPTION = """*Mean loss over novels. Left: activations rounded with one scale a tensor. Right: the keys that stay are the last
 ones (dotted), or four first and the last ones (solid). Bars: 95% intervals, over novels, of what this adds to the loss of the
 same model in full.*"""
@@ -153,20 +172,14 @@ def summary(name: str, data: pd.DataFrame) -> str:
     )
 
 
-def siblings(data: pd.DataFrame) -> str:
-    """What few bits add to two models of which one has a sink."""
+def pair(data: pd.DataFrame, models: Sequence[str], text: str) -> str:
+    """What few bits or keys add to two models of which one has a sink."""
     added = {}
-    for name in ("mini-softmax", "mini-head-norm"):
+    for number, name in enumerate(models):
         own = data[data["model"] == name]
-        for bits in (8, 4):
-            values = losses(own, PLAIN, f"activations of {bits} bits, one scale a tensor") - losses(own, PLAIN, FULL)
-            added[name, bits] = shown(values).replace("+", "")
-    return SIBLINGS.format(
-        softmax_8=added["mini-softmax", 8],
-        head_norm_8=added["mini-head-norm", 8],
-        softmax_4=added["mini-softmax", 4],
-        head_norm_4=added["mini-head-norm", 4],
-    )
+        for label, way in COMPARED.items():
+            added[f"{label}_{number}"] = shown(losses(own, PLAIN, way) - losses(own, PLAIN, FULL)).replace("+", "")
+    return text.format(**added)
 
 
 def losses(data: pd.DataFrame, edit: str, way: str) -> np.ndarray:
