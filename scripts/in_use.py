@@ -4,11 +4,12 @@
     python scripts/in_use.py page                            docs/in-use.md and its figure, from that file
 
 FOLDER has a .txt file for each document; LENGTH tokens from the middle of each are read, or as many as the model's context has.
-BOS is as for `sinkjax.encode`, NAME what the file calls the model (by default MODEL). "softmax-340k" and "sink-logit-340k" are the
-last models (ROW/models/run-000) of `sinkjax run pretrain/sink-logits --only softmax sink-logit --size 340k --seed 5
---seeds 1 --text FOLDER`. Without the activation, the first token's largest dim is set to the mean of the other tokens' in each layer in
-which it is massive (Sun et al. 2024 set it to its own mean over texts, which costs nothing), or in all layers if it is massive in
-none.
+BOS is as for `sinkjax.encode`, NAME what the file calls the model (by default MODEL). "softmax-340k" and "sink-logit-340k" are
+models/run-000 of `sinkjax run emergence/causal --size 340k --steps 7000 --seed 5 --seeds 1 --text FOLDER` and of `sinkjax run
+pretrain/sink-logits --only sink-logit --size 340k --seed 5 --seeds 1 --text FOLDER`: one baseline, and one field changed.
+
+Without the activation, the first token's largest dim is set to the mean of the other tokens' in each layer in which it is
+massive (Sun et al. 2024 set it to its own mean over texts, which costs nothing), or in all layers if it is massive in none.
 """
 
 from __future__ import annotations
