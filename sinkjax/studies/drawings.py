@@ -5,6 +5,7 @@ Figures are drawn from the stores, and one whose grid did not run is left out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 FEWEST = 3  # points of a line
 LAYERS = "last edited layer (0-based)"
+UNIT = re.compile(r" \([^()]*\)$")
 JOINING = ("at", "from", "of", "on", "than", "the", "to")
 
 
@@ -43,10 +45,12 @@ def series_of(points: Sequence[Point]) -> dict[str, list[int]]:
 
 
 def drawable(points: Sequence[Point], over: str) -> dict[str, list[int]]:
-    """The series of layers that make a line; prefixes of layers end with all of them. Errors: Absent, there are none."""
+    """The series of layers that make a line; prefixes go from the first layer to all. Errors: Absent, there are none."""
     series = series_of(points)
-    whole = {name: rows + series.get(SERIES["all"], []) * (name == SERIES["prefixes"]) for name, rows in series.items()}
-    found = {name: rows for name, rows in whole.items() if len(rows) >= FEWEST}
+    if prefixes := series.get(SERIES["prefixes"], []):
+        first = [row for row in series.get(SERIES["each"], []) if points[row].x == 0 < points[prefixes[0]].x]
+        series[SERIES["prefixes"]] = first + prefixes + series.get(SERIES["all"], [])
+    found = {name: rows for name, rows in series.items() if len(rows) >= FEWEST}
     if not found:
         raise Absent(f"{over} has no {FEWEST} sets of layers that make a line")
     return found
@@ -73,6 +77,14 @@ def shared_words(names: Sequence[str]) -> str:
     while head and not (all(f"{name} ".startswith(f"{' '.join(head)} ") for name in names) and head[-1] not in JOINING):
         head.pop()
     return " ".join(head)
+
+
+def own_words(names: Sequence[str]) -> list[str]:
+    """Names of series that share an axis, without the words of its label: "key 0" of "heads that sink on key 0 (%)"."""
+    shared = shared_words(names)
+    if not shared or len(names) == 1:
+        return list(names)
+    return [f"{shared.split()[-1]} {UNIT.sub('', name.removeprefix(shared)).strip(', ')}".strip() for name in names]
 
 
 def names_of(read: Readings, rows: Iterable[Sequence[Measure]]) -> str:
@@ -132,7 +144,9 @@ def lines(
         if x == "layers":
             for title, chosen in series.items():
                 xs = [points[number].x for number in chosen]
-                found = [_line(read, measure, over, [[number] for number in chosen], xs, effect) for measure in row]
+                names = own_words([read.name(measure) for measure in row])
+                cells = [[number] for number in chosen]
+                found = [_line(read, measure, over, cells, xs, effect, name) for measure, name in zip(row, names, strict=True)]
                 panels.append(picture.Panel(title, label, found, log, signed=effect))
         else:
             groups: dict[tuple[object, object], dict[Any, list[int]]] = {}

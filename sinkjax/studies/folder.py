@@ -135,7 +135,7 @@ def unpack(archive: Path) -> Path:
     return inner
 
 
-TOKENS, POSITIONS = 20, 24  # drawn of each prompt, so that a tick is legible and a column is visible
+TOKENS, POSITIONS = 14, 24  # drawn of each prompt, so that a tick is legible and a column is visible
 
 
 def source(

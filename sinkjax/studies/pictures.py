@@ -150,7 +150,7 @@ def dots(read: Readings, measures: Measure, over: str) -> Drawing:
     figure = picture(columns, "mean over documents", shared=len(units) == 1)
     controls = ", and each of its random controls as one mark" if drawn in read.results else ""
     caption = titled(read, over, f"Means of each condition with 95% intervals{controls}.")
-    return read.drawing(f"{over}-and-controls", figure, caption, store)
+    return read.drawing(f"{over}-and-controls", figure, caption, store, bands=False)
 
 
 @FigureWord.define()

@@ -11,7 +11,7 @@ import xarray
 import sinkjax
 from sinkjax.analysis.estimates import Absent
 from sinkjax.report.figures import layers as picture
-from sinkjax.studies.drawings import shared_words
+from sinkjax.studies.drawings import own_words, shared_words
 from sinkjax.studies.pictures import received
 from sinkjax.studies.places import ALL, each, prefixes
 from sinkjax.studies.readouts import attention_to, strongest_other_attention
@@ -35,16 +35,19 @@ def test_columns_of_received_attention_are_at_the_last_edited_layer(monkeypatch)
     word = received((0,), over="masks")
     word.meaning.of(read, **word.given)
     (panels,) = drawn.values()
-    for title, first, last in (("one layer", 0, L - 1), ("layers 0 to l", 1, L - 1)):
+    for title in ("one layer", "layers 0 to l"):
         found = panels[title]
         assert found.shape == (L, L)
         for x in range(L):
-            if not first <= x <= last:
-                assert np.isnan(found[x]).all()
-                continue
             wanted = {x} if title == "one layer" else set(range(x + 1))
             label = next(point.label for point in points[1:] if layers_of(point.edit, L) == wanted)
             np.testing.assert_allclose(found[x], labels.index(label) / 100)
+
+
+def test_lines_of_a_panel_are_named_by_what_differs():
+    assert own_words(["heads that sink on key 0 (%)", "heads that sink on key 1 (%)"]) == ["key 0", "key 1"]
+    assert own_words(["loss of text (nats)"]) == ["loss of text (nats)"]
+    assert own_words(["sink rate", "loss"]) == ["sink rate", "loss"]
 
 
 @pytest.mark.parametrize("word", [received((0,), over="masks"), lines(attention_to(0, 0), over="masks")])

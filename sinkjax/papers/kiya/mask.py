@@ -58,8 +58,8 @@ STUDY = Study(
         "kept": Claim(contrast=unchanged(SIZE, at("masks", ALL), 1e-4), source="Kiya et al. 2026, Figs. 4, 8"),
     },
     figures=(
-        maps((at("masks", FORMS), at("masks", ALL))),
         lines(((SINK, NEXT), (SIZE, SIZE_NEXT)), over="masks"),
+        maps((at("masks", FORMS), at("masks", ALL))),
         received((F.key, F.key + 1), over="masks"),
         activations((at("masks", layer(0)), at("masks", FORMS), at("masks", ALL))),
         dots((SINK, NEXT), over="heads"),

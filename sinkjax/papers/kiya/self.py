@@ -64,9 +64,9 @@ STUDY = Study(
         "other": Claim(contrast=difference(SEEN, ALONE, OTHER), source="ours, on Kiya et al. 2026, property 3"),
     },
     figures=(
+        by_layer((SINK, SIZE), (at("alone", layer(0)), EARLY, ALONE)),
         maps((shown(FORMS), shown(ALL))),
         heatmap((SINK, SIZE), over="alone", axis="position"),
-        by_layer((SINK, SIZE), (at("alone", layer(0)), EARLY, ALONE)),
         scatter(SINK, SIZE, over="alone"),
     ),
 )

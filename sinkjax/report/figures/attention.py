@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-GAMMA = 0.5
+GAMMA, TICK = 0.5, 8  # of the colour scale; size of a token in points
+NAME_WIDTH = 26  # characters of a run's name beside its maps
 
 
 @styled
@@ -40,7 +42,7 @@ def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Se
             panel = axes[row, column]
             image = _map(panel, values[row, column], scale, tokens)
             panel.set_title(f"layer {layer}" if row == 0 else "")
-        axes[row, 0].set_ylabel(f"{name}\nquery token")
+        axes[row, 0].set_ylabel("\n".join(textwrap.fill(line, NAME_WIDTH) for line in name.splitlines()), fontweight="bold")
     _name_axes(figure, axes, image)
     return figure
 
@@ -64,7 +66,6 @@ def by_layer(values: NDArray, layers: Sequence[int], tokens: Sequence[str]) -> F
         image = _map(panel, array, scale, tokens)
         panel.set_title(f"layer {layer}")
     leave_empty(axes, len(layers))
-    figure.supylabel("query token", fontsize=10)
     _name_axes(figure, axes, image)
     return figure
 
@@ -85,15 +86,16 @@ def _map(panel: Axes, values: NDArray, scale: PowerNorm, tokens: Sequence[str]) 
     shown = np.where(np.tri(size, dtype=bool), values[:size, :size], np.nan)
     image = panel.imshow(shown, norm=scale, cmap=colormaps[MAP].with_extremes(bad=MISSING), interpolation="nearest")
     panel.spines[:].set_visible(False)
-    panel.set_xticks(range(size), names, rotation=90, fontsize=6.5)
-    panel.set_yticks(range(size), names, fontsize=6.5)
+    panel.set_xticks(range(size), names, rotation=90, fontsize=TICK)
+    panel.set_yticks(range(size), names, fontsize=TICK)
     panel.tick_params(length=0, pad=2)
     return image
 
 
 def _name_axes(figure: Figure, axes: Any, image: AxesImage) -> None:
     figure.supxlabel("key token", fontsize=10)
-    bar = figure.colorbar(image, ax=axes, shrink=0.6, pad=0.02)
+    figure.supylabel("query token", fontsize=10)
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, pad=0.02, aspect=30)
     bar.set_label("attention, mean over heads\n(square-root scale)")
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import COLOURS, legend_above, logarithmic, panels, reach, styled
+from sinkjax.report.figures.style import COLOURS, MOST_COLUMNS, leave_empty, legend_above, logarithmic, panels, reach, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,19 +44,25 @@ def bands(columns: Sequence[Column], grid: Sequence[Sequence[Sequence[Band]]], x
 
     grid: [row][column] -> bands, of the same names in all columns of a row.
     """
-    figure, axes = panels(len(grid), len(columns), HEIGHT, sharex=True, sharey="col")
+    single = len(grid) == 1  # a row of many panels is broken into several
+    rows = math.ceil(len(columns) / MOST_COLUMNS) if single else len(grid)
+    width = math.ceil(len(columns) / rows) if single else len(columns)
+    figure, axes = panels(rows, width, HEIGHT, sharex=True, sharey=False if single else "col")
+    if single:
+        leave_empty(axes, len(columns))
+        axes = axes.reshape(1, -1)[:, : len(columns)]
     for row, entries in enumerate(grid):
         for panel, entry in zip(axes[row], entries, strict=True):
             for number, band in enumerate(entry):
                 colour = "black" if number == 0 else COLOURS[(number - 1) % (len(COLOURS) - 1)]
                 panel.fill_between(band.x, band.low, band.high, color=colour, alpha=0.18, linewidth=0)
                 panel.plot(band.x, band.middle, color=colour, linestyle=DASHES[number % len(DASHES)], label=band.name)
-        if len(grid) > 1:
+        if not single:
             axes[row, -1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
-    if len(grid) == 1:
+    if single:
         legend_above(figure, axes[0, 0])
     for number, column in enumerate(columns):
-        axes[-1, number].set_xlabel(xlabel)
+        axes[-1, number].set_xlabel(xlabel if not single or number >= len(columns) - width else "")
         for panel in axes[:, number]:
             panel.set_ylabel(column.ylabel)
         if column.log:

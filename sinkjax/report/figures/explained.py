@@ -1,30 +1,30 @@
-"""Figures of explanations: estimates against exact effects, and the parts of a score as a waterfall."""
+"""Figures of explanations: estimates beside exact effects, and the parts of a score as a waterfall."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.report.figures.scatter import Cloud, scatter
-from sinkjax.report.figures.style import COLOURS, panels, styled
+from sinkjax.report.figures.style import COLOURS, legend_above, panels, styled
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
-ROW = 0.26  # inches of a bar
-FAINT = 300  # nodes beyond which they are drawn small and grey
-WHOLES = ("score", "value_norm", "logit")
+ROW = 0.3  # inches of a bar
+WHOLES = {"score": "attention score", "value_norm": "norm of the value", "logit": "logit"}
 
 
-def draw_attribution(found: xarray.Dataset, names: int = 6) -> Figure:
-    """Draw each node's estimate against its exact effect, both as means over prompts.
+def draw_attribution(found: xarray.Dataset, names: int = 8) -> Figure:
+    """Draw the exact effects of the largest nodes beside their estimates, both as means over prompts.
 
     Args:
         found: The result of `sinkjax.attribute`.
-        names: How many nodes are named: those whose estimates miss by the most.
+        names: How many nodes are drawn: those whose effect or estimate is largest.
 
     Returns:
         A matplotlib figure.
@@ -32,25 +32,38 @@ def draw_attribution(found: xarray.Dataset, names: int = 6) -> Figure:
     Raises:
         SinkjaxError: This is not such a result, or no node in it was checked.
     """
-    if not {"estimate", "exact", "gap"} <= set(found):
+    if not {"estimate", "exact"} <= set(found):
         raise SinkjaxError("draw_attribution takes the result of sinkjax.attribute")
-    means = found[["estimate", "exact", "gap"]].mean("prompt")
+    means = found[["estimate", "exact"]].mean("prompt")
     checked = np.flatnonzero(means.exact.notnull().values)
     if not checked.size:
         raise SinkjaxError("no node of this attribution was checked; attribute with exact=...")
     means = means.isel(node=checked)
-    missed = np.argsort(-np.abs(means.gap.values), kind="stable")[:names]
-    clouds = [Cloud("nodes", means.estimate.values, means.exact.values, faint=checked.size > FAINT)]
-    of_missed = means.isel(node=missed)
-    labels = [str(node) for node in of_missed.node.values]
-    clouds.append(Cloud("largest gaps", of_missed.estimate.values, of_missed.exact.values, names=labels))
+    size = np.maximum(np.abs(means.estimate.values), np.abs(means.exact.values))
+    largest = means.isel(node=np.argsort(-size, kind="stable")[:names])
     method = {"first-order": "first-order estimate", "integrated": f"integrated gradients, {found.attrs.get('steps')} steps"}
-    agreement = ", ".join(
-        f"{name.capitalize()} {found.attrs[name]:.2f}" for name in ("spearman", "pearson") if name in found.attrs
-    )
-    figure = scatter({agreement: clouds}, method[found.attrs["method"]], "exact effect on the metric")
-    axes = figure.axes[0]
-    axes.axline((0, 0), slope=1, color="#666666", linewidth=0.8, linestyle="--", zorder=0)  # where an estimate is exact
+    agreement = [f"{name.capitalize()} {found.attrs[name]:.2f}" for name in ("spearman", "pearson") if name in found.attrs]
+    title = f"all {checked.size} nodes: {', '.join(agreement)}" if agreement else ""
+    values = {"exact effect": largest.exact.values, method[found.attrs["method"]]: largest.estimate.values}
+    return dumbbells([str(node) for node in largest.node.values], values, "effect on the metric", title)
+
+
+@styled
+def dumbbells(names: Sequence[str], values: Mapping[str, NDArray[Any]], unit: str, title: str) -> Figure:
+    """Two numbers for each name, joined by a line: the first filled, the second hollow."""
+    figure, axes = panels(1, 1, ROW * (len(names) + 4))
+    panel: Any = axes[0, 0]
+    heights = np.arange(len(names))
+    panel.axvline(0, color="black", linewidth=0.6, zorder=0)
+    panel.hlines(heights, *values.values(), color="#c9d1d9", linewidth=3, zorder=1)
+    for colour, (name, numbers) in zip(COLOURS, values.items(), strict=False):
+        face = colour if colour == COLOURS[0] else "white"
+        panel.plot(numbers, heights, "o", color=colour, markerfacecolor=face, markeredgewidth=1.6, markersize=7, label=name)
+    panel.set_yticks(heights, names)
+    panel.set_ylim(len(names) - 0.4, -0.6)
+    panel.tick_params(axis="y", length=0)
+    panel.set(xlabel=unit, title=title)
+    legend_above(figure, panel)
     return figure
 
 
@@ -87,7 +100,8 @@ def draw_parts(
     rows = [(names[number], float(values[number])) for number in largest]
     if rest := len(values) - len(largest):
         rows.append((f"{rest} others", float(np.delete(values, largest).sum())))
-    return waterfall(rows, float(chosen[whole]), whole.replace("_", " "), "" if layer is None else f"head {layer}.{head}")
+    of = "" if layer is None else f" of head {layer}.{head}"
+    return waterfall(rows, float(chosen[whole]), WHOLES[whole], f"Parts of the {WHOLES[whole]}{of}")
 
 
 @styled
@@ -101,15 +115,15 @@ def waterfall(rows: list[tuple[str, float]], whole: float, unit: str, title: str
     colours = [COLOURS[0] if value >= 0 else COLOURS[1] for _, value in rows]
     panel.barh(heights[:-1], ends - starts, left=starts, color=colours, height=0.7)
     panel.barh(heights[-1], whole, color="#666666", height=0.7)
-    for height, (start, (_, value)) in enumerate(zip(starts, rows, strict=True)):
-        panel.annotate(
-            f"{value:+.3g}", (max(start, start + value), height), (4, 0), textcoords="offset points", va="center", fontsize=8
-        )
-    panel.annotate(f"{whole:.3g}", (max(whole, 0), heights[-1]), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    panel.set_yticks(heights, [*(name for name, _ in rows), f"whole {unit}"])
-    panel.invert_yaxis()
+    told = [(max(start, end, 0), f"{end - start:+.3g}") for start, end in zip(starts, ends, strict=True)]
+    for height, (right, text) in enumerate([*told, (max(whole, 0), f"{whole:.3g}")]):
+        text = text.replace("-", "−")
+        panel.annotate(text, (right, height), (5, 0), textcoords="offset points", va="center", fontsize=9)
+    panel.set_yticks(heights, [*(name for name, _ in rows), "whole"])
+    panel.set_ylim(len(rows) + 0.6, -0.6)
+    panel.tick_params(axis="y", length=0)
     panel.axvline(0, color="black", linewidth=0.6)
     panel.use_sticky_edges = False  # bars to the left of 0 have a margin too
     panel.margins(x=0.08)
-    panel.set(xlabel=unit, title=title)
+    panel.set(xlabel=f"{unit}, summed from above", title=title)
     return figure

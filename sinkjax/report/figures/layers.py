@@ -93,7 +93,7 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
             if log_x:
                 logarithmic(axes[row, column], "x")
             elif whole:
-                axes[row, column].xaxis.set_major_locator(MaxNLocator(integer=True))
+                axes[row, column].xaxis.set_major_locator(MaxNLocator(min(10, 20 // len(entries)), integer=True))
             if row == 0:
                 axes[row, column].set_title(panel.title)
             if row == len(grid) - 1:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LINE_HEIGHT, MARGINS = 0.3, 1.2  # inches
 DODGE, SPAN = 0.24, 0.6  # shares of the distance between lines: between two points of one name, and over all of them
 MANY = 6  # so many points of one name are drawn small
-TITLE_WIDTH = 24
+TITLE_WIDTH = 60  # characters over the whole width of a figure
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def points(
             many = sum((other.name, other.kind) == (point.name, point.kind) for other in column) >= MANY
             size, order = (3, 2) if many else (6, 3)  # one among many random ones stands out
             panel.plot(mean, place, color=colour, marker=marker, markersize=size, linestyle="none", zorder=order)
-        panel.set_title("\n".join(textwrap.fill(line, TITLE_WIDTH) for line in title.splitlines()))
+        panel.set_title("\n".join(textwrap.fill(line, TITLE_WIDTH // len(columns)) for line in title.splitlines()))
         panel.set_yticks(range(len(names)), names)
         panel.tick_params(axis="y", length=0)
         panel.grid(axis="y", color="#dddddd", linewidth=0.6)
@@ -71,11 +71,12 @@ def points(
         axes[0, 0].set_xlim(min(low, -0.03 * reach(xlabel)), reach(xlabel))
     axes[0, 0].set_ylim(len(names) - 0.5, -0.5)
     figure.supxlabel(xlabel, fontsize=10)
-    for number, kind in enumerate(kinds):
+    for number, kind in enumerate(kinds if len(kinds) > 1 else ()):
         axes[0, 0].plot(
             [], [], color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)], ls="none", label=kind
         )
-    figure.legend(loc="outside upper center", ncols=len(kinds))
+    if len(kinds) > 1:
+        figure.legend(loc="outside upper center", ncols=len(kinds))
     return figure
 
 
