@@ -201,7 +201,8 @@ def power(rows: Sequence[Mapping[str, str]]) -> str:
     """
     least: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        if row["kind"] == "claim" and row["s_low"] and row["model"] in (SMOL, GEMMA) and row["study"].split("/")[0] in PAPERS:
+        main = (row["model"], row["bos"]) in ((SMOL, "none"), (GEMMA, "model"))
+        if main and row["kind"] == "claim" and row["s_low"] and row["study"].split("/")[0] in PAPERS:
             seen = (float(row["s_high"]) - float(row["s_low"])) / 2 * math.sqrt(int(row["n"]) / PROMPTS)
             least.setdefault((row["study"], row["model"]), []).append(seen)
     lines = [
