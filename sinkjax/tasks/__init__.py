@@ -1,22 +1,20 @@
-"""The tasks that can be trained, one folder each: `train(config, folder)` trains a config's runs, `load_runs(folder)` reads them.
-
-Names are imported on first use, so that configs do not import JAX.
-"""
+"""The tasks that can be trained, one folder each: `train` trains the runs of a config in a folder, `load_runs` reads them."""
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from sinkjax.tasks.run import load_runs as load_runs
-    from sinkjax.tasks.run import train as train
-    from sinkjax.train.trained import Trained as Trained
+from sinkjax.tasks.registry import load_runs as load_runs
+from sinkjax.tasks.registry import train as train
 
-_HOME = {"train": "sinkjax.tasks.run", "load_runs": "sinkjax.tasks.run", "Trained": "sinkjax.train.trained"}
+if TYPE_CHECKING:
+    from sinkjax.train.trained import Trained as Trained
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    """`Trained`, which imports JAX, on first use."""
+    if name != "Trained":
         raise AttributeError(f"module 'sinkjax.tasks' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    from sinkjax.train.trained import Trained
+
+    return Trained

@@ -1,4 +1,4 @@
-"""The tasks that can be trained. This module imports no JAX.
+"""The tasks that can be trained, and to train and load by config, whose type determines the task. No JAX is imported here.
 
 To add a task, write a config type and a module with `task(config) -> Task`, list them in `TASKS` and add a file in `configs`.
 """
@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import document
+from sinkjax.config_files.files import CONFIG_FILE, document, read_text
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.train.config import KIND, Training
+from sinkjax.train.config import KIND, SAVE_EVERY, Training
 
 if TYPE_CHECKING:
     from sinkjax.train.task import Task
+    from sinkjax.train.trained import Trained
 
 # task -> (module and name of its config type, module of the task)
 TASKS: dict[str, tuple[str, str, str]] = {
@@ -93,3 +95,63 @@ def read(text: str, what: str, folder: Path | None = None) -> ChosenTraining:
 def write(config: Training) -> str:
     """The YAML document of a training, which reads back as itself."""
     return documents.write(name_of(config), config, KIND)
+
+
+def train(
+    config: Training,
+    folder: str | Path,
+    say: Callable[[str], None] = lambda line: None,
+    *,
+    tensorboard: bool = False,
+    save_every: float = SAVE_EVERY,
+    progress: bool = True,
+) -> Trained:
+    """Train every run of a config, resuming the state in `folder`; a finished training is only read.
+
+    Args:
+        config: The training; its type determines the task.
+        folder: Where the training is stored. For a URL ("gs://bucket/softmax") it runs in a temporary folder of this machine,
+            and every checkpoint is copied from there; the extra `remote` and the protocol's own library must be installed.
+        say: Called with a line of text at each stage.
+        tensorboard: Whether to write TensorBoard event files.
+        save_every: Seconds between checkpoints.
+        progress: Whether to show a progress bar. None of the last four arguments changes a number.
+
+    Returns:
+        The results of the runs.
+
+    Raises:
+        SinkjaxError: No task has such a config, or the task refuses it; it needs more memory than this machine has; the folder
+            has other content, or another config's (naming each field that differs); another process trains in it.
+    """
+    from sinkjax.runtime.backend import refuse_larger_than_memory
+    from sinkjax.train import loop
+    from sinkjax.train.state import least_bytes
+
+    found = task(config)
+    refuse_larger_than_memory("a training", least_bytes(found, config))
+    return loop.train(found, folder, say, tensorboard=tensorboard, save_every=save_every, progress=progress)
+
+
+def load_runs(folder: str | Path) -> Trained:
+    """Read a finished training.
+
+    Args:
+        folder: The folder that it was trained into, or its URL.
+
+    Returns:
+        The results of its runs.
+
+    Raises:
+        SinkjaxError: There is no training, or one that is not finished.
+    """
+    from sinkjax.train.checkpoint import CHECKPOINTS
+    from sinkjax.train.mirror import local
+    from sinkjax.train.trained import load_trained
+
+    with local(folder) as (here, mirror):
+        file = here / CONFIG_FILE
+        if not file.is_file() or not (here / CHECKPOINTS).is_dir():
+            raise SinkjaxError(f"{here} is not the folder of a training")
+        config = read(read_text(file), str(file), here).config
+        return load_trained(here, task(config), mirror)

@@ -15,6 +15,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 
 KIND = "training"  # the key of a document that names its task
+SAVE_EVERY = 30.0  # seconds of work that an interruption may cost
 SPAN = 100  # the last of log-spaced checkpoints has this many times the steps of the first after step 0
 CONVERGED, DIVERGED, ALL_STEPS = "converged", "diverged", "all steps"  # how a run ends
 

@@ -31,7 +31,7 @@ from sinkjax.runtime import extras, interruption, processes
 from sinkjax.runtime.progress import bar
 from sinkjax.train import speed
 from sinkjax.train.checkpoint import Checkpoints
-from sinkjax.train.config import DIVERGED, KIND, Training
+from sinkjax.train.config import DIVERGED, KIND, SAVE_EVERY, Training
 from sinkjax.train.folder import MODELS, keep, remove_unfinished, save_run
 from sinkjax.train.journal import Journal, event_writer
 from sinkjax.train.log import read
@@ -44,7 +44,6 @@ from sinkjax.train.task import DataSource, HostDataTask, ModelTask, SummarisingT
 from sinkjax.train.trained import Trained, going, trained
 
 SUMMARY, LOCK = "summary.json", ".lock"
-SAVE_EVERY = 30.0  # seconds of work that an interruption may cost
 COPYING = 10  # and in an object store at least so many times the seconds that copying a checkpoint takes
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "sinkjax")
 

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 from flax import struct
 
 from sinkjax.model.params import Params
+from sinkjax.model.params import count as parameters
 from sinkjax.model.quantisation import MATRICES
 from sinkjax.runtime import extras
 from sinkjax.train.config import CONVERGED, DIVERGED, AdamWTraining, Training
-from sinkjax.train.runs import RunArrays
-from sinkjax.train.task import DeviceDataTask, HostDataTask, Task
+from sinkjax.train.runs import RunArrays, table
+from sinkjax.train.task import DeviceDataTask, HostDataTask, ModelTask, Task
 
 if TYPE_CHECKING:
     import optax
@@ -121,6 +122,18 @@ def training_bytes(task: Task, config: Training) -> dict[str, int]:
         "gradient": _size(params),
         f"kept for the gradient of {rows} sequences": _size(kept),
     }
+
+
+COPIES = 3  # copies of a run's parameters: weights and Adam's two means
+
+
+def least_bytes(task: Task, config: Training) -> int:
+    """Least memory of a training: the state of all runs, and the batches of a call where the host makes them."""
+    runs = table(config, task)
+    count = parameters(task.model(task.variants[0])) if isinstance(task, ModelTask) else 0
+    state = COPIES * count * jnp.dtype(config.dtype).itemsize * len(runs)
+    batch = _size(task.batch_shapes()) if isinstance(task, HostDataTask) else 0
+    return state + batch * config.eval_every * len({run.seed for run in runs})
 
 
 def _batch_shapes(task: Task) -> Any:

@@ -39,8 +39,8 @@ checkpoints: [0, 10]
 COMMAND = """
 import sys
 from sinkjax.cli.main import main
-from sinkjax.tasks import run
-run.train.__kwdefaults__["save_every"] = 0.0  # after each call
+from sinkjax.tasks import registry
+registry.train.__kwdefaults__["save_every"] = 0.0  # after each call
 sys.exit(main())
 """
 # The second process gets a signal just after both have agreed, at step 4, that none came: they end together after the next call.
