@@ -28,8 +28,8 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyConfig(Settings):
-    """Settings of every study on a trained model and natural text."""
+class OnModel(Settings):
+    """A given model, and how it is read."""
 
     model: str = "smollm2-135m"
     """preset, Hugging Face folder or hub id, or .gguf file; or one of these after "untrained:", for random weights"""
@@ -41,6 +41,16 @@ class StudyConfig(Settings):
     """folder, .gguf file or hub id whose tokenizer reads the text, if the model's files hold none"""
     dtype: Dtype = "float32"
     """precision of the parameters and activations"""
+
+    def __post_init__(self) -> None:
+        typed(self)
+        at_least(self, prompts=1, length=2, seed=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig(OnModel):
+    """Settings of every study on a trained model and natural text."""
+
     text: str = "auto"
     """"auto", "wikitext", "packaged", or a file (a document is an article of WikiText, or else a line) or folder (a .txt file)"""
     split: Split = "confirm"
@@ -53,10 +63,6 @@ class StudyConfig(Settings):
     """prefix of each passage: the model's own BOS, its tokenizer's prefix, nothing, or a token id"""
     seed: int = 0
     """seed of the choice of passages, the random controls and the bootstrap"""
-
-    def __post_init__(self) -> None:
-        typed(self)
-        at_least(self, prompts=1, length=2, seed=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,21 +85,11 @@ class Trains(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class All(Settings):
+class All(OnModel):
     """Every study of one paper, or of all papers, on one model: one report."""
 
     family: str = ""
     """family of studies, the first part of their names ("kiya"); "" for every family"""
-    model: str = "smollm2-135m"
-    """preset, Hugging Face folder or hub id, or .gguf file; or one of these after "untrained:" """
-    revision: str | None = None
-    """branch, tag or commit of a hub id"""
-    ignore_keys: tuple[str, ...] = field(default=(), metadata=documents.LATER)
-    """keys of the model's config.json, of its metadata, and tensors to leave out, if no number depends on them"""
-    tokenizer: str | None = field(default=None, metadata=documents.LATER)
-    """folder, .gguf file or hub id whose tokenizer reads the text, if the model's files hold none"""
-    dtype: Dtype = "float32"
-    """precision of the parameters and activations"""
     text: str | None = None
     """text, split, prompts, length, BOS and seed of all studies, overriding their own configs"""
     split: Split | None = None
@@ -106,10 +102,6 @@ class All(Settings):
     """what stands before each passage: "model" if it was trained with its BOS in front"""
     seed: int | None = None
     """seed of the choice of passages, the random controls and the bootstrap"""
-
-    def __post_init__(self) -> None:
-        typed(self)
-        at_least(self, prompts=1, length=2, seed=0)
 
 
 @dataclass(frozen=True, kw_only=True)
