@@ -19,8 +19,7 @@ from sinkjax.studies.calculation import holds, write_whole
 from sinkjax.studies.registry import Chosen
 from sinkjax.studies.study import TrainingSpec
 from sinkjax.tasks import registry, train
-from sinkjax.train.log import LOG, read
-from sinkjax.train.loop import SUMMARY
+from sinkjax.train.log import LOG, SUMMARY, read
 from sinkjax.train.runs import table
 
 if TYPE_CHECKING:

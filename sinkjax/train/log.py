@@ -14,7 +14,7 @@ import numpy as np
 from sinkjax.config_files.files import cannot_write
 from sinkjax.errors import SinkjaxError
 
-LOG = "log.jsonl"
+LOG, SUMMARY = "log.jsonl", "summary.json"  # in the folder of a training
 
 
 class Log:

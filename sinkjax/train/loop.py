@@ -34,7 +34,7 @@ from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, KIND, SAVE_EVERY, Training
 from sinkjax.train.folder import MODELS, keep, remove_unfinished, save_run
 from sinkjax.train.journal import Journal, event_writer
-from sinkjax.train.log import read
+from sinkjax.train.log import SUMMARY, read
 from sinkjax.train.mirror import Mirror, called, local
 from sinkjax.train.prefetch import HostBatches, same_data
 from sinkjax.train.run_parallel import RunParallel
@@ -43,7 +43,7 @@ from sinkjax.train.state import RUNNING, STATUS, TrainState
 from sinkjax.train.task import DataSource, HostDataTask, ModelTask, SummarisingTask, Task
 from sinkjax.train.trained import Trained, going, trained
 
-SUMMARY, LOCK = "summary.json", ".lock"
+LOCK = ".lock"
 COPYING = 10  # and in an object store at least so many times the seconds that copying a checkpoint takes
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "sinkjax")
 

@@ -20,8 +20,7 @@ from sinkjax.studies.study import TrainingSpec
 from sinkjax.studies.vocabulary import Training
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.config import Training as TaskConfig
-from sinkjax.train.log import LOG, read
-from sinkjax.train.loop import SUMMARY
+from sinkjax.train.log import LOG, SUMMARY, read
 
 if TYPE_CHECKING:
     import xarray
