@@ -12,6 +12,7 @@ import numpy as np
 from sinkjax import __version__
 from sinkjax.config_files import documents
 from sinkjax.config_files.places import Place
+from sinkjax.errors import SinkjaxError
 from sinkjax.runtime import processes
 from sinkjax.runtime.progress import duration
 from sinkjax.studies import folder as results
@@ -62,17 +63,19 @@ def seconds_left(specs: Sequence[TrainingSpec], out: Place) -> float | None:
 
 
 def stores_of(specs: Sequence[TrainingSpec], folder: Place) -> Mapping[str, xarray.Dataset]:
-    """The stores of trainings by name; of an unfinished one, its results so far.
+    """The stores of the trainings that have run by name; of an unfinished one, its results so far.
 
-    Errors: a missing store of a training that cannot be shown unfinished.
+    Errors: none has run.
     """
     found = {}
     for spec in specs:
         path = results.store_path(folder, spec.name)
-        if path.exists() or spec.so_far is None:
+        if path.exists():
             found[spec.name] = results.open_store(path)
-        elif (data := spec.so_far(folder / spec.name)) is not None:
+        elif spec.so_far is not None and (data := spec.so_far(folder / spec.name)) is not None:
             found[spec.name] = data
+    if not found and all(spec.so_far is None for spec in specs):
+        raise SinkjaxError(f"there is no store of a training in {folder}; run the study first")
     return found
 
 

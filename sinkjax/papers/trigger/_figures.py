@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
 from sinkjax.papers.trigger._outcomes import IDENTITY, MILLION, OTHERS, TRIGGER, by_head
@@ -25,10 +27,26 @@ from sinkjax.studies.readouts import label_of, read_measure
 from sinkjax.studies.study import NO_EDIT
 from sinkjax.studies.vocabulary import Described, FigureWord, Identity, Measure, Readings
 
+if TYPE_CHECKING:
+    import xarray
+
 SMALLEST_LOSS = 1e-9  # smaller losses are drawn here
 OTHER_KEYS, OTHER_VALUES = "another key masked (mean)", "another value removed (mean)"
 LEAST = [round(0.05 * step, 2) for step in range(1, 20)]  # lowest masses of a counted head, along a figure
 KINDS = {"share": "share of BOS", "weight": "weight on BOS"}
+
+
+def trained(read: Readings, shown: Mapping[str, str]) -> dict[str, str]:
+    """Those of the models whose trainings have run."""
+    return {name: label for name, label in shown.items() if name in read.results}
+
+
+def store(read: Readings, training: str) -> xarray.Dataset:
+    """The measurements of a training. Raises `Absent` if it has not run."""
+    if training not in read.results:
+        raise Absent(f"{training} has not run")
+    data: xarray.Dataset = read.results[training]
+    return data
 
 
 def over_runs(read: Readings) -> str:
@@ -46,7 +64,7 @@ def _held_out(read: Readings) -> str:
 @FigureWord.define()
 def map_statistics(read: Readings, shown: Mapping[str, str]) -> Drawing:
     """Mean and standard deviation of attention of models of one head, a column a model, on one scale: the paper's Fig. 3."""
-    labels, kinds = shown, {"mean": "map_mean", "standard deviation": "map_std"}
+    labels, kinds = trained(read, shown), {"mean": "map_mean", "standard deviation": "map_std"}
     maps = np.array([[read.results[name][kind].mean("run").values[0, 0] for name in labels] for kind in kinds.values()])
     caption = (
         f"Attention weights over {_held_out(read)} (arrow): mean and standard deviation over sequences, averaged over"
@@ -59,7 +77,7 @@ def map_statistics(read: Readings, shown: Mapping[str, str]) -> Drawing:
 @FigureWord.define()
 def map_gallery(read: Readings, shown: Mapping[str, str]) -> Drawing:
     """Mean attention of models of one head, a panel a model."""
-    labels = shown
+    labels = trained(read, shown)
     maps = np.stack([read.results[name]["map_mean"].mean("run").values[0, 0] for name in labels])
     place = read.scope.config.trigger_position
     figure = gallery(maps, [*labels.values()], "attention weight", marked=place, limits=(0, 1))
@@ -73,7 +91,7 @@ def map_gallery(read: Readings, shown: Mapping[str, str]) -> Drawing:
 @FigureWord.define()
 def head_maps(read: Readings, training: str, label: str) -> Drawing:
     """The attention of every head of the first run on one sequence, a row a layer: the paper's Figs. 4 to 8."""
-    data, place = read.results[training], read.scope.config.trigger_position
+    data, place = store(read, training), read.scope.config.trigger_position
     depth, heads = ([f"{axis} {number}" for number in range(data.sizes[axis])] for axis in ("layer", "head"))
     figure = causal(data["map_example"].values[0], depth, heads, "attention weight", place)
     caption = (
@@ -109,7 +127,7 @@ def by_model(
         columns[label_of(measure, read.scope).replace(" in ", "\nin ", 1)] = [
             Point(line, _interval(read, read_measure(measure, read.scope, read.results[training])), group)
             for group, labels in groups.items()
-            for training, line in labels.items()
+            for training, line in trained(read, labels).items()
         ]
     end = f"Means over {read.scope.config.seeds} runs; bars: 95% intervals."
     return Drawing(name, points(columns, xlabel, least=least), f"{caption} {end}")
@@ -124,7 +142,7 @@ def _interval(read: Readings, values: NDArray) -> Interval:
 def learning(read: Readings, shown: Mapping[str, str]) -> Drawing:
     """Loss and BOS mass against steps, and against each other, while models learn; a line for each run."""
     loss, mass, path = [], [], []
-    for name, label in shown.items():
+    for name, label in trained(read, shown).items():
         steps, bos, losses = (read.results[name][f"curve_{what}"].values for what in ("step", "bos", "loss"))
         losses = np.maximum(losses, SMALLEST_LOSS)
         loss.append(Bundle(label, steps, losses, _medians(steps, losses)))
@@ -158,7 +176,7 @@ def losses_by_edit(read: Readings, shown: Mapping[str, str]) -> Drawing:
     columns = {
         title: [
             Point(edit, value, label)
-            for name, label in shown.items()
+            for name, label in trained(read, shown).items()
             for edit, value in losses_under_edits(read, name, rows).items()
         ]
         for rows, title in ((TRIGGER, "trigger row"), (OTHERS, "other rows"))
@@ -187,7 +205,7 @@ def edited_losses(read: Readings, shown: Mapping[str, str]) -> list[Row]:
     """The loss of trained models under each edit of BOS and its controls, in millionths."""
     return [
         Row(f"{label}, {edit}", "edits", f"loss, {where} (millionths)", loss)
-        for name, label in shown.items()
+        for name, label in trained(read, shown).items()
         for kind, where in ((TRIGGER, "trigger row"), (OTHERS, "other rows"))
         for edit, loss in losses_under_edits(read, name, kind, MILLION).items()
     ]
@@ -196,7 +214,7 @@ def edited_losses(read: Readings, shown: Mapping[str, str]) -> list[Row]:
 @Identity.define()
 def neutral_edit(read: Readings, shown: Mapping[str, str]) -> tuple[bool, str]:
     """Adding 0 to BOS's logit changes no loss by more than float32 rounds, in any run and rows."""
-    losses = [read.results[name]["edited_loss"] for name in shown]
+    losses = [read.results[name]["edited_loss"] for name in trained(read, shown)]
     largest = max(np.abs(loss.sel(edit=IDENTITY) - loss.sel(edit=NO_EDIT)).max().item() for loss in losses)
     size = max(float(loss.sel(edit=NO_EDIT).max()) for loss in losses)
     limit = float(np.finfo(np.float32).eps) * size
@@ -208,6 +226,8 @@ def counted_heads(read: Readings, sizes: Mapping[str, tuple[str, str]]) -> Drawi
     """The number of heads that sink, against the lowest mass of a sink. sizes: model size -> (softmax, ReLU), their trainings."""
     config, panels = read.scope.config, []
     for size, (soft, relu) in sizes.items():
+        if not {soft, relu} <= set(read.results.trained):
+            continue
         lines = []
         for name, training, kind in (
             ("softmax", soft, "share"),
@@ -232,7 +252,7 @@ def counted_heads(read: Readings, sizes: Mapping[str, tuple[str, str]]) -> Drawi
 @FigureWord.define()
 def bos_by_head(read: Readings, shown: Mapping[str, str]) -> Drawing:
     """The mass on BOS in each layer and head, for each seed."""
-    labels = shown
+    labels = trained(read, shown)
     masses = {kind: [by_head(read.results[name], kind) for name in labels] for kind in KINDS}
     names = [[f"{layer}.{head}" for layer, head in np.ndindex(*mass.shape[1:])] for mass in masses["share"]]
     columns = [Column(label, name, "layer.head") for label, name in zip(labels.values(), names, strict=True)]

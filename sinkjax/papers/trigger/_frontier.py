@@ -15,7 +15,7 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.summary import Row
 from sinkjax.papers.trigger import _bounds
 from sinkjax.papers.trigger._bounds import Shape
-from sinkjax.papers.trigger._figures import SMALLEST_LOSS
+from sinkjax.papers.trigger._figures import SMALLEST_LOSS, store
 from sinkjax.papers.trigger._outcomes import MILLION
 from sinkjax.report.figures.frontier import Dots, Line, Panel, frontier
 from sinkjax.report.section import Drawing
@@ -38,7 +38,7 @@ def shape_of(read: Readings) -> Shape:
 
 def caps_of(read: Readings) -> NDArray:
     """The masses that are held: float[cap]."""
-    return np.asarray(read.results[CAPPED]["cap"].values)
+    return np.asarray(store(read, CAPPED)["cap"].values)
 
 
 def masses(read: Readings) -> tuple[float, ...]:
@@ -86,7 +86,7 @@ def distances(shape: Shape, known: Sequence[float], layers: NDArray) -> NDArray:
 def above_bounds(read: Readings) -> tuple[bool, str]:
     """The loss of every layer is above bounds A and B for its masses on BOS."""
     known, shape = masses(read), shape_of(read)
-    found = points(read.results[FREE], read.results[CAPPED])
+    found = points(store(read, FREE), store(read, CAPPED))
     least = {kind: float(distances(shape, known, layers).min()) for kind, layers in found.items()}
     said = "; ".join(f"{kind} {ratio:.4g}" for kind, ratio in least.items())
     return all(ratio > 1 for ratio in least.values()), f"smallest ratio of a loss to the larger of bounds A and B: {said}"
@@ -100,13 +100,13 @@ def held_losses(read: Readings) -> list[Row]:
     found = []
     for place, cap in enumerate(caps):
         values = {
-            "loss, mass held in training (millionths)": MILLION * read.results[CAPPED]["loss"].values[place],
-            "loss, mass held after training (millionths)": MILLION * read.results[FREE]["held_loss"].values[:, place],
+            "loss, mass held in training (millionths)": MILLION * store(read, CAPPED)["loss"].values[place],
+            "loss, mass held after training (millionths)": MILLION * store(read, FREE)["held_loss"].values[:, place],
         }
         smallest = np.nanmin(values["loss, mass held in training (millionths)"]) / MILLION
         values |= {f"best loss over {name}": np.array([smallest / curve[place]]) for name, curve in curves.items() if cap < 1}
         found += [Row(f"BOS mass {cap:g}", "held", measure, read.results.interval(each)) for measure, each in values.items()]
-    met = 100.0 * (read.results[FREE]["outcome"].values == "converged")
+    met = 100.0 * (store(read, FREE)["outcome"].values == "converged")
     found.append(Row("free to sink", "held", "runs that met the stopping rule (%)", intervals.interval(met)))
     return found
 
@@ -114,7 +114,7 @@ def held_losses(read: Readings) -> list[Row]:
 @FigureWord.define()
 def loss_and_mass(read: Readings, held: str) -> Drawing:
     """Losses against the mass off BOS. held: "in training", beside the bounds, or "after training", beside the former."""
-    free, capped, caps, known = read.results[FREE], read.results[CAPPED], caps_of(read), masses(read)
+    free, capped, caps, known = store(read, FREE), store(read, CAPPED), caps_of(read), masses(read)
     curves = bounds(shape_of(read), known)
     inner = caps < 1  # a logarithmic axis does not show a mass of 1
     off, losses, after = 1 - caps[inner], capped["loss"].values[inner], free["held_loss"].values[:, inner]

@@ -172,6 +172,16 @@ def test_sinking_heads_are_counted_for_each_seed(headed):
     }
 
 
+def test_what_has_run_is_shown_while_the_rest_is_still_to_run(headed):
+    some = {name: data for name, data in headed.items() if name.endswith("2x2")}
+    section = assemble(find("trigger/heads"), CONFIG, some)
+    words = {verdict.name: verdict.word for verdict in section.verdicts}
+    assert (words["strongest-2x2"], words["strongest-4x4"]) == ("replicates", "untested")
+    drawn = {drawing.name for drawing in section.drawings}
+    assert {"heads-softmax-2x2", "sinking-heads"} <= drawn
+    assert "heads-softmax-4x4" not in drawn
+
+
 def test_a_model_without_sinks_differs_and_an_unsolved_run_counts_nowhere(headed):
     set_mass(headed["softmax-2x2"], 0.1)
     set_mass(headed["relu-2x2"], 1.0)
