@@ -92,6 +92,17 @@ def test_importing_the_library_loads_nothing_slow():
     assert not set(done.stdout.split()) & (LAZY | NEVER)
 
 
+def test_modules_that_say_so_import_no_jax():
+    saying = [path for path in LIBRARY if re.search(r"mports no JAX|o JAX is imported", ast.get_docstring(parse(path)) or "")]
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in saying]
+    script = (
+        "import importlib, sys\nfor name in sys.argv[1:]:\n importlib.import_module(name)\n assert 'jax' not in sys.modules, name"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *modules], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "sinkjax.studies.registry" in modules
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_folder_of_the_library_is_a_package():
     assert {path.parent for path in LIBRARY} == {path.parent for path in LIBRARY if path.name == "__init__.py"}
 
