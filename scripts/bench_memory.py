@@ -23,7 +23,7 @@ import sinkjax
 from sinkjax import Config, Probe
 from sinkjax.edits.edit import resolve
 from sinkjax.model import params
-from sinkjax.sweeps.hardware import ONE
+from sinkjax.runtime.hardware import ONE
 from sinkjax.sweeps.plan import Cost
 from sinkjax.sweeps.schedule import stack
 from sinkjax.sweeps.shared import baseline, edited

@@ -33,9 +33,9 @@ from sinkjax.edits.site import SITES, Site
 from sinkjax.edits.term import Edits
 from sinkjax.model import params
 from sinkjax.model.params import Params
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.studies.registry import choose, find
 from sinkjax.studies.specs import specs
-from sinkjax.sweeps.hardware import Hardware
 from sinkjax.sweeps.plan import plan_resolved
 from sinkjax.transformer.block import block_step
 from sinkjax.transformer.spec import ForwardSpec

@@ -111,7 +111,7 @@ def over(options: Any, with_devices: Any, chosen: Chosen) -> Any:
 
 def asked_axes(options: PlannedOptions) -> dict[str, int] | None:
     """The axes of the mesh that `--mesh` and `--devices` ask for. Errors: they contradict each other or the machine."""
-    from sinkjax.sweeps.hardware import axes_of
+    from sinkjax.runtime.hardware import axes_of
 
     return axes_of(options.mesh, options.devices) if isinstance(options, DeviceOptions) else None
 

@@ -41,10 +41,10 @@ def plan(arguments: Sequence[str]) -> None:
     options = read(over(PlanOptions, PlanWithDevicesOptions, chosen), rest, f"plan {name}", config=chosen.config)
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
     start_jax("cpu" if elsewhere else options.platform, options.config.dtype)
+    from sinkjax.runtime.hardware import PLATFORMS, Hardware
     from sinkjax.studies import run, series, suite
     from sinkjax.studies.plan import Part, show_calculation, show_plan, show_total, show_training_plan
     from sinkjax.studies.study import Calculation, TrainingSpec
-    from sinkjax.sweeps.hardware import PLATFORMS, Hardware
 
     if elsewhere and options.platform not in PLATFORMS:
         raise unknown("platform", options.platform, ["auto", "cpu", "gpu", "tpu", *PLATFORMS])

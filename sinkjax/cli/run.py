@@ -89,9 +89,9 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     start_jax(options.platform, options.config.dtype, options.join)
     from sinkjax.report.terminal import show_section, show_suite
     from sinkjax.runtime import processes
+    from sinkjax.runtime.hardware import is_joined, make_mesh
     from sinkjax.studies import run, series, suite
     from sinkjax.studies.folder import PAGE
-    from sinkjax.sweeps.hardware import is_joined, make_mesh
 
     axes = asked_axes(options)
     mesh = make_mesh(axes) if axes else None

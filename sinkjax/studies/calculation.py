@@ -13,11 +13,11 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.fingerprint import digest
+from sinkjax.runtime.hardware import facts
 from sinkjax.runtime.progress import say
 from sinkjax.studies.study import Batch, Calculation
 from sinkjax.sweeps.arrays import METADATA, codecs, storable
 from sinkjax.sweeps.computation import description
-from sinkjax.sweeps.hardware import facts
 from sinkjax.sweeps.header import HARDWARE, IDENTITY, Header
 from sinkjax.sweeps.schedule import Chunk
 from sinkjax.sweeps.store import begin, described, existing

@@ -13,14 +13,15 @@ import jax.numpy as jnp
 
 from sinkjax.model import params
 from sinkjax.report.terminal import in_words, show
+from sinkjax.runtime.hardware import PLATFORMS
 from sinkjax.runtime.progress import duration
 from sinkjax.studies.study import Calculation, SweepSpec, TrainingSpec
-from sinkjax.sweeps.hardware import PLATFORMS
-from sinkjax.sweeps.plan import TOKENS_PER_CALL, Plan, block_flops
+from sinkjax.sweeps.plan import TOKENS_PER_CALL, Plan
 from sinkjax.tasks import registry
 from sinkjax.train.runs import table
 from sinkjax.train.state import training_bytes
 from sinkjax.transformer.block import block_step, empty_slots
+from sinkjax.transformer.cost import block_flops
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from sinkjax.model.config import Config
     from sinkjax.probes.probe import Probe
-    from sinkjax.sweeps.hardware import Hardware
+    from sinkjax.runtime.hardware import Hardware
 
 Part = tuple[SweepSpec | Calculation, Plan | None]  # of a study, with the plan of a sweep
 REPEATS = 8

@@ -23,6 +23,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
 from sinkjax.report.section import Section
 from sinkjax.runtime import extras, processes
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies.assemble import assemble
@@ -33,7 +34,6 @@ from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, claim, config
 from sinkjax.studies.specs import SWEEP, architecture_of, specs, store_names
 from sinkjax.studies.study import Batch, Calculation, Study, SweepSpec, TrainingSpec
 from sinkjax.studies.training import stores_of, train_all
-from sinkjax.sweeps.hardware import Hardware
 from sinkjax.sweeps.plan import Plan, plan
 from sinkjax.sweeps.run import finished
 

@@ -21,13 +21,13 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.fingerprint import fingerprint
 from sinkjax.report.section import Drawing, Report, Section
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import Series
 from sinkjax.studies.registry import Chosen, choose, claim, config_type
 from sinkjax.studies.suite import REFUSED
-from sinkjax.sweeps.hardware import Hardware
 
 MEASURES, EDITS = 2, 5  # in the figure of all checkpoints
 TABLE = "series.csv"  # the summaries of all checkpoints, one below the other

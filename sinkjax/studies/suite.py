@@ -13,12 +13,12 @@ from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.report.section import Report, Section
 from sinkjax.runtime import processes
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import All, AllTrained
 from sinkjax.studies.registry import LISTED, Chosen, choose, claim, config_type, documented, studies, trains
-from sinkjax.sweeps.hardware import Hardware
 
 REFUSED = "refused.yaml"
 

@@ -20,8 +20,8 @@ from sinkjax.model.fingerprint import digest, fingerprint
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime import processes
+from sinkjax.runtime.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.arrays import storable
-from sinkjax.sweeps.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.plan import plan_resolved
 from sinkjax.sweeps.schedule import Schedule
 from sinkjax.sweeps.shared import baseline, each

@@ -22,7 +22,7 @@ from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits
 from sinkjax.model.params import Params
 from sinkjax.probes.record import Record
-from sinkjax.sweeps.hardware import data_axes
+from sinkjax.runtime.hardware import data_axes
 from sinkjax.transformer.block import block_step, empty_slots
 from sinkjax.transformer.forward import embed, with_sink_token
 from sinkjax.transformer.output import Trace, complete

@@ -16,9 +16,9 @@ from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.rotary import Llama3Scaling
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.studies import run
 from sinkjax.studies.registry import Chosen, find
-from sinkjax.sweeps.hardware import Hardware
 from tests.studies.tiny import study, write_model, write_text
 
 DEVICE = 16 * 10**9

@@ -14,7 +14,7 @@ from sinkjax.studies.registry import choose
 from sinkjax.studies.run import work
 from sinkjax.studies.specs import TEXTS
 from sinkjax.studies.study import Calculation
-from sinkjax.sweeps.plan import block_flops
+from sinkjax.transformer.cost import block_flops
 
 
 @pytest.fixture(scope="module")

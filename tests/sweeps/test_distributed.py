@@ -163,7 +163,7 @@ if count > 1:
 import sinkjax
 from sinkjax.runtime import processes
 from sinkjax.sweeps import run
-from sinkjax.sweeps.hardware import make_mesh
+from sinkjax.runtime.hardware import make_mesh
 from tests.sweeps.small import EDITS, PROBE, TOKENS
 
 processes.meet()

@@ -12,9 +12,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import sinkjax
 from sinkjax import Probe, SinkjaxError
 from sinkjax.checkpoints.model import Model
-from sinkjax.runtime import processes
-from sinkjax.sweeps import hardware, shared
-from sinkjax.sweeps.hardware import PLATFORMS, Hardware, axes_of, make_mesh
+from sinkjax.runtime import hardware, processes
+from sinkjax.runtime.hardware import PLATFORMS, Hardware, axes_of, make_mesh
+from sinkjax.sweeps import shared
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.schedule import Chunk, deal
 from sinkjax.sweeps.store import Store

@@ -15,7 +15,7 @@ from sinkjax import Probe, SinkjaxError
 from sinkjax.edits.edit import resolve
 from sinkjax.model import params
 from sinkjax.runtime.backend import host_memory
-from sinkjax.sweeps.hardware import Hardware
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.sweeps.plan import Cost, plan
 from sinkjax.sweeps.schedule import Schedule, stack
 from sinkjax.sweeps.shared import baseline, edited

@@ -15,7 +15,7 @@ from sinkjax import Probe, SinkjaxError, Site, Statistic
 from sinkjax.edits.edit import resolve
 from sinkjax.edits.term import Edits, first_layer
 from sinkjax.model import params
-from sinkjax.sweeps.hardware import Hardware
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.sharing import WORTH, Origin, origins
 from sinkjax.sweeps.store import Store

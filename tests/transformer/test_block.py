@@ -14,7 +14,7 @@ from sinkjax.model import params
 from sinkjax.model.config import Config, RMSNorm
 from sinkjax.model.positions import Learned
 from sinkjax.model.rotary import Rope
-from sinkjax.sweeps.plan import block_flops
+from sinkjax.transformer.cost import block_flops
 from tests.model import oracle
 from tests.model.variants import bare, draw
 

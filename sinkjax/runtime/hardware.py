@@ -13,7 +13,6 @@ import numpy as np
 from jax.sharding import Mesh
 
 from sinkjax.errors import SinkjaxError, short, unknown
-from sinkjax.model.params import RULES
 from sinkjax.runtime.backend import host_memory, processor
 
 DATA, MODEL = "data", "model"  # axes of a mesh: what is computed is divided along the first, parameters along the second
@@ -110,7 +109,7 @@ def device_memory() -> int:
 
 def data_axes(mesh: Mesh | None) -> tuple[str, ...]:
     """The axes of a mesh over which prompts and edits are spread: all but those of the model's own sharding."""
-    return tuple(axis for axis in mesh.axis_names if axis not in RULES.values()) if mesh else ()
+    return tuple(axis for axis in mesh.axis_names if axis != MODEL) if mesh else ()
 
 
 def axes_of(mesh: str | None, devices: int | None) -> dict[str, int] | None:
