@@ -62,11 +62,6 @@ def test_kinds_are_told_apart_by_sites_and_shapes_but_not_by_where_and_how_stron
 def test_a_schedule_survives_json(tiny_config):
     schedule = plan(tiny_config, [*MASKS, sinkjax.compose()], LENGTHS, 12, RECEIVED).schedule
     assert Schedule.from_json(json.loads(json.dumps(schedule.to_json()))) == schedule
-    older = json.loads(json.dumps(schedule.to_json()))  # of a store made before edits shared a base
-    older["chunks"] = [chunk[:3] for chunk in older["chunks"]]
-    assert [(chunk.edits, chunk.base) for chunk in Schedule.from_json(older).chunks] == [
-        (chunk.edits, None) for chunk in schedule.chunks
-    ]
 
 
 def least_memory(config, B, T, probe):
