@@ -240,6 +240,8 @@ def counted_heads(read: Readings, sizes: Mapping[str, tuple[str, str]]) -> Drawi
             lines.append(layers.Line(name, LEAST, list(intervals.intervals(many, seed=config.seed))))
         total = int(np.prod(masses.shape[1:]))
         panels.append(layers.Panel(f"{size}: {total} heads", "heads that sink", lines, top=float(total)))
+    if not panels:
+        raise Absent("softmax and ReLU have not both run at any size")
     caption = (
         "Number of heads that sink, against the smallest mean mass on BOS, in the rows of all tokens but BOS and the trigger, for"
         f" which a head counts; the summary uses {config.sinks:g}. Bands: 95% intervals over {config.seeds} runs."

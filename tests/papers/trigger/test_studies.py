@@ -180,6 +180,8 @@ def test_what_has_run_is_shown_while_the_rest_is_still_to_run(headed):
     drawn = {drawing.name for drawing in section.drawings}
     assert {"heads-softmax-2x2", "sinking-heads"} <= drawn
     assert "heads-softmax-4x4" not in drawn
+    one = assemble(find("trigger/heads"), CONFIG, {"relu-4x4": headed["relu-4x4"]})
+    assert {drawing.name for drawing in one.drawings} == {"heads-relu-4x4", "bos-by-head", "learning", "interventions"}
 
 
 def test_a_model_without_sinks_differs_and_an_unsolved_run_counts_nowhere(headed):
