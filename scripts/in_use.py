@@ -37,8 +37,8 @@ PLAIN, WITHOUT, REMOVED = "as it is", "without the activation", "without the sup
 SUPER_WEIGHT = {"smollm2-135m": (11, 1229, 507)}  # layer, row and column of `down` (docs/how-to/super-weights.md)
 NAMES = {
     "smollm2-135m": "SmolLM2-135M-Instruct",
-    "softmax-340k": "340k parameters, softmax",
-    "sink-logit-340k": "340k parameters, with a learned sink logit",
+    "softmax-340k": "340k, softmax",
+    "sink-logit-340k": "340k, learned sink logit",
 }
 
 FULL = "full precision, all keys"
@@ -62,8 +62,8 @@ CACHES: dict[str, dict[str, Any]] = {
 WAYS = {FULL: {}, **BITS, **CACHES}
 HEAD = """The cost of a sink in use, and of its removal: the loss of models that run with few bits or with few keys, as they are
 and without their massive activation. `scripts/in_use.py` made this page. Losses are in nats a token, means over {documents}
-novels, of which each model reads {length} tokens. Differences are paired by novel, with 95% intervals over novels. This page
-describes; no claim of a paper is judged."""
+novels, of which each model reads {length} tokens, or as many as its context has. Differences are paired by novel, with 95%
+intervals over novels. This page describes; no claim of a paper is judged."""
 
 
 def run(source: str, folder: str, bos: str = "model", name: str = "") -> None:
@@ -125,7 +125,7 @@ def page() -> None:
     models = list(dict.fromkeys(data["model"]))
     parts = ["# What a sink costs in use", fill(HEAD.format(documents=DOCUMENTS, length=LENGTH))]
     parts += [fill(summary(name, data[data["model"] == name])) for name in models if name in SUPER_WEIGHT]
-    parts += [fill(pair(data, names, text)) for names, text in PAIRS.items() if {*names} <= {*models}]
+    parts += [fill(added(data, names, text)) for names, text in SAID.items() if {*names} <= {*models}]
     parts += [f"![Loss against bits and against cache]({IMAGE.relative_to(PAGE.parent)})", fill(CAPTION)]
     parts += [section(name, data[data["model"] == name]) for name in models]
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -140,11 +140,16 @@ makes it {removed:.1f}, instead of {full:.1f}. Keeping only the last {keys} keys
 them adds {sinks}."""
 SIBLINGS = """`mini-softmax` and `mini-head-norm` were trained alike, but only the first has a sink. Activations of 8 bits with
 one scale a tensor add {eight_0} nats to the loss of the one and {eight_1} to the other's, of 4 bits {four_0} and {four_1}."""
-SINK_LOGIT = """Two models of 344,640 parameters, which read 128 tokens, were trained alike (seed 5), but in the second each head
-has a learned sink logit. Activations of 8 bits with one scale a tensor add {eight_0} nats to the loss of the first and {eight_1}
-to the second's, of 4 bits {four_0} and {four_1}. Keeping only the last 16 keys adds {window_0} and {window_1}, with the 4 first
-ones among them {sinks_0} and {sinks_1}."""
-PAIRS = {("mini-softmax", "mini-head-norm"): SIBLINGS, ("softmax-340k", "sink-logit-340k"): SINK_LOGIT}
+SINK_LOGIT = """A model of 344,640 parameters, which reads 128 tokens, was trained with a learned sink logit in each head (seed
+5). It can do without its first token: keeping only the last 16 keys adds {window_0} nats, and with the 4 first ones among them
+{sinks_0}. Activations of 8 bits with one scale a tensor add {eight_0}, of 4 bits {four_0}."""
+BASELINE = """The same model without the sink logit loses {window_0} with the last 16 keys, {sinks_0} with the 4 first ones
+among them, {eight_0} with activations of 8 bits and {four_0} of 4 bits."""
+SAID = {
+    ("mini-softmax", "mini-head-norm"): SIBLINGS,
+    ("sink-logit-340k",): SINK_LOGIT,
+    ("softmax-340k",): BASELINE,
+}
 COMPARED = {
     "eight": "activations of 8 bits, one scale a tensor",
     "four": "activations of 4 bits, one scale a tensor",
@@ -173,14 +178,14 @@ def summary(name: str, data: pd.DataFrame) -> str:
     )
 
 
-def pair(data: pd.DataFrame, models: Sequence[str], text: str) -> str:
-    """What few bits or keys add to two models of which one has a sink."""
-    added = {}
+def added(data: pd.DataFrame, models: Sequence[str], text: str) -> str:
+    """What few bits or keys add to the losses of some models, in a sentence."""
+    found = {}
     for number, name in enumerate(models):
         own = data[data["model"] == name]
         for label, way in COMPARED.items():
-            added[f"{label}_{number}"] = shown(losses(own, PLAIN, way) - losses(own, PLAIN, FULL)).replace("+", "")
-    return text.format(**added)
+            found[f"{label}_{number}"] = shown(losses(own, PLAIN, way) - losses(own, PLAIN, FULL)).replace("+", "")
+    return text.format(**found)
 
 
 def losses(data: pd.DataFrame, edit: str, way: str) -> np.ndarray:
