@@ -201,23 +201,21 @@ def timeline(read: Readings) -> Drawing:
 
 @FigureWord.define()
 def checkpoints(read: Readings) -> Drawing:
-    """Every measure over steps, without an edit and with each."""
+    """The sinks, what feeds them and the loss over steps, without an edit and with each."""
     results = read.results
     x, names = np.array(steps(results), float), (NO_EDIT, MASKED, DROPPED)
-    columns = [
-        bands.Column("heads that sink\non key 0 (%)"),
-        bands.Column("heads that sink\non key 1 (%)"),
-        bands.Column("attention\nto key 0"),
-        bands.Column("largest |h| of token 0\nover its median", log=True),
-        bands.Column("norm of token 0's value\nover others'"),
-        bands.Column("later tokens aligned\nwith the first (%)"),
-        bands.Column("loss\n(nats per token)"),
-    ]
-    grid = [[[_band(results, edit, x, of(results, name, edit)) for edit in names] for name in MEASURES]]
+    columns = {
+        "sink_0": bands.Column("heads that sink\non key 0 (%)"),
+        "sink_1": bands.Column("heads that sink\non key 1 (%)"),
+        "ratio": bands.Column("largest |h| of token 0\nover its median", log=True),
+        "value_ratio": bands.Column("norm of token 0's value\nover others'"),
+        "loss": bands.Column("loss\n(nats per token)"),
+    }
+    grid = [[[_band(results, edit, x, of(results, name, edit)) for edit in names] for name in columns]]
     caption = f"""Models of {results[ROW].sizes["run"]} seeds at {len(x)} steps of their training, without an edit, with key 0
         masked for all later queries in all layers, and with the MLP of block 0 dropped at token 0. A head cannot sink on a masked
         key. Lines: means over seeds; bands: 95% intervals."""
-    return Drawing("over-steps", bands.bands(columns, grid, "step"), " ".join(caption.split()))
+    return Drawing("over-steps", bands.bands([*columns.values()], grid, "step"), " ".join(caption.split()))
 
 
 def _band(results: Results, name: str, x: NDArray, values: NDArray) -> bands.Band:
