@@ -31,9 +31,9 @@ MADE = {
     "dtype": "float32",
     "prompts": {"count": 12, "positions": 8},
     "precision": "highest",
-    "devices": "1 x cpu",
     "versions": {},
 }
+MACHINE = {"devices": "1 x cpu", "jax": "0.7.2", "jaxlib": "0.7.2"}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def model(tmp_path_factory):
 
 def store(values, **study):
     """A store of one number for each condition and prompt. study: what it says of its prompts."""
-    attributes = {"sweep": MADE, "study": {"text": "made up", "bos": "none", **study}}
+    attributes = {"sweep": MADE, "hardware": [MACHINE], "study": {"text": "made up", "bos": "none", **study}}
     return xarray.Dataset({"size": (("edit", "prompt"), np.array(values, float))}, {"edit": ["none", "edit"]}, attributes)
 
 

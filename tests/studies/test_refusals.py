@@ -46,6 +46,7 @@ WRONG = {
     "pretrain/mini": ({"steps": 0}, {"seeds": 0}, {"size": "huge"}),
     "trigger/assumptions": ({"sinks": 0.0}, {"seeds": 0}, {"width": 3}),
     "trigger/bound": ({"caps": []}, {"cap_steps": -1}, {"shifts": []}),
+    "trigger/escapes": ({"penalty_steps": -1}, {"solved": 0.0}, {"seeds": 0}),
     "trigger/heads": ({"solved": 0.0}, {"sinks": 1.0}, {"rate": 0.0}),
     "trigger/one-layer": ({"moves": [7]}, {"trigger_position": 16}, {"tolerance": 0.0}),
     "trigger/sizes": ({"width": 3}, {"moves": [7]}, {"tolerance": 0.0}),

@@ -123,8 +123,7 @@ def test_an_interrupted_run_goes_on_with_the_training_that_was_cut_short(chosen,
     monkeypatch.setattr(training, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run.carry_out(chosen, tmp_path / "out")
-    with pytest.raises(SinkjaxError, match=r"no store .*batch-32.zarr"):
-        run.build(chosen, tmp_path / "out")
+    assert run.build(chosen, tmp_path / "out").rows == whole.rows[:1]
     assert run.carry_out(chosen, tmp_path / "out").rows == whole.rows
     assert calls == [8, 32, 32]
 
