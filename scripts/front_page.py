@@ -42,7 +42,12 @@ class Finding:
 
 FINDINGS = (
     Finding(
-        *("kiya/mask", "all", "kiya-mask.png", "Heads that sink on the first and second key while the first key is masked"),
+        *(
+            "kiya/mask",
+            "all",
+            "findings-smollm-masks-layers.png",
+            "Sinks and activations of the first two tokens while the first key is masked",
+        ),
         "SmolLM2-135M-Instruct. Bands are 95% intervals over documents; dashed lines are the unedited model.",
     ),
     Finding(
