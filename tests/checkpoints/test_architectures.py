@@ -94,7 +94,7 @@ def test_a_device_that_is_too_small_is_refused():
 
 
 def test_the_command_line_plans_and_lists_them(capsys, monkeypatch):
-    monkeypatch.setattr("sinkjax.studies.plan.matrix_rate", lambda *args: 1e12)
+    monkeypatch.setattr("sinkjax.studies.plan.block_rate", lambda *args: 1e12)
     monkeypatch.setenv("COLUMNS", "160")
     assert cli.main(["plan", "kiya/mask", "--model", "llama-3.2-3b", "--dtype", "bfloat16", "--platform", "tpu-v5e"]) == 0
     shown = capsys.readouterr().out

@@ -14,6 +14,7 @@ from sinkjax.papers.li.mediation import STUDY
 from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.known import Unedited
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.study import Batch
 from sinkjax.studies.vocabulary import no_edit
 
 T, AT, FORMS, DIM, NEURONS = 12, 5, 1, 7, ((0, 3), (1, 40))
@@ -33,7 +34,7 @@ def model(tiny_config, tiny_params):
 
 @pytest.fixture(scope="module")
 def batch():
-    return SimpleNamespace(tokens=np.random.default_rng(0).integers(1, 50, (2, T)), lengths=np.array([T, T]))
+    return Batch(np.random.default_rng(0).integers(1, 50, (2, T)), np.array([T, T]), {})
 
 
 @pytest.fixture(scope="module")
