@@ -38,6 +38,7 @@ PAGE, KEPT, RESULTS = (ROOT / path for path in ("docs/protocol.md", "docs/data/p
 FROZEN = re.compile(r"commit `([0-9a-f]{40})`")
 FLOPS = re.compile(r"FLOPs\s+([0-9.e+]+)")
 STATE, TABLES, FIGURES = "run.json", ("config.yaml", "claims.csv", "summary.csv"), "figures"
+TOKENS = "*maps*"  # figures with the words of articles, which are not kept
 DRAWN = ("kiya/mask", "kiya/self", "kiya/bos-swap", "li/mediation", "background/circuit")  # whose figures are kept
 PAPERS = ("kiya", "gu", "li", "background")
 PROMPTS = 15  # articles, the most that Student's t judges; bets on so few shares decide nothing (docs/judgements.md)
@@ -149,7 +150,7 @@ def carry_out(run: Run, wikitext: str) -> str:
     if done.returncode not in (0, 2):  # a signal, or a defect: the run is not done, and the same command goes on
         raise SystemExit(f"{run.name} ended with {done.returncode}:\n{done.stderr}")
     said = done.stderr.strip().splitlines()[-1] if done.returncode else ""
-    if run.model == SMOL and run.is_main and not said:
+    if run.model == SMOL and run.text == "packaged" and not said:  # a figure of articles may show their words
         subprocess.run([sys.executable, "scripts/gallery.py", str(out)], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
     keep(run, out, {"refused": said, "seconds": round(seconds, 1), "commit": head()})
     return said or f"{seconds:.0f} s"
@@ -164,7 +165,9 @@ def keep(run: Run, out: Path, facts: dict[str, object]) -> None:
             text = (out / name).read_text(encoding="utf-8")
             write(home / name, re.sub(r"^text: .*wiki.*$", "text: wikitext", text, flags=re.MULTILINE))  # not where it lies
     if run.study in DRAWN and run.is_main and (out / FIGURES).is_dir():
-        shutil.copytree(out / FIGURES, home / FIGURES, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.svg", "*.pdf"))
+        shutil.copytree(
+            out / FIGURES, home / FIGURES, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.svg", "*.pdf", TOKENS)
+        )
     write(home / STATE, json.dumps(facts, indent=1) + "\n")
 
 
