@@ -11,6 +11,7 @@ import sinkjax
 from sinkjax.explorer.compute import Workbench
 from sinkjax.explorer.state import KINDS, State, edits_of, read_state
 from tests.explorer.serving import serving
+from tests.pages import complaints, requested, width_of, window
 
 pytestmark = pytest.mark.page
 
@@ -87,9 +88,8 @@ def weights(browser, bench, state: State) -> np.ndarray:
 
 
 def test_it_opens_and_asks_this_server_alone(opened):
-    assert [entry for entry in opened.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")] == []
-    sent = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
-    addresses = [entry["params"]["request"]["url"] for entry in sent if entry["method"] == "Network.requestWillBeSent"]
+    assert complaints(opened) == []
+    addresses = requested(opened)
     start = opened.current_url.split("#")[0]
     assert addresses
     assert [address for address in addresses if not address.startswith((start, "data:"))] == []
@@ -229,7 +229,7 @@ def test_a_prompt_of_html_is_text(opened):
     )
     assert shown.replace("<|bos|>", "").count("<") == 3
     assert SCRIPT.replace('"', '\\"') in opened.execute_script("return document.getElementById('python').textContent")
-    assert [entry for entry in opened.get_log("browser") if entry["level"] == "SEVERE" and " 400 " not in entry["message"]] == []
+    assert [entry for entry in complaints(opened) if " 400 " not in entry] == []
 
 
 def test_save_says_how_the_store_is_read(opened):
@@ -243,11 +243,5 @@ def test_save_says_how_the_store_is_read(opened):
 
 @pytest.mark.parametrize("width", [1300, 400])
 def test_it_fits_into_the_window(opened, width):
-    opened.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    )
-    try:
-        opened.execute_async_script("const done = arguments[0]; setTimeout(done, 600)")
-        assert opened.execute_script("return document.documentElement.scrollWidth") <= width
-    finally:
-        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    with window(opened, width):
+        assert width_of(opened) <= width

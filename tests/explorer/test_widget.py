@@ -21,6 +21,7 @@ from sinkjax.explorer.compute import Workbench
 from sinkjax.explorer.launch import first_state
 from sinkjax.explorer.state import write_state
 from sinkjax.explorer.widget import Explorer, module
+from tests.pages import complaints, width_of
 
 TEXT = "They sent for Ness at half past two."
 # What anywidget gives `render`, as far as the module uses it: traits, and messages both ways.
@@ -161,10 +162,8 @@ def test_with_real_clicks_it_is_the_explorer_and_python_has_its_edit(browser, tm
 
         browser.set_window_size(500, 900)
         WebDriverWait(browser, 60).until(lambda _: run("return root.querySelector('.page.narrow') !== null"))
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= 500
-        assert [
-            entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE" and "favicon" not in entry["message"]
-        ] == []
+        assert width_of(browser) <= 500
+        assert [entry for entry in complaints(browser) if "favicon" not in entry] == []
         browser.execute_script("end()")
         browser.get("about:blank")
     assert browser.find_elements(By.ID, "cell") == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,8 @@ import pytest
 
 from sinkjax.report.page import page
 from sinkjax.viewing.maps import asset
-from tests.viewing.views import EDITS, section
+from tests.pages import complaints, requested, width_of, window
+from tests.viewing.views import EDITS, chosen, section
 
 pytestmark = pytest.mark.page
 
@@ -25,14 +25,6 @@ def opened(browser, tmp_path: Path):
     browser.get(file.as_uri())
     chosen(browser)
     return browser
-
-
-def chosen(browser) -> dict:
-    """The choices of the maps that are drawn."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    script = "return document.querySelector('.maps').dataset.ready"
-    return json.loads(WebDriverWait(browser, 60).until(lambda driver: driver.execute_script(script)))
 
 
 def choose(browser, choice: str, action: str) -> dict:
@@ -64,15 +56,9 @@ def words(browser, panel: int, row: int, column: int, side: int = 0) -> list[str
     return browser.execute_script(script, panel, row, column, side).split("\n")
 
 
-def complaints(browser) -> list:
-    return [entry for entry in browser.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
-
-
 def test_it_opens_without_a_complaint_and_asks_for_nothing_else(opened):
     assert complaints(opened) == []
-    sent = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
-    addresses = [entry["params"]["request"]["url"] for entry in sent if entry["method"] == "Network.requestWillBeSent"]
-    assert [address for address in addresses if not address.startswith(("data:", "blob:"))] == [opened.current_url]
+    assert [address for address in requested(opened) if not address.startswith(("data:", "blob:"))] == [opened.current_url]
 
 
 def test_pointing_names_both_tokens_and_the_values_of_both_runs(opened):
@@ -122,15 +108,9 @@ def test_ticks_are_where_their_values_are(opened):
 
 @pytest.mark.parametrize("width", [1300, 400])
 def test_it_fits_into_the_window(opened, width):
-    opened.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    )
-    try:
-        opened.execute_async_script("const done = arguments[0]; setTimeout(done, 600)")
-        assert opened.execute_script("return document.documentElement.scrollWidth") <= width
+    with window(opened, width):
+        assert width_of(opened) <= width
         lefts = opened.execute_script(
             "return [...document.querySelectorAll('.pair canvas')].map((one) => one.getBoundingClientRect().left)"
         )
         assert (lefts[0] == lefts[1]) == (width == 400)
-    finally:
-        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

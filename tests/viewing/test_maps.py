@@ -12,6 +12,7 @@ import pytest
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.page import page
+from sinkjax.report.section import Section
 from sinkjax.viewing import maps
 from sinkjax.viewing.maps import MISSING, Maps, Panel
 from tests.viewing.views import EDITS, TOKENS, activations, attention, section, shown
@@ -54,7 +55,7 @@ def test_a_page_carries_the_script_only_if_it_has_maps():
     assert text.count('<figure class="maps"') == 2
     assert "default-src 'none'" in text
     assert len(text) < 60_000
-    assert "<script" not in page([section().__class__("paper/none", "None", "", (), (), (), ())], "None")
+    assert "<script" not in page([Section("paper/none", "None", "", (), (), (), ())], "None")
 
 
 def test_a_page_that_would_be_too_large_leaves_maps_to_the_studys_own(monkeypatch):

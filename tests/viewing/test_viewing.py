@@ -13,7 +13,9 @@ import pytest
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.viewing.maps import Maps, Panel, strongest
+from tests.pages import complaints, requested
 from tests.viewing.test_maps import decoded
+from tests.viewing.views import chosen
 
 PROMPT = "They sent for <b>Ness</b></script> at half past two."
 
@@ -97,31 +99,24 @@ def test_what_cannot_be_shown_says_why(model):
 @pytest.mark.page
 def test_in_a_browser_the_maps_follow_the_choices_and_ask_for_nothing(shown, browser, tmp_path: Path):
     from selenium.webdriver.common.by import By
-    from selenium.webdriver.support.ui import WebDriverWait
 
     file = tmp_path / "saved.html"  # as a saved notebook holds it
     file.write_text(f'<!doctype html><meta charset="utf-8">{shown._repr_html_()}', encoding="utf-8")
-    browser.get_log("performance")
+    requested(browser)
     browser.get(file.as_uri())
     browser.switch_to.frame(0)
 
-    def layer() -> int:
-        ready = "return document.querySelector('.maps').dataset.ready"
-        return json.loads(WebDriverWait(browser, 30).until(lambda driver: driver.execute_script(ready)))["layer"]
-
     drawn = "return document.querySelector('.pair canvas').toDataURL()"
-    first, before = layer(), browser.execute_script(drawn)
+    first, before = chosen(browser)["layer"], browser.execute_script(drawn)
     assert first == shown.start["layer"]
     captions = [entry.text for entry in browser.find_elements(By.CSS_SELECTOR, ".pair figcaption")]
     assert captions[:2] == ["no edit", 'with "masked" <i>']
     assert browser.find_elements(By.CSS_SELECTOR, "b, i") == []
     browser.find_element(By.CSS_SELECTOR, 'button[title="previous layer"]').click()
-    assert layer() == (first - 1) % 4
+    assert chosen(browser)["layer"] == (first - 1) % 4
     assert browser.execute_script(drawn) != before
     assert browser.execute_script("return document.documentElement.scrollHeight") <= int(
         re.search(r"height: (\d+)px", shown._repr_html_())[1]
     )
-    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")] == []
-    sent = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [entry["params"]["request"]["url"] for entry in sent if entry["method"] == "Network.requestWillBeSent"]
-    assert [address for address in asked if not address.startswith(("file:", "data:", "blob:", "about:"))] == []
+    assert complaints(browser) == []
+    assert [address for address in requested(browser) if not address.startswith(("file:", "data:", "blob:", "about:"))] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
 from sinkjax.report.section import Section
@@ -36,3 +38,11 @@ def shown(name: str = "maps") -> Maps:
 def section(*names: str) -> Section:
     """A section with maps and nothing else."""
     return Section("paper/views", "Views", "A claim.", (), (), (), (), views=tuple(map(shown, names or ("maps",))))
+
+
+def chosen(browser) -> dict[str, int]:
+    """The choices of the first maps of a page, as soon as they are drawn."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    script = "return document.querySelector('.maps').dataset.ready"
+    return json.loads(WebDriverWait(browser, 60).until(lambda driver: driver.execute_script(script)))
