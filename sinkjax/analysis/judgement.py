@@ -178,7 +178,7 @@ def supports(evidence: Evidence, sign: int, d: Array, whole: Array | None) -> li
     if evidence.range is None:
         return [None, None, None]
     low, high = evidence.range
-    largest = high - low
+    largest = high - low  # size of a contrast, and of a contrast minus its controls, which have the same unedited value
     ends = evidence.whole_range or (low, high)
     relative = evidence.relative and evidence.controls is None and whole is not None
     edited = [] if not relative else [("the edited value", sign * d + whole, low, high)]

@@ -1,5 +1,8 @@
-"""Classify attention sinks: no-op or broadcast, by how much a head writes from its sink compared with its other keys; secondary,
-where a later token's state is aligned with the first token's."""
+"""Kinds of attention sinks.
+
+A sink is a no-op or a broadcast, by how much a head writes from it compared with its other keys. Secondary sinks are later tokens
+whose state is aligned with the first token's.
+"""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Family:
         defaults: Key -> meaning of its absence, or a function of the fields that returns it. Only keys that published checkpoints
             really leave out have one, because transformers documents their absence.
         spelled: Keys that only this family has -> the usual name.
-        inert: Keys that change neither weights nor forward, in addition to those in `inert.REASONS`.
+        inert: Keys that change neither weights nor forward, in addition to those in `inert.yaml`.
         fixed: Keys with one supported value.
         prefix: Prefix of the names in `tensors`; files that were saved without the head lack it.
         aliases: Names that some files give to a tensor -> its name in `tensors`.

@@ -19,10 +19,8 @@ from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 
-REASONS = {
-    reason: tuple(keys)
-    for reason, keys in documents.parse(Path(__file__).with_name("inert.yaml").read_text(encoding="utf-8"), "inert.yaml").items()
-}
+# Keys that change neither weights nor forward.
+REASONS = documents.parse(Path(__file__).with_name("inert.yaml").read_text(encoding="utf-8"), "inert.yaml")
 INERT = frozenset(key for keys in REASONS.values() for key in keys)
 
 # Keys of other architectures -> the value that says that this one lacks the feature.
@@ -34,7 +32,6 @@ NEUTRAL: dict[str, Any] = {
     **dict.fromkeys(("full_attn_mod", "interpolate_factor"), 1),
     "pruned_heads": {},
 }
-
 
 # Keys that say that the stored weights are packed in a way that no tensor's type tells.
 QUANTISED = ("quantization_config", "quantization")

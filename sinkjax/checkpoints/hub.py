@@ -1,4 +1,4 @@
-"""Hub ids: the local cache first, then the network; whatever goes wrong is one sentence."""
+"""Resolve Hugging Face hub ids: the local cache first, then the network. Every failure is one sentence."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Config:
             included, or None. (A sliding window; what Gu et al. 2025 call a shifted window is the same operator.)
         normaliser: What turns scores into weights.
         score_scale: The factor on the scores, or one for each layer; None: 1 / sqrt(head_dim).
-        norm_place: Where a block has norms and its MLP's input, a name of sinkjax/model/config.py.
+        norm_place: Where a block has norms, and what its MLP reads: a key of `LAYOUTS`.
         attention_bias: A key and value of no token, or a value alone (sinkjax/model/attention_bias.py), or None.
         gated_mlp: Whether the MLP has a gate.
         summed_heads: Whether the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al.
@@ -183,7 +183,7 @@ class Config:
             "embed_norm",
             "unembed_bias",
         )
-        for name in (*switches, "unembed_bias"):
+        for name in switches:
             if not isinstance(getattr(self, name), bool):
                 raise SinkjaxError(f"{name} must be True or False, not {getattr(self, name)!r}")
         for name, kind in (("norm", Norm), ("qk_norm", QueryKeyNorm)):
@@ -298,20 +298,16 @@ def _refuse_size(name: str, value: Any, of: str = "an int of at least 1") -> Non
         raise SinkjaxError(f"{name} must be at most {most}, not {value}")
 
 
-# The fields of records when the first results were stored. At its default, any other one is left out, so that old results stay
-# valid; of other records all count.
-FIRST = {
-    Config: {entry.name for entry in fields(Config)[:16]},  # up to windows
-    Rope: {"theta", "scaling"},
-    Learned: set[str](),
-}
+# Records that have gained optional fields since results were first stored, and the optional fields that they had then. The newer
+# ones are left out at their default, so that old results stay valid. Any other record states all of its fields.
+FIRST: dict[type, tuple[str, ...]] = {Config: ("qkv_bias", "out_bias", "mlp_bias", "windows"), Rope: ("scaling",), Learned: ()}
 
 
 def _stated(record: Any) -> dict[str, Any]:
     """The fields of a record that identify a result."""
     every = {entry.name: (getattr(record, entry.name), entry.default) for entry in fields(record)}
-    first = FIRST.get(type(record), every)
-    return {name: value for name, (value, default) in every.items() if name in first or value != default}
+    always = FIRST.get(type(record), every)
+    return {name: value for name, (value, default) in every.items() if name in always or value != default}
 
 
 def _identity(record: Any) -> Any:

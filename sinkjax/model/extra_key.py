@@ -1,4 +1,4 @@
-"""The key of no token that `bias.py` describes: its place in the scores, the weights and the outputs of attention.
+"""The key of no token that `attention_bias.py` describes: its place in the scores, the weights and the outputs of attention.
 
 Shape suffixes: B prompts, Q queries of a block, S keys, R stacked rows of a key-value head, H query heads, K key-value heads, D
 head width.

@@ -1,4 +1,4 @@
-"""How models, edits, probes and records show themselves in a notebook: as one small HTML table each."""
+"""HTML tables that represent models, edits, probes and records in notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a sweep runs: the devices over which it is spread, what a plan counts on, and what is kept about its machine."""
+"""The devices that work is spread over: their limits, which a plan counts on, and the facts that results keep about a machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGINT (Ctrl-C) and SIGTERM in a command: a loop ends between two calls, all else where it is; a second one ends at once.
+"""SIGINT (Ctrl-C) and SIGTERM in a command: loops stop between calls, other code where it is; a second signal exits at once.
 
 Python raises KeyboardInterrupt wherever the main thread is. In a callback of the garbage collector (JAX has one) the exception
 is printed and lost; in the middle of a write it leaves a partial file. So loops hold a signal back (`held`) until they check for

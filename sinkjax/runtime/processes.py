@@ -1,4 +1,4 @@
-"""Processes that `jax.distributed` has joined, such as one for each host of a TPU slice: how they agree, and which one writes."""
+"""Coordinate the processes that `jax.distributed` joined, such as one per host of a TPU slice: agree, and let only one write."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def largest(*values: int) -> list[int]:
 
 
 def check_same(what: str, value: Any) -> None:
-    """Raise, in all processes, unless they all have the same value, which is JSON. what: it is, for the message."""
+    """Raise, in all processes, unless they all have the same value, which is JSON. what: names it in the message."""
     crc = zlib.crc32(json.dumps(value, sort_keys=True).encode()) >> 1
     most, least = largest(crc, -crc)
     if most != -least:
@@ -153,7 +153,7 @@ def check_same(what: str, value: Any) -> None:
 
 
 def whole(tree: T) -> T:
-    """Arrays that lie divided over all devices of joined processes, as numpy arrays on each; in one process, as they are.
+    """Gather arrays sharded over joined processes into numpy arrays on each; in a single process, return them unchanged.
 
     One array at a time is whole on a device.
     """

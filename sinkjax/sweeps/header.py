@@ -104,7 +104,9 @@ class Header:
             if there and (header := cls._parsed(path, HEADER)):  # another process has just put it there
                 return header
         except OSError as error:
-            raise SinkjaxError(f"cannot use {path}: {error.strerror or error}") from None
+            if not (isinstance(error, NotADirectoryError) and path.is_file()):
+                raise SinkjaxError(f"cannot use {path}: {error.strerror or error}") from None
+            there, calls = {"a file"}, set()
         others = there - {HEADER, CALLS, MACHINES}
         if HEADER in there or calls:
             if others or not key or not all(name.startswith(key) for name in calls):

@@ -75,7 +75,8 @@ class Store:
     def _faults(self) -> Iterator[tuple[str, str]]:
         """The files that are missing or changed, and how; the header itself is not needed any more."""
         wanted = self.header.files()
-        for name in (*self.header.sums, *wanted.keys() - {HEADER}):
+        del wanted[HEADER]
+        for name in (*self.header.sums, *wanted):
             try:
                 content = read_bytes(self.path / name)
                 sound = content == wanted[name] if name in wanted else zlib.crc32(content) == self.header.sums[name]

@@ -165,7 +165,7 @@ def test_a_path_that_is_no_sweep_is_refused_and_left_alone(run, tmp_path, conten
         path.mkdir()
         (path / ("notes.txt" if content == "a folder" else ".zattrs")).write_text("[1, 2]")
     before = sorted(path.rglob("*"))
-    with pytest.raises(SinkjaxError, match=r"exists and is not the store of a sweep|cannot use .*x.zarr: Not a directory"):
+    with pytest.raises(SinkjaxError, match="exists and is not the store of a sweep"):
         run()
     assert sorted(path.rglob("*")) == before
 
