@@ -51,11 +51,9 @@ OTHERWISE = {
     GEMMA._replace(text="packaged"): "Gemma, packaged text",
 }
 MINIS = {Condition(f"mini-{kind}", "model", "wikitext"): f"mini-{kind}" for kind in ("softmax", "head-norm")}
-CONDITION = ("bos", "text")  # columns of the table that a run's claims.csv does not have
 PAPERS = {"kiya": "Kiya et al. 2026", "gu": "Gu et al. 2025", "li": "Li et al. 2026"}
 OURS = "ours, on "
-WHOLE_NUMBER, INTEGER = re.compile(r"\b(\d+)\.0\b"), r"\1"  # a factor of 10.0 is 10
-BAR = r"\\|"  # ends no cell
+WHOLE_NUMBER = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
 LOOKED_UP = re.compile(r"\{([\w/-]+)\.([\w-]+)@([\w-]*)\}")
 MODELS = {"smollm": SMOL, "gemma": GEMMA, "gemma-without": GEMMA._replace(bos="none"), "trained": TRAINED}
@@ -72,11 +70,12 @@ def main() -> None:
     table = options.docs / DATA
     rows = {key(row): row for row in (read(table) if table.exists() else [])}
     for folder in sorted(path.parent for given in options.folders for path in given.rglob(CONFIG_FILE)):
-        found = claims(folder)
-        gone = [(found[0]["study"], *given) for row in found[:1] for given in (condition(row), earlier(condition(row)))]
-        rows = {name: row for name, row in rows.items() if name[:-1] not in gone}
+        measured = condition(yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8")))
+        found = claims(folder, measured)
+        studies = {row["study"] for row in found}
+        rows = {name: row for name, row in rows.items() if row["study"] not in studies or not is_in(row, [measured])}
         rows |= {key(row): row for row in found}
-        picture(folder, options.docs)
+        picture(folder, measured, options.docs)
     kept = sorted(rows.values(), key=lambda row: (row["study"], *condition(row)))
     write(table, as_csv(kept))
     for name, text in (("findings.md", page(kept, options.docs)), ("findings-more.md", more(kept))):
@@ -92,9 +91,9 @@ def key(row: Row) -> tuple[str, ...]:
     return row["study"], *condition(row), row["claim"]
 
 
-def condition(row: Row) -> Condition:
-    """The condition of a row."""
-    return Condition(row["model"], row.get("bos", ""), row.get("text", ""))
+def condition(given: Mapping[str, object]) -> Condition:
+    """The condition of a row, or of a run by its settings."""
+    return Condition(*(str(given.get(name, "")) for name in Condition._fields)) if given.get("model") else TRAINED
 
 
 def earlier(given: Condition) -> Condition:
@@ -108,18 +107,16 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def claims(folder: Path) -> list[dict[str, str]]:
+def claims(folder: Path, measured: Condition) -> list[dict[str, str]]:
     """The claims of a run, as its claims.csv states them, with the run's condition."""
     path = folder / "claims.csv"
-    config = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    given = {name: str(config.get(name, "")) if config.get("model") else "" for name in CONDITION}
-    return [row | given for row in (read(path) if path.exists() else []) if "word" in row]
+    return [row | measured._asdict() for row in (read(path) if path.exists() else []) if "word" in row]
 
 
 def as_csv(rows: Iterable[Row]) -> str:
     """Rows as CSV."""
     out = io.StringIO()
-    table = csv.DictWriter(out, (*COLUMNS[:2], *CONDITION, *COLUMNS[2:]), lineterminator="\n")
+    table = csv.DictWriter(out, (COLUMNS[0], *Condition._fields, *COLUMNS[2:]), lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     return out.getvalue()
@@ -129,9 +126,9 @@ def as_csv(rows: Iterable[Row]) -> str:
 
 
 def page(rows: Sequence[Row], docs: Path = DOCS) -> str:
-    """The page of the four papers: the answer, their tables, figures, what the runs show, limits."""
+    """The page of the four papers: the answer, their tables, figures, limits."""
     parts = [HEAD, looked_up(ANSWER, rows), WORDS]
-    theirs = [row for row in rows if is_of_paper(row) and row["kind"] == "claim"]
+    theirs = [row for row in rows if row["kind"] == "claim" and not row["source"].startswith(OURS)]
     for paper, title in PAPERS.items():
         here = [row for row in theirs if row["study"].startswith(f"{paper}/") and is_in(row, MAIN)]
         parts += [f"## {title}", table(here, MAIN)] if here else []
@@ -141,8 +138,6 @@ def page(rows: Sequence[Row], docs: Path = DOCS) -> str:
     parts += [f"Checks of the code (identities), all conditions: {checks['holds']} hold, {checks['fails']} fail."]
     drawn = [f"![{alt(caption)}]({image(name)})\n*{caption}*" for name, caption in FIGURES if (docs / image(name)).exists()]
     parts += ["\\\n".join(drawn)] if drawn else []
-    told = [looked_up(text, rows) for text in TOLD]
-    parts += ["## What the runs show", *filter(None, told)] if any(told) else []
     return "\n\n".join([*filter(None, parts), LIMITS]) + "\n"
 
 
@@ -169,23 +164,18 @@ def is_in(row: Row, columns: Iterable[Condition]) -> bool:
     return any(condition(row) in (given, earlier(given)) for given in columns)
 
 
-def is_of_paper(row: Row) -> bool:
-    """Whether a paper makes the statement."""
-    return not row["source"].startswith(OURS)
-
-
 def looked_up(text: str, rows: Sequence[Row]) -> str:
     """Prose with the numbers of its {study.claim@model}; "" while one of them is not there."""
     found = {key(row): row for row in rows}
 
     def number(named: re.Match[str]) -> str:
         study, claim, model = named.groups()
-        ours = ((study, *given, claim) for given in (MODELS[model], earlier(MODELS[model])))
-        return numbers(next(found[name] for name in ours if name in found))
+        given = MODELS[model]
+        return numbers(found.get((study, *given, claim)) or found[study, *earlier(given), claim])
 
     try:
         return LOOKED_UP.sub(number, text)
-    except StopIteration:
+    except KeyError:
         return ""
 
 
@@ -198,7 +188,8 @@ def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
     lines = [["statement", *(columns[one] for one in present)], ["---"] * (len(present) + 1)]
     for (study, _), cells in found.items():
         lines.append([statement(study, next(iter(cells.values()))), *(told(cells, given) for given in present)])
-    return "\n".join(f"| {' | '.join(re.sub('[|]', BAR, entry) for entry in entries)} |" for entries in lines)
+    joined = (" | ".join(entry.replace("|", r"\|") for entry in entries) for entries in lines)
+    return "\n".join(f"| {line} |" for line in joined)
 
 
 def told(cells: Mapping[Condition, Row], given: Condition) -> str:
@@ -213,7 +204,8 @@ def statement(study: str, row: Row) -> str:
     where = YEAR.sub("", row["source"]) if of_paper else row["source"]
     paper = f" Paper: {row['paper']}." if row.get("paper") else ""
     stays = " *Stays.*" if row.get("stays") else ""
-    return f"{WHOLE_NUMBER.sub(INTEGER, row['statement'])}{stays} ({where}; `{study}`){paper}"
+    claimed = WHOLE_NUMBER.sub(r"\1", row["statement"])
+    return f"{claimed}{stays} ({where}; `{study}`){paper}"
 
 
 def cell(row: Row) -> str:
@@ -230,19 +222,24 @@ def cell(row: Row) -> str:
 
 def numbers(row: Row) -> str:
     """The share of the whole with its interval, or the effect in its unit where the whole is missing or nearly 0."""
-    return share(row["s"], row["s_low"], row["s_high"]) if in_shares(row) else effect(row)
+    return share(*shares_of(row)) if in_shares(row) else effect(row["unit"], row["d"], row["d_low"], row["d_high"])
 
 
 def in_shares(row: Row) -> bool:
     """Whether an effect is best read as a share of its whole."""
-    return bool(row["s"]) and not is_far(row["s"], row["s_low"], row["s_high"])
+    return bool(row["s"]) and not is_far(*shares_of(row))
+
+
+def shares_of(row: Row) -> tuple[str, str, str]:
+    """A share of the whole, and the ends of its interval."""
+    return row["s"], row["s_low"], row["s_high"]
 
 
 def twin(row: Row) -> str:
     """The effect in the untrained model."""
     if row["twin_s"] and in_shares(row) and not is_far(row["twin_s"]):
         return f"untrained {percent(row['twin_s'])}%"
-    return f"untrained {effect({'unit': row['unit'], 'd': row['twin_d'], 'd_low': ''})}" if row["twin_d"] else ""
+    return f"untrained {effect(row['unit'], row['twin_d'])}" if row["twin_d"] else ""
 
 
 def is_small(row: Row) -> bool:
@@ -283,29 +280,21 @@ def rounded(value: float) -> str:
     return f"{found:,.0f}" if abs(found) >= 10 else f"{found:g}"
 
 
-def effect(row: Row) -> str:
-    """An effect in its unit; behind a logarithm, the ratio."""
-    ratio = row["unit"] == "log"
-    mean, *ends = [
-        rounded(math.exp(float(row[name])) if ratio else float(row[name])) for name in ("d", "d_low", "d_high") if row.get(name)
-    ]
-    return f"{mean}{f' [{ends[0]}, {ends[1]}]' if ends else ''} {'times' if ratio else row['unit']}".rstrip()
+def effect(unit: str, *values: str) -> str:
+    """An effect in its unit, perhaps with the ends of its interval; the ratio where it is a logarithm."""
+    ratio = unit == "log"
+    mean, *ends = [rounded(math.exp(float(one)) if ratio else float(one)) for one in values if one]
+    return f"{mean}{f' [{ends[0]}, {ends[1]}]' if ends else ''} {'times' if ratio else unit}".rstrip()
 
 
-def picture(folder: Path, docs: Path) -> None:
-    """Copy a figure of a run that the page shows."""
+def picture(folder: Path, measured: Condition, docs: Path) -> None:
+    """Copy the figures of a run that the page shows."""
     for name, _ in FIGURES:
         model, _, drawing = name.partition(":")
         file = folder / "figures" / f"{drawing}.png"
-        if drawing and condition_of(folder) == MODELS[model] and file.exists():
+        if drawing and measured == MODELS[model] and file.exists():
             (docs / image(name)).parent.mkdir(parents=True, exist_ok=True)
             (docs / image(name)).write_bytes(file.read_bytes())
-
-
-def condition_of(folder: Path) -> Condition:
-    """The condition of a run."""
-    config = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    return Condition(*(str(config.get(name, "")) for name in Condition._fields))
 
 
 def image(name: str) -> str:
@@ -352,7 +341,6 @@ FIGURES = (
     ("smollm:alone-by-layer-later-sink-rate", "SmolLM2: a token that sees only itself, its sink and its activation by layer."),
     ("trigger-maps", "The trigger task: trained softmax layers sink on BOS, ReLU layers do not ([more](trigger.md))."),
 )
-TOLD: tuple[str, ...] = ()
 LIMITS = """## Limits
 
 - Two models, of 135M parameters (an instruct model) and 270M (a base model, under the Gemma terms), both in 4 bits:

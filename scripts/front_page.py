@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from findings import MAIN, TRAINED, Condition, condition, earlier
+from findings import MAIN, TRAINED, Condition, is_in
 
 from sinkjax.analysis.intervals import FEWEST, Interval
 from sinkjax.analysis.verdicts import said
@@ -31,7 +31,7 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim, by its study and its name there, and its figure in docs/images, with the text in its place and below it."""
+    """A claim, by its study and its name there, and its figure in docs/images, with its alternative text and its caption."""
 
     study: str
     claim: str
@@ -42,27 +42,26 @@ class Finding:
 
 FINDINGS = (
     Finding(
-        *(
-            "kiya/mask",
-            "all",
-            "findings-smollm-masks-layers.png",
-            "Sinks and activations of the first two tokens while the first key is masked",
-        ),
-        "SmolLM2-135M-Instruct. Bands are 95% intervals over documents; dashed lines are the unedited model.",
+        "kiya/mask",
+        "all",
+        image="findings-smollm-masks-layers.png",
+        alt="Sinks and activations of the first two tokens while the first key is masked",
+        caption="SmolLM2-135M-Instruct. Bands are 95% intervals over documents; dashed lines are the unedited model.",
     ),
     Finding(
-        *(
-            "kiya/self",
-            "sink",
-            "findings-smollm-alone-by-layer-later-sink-rate.png",
-            "Sink and activation of a token that sees only itself in some layers",
-        ),
-        "SmolLM2-135M-Instruct, the mean over 16 positions of the token. Bands are 95% intervals over documents.",
+        "kiya/self",
+        "sink",
+        image="findings-smollm-alone-by-layer-later-sink-rate.png",
+        alt="Sink and activation of a token that sees only itself in some layers",
+        caption="SmolLM2-135M-Instruct, the mean over 16 positions of the token. Bands are 95% intervals over documents.",
     ),
     Finding(
-        *("trigger/one-layer", "softmax", "trigger-maps.png"),
-        *("Attention of trained softmax and ReLU layers on the trigger task",),
-        "One model of each kind, 1,000 sequences: mean above, standard deviation below. The arrow marks the trigger's row.",
+        "trigger/one-layer",
+        "softmax",
+        image="trigger-maps.png",
+        alt="Attention of trained softmax and ReLU layers on the trigger task",
+        caption="One model of each kind, 1,000 sequences: mean above, standard deviation below."
+        " The arrow marks the trigger's row.",
     ),
 )
 
@@ -72,12 +71,7 @@ def lines(rows: Sequence[Mapping[str, str]], docs: str) -> str:
     parts = []
     for finding in FINDINGS:
         found = [row for row in rows if (row["study"], row["claim"]) == (finding.study, finding.claim)]
-        told = [
-            f"{model}: {_told(row)}"
-            for given, model in MODELS.items()
-            for row in found
-            if condition(row) in (given, earlier(given)) and row["d"]
-        ]
+        told = [f"{model}: {_told(row)}" for given, model in MODELS.items() for row in found if is_in(row, [given]) and row["d"]]
         if not told:
             raise SystemExit(f"{CLAIMS} has no number of the claim {finding.claim!r} of {finding.study}")
         parts.append(f"{found[0]['statement']} **{'; '.join(told)}.**")

@@ -44,12 +44,7 @@ PAPERS = ("kiya", "gu", "li", "background")
 PROMPTS = 15  # articles, the most that Student's t judges; bets on so few shares decide nothing (docs/judgements.md)
 # Half of the study's own, and of its cost: with 16 its intervals were within 1% of the whole.
 POSITIONS = ["--positions", "1", "3", "5", "8", "12", "20", "30", "42"]
-OTHERWISE = (
-    "kiya/mask",
-    "kiya/self",
-    "kiya/bos-swap",
-    "gu/sink-rate",
-)  # asked again behind other tokens and of the packaged text
+OTHERWISE = ("kiya/mask", "kiya/self", "kiya/bos-swap", "gu/sink-rate")  # run again behind other tokens and on packaged text
 OWN_NUMBER = ("li/variance",)  # reads sequences of random tokens, through one block, and needs many for a variance over them
 OF_BOS = ("kiya/embedding", "kiya/rope")  # SmolLM2 was pretrained with <|endoftext|> between documents
 MINIS = ("mini-softmax", "mini-head-norm")
@@ -73,7 +68,7 @@ class Run:
     @property
     def is_main(self) -> bool:
         """Whether this is a language model on articles behind what it was trained with."""
-        return (self.model, self.bos, self.text) in ((SMOL, "none", "wikitext"), (GEMMA, "model", "wikitext"))
+        return findings.Condition(self.model, self.bos, self.text) in findings.MAIN
 
     def options(self, wikitext: str) -> list[str]:
         """The options of `sinkjax run` and `sinkjax plan`. wikitext: the file of its articles."""
@@ -192,8 +187,9 @@ def freeze() -> None:
         ["run", "FLOPs by plan"],
         [[run.name, "refused" if flops is None else f"{flops:.2g}" if flops else "-"] for run, flops in rows],
     )
-    said = HEAD.format(commit=head(), count=len(rows), total=f"{total:.2g}", prompts=PROMPTS)
-    write(PAGE, "\n".join([said, power(findings.read(findings.DOCS / findings.DATA)), POWER, table, ""]))
+    least = power(findings.read(findings.DOCS / findings.DATA))
+    facts = {"commit": head(), "count": len(rows), "total": f"{total:.2g}", "prompts": PROMPTS}
+    write(PAGE, TEXT.format(**facts, power=least, runs=table))
     print(PAGE)
 
 
@@ -204,8 +200,8 @@ def power(rows: Sequence[Mapping[str, str]]) -> str:
     """
     least: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        main = (row["model"], row["bos"]) in ((SMOL, "none"), (GEMMA, "model"))
-        if main and row["kind"] == "claim" and row["s_low"] and row["study"].split("/")[0] in PAPERS:
+        judged = findings.is_in(row, findings.MAIN) and row["kind"] == "claim" and row["study"].split("/")[0] in PAPERS
+        if judged and row["s_low"]:
             seen = (float(row["s_high"]) - float(row["s_low"])) / 2 * math.sqrt(int(row["n"]) / PROMPTS)
             least.setdefault((row["study"], row["model"]), []).append(seen)
     lines = [
@@ -215,7 +211,7 @@ def power(rows: Sequence[Mapping[str, str]]) -> str:
     return markdown(["study", "model", "claims with a whole", "median", "largest"], lines)
 
 
-HEAD = """# Protocol
+TEXT = """# Protocol
 
 Written before the first of these runs began, on commit `{commit}`. Until they are published no study, rule, measure, seed
 or setting changes. If a defect of the code must be mended, the runs that it touches are repeated and both numbers stay.
@@ -228,9 +224,12 @@ runs them. The studies that train (trigger, pretraining, emergence) bring their 
 
 Half the width of the 95% interval of each share of a whole, from earlier runs on the packaged text, times sqrt(n / {prompts}).
 The rule's edges are 10% and 50%.
-"""
-POWER = """
+
+{power}
+
 ## The runs
+
+{runs}
 """
 
 
