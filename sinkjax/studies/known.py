@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -45,14 +46,14 @@ class Unedited:
             return self.stored.isel(edit=[0], prompt=few)
         assert self.model is not None
         assert self.batch is not None
-        key, measured = (id(self.model), self.prompts, probe), self.batch.measured
-        if edit is None and key in measured:
-            return measured[key][1]
         tokens, lengths = self.batch.tokens[few], self.batch.lengths[few]
-        data = sinkjax.sweep(self.model, tokens, [edit or sinkjax.compose()], probe=probe, lengths=lengths, progress=False)
-        if edit is None:
-            measured[key] = self.model, data  # the model stays, so that no other one has its id
-        return data
+        sweep = functools.partial(sinkjax.sweep, self.model, tokens, probe=probe, lengths=lengths, progress=False)
+        if edit is not None:
+            return sweep([edit])
+        key, found = (self.model, self.prompts, probe), self.batch.measured
+        if key not in found:
+            found[key] = sweep([sinkjax.compose()])
+        return found[key]
 
 
 def by_layer(scope: Scope, run: Unedited, measure: Measure) -> NDArray:

@@ -103,13 +103,14 @@ TEXT = Inputs()
 class Batch:
     """Prompts: tokens int32 [B, T], lengths int32 [B], and the facts stored about them with every result.
 
-    measured: what `known.Unedited` measured on them, for the further sweeps of a run.
+    measured: statistics of unedited models on them, by model, number of prompts and probe, which `known.Unedited` fills while
+    a run makes its sweeps.
     """
 
     tokens: NDArray
     lengths: NDArray
     study: Mapping[str, object]
-    measured: dict[object, tuple[Model, xarray.Dataset]] = field(default_factory=dict, repr=False, compare=False)
+    measured: dict[tuple[Model, int | None, Probe], xarray.Dataset] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

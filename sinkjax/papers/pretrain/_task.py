@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from sinkjax.tasks import Trained
 
-
 GOING = "going on"  # the outcome of a run that is not finished
 ABOUT = ("run", "seed", "learning_rate", "variant", "status")  # entries of a line that are not measurements
 DIMS = {  # axes of measurements with more than one number at each evaluation
@@ -44,6 +43,7 @@ DIMS = {  # axes of measurements with more than one number at each evaluation
     "kurtosis": ("layer",),
     "written": ("layer", "head"),
 }
+OVERRIDES = ("steps", "text", "micro_batch", "mesh")  # settings of a study that replace fields of its size
 
 
 def measure(trained: Trained) -> xarray.Dataset:
@@ -100,9 +100,6 @@ def _outcome(end: Mapping[str, object], steps: int) -> str:
     return ALL_STEPS if end["step"] == steps else GOING
 
 
-OVERRIDES = ("steps", "text", "micro_batch", "mesh")  # settings of a study that replace fields of its size
-
-
 @dataclass(frozen=True, kw_only=True)
 class Pretraining(Trains):
     """Settings of every table of pretraining."""
@@ -153,7 +150,6 @@ def row(
     Raises:
         SinkjaxError: Fields that do not fit, with the name of the row; an unknown size.
     """
-    from sinkjax.papers.pretrain._task import measure, so_far
     from sinkjax.tasks import registry
     from sinkjax.train.task import ModelTask
 
