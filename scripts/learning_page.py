@@ -22,7 +22,7 @@ from pretrain_tables import fill
 from sections import markdown
 
 from sinkjax.analysis import intervals
-from sinkjax.papers.emergence._onsets import halfway
+from sinkjax.papers.emergence._onsets import halfway, in_order
 
 PAGE = ROOT / "docs" / "while-it-learns.md"
 IMAGE = "while-it-learns-order.png"
@@ -46,7 +46,7 @@ interval over seeds.*"""
 
 
 def events(data: xarray.Dataset) -> dict[str, NDArray]:
-    """The step of each event in each run: float[run], sorted by their means; inf for a run that swings back at the end."""
+    """The step of each event in each run, in order: float[run], NaN for a run that swings back at the end."""
     quantities = {
         "held-out loss": -data["loss"].values,
         "attention to the first token": first_share(data),
@@ -54,8 +54,7 @@ def events(data: xarray.Dataset) -> dict[str, NDArray]:
         "norm of the first token over others'": np.log(data["norm_ratio"].max("depth").values),
         "norm of the first token's value over others'": -np.log(data["value_ratio"].min("layer").values),
     }
-    found = {name: halfway(data["step"].values, values) for name, values in quantities.items()}
-    return dict(sorted(found.items(), key=lambda item: float(np.mean(item[1]))))
+    return in_order(data["step"].values, quantities)
 
 
 def order(data: xarray.Dataset) -> list[str]:

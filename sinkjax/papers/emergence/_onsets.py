@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -148,33 +148,33 @@ def onset(at: NDArray, values: NDArray, above: float) -> float:
 
 
 def halfway(at: NDArray, values: NDArray) -> NDArray:
-    """The step from which each run stays beyond the middle of its first and last value, which is higher: float[run].
+    """The step from which each run stays above the middle of its first and last value, NaN if it does not: float[run].
 
-    at: int[run, point]. values: float[run, point].
+    at: int[run, point], or int[point] of all runs. values: float[run, point].
     """
     middle = (values[:, 0] + values[:, -1]) / 2
-    return np.array([onset(*run) for run in zip(at, values, middle, strict=True)], float)
+    found = [onset(*run) for run in zip(np.broadcast_to(at, values.shape), values, middle, strict=True)]
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def in_order(at: NDArray, rising: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """`halfway` of each quantity, sorted by its mean; quantities that do not rise in every run come last."""
+    found = {name: halfway(at, values) for name, values in rising.items()}
+    return dict(sorted(found.items(), key=lambda item: np.nan_to_num(item[1], nan=np.inf).mean()))
 
 
 def events(results: Results) -> dict[str, NDArray]:
-    """The kept step from which each quantity stays beyond the middle of its change, sorted by their means: float[run].
-
-    NaN for a run in which a quantity does not rise or swings back.
-    """
-    kinds = {name: results[ROW]["strongest"].sel(type=name).transpose("run", "step").values for name in TYPES}
+    """The kept step from which each quantity stays beyond the middle of its change, in order: float[run]."""
+    strongest = results[ROW]["strongest"].transpose("type", "run", "step")
     rising = {
         "held-out loss": -of(results, "loss"),
         "norm of the first token's value": -np.log(of(results, "value_ratio")),
         "largest activation over the median": np.log(of(results, "ratio")),
         "attention to the first token": of(results, "attention"),
         "later tokens aligned with the first": of(results, "secondary"),
-        **{f"a head that attends to {TYPES[name]}": values for name, values in kinds.items()},
+        **{f"a head that attends to {kind}": strongest.sel(type=name).values for name, kind in TYPES.items()},
     }
-    found = {}
-    for name, values in rising.items():
-        at = halfway(np.broadcast_to(steps(results), values.shape), values)
-        found[name] = np.where(np.isfinite(at) & (values[:, -1] > values[:, 0]), at, np.nan)
-    return dict(sorted(found.items(), key=lambda item: np.nan_to_num(item[1], nan=np.inf).mean()))
+    return in_order(np.array(steps(results)), rising)
 
 
 @Described.define()
