@@ -119,7 +119,7 @@ def column_rows(
 
 
 def own_rows(labels: Sequence[str], series: str, measure: str, values: NDArray, seed: int) -> list[Row]:
-    """Rows of numbers that stand for themselves, as nothing is edited: one for each label, in their order.
+    """Summary rows, one per label and in their order, for measurements without an edit.
 
     Args:
         labels: Labels of the rows.

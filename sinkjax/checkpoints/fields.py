@@ -1,4 +1,7 @@
-"""Settings read from a file key by key: every read is checked, every gap named, and a key nobody read is refused."""
+"""Read the settings of a file key by key.
+
+Values are checked, a missing key is reported by name, and a key that nobody read is an error.
+"""
 
 from __future__ import annotations
 

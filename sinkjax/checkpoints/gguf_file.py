@@ -1,7 +1,7 @@
 """The GGUF container: metadata and mapped tensors. The `gguf` package gives the types and de-quantises.
 
-Its own reader keeps an array object per vocabulary entry, which takes seconds and much memory, and meets a damaged file with an
-error of numpy's; hence this one.
+We do not use that package's reader: it allocates one array per vocabulary entry, which is slow and takes much memory, and it
+reports a damaged file as a raw numpy error.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import numpy as np
 from sinkjax.config_files.files import regular
 from sinkjax.errors import SinkjaxError
 
-PIECE = 2**20  # numbers of a large tensor, or bytes to be hashed, that are looked at in one go
+PIECE = 2**20  # elements of a large tensor, or bytes to hash, that are processed at a time
 
 
 @dataclass(frozen=True, eq=False)

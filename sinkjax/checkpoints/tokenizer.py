@@ -87,8 +87,7 @@ class Tokenizer:
 
 @contextlib.contextmanager
 def refusing(what: str) -> Iterator[None]:
-    """Turn whatever the tokenizers package raises into an error that begins with `what`: a bare Exception, or a Rust panic,
-    which is not an Exception."""
+    """Re-raise any failure in `tokenizers`, a Rust panic included, as an error that starts with `what`."""
     try:
         yield
     except (SinkjaxError, KeyboardInterrupt, SystemExit, GeneratorExit):

@@ -1,6 +1,7 @@
 """`untrained:SOURCE`: the architecture and tokenizer of a model with random weights, as its pretraining starts.
 
-The control of a study on a trained model: what shows here too is the work of the architecture, not of training.
+Use this as a control for trained models: an effect that also appears with random weights comes from the architecture, not from
+training.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from sinkjax.errors import SinkjaxError
 
 LARGEST = 2**31 - 1  # largest int32: positions, seeds and sizes have 32 bits on a device
 MANY = 1_000_000
-# Of what more makes no study.
+# Sanity limits: no real study needs more.
 MOST = {
     "prompts": MANY,
     "control_prompts": MANY,

@@ -1,4 +1,4 @@
-"""Where results lie: a folder, or a prefix of an object store that fsspec reaches (`s3://`, `gs://`, `memory://`, ...).
+"""Storage locations for results: a folder, or a prefix in an object store that fsspec supports (`s3://`, `gs://`, ...).
 
 An object is written whole or not at all; nothing is renamed, and there are no locks.
 """

@@ -1,7 +1,7 @@
 """The data of a pretraining: a corpus as tokens, and its batches. This module imports no JAX.
 
 Positions count from 0, in tokens of a block, its BOS included. Gu et al. 2025 count them from 1.
-A training that reads text has the fields of `Corpus` and `Blocks` among its own, and `part` gives them back.
+The config of a training that reads text includes every field of `Corpus` and `Blocks`; `part` extracts either one.
 """
 
 from __future__ import annotations

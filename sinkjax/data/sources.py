@@ -42,7 +42,7 @@ def kind(corpus: Corpus) -> Literal["packaged", "local", "hub"]:
 
 
 def identify(corpus: Corpus) -> dict[str, Any]:
-    """What tells whether a source is still the same: sha256 of local texts, the commit of a data set on the hub.
+    """Fingerprint a source: the sha256 of local files, or the commit of a data set on the hub.
 
     Errors: no or unreadable files, files of several kinds, a data set that the hub does not give.
     """

@@ -136,8 +136,8 @@ def edit(
         heads: The same, of query heads.
         kv_heads: The same, of key-value heads: at KEY and VALUE, before expansion, in place of `heads`. HEAD_VALUE has the values
             of query heads.
-        queries: The same, or `per_prompt`: positions of queries, and of the one position that a site has, but for KEY and VALUE;
-            at POSITION the indices of queries.
+        queries: The same, or `per_prompt`: positions of queries. At sites with a single axis of positions, these positions (at
+            KEY and VALUE, use `keys`); at POSITION, the indices of queries.
         keys: The same: positions of keys, and of KEY and VALUE; at POSITION the indices of keys, where neither of the two means
             both.
         dims: Like `layers`, for the last axis of vectors.

@@ -1,4 +1,6 @@
-"""A key and a value of no token, in front of all others, and a value without a key (Gu et al. 2025, Tables 4, 5, 12, 13).
+"""Learned key and value biases (Gu et al. 2025, Tables 4, 5, 12, 13).
+
+These are an extra key and value that belong to no token and precede all others, or a value without a key.
 
 The extra key has no column: its weight is measured as `attention_received_bias` (Gu et al.'s Sink_*), no edit acts on it, and
 every query sees it, whatever window or prefix there is. It takes part in each row by the config's normaliser and scale.

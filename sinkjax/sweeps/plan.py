@@ -35,9 +35,9 @@ from sinkjax.transformer.spec import ForwardSpec
 # Tokens in one call beyond which a device gains nothing from more: a CPU's matrix products are at full rate from about a
 # thousand rows on, and each further edit in a chunk only adds skipped blocks that must be run.
 TOKENS_PER_CALL = {"cpu": 1024, "gpu": 8192, "tpu": 8192}
-# Copies of a record in an edited run: as the loop over layers leaves it, and as it is returned; a part is of one layer.
+# Copies of a record alive in an edited run: the scan's output, the returned record, and a fraction for the current layer.
 RECORDS = 2.25
-# What a block costs beside its tokens, in tokens: reading its parameters, and starting it.
+# Cost of a block in addition to its tokens, in tokens: reading its parameters, and starting it.
 TOKENS_PER_BLOCK = {"cpu": 64, "gpu": 256, "tpu": 256}
 
 

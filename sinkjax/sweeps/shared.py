@@ -86,7 +86,7 @@ def edited(
 
     edits: resolved, each leaf with a leading axis over edits. base: `counting` them. Returns a record with that leading axis.
     """
-    chex.assert_rank(start, 0)  # one start for all: with an axis, vmap would turn the branch into both of its sides
+    chex.assert_rank(start, 0)  # vmap turns a `lax.cond` whose start has an axis into a select that runs both branches
     chex.assert_shape(base.inputs, (spec.config.layers, *tokens.shape[:2], spec.config.width))
     chex.assert_equal_shape_prefix(jax.tree.leaves(edits), 1)
     return jax.vmap(lambda one: from_start(params, tokens, lengths, one, start, base, spec))(edits)

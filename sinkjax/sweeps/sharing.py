@@ -1,4 +1,4 @@
-"""Which blocks edits have in common: from which run each edit can start, and at which block.
+"""Find the blocks that edits share, and choose the run and the block from which each edit starts.
 
 Two runs that did the same up to a block have the same residual stream there. So every edit can start from the unedited run at the
 first block that it changes. Edits that differ only in where along the layers they act, like masks of layers 0 to l, have more in

@@ -1,4 +1,4 @@
-"""A forward that goes on from an earlier one, whose keys and values were kept: how `generate` gets from a token to the next.
+"""Incremental decoding with a cache of keys and values, as `generate` does it.
 
 Every row is computed once, in the block of `forward`, so this is exact where no later token and no later length changes an
 earlier row, and where a row needs only the others' keys and values; `why_not` names the exceptions. Edits act on the rows
