@@ -62,7 +62,7 @@ CACHES: dict[str, dict[str, Any]] = {
 WAYS = {FULL: {}, **BITS, **CACHES}
 HEAD = """The cost of a sink in use, and of its removal: the loss of models that run with few bits or with few keys, as they are
 and without their massive activation. `scripts/in_use.py` made this page. Losses are in nats a token, means over {documents}
-novels, of which each model reads {length} tokens, or as many as its context has. Differences are paired by novel, with 95%
+novels; each model reads {length} tokens of each, or as many as its context has. Differences are paired by novel, with 95%
 intervals over novels. This page describes; no claim of a paper is judged."""
 
 
