@@ -40,7 +40,7 @@ def show(
         length: Tokens shown, BOS included; a longer text is cut, and a shorter one is shown whole.
 
     Returns:
-        The maps. `.html()` is a page of its own.
+        The maps. `.html()` returns a page with nothing else.
 
     Raises:
         SinkjaxError: See `encode` and `forward`; the maps would be too many for a notebook (choose `layers`).

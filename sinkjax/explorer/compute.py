@@ -44,7 +44,7 @@ PROBE = Probe(attention=True, attention_received=True, resid_max=True, resid_arg
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """A prompt as tokens, int32 [1, size], padded on the right; length: its own tokens; texts: one per token."""
+    """A prompt as tokens, int32 [1, size], padded on the right; length: without padding; texts: one per token."""
 
     tokens: np.ndarray
     length: int

@@ -174,16 +174,15 @@ export async function start({ root, page, ask, link }) {
   }
 
   function draw() {
-    const { before, after } = shown, sides = (name) => [before[name], ...(after ? [after[name]] : [])];
+    const { before, after } = shown, both = Object.entries({ before, after }).filter(([, side]) => side), sides = (name) => both.map(([, side]) => side[name]);
     tokens();
     const texts = shown.tokens.map(visible), numbered = (size) => Array.from({ length: size }, (_, index) => String(index)), mark = edited();
     const weights = scaleFor([...sides("attention"), ...sides("received")], false, 1), activations = scaleFor(sides("largest"), true);
-    const map = (section, name, scale, quantity, given) => {
-      const arrays = Object.entries({ before, after }).filter(([, side]) => side).map(([side, held]) => [side, held[name]]), width = texts.length;
+    const map = (section, name, scale, quantity, { marked, ...given }) => {
       legend($(section).querySelector(".legend"), scale, quantity);
       maps($(section).querySelector(".pair"), { scale, title: $(section).querySelector("h2").textContent, columns: texts, difference: $("difference").checked,
-        sides: arrays.map(([side, { data }]) => ({ name: side, of: (row, column) => data[row * width + column] })),
-        none: after ? "" : "Choose an edit to see what it changes.", edited: { rows: given.marked, columns: mark.positions }, ...given });
+        sides: both.map(([side, found]) => ({ name: side, of: (row, column) => found[name].data[row * texts.length + column] })),
+        none: after ? "" : "Choose an edit to see what it changes.", edited: { rows: marked, columns: mark.positions }, ...given });
     };
     map("attention", "attention", weights, "attention weight", { rows: texts, rowTitle: "query", columnTitle: "key", square: true, marked: mark.positions,
       say: (row, column) => `query ${named(row)}\nkey ${named(column)}` });
@@ -198,7 +197,7 @@ export async function start({ root, page, ask, link }) {
     const top = Math.max(4, 4 * Math.ceil(Math.max(...losses) / 4)), ahead = (side) => side && side.loss.data.slice(0, -1);
     lines($("loss").querySelector(".chart"), { before: ahead(before), after: ahead(after), labels: texts.slice(1), tokens: true, top,
       ticks: [0, 0.25, 0.5, 0.75, 1].map((part) => part * top), unit: "nats", suffix: " nats", title: "loss of each token", say: (index) => `token ${named(index + 1)}` });
-    bars($("words").querySelector(".pair"), Object.entries({ before, after }).filter(([, side]) => side).map(([name, side]) => (
+    bars($("words").querySelector(".pair"), both.map(([name, side]) => (
       { side: name, caption: name, labels: side.words.map(visible), values: [...side.chances.data].map((chance) => 100 * chance), digits: 1, suffix: "%" })));
     if (explained !== subject()) clear();
     $("continued").replaceChildren();

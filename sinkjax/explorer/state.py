@@ -82,7 +82,7 @@ class State:
     layer: int = 0
     head: int | None = None
     key: int = 0
-    op: ClassVar[str] = "scale"  # of an edit of weights
+    op: ClassVar[str] = "scale"  # the operation of an edit of weights
 
     def __post_init__(self) -> None:
         typed(self)
@@ -128,7 +128,7 @@ def arguments(state: State) -> dict[str, Any]:
 
 
 def edits_of(state: State) -> tuple[Edit, ...]:
-    """The edit, or none. Errors: those of the constructor."""
+    """The edit, or none. Errors: the constructor refuses a value."""
     import sinkjax
 
     return () if state.kind == "none" else (getattr(sinkjax, state.kind)(**arguments(state)),)

@@ -159,7 +159,7 @@ class Probe:
         """The probe that asks for these built-in statistics by name.
 
         Args:
-            *names: Those of `Probe`'s fields that are True or False, such as "nll".
+            *names: Fields of `Probe` that are True or False, such as "nll".
 
         Returns:
             The probe.

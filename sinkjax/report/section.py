@@ -48,12 +48,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Section:
-    """What a study found.
+    """The results of a study.
 
     study: its name. question: the papers' findings, in short. findings: further numbers in sentences. rows: the summary, one for
     each condition and measure. featured: labels of the conditions in the short table.
-    notes: how the numbers were made. provenance: name -> value. views: maps to step through. samples: texts that the model goes
-    on to write. subject: the noun for a condition. over: the sampling unit of means and intervals. verdicts: judged claims.
+    notes: how the numbers were made. provenance: name -> value. views: maps to step through. samples: continuations of prompts.
+    subject: the noun for a condition. over: the sampling unit of means and intervals. verdicts: judged claims.
     """
 
     study: str

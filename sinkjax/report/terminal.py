@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sinkjax.train.trained import Trained
 
 
-MOST_LINES = 60  # of a table of edits; the page and summary.csv have all
+MOST_LINES = 60  # shown of a table of edits; the page and summary.csv have all
 
 
 def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], caption: str = "") -> None:

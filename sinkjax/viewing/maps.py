@@ -50,8 +50,8 @@ class Panel:
 class Maps:
     """Panels of several runs, two of them side by side; a notebook draws it if a cell ends with it.
 
-    runs: a name for each. tokens: the text of each position, one list per prompt. said: the caption. start: choice -> the index
-    that is shown first; the first of all if it is not named. name: unique on a page.
+    runs: their names. tokens: the text of each position, one list per prompt. said: the caption. start: choice -> index of the
+    label that is shown first, 0 for a choice that it does not name. name: unique on a page.
     """
 
     runs: Sequence[str]
@@ -82,10 +82,10 @@ class Maps:
         )
 
     def html(self) -> str:
-        """A page of its own.
+        """Return a page with nothing but these maps.
 
         Raises:
-            SinkjaxError: The maps hold more cells than a notebook should.
+            SinkjaxError: The maps have more cells than a notebook should.
         """
         cells = sum(panel.values.size for panel in self.panels)
         if cells > MOST:
@@ -94,7 +94,7 @@ class Maps:
         return f'{page}<body class="alone">{self.figure()}{script()}</body></html>'
 
     def figure(self) -> str:
-        """A part of a page that has the style `viewer.css` and `script`. No text of a model becomes markup or ends a script."""
+        """The maps for a page with the style `viewer.css` and `script`. No text of a model becomes markup or ends a script."""
         data = json.dumps(self.contents(), ensure_ascii=False).replace("<", "\\u003c")
         return (
             f'<figure class="maps" id="{escape(self.name)}"><div class="place">This page\'s script draws the maps.</div>'
@@ -121,7 +121,7 @@ def asset(name: str) -> str:
 
 
 def script() -> str:
-    """The elements that bring the maps of a page to life, at its end."""
+    """The elements at the end of a page that draw its maps."""
     return f'<div id="tip" hidden></div><script type="module">\n{asset("viewer.js")}\nwatch();\n</script>'
 
 

@@ -27,7 +27,7 @@ def maps_of(
     """One prompt of several records side by side.
 
     records: name -> record. tokens: the text of each position; None: its number. layers: the layers of `attention`;
-    None: all. Errors: no record, or one without a statistic that is drawn; records of other shapes; a prompt that is not there.
+    None: all. Errors: records that share no statistic of DRAWN, or differ in shape; a prompt out of range.
     """
     drawn = {name: make for name, make in DRAWN.items() if all(name in record for record in records.values())}
     if not drawn:

@@ -43,7 +43,7 @@ export function scaleOf(low, high, log) {
   return { log, ticks: ticks.filter((tick) => tick >= low && tick <= high), share };
 }
 
-// One scale for arrays of numbers that are compared. least: that its upper end must reach.
+// One scale for arrays of numbers that are compared. least: a value that its upper end must reach.
 export function scaleFor(arrays, log, least = 0) {
   let high = least, low = Infinity;
   for (const { data } of arrays) for (const value of data) if (value > 0) { high = Math.max(high, value); low = Math.min(low, value); }
@@ -96,12 +96,12 @@ function changed([before, after], { log }, rows, columns) {
 }
 
 // One or two maps on one scale, beside each other where there is room; pointing at a cell of one shows the values of both.
-//   sides       of each map its name and of(row, column), a number; NaN or, above the diagonal of a square map, 0: none
+//   sides       the name of each map and of(row, column), its numbers; a cell is empty if they are NaN, or 0 above a square's diagonal
 //   rows, columns   labels; a square map's first row is on top, another's at the bottom
 //   edited      sets of rows and columns whose labels are marked
 //   difference  whether the second map is drawn as its difference from the first
-//   none        said in place of a second map
-//   say, tell   a cell and a value in words
+//   none        the text in place of a second map
+//   say, tell   functions that name a cell and write a value
 export function maps(place, { sides, scale, title, rows, columns, rowTitle, columnTitle, square, edited, difference, none = "", say, tell = number }) {
   const [height, width] = [rows.length, columns.length], measure = pen(1, 1), cells = [];
   const room = (sides.length > 1 || none) && place.clientWidth >= BESIDE ? (place.clientWidth - GAP) / 2 : place.clientWidth;
@@ -112,7 +112,7 @@ export function maps(place, { sides, scale, title, rows, columns, rowTitle, colu
   const empty = (value, row, column) => Number.isNaN(value) || (square && column > row && !value);
   const step = (size) => Math.max(1, Math.ceil(SMALLEST_LABEL / size));
 
-  function draw({ of, name, colour = (value) => mixed(VIRIDIS, scale.share(value)) }, number) {
+  function draw({ of, name, colour = (value) => mixed(VIRIDIS, scale.share(value)) }, side) {
     const context = pen(left + cell * width + 4, tall * height + bottom + 4), { canvas } = context;
     const small = element("canvas", { width, height }), paint = small.getContext("2d"), image = paint.createImageData(width, height);
     for (let row = 0; row < height; row++) for (let column = 0; column < width; column++) {
@@ -144,7 +144,7 @@ export function maps(place, { sides, scale, title, rows, columns, rowTitle, colu
       tip(inside && !sides.every((side) => Number.isNaN(side.of(row, column))) ? [say(row, column), ...sides.map((side) => `${side.name} ${tell(side.of(row, column))}`)].join("\n") : "", event);
     };
     canvas.onpointerleave = (event) => { for (const { box } of cells) box.hidden = true; tip("", event); };
-    return element("figure", { className: number ? "after" : "before" }, element("figcaption", { textContent: name }), canvas, box);
+    return element("figure", { className: side ? "after" : "before" }, element("figcaption", { textContent: name }), canvas, box);
   }
 
   const drawn = difference && sides.length > 1 ? [sides[0], changed(sides, scale, rows, columns)] : sides;
@@ -179,7 +179,7 @@ async function inflate(text) {
 // A panel of maps.py: its value for a run and the present choices, and its scale.
 async function decoded({ choices, rows, columns, low, high, log, data }, sizes, chosen) {
   const codes = await inflate(data);
-  const values = Array.from({ length: MISSING + 1 }, (_, code) => (code === MISSING ? NaN : log ? low * (high / low) ** (code / 254) : high * (code / 254) ** 2));
+  const values = Array.from({ length: MISSING + 1 }, (_, code) => (code === MISSING ? NaN : log ? low * (high / low) ** (code / (MISSING - 1)) : high * (code / (MISSING - 1)) ** 2));
   const of = (run, row, column) => values[codes[(choices.reduce((at, name) => at * sizes[name] + chosen[name], run) * rows + row) * columns + column]];
   return { of, scale: scaleOf(low, high, log), tell: (value) => (log && value === low ? "at most " : "") + number(value) };
 }
@@ -217,7 +217,7 @@ async function show(place) {
   new ResizeObserver(() => { if (place.clientWidth !== width) { width = place.clientWidth; requestAnimationFrame(draw); } }).observe(place);
 }
 
-// Shows every place of a page when it comes into sight.
+// Draws the maps of each place when it comes into sight.
 export function watch() {
   const seen = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => {
     seen.unobserve(target);

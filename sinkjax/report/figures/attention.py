@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import MAP, MISSING, MOST_COLUMNS, leave_empty, panels, styled
+from sinkjax.report.figures.style import MAP, MISSING, MOST_COLUMNS, leave_empty, panels, styled, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-GAMMA, TICK = 0.5, 8  # of the colour scale; size of a token in points
+GAMMA = 0.5  # exponent of the colour scale
+TICK = 8  # size of a token in points
 NAME_WIDTH = 26  # characters of a run's name beside its maps
 
 
@@ -42,7 +42,7 @@ def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Se
             panel = axes[row, column]
             image = _map(panel, values[row, column], scale, tokens)
             panel.set_title(f"layer {layer}" if row == 0 else "")
-        axes[row, 0].set_ylabel("\n".join(textwrap.fill(line, NAME_WIDTH) for line in name.splitlines()), fontweight="bold")
+        axes[row, 0].set_ylabel(wrapped(name, NAME_WIDTH), fontweight="bold")
     _name_axes(figure, axes, image)
     return figure
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.report.figures.style import COLOURS, MARKERS, panels, reach, styled
+from sinkjax.report.figures.style import COLOURS, MARKERS, panels, reach, styled, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +56,7 @@ def points(
             many = sum((other.name, other.kind) == (point.name, point.kind) for other in column) >= MANY
             size, order = (3, 2) if many else (6, 3)  # one among many random ones stands out
             panel.plot(mean, place, color=colour, marker=marker, markersize=size, linestyle="none", zorder=order)
-        panel.set_title("\n".join(textwrap.fill(line, TITLE_WIDTH // len(columns)) for line in title.splitlines()))
+        panel.set_title(wrapped(title, TITLE_WIDTH // len(columns)))
         panel.set_yticks(range(len(names)), names)
         panel.tick_params(axis="y", length=0)
         panel.grid(axis="y", color="#dddddd", linewidth=0.6)
@@ -71,11 +70,10 @@ def points(
         axes[0, 0].set_xlim(min(low, -0.03 * reach(xlabel)), reach(xlabel))
     axes[0, 0].set_ylim(len(names) - 0.5, -0.5)
     figure.supxlabel(xlabel, fontsize=10)
-    for number, kind in enumerate(kinds if len(kinds) > 1 else ()):
-        axes[0, 0].plot(
-            [], [], color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)], ls="none", label=kind
-        )
     if len(kinds) > 1:
+        for number, kind in enumerate(kinds):
+            colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+            axes[0, 0].plot([], [], color=colour, marker=marker, ls="none", label=kind)
         figure.legend(loc="outside upper center", ncols=len(kinds))
     return figure
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -75,6 +76,11 @@ def panels(rows: int, columns: int, height: float, **options: Any) -> tuple[Figu
 def reach(label: str) -> float:
     """The lowest upper end of a quantity's axis, so that small values look small: HEADS for "heads ... (%)", else 0."""
     return HEADS if label.startswith("heads ") and label.endswith("(%)") else 0.0
+
+
+def wrapped(text: str, width: int) -> str:
+    """The lines of a text, broken at this many characters."""
+    return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
 
 
 def leave_empty(axes: Any, used: int) -> None:
