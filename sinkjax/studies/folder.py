@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 PAGE, SUMMARY, CLAIMS, FIGURES = "report.html", "summary.csv", "claims.csv", "figures"
+SUFFIX, LARGEST = ".zip", 50_000_000_000  # of a packed folder, and the bytes that it may take unpacked
+TOKENS, POSITIONS = 14, 24  # drawn of each prompt, so that a tick is legible and a column is visible
 
 
 def store_path(folder: Place, name: str) -> Place:
@@ -94,10 +96,6 @@ def _split(study: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(filter(None, (str(study.get("split") or ""), read)))
 
 
-SUFFIX = ".zip"
-LARGEST = 50_000_000_000  # bytes, unpacked
-
-
 def unpack(archive: Path) -> Path:
     """Unpack the results of a run into a folder beside the archive, of its name without the suffix.
 
@@ -133,9 +131,6 @@ def unpack(archive: Path) -> Path:
     except OSError as error:
         raise cannot_write(folder, error) from error
     return inner
-
-
-TOKENS, POSITIONS = 14, 24  # drawn of each prompt, so that a tick is legible and a column is visible
 
 
 def source(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 LISTED = 8  # rows of described numbers that a table of claims shows
+CONTROLS, TWIN = "-controls", "-twin"  # endings of the stores of a grid's controls, and of a grid on the untrained twin
 
 
 def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: Mapping[str, object]) -> Verdict:
@@ -145,9 +146,6 @@ def _beside(claim: Claim, read: Readings) -> tuple[str, ...]:
                 at = f", {read.where(where)}"
             lines.append(f"{parts.label}{at}: {said(found.D, parts.unit)}")
     return tuple(lines)
-
-
-CONTROLS, TWIN = "-controls", "-twin"
 
 
 def readings(study: Study, results: Results, twin: bool = False) -> Readings:

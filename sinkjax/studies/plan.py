@@ -34,16 +34,15 @@ if TYPE_CHECKING:
 Part = tuple[SweepSpec | Calculation, Plan | None]  # of a study, with the plan of a sweep
 REPEATS = 8
 BACKWARD = 3  # products of a training step, as a multiple of a forward's
-# Bytes of a CPU process beside models and calls, as kiya/mask grew on mini-sink, whose parameters weigh nothing
-# (docs/benchmarks.md): Python, JAX and a first sweep; each compiled program; figures and page, when the models are gone.
-LIBRARIES, PROGRAM, PAGE = 600_000_000, 10_000_000, 150_000_000
+# Constants of a process on a CPU. Those of a process and of a program are as `kiya/mask` took them on mini-sink, whose parameters
+# weigh nothing. `scripts/bench_studies.py` compares plans with runs of other models (docs/benchmarks.md).
+LIBRARIES, START_SECONDS = 600_000_000, 6  # bytes of Python, JAX and a first sweep; imports, text and checks of all edits
+PROGRAM, PROGRAM_SECONDS = 10_000_000, 1.6  # each compiled program: its bytes; to trace and compile it, and to write its store
+PAGE, PAGE_SECONDS = 150_000_000, 5  # figures and page, when the models are gone
+CALCULATION_PROGRAMS = 2  # the time of a calculation, in programs
 VOCABULARY_ENTRY = 260  # bytes of a tokenizer, on Gemma 3 270M
-# Seconds of processor time on a CPU, read off the same run: imports, text and checks of all edits; tracing and compiling a
-# program without a cache, and writing its store; figures and page. A calculation counts as two programs. Then seconds of
-# a parameter, read off SmolLM2: to load it, or to draw it for the twin; to read it for a token that is generated.
-START_SECONDS, PROGRAM_SECONDS, PAGE_SECONDS = 6, 1.6, 5
-LOAD_SECONDS, READ_SECONDS = 30e-9, 0.5e-9
-CALCULATION_PROGRAMS = 2
+LOAD_SECONDS = 30e-9  # of a parameter on SmolLM2: to load it, or to draw it for the twin
+READ_SECONDS = 0.5e-9  # of a parameter on SmolLM2, for each token that is generated
 MOST_FLOPS = 3e11  # of one measurement: seconds even for wide models on a CPU
 
 
@@ -133,16 +132,13 @@ def process_seconds(parts: Iterable[Part], config: Config, dtype: str) -> dict[s
 
 def study_bytes(parts: Sequence[Part], config: Config, dtype: str) -> int:
     """`process_bytes` of a study's sweeps and calculations."""
-    return process_bytes(
-        [
-            (spec.twin, planned.peak_bytes - planned.bytes["parameters"], planned.compiles)
-            if planned is not None
-            else (spec.twin, spec.beside(config, dtype) if isinstance(spec, Calculation) else 0, 0)
-            for spec, planned in parts
-        ],
-        config,
-        dtype,
-    )
+    needs = []
+    for spec, planned in parts:
+        if isinstance(spec, Calculation):
+            needs.append((spec.twin, spec.beside(config, dtype), 0))
+        elif planned is not None:
+            needs.append((spec.twin, planned.peak_bytes - planned.bytes["parameters"], planned.compiles))
+    return process_bytes(needs, config, dtype)
 
 
 def show_total(title: str, parts: Sequence[Part], config: Config, dtype: str) -> None:

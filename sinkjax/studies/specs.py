@@ -23,6 +23,35 @@ if TYPE_CHECKING:
     from sinkjax.studies.config import Settings
 
 
+SWEEP, MAPS, TEXTS, NOOP = "sweep", "maps", "continuations", "identity"
+NOOP_SERIES, NOOP_PROMPTS = "identity edit", 8
+SHOWN_PROMPTS = 3  # whose maps and continuations a page shows
+PATIENCE = 1_000
+Drawn = TypeVar("Drawn")
+ABSENT = "absent"  # attribute of the store of a sweep that did not run: why
+
+
+def specs(study: Study, config: Settings, architecture: Config) -> tuple[SweepSpec | Calculation, ...]:
+    """Everything that a study runs on a model, in order.
+
+    Raises:
+        SinkjaxError: the model lacks a part that the study needs, or the config does not fit it.
+    """
+    needs(study.name, architecture, *study.needs)
+    study.check(config, architecture)
+    parts: list[SweepSpec | Calculation] = []
+    for part in study.sweeps(config, architecture):
+        if isinstance(part, Calculation):
+            parts.append(part)
+        else:
+            parts += _with_controls(study, part, config, architecture)
+    if study.shown is not None:
+        parts += _shown(study, config, architecture, study.shown(config, architecture))
+    if study.noop is not None:
+        parts.append(spec(study, noop_sweep(study, config), config, architecture))
+    return tuple(parts)
+
+
 def needs(study: str, architecture: Config, *parts: str) -> None:
     """Raise unless the model has a vocabulary, as every study on prompts needs, and these parts, the first that it lacks."""
     from sinkjax.model.attention_bias import ValueBias
@@ -73,35 +102,6 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
     for part in ("vocabulary", *parts):
         if not there[part]:
             raise SinkjaxError(f"{study} cannot run: this model has no {part}{detail.get(part, '')}")
-
-
-SWEEP, MAPS, TEXTS, NOOP = "sweep", "maps", "continuations", "identity"
-NOOP_SERIES, NOOP_PROMPTS = "identity edit", 8
-SHOWN_PROMPTS = 3  # whose maps and continuations a page shows
-PATIENCE = 1_000
-Drawn = TypeVar("Drawn")
-ABSENT = "absent"  # attribute of the store of a sweep that did not run: why
-
-
-def specs(study: Study, config: Settings, architecture: Config) -> tuple[SweepSpec | Calculation, ...]:
-    """Everything that a study runs on a model, in order.
-
-    Raises:
-        SinkjaxError: the model lacks a part that the study needs, or the config does not fit it.
-    """
-    needs(study.name, architecture, *study.needs)
-    study.check(config, architecture)
-    parts: list[SweepSpec | Calculation] = []
-    for part in study.sweeps(config, architecture):
-        if isinstance(part, Calculation):
-            parts.append(part)
-        else:
-            parts += _with_controls(study, part, config, architecture)
-    if study.shown is not None:
-        parts += _shown(study, config, architecture, study.shown(config, architecture))
-    if study.noop is not None:
-        parts.append(spec(study, noop_sweep(study, config), config, architecture))
-    return tuple(parts)
 
 
 def noop_sweep(study: Study, config: Settings) -> Sweep:

@@ -37,7 +37,7 @@ KINDS = {"share": "share of BOS", "weight": "weight on BOS"}
 
 
 def trained(read: Readings, shown: Mapping[str, str]) -> dict[str, str]:
-    """Those of the models whose trainings have run."""
+    """The models that have been trained: name of a training -> its label."""
     return {name: label for name, label in shown.items() if name in read.results}
 
 
