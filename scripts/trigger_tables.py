@@ -21,6 +21,7 @@ from sinkjax.studies.registry import choose
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "trigger.md"
 HEAD = "# The trigger lab"
+NOT_RUN = "not run"  # a cell of a training without any finished seed
 
 
 def main() -> None:
@@ -52,19 +53,21 @@ def read(folder: Path) -> tuple[Section, ...]:
 
 
 def text(section: Section) -> str:
-    """A study's short table, with the verdicts on its claims."""
+    """The verdicts on a study's claims, and the short table of what was trained."""
     shown = table(section.rows, section.featured)
     columns = [number for number, _ in enumerate(shown.columns) if any(cells[number].value for _, cells in shown.lines)]
     lines = [[label, *(cells[number].value or "-" for number in columns)] for label, cells in shown.lines]
+    trained = [line for line in lines if NOT_RUN not in line]
     parts = [
         f"{section.title}. Means over {section.over}, 95% intervals over {section.over} in brackets"
-        f" (seeds {section.provenance.get('seeds', '')}). Made by `python scripts/trigger_tables.py`.",
-        markdown([section.subject, *(shown.columns[number] for number in columns)], lines),
+        f" (seeds {section.provenance.get('seeds', '')}). Made by `python scripts/trigger_tables.py`."
     ]
+    if missing := [line[0] for line in lines if NOT_RUN in line]:
+        parts.append(f"{len(missing)} of {len(lines)} trainings were not run: {'; '.join(missing)}.")
     if section.verdicts:
-        lines = [[v.statement, v.source, v.word, v.numbers or v.judgement.reason or v.label] for v in section.verdicts]
-        parts.append(markdown(["claim", "source", "word", "evidence"], lines))
-    return "\n\n".join(parts)
+        claims = [[v.statement, v.source, v.word, v.numbers or v.judgement.reason or v.label] for v in section.verdicts]
+        parts.append(markdown(["claim", "source", "word", "evidence"], claims))
+    return "\n\n".join([*parts, markdown([section.subject, *(shown.columns[number] for number in columns)], trained)])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import runpy
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.report.section import Section
 from sinkjax.studies.registry import studies
+from sinkjax.studies.trained import alone
 
 ROOT = Path(__file__).parents[2]
 CLAIM = Verdict("one", "It sinks.", "ours", "", Judgement("untested", reason="3 of 3 | runs"))
@@ -37,6 +39,15 @@ def test_a_table_has_a_line_a_model_with_intervals_and_the_verdicts(script):
     assert "| softmax | 0.200 [" in text
     assert "seed 0" not in text
     assert "| It sinks. | ours | untested | 3 of 3 / runs |" in text
+
+
+def test_a_training_that_was_not_run_is_named_and_has_no_line(script):
+    planned = Row("relu", "models", "seeds", alone("not run"))
+    found = section(verdicts=(CLAIM,), subject="model", over="runs")
+    text = script["text"](dataclasses.replace(found, rows=(*found.rows, planned), featured=("softmax", "relu")))
+    assert "1 of 2 trainings were not run: relu." in text
+    assert "| relu |" not in text
+    assert text.index("| It sinks. |") < text.index("| softmax | 0.200 [")
 
 
 def test_the_page_is_written_between_markers_and_a_second_time_alike(script, tmp_path, monkeypatch):
