@@ -164,7 +164,9 @@ def text(section: Section) -> str:
     parts = [
         f"## {section.title}",
         fill(f"`sinkjax run {section.study}`. {section.question}"),
-        fill(" ".join([*section.findings, f"Means over {section.over}, 95% intervals in brackets. Run with {said}."])) if ran else said,
+        fill(" ".join([*section.findings, f"Means over {section.over}, 95% intervals in brackets. Run with {said}."]))
+        if ran
+        else said,
         markdown([section.subject, *(shown.columns[number].replace("_*", "_\\*") for number in columns)], lines),
     ]
     if ran and section.verdicts:
