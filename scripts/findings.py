@@ -4,8 +4,9 @@
 
 Every run of a study below the given folders is taken; of several runs of one study on one model, behind one token, of one
 text, the last counts. Without folders, the pages are made again from docs/data/claims.csv. Every number comes from a run's
-claims.csv, also those of the prose, where {study.claim@model} stands for one. Rows of the text "before" were measured before
-the protocol, and stand until it replaces them.
+claims.csv, also those of the prose: {study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, and
+{study.claim@model=differs} a share whose word must be that one. Rows of the text "before" were measured before the protocol,
+and stand until it replaces them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ PAPERS = {"kiya": "Kiya et al. 2026", "gu": "Gu et al. 2025", "li": "Li et al. 2
 OURS = "ours, on "
 WHOLE_NUMBER = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
-LOOKED_UP = re.compile(r"\{([\w/-]+)\.([\w-]+)@([\w-]*)\}")
+LOOKED_UP = re.compile(r"\{([\w/-]+)\.([\w-]+)@([\w-]+)(?:=([a-z]+))?(?::(effect|untrained))?\}")
 MODELS = {"smollm": SMOL, "gemma": GEMMA, "gemma-without": GEMMA._replace(bos="none"), "trained": TRAINED}
 MOST = 300  # percent; a share beyond says that the whole is nearly 0
 EDGES = (10, 50)  # percent, of the rule
@@ -165,13 +166,18 @@ def is_in(row: Row, columns: Iterable[Condition]) -> bool:
 
 
 def looked_up(text: str, rows: Sequence[Row]) -> str:
-    """Prose with the numbers of its {study.claim@model}; "" while one of them is not there."""
+    """Prose with the numbers of its claims; "" while one of them is not there. An error if a claim has another word than the text."""
     found = {key(row): row for row in rows}
 
     def number(named: re.Match[str]) -> str:
-        study, claim, model = named.groups()
+        study, claim, model, word, which = named.groups()
         given = MODELS[model]
-        return numbers(found.get((study, *given, claim)) or found[study, *earlier(given), claim])
+        row = found.get((study, *given, claim)) or found[study, *earlier(given), claim]
+        if word and row["word"].partition(" (")[0] != word:
+            raise SystemExit(f"the prose says that {study}, claim {claim!r} of {model}, {word}, but it says {row['word']!r}")
+        if which == "untrained":
+            return f"{percent(row['twin_s'])}%"
+        return effect(row["unit"], row["d"], row["d_low"], row["d_high"]) if which == "effect" else numbers(row)
 
     try:
         return LOOKED_UP.sub(number, text)

@@ -10,6 +10,7 @@ from sinkjax.report.table import interval, number, verdicts
 
 if TYPE_CHECKING:
     from sinkjax.analysis.summary import Row
+    from sinkjax.analysis.verdicts import Verdict
     from sinkjax.report.section import Section
 
 LEADS = {  # word on a claim -> how the answer begins, for a statement of a paper and for one of ours
@@ -46,11 +47,13 @@ class Answer:
 def answer(section: Section) -> Answer | None:
     """Answer with the first claim that this model tests, a paper's before ours; without claims, with the largest effect.
 
+    Without effects, the first finding, the checks of the code or the first number of the weights answers.
+
     Args:
         section: The study's section.
 
     Returns:
-        The answer; None if the section has no claims, effects or findings.
+        The answer; None if the section has nothing to answer with.
     """
     claims = [one for one in section.verdicts if one.kind == "claim"]
     tested = [one for one in claims if one.judgement.word in LEADS]
@@ -59,7 +62,7 @@ def answer(section: Section) -> Answer | None:
         return Answer(lead, one.statement, one.number, one.judgement.word)
     if claims:
         return Answer("Untested", "This model cannot test the paper's claims.", word="untested")
-    return _effect(section.rows) or (Answer("", section.findings[0]) if section.findings else None)
+    return _effect(section.rows) or next((Answer("", one) for one in section.findings), None) or _checks(section.verdicts)
 
 
 def about(section: Section) -> str:
@@ -87,6 +90,15 @@ def _effect(rows: Sequence[Row]) -> Answer | None:
     if sure:
         return Answer("", f"No condition moves {first.measure}: the interval of every effect includes 0")
     return None
+
+
+def _checks(verdicts: Sequence[Verdict]) -> Answer | None:
+    """The number of checks that hold; without checks, the first number that is described."""
+    checks = [one.word for one in verdicts if one.kind == "identity" and one.word != "untested"]
+    if checks:
+        held = checks.count("holds")
+        return Answer("", f"{held} of {len(checks)} checks of the code hold", word="holds" if held == len(checks) else "fails")
+    return next((Answer("", one.statement, one.number or one.label) for one in verdicts if one.kind == "described"), None)
 
 
 def _size(row: Row) -> float:

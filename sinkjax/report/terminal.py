@@ -70,7 +70,7 @@ def show_training(trained: Trained) -> None:
 
 
 def _show_answer(section: Section) -> None:
-    print(f"{printable(str(answer(section)))}\n{printable(about(section))}")
+    print(f"{printable(str(answer(section) or section.title))}\n{printable(about(section))}")
     lines = [(one.word, _number(one), one.statement) for one in section.verdicts]
     show("", ("here", "number", "the claim"), lines)
 

@@ -119,7 +119,7 @@ def lower(study: Study) -> framework.Study:
         featured=functools.partial(featured_labels, study),
         verdicts=functools.partial(verdicts, study),
         rows=functools.partial(exact_rows, study) if described else None,
-        over="documents" if grids or judged else "model",
+        over="documents" if grids or judged or study.computations else "model",
     )
 
 

@@ -45,9 +45,9 @@ NAMES = {
     "hidden": "difference of hidden states between positions, over their largest entry",
     "without_positions": "distance of a weight from 1/t without positions",
     "first_excess": "excess of the first key's weight over 1/t in closed form",
-    "forward_first_excess": "the same in the forward pass",
+    "forward_first_excess": "excess of the first key's weight over 1/t in the forward pass",
     "excess": "excess of a weight over its bound in closed form",
-    "forward_excess": "the same in the forward pass",
+    "forward_excess": "excess of a weight over its bound in the forward pass",
 }
 BOUNDS = {"norms": "bound from norms", "pairs": "bound from rotary pairs"}  # source of xi -> label
 
