@@ -60,6 +60,7 @@ LOOKED_UP = re.compile(r"\{([\w/-]+)\.([\w-]+)@([\w-]+)(?:=([a-z]+))?(?::(effect
 MODELS = {"smollm": SMOL, "gemma": GEMMA, "gemma-without": GEMMA._replace(bos="none"), "trained": TRAINED}
 MOST = 300  # percent; a share beyond says that the whole is nearly 0
 EDGES = (10, 50)  # percent, of the rule
+ARTICLES = "15"  # samples of most claims, which the page says once
 
 
 def main() -> None:
@@ -130,8 +131,9 @@ def page(rows: Sequence[Row], docs: Path = DOCS) -> str:
     """The page of the four papers: the answer, their tables, figures, limits."""
     parts = [HEAD, looked_up(ANSWER, rows), WORDS]
     theirs = [row for row in rows if row["kind"] == "claim" and not row["source"].startswith(OURS)]
+    tested = {study_and_claim(row) for row in theirs if is_tested(row)}
     for paper, title in PAPERS.items():
-        here = [row for row in theirs if row["study"].startswith(f"{paper}/") and is_in(row, MAIN)]
+        here = [row for row in theirs if row["study"].startswith(f"{paper}/") and is_in(row, MAIN) and study_and_claim(row) in tested]
         parts += [f"## {title}", table(here, MAIN)] if here else []
     trained = [row for row in theirs if row["study"].startswith("trigger/")]
     parts += ["## Ran-Milo 2026", table(trained, {TRAINED: "models trained for the study"})] if trained else []
@@ -147,9 +149,12 @@ def more(rows: Sequence[Row]) -> str:
     judged = [row for row in rows if row["kind"] == "claim"]
     own = [row for row in judged if row["source"].startswith(OURS)]
     papers = [row for row in judged if row["study"].startswith("background/") and row not in own]
+    tested = {study_and_claim(row) for row in judged if is_tested(row)}
+    untested = [row for row in judged if row not in [*own, *papers] and is_in(row, MAIN) and study_and_claim(row) not in tested]
     otherwise = [row for row in judged if is_in(row, OTHERWISE) and not is_in(row, MAIN)]
     small = [row for row in judged if is_in(row, MINIS)]
     sections = (
+        ("Statements of the four papers that neither model can test", untested, MAIN),
         ("Other papers", [row for row in papers if is_in(row, MAIN)], MAIN),
         ("Our own statements", [row for row in own if is_in(row, MAIN)], MAIN),
         ("Our own statements on the trigger task", [row for row in own if condition(row) == TRAINED], {TRAINED: "here"}),
@@ -158,6 +163,16 @@ def more(rows: Sequence[Row]) -> str:
     )
     parts = [MORE, *(f"## {title}\n\n{table(here, columns)}" for title, here, columns in sections if here)]
     return "\n\n".join(parts) + "\n"
+
+
+def study_and_claim(row: Row) -> tuple[str, str]:
+    """The names of a row's study and claim."""
+    return row["study"], row["claim"]
+
+
+def is_tested(row: Row) -> bool:
+    """Whether one of the main conditions tests a claim."""
+    return is_in(row, MAIN) and row["word"] != "untested"
 
 
 def is_in(row: Row, columns: Iterable[Condition]) -> bool:
@@ -189,7 +204,7 @@ def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
     """A line for each claim, a column for each condition that has a row."""
     found: dict[tuple[str, str], dict[Condition, Row]] = {}
     for row in rows:
-        found.setdefault((row["study"], row["claim"]), {})[condition(row)] = row
+        found.setdefault(study_and_claim(row), {})[condition(row)] = row
     present = [one for one in columns if any(one in cells or earlier(one) in cells for cells in found.values())]
     lines = [["statement", *(columns[one] for one in present)], ["---"] * (len(present) + 1)]
     for (study, _), cells in found.items():
@@ -221,9 +236,9 @@ def cell(row: Row) -> str:
     if not row["d"]:
         return f"{word}<br>{why}" if why else word
     matched = row["controls"] not in ("", "0") and not row.get("stays")
-    controls = f"{row['controls_below']} of {row['controls']} controls" if matched else ""
+    controls = f"{row['controls_below']}/{row['controls']} controls" if matched else ""
     beside = ", ".join(filter(None, (samples(row), controls, twin(row))))
-    return f"{word} {numbers(row)}<br>{beside}{f'<br>{why}' if row['word'] == 'untested' or not row['d_low'] else ''}"
+    return f"{word} {numbers(row)}{f'<br>{beside}' if beside else ''}{f'<br>{why}' if row['word'] == 'untested' or not row['d_low'] else ''}"
 
 
 def numbers(row: Row) -> str:
@@ -254,8 +269,9 @@ def is_small(row: Row) -> bool:
 
 
 def samples(row: Row) -> str:
-    """How many independent samples there are."""
-    return f"n = {row['n']}{' genres' if 'cluster' in row['method'] else ''}"
+    """How many independent samples there are, where they are not the protocol's articles."""
+    clustered = "cluster" in row["method"]
+    return "" if row["n"] == ARTICLES and not clustered else f"n = {row['n']}{' genres' * clustered}"
 
 
 def is_far(*shares: str) -> bool:
@@ -332,9 +348,9 @@ attention without an edit):
 - **untested**: the paper's premise fails here, such as a massive activation (above 100) or a sink.
 - *(untrained too)*: the architecture with random weights passes as well.
 
-A cell has the word, the share with a 95% interval, the independent samples, the random controls below the effect, and the
-untrained model's share. Words in *italics* have fewer than 8 samples; † was measured before the
-protocol, on synthetic text. [More](findings-more.md): other papers, our own
+A cell has the word, the share with a 95% interval, the samples unless they are 15 articles (such as positions), the random
+controls below the effect, and the untrained model's share. Words in *italics* have fewer than 8 samples; † was measured before
+the protocol, on synthetic text. [More](findings-more.md): statements that neither model can test, other papers, our own
 statements, other tokens in front, synthetic text, small models. [Every number](data/claims.csv) is a row of a CSV file."""
 MORE = """# More findings
 
