@@ -133,7 +133,9 @@ def page(rows: Sequence[Row], docs: Path = DOCS) -> str:
     theirs = [row for row in rows if row["kind"] == "claim" and not row["source"].startswith(OURS)]
     tested = {study_and_claim(row) for row in theirs if is_tested(row)}
     for paper, title in PAPERS.items():
-        here = [row for row in theirs if row["study"].startswith(f"{paper}/") and is_in(row, MAIN) and study_and_claim(row) in tested]
+        here = [
+            row for row in theirs if row["study"].startswith(f"{paper}/") and is_in(row, MAIN) and study_and_claim(row) in tested
+        ]
         parts += [f"## {title}", table(here, MAIN)] if here else []
     trained = [row for row in theirs if row["study"].startswith("trigger/")]
     parts += ["## Ran-Milo 2026", table(trained, {TRAINED: "models trained for the study"})] if trained else []
@@ -181,7 +183,7 @@ def is_in(row: Row, columns: Iterable[Condition]) -> bool:
 
 
 def looked_up(text: str, rows: Sequence[Row]) -> str:
-    """Prose with the numbers of its claims; "" while one of them is not there. An error if a claim has another word than the text."""
+    """Prose with the numbers of its claims, whose words must be the text's; "" while one of them is not there."""
     found = {key(row): row for row in rows}
 
     def number(named: re.Match[str]) -> str:
@@ -238,7 +240,8 @@ def cell(row: Row) -> str:
     matched = row["controls"] not in ("", "0") and not row.get("stays")
     controls = f"{row['controls_below']}/{row['controls']} controls" if matched else ""
     beside = ", ".join(filter(None, (samples(row), controls, twin(row))))
-    return f"{word} {numbers(row)}{f'<br>{beside}' if beside else ''}{f'<br>{why}' if row['word'] == 'untested' or not row['d_low'] else ''}"
+    reason = why if row["word"] == "untested" or not row["d_low"] else ""
+    return "<br>".join(filter(None, (f"{word} {numbers(row)}", beside, reason)))
 
 
 def numbers(row: Row) -> str:
