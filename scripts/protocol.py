@@ -251,11 +251,11 @@ def check_frozen() -> None:
 
 
 def frozen() -> str:
-    """The commit of the protocol."""
-    found = FROZEN.search(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else None
+    """The commit of the protocol, or the last one that mended it."""
+    found = FROZEN.findall(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else []
     if not found:
         raise SystemExit(f"there is no protocol yet: python {sys.argv[0]} freeze")
-    return found[1]
+    return found[-1]
 
 
 def head() -> str:

@@ -67,6 +67,9 @@ def test_nothing_runs_before_the_freeze_or_by_other_code(protocol, checkout) -> 
     (checkout / "configs/kiya/mask.yaml").write_text("2\n")
     with pytest.raises(SystemExit, match="differ from the frozen commit"):
         protocol.check_frozen()
+    protocol.git("commit", "--quiet", "--all", "--message", "mended")
+    protocol.PAGE.write_text(f"{page}\nMended: commit `{protocol.head()}`.")
+    protocol.check_frozen()
 
 
 def test_a_finished_run_keeps_its_tables_and_a_refusal_its_sentence(protocol, monkeypatch) -> None:

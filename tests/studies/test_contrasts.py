@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 
 from sinkjax.analysis.verdicts import Verdict, verdicts_csv
 from sinkjax.errors import SinkjaxError
+from sinkjax.studies.assemble import standard_notes
 from sinkjax.studies.grids import Point
 from sinkjax.studies.judging import parts_of, readings, verdicts
 from sinkjax.studies.readings import Parts
@@ -410,3 +413,14 @@ def test_further_readouts_stand_beside_without_a_word():
 def test_settings_are_filled_into_the_statement():
     found = judged(Claim(contrast=MOVES, statement="At {spots} of {length}, {other}.", source="here", paper="9%"), moves())
     assert (found.statement, found.source, found.paper) == ("At 2, 3 of 30, {other}.", "here", "9%")
+
+
+def test_controls_that_no_testable_claim_needs_are_not_named(monkeypatch: pytest.MonkeyPatch):
+    def notes() -> list[str]:
+        claim = Claim(contrast=effect(SEEN, MASKED), given=attention_unnormed())
+        found = planted(study(it=claim), simple, prompts=4, control_prompts=3, controls=2, length=12)
+        return [note for note in standard_notes(found) if note.startswith("Controls: ")]
+
+    assert len(notes()) == 2
+    monkeypatch.setattr("tests.studies.stores.SimpleNamespace", functools.partial(SimpleNamespace, head_norm="rms"))
+    assert len(notes()) == 1  # of the other grid, which no claim reads
