@@ -54,6 +54,8 @@ OTHERWISE = {
 MINIS = {Condition(f"mini-{kind}", "model", "wikitext"): f"mini-{kind}" for kind in ("softmax", "head-norm")}
 PAPERS = {"kiya": "Kiya et al. 2026", "gu": "Gu et al. 2025", "li": "Li et al. 2026"}
 OURS = "ours, on "
+UNTESTED = "**untested**"
+AS_ABOVE = f"{UNTESTED}<br>as above"
 WHOLE_NUMBER = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
 LOOKED_UP = re.compile(r"\{([\w/-]+)\.([\w-]+)@([\w-]+)(?:=([a-z]+))?(?::(effect|untrained))?\}")
@@ -129,7 +131,7 @@ def as_csv(rows: Iterable[Row]) -> str:
 
 def page(rows: Sequence[Row], docs: Path = DOCS) -> str:
     """The page of the four papers: the answer, their tables, figures, limits."""
-    parts = [HEAD, looked_up(ANSWER, rows), WORDS]
+    parts = [HEAD, *(looked_up(text, rows) for text in (ANSWER, *TOLD)), WORDS]
     theirs = [row for row in rows if row["kind"] == "claim" and not row["source"].startswith(OURS)]
     tested = {study_and_claim(row) for row in theirs if is_tested(row)}
     for paper, title in PAPERS.items():
@@ -209,8 +211,12 @@ def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
         found.setdefault(study_and_claim(row), {})[condition(row)] = row
     present = [one for one in columns if any(one in cells or earlier(one) in cells for cells in found.values())]
     lines = [["statement", *(columns[one] for one in present)], ["---"] * (len(present) + 1)]
+    above = [""] * len(present)
     for (study, _), cells in found.items():
-        lines.append([statement(study, next(iter(cells.values()))), *(told(cells, given) for given in present)])
+        here = [told(cells, given) for given in present]
+        shown = (AS_ABOVE if one == last else one for one, last in zip(here, above, strict=True))
+        lines.append([statement(study, next(iter(cells.values()))), *shown])
+        above = [one if one.startswith(UNTESTED) else last for one, last in zip(here, above, strict=True)]
     joined = (" | ".join(entry.replace("|", r"\|") for entry in entries) for entries in lines)
     return "\n".join(f"| {line} |" for line in joined)
 
@@ -274,7 +280,7 @@ def is_small(row: Row) -> bool:
 def samples(row: Row) -> str:
     """How many independent samples there are, where they are not the protocol's articles."""
     clustered = "cluster" in row["method"]
-    return "" if row["n"] == ARTICLES and not clustered else f"n = {row['n']}{' genres' * clustered}"
+    return "" if row["n"] == ARTICLES and not clustered else f"n={row['n']}{' genres' * clustered}"
 
 
 def is_far(*shares: str) -> bool:
@@ -309,7 +315,8 @@ def effect(unit: str, *values: str) -> str:
     """An effect in its unit, perhaps with the ends of its interval; the ratio where it is a logarithm."""
     ratio = unit == "log"
     mean, *ends = [rounded(math.exp(float(one)) if ratio else float(one)) for one in values if one]
-    return f"{mean}{f' [{ends[0]}, {ends[1]}]' if ends else ''} {'times' if ratio else unit}".rstrip()
+    interval = f" [{ends[0]}, {ends[1]}]" if ends else ""
+    return f"{mean}×{interval}" if ratio else f"{mean}{interval} {unit.removeprefix('percentage ')}".rstrip()
 
 
 def picture(folder: Path, measured: Condition, docs: Path) -> None:
@@ -338,28 +345,46 @@ HEAD = """# Findings
 
 Claims of four papers on two language models in 4 bits, measured on articles of WikiText-2 by a [protocol](protocol.md)
 that was frozen before the runs, and on models trained here before it."""
-ANSWER = """In SmolLM2 the first token has a sink and a massive activation. With its key masked in all layers, the next token
-gains {kiya/mask.all@smollm} of the attention that it had; another token that sees only itself gains {kiya/self.sink@smollm} of
-it. In Gemma the sink belongs to `<bos>`: masked, it leaves {kiya/mask.all@gemma} of its own to the next token, and a
-token that sees only itself gains {kiya/self.sink@gemma}. On the trigger task softmax layers give BOS more attention than
-ReLU layers do, by {trigger/one-layer.softmax@trained} of what softmax layers give it."""
-WORDS = """One [rule](judgements.md) judges every claim, by the share that the effect has of a whole (such as the first token's
-attention without an edit):
-- **replicates**: more than half; without a whole, only the paper's sign. **weaker**: less than half. **shown**: there,
-  size unsettled. **differs**: less than a tenth, or the opposite. **undecided**: the interval allows several words.
-- *Stays* marks claims that something does not change. **replicates**: it changes by less than a tenth of the whole.
-- **untested**: the paper's premise fails here, such as a massive activation (above 100) or a sink.
+ANSWER = """In SmolLM2 the sink belongs to whatever token comes first, in Gemma to `<bos>`. On the trigger task, where most
+tokens have to write nothing, softmax layers sink and ReLU layers do not."""
+TOLD = (
+    """**Position or token.** When SmolLM2's first token changes places with another, the first position's attention
+changes by {kiya/bos-swap.ordinary@smollm=replicates}; when Gemma's `<bos>` does, by {kiya/bos-swap.sink@gemma=differs}, and
+`<bos>` takes {kiya/bos-swap.sink-first@gemma=replicates} of the first layer's sink along (six positions). If the first key
+is hidden, the next one gets {kiya/mask.all@smollm=replicates} of its attention in SmolLM2 and
+{kiya/mask.all@gemma=differs} in Gemma; a token that sees only itself gets {kiya/self.sink@smollm=weaker} and
+{kiya/self.sink@gemma=differs}.""",
+    """**What makes the sink.** In SmolLM2 the first key's angle, and not its norm, raises its scores. Put into an unedited
+run, the super neurons of a token that sees only itself bring {li/mediation.neurons@smollm=replicates} of its activation, its
+keys {li/mediation.keys@smollm=replicates} of its sink, its largest dim {li/mediation.disparity@smollm=weaker}. The first two
+blocks make {background/circuit.sink@smollm=weaker} of the sinks. Whether seeing only itself is the point is open: a token
+that averages all values evenly gets nearly the same attention (difference {li/isolate.average@smollm=differs}).""",
+    """**What removal costs.** Without the first key's weights the loss rises by
+{kiya/after-softmax.collapse@smollm:effect} in SmolLM2 and {kiya/after-softmax.collapse@gemma:effect} in Gemma. SmolLM2's
+massive activation set to zero costs {background/massive.zero@smollm=replicates:effect}, set to its mean
+{background/massive.mean@smollm=replicates:effect}: it is needed as a constant. A cache of the last 32 keys costs
+{background/streaming.window@smollm:effect}; keeping the first four undoes {background/streaming.first@smollm=replicates}.""",
+    """**What an untrained network does too.** Its head outputs also vary most at position 0, its first token also has the
+larger state, and a token that sees only itself gets {kiya/self.activation@smollm:untrained} of the first one's activation.
+But none of its heads sinks.""",
+)
+WORDS = """One [rule](judgements.md) judges every claim by the share that the effect has of a whole, such as the first token's
+attention without an edit:
+- **replicates**: more than half; without a whole, only the paper's sign. **weaker**: less. **shown**: there, size unsettled.
+  **differs**: less than a tenth, or the opposite. **undecided**: the interval allows several words.
+- *Stays* marks claims that something does not change; they replicate if it changes by less than a tenth of the whole.
+- **untested**: the paper's premise fails here, such as a sink or a massive activation (above 100).
 - *(untrained too)*: the architecture with random weights passes as well.
 
-A cell has the word, the share with a 95% interval, the samples unless they are 15 articles (such as positions), the random
-controls below the effect, and the untrained model's share. Words in *italics* have fewer than 8 samples; † was measured before
-the protocol, on synthetic text. [More](findings-more.md): statements that neither model can test, other papers, our own
-statements, other tokens in front, synthetic text, small models. [Every number](data/claims.csv) is a row of a CSV file."""
+A cell has the word, the share with a 95% interval, the samples unless they are 15 articles, the random controls below the
+effect, and the untrained model's share. Words in *italics* have fewer than 8 samples. [More](findings-more.md): claims that
+neither model tests, other papers, our own statements, other tokens in front, synthetic text, small models.
+[Every number](data/claims.csv) is in a CSV file."""
 MORE = """# More findings
 
 The rest of the runs behind [Findings](findings.md), in the same words, from the same [table](data/claims.csv): papers
 beside the four, statements that no paper makes, the same studies behind other tokens and on synthetic text, and small
-models trained here."""
+models trained here. † was measured before the protocol, on synthetic text."""
 FIGURES = (
     ("smollm:masks-layers", "SmolLM2: masking the first key moves its sink and its activation to the next."),
     ("gemma:masks-layers", "Gemma behind `<bos>`: masking the first key does not."),
@@ -368,15 +393,13 @@ FIGURES = (
 )
 LIMITS = """## Limits
 
-- Two models, of 135M parameters (an instruct model) and 270M (a base model, under the Gemma terms), both in 4 bits:
-  nothing is said of models in general. The papers' models are far larger.
+- Two models, of 135M parameters (an instruct model) and 270M (a base model, under the Gemma terms), both in 4 bits. The
+  papers' models are far larger.
 - Fifteen articles of 64 tokens. Student's t judges most words; where a few documents are unlike the others it can miss
   its level by far ([simulated](judgements.md)). No word is corrected for their number.
-- "Replicates" means more than half, also where a statement says "as large as", "nearly all" or "its attention": read the
-  share.
-- The untrained model is one draw of random weights.
-- Numbers of Li et al. are from published notes; factors and layers that a paper does not state are ours. `kiya/self` and
-  `li/isolate` are nearly one experiment. Behind a BOS all documents have the same first token."""
+- "Replicates" means more than half, also where a statement says "its attention" or "nearly all".
+- The untrained model is one draw of random weights. Behind a BOS all documents have the same first token.
+- Numbers of Li et al. are from published notes; factors and layers that a paper does not state are ours."""
 
 
 if __name__ == "__main__":

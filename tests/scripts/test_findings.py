@@ -64,10 +64,10 @@ def test_the_pages_are_what_the_table_says_and_one_fits_on_a_page(script):
 def test_a_cell_has_the_word_the_share_the_controls_and_the_twin(script):
     assert script["cell"](ROW) == CELL
     clustered = ROW | {"method": "95% t interval, 12 clusters of 48 documents", "n": "12"}
-    assert "<br>n = 12 genres, 20/20 controls" in script["cell"](clustered)
+    assert "<br>n=12 genres, 20/20 controls" in script["cell"](clustered)
     log = {"s": "", "unit": "log", "d": "0.6931472", "d_low": "0", "d_high": "1.6094379"}
     log = ROW | log | {"controls": "0", "twin_s": "", "twin_d": "0.0953"}
-    assert script["cell"](log) == "**replicates** 2 [1, 5] times<br>untrained 1.1 times"
+    assert script["cell"](log) == "**replicates** 2× [1, 5]<br>untrained 1.1×"
     untested = ROW | {"word": "untested", "d": "", "reason": "|h| is 2"}
     assert script["cell"](untested) == "**untested**<br>|h| is 2"
     whole = "The whole, 0 [-1, 1], is not shown to be above 0"
@@ -76,7 +76,7 @@ def test_a_cell_has_the_word_the_share_the_controls_and_the_twin(script):
     no_spread = {"word": "undecided", "s": "", "d_low": "", "d_high": "", "reason": "There is no interval: no spread."}
     assert script["cell"](ROW | no_spread).endswith("<br>There is no interval: no spread")
     far = ROW | {"s": "12", "s_low": "-3.5", "s_high": "1e9", "controls": "0", "twin_s": ""}
-    assert script["cell"](far) == "**replicates** 41 [30, 52] percentage points<br>untrained 0.9 percentage points"
+    assert script["cell"](far) == "**replicates** 41 [30, 52] points<br>untrained 0.9 points"
     assert script["cell"](ROW | {"n": "7"}).startswith("*replicates* 85%")
 
 
@@ -113,28 +113,32 @@ def test_prose_has_the_numbers_of_its_claims_or_is_left_out(script):
     assert script["looked_up"](text, [ROW | {"text": "before"}]) == "The next token gains 85% [70, 101]."
     assert script["looked_up"](text, [ROW | {"claim": "other"}]) == ""
     effect = "{kiya/mask.all@smollm=replicates:effect}, untrained {kiya/mask.all@smollm:untrained}"
-    assert script["looked_up"](effect, [ROW]) == "41 [30, 52] percentage points, untrained 1%"
+    assert script["looked_up"](effect, [ROW]) == "41 [30, 52] points, untrained 1%"
     with pytest.raises(SystemExit, match="'weaker'"):
         script["looked_up"](effect, [ROW | {"word": "weaker"}])
 
 
 def test_a_statement_that_neither_model_tests_stands_on_the_other_page(script):
-    cannot = ROW | {"claim": "cannot", "statement": "It cannot.", "word": "untested", "d": "", "reason": "|h| is 2"}
+    cannot = ROW | {"claim": "cannot", "statement": "It cannot.", "word": "untested", "d": "", "reason": "no sink"}
     assert "It cannot." not in script["page"]([ROW, cannot])
     assert "It cannot." in script["more"]([ROW, cannot])
     other = cannot | {"model": "gemma3-270m", "bos": "model", "word": "differs", "d": "1"}
-    assert "It cannot." in script["page"]([ROW, cannot, other])
+    also = [row | {"claim": "neither", "statement": "Nor can it."} for row in (cannot, other)]
+    text = script["page"]([ROW, cannot, other, *also])
+    assert "It cannot." in text
+    assert text.count("no sink") == 1
+    assert "<br>as above |" in text
 
 
 def test_a_run_takes_the_place_of_the_last_one_in_its_condition_and_of_earlier_numbers(script, docs, tmp_path, monkeypatch):
     (docs / "data" / "claims.csv").write_text(script["as_csv"]([ROW | {"text": "before"}, ROW | {"claim": "gone"}]))
-    write_run(tmp_path / "a", ROW | {"word": "weaker"})
+    write_run(tmp_path / "a", ROW | {"s": "0.86"})
     (row,) = collect(monkeypatch, docs, tmp_path / "a")
-    assert (row["claim"], row["word"], row["text"]) == ("all", "weaker", "wikitext")
+    assert (row["claim"], row["s"], row["text"]) == ("all", "0.86", "wikitext")
     assert [*row] == [*COLUMNS[:2], "bos", "text", *COLUMNS[2:]]
     write_run(tmp_path / "b", ROW, settings="bos: '0'\ntext: wikitext\n")
     assert [row["bos"] for row in collect(monkeypatch, docs, tmp_path / "b")] == ["0", "none"]
-    assert "**weaker** 85%" in (docs / "findings.md").read_text()
+    assert "**replicates** 86%" in (docs / "findings.md").read_text()
 
 
 def test_a_study_with_other_rules_is_left_out(docs, tmp_path, monkeypatch):
