@@ -12,7 +12,6 @@ from sinkjax.analysis import intervals
 from sinkjax.report.section import Drawing
 from sinkjax.studies.readings import Parts, Readings
 from sinkjax.studies.readouts import read_measure
-from sinkjax.studies.study import Inputs
 from sinkjax.studies.vocabulary import At, Computation, Contrast, F, FigureWord, Measure
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ BIN = 8  # positions that share a point of a curve
 LOST = "loss above that with all keys (nats)"
 
 
-@Computation.define(variables=("nll",), prompts=F.control_prompts, inputs=Inputs())
+@Computation.define(variables=("nll",), prompts=F.control_prompts)
 def recomputed_window(scope: Scope, model: Model, batch: Batch, size: int) -> xarray.Dataset:
     """The loss of each next token if the model reads only the last `size` tokens, with positions from 0.
 

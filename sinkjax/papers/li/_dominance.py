@@ -13,7 +13,6 @@ from sinkjax.analysis.summary import Row
 from sinkjax.report.section import Drawing
 from sinkjax.studies.readings import Parts
 from sinkjax.studies.readouts import HALF
-from sinkjax.studies.study import Inputs
 from sinkjax.studies.vocabulary import Computation, Contrast, Described, F, FigureWord, Readings
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ ORDINARY = "nothing is edited, and ordinary tokens are the comparison"
 ROW = "|cos| of k_0 and its dominant dim's row of W_K"
 
 
-@Computation.define(variables=VARIABLES, prompts=F.prompts, inputs=Inputs())
+@Computation.define(variables=VARIABLES, prompts=F.prompts)
 def dominance_and_lock_in(scope: Scope, model: Model, batch: Batch, controls: int = F.controls) -> xarray.Dataset:
     """Dominance ratios by depth and position, and the alignment of queries and of rows of W_K with keys."""
     from sinkjax.papers.li._lock_in import measure

@@ -16,7 +16,6 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Drawing
 from sinkjax.studies.known import Unedited
 from sinkjax.studies.readings import Parts
-from sinkjax.studies.study import Inputs
 from sinkjax.studies.vocabulary import Computation, Contrast, Described, EditWord, F, FigureWord, Known, Number, Readings
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def _others(rng: np.random.Generator, neurons: Sequence[Neuron], count: int, wid
     return drawn
 
 
-@Computation.define(variables=VARIABLES, prompts=F.prompts, inputs=Inputs())
+@Computation.define(variables=VARIABLES, prompts=F.prompts)
 def neurons_at_work(scope: Scope, model: Model, batch: Batch, count: int, controls: int = F.controls) -> xarray.Dataset:
     """Inputs and outputs of the largest neurons, next to as many random other neurons of the same layers."""
     from sinkjax.papers.li._neurons import survey

@@ -101,9 +101,11 @@ def test_the_change_of_the_final_states_is_relative_to_their_norm():
 def test_a_run_counts_the_kinds_and_leaves_what_a_model_lacks_untested(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "build", run.section_of)
     files = write_both(tmp_path / "tiny")
-    chosen = study("background/kinds", files, length=24, controls=2, control_prompts=2)
+    chosen = study("background/kinds", files, length=24, controls=2, control_prompts=2, bos="model")
     section = run.carry_out(chosen, tmp_path / "out")
-    shares = open_store(tmp_path / "out" / "shares.zarr")["share"]
+    store = open_store(tmp_path / "out" / "shares.zarr")
+    assert store.attrs["study"]["bos"] == "model"
+    shares = store["share"]
     assert shares["kind"].values.tolist() == list(own.KINDS)
     assert shares.sizes["prompt"] == chosen.config.prompts
     assert {one.name: one.word for one in section.verdicts}["no-op"] == ("untested" if not shares[0].any() else "undecided")
