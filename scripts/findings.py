@@ -5,8 +5,8 @@
 Every run of a study below the given folders is taken; of several runs of one study on one model, behind one token, of one
 text, the last counts. Without folders, the pages are made again from docs/data/claims.csv. Every number comes from a run's
 claims.csv, also those of the prose: {study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, and
-{study.claim@model=differs} a share whose word must be that one. Rows of the text "before" were measured before the protocol,
-and stand until it replaces them.
+{study.claim@model=differs} a share whose word must be that one; {study[edit][measure]@model} is from a run's summary. Rows of
+the text "before" were measured before the protocol, and stand until it replaces them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ UNTESTED = "**untested**"
 AS_ABOVE = f"{UNTESTED}<br>as above"
 WHOLE_NUMBER = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
-LOOKED_UP = re.compile(r"\{([\w/-]+)\.([\w-]+)@([\w-]+)(?:=([a-z]+))?(?::(effect|untrained))?\}")
+LOOKED_UP = re.compile(r"\{([\w/-]+)\.([\w-]+)@([\w-]+)(?:=([a-z]+))?(?::(effect|opposite|untrained))?\}")
+MEASURED = re.compile(r"\{([\w/-]+)\[([^\]]+)\]\[([^\]]+)\]@([\w-]+)(:change)?\}")
 MODELS = {"smollm": SMOL, "gemma": GEMMA, "gemma-without": GEMMA._replace(bos="none"), "trained": TRAINED}
 MOST = 300  # percent; a share beyond says that the whole is nearly 0
 EDGES = (10, 50)  # percent, of the rule
@@ -82,7 +83,7 @@ def main() -> None:
         picture(folder, measured, options.docs)
     kept = sorted(rows.values(), key=lambda row: (row["study"], *condition(row)))
     write(table, as_csv(kept))
-    for name, text in (("findings.md", page(kept, options.docs)), ("findings-more.md", more(kept))):
+    for name, text in (("findings.md", page(kept, options.docs)), ("findings-more.md", more(kept, options.docs))):
         write(options.docs / name, text)
     print(f"{len(kept)} claims of {len({row['study'] for row in kept})} studies: {table}")
 
@@ -131,7 +132,7 @@ def as_csv(rows: Iterable[Row]) -> str:
 
 def page(rows: Sequence[Row], docs: Path = DOCS) -> str:
     """The page of the four papers: the answer, their tables, figures, limits."""
-    parts = [HEAD, *(looked_up(text, rows) for text in (ANSWER, *TOLD)), WORDS]
+    parts = [HEAD, *(looked_up(text, rows, docs) for text in (ANSWER, *TOLD)), WORDS]
     theirs = [row for row in rows if row["kind"] == "claim" and not row["source"].startswith(OURS)]
     tested = {study_and_claim(row) for row in theirs if is_tested(row)}
     for paper, title in PAPERS.items():
@@ -142,13 +143,13 @@ def page(rows: Sequence[Row], docs: Path = DOCS) -> str:
     trained = [row for row in theirs if row["study"].startswith("trigger/")]
     parts += ["## Ran-Milo 2026", table(trained, {TRAINED: "models trained for the study"})] if trained else []
     checks = Counter(row["word"] for row in rows if row["kind"] == "identity")
-    parts += [f"Checks of the code (identities), all conditions: {checks['holds']} hold, {checks['fails']} fail."]
+    parts += [f"Checks of the code: {checks['holds']} hold, {checks['fails']} fail."]
     drawn = [f"![{alt(caption)}]({image(name)})\n*{caption}*" for name, caption in FIGURES if (docs / image(name)).exists()]
     parts += ["\\\n".join(drawn)] if drawn else []
     return "\n\n".join([*filter(None, parts), LIMITS]) + "\n"
 
 
-def more(rows: Sequence[Row]) -> str:
+def more(rows: Sequence[Row], docs: Path = DOCS) -> str:
     """The page of the rest: other papers, our own statements, other tokens and text, and small models."""
     judged = [row for row in rows if row["kind"] == "claim"]
     own = [row for row in judged if row["source"].startswith(OURS)]
@@ -165,7 +166,11 @@ def more(rows: Sequence[Row]) -> str:
         ("Other tokens in front, and packaged text", otherwise, OTHERWISE),
         ("Small models trained here", small, MINIS),
     )
-    parts = [MORE, *(f"## {title}\n\n{table(here, columns)}" for title, here, columns in sections if here)]
+    parts = [
+        MORE,
+        *filter(None, [looked_up(TAU, rows, docs)]),
+        *(f"## {title}\n\n{table(here, columns)}" for title, here, columns in sections if here),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -184,8 +189,8 @@ def is_in(row: Row, columns: Iterable[Condition]) -> bool:
     return any(condition(row) in (given, earlier(given)) for given in columns)
 
 
-def looked_up(text: str, rows: Sequence[Row]) -> str:
-    """Prose with the numbers of its claims, whose words must be the text's; "" while one of them is not there."""
+def looked_up(text: str, rows: Sequence[Row], docs: Path = DOCS) -> str:
+    """Prose with its numbers; "" while a claim of it is not there. Words that it states must be the claims'."""
     found = {key(row): row for row in rows}
 
     def number(named: re.Match[str]) -> str:
@@ -194,13 +199,24 @@ def looked_up(text: str, rows: Sequence[Row]) -> str:
         row = found.get((study, *given, claim)) or found[study, *earlier(given), claim]
         if word and row["word"].partition(" (")[0] != word:
             raise SystemExit(f"the prose says that {study}, claim {claim!r} of {model}, {word}, but it says {row['word']!r}")
-        if which == "untrained":
-            return f"{percent(row['twin_s'])}%"
-        return effect(row["unit"], row["d"], row["d_low"], row["d_high"]) if which == "effect" else numbers(row)
+        match which:
+            case "untrained":
+                return effect(row["unit"], row["twin_d"])
+            case "effect":
+                return effect(row["unit"], row["d"], row["d_low"], row["d_high"])
+            case "opposite":
+                return effect(row["unit"], *(str(-float(row[end])) for end in ("d", "d_high", "d_low")))
+        return numbers(row)
+
+    def measured(named: re.Match[str]) -> str:
+        study, edit, measure, model, change = named.groups()
+        summary = read(docs / "data" / "protocol" / study / "-".join(MODELS[model]) / "summary.csv")
+        (row,) = (row for row in summary if (row["edit"], row["measure"]) == (edit, measure))
+        return rounded(float(row["effect_mean" if change else "mean"]))
 
     try:
-        return LOOKED_UP.sub(number, text)
-    except KeyError:
+        return MEASURED.sub(measured, LOOKED_UP.sub(number, text))
+    except (KeyError, FileNotFoundError):
         return ""
 
 
@@ -215,7 +231,7 @@ def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
     for (study, _), cells in found.items():
         here = [told(cells, given) for given in present]
         shown = (AS_ABOVE if one == last else one for one, last in zip(here, above, strict=True))
-        lines.append([statement(study, next(iter(cells.values()))), *shown])
+        lines.append([statement(study, max(cells.values(), key=lambda row: row.get("stays", ""))), *shown])
         above = [one if one.startswith(UNTESTED) else last for one, last in zip(here, above, strict=True)]
     joined = (" | ".join(entry.replace("|", r"\|") for entry in entries) for entries in lines)
     return "\n".join(f"| {line} |" for line in joined)
@@ -241,12 +257,12 @@ def cell(row: Row) -> str:
     """A word with the numbers that decide it."""
     word = f"*{row['word']}*" if is_small(row) else f"**{row['word']}**"
     why = row["reason"].partition(", so ")[0].rstrip(".")
-    if not row["d"]:
+    if not row["d"] or word == UNTESTED:
         return f"{word}<br>{why}" if why else word
     matched = row["controls"] not in ("", "0") and not row.get("stays")
     controls = f"{row['controls_below']}/{row['controls']} controls" if matched else ""
     beside = ", ".join(filter(None, (samples(row), controls, twin(row))))
-    reason = why if row["word"] == "untested" or not row["d_low"] else ""
+    reason = "" if row["d_low"] else why
     return "<br>".join(filter(None, (f"{word} {numbers(row)}", beside, reason)))
 
 
@@ -343,63 +359,76 @@ def alt(caption: str) -> str:
 
 HEAD = """# Findings
 
-Claims of four papers on two language models in 4 bits, measured on articles of WikiText-2 by a [protocol](protocol.md)
-that was frozen before the runs, and on models trained here before it."""
-ANSWER = """In SmolLM2 the sink belongs to whatever token comes first, in Gemma to `<bos>`. On the trigger task, where most
-tokens have to write nothing, softmax layers sink and ReLU layers do not."""
+We tested claims of four papers on two 4-bit language models, on articles of WikiText-2, by a [protocol](protocol.md) frozen
+before the runs, and on models trained here earlier."""
+ANSWER = """{gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@smollm}% of SmolLM2's heads sink on the first
+token and {gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@gemma}% of Gemma's. In SmolLM2 the sink belongs
+to whatever token comes first in a text, in Gemma to `<bos>`. On the trigger task, where most tokens must write nothing,
+single softmax layers sink on BOS and single ReLU layers do not."""
 TOLD = (
-    """**Position or token.** When SmolLM2's first token changes places with another, the first position's attention
-changes by {kiya/bos-swap.ordinary@smollm=replicates}; when Gemma's `<bos>` does, by {kiya/bos-swap.sink@gemma=differs}, and
-`<bos>` takes {kiya/bos-swap.sink-first@gemma=replicates} of the first layer's sink along (six positions). If the first key
-is hidden, the next one gets {kiya/mask.all@smollm=replicates} of its attention in SmolLM2 and
-{kiya/mask.all@gemma=differs} in Gemma; a token that sees only itself gets {kiya/self.sink@smollm=weaker} and
-{kiya/self.sink@gemma=differs}.""",
+    """**Position or token.** When SmolLM2's first token changes places with another, the attention to the first position
+changes at half depth by {kiya/bos-swap.ordinary@smollm=replicates}; when Gemma's `<bos>` does, by
+{kiya/bos-swap.sink@gemma=differs}, and `<bos>` takes {kiya/bos-swap.sink-first@gemma=replicates} of the first layer's sink
+along (six positions). With the first key hidden, the next token gains {kiya/mask.all@smollm=replicates} of its
+attention in SmolLM2 and {kiya/mask.all@gemma=differs} in Gemma; a token that sees only itself gains
+{kiya/self.sink@smollm=weaker} and {kiya/self.sink@gemma=differs}.""",
     """**What makes the sink.** In SmolLM2 the first key's angle, and not its norm, raises its scores. Put into an unedited
-run, the super neurons of a token that sees only itself bring {li/mediation.neurons@smollm=replicates} of its activation, its
-keys {li/mediation.keys@smollm=replicates} of its sink, its largest dim {li/mediation.disparity@smollm=weaker}. The first two
-blocks make {background/circuit.sink@smollm=weaker} of the sinks. Whether seeing only itself is the point is open: a token
-that averages all values evenly gets nearly the same attention (difference {li/isolate.average@smollm=differs}).""",
-    """**What removal costs.** Without the first key's weights the loss rises by
-{kiya/after-softmax.collapse@smollm:effect} in SmolLM2 and {kiya/after-softmax.collapse@gemma:effect} in Gemma. SmolLM2's
-massive activation set to zero costs {background/massive.zero@smollm=replicates:effect}, set to its mean
-{background/massive.mean@smollm=replicates:effect}: it is needed as a constant. A cache of the last 32 keys costs
-{background/streaming.window@smollm:effect}; keeping the first four undoes {background/streaming.first@smollm=replicates}.""",
-    """**What an untrained network does too.** Its head outputs also vary most at position 0, its first token also has the
-larger state, and a token that sees only itself gets {kiya/self.activation@smollm:untrained} of the first one's activation.
-But none of its heads sinks.""",
+run, four super neurons of a token that sees only itself bring {li/mediation.neurons@smollm=replicates} of its activation; its
+keys bring {li/mediation.keys@smollm=replicates} of its sink (untrained too), its largest dim
+{li/mediation.disparity@smollm=weaker}. The sink forms {kiya/baseline.lag@smollm=differs:opposite} before the activation. Seeing
+only itself is not needed: a token that averages all values evenly gets nearly the same attention (difference
+{li/isolate.average@smollm=differs}).""",
+    """**What removal costs.** Zeroing the weights of the first key, rows not rescaled, costs
+{kiya/after-softmax.collapse@smollm:effect} more than random keys' in SmolLM2 and {kiya/after-softmax.collapse@gemma:effect} in
+Gemma; rescaled,
+{kiya/after-softmax[key hidden: way renormalised in all layers][loss (nats per token)]@smollm:change} and
+{kiya/after-softmax[key hidden: way renormalised in all layers][loss (nats per token)]@gemma:change} in all. SmolLM2's massive
+activation set to zero costs {background/massive.zero@smollm=replicates:effect}, set to its mean
+{background/massive.mean@smollm=replicates:effect}: its presence matters, not its variation. A cache of the last 32 keys costs
+{background/streaming.window@smollm:effect} over recomputed windows; keeping the first four undoes
+{background/streaming.first@smollm=replicates}.""",
+    """**What needs no training.** Untrained, SmolLM2's head outputs vary {li/variance.first@smollm:untrained} as much at
+position 0 as elsewhere, and its first token's state is {gu/norms.hidden@smollm:untrained} the others' (trained:
+{gu/norms.hidden@smollm:effect}). None of its heads sinks.""",
 )
-WORDS = """One [rule](judgements.md) judges every claim by the share that the effect has of a whole, such as the first token's
-attention without an edit:
+WORDS = """One [rule](judgements.md) judges every claim by the share that the effect has of a whole, such as the attention to the
+first token without an edit:
 - **replicates**: more than half; without a whole, only the paper's sign. **weaker**: less. **shown**: there, size unsettled.
   **differs**: less than a tenth, or the opposite. **undecided**: the interval allows several words.
-- *Stays* marks claims that something does not change; they replicate if it changes by less than a tenth of the whole.
-- **untested**: the paper's premise fails here, such as a sink or a massive activation (above 100).
-- *(untrained too)*: the architecture with random weights passes as well.
+- *Stays* marks claims that something does not change: they replicate below a tenth of the whole.
+- **untested**: a premise fails (no sink, no activation above 100), or the whole is not above 0.
+- *(untrained too)*: random weights pass as well.
 
-A cell has the word, the share with a 95% interval, the samples unless they are 15 articles, the random controls below the
-effect, and the untrained model's share. Words in *italics* have fewer than 8 samples. [More](findings-more.md): claims that
-neither model tests, other papers, our own statements, other tokens in front, synthetic text, small models.
-[Every number](data/claims.csv) is in a CSV file."""
+A cell has the word, the share (of activations, of their logarithms) less the mean of random controls, a 95% interval, the
+samples unless they are 15 articles (8 or less: positions), the controls below the effect, and the untrained model's share.
+*Italics*: fewer than 8 samples. [More](findings-more.md) has the rest, and a [table](data/claims.csv) every
+number."""
 MORE = """# More findings
 
 The rest of the runs behind [Findings](findings.md), in the same words, from the same [table](data/claims.csv): papers
 beside the four, statements that no paper makes, the same studies behind other tokens and on synthetic text, and small
 models trained here. † was measured before the protocol, on synthetic text."""
+TAU = """`li/variance`, claim `structure`, reads Kendall's tau in each sequence. Over all sequences together, as in the paper
+(0.32 in Llama-2-7B), it is {li/variance[the model's attention][Kendall tau of a dim's deviation and its row of W_O]@smollm}
+in SmolLM2 and {li/variance[the model's attention][Kendall tau of a dim's deviation and its row of W_O]@gemma} in Gemma."""
 FIGURES = (
-    ("smollm:masks-layers", "SmolLM2: masking the first key moves its sink and its activation to the next."),
-    ("gemma:masks-layers", "Gemma behind `<bos>`: masking the first key does not."),
+    (
+        "smollm:masks-layers",
+        "SmolLM2: with the first key masked in all layers, the next token gets its sink and as large an activation.",
+    ),
+    ("gemma:masks-layers", "Gemma behind `<bos>`: it gets neither."),
     ("smollm:alone-by-layer-later-sink-rate", "SmolLM2: a token that sees only itself, its sink and its activation by layer."),
     ("trigger-maps", "The trigger task: trained softmax layers sink on BOS, ReLU layers do not ([more](trigger.md))."),
 )
 LIMITS = """## Limits
 
-- Two models, of 135M parameters (an instruct model) and 270M (a base model, under the Gemma terms), both in 4 bits. The
-  papers' models are far larger.
+- An instruct model of 135M parameters and a base model of 270M (under the Gemma terms); the papers' are far larger. In
+  Gemma ordinary tokens have activations above 100 too.
 - Fifteen articles of 64 tokens. Student's t judges most words; where a few documents are unlike the others it can miss
-  its level by far ([simulated](judgements.md)). No word is corrected for their number.
-- "Replicates" means more than half, also where a statement says "its attention" or "nearly all".
+  its level by far ([simulated](judgements.md)). Words are not corrected for multiple testing.
 - The untrained model is one draw of random weights. Behind a BOS all documents have the same first token.
-- Numbers of Li et al. are from published notes; factors and layers that a paper does not state are ours."""
+- Numbers of Li et al. are from published notes; factors and layers that a paper does not state are ours. `li/isolate` is
+  `kiya/self` at one position, read over all layers."""
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ FINDINGS = (
         "sink",
         image="findings-smollm-alone-by-layer-later-sink-rate.png",
         alt="Sink and activation of a token that sees only itself in some layers",
-        caption="SmolLM2-135M-Instruct, the mean over 16 positions of the token. Bands are 95% intervals over documents.",
+        caption="SmolLM2-135M-Instruct, the mean over 8 positions of the token. Bands are 95% intervals over documents.",
     ),
     Finding(
         "trigger/one-layer",

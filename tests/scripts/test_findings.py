@@ -113,20 +113,30 @@ def test_prose_has_the_numbers_of_its_claims_or_is_left_out(script):
     assert script["looked_up"](text, [ROW | {"text": "before"}]) == "The next token gains 85% [70, 101]."
     assert script["looked_up"](text, [ROW | {"claim": "other"}]) == ""
     effect = "{kiya/mask.all@smollm=replicates:effect}, untrained {kiya/mask.all@smollm:untrained}"
-    assert script["looked_up"](effect, [ROW]) == "41 [30, 52] points, untrained 1%"
+    assert script["looked_up"](effect, [ROW]) == "41 [30, 52] points, untrained 0.9 points"
+    assert script["looked_up"]("{kiya/mask.all@smollm:opposite}", [ROW]) == "-41 [-52, -30] points"
     with pytest.raises(SystemExit, match="'weaker'"):
         script["looked_up"](effect, [ROW | {"word": "weaker"}])
 
 
+def test_prose_has_numbers_of_a_runs_summary_or_is_left_out(script, docs):
+    text = "Loss {kiya/mask[all layers][loss]@smollm}, by {kiya/mask[all layers][loss]@smollm:change}."
+    assert script["looked_up"](text, [], docs) == ""
+    folder = docs / "data/protocol/kiya/mask/smollm2-135m-none-wikitext"
+    folder.mkdir(parents=True)
+    (folder / "summary.csv").write_text("edit,measure,mean,effect_mean\nno edit,loss,3,0\nall layers,loss,4.25,1.25\n")
+    assert script["looked_up"](text, [], docs) == "Loss 4.2, by 1.2."
+
+
 def test_a_statement_that_neither_model_tests_stands_on_the_other_page(script):
-    cannot = ROW | {"claim": "cannot", "statement": "It cannot.", "word": "untested", "d": "", "reason": "no sink"}
+    cannot = ROW | {"claim": "cannot", "statement": "It cannot.", "word": "untested", "d": "", "reason": "no gate"}
     assert "It cannot." not in script["page"]([ROW, cannot])
     assert "It cannot." in script["more"]([ROW, cannot])
     other = cannot | {"model": "gemma3-270m", "bos": "model", "word": "differs", "d": "1"}
     also = [row | {"claim": "neither", "statement": "Nor can it."} for row in (cannot, other)]
     text = script["page"]([ROW, cannot, other, *also])
     assert "It cannot." in text
-    assert text.count("no sink") == 1
+    assert text.count("no gate") == 1
     assert "<br>as above |" in text
 
 
