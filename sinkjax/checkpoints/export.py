@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from sinkjax.checkpoints import names
@@ -17,7 +16,6 @@ from sinkjax.checkpoints.model import check_model
 from sinkjax.checkpoints.native import stored, write_model
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError
-from sinkjax.model import params
 from sinkjax.model.config import Config, RMSNorm
 from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
 
@@ -46,21 +44,20 @@ def export(model: Model, folder: str | Path, dtype: str | None = None, card: str
     check_model(model)
     folder = user_path(folder)
     values = llama_values(model.config)
-    params.check(model.params, model.config)
-    leaves = {names.leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(model.params)}
-    host = {name: stored(leaf, dtype, name) for name, leaf in leaves.items()}
-    arrays = {
-        name: as_stored(host, filled)
-        for name, filled in names.slots(model.config, families()[MODEL_TYPE].names(model.config)).items()
-    }
+    arrays = under_names(stored(model, dtype), model.config, families()[MODEL_TYPE].names(model.config))
     if model.tokenizer is not None:
         values |= {"bos_token_id": model.tokenizer.bos, "eos_token_id": model.tokenizer.eos}
     values["torch_dtype"] = str(next(iter(arrays.values())).dtype)
     return write_model(folder, values, arrays, model, card)
 
 
-def as_stored(host: Mapping[str, np.ndarray], filled: Sequence[names.Slot]) -> np.ndarray:
-    """The stored tensor that slots are filled from. host: leaf name -> array."""
+def under_names(host: Mapping[str, np.ndarray], config: Config, table: names.Table | None) -> dict[str, np.ndarray]:
+    """The leaves of a model under their names in files, and in the shapes there. host: leaf name -> array."""
+    return {name: _as_stored(host, filled) for name, filled in names.slots(config, table).items()}
+
+
+def _as_stored(host: Mapping[str, np.ndarray], filled: Sequence[names.Slot]) -> np.ndarray:
+    """The stored tensor that slots are filled from."""
     stored = np.empty(filled[0].stored, host[filled[0].leaf].dtype)
     for slot in filled:
         block, seen = host[slot.leaf][slot.place], stored if slot.view is None else stored.reshape(slot.view)

@@ -15,7 +15,7 @@ from typing import Any
 
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
-from sinkjax.checkpoints.hf_rope import KINDS, read_rope
+from sinkjax.checkpoints.hf_rope import KINDS, rope_of
 from sinkjax.checkpoints.names import Table
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
@@ -148,7 +148,8 @@ def as_many_as_heads(fields: Fields) -> int:
 
 def rotary(fields: Fields, head_dim: int | None = None, partial: float = 1.0, kinds: tuple[str, ...] = KINDS) -> dict[str, Any]:
     """The rotary position and the context. head_dim: its default is the rotated part, in families with partial rotation."""
-    position, context = read_rope(fields, head_dim, partial, kinds)
+    context, theta = fields.integer("max_position_embeddings"), fields.number("rope_theta")
+    position, context = rope_of(fields.table("rope_scaling"), theta, context, fields, head_dim, partial, kinds)
     return {"position": position, "context": context}
 
 

@@ -70,14 +70,12 @@ class Fields:
         return self.number(key) if self.stated(key) else None
 
     def factor(self, key: str) -> float:
-        """A number above 0, by default 1."""
-        return self.number(key) if self.stated(key) else self.absent(key, 1.0)
-
-    def absent(self, key: str, meaning: Any) -> Any:
-        """The default of an absent key, noted as assumed."""
+        """A number above 0, by default 1, which is then noted as assumed."""
+        if self.stated(key):
+            return self.number(key)
         self.read.add(key)
-        self.assumed[key] = meaning
-        return meaning
+        self.assumed[key] = 1.0
+        return 1.0
 
     def flag(self, key: str) -> bool:
         value = self.get(key)
@@ -94,17 +92,15 @@ class Fields:
     def table(self, key: str) -> dict[str, Any]:
         """A nested table; an absent one is empty."""
         self.read.add(key)
-        value = self.values.get(key)
-        if value is not None and not isinstance(value, dict):
-            raise self.wrong(key, value, "a table of settings")
-        return dict(value or {})
+        if self.stated(key) and not isinstance(self.values[key], dict):
+            raise self.wrong(key, self.values[key], "a table of settings")
+        return dict(self.values.get(key) or {})
 
     def fixed(self, key: str, only: Any) -> None:
-        """Nothing, if the key is absent or has the one value that is supported."""
+        """Raise unless the key is absent or has the one value that is supported."""
         self.read.add(key)
-        value = self.values.get(key)
-        if value is not None and value != only:
-            raise self.wrong(key, value, f"{only!r}, the only value supported")
+        if self.stated(key) and self.values[key] != only:
+            raise self.wrong(key, self.values[key], f"{only!r}, the only value supported")
 
     def finish(self, inert: Iterable[str] = (), prefix: str = "") -> None:
         """Refuse every key with a value that was neither read nor is without effect, and every key to be ignored that was read.
@@ -119,13 +115,12 @@ class Fields:
         if odd := [prefix + key for key in stated if prefix + key not in passed]:
             shown = [key[:LONGEST] for key in odd[:SHOWN]]
             near = [difflib.get_close_matches(key.removeprefix(prefix), self.read, n=1, cutoff=0.75) for key in shown]
-            named = [
-                repr(key) + "".join(f" (did you mean {one!r}?)" for one in also) for key, also in zip(shown, near, strict=True)
-            ]
-            more = f" and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
+            guesses = ["".join(f" (did you mean {guess!r}?)" for guess in guesses) for guesses in near]
+            named = ", ".join(f"{key!r}{guess}" for key, guess in zip(shown, guesses, strict=True))
+            named += f" and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
+            keys, them = ("key", "it") if len(odd) == 1 else ("keys", "them")
             raise SinkjaxError(
-                f"unknown config key{'s' * (len(odd) > 1)} {', '.join(named)}{more} in {self.where}: if no number depends on"
-                f" {'them' if len(odd) > 1 else 'it'}, {let_pass(shown)}"
+                f"unknown config {keys} {named} in {self.where}: if no number depends on {them}, {let_pass(shown)}"
             )
 
     def wrong(self, key: str, value: Any, wanted: str) -> SinkjaxError:

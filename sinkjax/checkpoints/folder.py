@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from sinkjax.checkpoints import native
-from sinkjax.checkpoints.family import Family, families
+from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.model import Checkpoint
-from sinkjax.checkpoints.names import Table, without_prefix
+from sinkjax.checkpoints.names import without_prefix
 from sinkjax.checkpoints.safetensors import read_safetensors
 from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json
@@ -66,14 +66,10 @@ def family_checkpoint(
     tensors = {family.aliases.get(name, name): tensor for name, tensor in tensors.items()}
     ignored = (*INERT_TENSORS, *family.buffers, *ignore_keys)
     source = {"model_type": family.model_type, **source, "stored": stored_as(tensors)}
-    return Checkpoint(where, config, names_in(tensors, family, config), tensors, ignored, tokenizer, source)
-
-
-def names_in(tensors: Mapping[str, Tensor], family: Family, config: Config) -> Table:
-    """The family's table of names, without its prefix if no stored tensor has it: of a file saved without the head."""
-    if not tensors or not family.prefix or any(name.startswith(family.prefix) for name in tensors):
-        return family.names(config)
-    return without_prefix(family.names(config), family.prefix)
+    names = family.names(config)
+    if tensors and family.prefix and not any(name.startswith(family.prefix) for name in tensors):  # saved without the head
+        names = without_prefix(names, family.prefix)
+    return Checkpoint(where, config, names, tensors, ignored, tokenizer, source)
 
 
 def weight_files(folder: Path) -> list[Path]:

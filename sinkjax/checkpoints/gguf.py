@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.checkpoints.family import Family, families
+from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 from sinkjax.checkpoints.gguf_file import read_gguf
@@ -84,13 +84,14 @@ def read_gguf_checkpoint(
     if kind != "model":
         raise SinkjaxError(f"{where} is not a model: its general.type is {short(kind)}")
     architecture = str(metadata.get("general.architecture"))
-    known = {family.gguf.architecture for family in families().values() if family.gguf}
-    one_of(f"GGUF architecture in {where}:", architecture, known)
+    known = [(family, family.gguf) for family in families().values() if family.gguf]
+    one_of(f"GGUF architecture in {where}:", architecture, {layout.architecture for _, layout in known})
     prefix = f"{architecture}."
     own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
     rest = {key: value for key, value in metadata.items() if not key.startswith(prefix)}
     file = GgufFile(own, tensors)
-    family, layout = _family(file, architecture)
+    suited = [(family, own) for family, own in known if own.architecture == architecture and own.suits(file)]
+    family, layout = suited[0]  # several share the architecture llama
     ignored = {key.removeprefix(prefix) for key in ignore_keys}
     values = _hf_values(file, layout, rest.get("tokenizer.ggml.tokens"), where, ignored, assume or {})
     Fields({key: value for key, value in rest.items() if not key.startswith(OTHER_NAMESPACES)}, where).finish(ignored)
@@ -100,17 +101,9 @@ def read_gguf_checkpoint(
     table = layout.names(file)
     left = {name: tensor for name, tensor in tensors.items() if name not in (ROPE_FREQS, *LONG_FACTORS.values())}
     tokenizer = None if PRE_TOKENIZER in ignore_keys else read_tokenizer(metadata, where)
-    source: dict[str, Any] = {"kind": "gguf", "name": where, "model_type": family.model_type}
-    source |= {"assumed": assumed, "stored": _stored(metadata, left)}
+    stored = _stored(metadata, left)
+    source = {"kind": "gguf", "name": where, "model_type": family.model_type, "assumed": assumed, "stored": stored}
     return Checkpoint(where, config, table, _hf_tensors(left, layout, table, config), tuple(ignore_keys), tokenizer, source)
-
-
-def _family(file: GgufFile, architecture: str) -> tuple[Family, Gguf]:
-    """The family of a file, and its table: several share the architecture llama."""
-    found = [family for family in families().values() if family.gguf and family.gguf.architecture == architecture]
-    family = next(family for family in found if family.gguf and family.gguf.suits(file))
-    assert family.gguf is not None
-    return family, family.gguf
 
 
 def _hf_values(
@@ -125,7 +118,7 @@ def _hf_values(
     head_dim = _head_dim(fields, file, keys, stated)
     for key, only in {"expert_count": 0, "attention.causal": True, **layout.fixed}.items():
         if key not in keys:
-            fields.fixed(key, _as_float32(only))
+            fields.fixed(key, float(np.float32(only)) if isinstance(only, float) else only)  # as a file holds it
     stated |= _rotation(fields, file, layout, head_dim)
     fields.finish(INERT)
     implied = {key: value(file) if callable(value) else value for key, value in layout.implied.items() if key not in assume}
@@ -149,11 +142,6 @@ def _head_dim(fields: Fields, file: GgufFile, keys: Mapping[str, str | None], st
     head_dim = even if given is None else given
     fields.fixed("attention.value_length", head_dim)
     return head_dim
-
-
-def _as_float32(value: Any) -> Any:
-    """A number as a file holds it."""
-    return float(np.float32(value)) if isinstance(value, float) else value
 
 
 def _rotation(fields: Fields, file: GgufFile, layout: Gguf, head_dim: int | None) -> dict[str, Any]:

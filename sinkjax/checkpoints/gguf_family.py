@@ -12,6 +12,9 @@ from sinkjax.checkpoints.names import Table
 from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.errors import SinkjaxError, short
 
+# Keys of files whose heads share the width evenly, each with a key and a value of its own.
+EVEN_HEADS: dict[str, str | None] = {"attention.head_count_kv": None, "attention.key_length": None}
+
 
 @dataclass(frozen=True)
 class GgufFile:
@@ -34,17 +37,12 @@ class GgufFile:
 
     def names(self) -> Table:
         """Return the table of names that every architecture shares, for the layout of this file."""
-        table = dict(names.GGUF)
-        if "blk.0.attn_qkv.weight" in self.tensors:
-            table |= names.GGUF_FUSED
-        if "blk.0.ffn_gate_inp.weight" in self.tensors:
-            table |= names.GGUF_EXPERTS
-        return table
+        fused = names.GGUF_FUSED if "blk.0.attn_qkv.weight" in self.tensors else {}
+        return names.GGUF | fused | (names.GGUF_EXPERTS if "blk.0.ffn_gate_inp.weight" in self.tensors else {})
 
     def has(self, leaf: str) -> bool:
         """Return whether layer 0, or the model, has a tensor for a leaf of the parameters."""
-        entry = self.names()[leaf]
-        return (entry if isinstance(entry, str) else entry.name).format(0) in self.tensors
+        return names.as_part(self.names()[leaf]).name.format(0) in self.tensors
 
 
 @dataclass(frozen=True)

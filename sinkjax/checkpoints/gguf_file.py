@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sinkjax.checkpoints.tensors import JoinedFile, OpenFile, Tensor
+from sinkjax.checkpoints.tensors import JoinedFile, Tensor
 from sinkjax.errors import LONGEST, SinkjaxError, one_of, unknown
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tens
     pieces: the files that continue `path`, where a file was cut; the header must lie in the first.
     Errors: a file that is missing, truncated, corrupt or of another version; a type that cannot be de-quantised.
     """
-    file = JoinedFile([path, *pieces]) if pieces else OpenFile(path)
+    file = JoinedFile([path, *pieces])
     cursor = _Cursor(file.head().data, path)
     if bytes(cursor.take(4)) != MAGIC:
         raise SinkjaxError(f"{path} is not a GGUF file: it does not begin with GGUF")
@@ -99,7 +99,7 @@ def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tens
     return metadata, {name: _tensor(name, *info, first, file) for name, info in infos.items()}
 
 
-def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: int, file: OpenFile | JoinedFile) -> Tensor:
+def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: int, file: JoinedFile) -> Tensor:
     """A tensor of a file whose data begin at byte `first`."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sinkjax.checkpoints.fields import GREATEST, Fields
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, YarnScaling
+from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, Scaling, YarnScaling
 
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
@@ -48,20 +49,6 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any], where: str) -> 
     return {**first, **second}
 
 
-def read_rope(
-    fields: Fields, head_dim: int | None = None, partial: float = 1.0, kinds: tuple[str, ...] = KINDS
-) -> tuple[Rope, int]:
-    """The position record, and the longest prompt in tokens.
-
-    fields: a config in one spelling. `max_position_embeddings` is the longest prompt, except that `dynamic` and `yarn` reach
-    `factor` times their original context where that is more (for `dynamic` the original one is `max_position_embeddings`).
-    head_dim: rotated dims of a head, where that may be a part, by default the part `partial` of it; None: all of it.
-    """
-    context = fields.integer("max_position_embeddings")
-    theta = fields.number("rope_theta")
-    return rope_of(fields.table("rope_scaling"), theta, context, fields, head_dim, partial, kinds)
-
-
 def rope_of(
     table: dict[str, Any],
     theta: float,
@@ -71,7 +58,12 @@ def rope_of(
     partial: float = 1.0,
     kinds: tuple[str, ...] = KINDS,
 ) -> tuple[Rope, int]:
-    """The position record of one table of rotary settings beside its base, and the longest prompt; arguments as above."""
+    """The position record of a table of rotary settings with its base `theta`, and the longest prompt in tokens.
+
+    config: the whole config, in one spelling. The longest prompt is `context`, its `max_position_embeddings`, except that
+    `dynamic` and `yarn` reach `factor` times their original context where that is more (for `dynamic` the original one is
+    `context`). head_dim: rotated dims of a head, where that may be a part, by default the part `partial` of it; None: all of it.
+    """
     defaults = YARN_DEFAULTS | {"original_max_position_embeddings": context, "partial_rotary_factor": partial}
     fields = Fields(table, f"rope_scaling of {config.where}", defaults, config.assumed, ignored=config.ignored)
     dims = None
@@ -83,43 +75,42 @@ def rope_of(
         return Rope(theta, dims=dims), context
     kind = fields.get("rope_type")
     one_of(f"rope_type in {fields.where}:", kind, kinds)
-    scaling, reach = _SCALINGS[kind](fields, context)
+    scaling, reach = _scaling(kind, fields, context)
     fields.finish(prefix="rope_scaling.")
     return Rope(theta, scaling, dims), max(context, reach)
 
 
-def _default(fields: Fields, context: int) -> tuple[None, int]:
+def _scaling(kind: str, fields: Fields, context: int) -> tuple[Scaling | None, int]:
+    """The scaling of a kind, and how many tokens it reaches. context: the model's, where the kind does not change it."""
+    match kind:
+        case "linear":
+            return LinearScaling(fields.number("factor")), context
+        case "dynamic":
+            factor = fields.number("factor")
+            return DynamicScaling(factor, context), int(factor * context)
+        case "llama3":
+            return _llama3(fields), context
+        case "yarn":
+            scaling = _yarn(fields)
+            return scaling, int(scaling.factor * scaling.original_context)
+        case "longrope" | "su":
+            return _longrope(fields, context), context
     return None, context
 
 
-def _linear(fields: Fields, context: int) -> tuple[LinearScaling, int]:
-    return LinearScaling(fields.number("factor")), context
-
-
-def _dynamic(fields: Fields, context: int) -> tuple[DynamicScaling, int]:
-    factor = fields.number("factor")
-    return DynamicScaling(factor, context), int(factor * context)
-
-
-def _llama3(fields: Fields, context: int) -> tuple[Llama3Scaling, int]:
+def _llama3(fields: Fields) -> Llama3Scaling:
     low, high = fields.number("low_freq_factor"), fields.number("high_freq_factor")
-    if low >= high:
-        raise SinkjaxError(f"low_freq_factor {low:g} in {fields.where} must be below high_freq_factor {high:g}")
-    return Llama3Scaling(fields.number("factor"), low, high, fields.integer("original_max_position_embeddings")), context
+    refuse(low >= high, f"low_freq_factor {low:g} in {fields.where} must be below high_freq_factor {high:g}")
+    return Llama3Scaling(fields.number("factor"), low, high, fields.integer("original_max_position_embeddings"))
 
 
-def _yarn(fields: Fields, context: int) -> tuple[YarnScaling, int]:
+def _yarn(fields: Fields) -> YarnScaling:
     original = fields.integer("original_max_position_embeddings")
     factor = fields.number("factor")
-    optional = {}
-    for key in ("attention_factor", "mscale", "mscale_all_dim"):
-        fields.read.add(key)
-        optional[key] = fields.number(key) if fields.stated(key) else None
+    optional = {key: fields.optional_number(key) for key in ("attention_factor", "mscale", "mscale_all_dim")}
     fast, slow = fields.number("beta_fast"), fields.number("beta_slow")
-    if fast <= slow:
-        raise SinkjaxError(f"beta_fast {fast:g} in {fields.where} must be above beta_slow {slow:g}")
-    scaling = YarnScaling(factor, original, fast, slow, truncate=fields.flag("truncate"), **optional)
-    return scaling, int(factor * original)
+    refuse(fast <= slow, f"beta_fast {fast:g} in {fields.where} must be above beta_slow {slow:g}")
+    return YarnScaling(factor, original, fast, slow, truncate=fields.flag("truncate"), **optional)
 
 
 def _divisors(fields: Fields, key: str) -> tuple[float, ...]:
@@ -130,21 +121,10 @@ def _divisors(fields: Fields, key: str) -> tuple[float, ...]:
     return tuple(float(entry) for entry in given)
 
 
-def _longrope(fields: Fields, context: int) -> tuple[LongScaling, int]:
+def _longrope(fields: Fields, context: int) -> LongScaling:
     original = fields.integer("original_max_position_embeddings")
     short, long = (_divisors(fields, key) for key in ("short_factor", "long_factor"))
     fields.read |= {"factor", "attention_factor"}
     ratio = fields.optional_number("factor") or context / original
     factor = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
-    return LongScaling(short, long, original, fields.optional_number("attention_factor") or factor), context
-
-
-_SCALINGS = {
-    "default": _default,
-    "linear": _linear,
-    "dynamic": _dynamic,
-    "llama3": _llama3,
-    "yarn": _yarn,
-    "longrope": _longrope,
-    "su": _longrope,
-}
+    return LongScaling(short, long, original, fields.optional_number("attention_factor") or factor)

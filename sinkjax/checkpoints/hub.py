@@ -24,11 +24,8 @@ def find_snapshot(repo: str, revision: str | None = None, weights: bool = True) 
     folder, missing = _in_cache(repo, revision, weights)
     if missing is None:
         return folder
-    from huggingface_hub import snapshot_download
-
-    patterns = [*PATTERNS, *[WEIGHTS] * weights]
     try:
-        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
+        folder = _downloaded(repo, revision, weights)
     except Exception as error:  # network libraries raise many kinds; each means that the file is not to be had
         raise _unavailable(repo, revision, missing, error) from None
     missing = missing_file(folder, weights)  # offline, the hub's client may return an incomplete folder
@@ -57,15 +54,20 @@ def _in_cache(repo: str, revision: str | None, weights: bool = True) -> tuple[Pa
     Errors: the hub's client is not installed.
     """
     extras.require(f"the hub id {repo}", "hub", "huggingface_hub")
-    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    patterns = [*PATTERNS, *[WEIGHTS] * weights]
     try:
-        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=patterns, local_files_only=True))
+        folder = _downloaded(repo, revision, weights, local_files_only=True)
     except LocalEntryNotFoundError:
         return Path(), "config.json"
     return folder, missing_file(folder, weights)
+
+
+def _downloaded(repo: str, revision: str | None, weights: bool, local_files_only: bool = False) -> Path:
+    from huggingface_hub import snapshot_download
+
+    patterns = [*PATTERNS, WEIGHTS] if weights else PATTERNS
+    return Path(snapshot_download(repo, revision=revision, allow_patterns=patterns, local_files_only=local_files_only))
 
 
 def missing_file(folder: Path, weights: bool = True) -> str | None:

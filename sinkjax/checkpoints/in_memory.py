@@ -16,15 +16,15 @@ import jax
 import numpy as np
 
 from sinkjax.checkpoints import native
-from sinkjax.checkpoints.export import as_stored
+from sinkjax.checkpoints.export import under_names
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.folder import family_checkpoint
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.load import check_left_out, load_checkpoint
 from sinkjax.checkpoints.model import Checkpoint, Model, check_model
-from sinkjax.checkpoints.names import Table, leaf_name, slots
+from sinkjax.checkpoints.names import Table, leaf_name
 from sinkjax.checkpoints.tensors import Tensor, stored_as
-from sinkjax.checkpoints.tokenizer import Tokenizer, read_json
+from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_json
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model import params
@@ -167,7 +167,7 @@ def to_arrays(model: Model, family: str | None = None) -> dict[str, np.ndarray]:
     params.check(model.params, model.config)
     names = table(family or model.source.get("model_type"), model.config)
     host = {leaf_name(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(model.params)}
-    return {name: as_stored(host, filled) for name, filled in slots(model.config, names).items()}
+    return under_names(host, model.config, names)
 
 
 def table(family: str | None, config: Config) -> Table | None:
@@ -239,9 +239,4 @@ def as_tokenizer(tokenizer: Any) -> Tokenizer | None:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise SinkjaxError(f"a tokenizer must be a fast one of transformers, or of a sinkjax model, not {short(tokenizer)}")
-    import tokenizers
-
-    own = tokenizers.Tokenizer.from_str(backend.to_str())
-    own.no_truncation()
-    own.no_padding()
-    return Tokenizer(own, tokenizer.bos_token_id, tokenizer.eos_token_id)
+    return Tokenizer(copied(backend), tokenizer.bos_token_id, tokenizer.eos_token_id)

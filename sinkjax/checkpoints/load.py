@@ -17,6 +17,7 @@ from sinkjax.checkpoints.model import Checkpoint, Model, hint
 from sinkjax.checkpoints.presets import PRESETS, packaged, preset_files
 from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, short, unknown
 from sinkjax.model.params import check_dtype
@@ -65,10 +66,8 @@ def load(
     if not isinstance(source, str | os.PathLike):
         raise SinkjaxError(f"the model must be a name or a path, not {short(source)}{hint(source)}")
     ignore_keys = check_left_out(ignore_keys, assume)
-    if not isinstance(mesh, Mesh | None):
-        raise SinkjaxError(f"mesh must be a jax.sharding.Mesh, not {short(mesh)}")
-    if not isinstance(tokenizer, str | os.PathLike | None):
-        raise SinkjaxError(f"tokenizer must be a name or a path, not {short(tokenizer)}")
+    refuse(not isinstance(mesh, Mesh | None), f"mesh must be a jax.sharding.Mesh, not {short(mesh)}")
+    refuse(not isinstance(tokenizer, str | os.PathLike | None), f"tokenizer must be a name or a path, not {short(tokenizer)}")
     checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
     if context is not None:
         checkpoint = with_context(checkpoint, context)
@@ -81,8 +80,7 @@ def check_left_out(ignore_keys: Any, assume: Any) -> tuple[str, ...]:
     """`ignore_keys` as a tuple; a single string is one name. Errors: not names, or `assume` is not a mapping."""
     if not isinstance(assume, Mapping | None):
         raise SinkjaxError(f"assume must be a mapping from config.json keys to values, not {short(assume)}")
-    if not isinstance(ignore_keys, Collection):
-        raise SinkjaxError(f"ignore_keys must be a list of names, not {short(ignore_keys)}")
+    refuse(not isinstance(ignore_keys, Collection), f"ignore_keys must be a list of names, not {short(ignore_keys)}")
     return (ignore_keys,) if isinstance(ignore_keys, str) else tuple(ignore_keys)
 
 

@@ -72,26 +72,24 @@ def halves(config: Config, leaf: str) -> View:
 
 def alternating(config: Config, leaf: str) -> View:
     """A unit's gate, its up projection, then the next unit: gpt-oss."""
-    width = config.mlp_width or 0
-    return (width, 2), (slice(None), ("gate", "up").index(leaf))
+    return (config.mlp_width or 0, 2), (slice(None), ("gate", "up").index(leaf))
 
 
 def fused(
-    module: str, view: Callable[[Config, str], View], leaves: Sequence[str] = ("q", "k", "v"), inputs_first: bool = False
+    module: str,
+    view: Callable[[Config, str], View],
+    leaves: Sequence[str] = ("q", "k", "v"),
+    inputs_first: bool = False,
+    ends: tuple[str, str] = (".weight", ".bias"),
+    stacked: bool = False,
 ) -> dict[str, str | Part]:
-    """Leaves that share one module, and so their biases."""
-    weights: dict[str, str | Part] = {leaf: Part(f"{module}.weight", _of(leaf, view), inputs_first) for leaf in leaves}
-    return weights | {f"{leaf}_bias": Part(f"{module}.bias", _of(leaf, view)) for leaf in leaves}
+    """Leaves that share one tensor and one of biases, named `module` with these ends. stacked, inputs_first: see `Part`."""
 
+    def part(leaf: str, end: str, inputs_first: bool = False) -> Part:
+        return Part(module + end, lambda config: view(config, leaf), inputs_first, stacked)
 
-def experts(weight: str, bias: str, view: Callable[[Config, str], View], leaves: Sequence[str]) -> dict[str, str | Part]:
-    """Leaves of all experts of a layer that share one tensor, [experts, inputs, outputs], and one of biases."""
-    weights: dict[str, str | Part] = {leaf: Part(weight, _of(leaf, view), inputs_first=True, stacked=True) for leaf in leaves}
-    return weights | {f"{leaf}_bias": Part(bias, _of(leaf, view), stacked=True) for leaf in leaves}
-
-
-def _of(leaf: str, view: Callable[[Config, str], View]) -> Callable[[Config], View]:
-    return lambda config: view(config, leaf)
+    weights: dict[str, str | Part] = {leaf: part(leaf, ends[0], inputs_first) for leaf in leaves}
+    return weights | {f"{leaf}_bias": part(leaf, ends[1]) for leaf in leaves}
 
 
 # The names of Llama and, perhaps with changes, of most later families.
@@ -145,12 +143,15 @@ GGUF_EXPERTS = {
 def without_prefix(table: Table, prefix: str) -> Table:
     """The table of files whose names lack a prefix; other names stay."""
 
-    def short(entry: str | Part) -> str | Part:
-        if isinstance(entry, Part):
-            return dataclasses.replace(entry, name=entry.name.removeprefix(prefix))
-        return entry.removeprefix(prefix)
+    def short(entry: Part) -> Part:
+        return dataclasses.replace(entry, name=entry.name.removeprefix(prefix))
 
-    return {leaf: short(entry) for leaf, entry in table.items()}
+    return {leaf: short(as_part(entry)) for leaf, entry in table.items()}
+
+
+def as_part(entry: str | Part) -> Part:
+    """An entry of a table as a record."""
+    return entry if isinstance(entry, Part) else Part(entry)
 
 
 @dataclass(frozen=True)
@@ -196,8 +197,7 @@ def slots(config: Config, names: Table | None) -> dict[str, list[Slot]]:
         if names is None:
             found[where] = [Slot(where, (), leaf.shape, False, where)]
             continue
-        entry = names[name]
-        part = entry if isinstance(entry, Part) else Part(entry)
+        part = as_part(names[name])
         lead = leaf.shape[: part.name.count("{}")]
         inner = leaf.shape[len(lead) :]
         for place in itertools.product(*map(range, lead)):

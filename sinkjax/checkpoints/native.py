@@ -25,6 +25,7 @@ from sinkjax.checkpoints.safetensors import write_safetensors
 from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import SETTINGS, TOKENIZER, read_folder_tokenizer, read_json, write_folder_tokenizer
 from sinkjax.config_files import documents
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import cannot_write, user_path, whole_folder
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
@@ -60,20 +61,24 @@ def save(model: Model, folder: str | Path, dtype: str | None = None, card: str |
     values = {"model_type": MODEL_TYPE, **documents.plain(documents.fields(model.config))}
     if read_config(values, "the config") != model.config:
         raise SinkjaxError("the config does not survive being written and read, so it cannot be saved")
+    return write_model(folder, values, stored(model, dtype), model, card)
+
+
+def stored(model: Model, dtype: str | None) -> dict[str, np.ndarray]:
+    """The leaves of a model on the host as they are to be stored, by their paths.
+
+    Errors: parameters that do not fit the config; NaN or infinity, there before or because of the dtype.
+    """
     params.check(model.params, model.config)
-    leaves = {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(model.params)}
-    arrays = {name: stored(leaf, dtype, name) for name, leaf in leaves.items()}
-    return write_model(folder, values, arrays, model, card)
-
-
-def stored(leaf: jax.Array, dtype: str | None, name: str) -> np.ndarray:
-    """A leaf on the host as it is to be stored. Errors: NaN or infinity, there before or because of the dtype."""
-    params.check_dtype(dtype or str(leaf.dtype))
-    with np.errstate(over="ignore"):
-        array = np.asarray(leaf).astype(dtype or leaf.dtype, copy=False)
-    if not np.isfinite(array).all():
-        raise SinkjaxError(f"{name} holds NaN or infinity in {array.dtype}, so the model cannot be saved")
-    return array
+    arrays = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(model.params):
+        params.check_dtype(dtype or str(leaf.dtype))
+        with np.errstate(over="ignore"):
+            array = np.asarray(leaf).astype(dtype or leaf.dtype, copy=False)
+        if not np.isfinite(array).all():
+            raise SinkjaxError(f"{leaf_name(path)} holds NaN or infinity in {array.dtype}, so the model cannot be saved")
+        arrays[leaf_name(path)] = array
+    return arrays
 
 
 def write_model(
@@ -93,18 +98,14 @@ def write_model(
 def _check_place(folder: Path, kind: str) -> None:
     """Raise unless `folder` is not there, is empty, or holds a model of this kind, whose files are ours, and nothing else."""
     try:
-        if folder.is_symlink():
-            raise SinkjaxError(f"{folder} is a symbolic link; name the folder itself, or choose another one")
-        if folder.resolve() == Path.cwd():
-            raise SinkjaxError(f"a model needs a folder of its own, not the working directory ({str(folder)!r})")
-        if folder.exists() and not folder.is_dir():
-            raise SinkjaxError(f"{folder} is a file; choose a folder for the model")
+        refuse(folder.is_symlink(), f"{folder} is a symbolic link; name the folder itself, or choose another one")
+        refuse(folder.resolve() == Path.cwd(), f"a model needs a folder of its own, not the working directory ({str(folder)!r})")
+        refuse(folder.exists() and not folder.is_dir(), f"{folder} is a file; choose a folder for the model")
         there = sorted(folder.iterdir()) if folder.exists() else []
         found = read_json(folder / CONFIG).get("model_type") if (folder / CONFIG).is_file() else None
     except OSError as error:
         raise cannot_write(folder, error) from error
-    if found not in (None, kind):
-        raise SinkjaxError(f"{folder} holds a model of type {found!r}, which is left alone: choose another folder")
+    refuse(found not in (None, kind), f"{folder} holds a model of type {found!r}, which is left alone: choose another folder")
     other = [path.name for path in there if found is None or path.name not in FILES or not path.is_file() or path.is_symlink()]
     if other:
         named = ", ".join(other[:3]) + (f" and {len(other) - 3} more" if len(other) > 3 else "")
@@ -129,8 +130,13 @@ def read(
     if ignore_keys or assume:
         raise SinkjaxError(f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
     config = read_config(values, str(folder / CONFIG))
-    source: dict[str, Any] = {"kind": "folder", "name": str(folder), "model_type": MODEL_TYPE, "assumed": {}}
-    source |= {"stored": stored_as(tensors)}
+    source: dict[str, Any] = {
+        "kind": "folder",
+        "name": str(folder),
+        "model_type": MODEL_TYPE,
+        "assumed": {},
+        "stored": stored_as(tensors),
+    }
     return Checkpoint(str(folder), config, None, tensors, (), read_folder_tokenizer(folder, {}), source)
 
 

@@ -93,10 +93,6 @@ class OpenFile:
         """Its bytes now."""
         return os.fstat(self.file.fileno()).st_size
 
-    def head(self) -> np.ndarray:
-        """A mapping that begins with the first byte, uint8, and holds at least the header."""
-        return self.map()
-
     def map(self, begin: int = 0, shape: tuple[int, ...] | None = None) -> np.ndarray:
         """Bytes as uint8, mapped and read-only: `shape` from byte `begin` on, by default all.
 

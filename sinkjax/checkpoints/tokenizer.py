@@ -96,6 +96,14 @@ def refusing(what: str) -> Iterator[None]:
         raise SinkjaxError(f"{what}: {str(error)[:LONGEST]}") from None
 
 
+def copied(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """A copy of a tokenizer that neither cuts nor pads a text."""
+    own = type(backend).from_str(backend.to_str())
+    own.no_truncation()
+    own.no_padding()
+    return own
+
+
 def read_folder_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | None:
     """The tokenizer of a Hugging Face folder, or None if it has none.
 

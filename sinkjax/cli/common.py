@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import shipped, user_place
 from sinkjax.config_files.places import Place, url_protocol
 from sinkjax.errors import SinkjaxError
@@ -98,7 +99,7 @@ def studies(only: str | None = None) -> dict[str, str]:
     """The shipped configs of studies, each with a line. only: this study's."""
     names = {name: choose(name) for name in shipped()}
     return {
-        name: getattr(chosen.config, "summary", None) or _first_line(config_type(chosen.experiment))
+        name: getattr(chosen.config, "summary", None) or str(config_type(chosen.experiment).__doc__).splitlines()[0].rstrip(".")
         for name, chosen in names.items()
         if only is None or chosen.experiment == only
     }
@@ -124,8 +125,7 @@ def asked_place(name: str) -> Place:
     protocol = url_protocol(name)
     if protocol == "memory":
         raise SinkjaxError(f"{name} ends with this process, so no results would be left; choose a folder or an object store")
-    if protocol == "hf":
-        raise SinkjaxError(f"{name} makes a commit of every file, so results do not go there; choose a folder and upload it")
+    refuse(protocol == "hf", f"{name} makes a commit of every file, so results do not go there; choose a folder and upload it")
     return user_place(name)
 
 
@@ -139,7 +139,3 @@ def memory_bytes(gigabytes: float | None) -> int | None:
     if gigabytes is not None and not 0 < gigabytes * GIGABYTE < 2**63:
         raise SinkjaxError(f"--memory must be above 0 gigabytes, and finite, not {gigabytes}")
     return None if gigabytes is None else int(gigabytes * GIGABYTE)
-
-
-def _first_line(cls: type) -> str:
-    return (cls.__doc__ or "").splitlines()[0].rstrip(".")

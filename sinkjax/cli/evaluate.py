@@ -10,6 +10,7 @@ import tyro
 
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.documents import parse
 from sinkjax.config_files.files import MOST_TEXT, read_text
 from sinkjax.errors import SinkjaxError
@@ -58,8 +59,7 @@ def evaluate(arguments: Sequence[str]) -> None:
     options = read(EvaluateOptions, arguments, "evaluate")
     if options.sinks is not None and options.window is None:
         raise SinkjaxError("--sinks needs --window, the number of last tokens whose keys are kept")
-    if options.h2o is not None and options.window is not None:
-        raise SinkjaxError("--h2o and --window are two cache policies; choose one")
+    refuse(options.h2o is not None and options.window is not None, "--h2o and --window are two cache policies; choose one")
     text = read_text(options.text, MOST_TEXT)
     listed = () if options.edits is None else parse(read_text(options.edits), str(options.edits)).get("edits", ())
     use_all_cores()

@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from sinkjax.cli.common import DeviceOptions, PlannedOptions, asked_axes, memory_bytes, over, split_config, studies
 from sinkjax.cli.options import read
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.config_files.checks import refuse
+from sinkjax.errors import unknown
 from sinkjax.runtime.backend import start_jax
 from sinkjax.studies.registry import SERIES, Chosen, as_series, choose
 
@@ -35,8 +36,7 @@ class PlanWithDevicesOptions(DeviceOptions, PlanOptions[C], Generic[C]):
 def plan(arguments: Sequence[str]) -> None:
     """print the edits, compilations, bytes and FLOPs of a study before anything runs"""
     name, rest = split_config(arguments, plan, studies)
-    if any(argument.partition("=")[0] == "--out" for argument in rest):
-        raise SinkjaxError("sinkjax plan writes nothing, so it takes no --out")
+    refuse(any(argument.partition("=")[0] == "--out" for argument in rest), "sinkjax plan writes nothing, so it takes no --out")
     chosen = choose(name)
     options = read(over(PlanOptions, PlanWithDevicesOptions, chosen), rest, f"plan {name}", config=chosen.config)
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
@@ -53,8 +53,7 @@ def plan(arguments: Sequence[str]) -> None:
     if axes or elsewhere:
         axes = axes or {"data": 1, "model": 1}
         hardware = Hardware(memory, axes["data"], axes["model"], options.platform if elsewhere else None)
-    if options.processes < 1:
-        raise SinkjaxError(f"--processes must be at least 1, not {options.processes}")
+    refuse(options.processes < 1, f"--processes must be at least 1, not {options.processes}")
     hardware = dataclasses.replace(hardware, processes=options.processes)
     chosen = dataclasses.replace(chosen, config=options.config)
     if options.several:

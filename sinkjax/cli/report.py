@@ -9,6 +9,7 @@ import tyro
 
 from sinkjax.cli.common import asked_place
 from sinkjax.cli.options import read
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.places import Place, reached
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.studies.folder import SUFFIX, unpack
@@ -57,8 +58,7 @@ def _there(path: str) -> Place:
     """The existing place that a user names."""
     found = asked_place(path)
     with reached(found):
-        if not found.exists():
-            raise SinkjaxError(f"there is no folder or store {found}")
+        refuse(not found.exists(), f"there is no folder or store {found}")
     return found
 
 

@@ -22,6 +22,7 @@ from sinkjax.cli.common import (
     studies,
 )
 from sinkjax.cli.options import read
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.places import reached
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.runtime.backend import start_jax, use_all_cores
@@ -62,16 +63,10 @@ def run(arguments: Sequence[str]) -> None:
 
 def sweep(arguments: Sequence[str]) -> None:
     """run any list or grid of edits written in a YAML file"""
-    name, rest = split_config(arguments, sweep, sweeps)
+    name, rest = split_config(arguments, sweep, partial(studies, "sweep"))
     chosen = choose(name)
-    if chosen.experiment != "sweep":
-        raise SinkjaxError(f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
+    refuse(chosen.experiment != "sweep", f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
     _run(name, chosen, read(over(RunOptions, RunWithDevicesOptions, chosen), rest, f"sweep {name}", config=chosen.config))
-
-
-def sweeps() -> dict[str, str]:
-    """The shipped configs of sweeps, each with a line."""
-    return studies("sweep")
 
 
 def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
@@ -84,8 +79,7 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     if options.several:
         chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
         out = asked or default_folder(name).with_name(f"{default_folder(name).name}-series")
-    if options.trim and chosen.experiment != SERIES:
-        raise SinkjaxError("--trim is for a series: with --models, --revisions or --checkpoints")
+    refuse(options.trim and chosen.experiment != SERIES, "--trim is for a series: with --models, --revisions or --checkpoints")
     start_jax(options.platform, options.config.dtype, options.join)
     from sinkjax.report.terminal import show_section, show_suite
     from sinkjax.runtime import processes
@@ -111,8 +105,7 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     if processes.first():
         show()
         print(printable(str(out / PAGE)))
-    if missing:
-        raise SinkjaxError(missing)
+    refuse(bool(missing), missing)
 
 
 def refusals(report: Report, series: bool) -> str:

@@ -53,8 +53,7 @@ def at_least(config: Any, most: int = LARGEST, /, **bounds: int) -> None:
 def last_seed(config: Any) -> None:
     """Raise an error if the seeds of the runs, from the first on, leave the range of seeds."""
     last = config.seed + config.seeds - 1
-    if last > LARGEST:
-        raise SinkjaxError(f"seed must be at most {LARGEST}, but the last of {config.seeds} runs would have {last}")
+    refuse(last > LARGEST, f"seed must be at most {LARGEST}, but the last of {config.seeds} runs would have {last}")
 
 
 def above(config: Any, **bounds: float) -> None:
@@ -67,8 +66,7 @@ def above(config: Any, **bounds: float) -> None:
 
 def only_for(config: Any, name: str, here: bool, what: str) -> None:
     """Raise an error that names a field that has another value than its default where nothing reads it."""
-    if not here and getattr(config, name) != type(config).__dataclass_fields__[name].default:
-        raise SinkjaxError(f"{name} is for {what}")
+    refuse(not here and getattr(config, name) != type(config).__dataclass_fields__[name].default, f"{name} is for {what}")
 
 
 def below(config: Any, name: str, limit: str) -> None:
@@ -79,8 +77,7 @@ def below(config: Any, name: str, limit: str) -> None:
 
 def share(config: Any, name: str) -> None:
     """Raise unless a field lies strictly between 0 and 1."""
-    if not 0 < getattr(config, name) < 1:
-        raise SinkjaxError(f"{name} must lie between 0 and 1, not {getattr(config, name)}")
+    refuse(not 0 < getattr(config, name) < 1, f"{name} must lie between 0 and 1, not {getattr(config, name)}")
 
 
 def each_once(config: Any, name: str) -> None:
@@ -93,8 +90,7 @@ def each_once(config: Any, name: str) -> None:
 def layers_below(config: Any, name: str, L: int) -> None:
     """Raise an error that names a layer of a field that a model of `L` layers lacks."""
     for layer in getattr(config, name):
-        if layer >= L:
-            raise SinkjaxError(f"{name} has layer {layer}, but the model has {L}, 0 to {L - 1}")
+        refuse(layer >= L, f"{name} has layer {layer}, but the model has {L}, 0 to {L - 1}")
 
 
 def refuse(wrong: bool, why: str) -> None:
@@ -105,5 +101,4 @@ def refuse(wrong: bool, why: str) -> None:
 
 def without_repeats(name: str, values: Sequence[Any]) -> None:
     """Raise an error that names a field which lists a value twice."""
-    if len(set(values)) < len(values):
-        raise SinkjaxError(f"{name} names a value twice: {', '.join(map(str, values))}")
+    refuse(len(set(values)) < len(values), f"{name} names a value twice: {', '.join(map(str, values))}")

@@ -68,11 +68,8 @@ class Loader(Composer, CParser, SafeConstructor, Resolver):
     def count(self, values: int, line: str) -> None:
         """Note that so many values more have been read. Errors: a bound that is passed by now."""
         self.values += values
-        for what, number, most in (
-            ("values", self.values, MOST_VALUES),
-            ("aliases", self.aliases, MOST_ALIASES),
-            ("levels", self.depth, DEEPEST),
-        ):
+        limits = {"values": (self.values, MOST_VALUES), "aliases": (self.aliases, MOST_ALIASES), "levels": (self.depth, DEEPEST)}
+        for what, (number, most) in limits.items():
             if number > most:
                 raise SinkjaxError(f"more than {most} {what} are too many for a config{line}")
 
@@ -204,17 +201,11 @@ def convert(value: Any, hint: Any, what: str) -> Any:
         if get_origin(option) is Mapping and isinstance(value, Mapping):
             return value
     if isinstance(value, Mapping) and (kinds := records(hint)):
-        return record(kinds, value, what)
+        name = value.get(TAG)
+        if not isinstance(name, str) or name not in kinds:
+            raise SinkjaxError(f"{what}: {unknown(TAG, name, kinds)}")
+        return build(kinds[name], {key: entry for key, entry in value.items() if key != TAG}, what)
     raise SinkjaxError(f"{what} must be {allowed(hint)}, not {describe(value)}")
-
-
-def record(kinds: Mapping[str, type], value: Mapping[str, Any], what: str) -> Any:
-    """A tagged record. Errors: none of `kinds`, or fields that do not fit it."""
-    rest = dict(value)
-    name = rest.pop(TAG, None)
-    if not isinstance(name, str) or name not in kinds:
-        raise SinkjaxError(f"{what}: {unknown(TAG, name, kinds)}")
-    return build(kinds[name], rest, what)
 
 
 def records(hint: Any) -> dict[str, type]:
@@ -223,13 +214,10 @@ def records(hint: Any) -> dict[str, type]:
     for option in options(hint):
         derived = [option] if inspect.isclass(option) else []
         for cls in derived:  # grows as it is read
-            derived += [heir for heir in cls.__subclasses__() if _package(heir) == _package(option)]
+            package = option.__module__.rpartition(".")[0]
+            derived += [heir for heir in cls.__subclasses__() if heir.__module__.rpartition(".")[0] == package]
         found += [cls for cls in derived if dataclasses.is_dataclass(cls) and not inspect.isabstract(cls)]
     return {cls.__name__: cls for cls in found}
-
-
-def _package(cls: type) -> str:
-    return cls.__module__.rpartition(".")[0]
 
 
 def options(hint: Any) -> tuple[Any, ...]:

@@ -45,11 +45,8 @@ def write(path: Place, content: str | bytes, durable: bool = False, scratch: Pla
         with reached(path):
             path.write_bytes(raw)
         return
-    try:
-        with _scratch(path, raw, durable, scratch) as begun:
-            begun.replace(path)
-    except OSError as error:
-        raise cannot_write(path, error, len(raw)) from error
+    with _scratch(path, raw, durable, scratch) as begun:
+        begun.replace(path)
 
 
 def write_new(path: Place, content: str | bytes, durable: bool = False, scratch: Place | None = None) -> bool:
@@ -61,32 +58,34 @@ def write_new(path: Place, content: str | bytes, durable: bool = False, scratch:
     if is_remote(path):
         with reached(path):
             return create(path, raw)
-    try:
-        with _scratch(path, raw, durable, scratch) as begun:
-            try:
-                os.link(begun, path)
-            except FileExistsError:
-                return False
-            except OSError as error:
-                if error.errno not in NO_LINKS:
-                    raise
-                begun.replace(path)
-            return True
-    except OSError as error:
-        raise cannot_write(path, error, len(raw)) from error
+    with _scratch(path, raw, durable, scratch) as begun:
+        try:
+            os.link(begun, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            begun.replace(path)
+        return True
 
 
 @contextmanager
 def _scratch(path: Path, content: bytes, durable: bool, folder: Path | None) -> Iterator[Path]:
-    """A file, beside `path` or in a folder, that no other process writes; removed at the end if it is still there."""
+    """A file next to `path` or in a folder that no other process writes; removed at the end if it is still there.
+
+    Errors: as for `write`, here and while it gets its name.
+    """
     begun = (folder or path.parent) / f".{path.name}.{secrets.token_hex(4)}.new"
-    for parent in {path.parent, begun.parent}:
-        parent.mkdir(parents=True, exist_ok=True)
     try:
+        for parent in {path.parent, begun.parent}:
+            parent.mkdir(parents=True, exist_ok=True)
         begun.write_bytes(content)
         if durable:
             _sync(begun)
         yield begun
+    except OSError as error:
+        raise cannot_write(path, error, len(content)) from error
     finally:
         with suppress(OSError):
             begun.unlink()
@@ -238,36 +237,32 @@ def claim_folder(folder: Place, document: str, differences: Callable[[str], list
     differences: from the existing document to the differing fields. what: the kind of thing whose folder it is, for messages.
     Errors: a file in its place; other content, or another config's (each field that differs); no permission.
     """
-    with reached(folder):
-        _claim_folder(folder, document, differences, what)
-
-
-def _claim_folder(folder: Place, document: str, differences: Callable[[str], list[str]], what: str) -> None:
     identity = folder / CONFIG_FILE
-    try:
-        if folder.exists() and not folder.is_dir():
-            raise SinkjaxError(f"{folder} is a file; choose a folder for the results")
-        if not identity.is_file():
-            others = [name for name in listed(folder) if not name.startswith(f".{CONFIG_FILE}.")] if folder.is_dir() else []
-            if others and not identity.is_file():  # which another process may have made since
-                raise SinkjaxError(f"{folder} exists with other content; choose another --out")
-            if not others and write_new(identity, document):
-                return
-    except OSError as error:
-        if is_remote(folder):
-            raise
-        raise SinkjaxError(f"cannot use {folder} for results: {error.strerror}") from None
-    found = differences(read_text(identity))
-    if found and listed(folder) == [CONFIG_FILE]:  # left by a run that failed before its first result
-        write(identity, document)
-    elif found:
-        raise SinkjaxError(f"{folder} holds another {what} ({'; '.join(found)}); choose another --out or delete it")
+    with reached(folder):
+        try:
+            if folder.exists() and not folder.is_dir():
+                raise SinkjaxError(f"{folder} is a file; choose a folder for the results")
+            if not identity.is_file():
+                others = [name for name in listed(folder) if not name.startswith(f".{CONFIG_FILE}.")] if folder.is_dir() else []
+                if others and not identity.is_file():  # which another process may have made since
+                    raise SinkjaxError(f"{folder} exists with other content; choose another --out")
+                if not others and write_new(identity, document):
+                    return
+        except OSError as error:
+            if is_remote(folder):
+                raise
+            raise SinkjaxError(f"cannot use {folder} for results: {error.strerror}") from None
+        found = differences(read_text(identity))
+        if found and listed(folder) != [CONFIG_FILE]:
+            raise SinkjaxError(f"{folder} holds another {what} ({'; '.join(found)}); choose another --out or delete it")
+        if found:  # left by a run that failed before its first result
+            write(identity, document)
 
 
 def shipped(kind: str = "experiment") -> list[str]:
     """The names of the shipped configs whose documents have the key `kind`: studies (also whole ones), or trainings."""
     keys = {"experiment", "study"} if kind == "experiment" else {kind}
-    return [name for name in configs() if keys & documents.parse(config_path(name).read_text(encoding="utf-8"), name).keys()]
+    return [name for name, file in configs().items() if keys & documents.parse(file.read_text(encoding="utf-8"), name).keys()]
 
 
 def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[str, str, Place | None]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import tyro
 
-from sinkjax.config_files.checks import above, at_least, each_once, only_for, typed
+from sinkjax.config_files.checks import above, at_least, each_once, only_for, refuse, typed
 from sinkjax.config_files.documents import LATER
 from sinkjax.errors import SinkjaxError, one_of
 
@@ -56,8 +56,7 @@ class Corpus:
         one_of("separator", self.separator, ("none", "bos", "eos"))
         if self.tokenizer == BPE:
             at_least(self, BPE_LARGEST, vocabulary=BPE_SMALLEST)
-        if not 0 <= self.validation < 1:
-            raise SinkjaxError(f"validation must be at least 0 and below 1, not {self.validation}")
+        refuse(not 0 <= self.validation < 1, f"validation must be at least 0 and below 1, not {self.validation}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +99,7 @@ class Blocks:
         at_least(self, 2**32 - 1, data_seed=0)  # a run's seed is a hash
         one_of("bos", self.bos, ("first", "none"))
         above(self, unique=0)
-        if self.unique > 1:
-            raise SinkjaxError(f"unique must be at most 1, not {self.unique}")
+        refuse(self.unique > 1, f"unique must be at most 1, not {self.unique}")
         for domain, weight in self.weights.items():
             if type(weight) not in (int, float) or not 0 < weight < float("inf"):
                 raise SinkjaxError(f"the weight of the domain {domain!r} must be a number above 0, not {weight!r}")
@@ -117,12 +115,10 @@ class Blocks:
             raise SinkjaxError(f"position {both[0]} cannot hold a fixed and a random token at once")
         if self.bos == "first" and 0 in (*self.fixed_positions, *self.random_positions):
             raise SinkjaxError('position 0 holds the BOS; choose bos "none" to put another token there')
-        if self.prefix > self.context:
-            raise SinkjaxError(f"prefix must be at most context ({self.context}), not {self.prefix}")
+        refuse(self.prefix > self.context, f"prefix must be at most context ({self.context}), not {self.prefix}")
         if (self.repeated_blocks == 0) != (self.repeated_rows == 0):
             raise SinkjaxError("repeated_blocks and repeated_rows must both be 0 or both be above 0")
-        if self.repeated_rows > self.batch:
-            raise SinkjaxError(f"repeated_rows must be at most batch ({self.batch}), not {self.repeated_rows}")
+        refuse(self.repeated_rows > self.batch, f"repeated_rows must be at most batch ({self.batch}), not {self.repeated_rows}")
 
 
 def part(config: Any, cls: type[C]) -> C:

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import MOST_TEXT, read_text, user_path
 from sinkjax.errors import SinkjaxError, one_of, short, unknown
 from sinkjax.runtime import extras
@@ -158,12 +159,10 @@ def joined(
 def _checked(source: str | Path, count: int, split: Split, length: int) -> tuple[list[_Document], str]:
     """The documents of a source and its description. Errors: an invalid count, length or split; no paragraphs."""
     for name, number in (("count", count), ("length", length)):
-        if type(number) is not int or number < 1:
-            raise SinkjaxError(f"{name} must be a whole number of at least 1, not {short(number)}")
+        refuse(type(number) is not int or number < 1, f"{name} must be a whole number of at least 1, not {short(number)}")
     one_of("split", split, SPLITS)
     documents, description = _read(source)
-    if not documents:
-        raise SinkjaxError(f"{description} has no paragraphs, only headings and empty lines at most")
+    refuse(not documents, f"{description} has no paragraphs, only headings and empty lines at most")
     return documents, description
 
 
@@ -186,12 +185,12 @@ def _read(source: str | Path) -> tuple[list[_Document], str]:
     """The documents of a source and its description."""
     if source == "packaged":
         return _packaged(), PACKAGED
-    if source == "wikitext":
-        return _articles(_wikitext()), WIKITEXT
-    if source == "auto":
+    if source in ("wikitext", "auto"):
         try:
             return _articles(_wikitext()), WIKITEXT
         except SinkjaxError as reason:
+            if source == "wikitext":
+                raise
             return _packaged(), f"{PACKAGED}, because {reason}"
     path = user_path(source)
     if path.is_dir():
@@ -269,20 +268,16 @@ def _wikitext() -> list[str]:
 
     with _quiet("datasets", "huggingface_hub"):
         with suppress(Exception):  # an empty or broken cache: ask the hub
-            return _cached_wikitext()
+            from datasets.packaged_modules.cache.cache import Cache
+
+            found = Cache(repo_id=REPOSITORY, dataset_name="wikitext", config_name=CONFIGURATION, version="auto", hash="auto")
+            return found.as_dataset(split=PORTION)["text"][:]
         if not hub_answers():
             raise SinkjaxError("WikiText-2 is not in the cache of datasets and the hub does not answer")
         try:
             return datasets.load_dataset(REPOSITORY, CONFIGURATION, split=PORTION)["text"][:]
         except Exception as error:  # a hub fails in as many ways as there are networks
             raise SinkjaxError(f"WikiText-2 could not be loaded from the hub ({type(error).__name__})") from error
-
-
-def _cached_wikitext() -> list[str]:
-    from datasets.packaged_modules.cache.cache import Cache
-
-    builder = Cache(repo_id=REPOSITORY, dataset_name="wikitext", config_name=CONFIGURATION, version="auto", hash="auto")
-    return builder.as_dataset(split=PORTION)["text"][:]
 
 
 def hub_answers() -> bool:

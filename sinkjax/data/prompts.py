@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sinkjax.checkpoints.model import Model, check_model
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SPACING, SinkjaxError, refuse_control, unknown
 
 if TYPE_CHECKING:
@@ -76,8 +77,7 @@ def bos_ids(tokenizer: Tokenizer, bos: str | int) -> list[int]:
 
 def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) -> list[int]:
     """The whole prompt of one text: its ids after the prefix, all of them in a vocabulary of `size` tokens."""
-    if not ids:
-        raise SinkjaxError(f"{what} is empty: {text!r} has no tokens")
+    refuse(not ids, f"{what} is empty: {text!r} has no tokens")
     if prefix and ids[: len(prefix)] == prefix:
         raise SinkjaxError(f'{what} already begins with the BOS token {ids[0]} ({text[:20]!r}...); encode it with bos="none"')
     outside = [token for token in (*prefix, *ids) if not 0 <= token < size]
@@ -93,10 +93,8 @@ def _check_texts(model: Model, texts: Sequence[str]) -> Tokenizer:
         raise SinkjaxError(
             f"the files of {model.source['name']} hold no tokenizer, so give token ids, not texts, or load it with tokenizer=..."
         )
-    if not _are_texts(texts):
-        raise SinkjaxError("texts must be a sequence of strings, one for each prompt")
-    if len(texts) == 0:
-        raise SinkjaxError("texts is empty: at least one prompt is needed")
+    refuse(not _are_texts(texts), "texts must be a sequence of strings, one for each prompt")
+    refuse(len(texts) == 0, "texts is empty: at least one prompt is needed")
     return model.tokenizer
 
 

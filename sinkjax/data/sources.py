@@ -52,7 +52,8 @@ def identify(corpus: Corpus) -> dict[str, Any]:
     if corpus.subset is not None or corpus.revision is not None:
         raise SinkjaxError(f"subset and revision are for data sets on the hub, and {corpus.text!r} is not one here")
     if source == "packaged":
-        return {"kind": source, "text": PACKAGED, "sha256": _sha256("\0".join(packaged_documents()))}
+        text = "\0".join(packaged_documents())
+        return {"kind": source, "text": PACKAGED, "sha256": hashlib.sha256(text.encode()).hexdigest()}
     files = _files(corpus)
     return {"kind": source, "name": _root(corpus).name, "files": {name: _digest(path) for name, path in files.items()}}
 
@@ -81,7 +82,7 @@ def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[tuple[str
 
 
 def _domain(file: tuple[str, Path]) -> str:
-    """The folder directly below the corpus's that holds a file (name -> path), or ""."""
+    """The folder directly below the corpus's that contains a file (name, path), or ""."""
     return file[0].partition("/")[0] if "/" in file[0] else ""
 
 
@@ -99,8 +100,8 @@ def _rows(corpus: Corpus, options: dict[str, Any]) -> Iterator[str]:
     except SinkjaxError:
         raise
     except UnicodeDecodeError:
-        wrong = [name for name, path in _files(corpus).items() if not _is_utf8(path)]
-        raise SinkjaxError(f"{wrong[0]} of {corpus.text} is not UTF-8 text") from None
+        wrong = next(name for name, path in _files(corpus).items() if not _is_utf8(path))
+        raise SinkjaxError(f"{wrong} of {corpus.text} is not UTF-8 text") from None
     except Exception as error:  # networks, archives and parsers fail in as many ways as there are of them
         reason = (str(error).strip().splitlines() or [""])[0][:200]
         raise SinkjaxError(f"cannot read {corpus.text}: {type(error).__name__}: {reason}") from error
@@ -156,7 +157,3 @@ def _commit(corpus: Corpus) -> str:
         raise SinkjaxError(
             f"there is no file or folder {corpus.text}, and the hub gives no data set of that name{at} ({type(error).__name__})"
         ) from None
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -16,7 +16,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain, groupby, pairwise
@@ -28,6 +28,7 @@ import filelock
 import numpy as np
 
 from sinkjax.checkpoints.tokenizer import TOKENIZER, Tokenizer, read_folder_tokenizer, read_json, write_folder_tokenizer
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import cannot_write, write
 from sinkjax.data import sources, vocabulary
 from sinkjax.data.config import BPE, Corpus
@@ -66,10 +67,9 @@ class Tokens:
         return int(self.card["tokenizer"]["vocab_size"])
 
     @property
-    def bos(self) -> int | None:
-        """The id of the tokenizer's BOS, or None."""
-        bos: int | None = self.card["tokenizer"]["bos"]
-        return bos
+    def bos(self) -> Any:
+        """The id of the tokenizer's BOS, int or None."""
+        return self.card["tokenizer"]["bos"]
 
     @property
     def sha256(self) -> str:
@@ -77,10 +77,9 @@ class Tokens:
         return str(self.card["tokens"]["sha256"])
 
     @property
-    def domains(self) -> Mapping[str, int]:
-        """Domain (see `sources.documents`) -> the index of its first token, ascending; none in a card of a former version."""
-        found: Mapping[str, int] = self.card.get("domains", {})
-        return found
+    def domains(self) -> Any:
+        """Domain (see `sources.documents`) -> the index of its first token, ascending; none in a card of an earlier version."""
+        return self.card.get("domains", {})
 
     def spans(self, split: Split) -> list[tuple[int, int]]:
         """The stretches (start, stop) of `ids` that belong to a split, ascending; no token belongs to both splits."""
@@ -137,11 +136,9 @@ def prepare(corpus: Corpus, folder: Path, say: Say | None = None) -> Tokens:
 
 def open_tokens(folder: Path) -> Tokens:
     """A token file that was made before, whether or not its source is still there. Errors: none there; one that was changed."""
-    if not (folder / CARD).is_file():
-        raise SinkjaxError(f"{folder} is not a corpus: it holds no {CARD}")
+    refuse(not (folder / CARD).is_file(), f"{folder} is not a corpus: it holds no {CARD}")
     card = read_json(folder / CARD)
-    if card.get("format") != FORMAT:
-        raise SinkjaxError(f"{folder} was made by another version of sinkjax; delete it to rebuild it")
+    refuse(card.get("format") != FORMAT, f"{folder} was made by another version of sinkjax; delete it to rebuild it")
     try:
         dtype, count = np.dtype(card["tokens"]["dtype"]).newbyteorder("<"), card["tokens"]["count"]
         size, sha256 = count * dtype.itemsize, card["tokens"]["sha256"]
@@ -233,12 +230,7 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
         "text": {"documents": counts["documents"], "bytes": counts["bytes"], "sha256": text.hexdigest()},
         "tokens": {"count": counts["count"], "dtype": dtype.name, "sha256": ids.hexdigest()},
         "domains": domains,
-        "tokenizer": {
-            "vocab_size": size,
-            "bos": tokenizer.bos,
-            "eos": tokenizer.eos,
-            "sha256": vocabulary.sha256(tokenizer),
-        },
+        "tokenizer": {"vocab_size": size, "bos": tokenizer.bos, "eos": tokenizer.eos, "sha256": vocabulary.sha256(tokenizer)},
         "split": f"validation: the last {corpus.validation:g} of the tokens of each of {SECTIONS} equal sections",
         "versions": {name: importlib.metadata.version(name) for name in ("sinkjax", "tokenizers", "datasets", "numpy")},
     }
@@ -298,13 +290,10 @@ def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> list[str]:
     return [name for name in sorted({*have, *want}) if have.get(name) != want.get(name)]
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Other processes wait here while one makes a folder. Errors: no permission."""
+def _locked(folder: Path) -> filelock.AcquireReturnProxy:
+    """The lock of a folder: other processes wait here while one makes it. Errors: no permission."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock")).acquire()
+        return filelock.FileLock(folder.with_name(f".{folder.name}.lock")).acquire()
     except OSError as error:
         raise cannot_write(folder, error) from error
-    with lock:
-        yield

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json
+from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_folder_tokenizer, read_json
 from sinkjax.config_files.files import user_path
 from sinkjax.data.config import BPE_SPECIAL
 from sinkjax.errors import SinkjaxError
@@ -128,10 +128,6 @@ def size(tokenizer: Tokenizer) -> int:
 
 def encoder(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
     """A backend that takes a special token written out in a text for plain text: no document can forge a BOS."""
-    from tokenizers import Tokenizer as Backend
-
-    backend = Backend.from_str(tokenizer.backend.to_str())
+    backend = copied(tokenizer.backend)
     backend.encode_special_tokens = True
-    backend.no_truncation()
-    backend.no_padding()
     return backend

@@ -14,10 +14,10 @@ import numpy as np
 from flax import struct
 
 from sinkjax.edits.resolve import addresses_something, refuse_beyond, refuse_empty_rows, refuse_far_positions, resolve_all
-from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site
+from sinkjax.edits.site import BEFORE_BLOCKS, PAIRS, SITES, Site, as_site
 from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
 from sinkjax.edits.weights import WeightTerm
-from sinkjax.errors import SinkjaxError, refuse_control, short, unknown
+from sinkjax.errors import SinkjaxError, one_of, refuse_control, short
 from sinkjax.model.config import Config
 from sinkjax.runtime import display
 
@@ -36,15 +36,11 @@ class Edit:
     coordinates: tuple[tuple[str, bool | float | str], ...] = struct.field(pytree_node=False, default=())
 
     def _repr_html_(self) -> str:
-        rows = [
-            (
-                getattr(term.site, "name", term.site),
-                term.op,
-                display.in_words(term.value),
-                ", ".join(f"{name} {value}" for name, value in display.chosen(term, ("value", "site", "op")).items()),
-            )
-            for term in self.terms
-        ]
+        rows = []
+        for term in self.terms:
+            where = {name: value for name, value in display.chosen(term).items() if name not in ("value", "site", "op")}
+            shown = ", ".join(f"{name} {value}" for name, value in where.items())
+            rows.append((getattr(term.site, "name", term.site), term.op, display.in_words(term.value), shown))
         return display.table(self.label, ("site", "operation", "value", "where"), rows)
 
     def resolve(self, config: Config, lengths: Sequence[int] | np.ndarray, T: int, dtype: str | None = None) -> Edits:
@@ -159,16 +155,12 @@ def edit(
     """
     site = as_site(site)
     spec = SITES[site]
-    if op not in spec.ops:
-        raise unknown(f"operation at {site.name}", op, spec.ops)
-    if relation not in ("any", "self", "others"):
-        raise unknown("relation", relation, ("any", "self", "others"))
-    if centre not in (None, "dims", "positions"):
-        raise unknown("centre", centre, ("dims", "positions", None))
-    if renormalise not in (False, True, "self"):
-        raise unknown("renormalise", renormalise, (False, True, "self"))
+    one_of(f"operation at {site.name}", op, spec.ops)
+    one_of("relation", relation, ("any", "self", "others"))
+    one_of("centre", centre, ("dims", "positions", None))
+    one_of("renormalise", renormalise, (False, True, "self"))
     taken = {"head": "heads", "kv_head": "kv_heads"}.get(spec.heads or "")
-    pairs = site in (Site.LOGITS, Site.WEIGHTS)
+    pairs = site in PAIRS
     for name, given, acts in (
         ("heads", heads, taken == "heads"),
         ("kv_heads", kv_heads, taken == "kv_heads"),
@@ -283,9 +275,8 @@ def describe(name: str, **arguments: Any) -> str:
 
 def _show(value: Any) -> str:
     if isinstance(value, slice):
-        return ":".join(
-            "" if end is None else str(end) for end in (value.start, value.stop, value.step)[: 2 if value.step is None else 3]
-        )
+        step = () if value.step is None else (value.step,)
+        return ":".join("" if end is None else str(end) for end in (value.start, value.stop, *step))
     if isinstance(value, PerPrompt):
         return "per prompt"
     if isinstance(value, (bool, int, float, str, np.number)):

@@ -21,9 +21,10 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits import named
 from sinkjax.edits.edit import Edit, compose, edit
-from sinkjax.errors import LONGEST, SinkjaxError, unknown
+from sinkjax.errors import LONGEST, SinkjaxError, one_of
 
 CONSTRUCTORS: dict[str, Callable[..., Edit]] = {"edit": edit} | {
     name: make for name, make in vars(named).items() if getattr(make, "__module__", "") == named.__name__ and name[0] != "_"
@@ -38,22 +39,18 @@ MOST_EDITS = 100_000
 
 def read_edits(entries: Sequence[Mapping[str, object]]) -> list[Edit]:
     """The edits of a YAML list. Errors: an unknown constructor or argument, a value it refuses, or two edits of one label."""
-    if not entries:
-        raise SinkjaxError("edits is empty: list at least one, e.g. - mask_key: {key: 0}")
-    edits = [one for number, entry in enumerate(entries) for one in _located(entry, number)]
-    labels: set[str] = set()
-    for one in edits:
-        if one.label in labels:
-            raise SinkjaxError(f"two edits have the label {one.label!r}; give each a label of its own")
-        labels.add(one.label)
-    return edits
-
-
-def _located(entry: object, number: int) -> list[Edit]:
-    try:
-        return list(_expand(entry))
-    except SinkjaxError as error:
-        raise SinkjaxError(f"edits[{number}]: {error}") from None
+    refuse(not entries, "edits is empty: list at least one, e.g. - mask_key: {key: 0}")
+    edits: dict[str, Edit] = {}
+    for number, entry in enumerate(entries):
+        try:
+            found = list(_expand(entry))
+        except SinkjaxError as error:
+            raise SinkjaxError(f"edits[{number}]: {error}") from None
+        for one in found:
+            if one.label in edits:
+                raise SinkjaxError(f"two edits have the label {one.label!r}; give each its own label")
+            edits[one.label] = one
+    return [*edits.values()]
 
 
 def _expand(entry: object) -> Iterator[Edit]:
@@ -84,18 +81,15 @@ def _compositions(parts: object) -> Iterator[Edit]:
 
 def _calls(name: str, arguments: object) -> Iterator[Edit]:
     """A constructor called with every combination of what `each` lists."""
-    if name not in CONSTRUCTORS:
-        raise unknown("constructor", name, (*CONSTRUCTORS, COMPOSE))
+    one_of("constructor", name, (*CONSTRUCTORS, COMPOSE))
     make = CONSTRUCTORS[name]
     parameters = inspect.signature(make).parameters
     if not isinstance(arguments, Mapping):
         raise SinkjaxError(f"{name} takes arguments by name, e.g. {name}: {{{next(iter(parameters))}: 0}}, not {arguments!r}")
     for argument in arguments:
-        if argument not in parameters:
-            raise unknown(f"argument of {name}", argument, parameters)
+        one_of(f"argument of {name}", argument, parameters)
     missing = [key for key, entry in parameters.items() if entry.default is entry.empty and key not in arguments]
-    if missing:
-        raise SinkjaxError(f"{name} needs {', '.join(missing)}")
+    refuse(bool(missing), f"{name} needs {', '.join(missing)}")
     choices = [_choices(argument, value) for argument, value in arguments.items()]
     _refuse_many(name, choices)
     for combination in itertools.product(*choices):
@@ -107,8 +101,7 @@ def _calls(name: str, arguments: object) -> Iterator[Edit]:
 
 def _refuse_many(name: str, choices: Sequence[Sequence[object]]) -> None:
     count = math.prod(map(len, choices))
-    if count > MOST_EDITS:
-        raise SinkjaxError(f"{name} is a grid of {count} edits, more than {MOST_EDITS}")
+    refuse(count > MOST_EDITS, f"{name} is a grid of {count} edits, more than {MOST_EDITS}")
 
 
 def _choices(argument: str, value: object) -> Sequence[object]:

@@ -14,7 +14,7 @@ from sinkjax.edits.edit import Edit, as_label, compose, describe, edit
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Select, as_along
 from sinkjax.edits.weights import OPS, WeightTerm
-from sinkjax.errors import SinkjaxError, short, unknown
+from sinkjax.errors import SinkjaxError, one_of, short
 
 
 def mask_key(key: Select, layers: Select = None, heads: Select = None) -> Edit:
@@ -261,8 +261,7 @@ def edit_weights(
         SinkjaxError: The operation is unknown; a selector is negative or empty; there are two factors, and the operation is not
             `add`.
     """
-    if op not in OPS:
-        raise unknown("operation on weights", op, OPS)
+    one_of("operation on weights", op, OPS)
     if isinstance(value, tuple) and (len(value) != 2 or op != "add"):
         raise SinkjaxError("a low-rank change is two factors, which op='add' adds")
     chosen = {"layers": layers, "rows": rows, "cols": cols}

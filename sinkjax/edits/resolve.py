@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.config_files.checks import LARGEST
-from sinkjax.edits.site import SITES, Site, axis_size, lacks
+from sinkjax.edits.site import PAIRS, SITES, Site, axis_size, lacks
 from sinkjax.edits.term import Along, Edits, PerPrompt, Resolved, Selector, Term, as_numbers, selected
 from sinkjax.edits.weights import WeightTerm
 from sinkjax.errors import SinkjaxError, short
@@ -24,21 +24,18 @@ from sinkjax.model.positions import in_prefix, visible_keys
 
 def resolve_all(terms: Sequence[Term | WeightTerm], config: Config, lengths: np.ndarray, T: int) -> Edits:
     """The arrays of all terms. Errors: as for `sinkjax.edits.edit.resolve`, except for cells and rows of attention."""
-    found: list[Any] = [
-        term.resolve(config) if isinstance(term, WeightTerm) else resolve_term(term, config, lengths, T) for term in terms
-    ]
+    found: Any = (term.resolve(config) if isinstance(term, WeightTerm) else _term(term, config, lengths, T) for term in terms)
     return tuple(found)
 
 
-def resolve_term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
+def _term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
     """The arrays of a term at a site. Errors: as for `resolve_all`."""
     spec = SITES[term.site]
     if missing := lacks(config, term.site):
         raise SinkjaxError(f"nothing can be edited at {term.site.name}: this model has {missing}")
     layers = selected("layer", term.layers, config.layers)
-    heads = selected(
-        "head" if spec.heads != "kv_head" else "key-value head", term.heads, axis_size(config, spec.heads) if spec.heads else 1
-    )
+    what = "key-value head" if spec.heads == "kv_head" else "head"
+    heads = selected(what, term.heads, axis_size(config, spec.heads) if spec.heads else 1)
     query, key = _positions(term, lengths, T)
     dims = selected("dim", term.dims, axis_size(config, spec.dims) if spec.dims else 1)
     if term.site == Site.POSITION:
@@ -64,11 +61,9 @@ def resolve_term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Res
 
 def _positions(term: Term, lengths: np.ndarray, T: int) -> tuple[np.ndarray, np.ndarray]:
     """Both position masks, bool [B or 1, T]. At POSITION, a side that is not named is off if the other one is."""
-    query, key = (_position_mask(what, selector, lengths, T) for what, selector in (("query", term.queries), ("key", term.keys)))
-    if term.site == Site.POSITION and term.queries is None and term.keys is not None:
-        query = np.zeros_like(query)
-    if term.site == Site.POSITION and term.keys is None and term.queries is not None:
-        key = np.zeros_like(key)
+    query, key = _position_mask("query", term.queries, lengths, T), _position_mask("key", term.keys, lengths, T)
+    if term.site == Site.POSITION and (term.queries is None) != (term.keys is None):
+        query, key = query & (term.queries is not None), key & (term.keys is not None)
     return query, key
 
 
@@ -134,37 +129,32 @@ def _value(term: Term, config: Config, B: int, T: int, dims: np.ndarray) -> Any:
     spec, L = SITES[term.site], config.layers
     xp = jnp if isinstance(term.value, jax.Array) else np
     value = as_numbers(term.value)
-    if not isinstance(value, jax.core.Tracer):
-        _refuse_non_finite(term, np.asarray(value))
+    may_mask = term.site == Site.LOGITS
+    if not isinstance(value, jax.core.Tracer) and not (np.isfinite(value) | ((value == -np.inf) & may_mask)).all():
+        raise SinkjaxError(f"the value of an edit at {term.site.name} must be finite{' or -inf' * may_mask}")
     tail = ["heads"] * (spec.heads is not None) + ["dims"] * (spec.dims is not None)
     rank = 2 + len(tail)
     ranks = sorted({0, 1, 2, 3, rank, rank + 1} if spec.dims else {0, rank})
     if value.ndim not in ranks:
-        raise SinkjaxError(
-            f"a value at {term.site.name} has rank {', '.join(map(str, ranks[:-1]))} or {ranks[-1]}, not {value.ndim}"
-        )
-    if by_position := value.ndim > rank:
+        allowed_ranks = f"{', '.join(map(str, ranks[:-1]))} or {ranks[-1]}"
+        raise SinkjaxError(f"a value at {term.site.name} has rank {allowed_ranks}, not {value.ndim}")
+    if value.ndim > rank:
         tail, rank = ["positions", *tail], rank + 1
     if spec.heads and spec.dims and 0 < value.ndim < rank:
         value = value[..., None, :]  # a donor without a head axis serves every selected head
     value = value.reshape((1,) * (rank - value.ndim) + value.shape)
-    allowed: list[tuple[int, ...]] = [(1, L), (1, B)]
-    if by_position:
-        allowed.append((1, T))
-    if spec.heads:
-        allowed.append((1, axis_size(config, spec.heads)))
-    if spec.dims:
-        allowed.append((1, int(dims.sum()), dims.size))
-    for axis, (size, sizes) in enumerate(zip(value.shape, allowed, strict=True)):
-        if size not in sizes:
-            name = ["layers", "prompts", *tail][axis]
-            raise SinkjaxError(
-                f"a value at {term.site.name} has {size} entries over {name}; allowed: {', '.join(map(str, sorted(set(sizes))))}"
-            )
+    allowed = {"layers": {1, L}, "prompts": {1, B}, "positions": {1, T}}
+    allowed["heads"] = {1, axis_size(config, spec.heads) if spec.heads else 1}
+    allowed["dims"] = {1, int(dims.sum()), dims.size}
+    for name, size in zip(("layers", "prompts", *tail), value.shape, strict=True):
+        if size not in allowed[name]:
+            sizes = ", ".join(map(str, sorted(allowed[name])))
+            raise SinkjaxError(f"a value at {term.site.name} has {size} entries over {name}; allowed: {sizes}")
     chosen = np.array(list(dict.fromkeys(term.dims))) if isinstance(term.dims, tuple) else np.flatnonzero(dims)
     if spec.dims and 1 < value.shape[-1] == len(chosen):
-        full = xp.zeros((*value.shape[:-1], dims.size), value.dtype)  # one entry per chosen dim, in the order they were named
-        value = full.at[..., chosen].set(value) if xp is jnp else _put(full, chosen, value)
+        place = np.full(dims.size, -1)  # of each dim among the chosen ones, in the order they were named; behind them is a 0
+        place[chosen] = np.arange(len(chosen))
+        value = xp.pad(value, [(0, 0)] * (value.ndim - 1) + [(0, 1)])[..., place]
     return value
 
 
@@ -172,7 +162,7 @@ def refuse_beyond(label: str, terms: Sequence[Resolved], dtype: str) -> None:
     """Raise for a value that becomes infinite in the dtype of the run; scores and factors are float32 in every dtype."""
     limit = float(jnp.finfo(dtype).max)
     for term in terms:
-        scored = term.site in (Site.LOGITS, Site.WEIGHTS, Site.POSITION) or term.op not in ("set", "add", "inject")
+        scored = term.site in (*PAIRS, Site.POSITION) or term.op not in ("set", "add", "inject")
         leaves = jax.tree.leaves(term.value)
         if scored or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             continue
@@ -182,22 +172,6 @@ def refuse_beyond(label: str, terms: Sequence[Resolved], dtype: str) -> None:
             raise SinkjaxError(
                 f"{label}: the value {largest:g} of an edit at {name} is beyond {dtype}, whose largest number is {limit:.8g}"
             )
-
-
-def _put(full: np.ndarray, chosen: np.ndarray, value: np.ndarray) -> np.ndarray:
-    full[..., chosen] = value
-    return full
-
-
-def _refuse_non_finite(term: Term, value: np.ndarray) -> None:
-    masks = (value == -np.inf) & (term.site == Site.LOGITS)
-    if not np.isfinite(value[~masks]).all():
-        raise SinkjaxError(
-            f"the value of an edit at {term.site.name} must be finite{' or -inf' if term.site == Site.LOGITS else ''}"
-        )
-
-
-PAIRS = (Site.LOGITS, Site.WEIGHTS)
 
 
 def addresses_something(term: Resolved, config: Config, lengths: np.ndarray) -> bool:
@@ -257,10 +231,8 @@ def refuse_empty_rows(label: str, edits: Edits, config: Config, lengths: np.ndar
 
 
 def _masks(term: Resolved) -> bool:
-    traced = isinstance(term.value, jax.core.Tracer)
-    return (
-        term.site == Site.LOGITS and term.op in ("set", "add") and not traced and bool((np.asarray(term.value) == -np.inf).any())
-    )
+    known = term.site == Site.LOGITS and not isinstance(term.value, jax.core.Tracer)
+    return known and bool((np.asarray(term.value) == -np.inf).any())
 
 
 def _masked_at(term: Resolved, B: int) -> np.ndarray:

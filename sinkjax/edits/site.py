@@ -48,6 +48,7 @@ class Site(StrEnum):
 
 
 BEFORE_BLOCKS = (Site.EMBED, Site.POSITION_VECTOR)  # visited once, before the first block
+PAIRS = (Site.LOGITS, Site.WEIGHTS)  # numbers of a query and a key
 
 
 @dataclass(frozen=True)
@@ -79,90 +80,48 @@ class Spec:
         ]
 
 
+CHANGES = ("set", "add", "scale")  # the operations on vectors
+ROWS, READ = ("swap", *CHANGES), (*CHANGES, "inject")  # on vectors before the blocks, and on what is read from the stream
+STREAM, SCORES = ("prompt", "position", "width"), ("prompt", "head", "query", "key")
+
 SITES: dict[Site, Spec] = {
-    Site.EMBED: Spec(
-        ("prompt", "position", "width"),
-        ("swap", "set", "add", "scale"),
-        "embedding rows, after the factor and the projection, before position vectors and the norm",
-    ),
-    Site.POSITION_VECTOR: Spec(
-        ("prompt", "position", "width"),
-        ("swap", "set", "add", "scale"),
-        "position vectors, before they are added to the embedding",
-    ),
-    Site.ATTN_IN: Spec(
-        ("prompt", "position", "width"),
-        ("set", "add", "scale", "inject"),
-        "residual stream after the norm, as attention reads it",
-    ),
-    Site.Q_IN: Spec(
-        ("prompt", "position", "head", "width"),
-        ("set", "add", "scale", "inject"),
-        "input of each head's query: a copy of ATTN_IN for each head",
-    ),
-    Site.K_IN: Spec(
-        ("prompt", "key_position", "kv_head", "width"),
-        ("set", "add", "scale", "inject"),
-        "input of each head's key, as Q_IN",
-    ),
+    Site.EMBED: Spec(STREAM, ROWS, "embedding rows, after the factor and the projection, before position vectors and the norm"),
+    Site.POSITION_VECTOR: Spec(STREAM, ROWS, "position vectors, before they are added to the embedding"),
+    Site.ATTN_IN: Spec(STREAM, READ, "residual stream after the norm, as attention reads it"),
+    Site.Q_IN: Spec(("prompt", "position", "head", "width"), READ, "input of each head's query: a copy of ATTN_IN for each head"),
+    Site.K_IN: Spec(("prompt", "key_position", "kv_head", "width"), READ, "input of each head's key, as Q_IN"),
     Site.V_IN: Spec(
-        ("prompt", "key_position", "kv_head", "width"),
-        ("set", "add", "scale", "inject"),
-        "input of each head's value, as Q_IN; gates read ATTN_IN",
+        ("prompt", "key_position", "kv_head", "width"), READ, "input of each head's value, as Q_IN; gates read ATTN_IN"
     ),
     Site.POSITION: Spec(("prompt", "query", "key"), ("set", "shift"), "rotary indices of queries and of keys, separately"),
     Site.QUERY: Spec(
-        ("prompt", "position", "head", "head_dim"),
-        ("set", "add", "scale"),
-        "queries, after biases, clipping and norm, before the rotation",
+        ("prompt", "position", "head", "head_dim"), CHANGES, "queries, after biases, clipping and norm, before the rotation"
     ),
     Site.KEY: Spec(
-        ("prompt", "key_position", "kv_head", "head_dim"),
-        ("set", "add", "scale"),
-        "keys, after biases, clipping and norm, before the rotation",
+        ("prompt", "key_position", "kv_head", "head_dim"), CHANGES, "keys, after biases, clipping and norm, before the rotation"
     ),
-    Site.VALUE: Spec(
-        ("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "values, after biases, clipping and gate"
-    ),
+    Site.VALUE: Spec(("prompt", "key_position", "kv_head", "head_dim"), CHANGES, "values, after biases, clipping and gate"),
     Site.HEAD_VALUE: Spec(
         ("prompt", "key_position", "head", "head_dim"),
-        ("set", "add", "scale"),
+        CHANGES,
         "values as each query head mixes them: a copy of VALUE for each head of a group",
     ),
-    Site.LOGITS: Spec(
-        ("prompt", "head", "query", "key"),
-        ("set", "add"),
-        "final scores, after scale, cap and position bias, before the normaliser",
-    ),
-    Site.WEIGHTS: Spec(("prompt", "head", "query", "key"), ("set", "scale"), "attention weights, after the normaliser"),
+    Site.LOGITS: Spec(SCORES, ("set", "add"), "final scores, after scale, cap and position bias, before the normaliser"),
+    Site.WEIGHTS: Spec(SCORES, ("set", "scale"), "attention weights, after the normaliser"),
     Site.HEAD_OUT: Spec(
-        ("prompt", "position", "head", "head_dim"),
-        ("set", "add", "scale"),
-        "sum_j a_ij v_j of each head, before a norm, a gate and W_O",
+        ("prompt", "position", "head", "head_dim"), CHANGES, "sum_j a_ij v_j of each head, before a norm, a gate and W_O"
     ),
-    Site.ATTN_OUT: Spec(
-        ("prompt", "position", "width"),
-        ("set", "add", "scale"),
-        "attention output, after W_O, a norm and a factor, as it is added",
-    ),
+    Site.ATTN_OUT: Spec(STREAM, CHANGES, "attention output, after W_O, a norm and a factor, as it is added"),
     Site.RESID_MID: Spec(
-        ("prompt", "position", "width"),
-        ("set", "add", "scale"),
-        "residual stream between attention and the MLP; the MLP of a parallel block does not read it",
+        STREAM, CHANGES, "residual stream between attention and the MLP; the MLP of a parallel block does not read it"
     ),
-    Site.MLP_IN: Spec(
-        ("prompt", "position", "width"),
-        ("set", "add", "scale", "inject"),
-        "residual stream after the norm, as the MLP and its router read it",
-    ),
-    Site.ROUTER: Spec(("prompt", "position", "expert"), ("set", "add", "scale"), "logits that choose each token's experts"),
+    Site.MLP_IN: Spec(STREAM, READ, "residual stream after the norm, as the MLP and its router read it"),
+    Site.ROUTER: Spec(("prompt", "position", "expert"), CHANGES, "logits that choose each token's experts"),
     Site.NEURON: Spec(
-        ("prompt", "position", "mlp_width"),
-        ("set", "add", "scale"),
-        "MLP hidden units, after the gate; of experts: expert * F + unit",
+        ("prompt", "position", "mlp_width"), CHANGES, "MLP hidden units, after the gate; of experts: expert * F + unit"
     ),
-    Site.MLP_OUT: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "MLP output, as it is added"),
-    Site.RESID: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "residual stream after the block"),
+    Site.MLP_OUT: Spec(STREAM, CHANGES, "MLP output, as it is added"),
+    Site.RESID: Spec(STREAM, CHANGES, "residual stream after the block"),
 }
 
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site
+from sinkjax.edits.site import BEFORE_BLOCKS, PAIRS, SITES, Site
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_array
 from sinkjax.model.config import Config
@@ -119,7 +119,7 @@ class Resolved:
         """
         if self.op == "swap":
             return dataclasses.replace(self, value=self.value - first)
-        if self.site in (Site.LOGITS, Site.WEIGHTS):
+        if self.site in PAIRS:
             return self
 
         def take(array: Any) -> jax.Array:

@@ -76,17 +76,11 @@ class ResolvedWeight:
     def site(self) -> str:
         return f"weights {self.name}"
 
-    def for_prompts(self, _: np.ndarray) -> ResolvedWeight:
-        """Return this term: all prompts share the parameters."""
+    def for_prompts(self, *_: Any) -> ResolvedWeight:
+        """Return this term: all prompts and all positions share the parameters."""
         return self
 
-    def for_rows(self, _: jax.Array | int, __: int) -> ResolvedWeight:
-        """Return this term: all positions share the parameters."""
-        return self
-
-    def padded(self, _: int) -> ResolvedWeight:
-        """Return this term: all positions share the parameters."""
-        return self
+    for_rows = padded = for_prompts
 
     def where(self, active: jax.Array) -> ResolvedWeight:
         """The same term where `active`, bool [], holds; elsewhere one that selects nothing."""

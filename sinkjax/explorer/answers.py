@@ -33,6 +33,11 @@ class Answers:
         self.bench, self.start, self.out, self.latest = bench, start, out, start
         self._kinds: dict[int, Iterator[str]] = {}  # for each prompt length, the programs still to be compiled
 
+    def answer(self, name: str, body: str | bytes) -> dict[str, Any]:
+        """The answer to the page's request of this name. Errors: see `measure`."""
+        asked = {"measure": self.measure, "continue": self.go_on, "explain": self.explain, "save": self.save}
+        return self.model() if name == "model" else asked[name](body)
+
     def model(self) -> dict[str, Any]:
         """Facts about the model for the page, and its first state."""
         return self.bench.facts() | {"state": json.loads(write_state(self.start)), "out": str(self.out)}

@@ -72,7 +72,8 @@ def sweep_config(state: State, model: dict[str, str], length: int, prompt_file: 
     Returns:
         The document.
     """
-    edit = {name: _spelled(value) for name, value in arguments(state).items()}
+    given = arguments(state).items()
+    edit = {name: f"{value.start}:{value.stop}" if isinstance(value, slice) else value for name, value in given}
     values = {
         "experiment": "sweep",
         **model,
@@ -108,7 +109,3 @@ def _text(value: str) -> str:
 
 def _literal(value: Any) -> str:
     return f"slice({value.start}, {value.stop})" if isinstance(value, slice) else repr(value)
-
-
-def _spelled(value: Any) -> Any:
-    return f"{value.start}:{value.stop}" if isinstance(value, slice) else value

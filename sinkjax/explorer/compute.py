@@ -15,6 +15,7 @@ import numpy as np
 
 from sinkjax.analysis import metrics
 from sinkjax.checkpoints.model import Model, check_model
+from sinkjax.config_files.checks import refuse
 from sinkjax.data.prompts import bos_ids, encode
 from sinkjax.edits.edit import resolve
 from sinkjax.edits.site import Site, lacks
@@ -115,10 +116,8 @@ class Workbench:
         tokenizer, config = self.model.tokenizer, self.model.config
         assert tokenizer is not None
         count, most = len(bos_ids(tokenizer, bos)) + len(tokenizer.encode(text)), min(LONGEST, config.context)
-        if count > most:
-            raise SinkjaxError(f"the prompt has {count} tokens, and the explorer shows at most {most}")
-        if count < 2:
-            raise SinkjaxError("the prompt has one token, and at least two are needed")
+        refuse(count > most, f"the prompt has {count} tokens, and the explorer shows at most {most}")
+        refuse(count < 2, "the prompt has one token, and at least two are needed")
         size = min(next(size for size in SIZES if size >= count), config.context)
         needed = 4 * config.layers * config.heads * size * size
         if needed > MOST_BYTES:
@@ -231,16 +230,14 @@ class Workbench:
     def warm(self, state: State) -> Iterator[str]:
         """Compile every kind of edit for the length of a prompt; yields each kind, compiled."""
         plain = replace(without_edit(state), matrix=[*self.matrices()][-1])
-        kinds: list[Any] = ["none", *self.kinds()]
-        for kind in kinds:
+        for kind in ("none", *self.kinds()):
             jax.block_until_ready(self._measure(replace(plain, kind=kind)))
             yield kind
 
 
 def check_shown(what: str, value: int, size: int) -> None:
     """Raise an error if the model or the prompt lacks this layer, head or key."""
-    if value >= size:
-        raise SinkjaxError(f"{what} {value} cannot be shown: there are {size}, 0 to {size - 1}")
+    refuse(value >= size, f"{what} {value} cannot be shown: there are {size}, 0 to {size - 1}")
 
 
 def without_edit(state: State) -> State:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 
 from sinkjax.config_files import documents
@@ -16,22 +15,13 @@ from sinkjax.probes.probe import Probe
 from sinkjax.sweeps.run import sweep
 
 DIGITS = 8  # a state's files are named by so many digits of its sha256
+PROMPT = ".txt"
 
 
-@dataclass(frozen=True)
-class Files:
-    """Where a state goes: the same one always to the same files."""
-
-    store: Path
-    config: Path
-    prompt: Path
-
-
-def files_of(state: State, out: Path) -> Files:
-    """The files of a state in the folder `out`."""
+def base_of(state: State, out: Path) -> Path:
+    """The files of a state in the folder `out`, without their suffixes: the same state always has the same ones."""
     digest = hashlib.sha256(write_state(looking_nowhere(state)).encode()).hexdigest()[:DIGITS]
-    base = out / f"{state.kind}-{digest}"
-    return Files(*(base.with_name(f"{base.name}{suffix}") for suffix in (".zarr", ".yaml", ".txt")))
+    return out / f"{state.kind}-{digest}"
 
 
 def codes(bench: Workbench, state: State, out: Path) -> dict[str, str]:
@@ -39,7 +29,7 @@ def codes(bench: Workbench, state: State, out: Path) -> dict[str, str]:
     prompt = bench.prompt(state.prompt, state.bos)
     return {
         "python": python(state, bench.named(), prompt.tokens.shape[1], WORDS),
-        "yaml": sweep_config(state, bench.named(), prompt.length, files_of(state, out).prompt),
+        "yaml": sweep_config(state, bench.named(), prompt.length, base_of(state, out).with_suffix(PROMPT)),
     }
 
 
@@ -57,20 +47,20 @@ def save(bench: Workbench, state: State, out: Path) -> Path:
     Raises:
         SinkjaxError: The edit does not fit the prompt; the folder cannot be written.
     """
-    files, prompt = files_of(state, out), bench.prompt(state.prompt, state.bos)
+    base, prompt = base_of(state, out), bench.prompt(state.prompt, state.bos)
     edits = [compose(), *edits_of(state)]
     for edit in edits:
         edit.resolve(bench.model.config, prompt.lengths, prompt.length)  # an edit that does not fit leaves no files
-    write(files.prompt, prompt_line(state))
-    write(files.config, codes(bench, state, out)["yaml"])
+    write(base.with_suffix(PROMPT), prompt_line(state))
+    write(base.with_suffix(".yaml"), codes(bench, state, out)["yaml"])
     sweep(
         bench.model,
         prompt.tokens[:, : prompt.length],
         edits,
         probe=Probe.of(*STATISTICS),
         lengths=prompt.lengths,
-        out=files.store,
+        out=base.with_suffix(".zarr"),
         attributes={"explorer": documents.plain(documents.fields(state))},
         progress=False,
     )
-    return files.store
+    return base.with_suffix(".zarr")

@@ -107,17 +107,10 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
     async def model(request: Request) -> Response:
         return JSONResponse(answers.model())
 
-    async def measure(request: Request) -> Response:
-        return JSONResponse(await turns.take(partial(answers.measure, await _body(request))))
-
-    async def go_on(request: Request) -> Response:
-        return JSONResponse(await turns.between(partial(answers.go_on, await _body(request))))
-
-    async def explain(request: Request) -> Response:
-        return JSONResponse(await turns.between(partial(answers.explain, await _body(request))))
-
-    async def keep(request: Request) -> Response:
-        return JSONResponse(await turns.between(partial(answers.save, await _body(request))))
+    async def answer(request: Request) -> Response:
+        name = request.scope["path"].removeprefix("/")
+        turn = turns.take if name == "measure" else turns.between
+        return JSONResponse(await turn(partial(answers.answer, name, await _body(request))))
 
     async def seen(request: Request) -> Response:
         presence.seen(request.path_params["page"])
@@ -155,10 +148,7 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
         routes=[
             *(Route(path, file) for path in PAGE),
             Route("/model", model),
-            Route("/measure", measure, methods=["POST"]),
-            Route("/continue", go_on, methods=["POST"]),
-            Route("/explain", explain, methods=["POST"]),
-            Route("/save", keep, methods=["POST"]),
+            *(Route(f"/{name}", answer, methods=["POST"]) for name in ("measure", "continue", "explain", "save")),
             Route("/seen/{page}", seen, methods=["POST"]),
             Route("/left/{page}", left, methods=["POST"]),
         ],

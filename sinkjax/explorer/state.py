@@ -10,22 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 from sinkjax.checkpoints.tokenizer import without_repeats
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least, refuse, typed
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, one_of
 
 if TYPE_CHECKING:
     from sinkjax.edits.edit import Edit
 
-Kind = Literal[
-    "none",
-    "mask_key",
-    "attend_self",
-    "add_logit",
-    "swap_embeddings",
-    "scale_head_output",
-    "set_residual",
-    "drop_mlp",
-    "edit_weights",
-]
 # Constructor -> its arguments, each with the field of the state that gives it.
 KINDS: dict[str, dict[str, str]] = {
     "mask_key": {"key": "token", "layers": "layers", "heads": "heads"},
@@ -69,7 +58,7 @@ class State:
 
     prompt: str
     bos: Literal["model", "none"] = "none"
-    kind: Kind = "none"
+    kind: str = "none"
     token: int = 0
     other: int = 1
     value: float = 0.0
@@ -86,6 +75,7 @@ class State:
 
     def __post_init__(self) -> None:
         typed(self)
+        one_of("kind", self.kind, ("none", *KINDS))
         at_least(self, token=0, other=0, dim=0, row=0, col=0, layer=0, head=0, key=0)
         half = next((number for number, one in enumerate(self.prompt) if "\ud800" <= one <= "\udfff"), None)
         refuse(half is not None, f"the prompt holds half a character at position {half}")
@@ -108,8 +98,7 @@ def read_state(text: str | bytes) -> State:
         values = json.loads(text, object_pairs_hook=without_repeats, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise SinkjaxError(f"the state is not valid JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise SinkjaxError("the state must be a JSON object")
+    refuse(not isinstance(values, dict), "the state must be a JSON object")
     return documents.build(State, values, "the state")
 
 

@@ -70,7 +70,7 @@ class Explorer(anywidget.AnyWidget):
                 return
             body = json.dumps(message["body"])
             try:
-                said, ok = self._said(self._answers, message["path"], body), True
+                said, ok = self._answers.answer(message["path"], body), True
             except SinkjaxError as error:
                 said, ok = {"error": str(error)}, False
             except Exception as error:  # the page would wait for ever; the kernel's log gets the traceback
@@ -78,13 +78,6 @@ class Explorer(anywidget.AnyWidget):
                 raise
         self.send({"number": message["number"], "ok": ok, "said": said})
         self._asked.set()
-
-    @staticmethod
-    def _said(answers: Answers, path: str, body: str) -> dict[str, Any]:
-        if path == "model":
-            return answers.model()
-        made = {"measure": answers.measure, "continue": answers.go_on, "explain": answers.explain, "save": answers.save}
-        return made[path](body)
 
     def _compile(self) -> None:
         while True:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.config_files.checks import refuse
+from sinkjax.errors import one_of
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,11 @@ class KeyBias:
 
     def __post_init__(self) -> None:
         one_of("value", self.value, ("zero", "unit", "ones"))
-        if self.dims is not None and self.dims < 1:
-            raise SinkjaxError(f"dims of a key bias must be at least 1, or None for all, not {self.dims}")
-        if not 0 < self.value_scale < float("inf"):
-            raise SinkjaxError(f'value_scale of a key bias must be positive, not {self.value_scale}; value="zero" makes it 0')
-        if self.value == "zero" and self.value_scale != 1:
-            raise SinkjaxError(f'value_scale of a key bias has no effect with value="zero", but was {self.value_scale}')
+        small, scaled = self.dims is not None and self.dims < 1, 0 < self.value_scale < float("inf")
+        refuse(small, f"dims of a key bias must be at least 1, or None for all, not {self.dims}")
+        refuse(not scaled, f'value_scale of a key bias must be positive, not {self.value_scale}; value="zero" makes it 0')
+        useless = self.value == "zero" and self.value_scale != 1
+        refuse(useless, f'value_scale of a key bias has no effect with value="zero", but was {self.value_scale}')
 
 
 @dataclass(frozen=True)

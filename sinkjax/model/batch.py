@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 
@@ -39,10 +40,8 @@ def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, j
     elif tokens.ndim != 2 or tokens.dtype.kind not in "iu":
         raise SinkjaxError(f"tokens must be int [B, T], not {tokens.dtype} {tuple(tokens.shape)}")
     B, T = tokens.shape[:2]
-    if B == 0 or T == 0:
-        raise SinkjaxError("the batch is empty: it has no prompt or no position")
-    if T > config.context:
-        raise SinkjaxError(f"{T} positions are more than the model's context of {config.context}")
+    refuse(B == 0 or T == 0, "the batch is empty: it has no prompt or no position")
+    refuse(T > config.context, f"{T} positions are more than the model's context of {config.context}")
     if lengths is None:
         lengths = np.full(B, T, np.int32)
     known = np.full(B, T) if isinstance(lengths, jax.core.Tracer) else np.asarray(as_array("lengths", lengths))

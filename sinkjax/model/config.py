@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
-from sinkjax.config_files.checks import LARGEST, MOST, is_number
+from sinkjax.config_files.checks import LARGEST, MOST, is_number, refuse
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model.attention_bias import AttentionBias, KeyBias, SinkToken
 from sinkjax.model.experts import ClampedSwiGLU, Experts
@@ -63,6 +63,17 @@ class NoPosition:
 
 
 Position = Rope | LayerRopes | NoPosition | AddedPosition | ScorePosition
+
+
+# The fields of a config that are records: their types, and these as text.
+RECORDS: dict[str, tuple[Any, str]] = {
+    "norm": (Norm | None, "a record of sinkjax.model.norms or None"),
+    "qk_norm": (QueryKeyNorm | None, "a record of sinkjax.model.norms or None"),
+    "position": (Position, "Rope, NoPosition or a record of sinkjax.model.positions"),
+    "normaliser": (Normaliser, "a record of sinkjax.model.normalisers"),
+    "gate": (Gate | None, "a record of sinkjax.model.heads or None"),
+    "attention_bias": (AttentionBias | None, "a record of sinkjax.model.attention_bias or None"),
+}
 
 
 @dataclass(frozen=True)
@@ -167,85 +178,56 @@ class Config:
     caps: Caps = Caps()
 
     def __post_init__(self) -> None:
-        sizes = ["layers", "width", "heads", "kv_heads", "head_dim", "context"]
-        for name in [*sizes, "mlp_width"] if self.mlp_width is not None else sizes:
+        for name in ("layers", "width", "heads", "kv_heads", "head_dim", "context", "mlp_width", "vocab_size"):
             _refuse_size(name, getattr(self, name))
-        if self.vocab_size is not None:
-            _refuse_size("vocab_size", self.vocab_size, "at least 1 or None")
-        switches = (
-            "tied",
-            "qkv_bias",
-            "out_bias",
-            "mlp_bias",
-            "gated_mlp",
-            "summed_heads",
-            "residual",
-            "embed_norm",
-            "unembed_bias",
-        )
-        for name in switches:
-            if not isinstance(getattr(self, name), bool):
-                raise SinkjaxError(f"{name} must be True or False, not {getattr(self, name)!r}")
-        for name, kind in (("norm", Norm), ("qk_norm", QueryKeyNorm)):
-            if not isinstance(getattr(self, name), kind | None):
-                raise SinkjaxError(f"{name} must be a record of sinkjax.model.norms or None, not {getattr(self, name)!r}")
-        if self.heads % self.kv_heads:
-            raise SinkjaxError(f"{self.heads} query heads cannot share {self.kv_heads} key-value heads evenly")
-        if not isinstance(self.position, Position):
-            raise SinkjaxError(f"position must be Rope, NoPosition or a record of sinkjax.model.positions, not {self.position!r}")
-        if isinstance(self.position, Sinusoidal) and self.width % 2:
-            raise SinkjaxError(f"sinusoidal positions need an even width, not {self.width}")
+        for name in [entry.name for entry in fields(self) if entry.type == "bool"]:
+            refuse(not isinstance(getattr(self, name), bool), f"{name} must be True or False, not {getattr(self, name)!r}")
+        for name, (kind, what) in RECORDS.items():
+            refuse(not isinstance(getattr(self, name), kind), f"{name} must be {what}, not {getattr(self, name)!r}")
+        refuse(self.heads % self.kv_heads > 0, f"{self.heads} query heads cannot share {self.kv_heads} key-value heads evenly")
+        odd = isinstance(self.position, Sinusoidal) and self.width % 2 > 0
+        refuse(odd, f"sinusoidal positions need an even width, not {self.width}")
         for rope in self.ropes:
             rope.check(self.head_dim)
-        if isinstance(self.position, LayerRopes) and len(self.position.layers) != self.layers:
-            raise SinkjaxError(f"rotary positions by layer has {len(self.position.layers)} entries for {self.layers} layers")
-        if isinstance(self.position, LayerRopes) and isinstance(self.attention_bias, SinkToken):
-            raise SinkjaxError("a sink token has one rotary index, so it needs the same rotary positions in all layers")
-        if not isinstance(self.normaliser, Normaliser):
-            raise SinkjaxError(f"normaliser must be a record of sinkjax.model.normalisers, not {self.normaliser!r}")
-        if self.gate is not None and not isinstance(self.gate, Gate):
-            raise SinkjaxError(f"gate must be a record of sinkjax.model.heads or None, not {self.gate!r}")
-        if self.attention_bias is not None and not isinstance(self.attention_bias, AttentionBias):
-            raise SinkjaxError(
-                f"attention_bias must be a record of sinkjax.model.attention_bias or None, not {self.attention_bias!r}"
-            )
+        if isinstance(self.position, LayerRopes):
+            self._refuse_other_length("rotary positions by layer", self.position.layers)
+            two = isinstance(self.attention_bias, SinkToken)
+            refuse(two, "a sink token has one rotary index, so it needs the same rotary positions in all layers")
         if isinstance(self.attention_bias, KeyBias) and (self.attention_bias.dims or 0) > self.head_dim:
             raise SinkjaxError(f"dims of a key bias must be at most head_dim ({self.head_dim}), not {self.attention_bias.dims}")
         scales = self.score_scale if isinstance(self.score_scale, tuple) else (self.score_scale,)
-        if not all(scale is None or is_number(scale) for scale in scales):
-            raise SinkjaxError(f"score_scale must be a number, one for each layer, or None, not {self.score_scale!r}")
-        if not all(scale is None or 0 < scale < float("inf") for scale in scales):
-            raise SinkjaxError(f"score_scale must be positive, or None for 1 / sqrt(head_dim), not {self.score_scale}")
-        if isinstance(self.score_scale, tuple) and len(self.score_scale) != self.layers:
-            raise SinkjaxError(f"score_scale has {len(self.score_scale)} entries for {self.layers} layers")
-        if self.mlp_bias and self.mlp_width is None:
-            raise SinkjaxError("mlp_bias is for models with an MLP, and mlp_width is None")
-        if not self.gated_mlp and self.mlp_width is None:
-            raise SinkjaxError("gated_mlp=False is for models with an MLP, and mlp_width is None")
+        numbers = all(scale is None or is_number(scale) for scale in scales)
+        refuse(not numbers, f"score_scale must be a number, one for each layer, or None, not {self.score_scale!r}")
+        positive = all(scale is None or 0 < scale < float("inf") for scale in scales)
+        refuse(not positive, f"score_scale must be positive, or None for 1 / sqrt(head_dim), not {self.score_scale}")
+        self._refuse_other_length("score_scale", self.score_scale)
+        no_mlp, no_norm, no_tokens = self.mlp_width is None, self.norm is None, self.vocab_size is None
+        refuse(no_mlp and self.mlp_bias, "mlp_bias is for models with an MLP, and mlp_width is None")
+        refuse(no_mlp and not self.gated_mlp, "gated_mlp=False is for models with an MLP, and mlp_width is None")
         one_of("norm_place", self.norm_place, NORM_PLACES)
-        if self.norm_place != "pre" and self.norm is None:
-            raise SinkjaxError(f'norm_place="{self.norm_place}" is for models with a norm, and norm is None')
-        if self.layout.parallel and not self.residual:
-            raise SinkjaxError(f'norm_place="{self.norm_place}" is for models with a residual stream, and residual is False')
-        if self.embed_norm and self.norm is None:
-            raise SinkjaxError("embed_norm is for models with a norm, and norm is None")
-        if self.vocab_size is None and (self.embed_width is not None or self.unembed_bias):
-            raise SinkjaxError("embed_width and unembed_bias are for models with a vocabulary, and vocab_size is None")
-        if self.prefix is not None and self.prefix not in range(1, self.context + 1):
-            raise SinkjaxError(f"prefix must be None or an int from 1 to the context ({self.context}), not {self.prefix!r}")
+        placed = f'norm_place="{self.norm_place}" is for models with a'
+        refuse(no_norm and self.norm_place != "pre", f"{placed} norm, and norm is None")
+        refuse(self.layout.parallel and not self.residual, f"{placed} residual stream, and residual is False")
+        refuse(no_norm and self.embed_norm, "embed_norm is for models with a norm, and norm is None")
+        tokens = "embed_width and unembed_bias are for models with a vocabulary, and vocab_size is None"
+        refuse(no_tokens and (self.embed_width is not None or self.unembed_bias), tokens)
+        beyond = self.prefix is not None and self.prefix not in range(1, self.context + 1)
+        refuse(beyond, f"prefix must be None or an int from 1 to the context ({self.context}), not {self.prefix!r}")
         given: Any = self.windows
-        if not isinstance(given, tuple | None) or not all(type(window) is int or window is None for window in given or ()):
-            raise SinkjaxError(f"windows must be None or a tuple of an int or None for each layer, not {self.windows!r}")
-        if self.windows is not None and len(self.windows) != self.layers:
-            raise SinkjaxError(f"windows has {len(self.windows)} entries for {self.layers} layers")
-        if self.windows is not None and any(w is not None and w < 1 for w in self.windows):
-            raise SinkjaxError("a window must hold at least 1 key")
+        sizes = isinstance(given, tuple | None) and all(type(window) is int or window is None for window in given or ())
+        refuse(not sizes, f"windows must be None or a tuple of an int or None for each layer, not {self.windows!r}")
+        self._refuse_other_length("windows", self.windows)
+        refuse(any(window is not None and window < 1 for window in given or ()), "a window must hold at least 1 key")
         if not isinstance(self.activation, ClampedSwiGLU):
             one_of("activation", self.activation, ACTIVATIONS)
         elif not self.gated_mlp:
-            raise SinkjaxError(f"{self.activation} is of a gated MLP, and gated_mlp is False")
-        if self.experts is not None and (self.mlp_width is None or not self.gated_mlp):
-            raise SinkjaxError("experts are gated MLPs, so they need mlp_width and gated_mlp")
+            raise SinkjaxError(f"{self.activation} requires a gated MLP, but gated_mlp is False")
+        ungated = self.experts is not None and (no_mlp or not self.gated_mlp)
+        refuse(ungated, "experts are gated MLPs, so they need mlp_width and gated_mlp")
+
+    def _refuse_other_length(self, name: str, given: Any) -> None:
+        if isinstance(given, tuple) and len(given) != self.layers:
+            raise SinkjaxError(f"{name} has {len(given)} entries for {self.layers} layers")
 
     @property
     def group(self) -> int:
@@ -290,12 +272,13 @@ class Config:
         return {name: _identity(value) if is_dataclass(value) else value for name, value in _stated(self).items()}
 
 
-def _refuse_size(name: str, value: Any, of: str = "an int of at least 1") -> None:
-    most = MOST.get(name, LARGEST)
+def _refuse_size(name: str, value: Any) -> None:
+    if value is None and name in ("mlp_width", "vocab_size"):
+        return
+    of, most = "at least 1 or None" if name == "vocab_size" else "an int of at least 1", MOST.get(name, LARGEST)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise SinkjaxError(f"{name} must be {of}, not {short(value)}")
-    if value > most:
-        raise SinkjaxError(f"{name} must be at most {most}, not {value}")
+    refuse(value > most, f"{name} must be at most {most}, not {value}")
 
 
 # Records that have gained optional fields since results were first stored, and the optional fields that they had then. The newer
@@ -312,7 +295,7 @@ def _stated(record: Any) -> dict[str, Any]:
 
 def _identity(record: Any) -> Any:
     """A record as its `repr`, or as a mapping where the first results were stored so."""
-    if isinstance(record, RMSNorm | Rope):
+    if type(record) in (RMSNorm, Rope):
         whole = asdict(record)
         return {name: whole[name] for name in _stated(record)}
     return f"{type(record).__name__}({', '.join(f'{name}={value!r}' for name, value in _stated(record).items())})"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import refuse
 
 BLOCK = 128  # rows of one expert that are multiplied at one time, at most
 
@@ -35,8 +35,7 @@ class Experts:
     bias: bool = False
 
     def __post_init__(self) -> None:
-        if not 1 <= self.active <= self.count:
-            raise SinkjaxError(f"a token takes from 1 to all of {self.count} experts, not {self.active}")
+        refuse(not 1 <= self.active <= self.count, f"a token takes from 1 to all of {self.count} experts, not {self.active}")
 
 
 @dataclass(frozen=True)

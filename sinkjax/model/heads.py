@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import jax
 
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.config_files.checks import refuse
+from sinkjax.errors import one_of
 from sinkjax.model.ops import project, rms_norm
 
 Weights = Mapping[str, jax.Array]
@@ -32,8 +33,7 @@ class HeadNorm:
     offset: bool = False
 
     def __post_init__(self) -> None:
-        if not self.eps >= 0:
-            raise SinkjaxError(f"the epsilon of a norm must be at least 0, not {self.eps}")
+        refuse(not self.eps >= 0, f"the epsilon of a norm must be at least 0, not {self.eps}")
         one_of("gain", self.gain, ("shared", "head"))
 
 

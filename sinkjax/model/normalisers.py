@@ -13,13 +13,15 @@ Figure 29; ReLU: Ran-Milo 2026; softpick: arXiv 2504.20966; clipped: Bondarenko 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.config_files.checks import refuse
+from sinkjax.errors import one_of
 from sinkjax.model.normaliser import Given, Normaliser, sink_share, softmax, undivided_softmax
 
 
@@ -27,9 +29,7 @@ from sinkjax.model.normaliser import Given, Normaliser, sink_share, softmax, und
 class Softmax(Normaliser):
     """exp(s) / sum exp(s)."""
 
-    @property
-    def rows_sum_to_1(self) -> bool:
-        return True
+    rows_sum_to_1 = True
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return softmax(scores, visible)
@@ -45,50 +45,48 @@ class ScaledSoftmax(Normaliser):
     alpha: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < float("inf"):
-            raise SinkjaxError(f"alpha, the row sum of a scaled softmax, must be positive, not {self.alpha}")
+        refuse(not 0 < self.alpha < float("inf"), f"alpha, the row sum of a scaled softmax, must be positive, not {self.alpha}")
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return self.alpha * softmax(scores, visible)
 
 
+class WithLogit(Normaliser):
+    """A softmax in which a logit of no key takes part in each row."""
+
+    rows_sum_to_1 = True
+
+    @abstractmethod
+    def logit(self, scores: jax.Array, params: Given) -> jax.Array:
+        """The logit in the dtype of the scores, broadcastable to [..., H, 1, 1]."""
+
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+        return softmax(scores, visible, self.logit(scores, params))
+
+    def undivided(self, scores: jax.Array, visible: jax.Array, params: Given) -> tuple[jax.Array, jax.Array]:
+        return undivided_softmax(scores, visible, self.logit(scores, params))
+
+    def bias(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+        return sink_share(scores, visible, self.logit(scores, params))
+
+
 @dataclass(frozen=True)
-class SinkLogit(Normaliser):
+class SinkLogit(WithLogit):
     """exp(s) / (exp(b) + sum exp(s)) with a learned b for each layer and head."""
 
     def learned(self) -> Mapping[str, tuple[str, ...]]:
         return {"sink": ("heads",)}
 
-    @property
-    def rows_sum_to_1(self) -> bool:
-        return True
-
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
-        return softmax(scores, visible, _per_head(params["sink"], scores))
-
-    def undivided(self, scores: jax.Array, visible: jax.Array, params: Given) -> tuple[jax.Array, jax.Array]:
-        return undivided_softmax(scores, visible, _per_head(params["sink"], scores))
-
-    def bias(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
-        return sink_share(scores, visible, _per_head(params["sink"], scores))
+    def logit(self, scores: jax.Array, params: Given) -> jax.Array:
+        return params["sink"].astype(scores.dtype)[:, None, None]
 
 
 @dataclass(frozen=True)
-class OffByOne(Normaliser):
+class OffByOne(WithLogit):
     """exp(s) / (1 + sum exp(s)): a sink logit that stays 0."""
 
-    @property
-    def rows_sum_to_1(self) -> bool:
-        return True
-
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
-        return softmax(scores, visible, jnp.zeros((), scores.dtype))
-
-    def undivided(self, scores: jax.Array, visible: jax.Array, params: Given) -> tuple[jax.Array, jax.Array]:
-        return undivided_softmax(scores, visible, jnp.zeros((), scores.dtype))
-
-    def bias(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
-        return sink_share(scores, visible, jnp.zeros((), scores.dtype))
+    def logit(self, scores: jax.Array, params: Given) -> jax.Array:
+        return jnp.zeros((), scores.dtype)
 
 
 @dataclass(frozen=True)
@@ -135,9 +133,7 @@ class Softpick(Normaliser):
 
     eps: float = 1e-8
 
-    @property
-    def rows_sum_to_1(self) -> bool:
-        return True
+    rows_sum_to_1 = True
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         seen = jnp.where(visible, scores, 0)
@@ -156,12 +152,10 @@ class ClippedSoftmax(Normaliser):
     gamma: float = -0.03
 
     def __post_init__(self) -> None:
-        if not (self.zeta >= 1 and self.gamma <= 0):
-            raise SinkjaxError(f"a clipped softmax needs zeta >= 1 and gamma <= 0, not {self.zeta} and {self.gamma}")
+        fits = self.zeta >= 1 and self.gamma <= 0
+        refuse(not fits, f"a clipped softmax needs zeta >= 1 and gamma <= 0, not {self.zeta} and {self.gamma}")
 
-    @property
-    def rows_sum_to_1(self) -> bool:
-        return True
+    rows_sum_to_1 = True
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         stretched = (self.zeta - self.gamma) * softmax(scores, visible) + self.gamma
@@ -180,9 +174,7 @@ class Identity(Normaliser):
 class EluKernel(Identity):
     """The products of elu(q) + 1 and elu(k) + 1."""
 
-    @property
-    def kernel(self) -> bool:
-        return True
+    kernel = True
 
     def features(self, x: jax.Array, params: Given, precision: str) -> jax.Array:
         return elu_plus_one(x)
@@ -195,9 +187,7 @@ class MlpKernel(Identity):
     def learned(self) -> Mapping[str, tuple[str, ...]]:
         return {"inner": ("head_dim", "feature"), "outer": ("feature", "head_dim")}
 
-    @property
-    def kernel(self) -> bool:
-        return True
+    kernel = True
 
     def features(self, x: jax.Array, params: Given, precision: str) -> jax.Array:
         hidden = jax.nn.relu(jnp.einsum("...D,DF->...F", x, params["inner"], precision=precision))
@@ -251,8 +241,7 @@ class PNorm(Normaliser):
 
     def __post_init__(self) -> None:
         one_of("of", self.of, ("softmax", "sigmoid"))
-        if not 0 < self.p < float("inf"):
-            raise SinkjaxError(f"p of a p-norm must be positive, not {self.p}")
+        refuse(not 0 < self.p < float("inf"), f"p of a p-norm must be positive, not {self.p}")
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         seen = jnp.where(visible, scores, 0)
@@ -260,10 +249,6 @@ class PNorm(Normaliser):
         counted = visible | ~visible.any(axis=-1, keepdims=True)  # a row that sees nothing: anything finite, it becomes 0
         total = jax.nn.logsumexp(self.p * logs, axis=-1, keepdims=True, where=counted) / self.p
         return jnp.where(visible, jnp.exp(jnp.where(visible, logs - total, 0)), 0)
-
-
-def _per_head(values: jax.Array, scores: jax.Array) -> jax.Array:
-    return values.astype(scores.dtype)[:, None, None]
 
 
 # The short names that configs use; `sinkjax/model/names.py` lists them for modules that import no JAX.

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.ops import rms_norm
 
@@ -60,16 +61,10 @@ class RMSNorm(Norm):
 
 
 @dataclass(frozen=True)
-class SingleScaleRMSNorm(Norm):
-    """x * gain / sqrt(mean(x^2) + eps) with one gain for all dims, so that no dim is scaled apart from the others."""
+class SingleScaleRMSNorm(RMSNorm):
+    """An RMSNorm with one gain for all dims, so that no dim is scaled apart from the others."""
 
     single: ClassVar[tuple[str, ...]] = ("",)
-
-    def learned(self) -> Mapping[str, str]:
-        return {"": "ones"}
-
-    def __call__(self, x: jax.Array, w: Weights, name: str, at: jax.Array | None = None) -> jax.Array:
-        return rms_norm(x, w[name], self.eps, at)
 
 
 @dataclass(frozen=True)
@@ -91,8 +86,7 @@ class LayerNorm(Norm):
     bias: bool = True
 
     def learned(self) -> Mapping[str, str]:
-        here = {"": self.gain, "_bias": self.bias}
-        return {part: init for part, init in {"": "ones", "_bias": "zeros"}.items() if here[part]}
+        return ({"": "ones"} if self.gain else {}) | ({"_bias": "zeros"} if self.bias else {})
 
     def __call__(self, x: jax.Array, w: Weights, name: str, at: jax.Array | None = None) -> jax.Array:
         wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -159,8 +153,7 @@ class AllHeads:
     norm: Norm
 
     def __post_init__(self) -> None:
-        if self.norm.single:
-            raise SinkjaxError(f"{type(self.norm).__name__} over all heads has one number for each head; choose EachHead")
+        refuse(bool(self.norm.single), f"{type(self.norm).__name__} over all heads has one number for each head; choose EachHead")
 
 
 # Of queries and keys; a norm by itself is of each head, with the parameters of one head for all (Qwen3).

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import refuse
 
 
 class AddedPosition(ABC):
@@ -37,8 +37,7 @@ class Sinusoidal(AddedPosition):
     base: float = 10_000.0
 
     def __post_init__(self) -> None:
-        if not self.base > 1:
-            raise SinkjaxError(f"the base of sinusoidal positions must be above 1, not {self.base}")
+        refuse(not self.base > 1, f"the base of sinusoidal positions must be above 1, not {self.base}")
 
     def vectors(self, T: int, width: int, params: Mapping[str, Any]) -> np.ndarray:
         angles = np.arange(T)[:, None] * self.base ** -(np.arange(0, width, 2) / width)
@@ -100,11 +99,11 @@ class Buckets(ScorePosition):
     max_distance: int = 128
 
     def __post_init__(self) -> None:
-        if self.buckets < 2 or self.buckets % 2 or self.max_distance <= self.buckets // 2:
-            raise SinkjaxError(
-                "relative positions need an even number of buckets and a max_distance above half of it,"
-                f" not {self.buckets} and {self.max_distance}"
-            )
+        given = f"{self.buckets} and {self.max_distance}"
+        refuse(
+            self.buckets < 2 or self.buckets % 2 == 1 or self.max_distance <= self.buckets // 2,
+            f"relative positions need an even number of buckets and a max_distance above half of it, not {given}",
+        )
 
     def numbers(self, T: int) -> np.ndarray:
         """The bucket of each distance from 0 to T - 1, int [T]."""

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, one_of, short
 
 SCALES = ("tensor", "channel", "token")
@@ -53,8 +54,7 @@ class Quantisation:
             if bits is not None and (not isinstance(bits, int) or isinstance(bits, bool) or not 2 <= bits <= 16):
                 raise SinkjaxError(f"{name} must be None or a number of bits from 2 to 16, not {short(bits)}")
         one_of("scale", self.scale, SCALES)
-        if not isinstance(self.rotate, bool):
-            raise SinkjaxError(f"rotate must be True or False, not {self.rotate!r}")
+        refuse(not isinstance(self.rotate, bool), f"rotate must be True or False, not {self.rotate!r}")
         if not all(type(position) is int and position >= 0 for position in self.keep):
             raise SinkjaxError(f"keep must be positions from 0, not {self.keep!r}")
 
@@ -128,6 +128,8 @@ def rotate(x: jax.Array, back: bool = False) -> jax.Array:
 @functools.cache
 def factors(n: int) -> tuple[np.ndarray, ...]:
     """Orthogonal factors whose Kronecker product has width n; each has entries of equal size, or is an identity."""
+    from scipy.linalg import hadamard
+
     twos = n & -n
     odd = n // twos
     found: list[np.ndarray] = []
@@ -137,10 +139,7 @@ def factors(n: int) -> tuple[np.ndarray, ...]:
     rest = n // len(made[0]) if odd > 1 and made else twos
     while rest > 1:
         size = min(rest, LARGEST_FACTOR)
-        sylvester: np.ndarray = np.ones((1, 1))
-        while len(sylvester) < size:
-            sylvester = np.kron(sylvester, [[1.0, 1.0], [1.0, -1.0]])
-        found.append(sylvester / math.sqrt(size))
+        found.append(hadamard(size, float) / math.sqrt(size))
         rest //= size
     return tuple(found) or (np.eye(1),)
 

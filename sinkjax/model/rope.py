@@ -7,13 +7,12 @@ chosen where the lengths are. Shape suffixes: B prompts, T positions, H heads, D
 from __future__ import annotations
 
 import math
-from functools import singledispatch
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, YarnScaling
+from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, Scaling, YarnScaling
 
 
 def frequencies(rope: Rope, head_dim: int, lengths: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, float]:
@@ -30,7 +29,7 @@ def frequencies(rope: Rope, head_dim: int, lengths: jax.Array, dtype: jnp.dtype)
     if isinstance(rope.scaling, LongScaling):
         short, long = (jnp.asarray(plain / np.asarray(divisors), dtype) for divisors in (rope.scaling.short, rope.scaling.long))
         return jnp.where((lengths > rope.scaling.original_context)[:, None], long, short), rope.scaling.factor
-    scaled, factor = _scale(rope.scaling, plain, rope.theta, dims)
+    scaled, factor = _scaled(rope.scaling, plain, rope.theta, dims)
     return jnp.asarray(scaled[None], dtype), factor
 
 
@@ -52,31 +51,22 @@ def rotate(x_BTHD: jax.Array, cos_BTP: jax.Array, sin_BTP: jax.Array) -> jax.Arr
     return turned.astype(x_BTHD.dtype)
 
 
-@singledispatch
-def _scale(scaling: object, plain: np.ndarray, theta: float, head_dim: int) -> tuple[np.ndarray, float]:
-    raise TypeError(f"no frequencies for {scaling!r}")
-
-
-@_scale.register
-def _(scaling: None, plain: np.ndarray, theta: float, head_dim: int) -> tuple[np.ndarray, float]:
+def _scaled(scaling: Scaling | None, plain: np.ndarray, theta: float, dims: int) -> tuple[np.ndarray, float]:
+    """The frequencies that do not depend on a prompt's length, and the factor on both tables."""
+    match scaling:
+        case LinearScaling():
+            return plain / scaling.factor, 1.0
+        case Llama3Scaling():
+            turns = scaling.original_context * plain / (2 * math.pi)  # full turns within the original context
+            keep = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+            keep = np.clip(keep, 0.0, 1.0)
+            return keep * plain + (1 - keep) * plain / scaling.factor, 1.0
+        case YarnScaling():
+            return _yarn(scaling, plain, theta, dims), _yarn_factor(scaling)
     return plain, 1.0
 
 
-@_scale.register
-def _(scaling: LinearScaling, plain: np.ndarray, theta: float, head_dim: int) -> tuple[np.ndarray, float]:
-    return plain / scaling.factor, 1.0
-
-
-@_scale.register
-def _(scaling: Llama3Scaling, plain: np.ndarray, theta: float, head_dim: int) -> tuple[np.ndarray, float]:
-    turns = scaling.original_context * plain / (2 * math.pi)  # full turns within the original context
-    keep = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
-    keep = np.clip(keep, 0.0, 1.0)
-    return keep * plain + (1 - keep) * plain / scaling.factor, 1.0
-
-
-@_scale.register
-def _(scaling: YarnScaling, plain: np.ndarray, theta: float, head_dim: int) -> tuple[np.ndarray, float]:
+def _yarn(scaling: YarnScaling, plain: np.ndarray, theta: float, head_dim: int) -> np.ndarray:
     def pair_with(turns: float) -> float:
         """The (fractional) pair index that makes this many turns within the original context."""
         return head_dim * math.log(scaling.original_context / (turns * 2 * math.pi)) / (2 * math.log(theta))
@@ -87,8 +77,7 @@ def _(scaling: YarnScaling, plain: np.ndarray, theta: float, head_dim: int) -> t
     low, high = max(low, 0), min(high, head_dim - 1)
     width = high - low or 0.001
     interpolate = np.clip((np.arange(head_dim // 2) - low) / width, 0.0, 1.0)
-    scaled = interpolate * plain / scaling.factor + (1 - interpolate) * plain
-    return scaled, _yarn_factor(scaling)
+    return interpolate * plain / scaling.factor + (1 - interpolate) * plain
 
 
 def _yarn_factor(scaling: YarnScaling) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinkjax.config_files.checks import is_number
+from sinkjax.config_files.checks import is_number, refuse
 from sinkjax.errors import SinkjaxError
 
 
@@ -72,8 +72,7 @@ class Rope:
     dims: int | None = None
 
     def __post_init__(self) -> None:
-        if not is_number(self.theta) or not self.theta > 0:
-            raise SinkjaxError(f"the rotary base must be positive, not {self.theta}")
+        refuse(not is_number(self.theta) or not self.theta > 0, f"the rotary base must be positive, not {self.theta}")
 
     def check(self, head_dim: int) -> None:
         """Raise unless heads of this width can be rotated so."""

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sinkjax.edits.site import Site
+from sinkjax.edits.site import PAIRS, Site
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import PairView, Statistic, View
@@ -56,16 +56,15 @@ def finish(probe: Probe, values: dict[str, jax.Array], lengths: jax.Array) -> di
             done[entry.name] = _pad(array, (entry.dims[0], *entry.dims[2:]), lengths)
     for capture in probe.captures:
         if capture.name in values:
-            axes = tuple(axis.removeprefix(f"{capture.name}_") for axis in capture.axes)
-            axes = tuple(axis for axis in axes if axis != "layer")
-            done[capture.name] = _pad(values[capture.name], axes, lengths, capture)
+            axes = (axis.removeprefix(f"{capture.name}_") for axis in capture.axes)
+            done[capture.name] = _pad(values[capture.name], tuple(axis for axis in axes if axis != "layer"), lengths, capture)
     return done
 
 
 def query_axes(probe: Probe) -> dict[str, int]:
     """For results at LOGITS and WEIGHTS: the axis that joins blocks of queries; all other results are added up."""
     joined = {entry.name: entry.dims.index("query") - 1 for entry in probe.statistics if "query" in entry.dims}
-    return joined | {entry.name: 2 for entry in probe.captures if entry.site in (Site.LOGITS, Site.WEIGHTS)}  # [B, H, Q, S]
+    return joined | {entry.name: 2 for entry in probe.captures if entry.site in PAIRS}  # [B, H, Q, S]
 
 
 def _divided(x: jax.Array, view: View) -> tuple[jax.Array, View]:
@@ -92,7 +91,7 @@ def _select(entry: Capture, x: jax.Array, view: View) -> jax.Array:
     """The captured dims (and positions, except of blocks of queries, which are chosen once they are joined)."""
     if isinstance(view, PairView) and entry.site == Site.LOGITS:
         x = jnp.where(view.visible, x, -jnp.inf)
-    if entry.positions is not None and entry.site not in (Site.LOGITS, Site.WEIGHTS):
+    if entry.positions is not None and entry.site not in PAIRS:
         x = x[:, jnp.asarray(entry.positions)]
     return x if entry.dims is None else x[..., jnp.asarray(entry.dims)]
 

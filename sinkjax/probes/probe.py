@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.documents import LATER, stated
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site, axis_size, lacks
 from sinkjax.edits.term import as_indices
-from sinkjax.errors import SinkjaxError, short, unknown
+from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model.config import Config
 from sinkjax.probes.statistics import BUILT_IN, NON_FINITE, Statistic
 from sinkjax.runtime import display
@@ -50,8 +51,7 @@ class Capture:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "site", as_site(self.site))
-        if self.site == Site.POSITION:
-            raise SinkjaxError("POSITION holds indices, not activations; there is nothing to capture")
+        refuse(self.site == Site.POSITION, "POSITION holds indices, not activations; there is nothing to capture")
         object.__setattr__(self, "name", self.name or DEFAULT_NAMES.get(self.site, str(self.site)))
         for what in ("layers", "positions", "dims"):
             chosen = getattr(self, what)
@@ -65,14 +65,19 @@ class Capture:
         return tuple(range(config.layers)) if self.layers is None else self.layers
 
     @property
-    def axes(self) -> tuple[str, ...]:
-        """Names of the axes in the record; a subset gets an axis name of its own, so that it never clashes with a whole one."""
-        renamed = {"layer": self.layers, "position": self.positions, "query": self.positions, "key_position": self.positions}
-        renamed[SITES[self.site].axes[-1]] = self.dims
-        names = ["position" if axis == "key_position" else axis for axis in ("prompt", "layer", *SITES[self.site].axes[1:])]
-        chosen = [renamed.get(axis) for axis in ("prompt", "layer", *SITES[self.site].axes[1:])]
-        names = [name if subset is None else f"{self.name}_{name}" for name, subset in zip(names, chosen, strict=True)]
-        return tuple(name for name in names if not (self.site in BEFORE_BLOCKS and name.endswith("layer")))
+    def axes(self) -> dict[str, tuple[int, ...] | None]:
+        """The axes in the record: name -> the chosen entries, None for all.
+
+        A subset gets an axis name of its own, so that it never clashes with a whole one.
+        """
+        prompt, *others = SITES[self.site].axes
+        chosen = {"layer": self.layers, "position": self.positions, "query": self.positions, "key_position": self.positions}
+        chosen[others[-1]] = self.dims
+        found = {}
+        for axis in (prompt, *([] if self.site in BEFORE_BLOCKS else ["layer"]), *others):
+            name = "position" if axis == "key_position" else axis
+            found[name if chosen.get(axis) is None else f"{self.name}_{name}"] = chosen.get(axis)
+        return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,8 +149,7 @@ class Probe:
         names = ["nll", "cells_addressed", "cells_changed", "empty_rows"]  # other entries of a record
         names += [entry.name for entry in self.statistics] + [entry.name for entry in self.captures]
         twice = {name for name in names if names.count(name) > 1}
-        if twice:
-            raise SinkjaxError(f"two statistics of one probe are both named {', '.join(sorted(twice))}")
+        refuse(bool(twice), f"two statistics of one probe are both named {', '.join(sorted(twice))}")
 
     def __repr__(self) -> str:
         """What identifies a probe in stored results."""
@@ -169,8 +173,7 @@ class Probe:
         """
         allowed = [field.name for field in fields(cls) if field.type == "bool"]
         for name in names:
-            if name not in allowed:
-                raise unknown("statistic", name, allowed)
+            one_of("statistic", name, allowed)
         asked: dict[str, Any] = dict.fromkeys(names, True)
         return cls(**asked)
 
@@ -199,8 +202,7 @@ class Probe:
             SinkjaxError: A captured layer, position or dim is out of range; a statistic or a capture is at a site that the model
                 lacks; the loss is asked for, and the model has no vocabulary.
         """
-        if self.nll and config.vocab_size is None:
-            raise SinkjaxError("nll is the loss of the next token, but this model has no vocabulary")
+        refuse(self.nll and config.vocab_size is None, "nll is the loss of the next token, but this model has no vocabulary")
         for name, site in [(entry.name, entry.site) for entry in self.statistics] + [(e.name, e.site) for e in self.captures]:
             if missing := lacks(config, site):
                 raise SinkjaxError(f"{name} is measured at {site.name}, and this model has {missing}")
@@ -215,18 +217,13 @@ class Probe:
 
     def labels(self) -> dict[str, np.ndarray]:
         """The chosen layers, positions and dims along the axes that a capture has to itself."""
-        labels = {}
-        for entry in self.captures:
-            for axis in entry.axes:
-                if axis.startswith(f"{entry.name}_"):
-                    plain = axis.removeprefix(f"{entry.name}_")
-                    chosen = {"layer": entry.layers, "position": entry.positions, "query": entry.positions}.get(plain, entry.dims)
-                    labels[axis] = np.asarray(chosen)
-        return labels
+        every = {axis: chosen for entry in self.captures for axis, chosen in entry.axes.items()}
+        return {axis: np.asarray(chosen) for axis, chosen in every.items() if chosen is not None}
 
     def dims(self) -> dict[str, tuple[str, ...]]:
         """The axes of every array this probe returns."""
-        named = {entry.name: entry.dims for entry in self.statistics} | {entry.name: entry.axes for entry in self.captures}
+        named = {entry.name: entry.dims for entry in self.statistics}
+        named |= {entry.name: tuple(entry.axes) for entry in self.captures}
         return named | ({"nll": ("prompt", "position")} if self.nll else {})
 
 

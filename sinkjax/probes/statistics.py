@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.site import BEFORE_BLOCKS, Site, as_site
 from sinkjax.errors import SinkjaxError, short
 
@@ -82,8 +84,7 @@ class Statistic:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "site", as_site(self.site))
-        if not callable(self.fn):
-            raise SinkjaxError(f"{self.name}: fn must be a function, not {short(self.fn)}")
+        refuse(not callable(self.fn), f"{self.name}: fn must be a function, not {short(self.fn)}")
         if self.dims[:2] not in (("prompt", "layer"), ("prompt", "depth")) or (
             self.dims[1] == "depth" and self.site != Site.RESID
         ):
@@ -129,10 +130,8 @@ def bias_sums(weights: jax.Array, view: PairView) -> jax.Array:
 
 def bias_share_sums(weights: jax.Array, view: PairView) -> jax.Array:
     """`bias_sums` of the share of each row's absolute weight: [B, H]."""
-    if view.bias is None:
-        return jnp.zeros(weights.shape[:2], weights.dtype)
-    share = jnp.abs(view.bias) / row_sizes(weights, view)
-    return jnp.where(view.real_rows[..., 0], share, 0).sum(axis=-1)
+    share = None if view.bias is None else jnp.abs(view.bias) / row_sizes(weights, view)
+    return bias_sums(weights, dataclasses.replace(view, bias=share))
 
 
 def mean_over_queries(sums: jax.Array, lengths: jax.Array) -> jax.Array:
@@ -186,14 +185,9 @@ def expert_load(active: int) -> Statistic:
 
 def cosine_sums(scores: jax.Array, view: PairView) -> jax.Array:
     """Sum over queries key <= i of the cosine of the rotated query with the rotated key, masked or not: [B, H, S]."""
-
-    def unit(x: jax.Array) -> jax.Array:
-        x = x.astype(scores.dtype)
-        return x / jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), jnp.finfo(x.dtype).tiny)
-
-    key = unit(view.key[:, :, : scores.shape[-1]])
+    key = unit(view.key[:, :, : scores.shape[-1]].astype(scores.dtype))
     key = jnp.repeat(key, view.query.shape[1] // view.key.shape[1], axis=1)
-    cosine = jnp.einsum("BHQD,BHSD->BHQS", unit(view.query), key, precision="highest")
+    cosine = jnp.einsum("BHQD,BHSD->BHQS", unit(view.query.astype(scores.dtype)), key, precision="highest")
     causal = view.rows[:, None] >= jnp.arange(scores.shape[-1])[None, :]
     return jnp.where(view.real_rows & causal, cosine, 0).sum(axis=2)
 
@@ -270,8 +264,12 @@ def excess_kurtosis(x: jax.Array, view: View) -> jax.Array:
 
 def first_cosine(x: jax.Array, view: View) -> jax.Array:
     """Cosine of each position's vector with the first one's."""
-    unit = x / jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), jnp.finfo(x.dtype).tiny)
-    return jnp.einsum("BTd,Bd->BT", unit, unit[:, 0], precision="highest")
+    return jnp.einsum("BTd,Bd->BT", unit(x), unit(x)[:, 0], precision="highest")
+
+
+def unit(x: jax.Array) -> jax.Array:
+    """Vectors along the last axis, divided by their length; zeros stay."""
+    return x / jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), jnp.finfo(x.dtype).tiny)
 
 
 def _zero_or_nan(x: jax.Array) -> jax.Array:

@@ -22,13 +22,10 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> 
     return f"<div><strong>{escape(_cut(title))}</strong><table>{''.join(lines)}</table></div>"
 
 
-def chosen(record: Any, leave_out: Sequence[str] = ()) -> dict[str, Any]:
+def chosen(record: Any) -> dict[str, Any]:
     """The fields of a dataclass that have no default or are not at it: name -> value."""
-    return {
-        field.name: getattr(record, field.name)
-        for field in fields(record)
-        if field.name not in leave_out and (field.default is MISSING or getattr(record, field.name) != field.default)
-    }
+    values = {field.name: (getattr(record, field.name), field.default) for field in fields(record)}
+    return {name: value for name, (value, default) in values.items() if default is MISSING or value != default}
 
 
 def in_words(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import signal
@@ -15,7 +14,8 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.runtime import interruption
@@ -55,15 +55,11 @@ def meet() -> None:
     Afterwards they wait for each other without a limit. But on CPUs the connections for this must be made within half a minute:
     that is now, before one of them compiles a long program.
     """
-    if joined():
-        _of_each(np.zeros(1, np.int32))
+    largest(0)
 
 
 def end(code: int) -> None:
-    """End this process, which failed, at once if it is one of several.
-
-    JAX's own exit would wait five minutes for the others, while they wait for this one.
-    """
+    """End this process, which failed, at once if it is one of several: JAX's own exit would wait five minutes for the others."""
     if joined():
         sys.stdout.flush()
         sys.stderr.flush()
@@ -118,10 +114,10 @@ def by_first(action: Callable[[], T]) -> T | None:
         except BaseException as error:  # the others must hear of it first
             raised = error
     message = "" if raised is None else str(raised) or type(raised).__name__
-    of_first = _of_each(np.frombuffer(message.encode()[:LONGEST].ljust(LONGEST, b"\0"), np.uint8))[0]
+    text = _of_first(message.encode()[:LONGEST], LONGEST).decode(errors="ignore")
     if raised is not None:
         raise raised
-    if text := bytes(of_first).rstrip(b"\0").decode(errors="ignore"):
+    if text:
         raise SinkjaxError(text)
     return found
 
@@ -132,15 +128,20 @@ def from_first(action: Callable[[], Any]) -> Any:
     if not joined():
         return found
     content = json.dumps(found).encode() if first() else b""
-    [size] = largest(len(content))
-    return json.loads(bytes(_of_each(np.frombuffer(content.ljust(size, b"\0"), np.uint8))[0]))
+    return json.loads(_of_first(content, *largest(len(content))))
+
+
+def _of_first(content: bytes, size: int) -> bytes:
+    """At most `size` bytes of the first process, in all of them."""
+    padded = np.frombuffer(content.ljust(size, b"\0"), np.uint8)
+    return bytes(multihost_utils.process_allgather(padded)[0]).rstrip(b"\0")
 
 
 def largest(*values: int) -> list[int]:
     """The largest of each of these numbers, int32, that any process has."""
     if not joined():
         return [*values]
-    found: list[int] = _of_each(np.array(values, np.int32)).max(axis=0).tolist()
+    found: list[int] = multihost_utils.process_allgather(np.array(values, np.int32)).max(axis=0).tolist()
     return found
 
 
@@ -153,11 +154,8 @@ def check_same(what: str, value: Any) -> None:
 
 
 def whole(tree: T) -> T:
-    """Gather arrays sharded over joined processes into numpy arrays on each; in a single process, return them unchanged.
-
-    One array at a time is whole on a device.
-    """
-    found: T = jax.tree.map(lambda leaf: np.asarray(_everywhere()[1](leaf)), tree) if joined() else tree
+    """Gather arrays sharded over joined processes into numpy arrays on each; in a single process, return them unchanged."""
+    found: T = multihost_utils.process_allgather(tree, tiled=True) if joined() else tree
     return found
 
 
@@ -165,20 +163,3 @@ def place(tree: T, where: NamedSharding) -> T:
     """Arrays that every process has alike, on the host or on a device, as global arrays."""
     found: T = jax.tree.map(lambda leaf: jax.make_array_from_callback(np.shape(leaf), where, np.asarray(leaf).__getitem__), tree)
     return found
-
-
-def _of_each(values: np.ndarray) -> np.ndarray:
-    """The arrays of each process, [processes, ...]; all of the same shape and dtype."""
-    divided, gather = _everywhere()
-    owners = [device.process_index for device in jax.devices()]
-    given = jax.make_array_from_callback((len(owners), *values.shape), divided, lambda index: values[None])
-    return np.asarray(gather(given))[[owners.index(number) for number in range(jax.process_count())]]
-
-
-@functools.cache
-def _everywhere() -> tuple[NamedSharding, Callable[[jax.Array], jax.Array]]:
-    """The sharding that divides a leading axis over all devices, and the function that copies an array to each of them."""
-    mesh = Mesh(np.array(jax.devices()), ("device",))
-    return NamedSharding(mesh, PartitionSpec("device")), jax.jit(
-        lambda array: array, out_shardings=NamedSharding(mesh, PartitionSpec())
-    )

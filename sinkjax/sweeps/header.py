@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,12 +14,12 @@ import numpy as np
 from sinkjax.config_files.places import Place, delete, listed, read_bytes
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.fingerprint import digest
-from sinkjax.sweeps import objects
 from sinkjax.sweeps.arrays import LARGEST, METADATA, Array, arrays_of, metadata_of
 from sinkjax.sweeps.schedule import Schedule
 
 HEADER, CALLS = ".sweep", ".calls"
-MACHINES = ".hardware"  # a file for each machine that wrote to a store, but the one that made it
+MACHINES = ".hardware"  # a file for each machine that wrote to a store, except the one that made it
+CHANGED = "has changed since it was written"
 # Attributes: what two runs must share for one to resume the other, their calls, and the machine that made the store.
 IDENTITY, SCHEDULE, HARDWARE = "sweep", "schedule", "hardware"
 CHUNK_BYTES = 1 << 23  # a chunk of the largest variable has at most so many, unless one edit has more
@@ -48,7 +49,7 @@ class Header:
         """The files of metadata: those of each array, the header, and the one that readers look for."""
         found = {name: json.dumps(entry).encode() for name, entry in self.metadata.items()}
         found[METADATA] = json.dumps({"zarr_consolidated_format": 1, "metadata": self.metadata, "sums": self.sums}).encode()
-        return {HEADER: objects.sealed(found[METADATA]), **found}
+        return {HEADER: sealed(found[METADATA]), **found}
 
     @classmethod
     def of_sweep(
@@ -100,7 +101,7 @@ class Header:
             if header := cls._parsed(path, HEADER) or cls._parsed(path, METADATA):
                 return header
             there = {name.partition("/")[0] for name in listed(path)} if path.exists() else set()
-            calls = objects.names(path / CALLS)
+            calls = names(path / CALLS)
             if there and (header := cls._parsed(path, HEADER)):  # another process has just put it there
                 return header
         except OSError as error:
@@ -111,8 +112,8 @@ class Header:
         if HEADER in there or calls:
             if others or not key or not all(name.startswith(key) for name in calls):
                 raise SinkjaxError(
-                    f"the store {path} is damaged (its metadata are missing or not what was written); delete it and rerun the"
-                    " command that made it"
+                    f"the store {path} is damaged (its metadata is missing or has changed since it was written); delete it and"
+                    " rerun the command that made it"
                 )
             delete(path / HEADER)
         elif others:
@@ -124,7 +125,7 @@ class Header:
         """The header in a file, its own or the arrays' metadata. Errors: OSError; a store of another version."""
         try:
             content = read_bytes(path / file)
-            found = json.loads(objects.unsealed(content) if file == HEADER else content)
+            found = json.loads(unsealed(content) if file == HEADER else content)
             header = cls(found["metadata"], found.get("sums", {}))
             if IDENTITY not in header.attributes or not [*arrays_of(header.metadata)]:
                 return None
@@ -133,6 +134,26 @@ class Header:
         if "sums" not in found:
             raise SinkjaxError(f"{path} was made by another version of sinkjax; choose another output or delete it")
         return header
+
+
+def sealed(content: bytes) -> bytes:
+    """Content, and a line with its checksum."""
+    return content + f"\n{zlib.crc32(content):08x}\n".encode()
+
+
+def unsealed(content: bytes) -> bytes:
+    """Content without its checksum. Errors: ValueError, if the two do not match."""
+    if content[-10:] != f"\n{zlib.crc32(memoryview(content)[:-10]):08x}\n".encode():
+        raise ValueError(CHANGED)
+    return content[:-10]
+
+
+def names(folder: Place) -> set[str]:
+    """The names of all objects in a folder."""
+    try:
+        return {name for name in listed(folder) if name[0] != "."}
+    except FileNotFoundError:  # also if another process removes it in this moment
+        return set()
 
 
 def key_of(identity: Mapping[str, Any]) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkjax.checkpoints.series import Member, check_same_architecture, coordinates, loaded, members_of
-from sinkjax.config_files.places import Place, place
+from sinkjax.checkpoints.series import check_same_architecture, coordinates, loaded, members_of
+from sinkjax.config_files.places import place
 from sinkjax.edits.edit import Edit
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.progress import bar
@@ -83,7 +83,7 @@ def sweep_models(
                 edits,
                 probe,
                 lengths,
-                out=None if out is None else store_path(place(out), member),
+                out=None if out is None else place(out) / f"{OTHER.sub('-', member.label).strip('-.')}.zarr",
                 memory=memory,
                 precision=precision,
                 attributes=attributes,
@@ -97,8 +97,3 @@ def sweep_models(
     result = xarray.concat(found, "checkpoint", data_vars=swept, **shared)
     sources = [source for data in found for source in data.attrs["sources"]]
     return result.assign_coords(coordinates(members)).assign_attrs(sources=sources)
-
-
-def store_path(folder: Place, member: Member) -> Place:
-    """Where the store of a checkpoint lies in the folder of its series."""
-    return folder / f"{OTHER.sub('-', member.label).strip('-.')}.zarr"

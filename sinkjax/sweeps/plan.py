@@ -114,12 +114,14 @@ def plan_resolved(
     starts = origins(resolved, config)
     based = bool({origin.base for origin in starts} - {None})
     streams = 2 if based else 1  # the unedited run and one base at a time
-    cost = Cost.of(config, T, probe, dtype, hardware, streams, weights_edited(resolved))
+    weights_edited = any(term.site == Site.WEIGHTS for entry in resolved for term in entry)
+    cost = Cost.of(config, T, probe, dtype, hardware, streams, weights_edited)
 
-    groups: dict[tuple, list[int]] = {}
+    by_kind: dict[tuple, list[int]] = {}
     for number, entry in enumerate(resolved):
-        groups.setdefault(kind_of(entry), []).append(number)
-    schedule = _best_schedule(list(groups.values()), starts, B, L, cost, hardware)
+        by_kind.setdefault(kind_of(entry), []).append(number)
+    groups = list(by_kind.values())
+    schedule = _best_schedule(groups, starts, B, L, cost, hardware)
 
     b, widths, chunks = schedule.prompt_block, schedule.widths, schedule.chunks
     shares = [share for share in schedule.shares(B, devices, hardware.processes, L) if share]
@@ -134,7 +136,7 @@ def plan_resolved(
         edits=len(resolved),
         prompts=B,
         positions=T,
-        kinds=tuple(_describe(resolved[numbers[0]], len(numbers)) for numbers in groups.values()),
+        kinds=tuple(_describe(resolved[numbers[0]], len(numbers)) for numbers in groups),
         schedule=schedule,
         devices=devices,
         processes=len(shares),
@@ -277,11 +279,6 @@ class Cost:
 def _describe(edits: Edits, size: int) -> str:
     terms = " + ".join(f"{term.op} {term.site}" for term in edits) or "no edit"
     return f"{terms}: {size} {'edit' if size == 1 else 'edits'}"
-
-
-def weights_edited(resolved: Sequence[Edits]) -> bool:
-    """Whether one of the edits acts on attention weights."""
-    return any(term.site == Site.WEIGHTS for entry in resolved for term in entry)
 
 
 def record_shapes(config: Config, T: int, probe: Probe, dtype: str) -> Record:

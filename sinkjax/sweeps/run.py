@@ -17,6 +17,7 @@ import numpy as np
 
 from sinkjax.analysis.finite import lost
 from sinkjax.checkpoints.model import check_model
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_place
 from sinkjax.config_files.places import Place, reached
 from sinkjax.edits.edit import Edit, as_edits, coordinates_of, resolve
@@ -30,7 +31,7 @@ from sinkjax.runtime import interruption, processes
 from sinkjax.runtime.progress import bar, say
 from sinkjax.sweeps.arrays import storable
 from sinkjax.sweeps.computation import CELLS, Computation, unchanged
-from sinkjax.sweeps.header import IDENTITY, Fixed, Header
+from sinkjax.sweeps.header import CHANGED, IDENTITY, Fixed, Header
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store, begin, described, existing
@@ -105,8 +106,7 @@ def sweep(
     for name, given in (("labels", labels), ("attributes", attributes)):
         if not isinstance(given, Mapping | None):
             raise SinkjaxError(f"{name} must be a mapping, not {short(given)}")
-    if not isinstance(probe, Probe):
-        raise SinkjaxError(f"probe must be a Probe, not {short(probe)}")
+    refuse(not isinstance(probe, Probe), f"probe must be a Probe, not {short(probe)}")
     if check:
         check_finite(model.params)
     edits = as_edits(edits)
@@ -123,8 +123,7 @@ def sweep(
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
     coordinates = coordinates_of(edits)
     identity = computation.identity(labels, coordinates)
-    if computation.joined and out is None:
-        raise SinkjaxError("a sweep of joined processes needs `out`, a folder or URL that all of them see")
+    refuse(computation.joined and out is None, "a sweep of joined processes needs `out`, a folder or URL that all of them see")
 
     layout = functools.cache(lambda: computation.layout(labels, coordinates))
 
@@ -242,7 +241,7 @@ def fill_together(ready: Callable[[], Store], computation: Computation, fixed: C
         if not store.finished:
             store.compact(fixed())
         if not store.finished:
-            raise SinkjaxError(f"{store.path}: a call is not what was written; rerun the same command to recompute only that")
+            raise SinkjaxError(f"{store.path}: a call {CHANGED}; rerun the same command to recompute only that")
 
     agreed = processes.from_first(agree)
     schedule, devices, L = Schedule.from_json(agreed["schedule"]), computation.hardware().devices, computation.model.config.layers

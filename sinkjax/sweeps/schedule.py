@@ -153,12 +153,7 @@ def cut_into_chunks(groups: Sequence[list[int]], widths: Sequence[int], starts: 
             base, block = starts[number].base, starts[number].block
             parts.setdefault((base is not None, base, kind, block == L), []).append(number)
     return tuple(
-        Chunk(kind, edits, starts[edits[0]].block, base)
+        Chunk(kind, tuple(numbers[first : first + widths[kind]]), starts[numbers[first]].block, base)
         for (_, base, kind, _), numbers in sorted(parts.items(), key=lambda part: (part[0][0], part[0][1] or 0, *part[0][2:]))
-        for edits in _cut(numbers, widths[kind])
+        for first in range(0, len(numbers), widths[kind])
     )
-
-
-def _cut(numbers: Sequence[int], width: int) -> list[tuple[int, ...]]:
-    """Consecutive parts of at most `width`."""
-    return [tuple(numbers[i : i + width]) for i in range(0, len(numbers), width)]

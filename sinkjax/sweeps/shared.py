@@ -67,8 +67,7 @@ def baseline(
     xs = (jnp.arange(spec.config.layers), params["layers"])
     (h, slots), (inputs, layers) = jax.lax.scan(keep_input, (h, empty_slots(step, params, h, spec.probe)), xs)
     trace = Trace(start, layers, slots)
-    out = complete(params, h, tokens, lengths, edits, trace, spec)
-    return Base(inputs, trace), out.record
+    return Base(inputs, trace), complete(params, h, tokens, lengths, edits, trace, spec).record
 
 
 @partial(jax.jit, static_argnames="spec")
@@ -82,14 +81,35 @@ def edited(
     *,
     spec: ForwardSpec,
 ) -> Record:
-    """The records of a stack of edits of one kind, none of which differs from the base before block `start` (int, one for all).
+    """The records of a stack of edits of one kind, each of which takes everything before block `start` (int) from the base.
 
     edits: resolved, each leaf with a leading axis over edits. base: `counting` them. Returns a record with that leading axis.
     """
     chex.assert_rank(start, 0)  # vmap turns a `lax.cond` whose start has an axis into a select that runs both branches
     chex.assert_shape(base.inputs, (spec.config.layers, *tokens.shape[:2], spec.config.width))
     chex.assert_equal_shape_prefix(jax.tree.leaves(edits), 1)
-    return jax.vmap(lambda one: from_start(params, tokens, lengths, one, start, base, spec))(edits)
+    params = with_sink_token(params, spec)
+
+    def one(edits: Edits) -> Record:
+        if any(term.site in BEFORE_BLOCKS for term in edits):
+            h, begin = embed(params, tokens, lengths, edits, spec)
+        else:
+            h, begin = base.inputs[start], base.trace.start
+        step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)
+
+        def skip_or_run(carry: tuple, xs: tuple[jax.Array, dict[str, Any]]) -> tuple[tuple, dict]:
+            (h, slots), (layer, of_base) = carry, xs
+
+            def run() -> tuple[tuple, dict]:  # parameters are sliced in here, so that a skipped block does not even read them
+                return step(h, slots, layer, jax.tree.map(lambda leaf: leaf[layer], params["layers"]))
+
+            return jax.lax.cond(layer < start, lambda: (carry, of_base), run)
+
+        xs = (jnp.arange(spec.config.layers), base.trace.layers)
+        (h, slots), layers = jax.lax.scan(skip_or_run, (h, base.trace.slots), xs)
+        return complete(params, h, tokens, lengths, edits, Trace(begin, layers, slots), spec).record
+
+    return jax.vmap(one)(edits)
 
 
 @partial(jax.jit, static_argnames=("function", "mesh", "spec"))
@@ -108,33 +128,3 @@ def each(params: Params, *inputs: Any, function: Callable, mesh: Mesh | None, sp
     each_own = (PartitionSpec(axes),) * len(inputs)
     specs = {"in_specs": (PartitionSpec(), *each_own), "out_specs": PartitionSpec(axes)}
     return jax.shard_map(one, mesh=mesh, **specs, axis_names=set(axes), check_vma=False)(params, *inputs)
-
-
-def from_start(
-    params: Params,
-    tokens: jax.Array,
-    lengths: jax.Array,
-    edits: Edits,
-    start: jax.Array,
-    base: Base,
-    spec: ForwardSpec,
-) -> Record:
-    """The record of one edited run that takes everything before block `start` from the base."""
-    params = with_sink_token(params, spec)
-    if any(term.site in BEFORE_BLOCKS for term in edits):
-        h, begin = embed(params, tokens, lengths, edits, spec)
-    else:
-        h, begin = base.inputs[start], base.trace.start
-    step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)
-
-    def skip_or_run(carry: tuple, xs: tuple[jax.Array, dict[str, Any]]) -> tuple[tuple, dict]:
-        (h, slots), (layer, of_base) = carry, xs
-
-        def run() -> tuple[tuple, dict]:  # the parameters are sliced in here, so that a skipped block does not even read them
-            return step(h, slots, layer, jax.tree.map(lambda leaf: leaf[layer], params["layers"]))
-
-        return jax.lax.cond(layer < start, lambda: (carry, of_base), run)
-
-    (h, slots), layers = jax.lax.scan(skip_or_run, (h, base.trace.slots), (jnp.arange(spec.config.layers), base.trace.layers))
-    trace = Trace(begin, layers, slots)
-    return complete(params, h, tokens, lengths, edits, trace, spec).record

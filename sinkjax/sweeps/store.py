@@ -17,29 +17,30 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
 
 from sinkjax.config_files.files import write, write_new
 from sinkjax.config_files.places import Place, delete, is_remote, read_bytes, remove
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.fingerprint import digest
 from sinkjax.runtime.progress import say
-from sinkjax.sweeps import objects
+from sinkjax.sweeps import header as headers
 from sinkjax.sweeps.arrays import METADATA, arrays_of
-from sinkjax.sweeps.header import CALLS, HARDWARE, HEADER, IDENTITY, MACHINES, SCHEDULE, Fixed, Header, differences, key_of
-from sinkjax.sweeps.objects import CHANGED
+from sinkjax.sweeps.header import CALLS, CHANGED, HARDWARE, HEADER, IDENTITY, SCHEDULE, Fixed, Header, differences
 from sinkjax.sweeps.schedule import Chunk, Schedule
 
 if TYPE_CHECKING:
     import xarray
 
-MISSING = "is missing"
+CALL = ".call"  # in an object: the coordinates of its call, the block of prompts and then the edits
 
 
 class Store:
     """An open store, all of its arrays checked.
 
-    done: bool [edit, prompt_block], whether it is computed. finished: whether a reader sees its arrays. faults: file -> "is
-    missing" or "is not what was written". new: whether this process wrote its header. Errors: no store.
+    done: bool [edit, prompt_block], whether it is computed. finished: whether a reader sees its arrays. faults: damaged file ->
+    its fault. new: whether this process wrote its header. Errors: no store.
     """
 
     def __init__(self, path: Place, header: Header | None = None, durable: bool = True):
@@ -47,7 +48,7 @@ class Store:
         if header is None:
             raise SinkjaxError(f"there is no store {path}")
         self.path, self.header, self.durable, self.new = path, header, durable, False
-        self.key, self.variables = key_of(header.attributes[IDENTITY]), header.variables()
+        self.key, self.variables = headers.key_of(header.attributes[IDENTITY]), header.variables()
         self.schedule = Schedule.from_json(header.attributes.get(SCHEDULE) or Schedule(1, (), ()).to_json())
         self._read()
 
@@ -64,7 +65,7 @@ class Store:
         whole = self.header.sums.keys() - self.faults.keys()
         self.sound = np.array([whole.issuperset(self._files(*index)) for index in np.ndindex(shape)], bool).reshape(shape)
         self.done = self.sound.repeat(self.group, axis=0)[:E]
-        there = objects.names(self.path / CALLS)
+        there = headers.names(self.path / CALLS)
         for block, chunk in self.left():
             self.done[list(chunk.edits), block] = self.object(chunk, block).name in there
 
@@ -73,19 +74,17 @@ class Store:
         return [variable.file(group, block) for variable in self.variables]
 
     def _faults(self) -> Iterator[tuple[str, str]]:
-        """The files that are missing or changed, and how; the header itself is not needed any more."""
+        """The files that are missing or have changed, and the fault of each; the header itself is no longer needed."""
         wanted = self.header.files()
         del wanted[HEADER]
         for name in (*self.header.sums, *wanted):
             try:
                 content = read_bytes(self.path / name)
-                sound = content == wanted[name] if name in wanted else zlib.crc32(content) == self.header.sums[name]
+                if content != wanted[name] if name in wanted else zlib.crc32(content) != self.header.sums[name]:
+                    yield name, CHANGED
             except (FileNotFoundError, NotADirectoryError):
-                yield name, MISSING
-                continue
+                yield name, "is missing"
             except OSError:  # a folder, or a disk that fails
-                sound = False
-            if not sound:
                 yield name, CHANGED
 
     def object(self, chunk: Chunk, block: int) -> Place:
@@ -108,21 +107,26 @@ class Store:
 
     def write(self, chunk: Chunk, block: int, values: Mapping[str, np.ndarray]) -> None:
         """Keep the results of a call, by variable [edits of the chunk, prompts of the block, ...], unless its object exists."""
-        content = objects.packed([block, *chunk.edits], values)
+        arrays = {name: np.ascontiguousarray(array) for name, array in values.items()}
+        content = safetensors.save({CALL: np.array([block, *chunk.edits]), **arrays})
+        file, content = self.object(chunk, block), headers.sealed(content)
         with _keeping():
             try:
-                write_new(self.object(chunk, block), content, durable=self.durable, scratch=self.path / CALLS)
+                write_new(file, content, durable=self.durable, scratch=self.path / CALLS)
             except SinkjaxError:  # its folder goes when another process has put the arrays together
                 if not self._finished_by_another():
                     raise
         self.done[list(chunk.edits), block] = True
 
     def read(self, chunk: Chunk, block: int) -> dict[str, np.ndarray]:
-        """The results of a call. Errors: FileNotFoundError; ValueError if its object has changed."""
+        """The results of a call. Errors: FileNotFoundError; ValueError if its object has changed or belongs to another call."""
         try:
-            return objects.unpacked([block, *chunk.edits], read_bytes(self.object(chunk, block)))
-        except IsADirectoryError:
+            found: dict[str, np.ndarray] = safetensors.load(headers.unsealed(read_bytes(self.object(chunk, block))))
+        except (IsADirectoryError, SafetensorError):
             raise ValueError(CHANGED) from None
+        if found.pop(CALL, np.empty(0)).tolist() != [block, *chunk.edits]:
+            raise ValueError(CHANGED)
+        return found
 
     def mend(self) -> None:
         """Hide a damaged store from readers until it is repaired."""
@@ -204,7 +208,7 @@ class Store:
     def hardware(self) -> list[dict[str, Any]]:
         """The machines that wrote to the store: the one that made it, then others."""
         found = [*self.header.attributes[HARDWARE]]
-        for file in sorted((self.path / MACHINES).glob("*.json")):
+        for file in sorted((self.path / headers.MACHINES).glob("*.json")):
             try:
                 found.append(dict(json.loads(read_bytes(file))))
             except (OSError, ValueError, TypeError):
@@ -228,7 +232,7 @@ class Store:
             what = "with other versions" if all(entry.startswith("jax") for entry in differs) else "on other hardware"
             end = "what is computed here is equal to rounding, not bit for bit"
             say(f"{self.path} was begun {what} ({'; '.join(differs)}): {end}")
-            write(self.path / MACHINES / f"{digest(json.dumps(facts))}.json", json.dumps(facts))
+            write(self.path / headers.MACHINES / f"{digest(json.dumps(facts))}.json", json.dumps(facts))
 
 
 @contextlib.contextmanager
@@ -265,7 +269,7 @@ def begin(path: Place, identity: Mapping[str, Any], make: Callable[[], Header], 
 
 def existing(path: Place, identity: Mapping[str, Any], durable: bool = True) -> Store | None:
     """The store `path`, None where nothing is there. Errors: as for `begin`."""
-    header = Header.read(path, key_of(identity))
+    header = Header.read(path, headers.key_of(identity))
     if header is None:
         return None
     if found := differences(header.attributes[IDENTITY], json.loads(json.dumps(identity))):
@@ -274,6 +278,6 @@ def existing(path: Place, identity: Mapping[str, Any], durable: bool = True) -> 
 
 
 def described(found: Mapping[str, str]) -> str:
-    """What is wrong with parts of a store, in words; "" for nothing."""
+    """The faults of parts of a store as text; "" without any."""
     shown = [f"{part} {fault}" for part, fault in found.items()]
     return "; ".join(shown[:3]) + (f"; and {len(shown) - 3} more" if len(shown) > 3 else "")

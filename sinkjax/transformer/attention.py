@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.edits.apply import where_changed
-from sinkjax.edits.site import Site
+from sinkjax.edits.site import PAIRS, Site
+from sinkjax.edits.term import Edits
 from sinkjax.model import ops
 from sinkjax.model.attention_bias import SinkToken, ValueBias
 from sinkjax.model.config import Config
@@ -26,6 +27,7 @@ from sinkjax.model.extra_key import ExtraKey, extra_key, weigh
 from sinkjax.model.ops import soft_cap
 from sinkjax.model.positions import add_to_scores, visible_keys
 from sinkjax.probes.measure import query_axes
+from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import PairView
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
@@ -220,6 +222,16 @@ def score_scale(tape: Tape, dtype: jnp.dtype) -> jax.Array | float:
     return jnp.asarray(config.score_scale, dtype)[tape.layer] if isinstance(config.score_scale, tuple) else config.scale
 
 
+def needs_pairs(edits: Edits, probe: Probe) -> dict[str, bool]:
+    """Each request for the scores or weights themselves, which only this module's attention has, and whether it is made."""
+    measured = [entry.name for entry in probe.statistics if entry.site in PAIRS and entry.sums is None]
+    measured += [entry.name for entry in probe.captures if entry.site in PAIRS]
+    return {
+        "edits at WEIGHTS": any(term.site == Site.WEIGHTS for term in edits),
+        f"the measurement of {', '.join(measured)}": bool(measured),
+    }
+
+
 def block_size(T: int) -> int:
     """How many of T queries have scores at one time."""
     return min(T, QUERY_BLOCK) if T < GROUPED_FROM else GROUPED_BLOCK
@@ -292,5 +304,5 @@ def _together(groups: list[tuple], axes: Axes) -> tuple:
 
 def _choose_queries(record: dict[str, jax.Array], tape: Tape) -> dict[str, jax.Array]:
     """Keep the captured queries of LOGITS and WEIGHTS."""
-    chosen = {entry.name: entry.positions for entry in tape.probe.captures if entry.site in (Site.LOGITS, Site.WEIGHTS)}
+    chosen = {entry.name: entry.positions for entry in tape.probe.captures if entry.site in PAIRS}
     return {name: x if chosen.get(name) is None else x[:, :, jnp.asarray(chosen[name])] for name, x in record.items()}

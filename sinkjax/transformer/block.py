@@ -82,8 +82,7 @@ def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable,
         own = own_values(v, tape)  # HEAD_VALUE
         v, own = (v, own) if own is None or tape.kept is None else (own, None)  # tokens before them were kept by query head too
         k, v = tape.seen(k, v)
-        attend = implementation(tape.spec.attention_impl)
-        heads, empty_rows = attend(q, k, v, own, window, w, tape)  # LOGITS, WEIGHTS
+        heads, empty_rows = implementation(tape.spec.attention_impl).attend(q, k, v, own, window, w, tape)  # LOGITS, WEIGHTS
     else:
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
         heads, empty_rows = attend_kept(q, k, v, window, w, tape, rotate)

@@ -31,7 +31,7 @@ from sinkjax.model.extra_key import ExtraKey, extra_key
 from sinkjax.model.normalisers import OffByOne, SinkLogit, Softmax
 from sinkjax.model.positions import Alibi, PowerAlibi, ScorePosition
 from sinkjax.probes.probe import Probe
-from sinkjax.transformer.attention import score_scale
+from sinkjax.transformer.attention import needs_pairs, score_scale
 from sinkjax.transformer.tape import Tape
 from sinkjax.transformer.tiles import LOWEST, Arrays, Tiling, columns, forward, padded
 
@@ -93,15 +93,11 @@ def attend(
 
 def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
     """Each request that the kernels do not support, and whether it is made."""
-    pairs = (Site.LOGITS, Site.WEIGHTS)
-    measured = [entry.name for entry in probe.statistics if entry.site in pairs and entry.sums is None]
-    measured += [entry.name for entry in probe.captures if entry.site in pairs]
     of_distances = isinstance(config.position, ScorePosition)
     extra = not isinstance(config.attention_bias, ValueBias | None)
     return {
-        "edits at WEIGHTS": any(term.site == Site.WEIGHTS for term in edits),
+        **needs_pairs(edits, probe),
         "edits of distances": any(term.site == Site.LOGITS and term.distance is not None for term in edits),
-        f"the measurement of {', '.join(measured)}": bool(measured),
         f"the normaliser {config.normaliser!r}": not isinstance(config.normaliser, NORMALISERS),
         f"the position {config.position!r}": of_distances and _slopes(config) is None,
         f"the attention_bias {config.attention_bias!r} here": extra and (of_distances or config.normaliser != Softmax()),

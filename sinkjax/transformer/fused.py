@@ -64,16 +64,8 @@ def _widest_head() -> int:
 
 def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
     """Each request that a fused attention does not support, and whether it is made."""
-    pairs = (Site.LOGITS, Site.WEIGHTS)
-    measured = [
-        entry.name
-        for entry in probe.statistics
-        if entry.site == Site.LOGITS or (entry.site == Site.WEIGHTS and entry.sums is None)
-    ]
-    measured += [entry.name for entry in probe.captures if entry.site in pairs]
     return {
-        "edits at WEIGHTS": any(term.site == Site.WEIGHTS for term in edits),
-        f"the measurement of {', '.join(measured)}": bool(measured),
+        **attention.needs_pairs(edits, probe),
         f"the normaliser {config.normaliser!r}": config.normaliser != Softmax(),
         f"the position {config.position!r}": isinstance(config.position, ScorePosition),
         f"the attention_bias {config.attention_bias!r}": config.attention_bias is not None,

@@ -5,9 +5,7 @@ The kernels are imported only if they are asked for, because JAX still calls Pal
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import jax
+from typing import Any
 
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
@@ -16,26 +14,17 @@ from sinkjax.probes.probe import Probe
 from sinkjax.transformer import attention, fused
 
 
-def implementation(name: str) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """The function that computes attention, with the arguments of `attention.attend`."""
+def implementation(name: str) -> Any:
+    """The module that computes attention: `attend`, with the arguments of `attention.attend`, and, but for that one, `cannot`."""
     if name == "pallas":
         from sinkjax.transformer import flash
 
-        return flash.attend
-    return fused.attend if name == "fused" else attention.attend
+        return flash
+    return fused if name == "fused" else attention
 
 
 def check_implementation(name: str, config: Config, edits: Edits, probe: Probe) -> None:
-    """Raise an error that names what attention by this implementation cannot do."""
-    for what, asked in _limits(name, config, edits, probe).items():
+    """Raise an error that names a request that attention by this implementation does not support."""
+    for what, asked in {} if name == "sinkjax" else implementation(name).cannot(config, edits, probe).items():
         if asked:
             raise SinkjaxError(f'attention_impl "{name}" keeps no scores and weights, so it cannot do {what}; choose "sinkjax"')
-
-
-def _limits(name: str, config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
-    """Each request that an implementation does not support, and whether it is made."""
-    if name == "pallas":
-        from sinkjax.transformer import flash
-
-        return flash.cannot(config, edits, probe)
-    return fused.cannot(config, edits, probe) if name == "fused" else {}

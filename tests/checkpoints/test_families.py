@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 import sinkjax
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.architectures import architectures
-from sinkjax.checkpoints.export import as_stored
+from sinkjax.checkpoints.export import under_names
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.load import open_checkpoint
@@ -59,7 +59,7 @@ def test_the_table_of_tensors_is_read_in_both_directions(family: str, folders: d
     host = {names.leaf_name(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(model.params)}
     of_family = families()[family]
     stored = load_file(folders[family] / "model.safetensors")
-    written = {name: as_stored(host, filled) for name, filled in names.slots(model.config, of_family.names(model.config)).items()}
+    written = under_names(host, model.config, of_family.names(model.config))
     shown = {of_family.aliases.get(name, name): array for name, array in stored.items()}
     assert written.keys() == shown.keys()
     for name, array in written.items():

@@ -18,8 +18,7 @@ import sinkjax
 from sinkjax import Probe, SinkjaxError
 from sinkjax.studies.calculation import holds, write_whole
 from sinkjax.studies.folder import open_store
-from sinkjax.sweeps.header import HEADER
-from sinkjax.sweeps.objects import sealed
+from sinkjax.sweeps.header import HEADER, sealed
 from sinkjax.sweeps.schedule import Chunk
 from sinkjax.sweeps.store import Store
 from sinkjax.train.loop import LOCK, alone
@@ -57,11 +56,11 @@ def swap(file: Path) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "missing": (Path.unlink, "is missing"),
-    "cut": (cut, "is not what was written"),
-    "empty": (empty, "is not what was written"),
-    "flipped": (flip, "is not what was written"),
-    "grown": (grow, "is not what was written"),
-    "swapped": (swap, "is not what was written"),
+    "cut": (cut, "has changed since it was written"),
+    "empty": (empty, "has changed since it was written"),
+    "flipped": (flip, "has changed since it was written"),
+    "grown": (grow, "has changed since it was written"),
+    "swapped": (swap, "has changed since it was written"),
 }
 CHUNKS = {"attention_received": "2.0.0.0.0", "nll": "2.0.0", "resid_argmax": "2.0.0.0"}
 NOT_SWAPPED = tuple(name for name in DAMAGES if name != "swapped")
@@ -154,7 +153,9 @@ def test_the_object_of_a_call_is_computed_again(sweep, finished, tmp_path, capsy
         "is not finished (75% done)" if damage == "missing" else "is not finished (99% done)", lambda: open_store(store)
     )
     sweep(store)
-    said = "" if damage == "missing" else f"{store}: a call of edits 2 is not what was written; computing only that again\n"
+    said = (
+        "" if damage == "missing" else f"{store}: a call of edits 2 has changed since it was written; computing only that again\n"
+    )
     assert capsys.readouterr().err == said
     assert files(store).keys() == files(finished).keys()
     xarray.testing.assert_identical(open_store(store).load(), open_store(finished).load())
@@ -186,7 +187,9 @@ def test_a_header_is_not_needed_once_the_arrays_are_there(sweep, finished, store
     sweep(store)
     cut(store / ".zmetadata")
     words = (
-        "exists and is not the store of a sweep" if damage == "missing" else "its metadata are missing or not what was written"
+        "exists and is not the store of a sweep"
+        if damage == "missing"
+        else "its metadata is missing or has changed since it was written"
     )
     assert_refused(words, lambda: open_store(store), lambda: sweep(store))
 
@@ -196,7 +199,7 @@ def test_a_header_is_not_needed_once_the_arrays_are_there(sweep, finished, store
 def test_what_is_no_file_is_damage(sweep, store, make, file):
     (store / file).unlink()
     make(store / file)
-    assert_refused(f"{file} is not what was written", lambda: open_store(store))
+    assert_refused(f"{file} has changed since it was written", lambda: open_store(store))
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty"])

@@ -13,9 +13,9 @@ from safetensors import numpy as safetensors
 
 from sinkjax.config_files import files
 from sinkjax.errors import SinkjaxError
-from sinkjax.sweeps import arrays, objects
+from sinkjax.sweeps import arrays
 from sinkjax.sweeps import store as stores
-from sinkjax.sweeps.header import CALLS, HEADER, Header
+from sinkjax.sweeps.header import CALLS, HEADER, Header, unsealed
 from sinkjax.sweeps.schedule import Chunk, Schedule
 from sinkjax.sweeps.store import Store, begin
 
@@ -99,7 +99,7 @@ def test_a_call_writes_one_object_and_a_chunk_one_file_for_each_variable(store, 
 def test_an_object_says_what_it_is_of(store):
     write(store, 1, WIDE[2])
     [file] = (store.path / CALLS).iterdir()
-    content = safetensors.load(objects.unsealed(file.read_bytes()))
+    content = safetensors.load(unsealed(file.read_bytes()))
     assert content[".call"].tolist() == [1, 7, 1]
     np.testing.assert_array_equal(content["n"], VALUES["n"][[7, 1], 2:4])
 
@@ -143,7 +143,7 @@ def test_a_header_that_was_lost_is_made_again_for_its_objects_only(store):
     write(store, 0, WIDE[0])
     for lose in (lambda file: file.unlink(), lambda file: file.write_bytes(file.read_bytes()[:-20])):
         lose(store.path / HEADER)
-        with pytest.raises(SinkjaxError, match="its metadata are missing or not what was written"):
+        with pytest.raises(SinkjaxError, match="its metadata is missing or has changed since it was written"):
             Store(store.path)
         with pytest.raises(SinkjaxError, match="is damaged"):
             begin(store.path, {"number": 2}, lambda: header({"number": 2}))

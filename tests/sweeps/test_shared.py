@@ -17,7 +17,7 @@ from sinkjax.edits.edit import resolve
 from sinkjax.edits.site import SITES
 from sinkjax.edits.term import first_layer
 from sinkjax.sweeps.plan import plan
-from sinkjax.sweeps.shared import baseline, edited, from_start
+from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.transformer.spec import ForwardSpec
 from tests.edits.cases import DENSE
 from tests.sweeps.cases import (
@@ -169,8 +169,8 @@ def test_reverse_mode_gives_the_gradient_of_the_plain_forward(tiny_config, tiny_
         def shared(strength):
             edits = resolve(sinkjax.add_logit(0, strength, layers=(1, 2)), tiny_config, LENGTHS, 12)
             start = jnp.int32(first_layer(edits, tiny_config))
-            edits = jax.tree.map(jnp.asarray, edits)
-            return received(from_start(params, tokens, lengths, edits, start, base.counting(edits), spec=spec))
+            one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], edits)
+            return received(edited(params, tokens, lengths, one, start, base.counting(one), spec=spec))
 
         got, want = jax.jit(jax.grad(shared))(0.3), jax.grad(naive)(0.3)
         assert want > 0

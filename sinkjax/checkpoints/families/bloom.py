@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf
+from sinkjax.checkpoints.gguf_family import EVEN_HEADS, Gguf
 from sinkjax.model.positions import PowerAlibi
 
 TENSORS = {
@@ -57,14 +57,7 @@ FAMILY = Family(
     separator=Separator("</s>", in_front=False, note="after each document"),
     gguf=Gguf(
         "bloom",
-        keys={
-            "block_count": "n_layer",
-            "context_length": "seq_length",
-            "feed_forward_length": None,
-            "attention.head_count": "n_head",
-            "attention.head_count_kv": None,
-            "attention.key_length": None,
-            "attention.layer_norm_epsilon": "layer_norm_epsilon",
-        },
+        keys=EVEN_HEADS
+        | {"context_length": "seq_length", "feed_forward_length": None, "attention.layer_norm_epsilon": "layer_norm_epsilon"},
     ),
 )

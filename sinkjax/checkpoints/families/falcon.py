@@ -27,8 +27,7 @@ def tensors(config: Config) -> names.Table:
 def read(fields: Fields) -> dict[str, Any]:
     found = sizes(fields, kv_heads=None, head_dim=None, mlp_width="ffn_hidden_size", activation="activation")
     groups, bias = fields.flag("new_decoder_architecture"), fields.flag("bias")
-    one = fields.flag("multi_query") and not groups
-    stated = fields.integer("num_kv_heads")
+    one, stated = fields.flag("multi_query"), fields.integer("num_kv_heads")
     found["kv_heads"] = stated if groups else 1 if one else found["heads"]
     if fields.flag("alibi"):
         factor = even_head_dim(fields) ** -0.5  # it is added before the scores are scaled
@@ -36,7 +35,8 @@ def read(fields: Fields) -> dict[str, Any]:
         fields.read |= {"rope_theta", "rope_scaling"}
     else:
         position = rotary(fields)
-    return found | position | {"norm_place": layout(fields, groups), "gated_mlp": False} | rest(fields, bias)
+    norm = layer_norm(fields, "layer_norm_epsilon") | biases(bias, bias, bias)
+    return found | position | {"norm_place": layout(fields, groups), "gated_mlp": False} | norm
 
 
 def layout(fields: Fields, groups: bool) -> str:
@@ -47,10 +47,6 @@ def layout(fields: Fields, groups: bool) -> str:
     if not parallel:
         return "pre"
     return "parallel" if groups and norms in (None, 2) else "parallel-shared"
-
-
-def rest(fields: Fields, bias: bool) -> dict[str, Any]:
-    return layer_norm(fields, "layer_norm_epsilon") | biases(bias, bias, bias)
 
 
 FAMILY = Family(

@@ -30,8 +30,7 @@ def positions(fields: Fields, seen: tuple[int | None, ...]) -> dict[str, Any]:
     context, table = fields.integer("max_position_embeddings"), fields.table("rope_scaling")
     if "full_attention" in table or "sliding_attention" in table:
         tables = [dict(table.get(f"{kind}_attention") or {}) for kind in ("full", "sliding")]
-        bases = [Fields(entry, fields.where).number("rope_theta") for entry in tables]
-        tables = [{key: value for key, value in entry.items() if key != "rope_theta"} for entry in tables]
+        bases = [Fields({"rope_theta": entry.pop("rope_theta", None)}, fields.where).number("rope_theta") for entry in tables]
     else:
         tables, bases = [table, {}], [fields.number("rope_theta"), fields.number("rope_local_base_freq")]
     kinds = tuple(rope_of(entry, base, context, fields)[0] for entry, base in zip(tables, bases, strict=True))

@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf
+from sinkjax.checkpoints.gguf_family import EVEN_HEADS, Gguf
 from sinkjax.model.positions import Learned
 
 TENSORS = {
@@ -71,16 +71,7 @@ FAMILY = Family(
     separator=Separator("<|endoftext|>", in_front=False, note="between documents"),
     gguf=Gguf(
         "gpt2",
-        keys={
-            "block_count": "n_layer",
-            "context_length": "n_positions",
-            "embedding_length": "n_embd",
-            "feed_forward_length": "n_inner",
-            "attention.head_count": "n_head",
-            "attention.head_count_kv": None,
-            "attention.key_length": None,
-            "attention.layer_norm_epsilon": "layer_norm_epsilon",
-        },
+        keys=EVEN_HEADS | {"feed_forward_length": "n_inner", "attention.layer_norm_epsilon": "layer_norm_epsilon"},
         implied={"activation_function": "gelu_new"},
     ),
 )

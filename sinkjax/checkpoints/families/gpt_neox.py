@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import EVEN_HEADS, Gguf, has
 
 TENSORS = {
     **names.modules(
@@ -44,12 +44,7 @@ FAMILY = Family(
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     gguf=Gguf(
         "gptneox",
-        keys={
-            "attention.head_count_kv": None,
-            "attention.key_length": None,
-            "attention.layer_norm_epsilon": "layer_norm_eps",
-            "use_parallel_residual": "use_parallel_residual",
-        },
+        keys=EVEN_HEADS | {"attention.layer_norm_epsilon": "layer_norm_eps", "use_parallel_residual": "use_parallel_residual"},
         partial=True,
         implied={"hidden_act": "gelu", "attention_bias": has("q_bias")},
     ),

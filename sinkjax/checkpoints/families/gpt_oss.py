@@ -16,7 +16,7 @@ EXPERTS = "model.layers.{}.mlp.experts"
 TENSORS = {
     **names.LLAMA,
     **names.modules(router="model.layers.{}.mlp.router"),
-    **names.experts(f"{EXPERTS}.gate_up_proj", f"{EXPERTS}.gate_up_proj_bias", names.alternating, ("gate", "up")),
+    **names.fused(f"{EXPERTS}.gate_up_proj", names.alternating, ("gate", "up"), True, ("", "_bias"), stacked=True),
     "down": Part(f"{EXPERTS}.down_proj", inputs_first=True, stacked=True),
     "down_bias": Part(f"{EXPERTS}.down_proj_bias", stacked=True),
     "sink": "model.layers.{}.self_attn.sinks",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, rms_norm, rotary, sizes
+from sinkjax.checkpoints.families.llama import DEFAULTS
+from sinkjax.checkpoints.family import Family, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.config import Multipliers
@@ -25,7 +26,7 @@ FAMILY = Family(
     "granite",
     read,
     names.LLAMA,
-    defaults={"num_key_value_heads": as_many_as_heads, "rope_theta": 10000.0, "attention_bias": False, "mlp_bias": False},
+    defaults=DEFAULTS,
     gguf=Gguf(
         "granite",
         keys={

@@ -16,19 +16,15 @@ def read(fields: Fields) -> dict[str, Any]:
     return sizes(fields) | rotary(fields) | rms_norm(fields) | biases(bias, bias, fields.flag("mlp_bias"))
 
 
+# head_dim came with Llama 3.2 era configs; key-value heads with Llama 2; rope_theta with Code Llama, after Llama 2; the bias
+# flags later still.
+DEFAULTS = {"num_key_value_heads": as_many_as_heads, "rope_theta": 10000.0, "attention_bias": False, "mlp_bias": False}
+
 FAMILY = Family(
     "llama",
     read,
     names.LLAMA,
-    # head_dim came with Llama 3.2 era configs; key-value heads with Llama 2; rope_theta with Code Llama, after Llama 2; the bias
-    # flags later still.
-    defaults={
-        "head_dim": even_head_dim,
-        "num_key_value_heads": as_many_as_heads,
-        "rope_theta": 10000.0,
-        "attention_bias": False,
-        "mlp_bias": False,
-    },
+    defaults=DEFAULTS | {"head_dim": even_head_dim},
     separator=Separator(
         "<s> or <|begin_of_text|>", in_front=True, note="Llama 1 to 3, TinyLlama; SmolLM2: <|endoftext|>, not in front"
     ),

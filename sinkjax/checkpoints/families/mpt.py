@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
+from sinkjax.checkpoints.gguf_family import EVEN_HEADS, Gguf, GgufFile
 from sinkjax.checkpoints.hf_config import INERT
 from sinkjax.model.positions import PowerAlibi
 
@@ -72,17 +72,14 @@ FAMILY = Family(
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     gguf=Gguf(
         "mpt",
-        keys={
+        keys=EVEN_HEADS
+        | dict.fromkeys(("feed_forward_length", "attention.clamp_kqv", "attention.max_alibi_bias"))
+        | {
             "block_count": "n_layers",
             "context_length": "max_seq_len",
             "embedding_length": "d_model",
-            "feed_forward_length": None,
-            "attention.clamp_kqv": None,
             "attention.head_count": "n_heads",
-            "attention.head_count_kv": None,
-            "attention.key_length": None,
             "attention.layer_norm_epsilon": "layer_norm_epsilon",
-            "attention.max_alibi_bias": None,
         },
         implied={
             "expansion_ratio": lambda file: int(file.number("feed_forward_length") // file.number("embedding_length")),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, even_head_dim, rotary, sizes
+from sinkjax.checkpoints.families.llama import DEFAULTS
+from sinkjax.checkpoints.family import Family, biases, even_head_dim, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import OffsetLayerNorm
@@ -22,14 +23,7 @@ FAMILY = Family(
     read,
     names.LLAMA,
     spelled={"kv_channels": "head_dim", "rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"},
-    defaults={
-        "head_dim": even_head_dim,
-        "num_key_value_heads": as_many_as_heads,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-    },
+    defaults=DEFAULTS | {"head_dim": even_head_dim, "tie_word_embeddings": False},
     gguf=Gguf(
         "nemotron",
         keys={"attention.layer_norm_epsilon": "norm_eps"},

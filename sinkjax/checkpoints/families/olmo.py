@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, biases, rotary, sizes
+from sinkjax.checkpoints.families.llama import DEFAULTS
+from sinkjax.checkpoints.family import Family, Separator, biases, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import LayerNorm
@@ -23,12 +24,7 @@ FAMILY = Family(
     "olmo",
     read,
     names.LLAMA,
-    defaults={
-        "num_key_value_heads": as_many_as_heads,
-        "rope_theta": 10000.0,
-        "attention_bias": False,
-        "tie_word_embeddings": False,
-    },
+    defaults=DEFAULTS | {"tie_word_embeddings": False},
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     gguf=Gguf(
         "olmo",
