@@ -107,7 +107,5 @@ def llama_values(config: Config) -> dict[str, Any]:
         if own != getattr(nearest, field.name):
             raise SinkjaxError(f"only a Llama can be exported to a Hugging Face folder, and this model's {field.name} is {own!r}")
     if config.width % config.heads:
-        raise SinkjaxError(
-            f"transformers accepts no Llama whose width ({config.width}) is not a multiple of heads ({config.heads})"
-        )
+        raise SinkjaxError(f"transformers needs the width of a Llama ({config.width}) to be a multiple of heads ({config.heads})")
     return values

@@ -130,14 +130,9 @@ def read(
     if ignore_keys or assume:
         raise SinkjaxError(f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
     config = read_config(values, str(folder / CONFIG))
-    source: dict[str, Any] = {
-        "kind": "folder",
-        "name": str(folder),
-        "model_type": MODEL_TYPE,
-        "assumed": {},
-        "stored": stored_as(tensors),
-    }
-    return Checkpoint(str(folder), config, None, tensors, (), read_folder_tokenizer(folder, {}), source)
+    source = {"kind": "folder", "name": str(folder), "model_type": MODEL_TYPE, "stored": stored_as(tensors)}
+    tokenizer = read_folder_tokenizer(folder, {})
+    return Checkpoint(str(folder), config, None, tensors, (), tokenizer, {**source, "assumed": {}})
 
 
 def read_config(values: Mapping[str, Any], where: str) -> Config:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -48,42 +47,28 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
     std = INITIALIZER_RANGE if checkpoint.initializer_range is None else checkpoint.initializer_range
     refuse_larger_than_memory("parameters", params.count(checkpoint.config) * jnp.dtype(dtype).itemsize)
     tensors = {
-        leaf_name(path): DrawnTensor(leaf, params.leaf_key(SEED, path), std, np.dtype(jnp.dtype(dtype)))
+        leaf_name(path): drawn(leaf, params.leaf_key(SEED, path), std, np.dtype(jnp.dtype(dtype)))
         for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(checkpoint.config))
     }
     return load_params(dataclasses.replace(checkpoint, tensors=tensors, names=None), dtype, mesh)
 
 
-class DrawnTensor(Tensor):
+def drawn(leaf: params.Leaf, key: jax.Array, std: float, dtype: np.dtype) -> Tensor:
     """A leaf of random numbers in `dtype`, whose rows can be drawn separately."""
+    row = math.prod(leaf.shape[1:])
 
-    _drawn: tuple[params.Leaf, jax.Array, float, np.dtype]
-
-    def __init__(self, leaf: params.Leaf, key: jax.Array, std: float, dtype: np.dtype):
-        super().__init__(
-            leaf.shape, raw=lambda: self.array().view(np.uint8), decode=lambda raw: raw.view(dtype), stored=dtype.name
-        )
-        object.__setattr__(self, "_drawn", (leaf, key, std, dtype))
-
-    def array(self) -> np.ndarray:
-        return self.rows(0, self.shape[0])
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        leaf, key, std, dtype = self._drawn
-        shape = (stop - start, *self.shape[1:])
+    def part(start: int, stop: int) -> np.ndarray:
+        numbers = np.empty((stop - start) * row, dtype)
         if leaf.init in ("zeros", "ones"):
-            return np.full(shape, int(leaf.init == "ones"), dtype)
-        row = math.prod(self.shape[1:])
-        numbers = np.empty(math.prod(shape), dtype)
+            numbers[:] = int(leaf.init == "ones")
+            return numbers.view(np.uint8)
         for begin in range(0, len(numbers), PIECE):
             piece = numbers[begin : begin + PIECE]
-            noise = normal(key, start * row + begin, len(piece), math.prod(self.shape))
+            noise = normal(key, start * row + begin, len(piece), math.prod(leaf.shape))
             piece[:] = noise * np.float32(params.SMALL if leaf.init == "small" else std)
-        return numbers.reshape(shape)
+        return numbers.view(np.uint8)
 
-    def byte_pieces(self) -> Iterator[np.ndarray]:
-        for rows in self.row_pieces():
-            yield self.rows(*rows).reshape(-1).view(np.uint8)
+    return Tensor(leaf.shape, lambda: part(0, leaf.shape[0]), lambda raw: raw.view(dtype), dtype.name, part=part)
 
 
 def normal(key: jax.Array, start: int, count: int, size: int) -> np.ndarray:

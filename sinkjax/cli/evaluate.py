@@ -76,12 +76,7 @@ def evaluate(arguments: Sequence[str]) -> None:
     found = sinkjax.evaluate(
         sinkjax.load(options.model, dtype=options.dtype),
         text,
-        weights=options.weights,
-        activations=options.activations,
-        kv=options.kv,
-        scale=options.scale,
-        rotate=options.rotate,
-        keep=options.keep,
+        **{name: getattr(options, name) for name in ("weights", "activations", "kv", "scale", "rotate", "keep")},
         cache=cache,
         edits=read_edits(listed) if options.edits else (),
         bos=int(options.bos) if options.bos.isdigit() else options.bos,

@@ -14,16 +14,9 @@ LARGEST = 2**31 - 1  # largest int32: positions, seeds and sizes have 32 bits on
 MANY = 1_000_000
 # Sanity limits: no real study needs more.
 MOST = {
-    "prompts": MANY,
-    "control_prompts": MANY,
-    "controls": 10_000,
-    "seeds": 10_000,
+    **dict.fromkeys(("prompts", "control_prompts", "batch", "eval_batch", "sequences", "map_sequences", "permutations"), MANY),
+    **dict.fromkeys(("controls", "seeds"), 10_000),
     "layers": 4096,
-    "batch": MANY,
-    "eval_batch": MANY,
-    "sequences": MANY,
-    "map_sequences": MANY,
-    "permutations": MANY,
 }
 MIN_QUERIES = 8  # fewer queries say little about a key: such a one is not searched for a sink
 

@@ -72,10 +72,6 @@ class Batches:
         chosen = self._chosen(k)
         return self._batch(chosen if rows is None else chosen[rows])
 
-    @property
-    def _repeated_rows(self) -> int:
-        return self.config.repeated_rows if self.split == "train" else 0
-
     def _block_starts(self) -> np.ndarray:
         """The first token of each block in the token file, int64, ascending: as many in each span of the split as fit."""
         width = self.config.context + 1
@@ -117,9 +113,7 @@ class Batches:
         repeated, rest = order[: self.config.repeated_blocks], order[self.config.repeated_blocks :]
         fresh = rest[: max(1, round(self.config.unique * len(rest)))]
         if not len(rest) and self.config.repeated_blocks:
-            raise SinkjaxError(
-                f"repeated_blocks must be below the {n} blocks of the training split, not {self.config.repeated_blocks}"
-            )
+            raise SinkjaxError(f"repeated_blocks must be below the {n} training blocks, not {self.config.repeated_blocks}")
         return repeated, fresh
 
     def _by_domain(self) -> dict[str, tuple[np.ndarray, int]]:
@@ -142,7 +136,7 @@ class Batches:
 
     def _chosen(self, k: int) -> np.ndarray:
         """The numbers of the blocks of batch k, repeated blocks first."""
-        repeated = self._repeated_rows
+        repeated = self.config.repeated_rows if self.split == "train" else 0
         rows = self.rows - repeated
         found = [self._in_order("repeated", self._repeated, np.arange(k * repeated, (k + 1) * repeated))]
         place = np.arange(k * rows, (k + 1) * rows)

@@ -36,7 +36,6 @@ from sinkjax.errors import SinkjaxError, one_of
 
 FORMAT = 1  # version of the folder
 CARD, IDS, CHECKED = "corpus.json", "tokens.bin", "tokens.checked.json"
-READ_BYTES = 1 << 24  # at once, for a sum
 SECTIONS = 8  # validation takes the last tokens of each, so that it is drawn from all over the corpus
 
 Say = Callable[[str], None]
@@ -173,11 +172,8 @@ def _sha256(path: Path) -> str:
 @lru_cache
 def _sum(path: Path, *state: int) -> str:
     """The sha256 of a file in a state."""
-    found = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(READ_BYTES):
-            found.update(block)
-    return found.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _damaged(path: Path) -> SinkjaxError:

@@ -128,9 +128,7 @@ def _value(term: WeightTerm, L: int, rows: int, cols: int, vector: bool) -> Any:
             raise SinkjaxError(f"{term.name} is a vector, which no low-rank change fits")
         left, right = (_number(part) for part in term.value)
         if left.ndim not in (2, 3) or right.ndim != left.ndim:
-            raise SinkjaxError(
-                f"the factors of a low-rank change are [rows, k] and [k, cols], not {left.shape} and {right.shape}"
-            )
+            raise SinkjaxError(f"factors of a low-rank change are [rows, k] and [k, cols], not {left.shape} and {right.shape}")
         left, right = (part.reshape((1,) * (3 - part.ndim) + part.shape) for part in (left, right))
         wanted = (rows, left.shape[-1]), (left.shape[-1], cols)
         if (left.shape[1:], right.shape[1:]) != wanted or {left.shape[0], right.shape[0]} - {1, L}:

@@ -170,7 +170,7 @@ class Workbench:
         chances, ids = (np.asarray(array) for array in likeliest)
         received = np.asarray(record["attention_received"])
         return {
-            "attention": packed(_map(record["attention"], state.layer, state.head)[:n, :n]),
+            "attention": packed(_map(record["attention"], state.layer, -1 if state.head is None else state.head)[:n, :n]),
             "received": packed(received[0, :, :, :n].mean(axis=1)),
             "largest": packed(np.asarray(record["resid_max"])[0, :, :n]),
             "dim": np.asarray(record["resid_argmax"])[0, :, :n].tolist(),
@@ -251,14 +251,10 @@ def looking_nowhere(state: State) -> State:
 
 
 @jax.jit
-def _selected(maps: jax.Array, layer: jax.Array, head: jax.Array) -> jax.Array:
+def _map(maps: jax.Array, layer: jax.Array, head: jax.Array) -> jax.Array:
     """One map [T, T] of [1, L, H, T, T]; head -1: the mean over heads."""
     of_layer = maps[0, layer]
     return jnp.where(head < 0, of_layer.mean(axis=0), of_layer[head])
-
-
-def _map(maps: jax.Array, layer: int, head: int | None) -> np.ndarray:
-    return np.asarray(_selected(maps, layer, -1 if head is None else head))
 
 
 def packed(array: np.ndarray) -> dict[str, Any]:

@@ -136,13 +136,12 @@ def axes_of(mesh: str | None, devices: int | None) -> dict[str, int] | None:
 
 def make_mesh(axes: Mapping[str, int]) -> Mesh:
     """The first devices of this process as a mesh, or all of joined processes. Errors: there are not so many."""
-    wanted, found = math.prod(axes.values()), jax.local_device_count()
-    if wanted == jax.device_count():
-        return Mesh(np.array(jax.devices()).reshape(*axes.values()), tuple(axes))
-    if wanted > found:
+    wanted = math.prod(axes.values())
+    devices = jax.devices() if wanted == jax.device_count() else jax.local_devices()
+    if wanted > len(devices):
         hint = f"; JAX_NUM_CPU_DEVICES={wanted} makes so many of a CPU" if jax.default_backend() == "cpu" else ""
-        raise SinkjaxError(f"{wanted} devices were asked for, but JAX has {found} here{hint}")
-    return Mesh(np.array(jax.local_devices()[:wanted]).reshape(*axes.values()), tuple(axes))
+        raise SinkjaxError(f"{wanted} devices were asked for, but JAX has {len(devices)} here{hint}")
+    return Mesh(np.array(devices[:wanted]).reshape(*axes.values()), tuple(axes))
 
 
 def is_joined(mesh: Mesh | None) -> bool:

@@ -66,13 +66,10 @@ def _line(text: str) -> Callable[[str], None] | None:
     ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if not hasattr(ipython, "kernel"):
         return None
-    from IPython.display import display, update_display
+    from IPython.display import display
 
-    def content(text: str) -> dict[str, str]:
-        return {"text/plain": text}
-
-    handle = display(content(text), raw=True, metadata=MARK, display_id=True)
-    return lambda text: update_display(content(text), raw=True, metadata=MARK, display_id=handle.display_id)
+    handle = display({"text/plain": text}, raw=True, metadata=MARK, display_id=True)
+    return lambda text: handle.update({"text/plain": text}, raw=True, metadata=MARK)
 
 
 def say(line: str) -> None:

@@ -99,7 +99,8 @@ def output(
     if nll is not None:
         values["nll"] = nll
     if edits:
-        counts = [trace.start["counts"].get(number) or _total(trace.layers["counts"][number]) for number in range(len(edits))]
+        summed = {number: [cells.sum(axis=0) for cells in counts] for number, counts in trace.layers["counts"].items()}
+        counts = [trace.start["counts"].get(number) or summed[number] for number in range(len(edits))]
         values["cells_addressed"], values["cells_changed"] = (jnp.stack(column, axis=-1) for column in zip(*counts, strict=True))
         values["empty_rows"] = trace.layers["empty_rows"].sum(axis=0)
         dims |= {"cells_addressed": ("prompt", "term"), "cells_changed": ("prompt", "term"), "empty_rows": ("prompt",)}
@@ -132,7 +133,3 @@ def token_nll(to_logits: Callable, x: jax.Array, targets: jax.Array) -> jax.Arra
         return jax.nn.logsumexp(logits, axis=-1) - chosen
 
     return jax.lax.map(score, (split(x), split(targets))).swapaxes(0, 1).reshape(B, blocks * size)[:, :T]
-
-
-def _total(counts: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-    return counts[0].sum(axis=0), counts[1].sum(axis=0)

@@ -80,7 +80,7 @@ def test_rows_drawn_by_themselves_are_those_of_the_whole_leaf(tiny_config, monke
             want = params.init(tiny_config, untrained.SEED, "bfloat16", std=0.1)
             for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(tiny_config)):
                 key = params.leaf_key(untrained.SEED, path)
-                drawn = untrained.DrawnTensor(leaf, key, 0.1, np.dtype("bfloat16"))
+                drawn = untrained.drawn(leaf, key, 0.1, np.dtype("bfloat16"))
                 whole = np.asarray(functools.reduce(lambda tree, step: tree[step.key], path, want))
                 np.testing.assert_array_equal(drawn.array(), whole)
                 for start, stop in drawn.row_pieces():
