@@ -114,9 +114,7 @@ Dumper.add_representer(str, _text)
 # Beside what PyYAML takes for them: `y` of YAML 1.1, exponents without a dot or a sign (`0E0`, also `Loader`) and `0o7` of 1.2.
 Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]$"), list("yYnN"))
 Dumper.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(0o[0-7]+|[0-9_]*(\.[0-9._]*)?([eE][-+]?[0-9]+)?)$"),
-    list("-+.0123456789"),
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(0o[0-7]+|[0-9_]*(\.[0-9._]*)?([eE][-+]?[0-9]+)?)$"), list("-+.0123456789")
 )
 
 

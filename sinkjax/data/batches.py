@@ -33,12 +33,7 @@ class Batches:
     """
 
     def __init__(
-        self,
-        tokens: Tokens,
-        config: Blocks,
-        split: Split = "train",
-        vocab_size: int | None = None,
-        at_documents: bool = False,
+        self, tokens: Tokens, config: Blocks, split: Split = "train", vocab_size: int | None = None, at_documents: bool = False
     ):
         """vocab_size: the model's, for random tokens and to be checked; None: the tokenizer's.
 

@@ -229,14 +229,7 @@ def set_weights(query: Any, distribution: Any, layers: Select = None, heads: Sel
 
 
 def edit_weights(
-    name: str,
-    op: str,
-    value: Any,
-    *,
-    layers: Select = None,
-    rows: Select = None,
-    cols: Select = None,
-    label: str | None = None,
+    name: str, op: str, value: Any, *, layers: Select = None, rows: Select = None, cols: Select = None, label: str | None = None
 ) -> Edit:
     """Change entries of a parameter of the blocks, such as a super weight (Yu et al. 2024, arXiv 2411.07191).
 

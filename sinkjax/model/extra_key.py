@@ -25,9 +25,11 @@ class ExtraKey(NamedTuple):
     key: jax.Array
     value: jax.Array | None
 
-    def scores(self, q_BKRD: jax.Array, scale: jax.Array | float, precision: str) -> jax.Array:
-        """Scores of queries: [B, K, R, 1]."""
-        return ops.score(q_BKRD.astype(self.key.dtype), self.key[:, :, None], scale, precision)
+    def scores(self, q_BHQD: jax.Array, scale: jax.Array | float, config: Config, precision: str) -> jax.Array:
+        """Scores of queries, capped: [B, H, Q, 1]."""
+        (B, H, Q, D), K = q_BHQD.shape, self.key.shape[1]
+        q_BKRD = q_BHQD.reshape(B, K, -1, D).astype(self.key.dtype)
+        return ops.soft_cap(ops.score(q_BKRD, self.key[:, :, None], scale, precision).reshape(B, H, Q, 1), config.caps.scores)
 
     def add(self, out_BHQD: jax.Array, weights_BHQ: jax.Array) -> jax.Array:
         """Outputs of heads with the value, weighted."""

@@ -99,12 +99,7 @@ def plan(
 
 
 def plan_resolved(
-    config: Config,
-    resolved: Sequence[Edits],
-    batch: tuple[int, int],
-    probe: Probe,
-    dtype: str,
-    hardware: Hardware,
+    config: Config, resolved: Sequence[Edits], batch: tuple[int, int], probe: Probe, dtype: str, hardware: Hardware
 ) -> Plan:
     """`plan` of edits that are resolved already. batch: prompts and positions, B and T."""
     B, T = batch

@@ -48,12 +48,7 @@ class Base:
 
 @partial(jax.jit, static_argnames="spec")
 def baseline(
-    params: Params,
-    tokens: jax.Array,
-    lengths: jax.Array,
-    edits: Edits = (),
-    *,
-    spec: ForwardSpec,
+    params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits = (), *, spec: ForwardSpec
 ) -> tuple[Base, Record]:
     """Run the model unedited, or with the one edit given: what other runs share with it, and its record."""
     params = with_sink_token(params, spec)
@@ -72,14 +67,7 @@ def baseline(
 
 @partial(jax.jit, static_argnames="spec")
 def edited(
-    params: Params,
-    tokens: jax.Array,
-    lengths: jax.Array,
-    edits: Edits,
-    start: jax.Array,
-    base: Base,
-    *,
-    spec: ForwardSpec,
+    params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, start: jax.Array, base: Base, *, spec: ForwardSpec
 ) -> Record:
     """The records of a stack of edits of one kind, each of which takes everything before block `start` (int) from the base.
 

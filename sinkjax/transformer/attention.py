@@ -24,7 +24,6 @@ from sinkjax.model import ops
 from sinkjax.model.attention_bias import SinkToken, ValueBias
 from sinkjax.model.config import Config
 from sinkjax.model.extra_key import ExtraKey, extra_key, weigh
-from sinkjax.model.ops import soft_cap
 from sinkjax.model.positions import add_to_scores, visible_keys
 from sinkjax.probes.measure import query_axes
 from sinkjax.probes.probe import Probe
@@ -118,7 +117,13 @@ def _block(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tap
     inner, config = tape.fork(), tape.spec.config
     seen = visible_keys(rows_Q, N, given.window, config.prefix, tape.lengths)[:, None]
     view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(given.wide_k.dtype), given.wide_k, ahead=config.prefix is not None)
-    scores, of_extra = _score(q_BHQD, rows_Q, N, given, tape.spec)
+    back_QN, S = rows_Q[:, None] - jnp.arange(N), given.k.shape[2]
+    scores = _score(q_BHQD, given.k[:, :, :N], back_QN, S, given.scale, given.w, tape.spec)
+    of_extra = None
+    if given.extra is not None:
+        of_extra = given.extra.scores(q_BHQD, given.scale, config, tape.spec.precision)
+        if isinstance(config.attention_bias, SinkToken):
+            of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, S + 1, given.w)
     scores, visible = inner.logits(scores, view)
     learned = {**given.w.get("normaliser", {}), "rows": rows_Q}
     divisor: jax.Array | None = None
@@ -133,21 +138,20 @@ def _block(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tap
     return out, jnp.broadcast_to(empty, tape.lengths.shape), inner.record, inner.counts
 
 
-def _score(q_BHQD: jax.Array, rows_Q: jax.Array, N: int, given: Given, spec: ForwardSpec) -> tuple[jax.Array, jax.Array | None]:
-    """Scores [B, H, Q, N], scaled, capped and with their position's numbers, and those [B, H, Q, 1] of an extra key, or None."""
-    config = spec.config
-    (B, H, Q, _), (K, S) = q_BHQD.shape, given.k.shape[1:3]
+def _score(
+    q_BHQD: jax.Array,
+    k_BKND: jax.Array,
+    back_QN: jax.Array,
+    total: int,
+    scale: jax.Array | float,
+    w: Mapping[str, Any],
+    spec: ForwardSpec,
+) -> jax.Array:
+    """Scores [B, H, Q, N], scaled, capped and with their position's numbers, whose distances back are below `total`."""
+    (B, H, Q, D), (K, N) = q_BHQD.shape, k_BKND.shape[1:3]
     # The query heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
-    stacked_BKRD = q_BHQD.reshape(B, K, -1, q_BHQD.shape[-1])
-    scores = ops.score(stacked_BKRD, given.k[:, :, :N], given.scale, spec.precision).reshape(B, H, Q, N)
-    scores = soft_cap(scores, config.caps.scores)
-    scores = add_to_scores(scores, config.position, rows_Q[:, None] - jnp.arange(N), S, given.w)
-    if given.extra is None:
-        return scores, None
-    of_extra = soft_cap(given.extra.scores(stacked_BKRD, given.scale, spec.precision).reshape(B, H, Q, 1), config.caps.scores)
-    if isinstance(config.attention_bias, SinkToken):
-        of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, S + 1, given.w)
-    return scores, of_extra
+    scores = ops.score(q_BHQD.reshape(B, K, -1, D), k_BKND, scale, spec.precision).reshape(B, H, Q, N)
+    return add_to_scores(ops.soft_cap(scores, spec.config.caps.scores), spec.config.position, back_QN, total, w)
 
 
 def _mix(weights: jax.Array, divisor: jax.Array | None, of_extra: jax.Array | None, given: Given, precision: str) -> jax.Array:
@@ -176,7 +180,7 @@ def attend_kept(
     tape.kept is replaced by what is kept after these tokens. rotate: vectors, their indices and the layer to rotated ones.
     Nothing is edited or measured here.
     """
-    (B, Q, H, D), K = q_BQHD.shape, k_BQKD.shape[2]
+    (B, Q, H, _), K = q_BQHD.shape, k_BQKD.shape[2]
     config, precision, policy = tape.spec.config, tape.spec.precision, tape.spec.cache
     assert policy is not None
     wide = jnp.promote_types(q_BQHD.dtype, jnp.float32)
@@ -193,18 +197,14 @@ def attend_kept(
         q_BHQD = heads_first(rotate(q_BQHD, keys.query_index, tape.layer))
         k_BKSD = heads_first(rotate(keys.keys, keys.key_index, tape.layer))
         back = keys.query_index[:, None] - keys.key_index
-        scores = ops.score(q_BHQD.reshape(B, K, -1, D), k_BKSD, scale, precision).reshape(B, H, Q, -1)
-        scores = soft_cap(scores, config.caps.scores)
-        scores_of.append(add_to_scores(scores, config.position, back, policy.size + Q, w))
+        scores_of.append(_score(q_BHQD, k_BKSD, back, policy.size + Q, scale, w, tape.spec))
         visible_of.append(keys.visible if window is None else keys.visible & (back < window))
     scores, visible = (jnp.concatenate(each, axis=-1) for each in (scores_of, visible_of))
     rows = jnp.minimum(tape.first + jnp.arange(Q), policy.size - 1)
     extra = extra_key(w, config, tape.lengths, wide, precision)
     of_extra = None
     if extra is not None:
-        q_BHQD = heads_first(rotate(q_BQHD, rows, tape.layer))
-        of_extra = extra.scores(q_BHQD.reshape(B, K, -1, D), scale, precision).reshape(B, H, Q, 1)
-        of_extra = soft_cap(of_extra, config.caps.scores)
+        of_extra = extra.scores(heads_first(rotate(q_BQHD, rows, tape.layer)), scale, config, precision)
     weights, _, of_extra = weigh(config.normaliser, scores, visible, {**learned, "rows": rows}, of_extra)
     values = jnp.concatenate([keys.values for keys in parts], axis=1).astype(wide).swapaxes(1, 2)
     out = ops.mix(weights.reshape(B, K, -1, weights.shape[-1]).astype(wide), values, precision).reshape(B, H, Q, -1)

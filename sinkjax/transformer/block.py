@@ -44,13 +44,7 @@ ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
 READ_AT = {"q": Site.Q_IN, "k": Site.K_IN, "v": Site.V_IN}
 
 
-def block(
-    h: jax.Array,
-    w: Params,
-    window: jax.Array | None,
-    rotate: Callable,
-    tape: Tape,
-) -> tuple[jax.Array, jax.Array]:
+def block(h: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
     """One transformer block: the residual stream h [B, T, d] in and out, and the number of rows that see no key, [B]."""
     config, layout = tape.spec.config, tape.spec.config.layout
     out, empty_rows = attention(tape.read(Site.ATTN_IN, reading(h, w, "attn_norm", config)), w, window, rotate, tape)

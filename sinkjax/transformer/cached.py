@@ -85,14 +85,7 @@ def go_on(
 
 @partial(jax.jit, static_argnames=("spec", "total"))
 def _begin(
-    params: Params,
-    tokens: jax.Array,
-    first: jax.Array,
-    count: jax.Array,
-    edits: Edits,
-    *,
-    spec: ForwardSpec,
-    total: int,
+    params: Params, tokens: jax.Array, first: jax.Array, count: jax.Array, edits: Edits, *, spec: ForwardSpec, total: int
 ) -> jax.Array:
     B, T = tokens.shape
     return embed(params, tokens, jnp.full(B, first + count), _of_rows(edits, first, T), spec, first, total)[0]
@@ -100,15 +93,7 @@ def _begin(
 
 @partial(jax.jit, static_argnames="spec", donate_argnames="kept")
 def _block(
-    w: Params,
-    h: jax.Array,
-    kept: Kept,
-    layer: jax.Array,
-    first: jax.Array,
-    count: jax.Array,
-    edits: Edits,
-    *,
-    spec: ForwardSpec,
+    w: Params, h: jax.Array, kept: Kept, layer: jax.Array, first: jax.Array, count: jax.Array, edits: Edits, *, spec: ForwardSpec
 ) -> tuple[jax.Array, Kept]:
     B, T = h.shape[:2]
     step = block_step(spec, jnp.full(B, first + count), _of_rows(edits, first, T), T, h.dtype, first)

@@ -149,10 +149,9 @@ def _extra_scores(
     q_BHTD: jax.Array, extra: ExtraKey | None, scale: jax.Array | float, w: Mapping[str, Any], tape: Tape
 ) -> jax.Array | None:
     """Scores [B, H, T] that take part in each row and have no column: of a key of no token, or a sink logit."""
-    (B, H, T, D), config = q_BHTD.shape, tape.spec.config
+    (B, H, T, _), config = q_BHTD.shape, tape.spec.config
     if extra is not None:
-        scores = extra.scores(q_BHTD.reshape(B, extra.key.shape[1], -1, D), scale, tape.spec.precision)
-        return ops.soft_cap(scores, config.caps.scores).reshape(B, H, T)
+        return extra.scores(q_BHTD, scale, config, tape.spec.precision)[..., 0]
     if isinstance(config.normaliser, Softmax):
         return None
     wide = jnp.promote_types(q_BHTD.dtype, jnp.float32)

@@ -100,13 +100,7 @@ def forward(
     """
     params, config = _parts(params, config)
     spec = ForwardSpec(
-        config=config,
-        probe=probe,
-        logits=logits,
-        precision=precision,
-        unroll=unroll,
-        remat=remat,
-        attention_impl=attention_impl,
+        config=config, probe=probe, logits=logits, precision=precision, unroll=unroll, remat=remat, attention_impl=attention_impl
     )
     check_params(params, config)
     tokens, lengths, known_lengths = check_batch(tokens, lengths, config)
@@ -145,10 +139,7 @@ def through_blocks(
     slots = empty_slots(step, params, h, spec.probe)
     step = jax.checkpoint(step, prevent_cse=spec.unroll) if spec.remat else step
     (h, slots), layers = jax.lax.scan(
-        lambda carry, xs: step(*carry, *xs),
-        (h, slots),
-        (jnp.arange(spec.config.layers), params["layers"]),
-        unroll=spec.unroll,
+        lambda carry, xs: step(*carry, *xs), (h, slots), (jnp.arange(spec.config.layers), params["layers"]), unroll=spec.unroll
     )
     return h, Trace(start, layers, slots)
 

@@ -41,13 +41,7 @@ class Tape:
     """
 
     def __init__(
-        self,
-        spec: ForwardSpec,
-        edits: Edits,
-        lengths: jax.Array,
-        layer: jax.Array,
-        first: jax.Array | int = 0,
-        kept: Any = None,
+        self, spec: ForwardSpec, edits: Edits, lengths: jax.Array, layer: jax.Array, first: jax.Array | int = 0, kept: Any = None
     ):
         self.spec, self.edits, self.lengths, self.layer, self.first, self.kept = spec, edits, lengths, layer, first, kept
         self.probe = spec.probe
