@@ -17,6 +17,7 @@ from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.hf_rope import KINDS, rope_of
 from sinkjax.checkpoints.names import Table
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.norms import LayerNorm, RMSNorm
@@ -136,8 +137,7 @@ def sizes(fields: Fields, **renamed: str | None) -> dict[str, Any]:
 def even_head_dim(fields: Fields, width_key: str = "hidden_size", heads_key: str = "num_attention_heads") -> int:
     """The width over the heads. Errors: it is not a multiple."""
     width, heads = fields.integer(width_key), fields.integer(heads_key)
-    if width % heads:
-        raise SinkjaxError(f"{fields.where} states no head_dim, and {width_key} {width} is not a multiple of {heads} heads")
+    refuse(width % heads > 0, f"{fields.where} states no head_dim, and {width_key} {width} is not a multiple of {heads} heads")
     return width // heads
 
 

@@ -69,14 +69,6 @@ class Fields:
         self.read.add(key)
         return self.number(key) if self.stated(key) else None
 
-    def factor(self, key: str) -> float:
-        """A number above 0, by default 1, which is then noted as assumed."""
-        if self.stated(key):
-            return self.number(key)
-        self.read.add(key)
-        self.assumed[key] = 1.0
-        return 1.0
-
     def flag(self, key: str) -> bool:
         value = self.get(key)
         if not isinstance(value, bool):

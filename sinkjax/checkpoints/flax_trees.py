@@ -30,6 +30,7 @@ import jax
 
 from sinkjax.checkpoints.in_memory import from_arrays
 from sinkjax.checkpoints.model import Model
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.config import Config
 
@@ -119,8 +120,7 @@ def _gemma(path: str, array: Any, leaves: Mapping[str, Any]) -> list[tuple[str, 
     place, around = f"model.layers.{layer}", f"layer_{layer}.post_ffw_norm.scale" in leaves
     if rest in GEMMA_STACKS:
         names = GEMMA_STACKS[rest]
-        if len(array) != len(names):
-            raise SinkjaxError(f"{path} of the tree must stack {len(names)} matrices, and has the shape {array.shape}")
+        refuse(len(array) != len(names), f"{path} of the tree must stack {len(names)} matrices, and has the shape {array.shape}")
         turned = rest == "mlp.gating_einsum" and array.shape[1] == leaves[GEMMA].shape[1]  # [2, D, F]
         matrix: Callable[[Any], Any] = (lambda part: part.T) if turned else (lambda part: part)
         of = matrix if rest.startswith("mlp") else _outputs_first

@@ -16,6 +16,7 @@ from sinkjax.checkpoints.names import without_prefix
 from sinkjax.checkpoints.safetensors import read_safetensors
 from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 
@@ -93,13 +94,11 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """Tensor name -> tensor over all files of a folder. Errors: a missing shard, or one without a tensor that it should hold."""
     tensors: dict[str, Tensor] = {}
     for file in weight_files(folder):
-        if not file.is_file():
-            raise SinkjaxError(f"the shard {file.name} that {folder / INDEX} names is missing")
+        refuse(not file.is_file(), f"the shard {file.name} that {folder / INDEX} names is missing")
         tensors |= read_safetensors(file)
     if not (folder / SINGLE).is_file():
         for name, shard in _weight_map(folder).items():
-            if name not in tensors:
-                raise SinkjaxError(f"{folder / INDEX} puts {name} into {shard}, which does not hold it")
+            refuse(name not in tensors, f"{folder / INDEX} puts {name} into {shard}, which does not hold it")
     return tensors
 
 

@@ -25,6 +25,7 @@ from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import Table
 from sinkjax.checkpoints.presets import PLAIN
 from sinkjax.checkpoints.tensors import Tensor, stored_as
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model.config import Config
 from sinkjax.model.rope import frequencies
@@ -81,8 +82,7 @@ def read_gguf_checkpoint(
     if metadata.get("split.count", 1) not in (0, 1):
         raise SinkjaxError(f"{where} is one part of {metadata['split.count']}; join them first with gguf-split --merge")
     kind = metadata.get("general.type", "model")
-    if kind != "model":
-        raise SinkjaxError(f"{where} is not a model: its general.type is {short(kind)}")
+    refuse(kind != "model", f"{where} is not a model: its general.type is {short(kind)}")
     architecture = str(metadata.get("general.architecture"))
     known = [(family, family.gguf) for family in families().values() if family.gguf]
     one_of(f"GGUF architecture in {where}:", architecture, {layout.architecture for _, layout in known})
@@ -171,8 +171,7 @@ def _rotation(fields: Fields, file: GgufFile, layout: Gguf, head_dim: int | None
     if kind == "linear":
         table.pop("original_max_position_embeddings", None)  # stated by converters, without a part in the formula
     if ROPE_FREQS in tensors:
-        if kind != "none":
-            raise SinkjaxError(f"{where} scales its rotation twice: by {ROPE_FREQS}, and by rope.scaling.type {kind}")
+        refuse(kind != "none", f"{where} scales its rotation twice: by {ROPE_FREQS}, and by rope.scaling.type {kind}")
         return found | {"rope_scaling": {**LLAMA3, "factor": float(np.max(tensors[ROPE_FREQS].array(), initial=1.0))}}
     return found | ({} if kind == "none" else {"rope_scaling": {"rope_type": kind, **layout.rope, **table}})
 

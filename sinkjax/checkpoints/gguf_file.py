@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sinkjax.checkpoints.tensors import JoinedFile, Tensor
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import LONGEST, SinkjaxError, one_of, unknown
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ class _Cursor:
                 raise SinkjaxError(f"{self.path} is corrupt: the arrays in its header have more than {MOST_VALUES:,} entries")
             if inner in SCALARS:
                 return np.frombuffer(self.take(count * struct.calcsize(SCALARS[inner])), SCALARS[inner]).tolist()
-            if depth == DEEPEST:
-                raise SinkjaxError(f"{self.path} is corrupt: its header has arrays in more than {DEEPEST} arrays")
+            refuse(depth == DEEPEST, f"{self.path} is corrupt: its header has arrays in more than {DEEPEST} arrays")
             return [self.value(inner, depth + 1) for _ in range(count)]
         if kind in SCALARS:
             return self.scalar(SCALARS[kind])
@@ -74,15 +74,13 @@ def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tens
     """
     file = JoinedFile([path, *pieces])
     cursor = _Cursor(file.head().data, path)
-    if bytes(cursor.take(4)) != MAGIC:
-        raise SinkjaxError(f"{path} is not a GGUF file: it does not begin with GGUF")
+    refuse(bytes(cursor.take(4)) != MAGIC, f"{path} is not a GGUF file: it does not begin with GGUF")
     one_of(f"GGUF version of {path}:", cursor.scalar("<I"), VERSIONS)
     tensor_count, field_count = cursor.scalar("<Q"), cursor.scalar("<Q")
     metadata = {}
     for _ in range(field_count):
         key = cursor.string()
-        if key in metadata:
-            raise SinkjaxError(f"{path} is corrupt: it states {key[:LONGEST]!r} twice")
+        refuse(key in metadata, f"{path} is corrupt: it states {key[:LONGEST]!r} twice")
         metadata[key] = cursor.value(cursor.scalar("<I"))
     infos: dict[str, tuple[tuple[int, ...], int, int]] = {}
     for _ in range(tensor_count):
@@ -93,8 +91,7 @@ def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tens
         dims = [cursor.scalar("<Q") for _ in range(rank)]
         infos[name] = tuple(reversed(dims)), cursor.scalar("<I"), cursor.scalar("<Q")
     alignment = metadata.get("general.alignment", 32)
-    if type(alignment) is not int or alignment < 1:
-        raise SinkjaxError(f"{path} is corrupt: its alignment is {str(alignment)[:LONGEST]}")
+    refuse(type(alignment) is not int or alignment < 1, f"{path} is corrupt: its alignment is {str(alignment)[:LONGEST]}")
     first = -(-cursor.at // alignment) * alignment
     return metadata, {name: _tensor(name, *info, first, file) for name, info in infos.items()}
 

@@ -25,6 +25,7 @@ from sinkjax.checkpoints.model import Checkpoint, Model, check_model
 from sinkjax.checkpoints.names import Table, leaf_name
 from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_json
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model import params
@@ -131,8 +132,7 @@ def from_arrays(
     tensors = {str(name): as_tensor(value, f"{name} of {where}") for name, value in arrays.items()}
     source: dict[str, Any] = {"kind": "arrays", "name": "arrays"}
     if isinstance(config, Config):
-        if assume:
-            raise SinkjaxError("assume fills gaps of a config.json, and a sinkjax.Config has none")
+        refuse(bool(assume), "assume fills gaps of a config.json, and a sinkjax.Config has none")
         source |= {"model_type": family or native.MODEL_TYPE, "assumed": {}, "stored": stored_as(tensors)}
         read = Checkpoint(where, config, table(family, config), tensors, ignore_keys, found, source)
     else:
@@ -177,8 +177,7 @@ def table(family: str | None, config: Config) -> Table | None:
     one_of("family", family, families())
     names = families()[str(family)].names(config)
     for path, _ in jax.tree_util.tree_leaves_with_path(params.abstract(config)):
-        if path[-1].key not in names:
-            raise SinkjaxError(f"the config asks for {leaf_name(path)}, but {family} has no tensor for it")
+        refuse(path[-1].key not in names, f"the config asks for {leaf_name(path)}, but {family} has no tensor for it")
     return names
 
 
@@ -216,10 +215,8 @@ def as_tensor(value: Any, what: str) -> Tensor:
 def _shared(tensor: Any, what: str) -> Any:
     """A PyTorch tensor as a JAX array of the same memory, on the host if JAX lacks its device, of numpy if its dtype."""
     kind, on = str(tensor.dtype).removeprefix("torch."), tensor.device.type
-    if on == "meta":
-        raise SinkjaxError(f"{what} is on the meta device, so it has no numbers: load the model onto a real one")
-    if kind not in params.DTYPES:
-        raise SinkjaxError(f"{what} holds {kind}, not floating-point numbers ({', '.join(params.DTYPES)})")
+    refuse(on == "meta", f"{what} is on the meta device, so it has no numbers: load the model onto a real one")
+    refuse(kind not in params.DTYPES, f"{what} holds {kind}, not floating-point numbers ({', '.join(params.DTYPES)})")
     tensor = tensor if on == "cuda" and jax.default_backend() == "gpu" else tensor.cpu()
     shared = jax.dtypes.canonicalize_dtype(kind) == kind
     return jax.dlpack.from_dlpack(tensor.contiguous()) if shared else tensor.cpu().numpy()

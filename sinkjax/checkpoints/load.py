@@ -136,16 +136,14 @@ def open_checkpoint(
     """
     if source.startswith(PREFIX):
         trained = source.removeprefix(PREFIX)
-        if trained.startswith(PREFIX):
-            raise SinkjaxError(f"{PREFIX!r} stands before a trained model, once, not as in {source!r}")
+        refuse(trained.startswith(PREFIX), f"{PREFIX!r} stands before a trained model, once, not as in {source!r}")
         return untrained(open_checkpoint(trained, revision, ignore_keys, assume, weights=False), source)
     if source in architectures():
         if not weights and revision is None:
             return architecture(source)
         return open_checkpoint(architectures()[source].hub, revision, ignore_keys, assume, weights)
     path, hub = user_path(source), hub_id(source) is not None
-    if revision is not None and not hub:
-        raise SinkjaxError(f"revision={revision!r} is for hub ids, and {source!r} is not one here")
+    refuse(revision is not None and not hub, f"revision={revision!r} is for hub ids, and {source!r} is not one here")
     if source in PRESETS:
         preset, read = PRESETS[source], read_gguf_checkpoint(preset_files(source), ignore_keys, assume)
         return dataclasses.replace(
@@ -157,10 +155,8 @@ def open_checkpoint(
         return read_folder(path, ignore_keys, assume, weights)
     if path.suffix == ".gguf":
         return read_gguf_checkpoint(path, ignore_keys, assume)
-    if path.exists():
-        raise SinkjaxError(f"{path} is neither a folder nor a .gguf file; of a Hugging Face model, give the folder")
-    if source.startswith(("/", "./", "../", "~")):
-        raise SinkjaxError(f"there is no folder or .gguf file {source}")
+    refuse(path.exists(), f"{path} is neither a folder nor a .gguf file; of a Hugging Face model, give the folder")
+    refuse(source.startswith(("/", "./", "../", "~")), f"there is no folder or .gguf file {source}")
     if hub:
         snapshot = find_snapshot(source, revision, weights)
         return _renamed(read_folder(snapshot, ignore_keys, assume, weights), "hub", source, revision=snapshot.name)

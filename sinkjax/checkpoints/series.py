@@ -18,6 +18,7 @@ from sinkjax.checkpoints import hub
 from sinkjax.checkpoints.load import hub_id, load, open_checkpoint
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.fingerprint import fingerprint
@@ -74,8 +75,7 @@ def in_folder(folder: str | Path) -> tuple[Member, ...]:
     below = {path.parent.relative_to(root): path.parent for path in root.rglob(CONFIG)}
     # A hidden folder is one that a killed process was writing.
     found = {label.as_posix(): path for label, path in below.items() if not any(part.startswith(".") for part in label.parts)}
-    if not found or "." in found:
-        raise SinkjaxError(f"{folder} is not a folder of checkpoints: it must contain folders that sinkjax.load reads")
+    refuse(not found or "." in found, f"{folder} is not a folder of checkpoints: it must contain folders that sinkjax.load reads")
     return tuple(Member(label, str(found[label])) for label in sorted(found, key=_natural))
 
 

@@ -22,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import Slot, leaf_name, slots
 from sinkjax.checkpoints.tensors import PIECE, Tensor
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model import params
 
@@ -154,5 +155,4 @@ def check_tied(checkpoint: Checkpoint, first: str, second: str) -> None:
     same = embed.shape == unembed.shape and all(
         np.array_equal(embed.rows(*rows), unembed.rows(*rows)) for rows in embed.row_pieces()
     )
-    if not same:
-        raise SinkjaxError(f"{checkpoint.where} ties {second} to {first}, but holds both and they differ")
+    refuse(not same, f"{checkpoint.where} ties {second} to {first}, but holds both and they differ")

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.data.config import Blocks
 from sinkjax.data.tokens import Split, Tokens
 from sinkjax.errors import SinkjaxError, unknown
@@ -116,16 +117,14 @@ class Batches:
         weights, domains = self.config.weights, self.tokens.domains
         if self.split == "validation" or not weights:
             return {"": (self._fresh, CYCLE)}
-        if not domains:
-            raise SinkjaxError(f"{self.tokens.folder} was made before domains were kept; delete it to rebuild it")
+        refuse(not domains, f"{self.tokens.folder} was made before domains were kept; delete it to rebuild it")
         for name in weights:
             if name not in domains:
                 raise unknown("domain", name, domains)
         number = np.searchsorted(list(domains.values()), self._starts[self._fresh], side="right") - 1
         blocks = [self._fresh[number == list(domains).index(name)] for name in weights]
         for name, found in zip(weights, blocks, strict=True):
-            if not len(found):
-                raise SinkjaxError(f"the domain {name!r} of {self.tokens.folder} begins no block of the training split")
+            refuse(not len(found), f"the domain {name!r} of {self.tokens.folder} begins no block of the training split")
         edges = np.rint(np.cumsum([0.0, *weights.values()]) / sum(weights.values()) * CYCLE).astype(int)
         return {name: (found, int(rows)) for name, found, rows in zip(weights, blocks, np.diff(edges), strict=True)}
 

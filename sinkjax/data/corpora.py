@@ -195,8 +195,7 @@ def _read(source: str | Path) -> tuple[list[_Document], str]:
     path = user_path(source)
     if path.is_dir():
         found = sorted(entry for entry in path.rglob("*.txt") if entry.is_file())
-        if not found:
-            raise SinkjaxError(f"the folder {path} holds no .txt files")
+        refuse(not found, f"the folder {path} holds no .txt files")
         every = [tuple(_paragraphs(_lines(file))) for file in found]
         return [_Document(texts, _split(texts)) for texts in every if texts], f"folder {path.name} ({len(found)} files)"
     if not path.is_file():
@@ -272,8 +271,7 @@ def _wikitext() -> list[str]:
 
             found = Cache(repo_id=REPOSITORY, dataset_name="wikitext", config_name=CONFIGURATION, version="auto", hash="auto")
             return found.as_dataset(split=PORTION)["text"][:]
-        if not hub_answers():
-            raise SinkjaxError("WikiText-2 is not in the cache of datasets and the hub does not answer")
+        refuse(not hub_answers(), "WikiText-2 is not in the cache of datasets and the hub does not answer")
         try:
             return datasets.load_dataset(REPOSITORY, CONFIGURATION, split=PORTION)["text"][:]
         except Exception as error:  # a hub fails in as many ways as there are networks

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.data.config import Corpus
 from sinkjax.data.corpora import PACKAGED, packaged_documents, packaged_genres
@@ -120,11 +121,9 @@ def _files(corpus: Corpus) -> dict[str, Path]:
         return {root.name: root}
     found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.suffix in BUILDERS}
     files = dict(sorted((name, path) for name, path in found.items() if path.is_file()))
-    if not files:
-        raise SinkjaxError(f"the folder {root} holds no text: none of {', '.join(sorted(BUILDERS))}")
+    refuse(not files, f"the folder {root} holds no text: none of {', '.join(sorted(BUILDERS))}")
     kinds = {BUILDERS[path.suffix]: name for name, path in files.items()}
-    if len(kinds) > 1:
-        raise SinkjaxError(f"the folder {root} mixes {' and '.join(sorted(kinds.values()))}; keep one kind of file there")
+    refuse(len(kinds) > 1, f"the folder {root} mixes {' and '.join(sorted(kinds.values()))}; keep one kind of file there")
     return files
 
 

@@ -262,8 +262,7 @@ def _reopen(corpus: Corpus, folder: Path) -> Tokens:
     tokens = open_tokens(folder)
     have, want = tokens.card["corpus"], _settings(corpus)
     other = [f"{name} is {have.get(name)!r} there and {want[name]!r} here" for name in want if have.get(name) != want[name]]
-    if other:
-        raise SinkjaxError(f"{tokens.folder} holds another corpus ({'; '.join(other)}); choose another folder or delete it")
+    refuse(bool(other), f"{tokens.folder} holds another corpus ({'; '.join(other)}); choose another folder or delete it")
     local = corpus.tokenizer != BPE and Path(corpus.tokenizer).expanduser().exists()
     if local and vocabulary.sha256(vocabulary.existing(corpus.tokenizer)) != tokens.card["tokenizer"]["sha256"]:
         raise _changed([corpus.tokenizer], tokens)

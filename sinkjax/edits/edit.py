@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from flax import struct
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.resolve import addresses_something, refuse_beyond, refuse_empty_rows, refuse_far_positions, resolve_all
 from sinkjax.edits.site import BEFORE_BLOCKS, PAIRS, SITES, Site, as_site
 from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
@@ -234,8 +235,7 @@ def coordinates_of(edits: Sequence[Edit]) -> dict[str, np.ndarray]:
     found = {}
     for name in dict.fromkeys(name for entry in given for name in entry):
         kinds = {isinstance(entry[name], str) for entry in given if name in entry}
-        if len(kinds) > 1:
-            raise SinkjaxError(f"the coordinate {name} is a number in one edit and a text in another")
+        refuse(len(kinds) > 1, f"the coordinate {name} is a number in one edit and a text in another")
         missing = "" if True in kinds else np.nan
         found[f"edit_{name}"] = np.array([entry.get(name, missing) for entry in given])
     return found

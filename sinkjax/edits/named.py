@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import Edit, as_label, compose, describe, edit
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Select, as_along
@@ -126,8 +127,7 @@ def _positions(op: str, query: Any, key: Any, layers: Select) -> Edit:
         parts.append(edit(Site.POSITION, op, query, queries=everywhere, layers=layers))
     if key is not None:
         parts.append(edit(Site.POSITION, op, key, keys=everywhere, layers=layers))
-    if not parts:
-        raise SinkjaxError(f"{op}_positions needs query=, key= or both")
+    refuse(not parts, f"{op}_positions needs query=, key= or both")
     return compose(*parts, label=describe(f"{op}_positions", query=query, key=key, layers=layers))
 
 
@@ -255,8 +255,7 @@ def edit_weights(
             `add`.
     """
     one_of("operation on weights", op, OPS)
-    if isinstance(value, tuple) and (len(value) != 2 or op != "add"):
-        raise SinkjaxError("a low-rank change is two factors, which op='add' adds")
+    refuse(isinstance(value, tuple) and (len(value) != 2 or op != "add"), "a low-rank change is two factors, which op='add' adds")
     chosen = {"layers": layers, "rows": rows, "cols": cols}
     along = {which: as_along(which, selector) for which, selector in chosen.items()}
     term: Any = WeightTerm(value, str(name), op, **along)  # has the methods of any term

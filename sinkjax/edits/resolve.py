@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.config_files.checks import LARGEST
+from sinkjax.config_files.checks import LARGEST, refuse
 from sinkjax.edits.site import PAIRS, SITES, Site, axis_size, lacks
 from sinkjax.edits.term import Along, Edits, PerPrompt, Resolved, Selector, Term, as_numbers, selected
 from sinkjax.edits.weights import WeightTerm
@@ -99,8 +99,7 @@ def _indices(term: Term, B: int, T: int) -> Any:
         if not (-LARGEST <= low and high <= LARGEST):
             worst = high if high > LARGEST else low
             raise SinkjaxError(f"rotary indices are whole numbers of 32 bits, up to {LARGEST}, and one would be {worst}")
-    if array.dtype.kind not in "iu":
-        raise SinkjaxError(f"rotary indices are integers, not {array.dtype}")
+    refuse(array.dtype.kind not in "iu", f"rotary indices are integers, not {array.dtype}")
     if array.shape not in ((), (T,), (B, T)):
         raise SinkjaxError(f"rotary indices must have shape (), ({T},) or ({B}, {T}), not {tuple(array.shape)}")
     return xp.broadcast_to(array, (B if array.ndim == 2 else 1, T)).astype(xp.int32)

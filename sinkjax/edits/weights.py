@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.apply import at_layer
 from sinkjax.edits.term import Along, as_numbers, selected
 from sinkjax.errors import SinkjaxError, unknown
@@ -116,16 +117,14 @@ def inputs_of(name: str, ndim: int) -> int:
 def _indices(what: str, chosen: Along, size: int) -> np.ndarray:
     """The chosen rows or columns, in the order given."""
     mask = selected(what, chosen, size)
-    if isinstance(chosen, tuple) and len(set(chosen)) < len(chosen):
-        raise SinkjaxError(f"a {what} is chosen twice")
+    refuse(isinstance(chosen, tuple) and len(set(chosen)) < len(chosen), f"a {what} is chosen twice")
     return np.array(chosen, np.int32) if isinstance(chosen, tuple) else np.flatnonzero(mask).astype(np.int32)
 
 
 def _value(term: WeightTerm, L: int, rows: int, cols: int, vector: bool) -> Any:
     """The value in its canonical rank, [L or 1, rows or 1, cols or 1], or both factors with an axis of layers."""
     if isinstance(term.value, tuple):
-        if vector:
-            raise SinkjaxError(f"{term.name} is a vector, which no low-rank change fits")
+        refuse(vector, f"{term.name} is a vector, which no low-rank change fits")
         left, right = (_number(part) for part in term.value)
         if left.ndim not in (2, 3) or right.ndim != left.ndim:
             raise SinkjaxError(f"factors of a low-rank change are [rows, k] and [k, cols], not {left.shape} and {right.shape}")

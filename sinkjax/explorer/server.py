@@ -25,15 +25,8 @@ MOST_BYTES = 100_000  # limit for a request
 PATIENCE = 15.0  # seconds that a closing page still counts as open: a reload takes less
 SILENCE = 180.0  # the same for one that fell silent: browsers let hidden pages speak once a minute
 LOOK = 0.5  # seconds between two looks at what there is to do
-PAGE = {
-    "/": ("explorer", "page.html", "text/html"),
-    "/page.css": ("explorer", "page.css", "text/css"),
-    "/main.js": ("explorer", "main.js", "text/javascript"),
-    "/page.js": ("explorer", "page.js", "text/javascript"),
-    "/draw.js": ("explorer", "draw.js", "text/javascript"),
-    "/viewer.js": ("viewing", "viewer.js", "text/javascript"),
-    "/viewer.css": ("viewing", "viewer.css", "text/css"),
-}
+FILES = ("", "page.css", "main.js", "page.js", "draw.js", "viewer.js", "viewer.css")  # "": page.html
+KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
 class Superseded(Exception):
@@ -101,8 +94,10 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
     turns, presence = Turns(), Presence()
 
     async def file(request: Request) -> Response:
-        folder, name, kind = PAGE[request.scope["path"]]
-        return Response(files("sinkjax").joinpath(folder, name).read_bytes(), media_type=kind)
+        name = request.scope["path"].removeprefix("/") or "page.html"
+        folder = "viewing" if name.startswith("viewer.") else "explorer"
+        content = files("sinkjax").joinpath(folder, name).read_bytes()
+        return Response(content, media_type=KINDS[name.partition(".")[2]])
 
     async def model(request: Request) -> Response:
         return JSONResponse(answers.model())
@@ -146,7 +141,7 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
 
     app = Starlette(
         routes=[
-            *(Route(path, file) for path in PAGE),
+            *(Route(f"/{name}", file) for name in FILES),
             Route("/model", model),
             *(Route(f"/{name}", answer, methods=["POST"]) for name in ("measure", "continue", "explain", "save")),
             Route("/seen/{page}", seen, methods=["POST"]),

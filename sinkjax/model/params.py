@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sinkjax.config_files.checks import LARGEST
+from sinkjax.config_files.checks import LARGEST, refuse
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model import attention_bias
 from sinkjax.model.config import Config
@@ -131,8 +131,7 @@ def abstract(config: Config) -> Params:
             layers["constant_gate"] = vector("zeros", heads=H, head_dim=D)
     if config.qkv_bias:
         layers["q_bias"] = vector("zeros", heads=H, head_dim=D)
-        layers["k_bias"] = vector("zeros", kv_heads=K, head_dim=D)
-        layers["v_bias"] = vector("zeros", kv_heads=K, head_dim=D)
+        layers |= {name: vector("zeros", kv_heads=K, head_dim=D) for name in ("k_bias", "v_bias")}
     if config.out_bias:
         layers["o_bias"] = vector("zeros", width=d)
     tree: Params = {"layers": layers}
@@ -230,8 +229,7 @@ def check(params: Params, config: Config) -> None:
         for name in sorted(want | have)
         if want.get(name) != have.get(name)
     ]
-    if wrong:
-        raise SinkjaxError("the parameters do not fit the config: " + "; ".join(wrong))
+    refuse(bool(wrong), "the parameters do not fit the config: " + "; ".join(wrong))
     if any(jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype for leaf in jax.tree.leaves(params)):
         raise SinkjaxError('float64 parameters need jax.config.update("jax_enable_x64", True)')
 

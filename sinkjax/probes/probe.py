@@ -230,6 +230,5 @@ class Probe:
 def _each_once(what: str, chosen: Any) -> tuple[int, ...]:
     """Indices as a tuple; one that is named twice is refused."""
     indices = as_indices(what, chosen)
-    if len(set(indices)) < len(indices):
-        raise SinkjaxError(f"a {what} is named twice: {', '.join(map(str, indices))}")
+    refuse(len(set(indices)) < len(indices), f"a {what} is named twice: {', '.join(map(str, indices))}")
     return indices

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import MissingStatistic, SinkjaxError, short
 from sinkjax.runtime import display
 
@@ -104,12 +105,10 @@ def to_dataset(record: Record, labels: Mapping[str, Any] | None = None) -> xarra
         array, axes = np.asarray(array), record.dims[name]
         if array.ndim == len(axes) + 1:
             axes = ("edit", *axes)
-        if array.ndim != len(axes):
-            raise SinkjaxError(f"{name} has {array.ndim} axes, but is measured over {', '.join(axes)}")
+        refuse(array.ndim != len(axes), f"{name} has {array.ndim} axes, but is measured over {', '.join(axes)}")
         variables[name] = (axes, array)
     shadowed = variables.keys() & {axis for axes, _ in variables.values() for axis in axes}
-    if shadowed:
-        raise SinkjaxError(f"{', '.join(sorted(shadowed))} is the name of an axis: give the capture or statistic another name")
+    refuse(bool(shadowed), f"{', '.join(sorted(shadowed))} is the name of an axis: give the capture or statistic another name")
     dataset = xarray.Dataset(variables)
     coordinates = {axis: np.arange(size) for axis, size in dataset.sizes.items()}
     for axis, values in (labels or {}).items():

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.places import Place, delete, listed, read_bytes
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.fingerprint import digest
@@ -131,8 +132,7 @@ class Header:
                 return None
         except (FileNotFoundError, NotADirectoryError, KeyError, TypeError, ValueError, AttributeError):
             return None
-        if "sums" not in found:
-            raise SinkjaxError(f"{path} was made by another version of sinkjax; choose another output or delete it")
+        refuse("sums" not in found, f"{path} was made by another version of sinkjax; choose another output or delete it")
         return header
 
 

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
@@ -104,8 +105,7 @@ def plan_resolved(
     """`plan` of edits that are resolved already. batch: prompts and positions, B and T."""
     B, T = batch
     L, devices = config.layers, hardware.devices
-    if not resolved:
-        raise SinkjaxError("a sweep needs at least one edit")
+    refuse(not resolved, "a sweep needs at least one edit")
     starts = origins(resolved, config)
     based = bool({origin.base for origin in starts} - {None})
     streams = 2 if based else 1  # the unedited run and one base at a time

@@ -240,8 +240,7 @@ def fill_together(ready: Callable[[], Store], computation: Computation, fixed: C
         store = stores[0]
         if not store.finished:
             store.compact(fixed())
-        if not store.finished:
-            raise SinkjaxError(f"{store.path}: a call {CHANGED}; rerun the same command to recompute only that")
+        refuse(not store.finished, f"{store.path}: a call {CHANGED}; rerun the same command to recompute only that")
 
     agreed = processes.from_first(agree)
     schedule, devices, L = Schedule.from_json(agreed["schedule"]), computation.hardware().devices, computation.model.config.layers

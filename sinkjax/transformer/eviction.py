@@ -8,7 +8,7 @@ head width.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,7 @@ class Streaming:
 
     sinks: int = 4
     window: int = 1020
+    block: ClassVar[int] = 128  # tokens that are computed at one time: it changes numbers only by rounding
 
     def __post_init__(self) -> None:
         _refuse_size("sinks", self.sinks, 0)
@@ -52,11 +53,6 @@ class Streaming:
     def size(self) -> int:
         """Keys that a query sees at most."""
         return self.sinks + self.window
-
-    @property
-    def block(self) -> int:
-        """Tokens that are computed at one time. It changes no number but to rounding."""
-        return 128
 
     def empty(self, B: int, K: int, D: int, dtype: Any) -> Kept:
         sizes = {"sink": self.sinks, "recent": self.window}
@@ -79,11 +75,9 @@ class Streaming:
 
     def keep(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int, received: jax.Array) -> Kept:
         """The cache after them. received: [B, K, S], the attention that each of `keys` got."""
-        done = {}
-        for what, new in (("k", k), ("v", v)):
-            done[f"sink_{what}"] = self._sinks(kept[f"sink_{what}"], new, first)
-            done[f"recent_{what}"] = jnp.concatenate([kept[f"recent_{what}"], new], axis=1)[:, -self.window :]
-        return done
+        sinks = {f"sink_{what}": self._sinks(kept[f"sink_{what}"], new, first) for what, new in (("k", k), ("v", v))}
+        recent = {name: jnp.concatenate([kept[name], new], axis=1) for name, new in (("recent_k", k), ("recent_v", v))}
+        return sinks | {name: every[:, -self.window :] for name, every in recent.items()}
 
     def _sinks(self, old: jax.Array, new: jax.Array, first: jax.Array | int) -> jax.Array:
         """The first tokens' vectors, with those among the new tokens."""
@@ -104,6 +98,7 @@ class H2O:
     """
 
     k: int
+    block: ClassVar[int] = 1  # tokens that are computed at one time: the next ones do not see keys evicted by these
 
     def __post_init__(self) -> None:
         _refuse_size("k", self.k, 2)
@@ -112,11 +107,6 @@ class H2O:
     def size(self) -> int:
         """Keys that a query sees at most."""
         return self.k
-
-    @property
-    def block(self) -> int:
-        """Tokens that are computed at a time; the next ones do not see keys evicted by these."""
-        return 1
 
     def empty(self, B: int, K: int, D: int, dtype: Any) -> Kept:
         wide = jnp.promote_types(dtype, jnp.float32)

@@ -11,13 +11,13 @@ from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.config import Multipliers
 
+FACTORS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier")
+
 
 def read(fields: Fields) -> dict[str, Any]:
     bias = fields.flag("attention_bias")
-    factors = Multipliers(
-        fields.factor("embedding_multiplier"), fields.factor("residual_multiplier"), 1 / fields.factor("logits_scaling")
-    )
-    scales = {"multipliers": factors, "score_scale": fields.factor("attention_multiplier")}
+    embedding, residual, logits, scores = (fields.number(key) for key in FACTORS)
+    scales = {"multipliers": Multipliers(embedding, residual, 1 / logits), "score_scale": scores}
     norm = rms_norm(fields) | biases(bias, bias, fields.flag("mlp_bias"))
     return sizes(fields, head_dim=None) | rotary(fields) | norm | scales
 
@@ -26,7 +26,7 @@ FAMILY = Family(
     "granite",
     read,
     names.LLAMA,
-    defaults=DEFAULTS,
+    defaults=DEFAULTS | dict.fromkeys(FACTORS, 1.0),
     gguf=Gguf(
         "granite",
         keys={
