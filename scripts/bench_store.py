@@ -121,7 +121,7 @@ def measure(case: Case) -> Row:
         """Seconds of filling a new store, the store, and its files that were not there before."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "x.zarr"
-            variables, fixed = computation.layout(labels)
+            variables, fixed = computation.layout(labels, {})
             identity = computation.identity(labels)
             header = Header.of_sweep(identity, computation.facts(), schedule, {}, variables, fixed)
             store, run.compute, made = begin(path, identity, lambda: header), by, list[float]()

@@ -42,14 +42,16 @@ class Part:
 Table = Mapping[str, str | Part]
 
 
-def modules(**names: str) -> dict[str, str | Part]:
-    """Leaf -> module of that name: its weight, and its bias, which is used if the config asks for one."""
-    return {f"{leaf}{end}": f"{name}.{kind}" for leaf, name in names.items() for end, kind in (("", "weight"), ("_bias", "bias"))}
+def modules(*within: str, **names: str) -> dict[str, str | Part]:
+    """Leaf -> module of that name within another: its weight, and its bias, which is used if the config asks for one."""
+    paths = {leaf: ".".join((*within, name)) for leaf, name in names.items()}
+    return {f"{leaf}{end}": f"{path}.{kind}" for leaf, path in paths.items() for end, kind in (("", "weight"), ("_bias", "bias"))}
 
 
-def inputs_first(**names: str) -> dict[str, str | Part]:
+def inputs_first(*within: str, **names: str) -> dict[str, str | Part]:
     """As `modules`, of linear layers stored [inputs, outputs], as GPT-2 has them."""
-    return modules(**names) | {leaf: Part(f"{name}.weight", inputs_first=True) for leaf, name in names.items()}
+    entries = modules(*within, **names)
+    return entries | {leaf: Part(str(entries[leaf]), inputs_first=True) for leaf in names}
 
 
 def grouped(config: Config, leaf: str) -> View:
@@ -93,44 +95,25 @@ def fused(
 
 
 # The names of Llama and, perhaps with changes, of most later families.
-LLAMA = modules(
-    embed="model.embed_tokens",
-    final_norm="model.norm",
-    unembed="lm_head",
-    attn_norm="model.layers.{}.input_layernorm",
-    q="model.layers.{}.self_attn.q_proj",
-    k="model.layers.{}.self_attn.k_proj",
-    v="model.layers.{}.self_attn.v_proj",
-    o="model.layers.{}.self_attn.o_proj",
-    mlp_norm="model.layers.{}.post_attention_layernorm",
-    gate="model.layers.{}.mlp.gate_proj",
-    up="model.layers.{}.mlp.up_proj",
-    down="model.layers.{}.mlp.down_proj",
-)
+LLAMA = {
+    **modules("model", embed="embed_tokens", final_norm="norm"),
+    **modules("model.layers.{}", attn_norm="input_layernorm", mlp_norm="post_attention_layernorm"),
+    **modules("model.layers.{}.self_attn", q="q_proj", k="k_proj", v="v_proj", o="o_proj"),
+    **modules("model.layers.{}.mlp", gate="gate_proj", up="up_proj", down="down_proj"),
+    **modules(unembed="lm_head"),
+}
 
 
 # A GGUF's, of every architecture, perhaps with changes.
-GGUF = modules(
-    embed="token_embd",
-    embed_norm="token_embd_norm",
-    positions="position_embd",
-    final_norm="output_norm",
-    unembed="output",
-    attn_norm="blk.{}.attn_norm",
-    q="blk.{}.attn_q",
-    k="blk.{}.attn_k",
-    v="blk.{}.attn_v",
-    o="blk.{}.attn_output",
-    q_norm="blk.{}.attn_q_norm",
-    k_norm="blk.{}.attn_k_norm",
-    attn_out_norm="blk.{}.post_attention_norm",
-    mlp_norm="blk.{}.ffn_norm",
-    router="blk.{}.ffn_gate_inp",
-    gate="blk.{}.ffn_gate",
-    up="blk.{}.ffn_up",
-    down="blk.{}.ffn_down",
-    mlp_out_norm="blk.{}.post_ffw_norm",
-) | {"sink": "blk.{}.attn_sinks.weight"}
+GGUF: dict[str, str | Part] = {
+    **modules(embed="token_embd", embed_norm="token_embd_norm", positions="position_embd"),
+    **modules(final_norm="output_norm", unembed="output"),
+    **modules("blk.{}", attn_norm="attn_norm", mlp_norm="ffn_norm"),
+    **modules("blk.{}", attn_out_norm="post_attention_norm", mlp_out_norm="post_ffw_norm"),
+    **modules("blk.{}", q="attn_q", k="attn_k", v="attn_v", o="attn_output", q_norm="attn_q_norm", k_norm="attn_k_norm"),
+    **modules("blk.{}", router="ffn_gate_inp", gate="ffn_gate", up="ffn_up", down="ffn_down"),
+    "sink": "blk.{}.attn_sinks.weight",
+}
 # Where one tensor has the queries, keys and values of a layer, and where one has a projection of all experts of a layer.
 GGUF_FUSED = fused("blk.{}.attn_qkv", joined)
 GGUF_EXPERTS = {

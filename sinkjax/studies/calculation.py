@@ -12,12 +12,11 @@ import numpy as np
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.fingerprint import digest
 from sinkjax.runtime.hardware import facts
 from sinkjax.runtime.progress import say
 from sinkjax.studies.study import Batch, Calculation
 from sinkjax.sweeps.arrays import METADATA, codecs, storable
-from sinkjax.sweeps.computation import description
+from sinkjax.sweeps.computation import description, prompts_identity
 from sinkjax.sweeps.header import HARDWARE, IDENTITY, Header
 from sinkjax.sweeps.schedule import Chunk
 from sinkjax.sweeps.store import begin, described, existing
@@ -30,14 +29,8 @@ WHOLE = Chunk(0, (), 0)  # the one call of a calculation
 
 def calculate(calculation: Calculation, model: Model, batch: Batch, path: Place) -> None:
     """Compute and write the store `path`, unless it is there. Errors: the store of other numbers; no permission, no room."""
-    identity = description(model, "highest") | {
-        "calculation": calculation.name,
-        "prompts": {
-            "count": len(batch.lengths),
-            "positions": batch.tokens.shape[1],
-            "sha256": digest(batch.tokens, batch.lengths),
-        },
-    }
+    prompts = prompts_identity(batch.tokens, batch.lengths)
+    identity = description(model, "highest") | {"calculation": calculation.name, "prompts": prompts}
     if holds(path, identity):
         return
     found = calculation.compute(model, batch)

@@ -1,4 +1,4 @@
-"""What a sweep computes, where, and what makes it this sweep and no other."""
+"""The computation of a sweep: its inputs, its devices, and the facts that identify it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, refuse_control
 from sinkjax.model.batch import as_array
@@ -37,7 +38,7 @@ CELLS = ("cells_addressed", "cells_changed")
 
 @dataclass(frozen=True)
 class Computation:
-    """What a sweep computes: arrays in, records out. `resolved`: one resolved edit per entry of the `edit` dimension."""
+    """The computation of a sweep: arrays in, records out. resolved: one resolved edit per entry of the `edit` dimension."""
 
     model: Model
     tokens: jax.Array
@@ -49,19 +50,19 @@ class Computation:
 
     @property
     def spec(self) -> ForwardSpec:
-        """What is static in the jitted functions."""
+        """The static arguments of the jitted functions."""
         return ForwardSpec(
             config=self.model.config, probe=self.probe, precision=self.precision, attention_impl=self.attention_impl
         )
 
     @property
     def dtype(self) -> str:
-        """Of the parameters."""
+        """The dtype of the parameters."""
         return str(jax.tree.leaves(self.model.params)[0].dtype)
 
     @functools.cached_property
     def mesh(self) -> Mesh | None:
-        """Where the sweep runs: the mesh on which the model was placed, else all devices of this process; None for a single one.
+        """The mesh on which the model was placed, else all devices of this process; None for a single one.
 
         Errors: a mesh with some of the devices of joined processes, but not all.
         """
@@ -79,13 +80,12 @@ class Computation:
 
     @property
     def joined(self) -> bool:
-        """Whether the model lies on devices of several processes, which then all take part in each call."""
+        """Whether the model is on devices of several processes, which then all take part in each call."""
         return is_joined(self.mesh)
 
     @functools.cached_property
     def params(self) -> Params:
         """The parameters on the mesh: as the model was placed on it, or a copy on each device."""
-
         mesh = self.mesh
         if mesh is None or self.joined:
             return self.model.params
@@ -108,12 +108,12 @@ class Computation:
         return each(self.params, *inputs, function=function, mesh=self.mesh, spec=self.spec)
 
     def hardware(self, memory: int | None = None) -> Hardware:
-        """What a sweep is planned for here."""
+        """The hardware that a sweep is planned for here."""
         hardware = Hardware.of(self.mesh, memory) if self.mesh else Hardware(memory)
         return hardware if self.joined else dataclasses.replace(hardware, processes=processes.rank()[1])
 
     def facts(self) -> dict[str, Any]:
-        """What is kept about the machine."""
+        """The facts about the machine that are kept."""
         return facts(self.mesh or Mesh(np.array([*jax.tree.leaves(self.params)[0].devices()]), (DATA,)))
 
     def schedule(self, memory: int | None) -> Schedule:
@@ -127,26 +127,22 @@ class Computation:
         structure = [str(jax.tree.structure(edits)) for edits in self.resolved]
         found = description(self.model, self.precision, self.params) | {
             "probe": re.sub(r" at 0x[0-9a-f]+", "", repr(self.probe)),  # where a function lies differs between processes
-            "prompts": {
-                "count": len(self.lengths),
-                "positions": self.tokens.shape[1],
-                "sha256": digest(self.tokens, self.lengths),
-            },
+            "prompts": prompts_identity(self.tokens, self.lengths),
             "edits": {"count": len(self.resolved), "sha256": digest(*structure, *jax.tree.leaves(self.resolved))},
             "labels": {axis: {"count": len(values), "sha256": digest(*map(str, values))} for axis, values in labels.items()},
         }
-        if coordinates:  # which stores of earlier versions do not have
+        if coordinates:  # stores of earlier versions have none
             found["coordinates"] = {name: digest(*map(str, values.tolist())) for name, values in coordinates.items()}
-        if self.attention_impl != "sinkjax":  # which stores of earlier versions do not name
+        if self.attention_impl != "sinkjax":  # stores of earlier versions do not name it
             found["attention_impl"] = self.attention_impl
         return found
 
-    def layout(self, labels: Mapping[str, Sequence], of_edits: Mapping[str, np.ndarray] | None = None) -> tuple[dict, dict]:
-        """What a store of this computation holds: variables to be written, and coordinates, tokens and lengths, known beforehand.
+    def layout(self, labels: Mapping[str, Sequence], of_edits: Mapping[str, np.ndarray]) -> tuple[dict, dict]:
+        """The content of a store: variables to be written, and coordinates, tokens and lengths, which are known before a sweep.
 
         of_edits: further coordinates of the edits.
-        Errors: labels of a dimension that is not there, of another length, or that are neither numbers nor text; a label that is
-        given twice or holds control characters; a statistic that has the name of a dimension.
+        Errors: labels of a dimension that does not exist, or of another length; a label that is given twice; as for `_as_labels`;
+        a statistic that has the name of a dimension.
         """
         B, T = self.tokens.shape[:2]
         record = jax.eval_shape(lambda *args: baseline(*args, spec=self.spec)[1], self.params, self.tokens, self.lengths)
@@ -157,22 +153,17 @@ class Computation:
         variables |= {name: (("edit", "prompt"), (len(self.resolved), B), np.dtype("float32")) for name in CELLS}
         sizes = {axis: size for axes, shape, _ in variables.values() for axis, size in zip(axes, shape, strict=True)}
         sizes["position"] = T
-        coordinates = (
-            {axis: np.arange(size) for axis, size in sizes.items()}
-            | self.probe.labels()
-            | {axis: _as_labels(axis, values) for axis, values in labels.items()}
-        )
+        coordinates = {axis: np.arange(size) for axis, size in sizes.items()} | self.probe.labels()
+        coordinates |= {axis: _as_labels(axis, values) for axis, values in labels.items()}
         for axis, values in coordinates.items():
             if values.shape != (sizes.get(axis),):
                 raise SinkjaxError(f"labels of {axis!r} have shape {values.shape}, but there are {sizes.get(axis, 'no')} entries")
-            if values.dtype.kind not in "biufU":
-                raise SinkjaxError(f"labels of {axis!r} must be all numbers or all text, not {values.dtype}")
             found, counts = np.unique(values, return_counts=True)
             if counts.max(initial=0) > 1:
                 how = "; name one of the edits otherwise with edit.named(label)" * (axis == "edit")
                 raise SinkjaxError(f"labels of {axis!r} name {found[counts.argmax()].item()!r} twice{how}")
         fixed: dict[str, tuple[tuple[str, ...], np.ndarray]] = {axis: ((axis,), values) for axis, values in coordinates.items()}
-        fixed |= {name: (("edit",), values) for name, values in (of_edits or {}).items()}
+        fixed |= {name: (("edit",), values) for name, values in of_edits.items()}
         for name in variables.keys() & {*fixed, "length", "tokens"}:
             raise SinkjaxError(
                 f"a sweep stores something else under the name {name!r}; give the statistic or capture another one"
@@ -181,6 +172,11 @@ class Computation:
         if self.tokens.ndim == 2:
             fixed["tokens"] = (("prompt", "position"), np.asarray(self.tokens))
         return variables, fixed
+
+
+def prompts_identity(tokens: Any, lengths: Any) -> dict[str, Any]:
+    """The facts that identify prompts, as JSON."""
+    return {"count": len(lengths), "positions": tokens.shape[1], "sha256": digest(tokens, lengths)}
 
 
 def description(model: Model, precision: str, params: Params | None = None) -> dict[str, Any]:
@@ -198,13 +194,16 @@ def description(model: Model, precision: str, params: Params | None = None) -> d
 
 
 def _as_labels(axis: str, values: Any) -> np.ndarray:
-    """Labels of a dimension as an array. Errors: rows of different lengths, control characters, NaN or infinity."""
+    """Labels of a dimension as an array.
+
+    Errors: neither numbers nor text; rows of different lengths, control characters, NaN or infinity.
+    """
     array = np.asarray(as_array(f"labels of {axis!r}", values))
     if array.dtype.kind == "U":
         for label in values:  # an array has no NUL at a label's end
             refuse_control(f"the label {label!r} of {axis!r}", str(label))
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise SinkjaxError(f"labels of {axis!r} must be finite numbers")
+    refuse(array.dtype.kind not in "biufU", f"labels of {axis!r} must be all numbers or all text, not {array.dtype}")
+    refuse(array.dtype.kind == "f" and not np.isfinite(array).all(), f"labels of {axis!r} must be finite numbers")
     return array
 
 

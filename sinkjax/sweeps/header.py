@@ -65,8 +65,8 @@ class Header:
         """The header of a new store.
 
         variables: name -> (dims, shape, dtype) of the results; the first two dims are edit and prompt. facts: about the
-        machine. attributes: provenance, as JSON.
-        Errors: attributes that JSON lacks or whose name the store itself uses; an array whose chunks would be too large.
+        machine. attributes: provenance, as JSON. Errors: attributes that are not JSON or whose name the store itself uses; an
+        array whose chunks would be too large.
         """
         own = {IDENTITY: identity, HARDWARE: [facts], SCHEDULE: schedule.to_json()}
         if taken := own.keys() & attributes.keys():
@@ -76,8 +76,9 @@ class Header:
         except (TypeError, ValueError) as error:
             raise SinkjaxError(f"attributes must be JSON: {error}") from None
         block = schedule.prompt_block
-        largest = max(math.prod(shape[2:]) * dtype.itemsize for _, shape, dtype in variables.values()) * block
-        edits = max(1, CHUNK_BYTES // largest)
+        edits = max(
+            1, CHUNK_BYTES // max(math.prod(shape[2:]) * dtype.itemsize * block for _, shape, dtype in variables.values())
+        )
         arrays = [
             Array(name, dims, shape, (min(edits, shape[0]), block, *shape[2:]), dtype)
             for name, (dims, shape, dtype) in variables.items()
@@ -93,9 +94,9 @@ class Header:
 
     @classmethod
     def read(cls, path: Place, key: str = "") -> Header | None:
-        """The header of the store `path`, from its arrays where it is lost; None where nothing is there yet.
+        """The header of the store `path`, from its arrays if it is lost; None if nothing is there yet.
 
-        key: the computation's: if both are lost, and all objects are its own, the store is begun anew and keeps them.
+        key: the computation's: if both are lost, and all objects are its own, the store starts again and keeps them.
         Errors: other content; a store of another version.
         """
         try:

@@ -44,14 +44,14 @@ TOKENS_PER_BLOCK = {"cpu": 64, "gpu": 256, "tpu": 256}
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep will do.
+    """The work of a sweep.
 
     edits, prompts, positions: sizes. kinds: description of each kind of edit. schedule: the calls. devices: of a process.
-    processes: number of processes with work to do. rounds: the most that a process computes. compiles:
-    jitted programs. layer_passes: blocks times edits times prompt blocks that are computed on all devices, bases included.
-    critical_passes: those that fit into the time from the first to the last one, on one device. kept: the part of the devices'
-    time, in all processes, that goes into what one device would have to compute for these edits, each from its own start. bytes:
-    peak estimate of each device, by part. flops: of all matrix products. result_bytes: the uncompressed result.
+    processes: number of processes with work to do. rounds: the most that a process computes. compiles: jitted programs.
+    layer_passes: blocks times edits times prompt blocks that are computed on all devices, bases included. critical_passes: those
+    that fit into the time from the first to the last one, on one device. kept: the share of the devices' time, in all processes,
+    for work that one device would have to do too, each edit from its own start. bytes: peak estimate of each device, by part.
+    flops: of all matrix products. result_bytes: the uncompressed result.
     """
 
     edits: int
@@ -152,9 +152,9 @@ def plan_resolved(
 
 
 def duration(schedule: Schedule, B: int, L: int, T: int, hardware: Hardware, extra: int) -> float:
-    """The time until the last device is done, if a block takes the time of its tokens and of `extra` more.
+    """The time until the last device is done, in tokens of a block, each of which takes `extra` more than its own.
 
-    B, L, T: prompts, layers, positions. Returns the number of tokens that a block computes in that time.
+    B, L, T: prompts, layers, positions.
     """
 
     def call(chunk: Chunk) -> float:
@@ -165,9 +165,9 @@ def duration(schedule: Schedule, B: int, L: int, T: int, hardware: Hardware, ext
 
 
 def _critical(rounds: Sequence[Round], base: float, call: Callable[[Chunk], float], ahead: int) -> float:
-    """The time from the first to the last round, where a base and each call take so long.
+    """The time from the first to the last round. base, call: the times that a base and each call take.
 
-    A device that is done with its part of a round goes on with the next one; but a round begins when all of the one `ahead` + 1
+    A device that is done with its part of a round starts the next one; but a round starts only when all of the one `ahead` + 1
     before it is done.
     """
     finish, done = [0.0] * len(rounds[0].runs), [0.0] * (ahead + 1)
@@ -183,18 +183,18 @@ def _critical(rounds: Sequence[Round], base: float, call: Callable[[Chunk], floa
 def _best_schedule(
     groups: Sequence[list[int]], starts: Sequence[Origin], B: int, L: int, cost: Cost, hardware: Hardware
 ) -> Schedule:
-    """The prompts and edits of a call with which the devices are done first, as far as they fit the memory.
+    """The prompts and edits of a call, within the memory, with which the devices are done first.
 
-    The time of a block is taken as that of its tokens and TOKENS_PER_BLOCK more. Wide calls start from the first of many edits;
-    narrow ones, and few prompts at a time, cost more calls; and whatever does not come out even leaves devices idle.
+    A block takes the time of its tokens and TOKENS_PER_BLOCK more. Wide calls start from the first of many edits; narrow ones,
+    and few prompts at a time, cost more calls; and remainders leave devices idle.
     """
     memory, T = hardware.memory_bytes(), cost.positions
     extra, most = TOKENS_PER_BLOCK[hardware.kind], TOKENS_PER_CALL[hardware.kind]
-    lists: list[dict[int | None, list[int]]] = [{} for _ in groups]  # of each kind, by base, the blocks behind which edits start
+    lists: list[dict[int | None, list[int]]] = [{} for _ in groups]  # for each kind, by base: the blocks where edits start
     for kind, numbers in enumerate(groups):
-        for number in sorted(numbers, key=lambda number: starts[number].block):
-            if starts[number].block < L:
-                lists[kind].setdefault(starts[number].base, []).append(starts[number].block)
+        for origin in sorted((starts[number] for number in numbers), key=lambda origin: origin.block):
+            if origin.block < L:
+                lists[kind].setdefault(origin.base, []).append(origin.block)
 
     def width(kind: int, b: int) -> int:
         """Edits per call of a kind in calls of b prompts, as if the devices waited for each other."""
@@ -204,10 +204,8 @@ def _best_schedule(
 
         def time(w: int) -> int:
             strides = (whole, w), (min(rest, 1), w * sharing)
-            every = [
-                times * (L - block) for times, by in strides if times for blocks in lists[kind].values() for block in blocks[::by]
-            ]
-            return (w * b * T + extra) * sum(every)
+            blocks = [(times, block) for times, by in strides if times for each in lists[kind].values() for block in each[::by]]
+            return (w * b * T + extra) * sum(times * (L - block) for times, block in blocks)
 
         fit = min(cost.edits_that_fit(b, memory), max(1, most // (b * T)), len(groups[kind]))
         return min(range(1, max(1, fit) + 1), key=time)
@@ -253,21 +251,19 @@ class Cost:
         )
 
     def prompts_that_fit(self, B: int, memory: int) -> int:
-        """The most prompts per call. Errors: a memory in which not one fits."""
+        """The largest number of prompts per call. Errors: a memory in which not one fits."""
 
         def need(prompts: int) -> int:
             return self.weights + self.block + prompts * self.stream + self.run(prompts)
 
         most = bisect.bisect_right(range(1, B + 1), memory, key=need)
         if not most:
-            raise SinkjaxError(
-                f"one prompt of {self.positions} tokens needs about {need(1) / 1e9:.2f} GB,"
-                f" more than the {memory / 1e9:.2f} GB allowed"
-            )
+            needed = f"one prompt of {self.positions} tokens needs about {need(1) / 1e9:.2f} GB"
+            raise SinkjaxError(f"{needed}, more than the {memory / 1e9:.2f} GB allowed")
         return most
 
     def edits_that_fit(self, prompts: int, memory: int) -> int:
-        """Edited runs of so many prompts that fit beside the parameters and the baseline."""
+        """The number of edited runs of these many prompts that fit beside the parameters and the baseline."""
         return (memory - self.weights - self.block - prompts * self.stream) // self.run(prompts)
 
 

@@ -65,9 +65,9 @@ def sweep(
 ) -> xarray.Dataset:
     """Measure every edit on every prompt.
 
-    Prompts, and where there are fewer of them than devices edits too, are spread over the axes but "model" of the mesh on which
-    the model was placed, else over all devices. Where that mesh is of joined processes (`jax.distributed`), so that a model may
-    be wider than a host, all of them compute every call, and the first one writes.
+    Prompts, and edits too if there are fewer prompts than devices, are spread over all axes except "model" of the mesh on which
+    the model was placed, else over all devices. If the mesh has devices of joined processes (`jax.distributed`), so that a model
+    may be wider than a host, all of them compute every call, and the first one writes.
 
     Args:
         model: The model.
@@ -160,11 +160,10 @@ def sweep(
 def finished(
     out: Path, model: Model, tokens: Any, edits: Sequence[Edit], probe: Probe, lengths: Any, attributes: Mapping[str, Any]
 ) -> bool:
-    """Whether `out` holds all of a sweep, for edits whose values only a prepared model gives: `edits` stand in for them.
+    """Whether `out` contains all of a sweep whose edits have values that only a prepared model gives; `edits` are placeholders.
 
-    Everything else that decides the numbers must agree: model, prompts, probe, labels, versions, and `attributes`, of which with
-    the model and the prompts the values are a function; without all of those it is not finished. Errors: a finished store of
-    another sweep (each difference is named).
+    Everything else that decides the numbers must agree: model, prompts, probe, labels, versions, and `attributes`, which with the
+    model and the prompts decide the values. Errors: a finished store of another sweep (each difference is named).
     """
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
@@ -179,10 +178,7 @@ def finished(
 
 
 def fill(store: Store, computation: Computation, fixed: Callable[[], Fixed], progress: bool) -> None:
-    """Compute every call that the store does not have, and put its arrays together; others may do the same.
-
-    fixed: gives the arrays that are known beforehand.
-    """
+    """Compute every call that the store lacks, and make its arrays; others may do the same. fixed: as for `Store.compact`."""
     begun, written = time.monotonic(), 0
     work = _work(store, computation)
     with bar("sweep", progress, store.done.size, shown := int(store.done.sum())) as advance:
@@ -198,9 +194,9 @@ def fill(store: Store, computation: Computation, fixed: Callable[[], Fixed], pro
 
 
 def _work(store: Store, computation: Computation) -> Iterator[list[Round]]:
-    """This process's share if several fill the store (whole runs, so that few are computed twice), then whatever is left.
+    """This process's share if several fill the store (whole runs, so that few are computed twice), then all remaining calls.
 
-    A process that helps others, or resumes a store, begins at the end of the one order, where they come last.
+    A process that helps others, or resumes a store, starts at the end of the order, where others come last.
     """
     (number, count), B, L = processes.rank(), len(computation.lengths), computation.model.config.layers
     devices = computation.hardware().devices
@@ -222,9 +218,9 @@ def _missing(store: Store, rounds: Iterable[Round]) -> Iterator[Round]:
 
 
 def fill_together(ready: Callable[[], Store], computation: Computation, fixed: Callable[[], Fixed], progress: bool) -> None:
-    """`fill` where the model lies on devices of several processes: all of them compute every call, and the first one writes.
+    """`fill` for a model on devices of several processes: all of them compute every call, and the first one writes.
 
-    ready: gives the store, in the first process. A signal to any of them ends all after the call under way.
+    ready: returns the store, in the first process. A signal to any of them ends all after the current call.
     """
     stores: list[Store] = []
 
@@ -276,40 +272,37 @@ def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round])
 def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[Round, Record]]:
     """The records of each round, with leading axes over devices and, but of a base, edits; a base is run once."""
     L = computation.model.config.layers
+
+    def resolved(number: Any, prompts: np.ndarray) -> Edits:
+        return tuple(term.for_prompts(prompts) for term in computation.resolved[number])
+
     for runs, rounds in itertools.groupby(todo, key=lambda entry: entry.runs):
         first = np.array([block for block, _ in runs]) * schedule.prompt_block
         prompts = first[:, None] + np.arange(schedule.prompt_block)
-        prompts = np.where(prompts < len(computation.lengths), prompts, 0)  # what fills up the last block is not written
+        prompts = np.where(prompts < len(computation.lengths), prompts, 0)  # prompts that fill the last block are not written
         tokens, lengths = computation.place((computation.tokens[prompts], computation.lengths[prompts]))
-        bases = [number for _, number in runs]
         of_base: Edits = ()
-        if None not in bases:
-            of_base = computation.place(
-                stack([_for_prompts(computation.resolved[number], own) for number, own in zip(bases, prompts, strict=True)])
-            )
+        if None not in (numbers := [number for _, number in runs]):
+            of_base = computation.place(stack([resolved(number, own) for number, own in zip(numbers, prompts, strict=True)]))
         base, record = computation.each(baseline, tokens, lengths, of_base)
         for entry in rounds:
             if entry.start == L:
                 yield entry, record
                 continue
             [kind] = {chunk.kind for _, _, chunk in entry.calls()}
-            idle = next(chunk for _, _, chunk in entry.calls())  # its edits stand in where there is nothing to do
+            idle = next(chunk for _, _, chunk in entry.calls())  # its edits are placeholders for devices without a call
             stacked, starts = [], []
             for own, chunk in zip(prompts, entry.chunks, strict=True):
                 edits = (chunk or idle).edits
                 numbers = (edits + edits[-1:] * schedule.widths[kind])[: schedule.widths[kind]]
-                stacked.append(stack([_for_prompts(computation.resolved[number], own) for number in numbers]))
+                stacked.append(stack([resolved(number, own) for number in numbers]))
                 starts.append(L if chunk is None else chunk.start)
             edits, start = computation.place((stack(stacked), np.array(starts, np.int32)))
             yield entry, computation.each(edited, tokens, lengths, edits, start, base.counting(edits))
 
 
-def _for_prompts(edits: Edits, prompts: np.ndarray) -> Edits:
-    return tuple(term.for_prompts(prompts) for term in edits)
-
-
 def _write(store: Store, computation: Computation, block: int, chunk: Chunk, record: Record) -> int:
-    """Check and write one chunk; returns the number of (edit, block) pairs written."""
+    """Check and write one chunk. Returns the number of (edit, block) pairs written."""
     size = store.schedule.prompt_block
     prompts = min(size, len(computation.lengths) - block * size)
     shape = (len(chunk.edits), prompts)

@@ -1,7 +1,7 @@
-"""Who runs with whom in a sweep: edits of one kind and one base, sorted by the block at which they start, cut into chunks.
+"""The schedule of a sweep: edits of one kind and one base, sorted by the block at which they start, cut into chunks.
 
-A chunk of edits on a block of prompts is what one device computes in one call. So a schedule says nothing of how many devices
-there are: the calls are dealt to those of the machine at hand, which may be others when a sweep is resumed.
+One device computes a chunk of edits on a block of prompts in one call. A schedule does not depend on the number of devices: its
+calls are dealt to those of the machine at hand, which may be others when a sweep is resumed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Who runs with whom; fixed when a store is made, so that a resumed sweep repeats the same calls.
+    """The calls of a sweep, fixed when a store is made, so that a resumed sweep repeats them.
 
     prompt_block: prompts per call. widths: edits per call of each kind (a smaller chunk is filled up). chunks: the calls for each
-    block of prompts, those of one base in a row. All of one device, whatever their number.
+    block of prompts, those of one base in a row.
     """
 
     prompt_block: int
@@ -70,36 +70,36 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Round:
-    """What the devices compute at one time by one program, each from its own run and from its own start on.
+    """The calls that devices make at one time by one program, each from its own run and its own start.
 
-    runs: of each device, the block of prompts and the base from which it starts. chunks: of each device, None: it has nothing to
-    do. All have one kind, and all have blocks to run or none has.
+    runs: for each device, the block of prompts and the base from which it starts. chunks: for each device, None: it is idle. All
+    have one kind, and all have blocks to run or none has.
     """
 
     runs: tuple[tuple[int, int | None], ...]
     chunks: tuple[Chunk | None, ...]
 
     def calls(self) -> Iterator[tuple[int, int, Chunk]]:
-        """(device, block of prompts, chunk) of those that have something to do."""
+        """(device, block of prompts, chunk) of each call."""
         for device, ((block, _), chunk) in enumerate(zip(self.runs, self.chunks, strict=True)):
             if chunk is not None:
                 yield device, block, chunk
 
     def of_devices(self, first: int, count: int) -> Round:
-        """The part of `count` devices from `first` on."""
+        """The part of `count` devices, from number `first`."""
         return Round(self.runs[first : first + count], self.chunks[first : first + count])
 
     @property
     def start(self) -> int:
-        """The block from which the first device runs."""
+        """The first block that a device runs."""
         return min(chunk.start for chunk in self.chunks if chunk is not None)
 
 
 def deal(calls: Iterable[tuple[int, Chunk]], devices: int, L: int) -> list[Round]:
     """Deal calls (block of prompts, chunk of edits) to devices: prompts first, then the edits of those devices that share some.
 
-    As many runs as there are devices are made at one time, and each device takes the chunks of its own run. Of fewer runs each is
-    made by several devices, which are dealt its chunks, the longest first, each to the one with the least. L: layers.
+    Each device makes a run and takes its chunks, as many runs as devices at one time. If there are fewer runs, several devices
+    make each one; its chunks are dealt to them, the longest first, each to the device with the least work. L: layers.
     """
     of_run: dict[tuple[int, int | None], list[Chunk]] = {}
     for block, chunk in calls:

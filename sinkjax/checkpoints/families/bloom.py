@@ -11,17 +11,10 @@ from sinkjax.checkpoints.gguf_family import EVEN_HEADS, Gguf
 from sinkjax.model.positions import PowerAlibi
 
 TENSORS = {
-    **names.modules(
-        embed="transformer.word_embeddings",
-        embed_norm="transformer.word_embeddings_layernorm",
-        final_norm="transformer.ln_f",
-        unembed="lm_head",
-        attn_norm="transformer.h.{}.input_layernorm",
-        o="transformer.h.{}.self_attention.dense",
-        mlp_norm="transformer.h.{}.post_attention_layernorm",
-        up="transformer.h.{}.mlp.dense_h_to_4h",
-        down="transformer.h.{}.mlp.dense_4h_to_h",
-    ),
+    **names.modules("transformer", embed="word_embeddings", embed_norm="word_embeddings_layernorm", final_norm="ln_f"),
+    **names.modules("transformer.h.{}", attn_norm="input_layernorm", mlp_norm="post_attention_layernorm"),
+    **names.modules("transformer.h.{}", o="self_attention.dense", up="mlp.dense_h_to_4h", down="mlp.dense_4h_to_h"),
+    **names.modules(unembed="lm_head"),
     **names.fused("transformer.h.{}.self_attention.query_key_value", names.grouped),
 }
 

@@ -13,9 +13,9 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.positions import PowerAlibi
 
-TWO_NORMS = names.modules(attn_norm="transformer.h.{}.ln_attn", mlp_norm="transformer.h.{}.ln_mlp")
+TWO_NORMS = names.modules("transformer.h.{}", attn_norm="ln_attn", mlp_norm="ln_mlp")
 
-GGUF_TWO_NORMS = names.modules(attn_norm="blk.{}.attn_norm_2", mlp_norm="blk.{}.attn_norm")
+GGUF_TWO_NORMS = names.modules("blk.{}", attn_norm="attn_norm_2", mlp_norm="attn_norm")
 SECOND = "blk.0.attn_norm_2.weight"
 
 

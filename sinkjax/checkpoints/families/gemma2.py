@@ -11,11 +11,11 @@ from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, GgufFile, has
 from sinkjax.model.config import Caps
 
-TENSORS = names.LLAMA | names.modules(
-    attn_out_norm="model.layers.{}.post_attention_layernorm",
-    mlp_norm="model.layers.{}.pre_feedforward_layernorm",
-    mlp_out_norm="model.layers.{}.post_feedforward_layernorm",
-)
+TENSORS = {
+    **names.LLAMA,
+    **names.modules("model.layers.{}", attn_out_norm="post_attention_layernorm", mlp_norm="pre_feedforward_layernorm"),
+    **names.modules("model.layers.{}", mlp_out_norm="post_feedforward_layernorm"),
+}
 
 
 def sandwich(fields: Fields) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.hf_rope import rope_of
 from sinkjax.model.rotary import LayerRopes
 
-TENSORS = gemma2.TENSORS | names.modules(q_norm="model.layers.{}.self_attn.q_norm", k_norm="model.layers.{}.self_attn.k_norm")
+TENSORS = gemma2.TENSORS | names.modules("model.layers.{}.self_attn", q_norm="q_norm", k_norm="k_norm")
 
 
 def read(fields: Fields) -> dict[str, Any]:

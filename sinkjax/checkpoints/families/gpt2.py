@@ -11,16 +11,11 @@ from sinkjax.checkpoints.gguf_family import EVEN_HEADS, Gguf
 from sinkjax.model.positions import Learned
 
 TENSORS = {
-    **names.modules(
-        embed="transformer.wte",
-        positions="transformer.wpe",
-        final_norm="transformer.ln_f",
-        unembed="lm_head",
-        attn_norm="transformer.h.{}.ln_1",
-        mlp_norm="transformer.h.{}.ln_2",
-    ),
+    **names.modules("transformer", embed="wte", positions="wpe", final_norm="ln_f"),
+    **names.modules("transformer.h.{}", attn_norm="ln_1", mlp_norm="ln_2"),
     **names.fused("transformer.h.{}.attn.c_attn", names.joined, inputs_first=True),
-    **names.inputs_first(o="transformer.h.{}.attn.c_proj", up="transformer.h.{}.mlp.c_fc", down="transformer.h.{}.mlp.c_proj"),
+    **names.inputs_first("transformer.h.{}", o="attn.c_proj", up="mlp.c_fc", down="mlp.c_proj"),
+    **names.modules(unembed="lm_head"),
 }
 
 

@@ -10,16 +10,10 @@ from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import EVEN_HEADS, Gguf, has
 
 TENSORS = {
-    **names.modules(
-        embed="gpt_neox.embed_in",
-        final_norm="gpt_neox.final_layer_norm",
-        unembed="lm_head",
-        attn_norm="gpt_neox.layers.{}.input_layernorm",
-        o="gpt_neox.layers.{}.attention.dense",
-        mlp_norm="gpt_neox.layers.{}.post_attention_layernorm",
-        up="gpt_neox.layers.{}.mlp.dense_h_to_4h",
-        down="gpt_neox.layers.{}.mlp.dense_4h_to_h",
-    ),
+    **names.modules("gpt_neox", embed="embed_in", final_norm="final_layer_norm"),
+    **names.modules("gpt_neox.layers.{}", attn_norm="input_layernorm", mlp_norm="post_attention_layernorm"),
+    **names.modules("gpt_neox.layers.{}", o="attention.dense", up="mlp.dense_h_to_4h", down="mlp.dense_4h_to_h"),
+    **names.modules(unembed="lm_head"),
     **names.fused("gpt_neox.layers.{}.attention.query_key_value", names.grouped),
 }
 

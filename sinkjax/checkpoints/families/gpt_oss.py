@@ -15,7 +15,7 @@ from sinkjax.model.normalisers import SinkLogit
 EXPERTS = "model.layers.{}.mlp.experts"
 TENSORS = {
     **names.LLAMA,
-    **names.modules(router="model.layers.{}.mlp.router"),
+    **names.modules("model.layers.{}.mlp", router="router"),
     **names.fused(f"{EXPERTS}.gate_up_proj", names.alternating, ("gate", "up"), True, ("", "_bias"), stacked=True),
     "down": Part(f"{EXPERTS}.down_proj", inputs_first=True, stacked=True),
     "down_bias": Part(f"{EXPERTS}.down_proj_bias", stacked=True),
@@ -56,6 +56,6 @@ FAMILY = Family(
         },
         implied={"attention_bias": has("q_bias")},
         rope={"truncate": False},
-        tensors=names.modules(mlp_norm="blk.{}.post_attention_norm"),
+        tensors=names.modules("blk.{}", mlp_norm="post_attention_norm"),
     ),
 )

@@ -10,12 +10,11 @@ from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.experts import Experts
 
-TENSORS = names.LLAMA | names.modules(
-    router="model.layers.{}.block_sparse_moe.gate",
-    gate="model.layers.{}.block_sparse_moe.experts.{}.w1",
-    up="model.layers.{}.block_sparse_moe.experts.{}.w3",
-    down="model.layers.{}.block_sparse_moe.experts.{}.w2",
-)
+TENSORS = {
+    **names.LLAMA,
+    **names.modules("model.layers.{}.block_sparse_moe", router="gate"),
+    **names.modules("model.layers.{}.block_sparse_moe.experts.{}", gate="w1", up="w3", down="w2"),
+}
 
 
 def read(fields: Fields) -> dict[str, Any]:

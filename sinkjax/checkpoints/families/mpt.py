@@ -12,16 +12,10 @@ from sinkjax.checkpoints.hf_config import INERT
 from sinkjax.model.positions import PowerAlibi
 
 TENSORS = {
-    **names.modules(
-        embed="transformer.wte",
-        final_norm="transformer.norm_f",
-        unembed="lm_head",
-        attn_norm="transformer.blocks.{}.norm_1",
-        o="transformer.blocks.{}.attn.out_proj",
-        mlp_norm="transformer.blocks.{}.norm_2",
-        up="transformer.blocks.{}.ffn.up_proj",
-        down="transformer.blocks.{}.ffn.down_proj",
-    ),
+    **names.modules("transformer", embed="wte", final_norm="norm_f"),
+    **names.modules("transformer.blocks.{}", attn_norm="norm_1", mlp_norm="norm_2"),
+    **names.modules("transformer.blocks.{}", o="attn.out_proj", up="ffn.up_proj", down="ffn.down_proj"),
+    **names.modules(unembed="lm_head"),
     **names.fused("transformer.blocks.{}.attn.Wqkv", names.joined),
 }
 

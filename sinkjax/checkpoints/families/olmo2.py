@@ -10,12 +10,11 @@ from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import AllHeads
 
-TENSORS = names.LLAMA | names.modules(
-    q_norm="model.layers.{}.self_attn.q_norm",
-    k_norm="model.layers.{}.self_attn.k_norm",
-    attn_out_norm="model.layers.{}.post_attention_layernorm",
-    mlp_out_norm="model.layers.{}.post_feedforward_layernorm",
-)
+TENSORS = {
+    **names.LLAMA,
+    **names.modules("model.layers.{}.self_attn", q_norm="q_norm", k_norm="k_norm"),
+    **names.modules("model.layers.{}", attn_out_norm="post_attention_layernorm", mlp_out_norm="post_feedforward_layernorm"),
+}
 
 
 def read(fields: Fields) -> dict[str, Any]:

@@ -13,22 +13,14 @@ from sinkjax.model.positions import Learned
 
 EPSILON = 1e-5  # torch's default, because no config states it
 
-TENSORS = names.modules(
-    embed="model.decoder.embed_tokens",
-    embed_in="model.decoder.project_in",
-    embed_out="model.decoder.project_out",
-    positions="model.decoder.embed_positions",
-    final_norm="model.decoder.final_layer_norm",
-    unembed="lm_head",
-    attn_norm="model.decoder.layers.{}.self_attn_layer_norm",
-    q="model.decoder.layers.{}.self_attn.q_proj",
-    k="model.decoder.layers.{}.self_attn.k_proj",
-    v="model.decoder.layers.{}.self_attn.v_proj",
-    o="model.decoder.layers.{}.self_attn.out_proj",
-    mlp_norm="model.decoder.layers.{}.final_layer_norm",
-    up="model.decoder.layers.{}.fc1",
-    down="model.decoder.layers.{}.fc2",
-)
+TENSORS = {
+    **names.modules("model.decoder", embed="embed_tokens", positions="embed_positions", final_norm="final_layer_norm"),
+    **names.modules("model.decoder", embed_in="project_in", embed_out="project_out"),
+    **names.modules("model.decoder.layers.{}", attn_norm="self_attn_layer_norm", mlp_norm="final_layer_norm"),
+    **names.modules("model.decoder.layers.{}.self_attn", q="q_proj", k="k_proj", v="v_proj", o="out_proj"),
+    **names.modules("model.decoder.layers.{}", up="fc1", down="fc2"),
+    **names.modules(unembed="lm_head"),
+}
 
 
 def read(fields: Fields) -> dict[str, Any]:

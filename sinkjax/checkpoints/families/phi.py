@@ -9,14 +9,12 @@ from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, bias
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 
-TENSORS = names.LLAMA | names.modules(
-    final_norm="model.final_layernorm",
-    o="model.layers.{}.self_attn.dense",
-    q_norm="model.layers.{}.self_attn.q_layernorm",
-    k_norm="model.layers.{}.self_attn.k_layernorm",
-    up="model.layers.{}.mlp.fc1",
-    down="model.layers.{}.mlp.fc2",
-)
+TENSORS = {
+    **names.LLAMA,
+    **names.modules("model", final_norm="final_layernorm"),
+    **names.modules("model.layers.{}.self_attn", o="dense", q_norm="q_layernorm", k_norm="k_layernorm"),
+    **names.modules("model.layers.{}.mlp", up="fc1", down="fc2"),
+}
 
 
 def read(fields: Fields) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from sinkjax.checkpoints.family import Family, Separator, biases, rms_norm, rota
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 
-TENSORS = names.LLAMA | names.modules(q_norm="model.layers.{}.self_attn.q_norm", k_norm="model.layers.{}.self_attn.k_norm")
+TENSORS = names.LLAMA | names.modules("model.layers.{}.self_attn", q_norm="q_norm", k_norm="k_norm")
 
 
 def attention(fields: Fields) -> dict[str, Any]:

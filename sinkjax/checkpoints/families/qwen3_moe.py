@@ -11,12 +11,11 @@ from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.experts import Experts
 
-TENSORS = qwen3.TENSORS | names.modules(
-    router="model.layers.{}.mlp.gate",
-    gate="model.layers.{}.mlp.experts.{}.gate_proj",
-    up="model.layers.{}.mlp.experts.{}.up_proj",
-    down="model.layers.{}.mlp.experts.{}.down_proj",
-)
+TENSORS = {
+    **qwen3.TENSORS,
+    **names.modules("model.layers.{}.mlp", router="gate"),
+    **names.modules("model.layers.{}.mlp.experts.{}", gate="gate_proj", up="up_proj", down="down_proj"),
+}
 
 
 def read(fields: Fields) -> dict[str, Any]:

@@ -10,9 +10,7 @@ from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import EachHead, LayerNorm
 
-TENSORS = names.LLAMA | names.modules(
-    q_norm="model.layers.{}.self_attn.q_layernorm.norms.{}", k_norm="model.layers.{}.self_attn.k_layernorm.norms.{}"
-)
+TENSORS = names.LLAMA | names.modules("model.layers.{}.self_attn", q_norm="q_layernorm.norms.{}", k_norm="k_layernorm.norms.{}")
 
 
 def read(fields: Fields) -> dict[str, Any]:

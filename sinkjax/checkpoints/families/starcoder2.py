@@ -9,7 +9,7 @@ from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, op
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 
-TENSORS = names.LLAMA | names.modules(up="model.layers.{}.mlp.c_fc", down="model.layers.{}.mlp.c_proj")
+TENSORS = names.LLAMA | names.modules("model.layers.{}.mlp", up="c_fc", down="c_proj")
 
 
 def read(fields: Fields) -> dict[str, Any]:
