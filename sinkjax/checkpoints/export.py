@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import ACTIVATIONS, families
+from sinkjax.checkpoints.family import ACTIVATIONS, SIZES, families
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.model import check_model
 from sinkjax.checkpoints.native import stored, write_model
@@ -85,11 +85,7 @@ def llama_values(config: Config) -> dict[str, Any]:
     values: dict[str, Any] = {
         "model_type": MODEL_TYPE,
         "architectures": ["LlamaForCausalLM"],
-        "num_hidden_layers": config.layers,
-        "hidden_size": config.width,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.kv_heads,
-        "head_dim": config.head_dim,
+        **{key: getattr(config, name) for name, key in SIZES.items()},
         "intermediate_size": config.mlp_width or 1,
         "vocab_size": config.vocab_size or 1,
         "max_position_embeddings": context,
@@ -97,7 +93,6 @@ def llama_values(config: Config) -> dict[str, Any]:
         "rope_theta": rope.theta,
         "rope_scaling": None if rope.scaling is None else {"rope_type": KINDS[type(rope.scaling)], **scaling},
         "hidden_act": next((name for name, own in ACTIVATIONS.items() if own == config.activation), "silu"),
-        "tie_word_embeddings": config.tied,
         "attention_bias": config.qkv_bias,
         "mlp_bias": config.mlp_bias,
     }

@@ -25,14 +25,9 @@ from sinkjax.model.norms import LayerNorm, RMSNorm
 MOST_LAYERS = 4096
 
 ACTIVATIONS = {
-    "silu": "silu",
+    **{name: name for name in ("silu", "gelu", "relu", "relu2")},
     "swish": "silu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "relu": "relu",
-    "relu2": "relu2",
+    **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), "gelu_tanh"),
 }
 
 

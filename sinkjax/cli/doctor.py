@@ -17,24 +17,9 @@ from sinkjax.runtime import extras
 from sinkjax.runtime.backend import CACHE_VARIABLE, host_memory
 from sinkjax.runtime.resources import cache_folder
 
-PACKAGES = (
-    "jax",
-    "jaxlib",
-    "flax",
-    "numpy",
-    "transformers",
-    "tokenizers",
-    "huggingface_hub",
-    "datasets",
-    "gguf",
-    "safetensors",
-    "optax",
-    "orbax-checkpoint",
-    "grain",
-    "xarray",
-    "zarr",
-    "matplotlib",
-)
+COMPUTING = ("jax", "jaxlib", "flax", "numpy", "optax", "orbax-checkpoint", "grain", "xarray", "zarr", "matplotlib")
+MODELS = ("transformers", "tokenizers", "huggingface_hub", "datasets", "gguf", "safetensors")
+PACKAGES = (*COMPUTING, *MODELS)
 PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")  # listed where they are installed
 VARIABLES = (
     "JAX_PLATFORMS",

@@ -53,14 +53,8 @@ def explore(arguments: Sequence[str]) -> None:
     from sinkjax.explorer.launch import Served, answers_of
 
     say(f"loading {options.model}")
-    model = load(
-        options.model,
-        dtype=options.dtype,
-        revision=options.revision,
-        ignore_keys=options.ignore_keys,
-        tokenizer=options.tokenizer,
-    )
-    explorer = Served(answers_of(model, options.prompt, options.out), options.port)
+    named = {name: getattr(options, name) for name in ("dtype", "revision", "ignore_keys", "tokenizer")}
+    explorer = Served(answers_of(load(options.model, **named), options.prompt, options.out), options.port)
     print(explorer.address, flush=True)
     say("Ctrl-C ends it, and so does closing the page")
     if options.browser:

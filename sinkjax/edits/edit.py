@@ -179,20 +179,10 @@ def edit(
             instead += ", or the site HEAD_VALUE" * (site == Site.VALUE and name == "heads")
             instead = f"; use {spec.positions[0]}" if name in ("queries", "keys") and op != "swap" else instead
             raise SinkjaxError(f"{name} does not act at {site.name} with operation {op!r}{instead}")
-    term = Term(
-        value=value,
-        site=site,
-        op=op,
-        layers=as_along("layer", layers),
-        heads=as_along("head", heads if kv_heads is None else kv_heads),
-        queries=as_positions("query", queries),
-        keys=as_positions("key", keys),
-        dims=as_along("dim", dims),
-        distances=as_along("distance", distances),
-        relation=relation,
-        renormalise=renormalise,
-        centre=centre,
-    )
+    along = {"layers": as_along("layer", layers), "dims": as_along("dim", dims), "distances": as_along("distance", distances)}
+    along["heads"] = as_along("head", heads if kv_heads is None else kv_heads)
+    where: dict[str, Any] = {**along, "queries": as_positions("query", queries), "keys": as_positions("key", keys)}
+    term = Term(value, site, op, **where, relation=relation, renormalise=renormalise, centre=centre)
     chosen = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "queries": queries, "keys": keys, "dims": dims}
     return Edit((term,), as_label(label) if label else describe(f"{op} {site}", value=value, **chosen, distances=distances))
 

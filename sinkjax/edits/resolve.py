@@ -44,19 +44,9 @@ def _term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
         value = _swap(term.value, lengths)
     else:
         value = _value(term, config, len(lengths), T, dims)
-    return Resolved(
-        layer_head=layers[:, None] & heads[None, :],
-        query=query,
-        key=key,
-        dims=dims,
-        value=value,
-        site=term.site,
-        op=term.op,
-        relation=term.relation,
-        renormalise=term.renormalise,
-        centre=term.centre,
-        distance=None if term.distances is None else selected("distance", term.distances, T),
-    )
+    distance = None if term.distances is None else selected("distance", term.distances, T)
+    static = {name: getattr(term, name) for name in ("site", "op", "relation", "renormalise", "centre")}
+    return Resolved(layers[:, None] & heads[None, :], query, key, dims, value, distance=distance, **static)
 
 
 def _positions(term: Term, lengths: np.ndarray, T: int) -> tuple[np.ndarray, np.ndarray]:

@@ -46,7 +46,7 @@ class Turns:
         number = self._newest
         async with self._lock:
             if number != self._newest:
-                raise Superseded
+                raise Superseded("a newer change took the place of this one")
             return await asyncio.to_thread(work)
 
     async def between(self, work: Callable[[], T]) -> T:
@@ -107,19 +107,13 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
         turn = turns.take if name == "measure" else turns.between
         return JSONResponse(await turn(partial(answers.answer, name, await _body(request))))
 
-    async def seen(request: Request) -> Response:
-        presence.seen(request.path_params["page"])
-        return Response(status_code=204)
-
-    async def left(request: Request) -> Response:
-        presence.left(request.path_params["page"])
+    async def signal(request: Request) -> Response:
+        note = presence.seen if request.scope["path"].startswith("/seen/") else presence.left
+        note(request.path_params["page"])
         return Response(status_code=204)
 
     async def refuse(request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": str(error)}, status_code=400)
-
-    async def supersede(request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": "a newer change took the place of this one"}, status_code=409)
+        return JSONResponse({"error": str(error)}, status_code=409 if isinstance(error, Superseded) else 400)
 
     async def warm() -> None:
         """Compile every kind of edit while nothing is asked for."""
@@ -144,10 +138,9 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
             *(Route(f"/{name}", file) for name in FILES),
             Route("/model", model),
             *(Route(f"/{name}", answer, methods=["POST"]) for name in ("measure", "continue", "explain", "save")),
-            Route("/seen/{page}", seen, methods=["POST"]),
-            Route("/left/{page}", left, methods=["POST"]),
+            *(Route(f"/{name}/{{page}}", signal, methods=["POST"]) for name in ("seen", "left")),
         ],
-        exception_handlers={SinkjaxError: refuse, Superseded: supersede},
+        exception_handlers={SinkjaxError: refuse, Superseded: refuse},
         lifespan=lifespan,
     )
     return Guard(app, token, host)

@@ -27,17 +27,11 @@ def bar(name: str, show: bool, total: int, done: int, heed: bool = True) -> Iter
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn(name),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
+    counts = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     console = Console(stderr=True)
-    drawn = Progress(*columns, console=console) if show and console.is_terminal else None  # rich 13 prints where it is disabled
+    shown = show and console.is_terminal  # rich 13 prints where it is disabled
+    drawn = Progress(*counts, *times, console=console) if shown else None
     line = _line(f"{name}: {done} of {total}") if show else None
     with interruption.held(), drawn or contextlib.nullcontext():
         task = None if drawn is None else drawn.add_task(name, total=total, completed=done, rate="")

@@ -72,24 +72,12 @@ def sweep_models(
     members = members_of(models, revisions)
     check_same_architecture(members)
     found = []
-    with (
-        bar("checkpoints", progress, len(members), 0) as advance,
-        contextlib.closing(loaded(members, dtype, trim_cache)) as loading,
-    ):
+    same: dict[str, Any] = {"memory": memory, "precision": precision, "attributes": attributes, "attention_impl": attention_impl}
+    reading = loaded(members, dtype, trim_cache)
+    with bar("checkpoints", progress, len(members), 0) as advance, contextlib.closing(reading) as loading:
         for member, model in loading:
-            data = sweep(
-                model,
-                tokens,
-                edits,
-                probe,
-                lengths,
-                out=None if out is None else place(out) / f"{OTHER.sub('-', member.label).strip('-.')}.zarr",
-                memory=memory,
-                precision=precision,
-                attributes=attributes,
-                progress=False,
-                attention_impl=attention_impl,
-            )
+            store = None if out is None else place(out) / f"{OTHER.sub('-', member.label).strip('-.')}.zarr"
+            data = sweep(model, tokens, edits, probe, lengths, out=store, progress=False, **same)
             found.append(data.load().assign_attrs(sources=[dict(model.source)]))
             advance(1, member.label)
     swept = [name for name, values in found[0].data_vars.items() if "edit" in values.dims]  # tokens are shared

@@ -282,8 +282,8 @@ def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round])
         prompts = np.where(prompts < len(computation.lengths), prompts, 0)  # prompts that fill the last block are not written
         tokens, lengths = computation.place((computation.tokens[prompts], computation.lengths[prompts]))
         of_base: Edits = ()
-        if None not in (numbers := [number for _, number in runs]):
-            of_base = computation.place(stack([resolved(number, own) for number, own in zip(numbers, prompts, strict=True)]))
+        if None not in (bases := [number for _, number in runs]):
+            of_base = computation.place(stack([resolved(number, own) for number, own in zip(bases, prompts, strict=True)]))
         base, record = computation.each(baseline, tokens, lengths, of_base)
         for entry in rounds:
             if entry.start == L:

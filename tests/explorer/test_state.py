@@ -95,7 +95,7 @@ def test_layers_are_one_or_a_slice_and_defaults_are_left_out():
         ('{"prompt": "a", "layer": 1.5}', "layer must be a whole number"),
         ('{"prompt": "a", "token": true}', "token must be a whole number"),
         ('{"prompt": "a", "token": -1}', "token must be at least 0"),
-        ('{"prompt": "a", "kind": "edit"}', "unknown kind .edit."),
+        ('{"prompt": "a", "kind": "edit"}', "unknown kind 'edit'"),
         ('{"prompt": "a", "tokens": 1}', "did you mean 'token'?"),
         ('{"prompt": "a", "layers": [2, 1]}', "not 2 and 1"),
         ('{"prompt": "a", "layers": [1]}', "a list of 2"),
