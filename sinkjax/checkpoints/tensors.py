@@ -119,11 +119,7 @@ class JoinedFile:
         self.path = paths[0]
         self.pieces = [OpenFile(path) for path in paths]
         self.starts = [0, *itertools.accumulate(piece.size for piece in self.pieces)]
-
-    @property
-    def size(self) -> int:
-        """The bytes of all pieces."""
-        return self.starts[-1]
+        self.size = self.starts[-1]
 
     def head(self) -> np.ndarray:
         """The first piece, uint8."""

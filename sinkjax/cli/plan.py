@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from sinkjax.cli.common import DeviceOptions, PlannedOptions, asked_axes, memory_bytes, over, split_config, studies
 from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import unknown
+from sinkjax.errors import one_of
 from sinkjax.runtime.backend import start_jax
 from sinkjax.studies.registry import SERIES, Chosen, as_series, choose
 
@@ -46,8 +46,7 @@ def plan(arguments: Sequence[str]) -> None:
     from sinkjax.studies.plan import Part, show_calculation, show_plan, show_total, show_training_plan
     from sinkjax.studies.study import Calculation, TrainingSpec
 
-    if elsewhere and options.platform not in PLATFORMS:
-        raise unknown("platform", options.platform, ["auto", "cpu", "gpu", "tpu", *PLATFORMS])
+    one_of("platform", options.platform, ["auto", "cpu", "gpu", "tpu", *PLATFORMS])
     axes, memory = asked_axes(options), memory_bytes(options.memory)
     hardware = Hardware.of(None, memory)
     if axes or elsewhere:

@@ -18,7 +18,7 @@ from sinkjax.cli.plan import plan
 from sinkjax.cli.report import report
 from sinkjax.cli.run import run, sweep
 from sinkjax.cli.train import train
-from sinkjax.errors import unknown
+from sinkjax.errors import one_of
 
 VERBS: dict[str, Verb] = {
     verb.__name__: verb for verb in (run, sweep, train, evaluate, plan, report, study, models, sites, explore, doctor)
@@ -32,10 +32,9 @@ def carry_out(arguments: Sequence[str]) -> None:
         print(overview())
     elif verb == "--version":
         print(f"sinkjax {__version__}")
-    elif verb in VERBS:
-        VERBS[verb](rest)
     else:
-        raise unknown("command", verb, VERBS)
+        one_of("command", verb, VERBS)
+        VERBS[verb](rest)
 
 
 def overview() -> str:

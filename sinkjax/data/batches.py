@@ -15,7 +15,7 @@ import numpy as np
 from sinkjax.config_files.checks import refuse
 from sinkjax.data.config import Blocks
 from sinkjax.data.tokens import Split, Tokens
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import SinkjaxError, one_of
 
 Batch = dict[str, np.ndarray]
 CYCLE = 1_000  # in so many rows each domain has its share
@@ -119,8 +119,7 @@ class Batches:
             return {"": (self._fresh, CYCLE)}
         refuse(not domains, f"{self.tokens.folder} was made before domains were kept; delete it to rebuild it")
         for name in weights:
-            if name not in domains:
-                raise unknown("domain", name, domains)
+            one_of("domain", name, domains)
         number = np.searchsorted(list(domains.values()), self._starts[self._fresh], side="right") - 1
         blocks = [self._fresh[number == list(domains).index(name)] for name in weights]
         for name, found in zip(weights, blocks, strict=True):

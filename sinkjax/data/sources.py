@@ -12,7 +12,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.data.config import Corpus
 from sinkjax.data.corpora import PACKAGED, packaged_documents, packaged_genres
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import SinkjaxError, one_of, unknown
 from sinkjax.runtime import extras
 
 # Suffix of a local file -> the builder of `datasets` that reads it.
@@ -116,8 +116,7 @@ def _files(corpus: Corpus) -> dict[str, Path]:
     """Name -> path of a corpus's files in the order of their names, all of one builder."""
     root = _root(corpus)
     if root.is_file():
-        if root.suffix not in BUILDERS:
-            raise unknown("kind of text file", root.suffix, BUILDERS)
+        one_of("kind of text file", root.suffix, BUILDERS)
         return {root.name: root}
     found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.suffix in BUILDERS}
     files = dict(sorted((name, path) for name, path in found.items() if path.is_file()))

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from sinkjax.errors import SinkjaxError, short, unknown
+from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.runtime.backend import host_memory, processor
 
 DATA, MODEL = "data", "model"  # axes of a mesh: what is computed is divided along the first, parameters along the second
@@ -126,8 +126,7 @@ def axes_of(mesh: str | None, devices: int | None) -> dict[str, int] | None:
         name, _, size = part.partition("=")
         if not size.isdecimal() or int(size) < 1:
             raise SinkjaxError(f"--mesh is written like data=4,model=2, with numbers of devices of at least 1, not {short(mesh)}")
-        if name not in axes:
-            raise unknown("axis of a mesh", name, axes)
+        one_of("axis of a mesh", name, axes)
         axes[name] = int(size)
     if devices not in (None, math.prod(axes.values())):
         raise SinkjaxError(f"--mesh {mesh} takes {math.prod(axes.values())} devices, but --devices is {devices}")

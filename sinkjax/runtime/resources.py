@@ -7,7 +7,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import SinkjaxError, one_of
 
 SUFFIX = ".yaml"
 
@@ -35,8 +35,7 @@ def configs() -> dict[str, Traversable]:
 def config_path(name: str) -> Traversable:
     """The YAML file of the shipped config `name`, e.g. "kiya/mask". Errors: a name that is not shipped."""
     shipped = configs()
-    if name not in shipped:
-        raise unknown("config", name, shipped)
+    one_of("config", name, shipped)
     return shipped[name]
 
 

@@ -114,7 +114,7 @@ def attend(
 
 def _block(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tape) -> tuple:
     """Outputs of a block of queries over the first N keys, its rows that see nothing, its measurements and counts of cells."""
-    inner, config = tape.fork(), tape.spec.config
+    inner, config = Tape(tape.spec, tape.edits, tape.lengths, tape.layer), tape.spec.config  # empty, for a loop inside a layer
     seen = visible_keys(rows_Q, N, given.window, config.prefix, tape.lengths)[:, None]
     view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(given.wide_k.dtype), given.wide_k, ahead=config.prefix is not None)
     back_QN, S = rows_Q[:, None] - jnp.arange(N), given.k.shape[2]

@@ -48,10 +48,6 @@ class Tape:
         self.record: dict[str, jax.Array] = {}
         self.counts: dict[int, apply.Counts] = {}
 
-    def fork(self) -> Tape:
-        """An empty tape of the same layer, for a loop inside it."""
-        return Tape(self.spec, self.edits, self.lengths, self.layer)
-
     def at(self, site: Site) -> list[tuple[int, Resolved]]:
         """The terms that act at a site, left to right, with their numbers."""
         return [(number, term) for number, term in enumerate(self.edits) if term.site == site]
