@@ -139,7 +139,7 @@ def as_part(entry: str | Part) -> Part:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one stored tensor, or a part of it, goes: into `leaf` of the tree.
+    """The place of one stored tensor, or a part of it, in `leaf` of the tree.
 
     place: the index of the block along the leaf's first axes, layers and perhaps heads; (): all of it. stored: the shape that
     the file must have. transposed: whether inputs and outputs change places on the way. pattern: the name of the tensor, "{}"

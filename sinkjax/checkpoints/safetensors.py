@@ -27,7 +27,7 @@ DTYPES = {
 
 NAMES = {kind: dtype.name for kind, dtype in DTYPES.items()}  # numpy makes a name anew each time it is asked for
 
-MOST_ENTRIES = 1_200_000  # in a header, where a matrix has five: 20 times those of the largest published models
+MOST_ENTRIES = 1_200_000  # in a header, where a matrix has five: 20 times as many as the largest published models have
 HEADER_LIMIT = 100_000_000
 
 

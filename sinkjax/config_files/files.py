@@ -219,7 +219,7 @@ def regular(path: Place, most: int | None = None) -> None:
 
 
 def read_text(path: Place, most: int = MOST_BYTES, encoding: str = "utf-8") -> str:
-    """A file's text. most: its bytes. Errors: see `regular`; not readable, not UTF-8."""
+    """A file's text. most: largest size in bytes. Errors: see `regular`; not readable, not UTF-8."""
     regular(path, most)
     try:
         with reached(path):

@@ -17,18 +17,18 @@ from urllib.request import url2pathname
 from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.runtime import extras
 
-LIBRARIES = ("aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs")  # whose errors are no OSError
+LIBRARIES = ("aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs")  # whose errors are not OSErrors
 
 
 class NoAnswer(Exception):
-    """An object store did not answer, which says nothing of what it holds."""
+    """An object store did not answer, which says nothing about its content."""
 
 
-Place: TypeAlias = Any  # a `pathlib.Path`, or a `upath.UPath`, which is none for an object store but has its methods
+Place: TypeAlias = Any  # a `pathlib.Path`, or a `upath.UPath`, which for an object store only has its methods
 
 
 def place(out: Any) -> Place:
-    """A path as it is, or that of an object store for a URL. Errors: the library of a protocol is not installed; no such one."""
+    """A path, or the place in an object store of a URL. Errors: the library of a protocol is not installed; no such one."""
     protocol = url_protocol(out)
     if protocol is None:
         return Path(out)
@@ -44,7 +44,7 @@ def place(out: Any) -> Place:
 
     try:
         path: Place = UPath(str(out), **{**getattr(out, "storage_options", {}), "use_listings_cache": False})
-        path.fs.invalidate_cache()  # makes the connection's object, and so imports what it needs
+        path.fs.invalidate_cache()  # makes the connection's object, and so imports its library
     except (ImportError, OSError, TypeError, ValueError) as error:
         raise SinkjaxError(f"cannot use {protocol}://: {_words(error)}") from None
     return path
@@ -52,7 +52,7 @@ def place(out: Any) -> Place:
 
 @contextlib.contextmanager
 def reached(path: Place) -> Iterator[None]:
-    """Turn what an object store and its library raise, such as for a wrong key, into one sentence."""
+    """Turn errors of an object store and its library, such as for a wrong key, into one sentence."""
     try:
         yield
     except Exception as error:
@@ -96,7 +96,7 @@ def read_bytes(file: Place) -> bytes:
 def listed(folder: Place) -> list[str]:
     """The names of what lies directly in a folder, or of all objects below a prefix, relative to it.
 
-    An object that stands for an empty folder, as consoles make it, is none.
+    An object that stands for an empty folder, as consoles make it, is left out.
     """
     if not is_remote(folder):
         return [entry.name for entry in folder.iterdir()]

@@ -141,7 +141,7 @@ def _value(term: Term, config: Config, B: int, T: int, dims: np.ndarray) -> Any:
             raise SinkjaxError(f"a value at {term.site.name} has {size} entries over {name}; allowed: {sizes}")
     chosen = np.array(list(dict.fromkeys(term.dims))) if isinstance(term.dims, tuple) else np.flatnonzero(dims)
     if spec.dims and 1 < value.shape[-1] == len(chosen):
-        place = np.full(dims.size, -1)  # of each dim among the chosen ones, in the order they were named; behind them is a 0
+        place = np.full(dims.size, -1)  # place of each dim among the chosen ones, in the order named; -1 is the 0 behind them
         place[chosen] = np.arange(len(chosen))
         value = xp.pad(value, [(0, 0)] * (value.ndim - 1) + [(0, 1)])[..., place]
     return value

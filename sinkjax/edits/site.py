@@ -81,7 +81,7 @@ class Spec:
 
 
 CHANGES = ("set", "add", "scale")  # the operations on vectors
-ROWS, READ = ("swap", *CHANGES), (*CHANGES, "inject")  # on vectors before the blocks, and on what is read from the stream
+ROWS, READ = ("swap", *CHANGES), (*CHANGES, "inject")  # on vectors before the blocks, and on parts of the stream as they are read
 STREAM, SCORES = ("prompt", "position", "width"), ("prompt", "head", "query", "key")
 
 SITES: dict[Site, Spec] = {

@@ -118,7 +118,7 @@ class Config:
             included, or None. (A sliding window; what Gu et al. 2025 call a shifted window is the same operator.)
         normaliser: What turns scores into weights.
         score_scale: The factor on the scores, or one for each layer; None: 1 / sqrt(head_dim).
-        norm_place: Where a block has norms, and what its MLP reads: a key of `LAYOUTS`.
+        norm_place: The places of a block's norms, and the input of its MLP: a key of `LAYOUTS`.
         attention_bias: A key and value of no token, or a value alone (sinkjax/model/attention_bias.py), or None.
         gated_mlp: Whether the MLP has a gate.
         summed_heads: Whether the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al.
@@ -236,7 +236,7 @@ class Config:
 
     @property
     def layout(self) -> Layout:
-        """Where a block has norms, and its MLP's input."""
+        """The places of a block's norms, and its MLP's input."""
         return LAYOUTS[self.norm_place]
 
     @property

@@ -32,7 +32,7 @@ def digest(*parts: Any) -> str:
 def fingerprints(params: Params) -> Params:
     """A uint32 for each leaf that depends on every bit and its place and, being exact, not on devices or the order of sums.
 
-    In pieces, as XLA holds the words of what is summed at one time.
+    The sum is made in pieces, because XLA holds all words that it adds up at one time.
     """
 
     def one(leaf: jax.Array) -> jax.Array:

@@ -15,9 +15,9 @@ from jax.sharding import Mesh
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.runtime.backend import host_memory, processor
 
-DATA, MODEL = "data", "model"  # axes of a mesh: what is computed is divided along the first, parameters along the second
+DATA, MODEL = "data", "model"  # axes of a mesh: computations are divided along the first, parameters along the second
 GB, TERA = 10**9, 1e12
-SHARE = 0.9  # of a device's memory, which a plan may fill
+SHARE = 0.9  # part of a device's memory that a plan may fill
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,11 @@ PLATFORMS = {
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a sweep is planned for.
+    """The hardware that a sweep is planned for.
 
-    memory: bytes that the parameters and one call may take on a device, None: what it has. devices: groups of devices over which
-    prompts and edits are spread. shards: devices of a group, over which the parameters are. platform: "cpu", "gpu", "tpu" or one
-    of PLATFORMS, None: that of this process. processes: number of processes that fill the same store, each
-    with these devices.
+    memory: bytes that the parameters and one call may take on a device, None: all that it has. devices: groups of devices over
+    which prompts and edits are spread. shards: devices of a group, over which the parameters are. platform: "cpu", "gpu", "tpu"
+    or one of PLATFORMS, None: this process's. processes: number of processes that fill the same store, each with these devices.
     """
 
     memory: int | None = None
@@ -70,7 +69,7 @@ class Hardware:
 
     @classmethod
     def of(cls, mesh: Mesh | None, memory: int | None = None) -> Hardware:
-        """That of a model on this mesh; None: all devices of this process, with a copy of the parameters on each."""
+        """The hardware of a model on this mesh; None: all devices of this process, with a copy of the parameters on each."""
         if mesh is None:
             return cls(memory, jax.local_device_count())
         devices = math.prod(mesh.shape[axis] for axis in data_axes(mesh))
@@ -87,7 +86,7 @@ class Hardware:
         return 1 if self.devices == 1 else 3
 
     def memory_bytes(self) -> int:
-        """Bytes of a device to plan with: those that are stated, else what it has. Errors: no number above 0."""
+        """Bytes of a device to plan with: the stated number, else all that it has. Errors: not a number above 0."""
         if self.memory is None:
             return int(SHARE * PLATFORMS[self.platform].memory) if self.platform in PLATFORMS else device_memory()
         given: Any = self.memory
@@ -100,7 +99,7 @@ ONE = Hardware()  # a device of this process
 
 
 def device_memory() -> int:
-    """Bytes of a device that a sweep may plan with: 90% of its limit; of a CPU, its share of half of what the host has free."""
+    """Bytes of a device that a sweep may plan with: 90% of its limit; of a CPU, its share of half of the host's free memory."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(SHARE * stats["bytes_limit"])
@@ -108,7 +107,7 @@ def device_memory() -> int:
 
 
 def data_axes(mesh: Mesh | None) -> tuple[str, ...]:
-    """The axes of a mesh over which prompts and edits are spread: all but those of the model's own sharding."""
+    """The axes of a mesh over which prompts and edits are spread: all except the axes of the model's own sharding."""
     return tuple(axis for axis in mesh.axis_names if axis != MODEL) if mesh else ()
 
 
@@ -149,7 +148,7 @@ def is_joined(mesh: Mesh | None) -> bool:
 
 
 def facts(mesh: Mesh | None = None) -> dict[str, Any]:
-    """What is kept with the numbers of a computation about its machine, as JSON. mesh: None for all devices of this process."""
+    """Facts about the machine of a computation, as JSON. mesh: None for all devices of this process."""
     devices = jax.local_devices() if mesh is None else list(mesh.devices.flat)
     return {
         "devices": f"{len(devices)} x {devices[0].device_kind}",

@@ -123,7 +123,7 @@ class Computation:
         return plan_resolved(self.model.config, self.resolved, (B, T), self.probe, self.dtype, hardware).schedule
 
     def identity(self, labels: Mapping[str, Sequence], coordinates: Mapping[str, np.ndarray] | None = None) -> dict[str, Any]:
-        """All that decides the numbers and their labels, as JSON. coordinates: of the edits."""
+        """All that decides the numbers and their labels, as JSON. coordinates: coordinates of the edits."""
         structure = [str(jax.tree.structure(edits)) for edits in self.resolved]
         found = description(self.model, self.precision, self.params) | {
             "probe": re.sub(r" at 0x[0-9a-f]+", "", repr(self.probe)),  # where a function lies differs between processes

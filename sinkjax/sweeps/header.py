@@ -1,4 +1,4 @@
-"""The header of a store, written by its first process: what it computes, in which calls, and on which machine."""
+"""The header of a store, written by its first process: the computation, its calls, and the machine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Header:
         return [array for array in arrays_of(self.metadata) if swept and array.dims[:2] == ("edit", "prompt")]
 
     def files(self) -> dict[str, bytes]:
-        """The files of metadata: those of each array, the header, and the one that readers look for."""
+        """The files of metadata: two for each array, the header, and the one that readers look for."""
         found = {name: json.dumps(entry).encode() for name, entry in self.metadata.items()}
         found[METADATA] = json.dumps({"zarr_consolidated_format": 1, "metadata": self.metadata, "sums": self.sums}).encode()
         return {HEADER: sealed(found[METADATA]), **found}
@@ -163,7 +163,7 @@ def key_of(identity: Mapping[str, Any]) -> str:
 
 
 def differences(have: Any, want: Any, name: str = "") -> list[str]:
-    """Where two values of JSON differ, by dotted name."""
+    """The differences of two values of JSON, by dotted name."""
     if isinstance(have, dict) and isinstance(want, dict):
         keys = sorted(have.keys() | want.keys())
         return [entry for key in keys for entry in differences(have.get(key), want.get(key), f"{name}.{key}".lstrip("."))]

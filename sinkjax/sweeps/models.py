@@ -43,25 +43,25 @@ def sweep_models(
         result = sinkjax.sweep_models("results/pretrain/mini/softmax", tokens, [sinkjax.mask_key(0)])
         result = sinkjax.sweep_models("EleutherAI/pythia-70m", tokens, edits, revisions=["step1000", "step2000"])
 
-    The weights of the next checkpoint are read while one is measured. As parameters are arguments of what is compiled, each kind
-    of edit compiles once for the whole series.
+    The weights of the next checkpoint are read while one is measured. Parameters are arguments of the compiled programs, so each
+    kind of edit compiles once for the whole series.
 
     Args:
-        models: A folder with models below it, such as that of a training with `checkpoints:`; or several models as `load` takes
-            them; or, with `revisions`, one hub id.
+        models: A folder with models below it, such as the folder of a training with `checkpoints:`; or several models as `load`
+            takes them; or, with `revisions`, one hub id.
         tokens, edits, probe, lengths, memory, precision, attributes, attention_impl: As for `sweep`.
         revisions: Branches, tags or commits of the one model.
-        out: A folder (or a URL, as for `sweep`) for one store a checkpoint, each of which is resumed on its own by the same call;
-            None keeps the result in memory.
-        dtype: Of all parameters, as for `load`.
+        out: A folder (or a URL, as for `sweep`) for one store per checkpoint, which the same call resumes; None keeps the result
+            in memory.
+        dtype: Type of all parameters, as for `load`.
         trim_cache: Whether to remove each checkpoint from the hub's local cache when it has been measured, unless it was there
-            before. At most two lie there at a time.
+            before. At most two are there at a time.
         progress: Whether to show a bar over checkpoints.
 
     Returns:
-        A dataset with the dimensions `checkpoint` and `edit` before those of `sweep`, in memory. Coordinates along `checkpoint`:
-        its label (the path below the folder, the name of the model or the revision); and, where all labels state them, `step`
-        and `run`.
+        A dataset with the dimensions `checkpoint` and `edit` before the others of `sweep`, in memory. Coordinates along
+        `checkpoint`: its label (the path below the folder, the name of the model or the revision); and `step` and `run`, if all
+        labels state them.
 
     Raises:
         SinkjaxError: As for `load` and `sweep`; no model in the folder; two checkpoints of different architectures, with the

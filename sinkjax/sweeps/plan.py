@@ -223,8 +223,8 @@ def _best_schedule(
 class Cost:
     """Bytes that a sweep takes on a device.
 
-    positions: T, of each prompt. weights: the parameters. block: those of one block, which a scan copies. stream: of one prompt,
-    the inputs of all blocks of the runs that are shared. record: of one prompt. run(B): one edited run of B prompts.
+    positions: T of each prompt. weights: the parameters. block: the parameters of one block, which a scan copies. stream: the
+    inputs of all blocks in the shared runs of one prompt. record: the record of one prompt. run(B): one edited run of B prompts.
     """
 
     positions: int

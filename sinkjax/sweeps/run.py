@@ -72,8 +72,8 @@ def sweep(
     Args:
         model: The model.
         tokens: int [B, T], padded on the right, or float [B, T, d].
-        edits: Of any kinds; each kind compiles once, and an edit whose first layer is l takes the blocks before it from the
-            baseline.
+        edits: Edits of any kinds; each kind compiles once, and an edit whose first layer is l takes the blocks before it from
+            the baseline.
         probe: The statistics.
         lengths: int [B], by default T for all.
         labels: Dimension -> labels; edits are labelled by `edit.label` by default.
@@ -81,7 +81,7 @@ def sweep(
             run bit for bit. Calls in several processes at once share the work. A URL ("s3://bucket/mask.zarr") is one in an
             object store, for which the extra `remote` and the protocol's own library (s3fs, gcsfs) must be installed. None keeps
             the result in memory.
-        memory: Bytes of each device to plan with, by default what it has.
+        memory: Bytes of each device to plan with, by default all that it has.
         precision: Matrix product precision, as in `sinkjax.forward`.
         attributes: Provenance kept with the result (text, BOS policy, ...), as JSON.
         progress: Whether to show a bar.
@@ -92,15 +92,15 @@ def sweep(
             computed by another program than the baseline, so that they differ by the rounding of weights to 16 bits too.
 
     Returns:
-        A dataset with a leading `edit` dimension and the coordinates of `Edit.named`; `cells_addressed` and `cells_changed` say
-        what each edit touched, and the attribute `unchanged` lists the labels of edits that changed no cell in any prompt.
+        A dataset with a leading `edit` dimension and the coordinates of `Edit.named`; `cells_addressed` and `cells_changed` count
+        the cells of each edit, and the attribute `unchanged` lists the labels of edits that changed no cell in any prompt.
         `non_finite` counts the positions with an infinite or NaN activation, by depth; the attribute `overflowed` has the number
         of such prompts by label.
 
     Raises:
         SinkjaxError: An edit does not fit (`Edit.resolve`), addressed no cell, or left a row of attention empty; a parameter is
             not finite; the store is of another sweep, or with `strict` of another machine; the output cannot be written; a fused
-            attention cannot do what an edit or the probe asks for.
+            attention does not support an edit or the probe.
     """
     check_model(model)
     for name, given in (("labels", labels), ("attributes", attributes)):
@@ -309,7 +309,7 @@ def _write(store: Store, computation: Computation, block: int, chunk: Chunk, rec
     values = {}
     for name, array in record.items():
         array = array[: shape[0], :prompts]
-        array = np.broadcast_to(array, (*shape, *array.shape[2:]))  # what the base gives serves all edits of a chunk
+        array = np.broadcast_to(array, (*shape, *array.shape[2:]))  # one result of the base serves all edits of a chunk
         values[name] = array.sum(axis=-1) if name in CELLS else array.astype(storable(array.dtype), copy=False)
     empty = values.pop("empty_rows", np.zeros(shape))
     if empty.any():

@@ -1,7 +1,7 @@
 """The schedule of a sweep: edits of one kind and one base, sorted by the block at which they start, cut into chunks.
 
 One device computes a chunk of edits on a block of prompts in one call. A schedule does not depend on the number of devices: its
-calls are dealt to those of the machine at hand, which may be others when a sweep is resumed.
+calls are dealt to the devices of the machine at hand, which may be another when a sweep is resumed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sinkjax.sweeps.sharing import Origin
 class Chunk:
     """Edits run in one call: their numbers in the list, the block they start from, and in whose run (an edit, None: unedited).
 
-    A chunk that starts behind the last block has nothing to run: its record is that of its base.
+    A chunk that starts behind the last block runs nothing and has the record of its base.
     """
 
     kind: int
@@ -34,7 +34,7 @@ class Schedule:
     """The calls of a sweep, fixed when a store is made, so that a resumed sweep repeats them.
 
     prompt_block: prompts per call. widths: edits per call of each kind (a smaller chunk is filled up). chunks: the calls for each
-    block of prompts, those of one base in a row.
+    block of prompts, the chunks of one base in a row.
     """
 
     prompt_block: int
@@ -104,7 +104,7 @@ def deal(calls: Iterable[tuple[int, Chunk]], devices: int, L: int) -> list[Round
     of_run: dict[tuple[int, int | None], list[Chunk]] = {}
     for block, chunk in calls:
         of_run.setdefault((block, chunk.base), []).append(chunk)
-    stages: dict[int | None, list[tuple[int, int | None]]] = {}  # runs by the kind of their base, which is that of its chunks
+    stages: dict[int | None, list[tuple[int, int | None]]] = {}  # runs by the kind of their base, which its chunks share
     for run, chunks in of_run.items():
         stages.setdefault(None if run[1] is None else chunks[0].kind, []).append(run)
     rounds: list[Round] = []
@@ -146,7 +146,7 @@ def stack(edits: Sequence[Edits]) -> Edits:
 
 
 def cut_into_chunks(groups: Sequence[list[int]], widths: Sequence[int], starts: Sequence[Origin], L: int) -> tuple[Chunk, ...]:
-    """Edits of one kind and base, in the order of their starts; those with nothing to run apart from the others."""
+    """Edits of one kind and base, in the order of their starts; edits that run nothing are separate."""
     parts: dict[tuple, list[int]] = {}
     for kind, numbers in enumerate(groups):
         for number in sorted(numbers, key=lambda number: starts[number].block):

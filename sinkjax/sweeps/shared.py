@@ -1,6 +1,6 @@
 """The two jitted functions of a sweep: a base, and a stack of edits that start from its residual stream. `each` runs them.
 
-The base is the unedited run, or that of an edit. Blocks before the first one in which an edit differs from it would repeat it.
+The base is the unedited run, or the run of an edit. Blocks before the first one in which an edit differs from it would repeat it.
 The scan skips them by a `lax.cond` on a *start that is not batched*, so that vmap keeps it a branch, one compilation serves every
 start, and reverse mode still works. In `each`, a device has a start of its own, and none waits for another.
 """
@@ -31,13 +31,13 @@ from sinkjax.transformer.spec import ForwardSpec
 
 @struct.dataclass
 class Base:
-    """A run that others start from: inputs [L, B, T, d], the residual stream before each block, and what was measured."""
+    """A run that others start from: inputs [L, B, T, d], the residual stream before each block, and the measurements."""
 
     inputs: jax.Array
     trace: Trace
 
     def counting(self, edits: Edits) -> Base:
-        """The base with cells counted for each term of these edits, 0 in the unedited run: now its tree is that of their kind."""
+        """The base with cells counted for each term of these edits, 0 in the unedited run, so that its tree is of their kind."""
         layers = self.trace.layers
         if layers["counts"]:
             return self
@@ -50,7 +50,7 @@ class Base:
 def baseline(
     params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits = (), *, spec: ForwardSpec
 ) -> tuple[Base, Record]:
-    """Run the model unedited, or with the one edit given: what other runs share with it, and its record."""
+    """Run the model unedited, or with the one edit given. Returns the part that other runs share, and the record."""
     params = with_sink_token(params, spec)
     h, start = embed(params, tokens, lengths, edits, spec)
     step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)

@@ -31,7 +31,7 @@ class Origin:
 
 
 def origins(resolved: Sequence[Edits], config: Config) -> list[Origin]:
-    """The origin of each edit. An edit that is a base, or does what its base does, shares all L blocks: it has nothing to run."""
+    """The origin of each edit. An edit that is a base, or acts as its base does, shares all L blocks and runs none."""
     found = [Origin(None, first_layer(edits, config)) for edits in resolved]
     families: dict[tuple, list[int]] = {}
     for number, edits in enumerate(resolved):
@@ -48,7 +48,7 @@ def origins(resolved: Sequence[Edits], config: Config) -> list[Origin]:
 
 
 def _best_base(acts: np.ndarray, first: np.ndarray) -> tuple[int, np.ndarray]:
-    """Of edits that do `acts` [edits, L], the one that shares most blocks beyond `first`, and how many each shares with it."""
+    """The edit that shares most blocks beyond `first`, of those that do `acts` [edits, L], and the blocks each shares with it."""
     behind = np.ones((len(acts), 1), bool)  # where an edit that never differs does so
     shared = [np.append(acts != row, behind, axis=1).argmax(axis=1) for row in acts]
     base = int(np.argmax([np.maximum(common - first, 0).sum() for common in shared]))

@@ -177,7 +177,7 @@ class Store:
             return {}
 
     def publish(self, header: Header, chunks: Mapping[str, bytes], sums: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Write chunks and metadata, the file that readers look for last. sums: of chunks that were written before."""
+        """Write chunks and metadata, the file that readers look for last. sums: checksums of chunks that were written before."""
         found = {name: zlib.crc32(content) for name, content in chunks.items()}
         self.header = Header(header.metadata, dict(sorted({**sums, **found}.items())))
         for name, content in {**chunks, **self.header.files()}.items():
@@ -230,7 +230,7 @@ class Store:
             )
         if differs and facts not in others:
             what = "with other versions" if all(entry.startswith("jax") for entry in differs) else "on other hardware"
-            end = "what is computed here is equal to rounding, not bit for bit"
+            end = "results computed here are equal to rounding, not bit for bit"
             say(f"{self.path} was begun {what} ({'; '.join(differs)}): {end}")
             write(self.path / headers.MACHINES / f"{digest(json.dumps(facts))}.json", json.dumps(facts))
 

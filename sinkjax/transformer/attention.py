@@ -44,9 +44,9 @@ class Given(NamedTuple):
     """The inputs that all blocks of queries of a layer share.
 
     k: [B, K, S, D], as it is multiplied; wide_k: the same for statistics. v: [B, K, S, D]; own: [B, H, S, D], where an edit may
-    have changed the values of a query head, else None. extra: the key of no token, or None. scale: of the scores. window: int,
-    the number of last keys a query sees, or None. w: the parameters of the layer. last: whether mixtures of values are divided,
-    and not the weights.
+    have changed the values of a query head, else None. extra: the key of no token, or None. scale: factor on the scores. window:
+    int, the number of last keys a query sees, or None. w: the parameters of the layer. last: whether mixtures of values are
+    divided, and not the weights.
     """
 
     k: jax.Array
@@ -177,8 +177,8 @@ def attend_kept(
 ) -> tuple[jax.Array, jax.Array]:
     """Attention of new tokens to the keys that the cache policy of the pass keeps; as `attend`, of queries and keys not rotated.
 
-    tape.kept is replaced by what is kept after these tokens. rotate: vectors, their indices and the layer to rotated ones.
-    Nothing is edited or measured here.
+    tape.kept is replaced by the keys and values that are kept after these tokens. rotate: vectors, their indices and the layer to
+    rotated ones. Nothing is edited or measured here.
     """
     (B, Q, H, _), K = q_BQHD.shape, k_BQKD.shape[2]
     config, precision, policy = tape.spec.config, tape.spec.precision, tape.spec.cache

@@ -13,7 +13,7 @@ from sinkjax.transformer.output import NLL_TOKENS
 
 
 def block_parameters(config: Config) -> int:
-    """Entries of the matrices of one block that a token meets: of experts those that it takes."""
+    """Entries of the matrices of one block that a token meets, of experts only the ones that it takes."""
     taken = 1.0 if config.experts is None else config.experts.active / config.experts.count
     leaves = [
         leaf for leaf in jax.tree.leaves(abstract(config)["layers"]) if leaf.init == "normal" and "buckets" not in leaf.axes

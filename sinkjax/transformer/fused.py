@@ -2,9 +2,9 @@
 
 On a GPU and in a 16-bit dtype it is cuDNN's flash attention (`jax.nn.dot_product_attention`), for head widths that are multiples
 of 8, up to 128 or, from Hopper on, 256. Elsewhere, and where scores are edited, it is the block of `attention.py`, where the
-weights are rounded to the dtype of the values before their product. Of weights, sums over rows are measured (`Statistic.sums`).
-cuDNN leaves those to a second pass over blocks of scores, which adds up its rows by itself: the log-sum-exps that JAX returns are
-rounded to 16 bits, so weights made of them would be off by per cents.
+weights are rounded to the dtype of the values before their product. Only sums over rows of weights are measured
+(`Statistic.sums`). cuDNN leaves them to a second pass over blocks of scores, which adds up its own rows: the log-sum-exps that
+JAX returns are rounded to 16 bits, so weights made of them would be wrong by several percent.
 """
 
 from __future__ import annotations

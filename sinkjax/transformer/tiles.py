@@ -1,4 +1,4 @@
-"""The two Pallas kernels of `flash.py`: the tiles that they run over, and what they compute in each.
+"""The two Pallas kernels of `flash.py`: the tiles that they run over, and the computation in each.
 
 Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head width, Q queries and N keys of a tile.
 """
@@ -22,7 +22,7 @@ LOWEST = -1e30  # a score below all others whose differences are finite
 
 Arrays = dict[str, Any]  # the inputs of a tile other than queries and keys; see `flash._arrays`
 Part = tuple[bool, Any, Any]  # whether some pair of a tile may be hidden, and the first and the last (excluded) of these tiles
-Cells = tuple[jax.Array, jax.Array]  # of a term in a tile: addressed and changed, bool [Q, N]
+Cells = tuple[jax.Array, jax.Array]  # the addressed and the changed cells of a term in a tile, bool [Q, N]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Tiling:
     """The static part of both kernels.
 
     queries, keys: the sides of a tile. prefix: its length, 0 without one. edits: operation and relation of each term at LOGITS.
-    precision: of products; those of two 16-bit numbers are exact in any.
+    precision: precision of products; a product of two 16-bit numbers is exact at any.
     """
 
     queries: int
@@ -279,6 +279,6 @@ def _device() -> dict[str, Any]:
 
 
 def _whole(x: jax.Array, H: int) -> pl.BlockSpec:
-    """All rows of a prompt's head, of x [B, K or H, T, D]; query heads share those of their group."""
+    """All rows of a prompt's head, of x [B, K or H, T, D]; query heads share the rows of their group."""
     share = H // x.shape[1]
     return pl.BlockSpec((None, None, *x.shape[2:]), lambda b, h, i: (b, h // share, 0, 0))
