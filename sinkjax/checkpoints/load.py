@@ -91,9 +91,8 @@ def load_checkpoint(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None
     params, digest = draw_params(checkpoint, dtype, auto) if random else load_params(checkpoint, dtype, auto, check)
     tokenizer = checkpoint.tokenizer
     ids = {"bos": tokenizer.bos, "eos": tokenizer.eos} if tokenizer else {"bos": None, "eos": None}
-    return Model(
-        checkpoint.config, params, tokenizer, {"revision": None, **checkpoint.source, **ids, "sha256": digest, "dtype": dtype}
-    )
+    source = {"revision": None, **checkpoint.source, **ids, "sha256": digest, "dtype": dtype}
+    return Model(checkpoint.config, params, tokenizer, source)
 
 
 def untrained_like(model: Model, mesh: Mesh | None = None) -> Model:
@@ -146,9 +145,8 @@ def open_checkpoint(
     refuse(revision is not None and not hub, f"revision={revision!r} is for hub ids, and {source!r} is not one here")
     if source in PRESETS:
         preset, read = PRESETS[source], read_gguf_checkpoint(preset_files(source), ignore_keys, assume)
-        return dataclasses.replace(
-            _renamed(read, "preset", source, title=preset.title), initializer_range=preset.initializer_range
-        )
+        named = _renamed(read, "preset", source, title=preset.title)
+        return dataclasses.replace(named, initializer_range=preset.initializer_range)
     if source in packaged():
         return _renamed(read_folder(packaged()[source], ignore_keys, assume, weights), "packaged", source)
     if path.is_dir():
@@ -160,12 +158,8 @@ def open_checkpoint(
     if hub:
         snapshot = find_snapshot(source, revision, weights)
         return _renamed(read_folder(snapshot, ignore_keys, assume, weights), "hub", source, revision=snapshot.name)
-    raise unknown(
-        "model",
-        source,
-        [*PRESETS, *packaged(), *architectures()],
-        " (sinkjax models lists them); or an existing folder, a .gguf file, or a hub id owner/name",
-    )
+    hint = " (sinkjax models lists them); or an existing folder, a .gguf file, or a hub id owner/name"
+    raise unknown("model", source, [*PRESETS, *packaged(), *architectures()], hint)
 
 
 def with_tokenizer(checkpoint: Checkpoint, source: str) -> Checkpoint:

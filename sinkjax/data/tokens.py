@@ -268,8 +268,7 @@ def _reopen(corpus: Corpus, folder: Path) -> Tokens:
         raise _changed([corpus.tokenizer], tokens)
     source = tokens.card["source"]
     gone = source["kind"] == "local" and not Path(corpus.text).expanduser().exists()
-    changed = [] if source["kind"] == "hub" or gone else _changes(source, sources.identify(corpus))
-    if changed:
+    if source["kind"] != "hub" and not gone and (changed := _changes(source, sources.identify(corpus))):
         raise _changed(changed, tokens)
     return tokens
 

@@ -131,7 +131,7 @@ def plan_resolved(
         edits=len(resolved),
         prompts=B,
         positions=T,
-        kinds=tuple(_describe(resolved[numbers[0]], len(numbers)) for numbers in groups),
+        kinds=tuple(f"{_terms(resolved[edit])}: {1 + len(more)} {'edits' if more else 'edit'}" for edit, *more in groups),
         schedule=schedule,
         devices=devices,
         processes=len(shares),
@@ -267,9 +267,8 @@ class Cost:
         return (memory - self.weights - self.block - prompts * self.stream) // self.run(prompts)
 
 
-def _describe(edits: Edits, size: int) -> str:
-    terms = " + ".join(f"{term.op} {term.site}" for term in edits) or "no edit"
-    return f"{terms}: {size} {'edit' if size == 1 else 'edits'}"
+def _terms(edits: Edits) -> str:
+    return " + ".join(f"{term.op} {term.site}" for term in edits) or "no edit"
 
 
 def record_shapes(config: Config, T: int, probe: Probe, dtype: str) -> Record:

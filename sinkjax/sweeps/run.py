@@ -126,14 +126,13 @@ def sweep(
     refuse(computation.joined and out is None, "a sweep of joined processes needs `out`, a folder or URL that all of them see")
 
     layout = functools.cache(lambda: computation.layout(labels, coordinates))
+    about = {**(attributes or {}), **({COORDINATES: " ".join(coordinates)} if coordinates else {})}
+
+    def header() -> Header:
+        return Header.of_sweep(identity, computation.facts(), computation.schedule(memory), about, *layout())
 
     def ready(path: Place) -> Store:
-        """The store at `path`, made or taken up again."""
-
-        def header() -> Header:
-            about = {**(attributes or {}), **({COORDINATES: " ".join(coordinates)} if coordinates else {})}
-            return Header.of_sweep(identity, computation.facts(), computation.schedule(memory), about, *layout())
-
+        """The store at `path`, made or resumed."""
         store = begin(path, identity, header, durable=out is not None)
         if store.finished and store.faults:
             say(f"{path}: {described(store.faults)}; computing only that again")
