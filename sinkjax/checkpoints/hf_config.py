@@ -54,7 +54,13 @@ def read_config(
     family = families()[Fields(values, where).choice("model_type", families(), "model_type")]
     values = one_spelling(values, where, family.spelled)
     fields = Fields(values, where, family.defaults, dict(assume), {"model_type"}, ignore_keys)
-    _refuse_quantised(fields)
+    for key in QUANTISED:
+        if fields.stated(key) and key not in fields.ignored:
+            kind = fields.table(key).get("quant_method", "of a kind that it does not name")
+            raise SinkjaxError(
+                f"{fields.where} says in {key!r} that its weights are quantised ({kind!r}), which sinkjax reads from GGUF"
+                f" files only; if its tensors are plain numbers all the same, {let_pass([key])}"
+            )
     config = Config(**family.read(fields))
     for key, only in {**NEUTRAL, **family.fixed}.items():
         if key in family.fixed or key not in fields.read | family.inert:
@@ -63,14 +69,3 @@ def read_config(
         fields.fixed("layer_types", ["full_attention"] * config.layers)
     fields.finish(INERT | family.inert)
     return config, fields.assumed
-
-
-def _refuse_quantised(fields: Fields) -> None:
-    """Raise if the file says that its weights are packed, unless this was to be ignored."""
-    for key in QUANTISED:
-        if fields.stated(key) and key not in fields.ignored:
-            kind = fields.table(key).get("quant_method", "of a kind that it does not name")
-            raise SinkjaxError(
-                f"{fields.where} says in {key!r} that its weights are quantised ({kind!r}), which sinkjax reads from GGUF"
-                f" files only; if its tensors are plain numbers all the same, {let_pass([key])}"
-            )

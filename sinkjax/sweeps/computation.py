@@ -165,9 +165,7 @@ class Computation:
         fixed: dict[str, tuple[tuple[str, ...], np.ndarray]] = {axis: ((axis,), values) for axis, values in coordinates.items()}
         fixed |= {name: (("edit",), values) for name, values in of_edits.items()}
         for name in variables.keys() & {*fixed, "length", "tokens"}:
-            raise SinkjaxError(
-                f"a sweep stores something else under the name {name!r}; give the statistic or capture another one"
-            )
+            raise SinkjaxError(f"a sweep stores something else as {name!r}; give the statistic or capture another name")
         fixed["length"] = (("prompt",), np.asarray(self.lengths))
         if self.tokens.ndim == 2:
             fixed["tokens"] = (("prompt", "position"), np.asarray(self.tokens))

@@ -76,9 +76,8 @@ class Header:
         except (TypeError, ValueError) as error:
             raise SinkjaxError(f"attributes must be JSON: {error}") from None
         block = schedule.prompt_block
-        edits = max(
-            1, CHUNK_BYTES // max(math.prod(shape[2:]) * dtype.itemsize * block for _, shape, dtype in variables.values())
-        )
+        most = max(math.prod(shape[2:]) * dtype.itemsize for _, shape, dtype in variables.values())  # bytes of one prompt
+        edits = max(1, CHUNK_BYTES // (block * most))
         arrays = [
             Array(name, dims, shape, (min(edits, shape[0]), block, *shape[2:]), dtype)
             for name, (dims, shape, dtype) in variables.items()
