@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -14,8 +15,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.runtime import interruption
@@ -134,14 +134,14 @@ def from_first(action: Callable[[], Any]) -> Any:
 def _of_first(content: bytes, size: int) -> bytes:
     """At most `size` bytes of the first process, in all of them."""
     padded = np.frombuffer(content.ljust(size, b"\0"), np.uint8)
-    return bytes(multihost_utils.process_allgather(padded)[0]).rstrip(b"\0")
+    return bytes(_of_each(padded)[0]).rstrip(b"\0")
 
 
 def largest(*values: int) -> list[int]:
     """The largest of each of these numbers, int32, that any process has."""
     if not joined():
         return [*values]
-    found: list[int] = multihost_utils.process_allgather(np.array(values, np.int32)).max(axis=0).tolist()
+    found: list[int] = _of_each(np.array(values, np.int32)).max(axis=0).tolist()
     return found
 
 
@@ -154,8 +154,11 @@ def check_same(what: str, value: Any) -> None:
 
 
 def whole(tree: T) -> T:
-    """Gather arrays sharded over joined processes into numpy arrays on each; in a single process, return them unchanged."""
-    found: T = multihost_utils.process_allgather(tree, tiled=True) if joined() else tree
+    """Gather arrays sharded over joined processes into numpy arrays on each; in a single process, return them unchanged.
+
+    One array at a time is whole on a device.
+    """
+    found: T = jax.tree.map(lambda leaf: np.asarray(_everywhere()[1](leaf)), tree) if joined() else tree
     return found
 
 
@@ -163,3 +166,20 @@ def place(tree: T, where: NamedSharding) -> T:
     """Arrays that every process has alike, on the host or on a device, as global arrays."""
     found: T = jax.tree.map(lambda leaf: jax.make_array_from_callback(np.shape(leaf), where, np.asarray(leaf).__getitem__), tree)
     return found
+
+
+def _of_each(values: np.ndarray) -> np.ndarray:
+    """The arrays of each process, [processes, ...]; all of the same shape and dtype."""
+    divided, gather = _everywhere()
+    owners = [device.process_index for device in jax.devices()]
+    given = jax.make_array_from_callback((len(owners), *values.shape), divided, lambda index: values[None])
+    return np.asarray(gather(given))[[owners.index(number) for number in range(jax.process_count())]]
+
+
+@functools.cache
+def _everywhere() -> tuple[NamedSharding, Callable[[jax.Array], jax.Array]]:
+    """The sharding that divides a leading axis over all devices, and the function that copies an array to each of them."""
+    mesh = Mesh(np.array(jax.devices()), ("device",))
+    return NamedSharding(mesh, PartitionSpec("device")), jax.jit(
+        lambda array: array, out_shardings=NamedSharding(mesh, PartitionSpec())
+    )
