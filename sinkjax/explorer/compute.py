@@ -45,16 +45,11 @@ PROBE = Probe(attention=True, attention_received=True, resid_max=True, resid_arg
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """A prompt as tokens, int32 [1, size], padded on the right; length: without padding; texts: one per token."""
+    """A prompt as tokens, int32 [1, size], padded on the right. lengths: int32 [1], without padding; texts: one per token."""
 
     tokens: np.ndarray
-    length: int
+    lengths: np.ndarray
     texts: tuple[str, ...]
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """int32 [1]."""
-        return np.array([self.length], np.int32)
 
 
 @partial(jax.jit, static_argnames="config")
@@ -75,7 +70,7 @@ class Workbench:
             raise SinkjaxError(
                 f"the explorer reads prompts, and {model.source['name']} has no tokenizer: name a source of one as tokenizer"
             )
-        self.model = model
+        self.model, self.tokenizer = model, model.tokenizer
         self.prompt = functools.lru_cache(REMEMBERED)(self._prompt)
         self._measured = functools.lru_cache(REMEMBERED)(self._measure)
         self._explained = functools.lru_cache(REMEMBERED)(self._explain)
@@ -99,22 +94,20 @@ class Workbench:
     def facts(self) -> dict[str, Any]:
         """Facts about the model for the page."""
         config, source = self.model.config, self.model.source
-        assert self.model.tokenizer is not None
         return {
             "model": source["name"],
             "title": source.get("title") or source["name"],
             "layers": config.layers,
             "heads": config.heads,
             "width": config.width,
-            "bos": self.model.tokenizer.bos is not None,
+            "bos": self.tokenizer.bos is not None,
             "longest": min(LONGEST, config.context),
             "kinds": ["none", *self.kinds()],
             "matrices": self.matrices(),
         }
 
     def _prompt(self, text: str, bos: str) -> Prompt:
-        tokenizer, config = self.model.tokenizer, self.model.config
-        assert tokenizer is not None
+        tokenizer, config = self.tokenizer, self.model.config
         count, most = len(bos_ids(tokenizer, bos)) + len(tokenizer.encode(text)), min(LONGEST, config.context)
         refuse(count > most, f"the prompt has {count} tokens, and the explorer shows at most {most}")
         refuse(count < 2, "the prompt has one token, and at least two are needed")
@@ -126,13 +119,12 @@ class Workbench:
                 f" {MOST_BYTES / 1e9:.0f} GB: use a shorter prompt"
             )
         tokens, lengths = encode(self.model, [text], bos=bos, length=size)
-        length = int(lengths[0])
-        return Prompt(tokens, length, tuple(tokenizer.tokens(tokens[0, :length].tolist())))
+        return Prompt(tokens, lengths, tuple(tokenizer.tokens(tokens[0, : lengths[0]].tolist())))
 
     def _measure(self, edited: State) -> tuple[Record, Any]:
         prompt = self.prompt(edited.prompt, edited.bos)
         edits = edits_of(edited)
-        resolve(edits, self.model.config, prompt.lengths, prompt.length)  # so that errors count no padding
+        resolve(edits, self.model.config, prompt.lengths, len(prompt.texts))  # so that errors count no padding
         resolved = resolve(edits, self.model.config, prompt.lengths, prompt.tokens.shape[1])
         return measured(self.model.params, prompt.tokens, prompt.lengths, resolved, config=self.model.config)
 
@@ -154,19 +146,18 @@ class Workbench:
         config, prompt = self.model.config, self.prompt(state.prompt, state.bos)
         check_shown("layer", state.layer, config.layers)
         check_shown("head", state.head or 0, config.heads)
-        check_shown("key", state.key, prompt.length)
+        check_shown("key", state.key, len(prompt.texts))
         before = self._measured(without_edit(state))
         after = None if state.kind == "none" else self._measured(looking_nowhere(state))
         cells = {} if after is None else {name: int(after[0][f"cells_{name}"].sum()) for name in ("addressed", "changed")}
         return {
             "tokens": prompt.texts,
-            "before": self._shown(state, prompt.length, *before),
-            "after": None if after is None else self._shown(state, prompt.length, *after),
+            "before": self._shown(state, len(prompt.texts), *before),
+            "after": None if after is None else self._shown(state, len(prompt.texts), *after),
             **cells,
         }
 
     def _shown(self, state: State, n: int, record: Record, likeliest: tuple[jax.Array, jax.Array]) -> dict[str, Any]:
-        assert self.model.tokenizer is not None
         chances, ids = (np.asarray(array) for array in likeliest)
         received = np.asarray(record["attention_received"])
         return {
@@ -176,7 +167,7 @@ class Workbench:
             "dim": np.asarray(record["resid_argmax"])[0, :, :n].tolist(),
             "sink": packed(metrics.sink_rate({"attention_received": received}, key=state.key, per="layer")[0]),
             "loss": packed(np.asarray(record["nll"])[0, :n]),
-            "words": self.model.tokenizer.tokens(ids.tolist()),
+            "words": self.tokenizer.tokens(ids.tolist()),
             "chances": packed(chances),
         }
 
@@ -203,7 +194,7 @@ class Workbench:
             SinkjaxError: As for `view`.
         """
         prompt = self.prompt(state.prompt, state.bos)
-        check_shown("key", state.key, prompt.length)
+        check_shown("key", state.key, len(prompt.texts))
         return self._explained(without_edit(state), state.key)
 
     def _explain(self, plain: State, key: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def codes(bench: Workbench, state: State, out: Path) -> dict[str, str]:
     prompt = bench.prompt(state.prompt, state.bos)
     return {
         "python": python(state, bench.named(), prompt.tokens.shape[1], WORDS),
-        "yaml": sweep_config(state, bench.named(), prompt.length, base_of(state, out).with_suffix(PROMPT)),
+        "yaml": sweep_config(state, bench.named(), len(prompt.texts), base_of(state, out).with_suffix(PROMPT)),
     }
 
 
@@ -50,12 +50,12 @@ def save(bench: Workbench, state: State, out: Path) -> Path:
     base, prompt = base_of(state, out), bench.prompt(state.prompt, state.bos)
     edits = [compose(), *edits_of(state)]
     for edit in edits:
-        edit.resolve(bench.model.config, prompt.lengths, prompt.length)  # an edit that does not fit leaves no files
+        edit.resolve(bench.model.config, prompt.lengths, len(prompt.texts))  # an edit that does not fit leaves no files
     write(base.with_suffix(PROMPT), prompt_line(state))
     write(base.with_suffix(".yaml"), codes(bench, state, out)["yaml"])
     sweep(
         bench.model,
-        prompt.tokens[:, : prompt.length],
+        prompt.tokens[:, : len(prompt.texts)],
         edits,
         probe=Probe.of(*STATISTICS),
         lengths=prompt.lengths,

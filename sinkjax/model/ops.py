@@ -35,13 +35,11 @@ class Corrected:
 
     @property
     def ndim(self) -> int:
-        ndim: int = self.base.ndim
-        return ndim
+        return len(self.base.shape)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        shape: tuple[int, ...] = self.base.shape
-        return shape
+        return tuple(self.base.shape)
 
     def product(self, x: jax.Array, precision: str, **how: Any) -> jax.Array:
         """As `project`."""

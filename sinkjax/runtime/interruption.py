@@ -52,9 +52,8 @@ def handled() -> Iterator[None]:
     heed = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     read, write = socket.socketpair()
     write.setblocking(False)
-    before = {number: signal.signal(number, _receive) for number in heed} | {
-        signal.SIGALRM: signal.signal(signal.SIGALRM, _raise)
-    }
+    before = {number: signal.signal(number, _receive) for number in heed}
+    before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _raise)
     wakeup = signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
     threading.Thread(target=_end_at_the_second, args=(read, {*heed}), daemon=True).start()
     hook, sys.unraisablehook = sys.unraisablehook, _raise_again

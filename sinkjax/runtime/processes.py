@@ -141,8 +141,7 @@ def largest(*values: int) -> list[int]:
     """The largest of each of these numbers, int32, that any process has."""
     if not joined():
         return [*values]
-    found: list[int] = _of_each(np.array(values, np.int32)).max(axis=0).tolist()
-    return found
+    return [int(most) for most in _of_each(np.array(values, np.int32)).max(axis=0)]
 
 
 def check_same(what: str, value: Any) -> None:

@@ -38,8 +38,7 @@ class Header:
     @property
     def attributes(self) -> dict[str, Any]:
         """Attributes of the group."""
-        found: dict[str, Any] = self.metadata[".zattrs"]
-        return found
+        return dict(self.metadata[".zattrs"])
 
     def variables(self) -> list[Array]:
         """The arrays [edit, prompt, ...] that calls fill; a calculation has none."""

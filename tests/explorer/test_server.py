@@ -109,7 +109,7 @@ def test_513_tokens_are_refused_with_a_sentence(bench):
     long = dataclasses.replace(bench.model, config=dataclasses.replace(bench.model.config, context=2048))
     with pytest.raises(SinkjaxError, match="the prompt has 513 tokens, and the explorer shows at most 512"):
         Workbench(long).prompt("x" + " a" * 512, "none")
-    assert Workbench(long).prompt("x" + " a" * 511, "none").length == 512
+    assert len(Workbench(long).prompt("x" + " a" * 511, "none").texts) == 512
 
 
 def test_paths_and_methods_that_are_not_there(address):
