@@ -41,29 +41,10 @@ from sinkjax.analysis.records import RULES, Floats, Peak
 from sinkjax.errors import SinkjaxError
 
 __all__ = [
-    "NEVER",
-    "RULES",
-    "SecondarySinks",
-    "SinkKind",
-    "hidden_median",
-    "is_massive",
-    "largest_activation",
-    "massive_activations",
-    "massive_onset",
-    "mean_nll",
-    "norm_ratio",
-    "onset",
-    "perplexity",
-    "secondary_sinks",
-    "sink_kind",
-    "sink_onset",
-    "sink_position",
-    "sink_rate",
-    "sink_rate_among",
-    "token_mask",
-    "top1_over_median",
-    "undecided_heads",
-]
+    "NEVER", "RULES", "SecondarySinks", "SinkKind", "hidden_median", "is_massive", "largest_activation", "massive_activations",
+    "massive_onset", "mean_nll", "norm_ratio", "onset", "perplexity", "secondary_sinks", "sink_kind", "sink_onset",
+    "sink_position", "sink_rate", "sink_rate_among", "token_mask", "top1_over_median", "undecided_heads",
+]  # fmt: skip
 
 
 def sink_rate(

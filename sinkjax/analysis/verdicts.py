@@ -12,33 +12,12 @@ from typing import Any
 from sinkjax.analysis.evidence import Judgement
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.judgement import with_twin
+from sinkjax.analysis.summary import bounds
 
 COLUMNS = (
-    "study",
-    "model",
-    "claim",
-    "kind",
-    "stays",
-    "statement",
-    "source",
-    "paper",
-    "word",
-    "contrast",
-    "unit",
-    "d",
-    "d_low",
-    "d_high",
-    "s",
-    "s_low",
-    "s_high",
-    "whole",
-    "n",
-    "controls",
-    "controls_below",
-    "method",
-    "twin_s",
-    "twin_d",
-    "reason",
+    *("study", "model", "claim", "kind", "stays", "statement", "source", "paper", "word", "contrast", "unit"),
+    *("d", "d_low", "d_high", "s", "s_low", "s_high", "whole"),
+    *("n", "controls", "controls_below", "method", "twin_s", "twin_d", "reason"),
 )
 
 
@@ -138,17 +117,12 @@ def said(value: Interval | None, unit: str) -> str:
     """
     if value is None or value.mean is None:
         return "undefined"
-    numbers = [value.mean, value.low, value.high]
-    if unit == "log":
-        words = [None if one is None else f"{math.exp(one):.3g}" for one in numbers]
-        head = f"{words[0]} times"
-    elif unit == "share":
-        words = [None if one is None else f"{100 * one:z.0f}" for one in numbers]
-        head = f"{words[0]}%"
-    else:
-        words = [None if one is None else f"{one:.3g}" for one in numbers]
-        head = f"{words[0]}{' ' + unit if unit else ''}"
-    return head if words[1] is None else f"{head} [{words[1]}, {words[2]}]"
+    show, after = {
+        "log": (lambda number: f"{math.exp(number):.3g}", " times"),
+        "share": (lambda number: f"{100 * number:z.0f}", "%"),
+    }.get(unit, (lambda number: f"{number:.3g}", unit and f" {unit}"))
+    head = f"{show(value.mean)}{after}"
+    return head if value.low is None else f"{head} [{show(value.low)}, {show(value.high)}]"
 
 
 def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> str:
@@ -168,20 +142,14 @@ def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> st
     for one in verdicts:
         found = one.judgement
         below, count = ("", 0) if found.rank is None else (found.rank.below, found.rank.of)
-        twin = None if one.twin is None or one.twin.S is None else one.twin.S.mean
-        stays = "yes" if found.stays else ""
+        twin, stays = one.twin or Judgement("untested"), "yes" if found.stays else ""
         cells = (study, model, one.name, one.kind, stays, one.statement, one.source, one.paper, one.word, one.label, one.unit)
         numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0])
-        effect = "" if one.twin is None else _ends(one.twin.D)[0]
         method = f"{found.method}; no controls: {one.uncontrolled}" if one.uncontrolled else found.method
-        last = (found.n, count, below, method, "" if twin is None else twin, effect, found.reason)
+        last = (found.n, count, below, method, _ends(twin.S)[0], _ends(twin.D)[0], found.reason)
         table.writerow((*cells, *numbers, *last))
     return out.getvalue()
 
 
-def _ends(value: Interval | None) -> tuple[Any, Any, Any]:
-    if value is None:
-        return "", "", ""
-    low, mean, high = value.low, value.mean, value.high
-    found = ["" if one is None else one for one in (mean, low, high)]
-    return found[0], found[1], found[2]
+def _ends(value: Interval | None) -> tuple[Any, ...]:
+    return ("", "", "") if value is None else bounds(value)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from sinkjax.report.figures.style import render
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -23,18 +25,16 @@ class Drawing:
     figure: Figure
     caption: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "caption", " ".join(self.caption.split()))  # it may be written over several lines
+
     @cached_property
     def svg(self) -> bytes:
-        return self._render("svg")
+        return render(self.figure, "svg")
 
     @cached_property
     def png(self) -> bytes:
-        return self._render("png")
-
-    def _render(self, kind: str) -> bytes:
-        from sinkjax.report.figures.style import render
-
-        return render(self.figure, kind)
+        return render(self.figure, "png")
 
 
 @dataclass(frozen=True)

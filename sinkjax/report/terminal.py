@@ -77,14 +77,9 @@ def _show_answer(section: Section) -> None:
 
 def _number(one: Verdict) -> str:
     """The number of a claim, with the reason where the number does not decide a word."""
-    if not one.number:
-        return _listed(one)
+    if not one.number:  # a check, or nothing was measured
+        return one.judgement.reason or one.label
     return f"{one.number}. {one.judgement.reason}" if one.word == "untested" else one.number
-
-
-def _listed(one: Verdict) -> str:
-    """The number of a check, or why nothing was measured."""
-    return one.judgement.reason or one.label
 
 
 def _show_findings(section: Section) -> None:

@@ -10,11 +10,10 @@ import yaml
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.studies.declaration import KINDS, PARTS, TABLES, Claim, Premise, Setting, Study, setting, stated
+from sinkjax.studies.declaration import KINDS, PARTS, STUDY, TABLES, Claim, Premise, Setting, Study, setting, stated
 from sinkjax.studies.scope import Contrast
 from sinkjax.studies.words import Word, plain, read
 
-STUDY = "study"  # the key of a document that holds a whole study
 WIDTH = 110  # characters per line
 
 

@@ -87,7 +87,7 @@ def standard_notes(results: Results) -> list[str]:
     """How the numbers of any study were made: means and intervals, definitions of its measures, its controls."""
     notes = []
     if results.sweeps:
-        prompts = dict.fromkeys(results.size("prompt", sweep.name) for sweep in results.mains)
+        prompts = dict.fromkeys(results[sweep.name].sizes["prompt"] for sweep in results.mains)
         compared = any(len(results.conditions(sweep.name)) > 1 for sweep in results.mains)
         notes.append(
             f"Values are means with 95% intervals over {' or '.join(map(str, prompts))} {results.over} ({_methods(results)})"
@@ -109,7 +109,7 @@ def standard_notes(results: Results) -> list[str]:
                 budgets = len({condition.budget for condition in drawn})
                 each = f"{len(drawn)} different random edits" + (f" of {budgets} budgets" if budgets > 1 else "")
                 notes.append(
-                    f"Controls: {each} on {results.size('prompt', control.name)} prompts, e.g. “{drawn[-1].label}”."
+                    f"Controls: {each} on {results[control.name].sizes['prompt']} prompts, e.g. “{drawn[-1].label}”."
                     " An effect's percentile: the share of the controls of its budget with a smaller effect on the same prompts,"
                     " ties counted half."
                 )

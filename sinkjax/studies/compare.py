@@ -12,7 +12,6 @@ from sinkjax.analysis.estimates import sentence
 from sinkjax.analysis.finite import only_finite, quietly, sentences
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
-from sinkjax.config_files.files import write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures import layers
@@ -32,16 +31,9 @@ Values = dict[tuple[str, str, str], Interval]  # (edit, measure, A or B or their
 def carry_out(first: Place, second: Place) -> tuple[Section, Place]:
     """Compare two stores; return the results and the folder next to the first store with the page, summary and figures."""
     extras.require("the page of a comparison", "report")
-    from sinkjax.analysis.summary import summary_csv
-    from sinkjax.report.page import page
-
     section = compare(results.open_store(first), results.open_store(second), {A: str(first), B: str(second)})
     folder = first.with_name(f"{first.stem}-and-{second.resolve().parent.name}-{second.stem}")
-    for drawing in section.drawings:
-        write(folder / results.FIGURES / f"{drawing.name}.svg", drawing.svg)
-        write(folder / results.FIGURES / f"{drawing.name}.png", drawing.png)
-    write(folder / results.SUMMARY, summary_csv(section.rows))
-    write(folder / results.PAGE, page([section], title=section.title))
+    results.write_results(section, folder)
     return section, folder
 
 
@@ -51,15 +43,18 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
     Differences are paired by prompt where both hold the same prompts, else there are none.
     Errors: stores without edits, with other edits, or with no statistic in common that has a measure.
     """
-    edits = _edits(first, second, paths)
+    edits, stores = _edits(first, second, paths), {A: first, B: second}
     measures = _measures(first, second)
-    paired = _same_prompts(first, second)
-    clusters = {name: data.attrs.get("study", {}).get("documents") for name, data in ((A, first), (B, second))}
+    paired = all(
+        name in first and name in second and np.array_equal(first[name].values, second[name].values)
+        for name in ("tokens", "length")
+    )
+    clusters = {name: data.attrs.get("study", {}).get("documents") for name, data in stores.items()}
     over = results.over((first, second))
     values: Values = {}
     for measure in measures:
         with quietly():
-            table = {name: only_finite(measure.of(data), data) for name, data in ((A, first), (B, second))}
+            table = {name: only_finite(measure.of(data), data) for name, data in stores.items()}
         columns = {name: intervals.intervals(numbers, clusters=clusters[name]) for name, numbers in table.items()}
         if paired:
             columns[DIFFERENCE] = intervals.paired_differences(table[B], table[A], clusters=clusters[A])
@@ -67,15 +62,18 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
             (edit, measure.name, name): column[number] for name, column in columns.items() for number, edit in enumerate(edits)
         }
     findings = [sentence(_finding(measure.name, edits, values)) for measure in measures] if paired else []
-    provenance = {
-        f"{name}: {fact}": value for name, data in ((A, first), (B, second)) for fact, value in results.provenance(data).items()
-    }
+    provenance = {f"{name}: {fact}": value for name, data in stores.items() for fact, value in results.provenance(data).items()}
     return Section(
         study="compare",
         title=f"{len(edits)} edits in two stores",
         question=f"A is {paths[A]}. B is {paths[B]}.",
-        findings=(*sentences({A: first, B: second}), *findings),
-        rows=tuple(Row(edit, name, f"{measure}: {name}", value) for (edit, measure, name), value in _by_edit(values, edits)),
+        findings=(*sentences(stores), *findings),
+        rows=tuple(
+            Row(edit, name, f"{measure.name}: {name}", values[edit, measure.name, name])
+            for edit in edits
+            for measure in measures
+            for name in columns
+        ),
         featured=tuple(edits),
         drawings=(_drawing(edits, measures, values, over),),
         notes=(
@@ -113,36 +111,19 @@ def _measures(first: xarray.Dataset, second: xarray.Dataset) -> list[Measure]:
     return found
 
 
-def _same_prompts(first: xarray.Dataset, second: xarray.Dataset) -> bool:
-    return all(
-        name in first and name in second and np.array_equal(first[name].values, second[name].values)
-        for name in ("tokens", "length")
-    )
-
-
-def _by_edit(values: Values, edits: list[str]) -> list[tuple[tuple[str, str, str], Interval]]:
-    """The values edit by edit, and of each measure A, B and the difference next to each other."""
-    order = {measure: number for number, measure in enumerate(dict.fromkeys(measure for _, measure, _ in values))}
-    places = {edit: number for number, edit in enumerate(edits)}
-    return sorted(
-        values.items(), key=lambda entry: (places[entry[0][0]], order[entry[0][1]], (A, B, DIFFERENCE).index(entry[0][2]))
-    )
-
-
 def _finding(measure: str, edits: list[str], values: Values) -> str:
     """In how many edits the two stores differ, and where most."""
-    apart = [edit for edit in edits if _excludes_zero(values[edit, measure, DIFFERENCE])]
+    differences = {edit: values[edit, measure, DIFFERENCE] for edit in edits}
+    apart = [
+        edit for edit, one in differences.items() if one.low is not None and one.high is not None and not one.low <= 0 <= one.high
+    ]
     if not apart:
         return f"{measure}: no edit has a paired difference whose interval excludes zero."
-    largest = max(apart, key=lambda edit: abs(values[edit, measure, DIFFERENCE].mean or 0))
+    largest = max(apart, key=lambda edit: abs(differences[edit].mean or 0))
     return (
         f"{measure}: the interval of the paired difference excludes zero for {len(apart)} of {len(edits)} edits; the largest is"
-        f" {values[largest, measure, DIFFERENCE]}, for {largest!r}."
+        f" {differences[largest]}, for {largest!r}."
     )
-
-
-def _excludes_zero(value: Interval) -> bool:
-    return value.low is not None and value.high is not None and not value.low <= 0 <= value.high
 
 
 def _drawing(edits: list[str], measures: list[Measure], values: Values, over: str) -> Drawing:

@@ -7,8 +7,6 @@ value to the whole.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,14 +15,16 @@ from sinkjax.studies.grids import At, matching
 from sinkjax.studies.readings import Parts, Readings, joined
 from sinkjax.studies.scope import Contrast, Measure
 
-if TYPE_CHECKING:
-    pass
-
 
 def _facts(measure: Measure) -> tuple[tuple[float, float] | None, str]:
     """Range and unit of the differences of a measure."""
     facts = measure.meaning.facts
     return facts.get("range"), "log" if facts.get("log") else facts.get("unit", "")
+
+
+def _ends(span: tuple[float, float] | None) -> tuple[float, float] | None:
+    """The range of the differences of a measure, from the range of its values."""
+    return None if span is None else (span[0] - span[1], span[1] - span[0])
 
 
 @Contrast.define(controlled=("where",), wholes=("whole", "above"))
@@ -56,16 +56,9 @@ def effect(
     elif log:
         of_whole = None if whole is None else of_whole - base
     relative = whole is None and above is None and not log
-    label = f"effect on {read.name(measure, where)}"
-    return Parts(
-        read.edited(measure, where) - base,
-        gained,
-        of_whole,
-        *_facts(measure),
-        label,
-        relative,
-        all_controls=controls and read.exhausted(where),
-    )
+    label, exhausted = f"effect on {read.name(measure, where)}", controls and read.exhausted(where)
+    gain = read.edited(measure, where) - base
+    return Parts(gain, gained, of_whole, *_facts(measure), label, relative, all_controls=exhausted)
 
 
 def moved(before: Measure, after: Measure, where: At) -> Contrast:
@@ -120,8 +113,7 @@ def recovered(read: Readings, measure: Measure, harmed: At, kept: At, whole: At 
     undone = None if controls is None else worst[: controls.shape[1]] - controls
     label = f"part of the damage to {read.name(measure, harmed)} that is undone"
     span, unit = _facts(measure)
-    ends = None if span is None else (span[0] - span[1], span[1] - span[0])
-    return Parts(worst - read.edited(measure, kept), undone, worst - best, span, unit, label, whole_range=ends)
+    return Parts(worst - read.edited(measure, kept), undone, worst - best, span, unit, label, whole_range=_ends(span))
 
 
 @Contrast.define(controlled=("where",))
@@ -139,10 +131,9 @@ def part(read: Readings, measure: Measure, where: At, of: At, falls: bool = Fals
     gained = None if controls is None else sign * (controls - base[: controls.shape[1]])
     whole = sign * (read.edited(measure, of) - read.edited(measure, of, edited=False))
     span, unit = _facts(measure)
-    ends = None if span is None else (span[0] - span[1], span[1] - span[0])
     label = f"{'fall of' if falls else 'effect on'} {read.name(measure, where)} as a part of that of {read.where(of)}"
     gain, exhausted = sign * (read.edited(measure, where) - base), read.exhausted(where)
-    return Parts(gain, gained, whole, span, unit, label, whole_range=ends, all_controls=exhausted)
+    return Parts(gain, gained, whole, span, unit, label, whole_range=_ends(span), all_controls=exhausted)
 
 
 @Contrast.define(wholes=(), of="", axes=("along",), uncontrolled="the other values of the axis are the comparison")

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sinkjax.errors import SinkjaxError, short, unknown
 from sinkjax.studies.config import StudyConfig
@@ -19,10 +17,6 @@ from sinkjax.studies.grids import At, Draws, Grid
 from sinkjax.studies.scope import Contrast, FigureWord, Known, Measure
 from sinkjax.studies.words import Field, Number, Table, Word, frozen, words_in
 
-if TYPE_CHECKING:
-    pass
-
-NAMED = re.compile(r"\{(\w+)\}")  # a setting in a text
 STUDY = "study"  # the key of a document that holds a whole study
 
 
@@ -70,7 +64,7 @@ def setting(value: object, help: str = "") -> Setting:
     return Setting(frozen(value), help)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Claim:
     """One figure, table or theorem of a paper, and the contrast that the paper uses.
 

@@ -19,7 +19,7 @@ from sinkjax.studies.grids import SERIES, At, Point, matching
 from sinkjax.studies.readings import Readings
 from sinkjax.studies.readouts import label_of
 from sinkjax.studies.scope import FigureWord, Measure
-from sinkjax.studies.words import Field
+from sinkjax.studies.words import Field, as_tuple
 
 if TYPE_CHECKING:
     from sinkjax.analysis.intervals import Intervals
@@ -29,10 +29,6 @@ FEWEST = 3  # points of a line
 LAYERS = "last edited layer (0-based)"
 UNIT = re.compile(r" \([^()]*\)$")
 JOINING = ("at", "from", "of", "on", "than", "the", "to")
-
-
-def as_tuple(value: object) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def series_of(points: Sequence[Point]) -> dict[str, list[int]]:
@@ -212,11 +208,7 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
     for row in rows:
         found = []
         for measure in row:
-            named = dict(measure.arguments)
-            each = [
-                type(measure)(measure.word, tuple({**named, "layers": layer(number)}.items()))
-                for number in range(read.scope.architecture.layers)
-            ]
+            each = [measure.but(layers=layer(number)) for number in range(read.scope.architecture.layers)]
             for number, (one, grid) in enumerate(zip(chosen, grids, strict=True)):
                 matched = matching(read.points(read.store(grid)), one, read.scope)
                 for edited in (False, True) if unedited and number == 0 else (True,):
@@ -251,17 +243,13 @@ def along(read: Readings, measure: Measure, argument: str, values: object, condi
 
     chosen, xs = as_tuple(conditions), read.scope.get(values)
     grids = [read.scope.get(one)[0] for one in chosen]
-    other, free = {name: entry for name, entry in measure.arguments if name != argument}, Field(argument)
-
-    def given(value: object) -> Measure:
-        return type(measure)(measure.word, tuple({**other, argument: value}.items()))
-
     found = []
     for one, grid in zip(chosen, grids, strict=True):
         matched = matching(read.points(read.store(grid)), one, read.scope)
-        means = np.stack([np.mean([read.value(given(x), grid, row) for row in matched], axis=0) for x in xs])
+        each = [measure.but(**{argument: x}) for x in xs]
+        means = np.stack([np.mean([read.value(part, grid, row) for row in matched], axis=0) for part in each])
         found.append(picture.Line(read.where(one), list(xs), [*interval_of(read, grid, means)]))
-    name = label_of(given(free), read.scope.at({argument: f"[{argument}]"}))
+    name = label_of(measure.but(**{argument: Field(argument)}), read.scope.at({argument: f"[{argument}]"}))
     figure = picture.lines([[picture.Panel("", wrapped(name), found)]], argument, legend_above=True)
     caption = f"{name[0].upper()}{name[1:]}, against {argument}."
     return read.drawing(f"{grids[0]}-along-{argument}-{hyphens(measure)}", figure, caption, *map(read.store, grids))

@@ -14,6 +14,7 @@ import sinkjax
 from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.scope import Cell, EditWord, Scope
+from sinkjax.studies.words import as_tuple
 
 if TYPE_CHECKING:
     from sinkjax.edits.term import Range, Term
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 def _lowered(constructor: str, scope: Scope, **arguments: object) -> sinkjax.Edit:
     """One of sinkjax's own edits, its arguments read; None stands for the constructor's default."""
     found = {name: _listed(scope.get(value)) for name, value in arguments.items()}
-    made: sinkjax.Edit = getattr(sinkjax, constructor)(**{name: value for name, value in found.items() if value is not None})
-    return made
+    return getattr(sinkjax, constructor)(**{name: value for name, value in found.items() if value is not None})
 
 
 def _listed(value: object) -> object:
@@ -58,8 +58,7 @@ swap_embeddings = _own("swap_embeddings", "i j")
 @EditWord.define()
 def compose(scope: Scope, edits: EditWord) -> sinkjax.Edit:
     """Several edits as one, in their order."""
-    several = edits if isinstance(edits, tuple) else (edits,)
-    return sinkjax.compose(*map(scope.get, several))
+    return sinkjax.compose(*map(scope.get, as_tuple(edits)))
 
 
 @EditWord.define()
@@ -73,8 +72,7 @@ def see_only(scope: Scope, position: object, key: object) -> sinkjax.Edit:
 @EditWord.define()
 def cut_links(scope: Scope, count: object, site: str = "logits", renormalise: object = False) -> sinkjax.Edit:
     """Hide one random key from as many random later queries; the key is not at position `count`."""
-    rng, number, length = scope.rng, scope.get(count), scope.config.length
-    assert rng is not None, "random links are drawn for controls alone"
+    rng, number, length = scope.random, scope.get(count), scope.config.length
     keys = [key for key in range(length - number) if key != number]
     if not keys:
         raise SinkjaxError(f"no key of {length} positions has {number} later queries")

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sinkjax.analysis.summary import summary_csv
 from sinkjax.checkpoints.presets import named
-from sinkjax.config_files.files import CONFIG_FILE, cannot_write
+from sinkjax.config_files.files import CONFIG_FILE, cannot_write, write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
+from sinkjax.report.section import Section
 
 if TYPE_CHECKING:
     import xarray
@@ -22,7 +24,7 @@ TOKENS, POSITIONS = 14, 24  # drawn of each prompt, so that a tick is legible an
 
 
 def store_path(folder: Place, name: str) -> Place:
-    """Where the store of a spec lies."""
+    """The path of a spec's store."""
     return folder / f"{name}.zarr"
 
 
@@ -133,12 +135,18 @@ def unpack(archive: Path) -> Path:
     return inner
 
 
-def source(
-    data: xarray.Dataset,
-    bands: bool = True,
-    others: Sequence[xarray.Dataset] = (),
-    text: bool = True,
-) -> str:
+def write_results(section: Section, folder: Place) -> None:
+    """Write the figures, the summary and the page of a section into a folder."""
+    from sinkjax.report.page import page
+
+    for drawing in section.drawings:
+        write(folder / FIGURES / f"{drawing.name}.svg", drawing.svg)
+        write(folder / FIGURES / f"{drawing.name}.png", drawing.png)
+    write(folder / SUMMARY, summary_csv(section.rows, section.subject))
+    write(folder / PAGE, page([section], title=section.title))
+
+
+def source(data: xarray.Dataset, bands: bool = True, others: Sequence[xarray.Dataset] = (), text: bool = True) -> str:
     """The end of a caption: intervals, prompts, model, precision, BOS (unless the stores differ in it) and text.
 
     others: further stores that are drawn. text: whether the numbers depend on a text.

@@ -24,7 +24,7 @@ from sinkjax.studies.places import ALL
 from sinkjax.studies.scope import Cell, EditWord, Place, Placed, Scope
 from sinkjax.studies.specs import content, without_replacement
 from sinkjax.studies.study import CONTROL, NO_EDIT, Condition, Inputs
-from sinkjax.studies.words import F, Field, Word, plain, words_in
+from sinkjax.studies.words import F, Field, Word, as_tuple, plain, words_in
 
 if TYPE_CHECKING:
     from sinkjax.studies.config import Settings
@@ -91,16 +91,16 @@ def grid(
         title: Before the labels of its rows, where several grids have the same conditions.
     """
     axes = over or {}
-    values = [(name, scope.get(entry)) for name, entry in axes.items()]
+    values = [as_tuple(scope.get(entry)) for entry in axes.values()]
     found = [Point(sinkjax.compose(label=NO_EDIT), NO_EDIT)]
     if edit is None:
         return found
     scope = dataclasses.replace(scope, rng=intervals.generator(scope.config.seed, repr(edit)))
     seen: dict[str, Hashable] = {}
     places = heads if heads is not None else layers
-    origins = [(origin, one) for origin in (places if isinstance(places, tuple) else (places,)) for one in scope.get(origin)]
+    origins = [(origin, one) for origin in as_tuple(places) for one in scope.get(origin)]
     for origin, place in origins:
-        for combination in itertools.product(*(entry if isinstance(entry, tuple) else (entry,) for _, entry in values)):
+        for combination in itertools.product(*values):
             bound = tuple(zip(axes, combination, strict=True))
             label = _label(place, bound, alone=len(origins) == 1 and place.place == ALL)
             made = placed(scope.at(dict(bound)).get(edit), place.cells, scope.architecture).named(label)
@@ -157,12 +157,10 @@ def at(
     return grid, place, {name: scope.get(value) for name, value in (fixed or {}).items()}
 
 
-def settings_of(grid: Grid, scope: Scope) -> tuple[Inputs, int, str]:
-    """A grid's inputs, its number of prompts, and the title of its rows."""
-    given = grid.given
-    bos = scope.get(given["bos"])
-    inputs = Inputs(scope.get(given["inputs"]), own_bos(scope.config) if bos == "own" else bos)
-    return inputs, int(scope.get(given["prompts"])), str(scope.get(given["title"]))
+def inputs_of(grid: Grid, scope: Scope) -> Inputs:
+    """The inputs of a grid."""
+    bos = scope.get(grid.given["bos"])
+    return Inputs(scope.get(grid.given["inputs"]), own_bos(scope.config) if bos == "own" else bos)
 
 
 def own_bos(config: Settings) -> int:
@@ -218,7 +216,7 @@ def _written_out(place: Word, scope: Scope) -> Word:
     """A place with its numbers, such as `layer: 3` for `layer: last_layer`; a known number, which a plan lacks, stays."""
     if any(isinstance(word, Field) and word.name in scope.known for word in words_in(place)):
         return place
-    return dataclasses.replace(place, arguments=tuple((name, scope.get(value)) for name, value in place.arguments))
+    return place.but(**{name: scope.get(value) for name, value in place.arguments})
 
 
 def controls(

@@ -92,14 +92,12 @@ def _listed(claim: Claim, read: Readings) -> str:
 
 def rows_of(claim: Claim, read: Readings) -> list[Row]:
     """The summary rows of described numbers."""
-    found: list[Row] = claim.contrast.meaning.of(read, **claim.contrast.given)
-    return found
+    return claim.contrast.meaning.of(read, **claim.contrast.given)
 
 
 def parts_of(claim: Claim, read: Readings) -> Parts:
     """The numbers of a claim's contrast."""
-    found: Parts = claim.contrast.meaning.of(read, **claim.contrast.given)
-    return found
+    return claim.contrast.meaning.of(read, **claim.contrast.given)
 
 
 def evidence(parts: Parts, read: Readings) -> Evidence:
@@ -125,7 +123,7 @@ def _twin(claim: Claim, twin: Readings) -> Judgement | None:
     """The judgement on the untrained twin, or None where it did not run."""
     try:
         parts = parts_of(claim, twin)
-    except (Absent, KeyError):
+    except Absent:
         return None
     return judge(evidence(parts, twin), sign=claim.sign, stays=claim.stays)
 
@@ -179,8 +177,7 @@ def exact_rows(study: Study, results: Results) -> list[Row]:
 
 
 def drawn_figure(study: Study, word: FigureWord, results: Results) -> Drawing | list[Drawing] | None:
-    found: Drawing | list[Drawing] | None = word.meaning.of(readings(study, results), **word.given)
-    return found
+    return word.meaning.of(readings(study, results), **word.given)
 
 
 def featured_labels(study: Study, results: Results) -> list[str]:

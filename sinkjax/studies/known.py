@@ -14,7 +14,6 @@ import sinkjax
 from sinkjax.studies.places import layer
 from sinkjax.studies.readouts import HALF, probe_of, read_measure
 from sinkjax.studies.scope import EditWord, Known, Measure, Scope
-from sinkjax.studies.words import frozen
 
 if TYPE_CHECKING:
     import xarray
@@ -39,31 +38,40 @@ class Unedited:
     stored: xarray.Dataset | None = None
     prompts: int | None = None
 
+    @property
+    def loaded(self) -> tuple[Model, Batch]:
+        """The model and the prompts, where they are loaded."""
+        assert self.model is not None
+        assert self.batch is not None
+        return self.model, self.batch
+
     def data(self, probe: sinkjax.Probe, edit: sinkjax.Edit | None = None) -> xarray.Dataset:
         """The statistics of a probe, with one condition (no edit, or one that no store has), over the prompts that count."""
         few = slice(self.prompts)
         if self.stored is not None and edit is None:
             return self.stored.isel(edit=[0], prompt=few)
-        assert self.model is not None
-        assert self.batch is not None
-        tokens, lengths = self.batch.tokens[few], self.batch.lengths[few]
-        sweep = functools.partial(sinkjax.sweep, self.model, tokens, probe=probe, lengths=lengths, progress=False)
+        model, batch = self.loaded
+        lengths = batch.lengths[few]
+        sweep = functools.partial(sinkjax.sweep, model, batch.tokens[few], probe=probe, lengths=lengths, progress=False)
         if edit is not None:
             return sweep([edit])
-        key, found = (self.model, self.prompts, probe), self.batch.measured
+        key, found = (model, self.prompts, probe), batch.measured
         if key not in found:
             found[key] = sweep([sinkjax.compose()])
         return found[key]
+
+    def captured(self, *captures: sinkjax.Capture, edit: sinkjax.Edit | None = None) -> dict[str, NDArray]:
+        """Raw values under an edit, or without one, of all prompts, by the name of their capture: [layer, prompt, ...]."""
+        (model, batch), edits = self.loaded, () if edit is None else edit
+        probe = sinkjax.Probe(capture=captures)
+        found = sinkjax.forward(model.params, batch.tokens, model.config, edits, probe, batch.lengths, logits=False).record
+        return {one.name: np.moveaxis(np.asarray(found[one.name]), 1, 0) for one in captures}
 
 
 def by_layer(scope: Scope, run: Unedited, measure: Measure) -> NDArray:
     """A measure in each layer, mean over the prompts: float[layer]."""
     data = run.data(probe_of([measure], scope))
-    named = dict(measure.arguments)
-    each = [
-        type(measure)(measure.word, tuple({**named, "layers": frozen(layer(number))}.items()))
-        for number in range(scope.architecture.layers)
-    ]
+    each = [measure.but(layers=layer(number)) for number in range(scope.architecture.layers)]
     return np.array([read_measure(one, scope, data)[0].mean() for one in each])
 
 

@@ -111,10 +111,8 @@ def activations(results: Results) -> Drawing:
 
     data = results[SWEEP]
     sizes = data["resid_max"].isel(edit=slice(DRAWN), position=slice(POSITIONS)).mean("prompt").values
-    caption = (
-        f"Largest absolute value of the residual stream by depth and position (first {POSITIONS} positions at most), mean over"
-        " prompts, one logarithmic colour scale."
-    )
+    caption = f"""Largest absolute value of the residual stream by depth and position (first {POSITIONS} positions at most),
+        mean over prompts, one logarithmic colour scale."""
     figure = layers.activations(sizes, results.labels()[:DRAWN])
     return Drawing("largest-activation", figure, f"{caption} {source(data, bands=False)}")
 

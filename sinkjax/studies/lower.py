@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from sinkjax.config_files.checks import layers_below
 from sinkjax.studies import study as framework
 from sinkjax.studies import trained
 from sinkjax.studies.declaration import Described, Study
-from sinkjax.studies.grids import At, Grid, Point, cells_of, controls, matching, settings_of
+from sinkjax.studies.grids import At, Grid, Point, cells_of, controls, inputs_of, matching
 from sinkjax.studies.judging import CONTROLS, TWIN, drawn_figure, exact_rows, featured_labels, readings, verdicts
 from sinkjax.studies.known import Unedited, blank, measured
 from sinkjax.studies.pictures import drawn_layers
@@ -26,7 +27,7 @@ from sinkjax.studies.scope import Contrast, Measure, Scope
 from sinkjax.studies.settings import config_type, filled
 from sinkjax.studies.specs import NOOP
 from sinkjax.studies.study import Batch, Calculation, Condition, Shown, Sweep, Values
-from sinkjax.studies.words import Field, words_in
+from sinkjax.studies.words import Field, as_tuple, words_in
 
 if TYPE_CHECKING:
     import xarray
@@ -59,13 +60,10 @@ def lower(study: Study) -> framework.Study:
     judged = [claim for claim in study.claims.values() if isinstance(claim.contrast, Contrast)]
 
     def sweeps(config: Settings, architecture: Config) -> Sequence[Sweep | Calculation]:
-        found: list[Sweep | Calculation] = []
-        for name, grid in grids.items():
-            found += _sweeps(study, name, grid, config, architecture)
-        return (*found, *_calculations(study, config, architecture))
+        every = (_sweeps(study, name, grid, config, architecture) for name, grid in grids.items())
+        return (*itertools.chain(*every), *_calculations(study, config, architecture))
 
     def noop(config: Settings, architecture: Config, known: Mapping[str, object] | None = None) -> Mapping[str, sinkjax.Edit]:
-        assert identity is not None
         points = Scope(config, architecture, known or {}).get(identity)
         return {point.edit.label: point.edit for point in points[1:]}
 
@@ -212,7 +210,7 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
         return [points[row] for row in sorted({0, *claimed_rows(study, name, points, scope)})]
 
     def inputs(config: Settings) -> framework.Inputs:
-        return settings_of(grid, Scope(config, architecture))[0]
+        return inputs_of(grid, Scope(config, architecture))
 
     prompts = int(scope.get(grid.given["prompts"]))
     few = min(getattr(config, "control_prompts", prompts), prompts)
@@ -270,20 +268,18 @@ def _as_measure(study: Study, name: str, measure: Measure, config: Settings, arc
 
 def _first(grid: Grid, axis: str, scope: Scope) -> object:
     """The first value of an axis, where the unedited condition is read."""
-    values = scope.get(grid.given["over"][axis])
-    return values[0] if isinstance(values, tuple) else values
+    return as_tuple(scope.get(grid.given["over"][axis]))[0]
 
 
 def _calculations(study: Study, config: Settings, architecture: Config) -> Iterator[Calculation]:
     for name, word in study.computations.items():
-        facts = word.meaning.facts
-        scope = Scope(config, architecture)
-
-        compute = functools.partial(word.meaning.of, scope, **{key: scope.get(entry) for key, entry in word.given.items()})
+        facts, scope = word.meaning.facts, Scope(config, architecture)
+        given = {key: scope.get(entry) for key, entry in word.given.items()}
+        compute = functools.partial(word.meaning.of, scope, **given)
         prompts, variables = int(scope.get(facts.get("prompts", 1))), tuple(facts["variables"])
         inputs = facts.get("inputs", framework.TEXT)
-        if "inputs" in word.given:
-            inputs = framework.Inputs(scope.get(word.given["inputs"]))
+        if "inputs" in given:
+            inputs = framework.Inputs(given["inputs"])
         yield Calculation(name, compute, variables, prompts, inputs)
         if judged_on(study, name, scope) and _has_twin(config):
             yield Calculation(f"{name}{TWIN}", compute, variables, prompts, inputs, twin=True)

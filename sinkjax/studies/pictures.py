@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.report.section import Drawing
-from sinkjax.studies.drawings import (
-    LAYERS,
-    as_tuple,
-    drawable,
-    interval_of,
-    names_of,
-    place_label,
-    series_of,
-    titled,
-    wrapped,
-)
+from sinkjax.studies.drawings import LAYERS, drawable, interval_of, names_of, place_label, series_of, titled, wrapped
 from sinkjax.studies.folder import POSITIONS, TOKENS
 from sinkjax.studies.grids import At, matching
 from sinkjax.studies.readings import Readings
 from sinkjax.studies.scope import FigureWord, Measure
 from sinkjax.studies.specs import map_name
-from sinkjax.studies.words import F
-
-if TYPE_CHECKING:
-    pass
+from sinkjax.studies.words import F, as_tuple
 
 
 def _short(label: str) -> str:
@@ -99,8 +85,7 @@ def activations(read: Readings, conditions: At) -> Drawing:
 
 
 def _largest(read: Readings, grid: str, row: int) -> NDArray:
-    found: NDArray = read.results[read.store(grid)]["resid_max"].isel(edit=row).mean("prompt").values
-    return found
+    return read.results[read.store(grid)]["resid_max"].isel(edit=row).mean("prompt").values
 
 
 @FigureWord.define()

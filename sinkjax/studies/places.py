@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.scope import Cell, Place, Placed, Scope
-from sinkjax.studies.words import Field
+from sinkjax.studies.words import Field, as_tuple
 
 
 def _whole(layers: range) -> tuple[Cell, ...]:
@@ -88,8 +88,7 @@ def _sizes(scope: Scope, shares: object) -> dict[int, float]:
     """Sizes of the head sets for some shares (whole layers, neither none nor all), and the first share of each."""
     L, H = scope.architecture.layers, scope.architecture.heads
     found: dict[int, float] = {}
-    given = scope.get(shares)
-    for share in given if isinstance(given, tuple) else (given,):
+    for share in as_tuple(scope.get(shares)):
         if not 0 < share < 1:
             raise SinkjaxError(f"a share of heads must lie between 0 and 1, not {share:g}")
         found.setdefault(H * min(max(round(share * L), 1), max(L - 1, 1)), share)

@@ -11,6 +11,7 @@ from sinkjax.studies.declaration import Identity, Premise
 from sinkjax.studies.grids import At
 from sinkjax.studies.readings import Readings
 from sinkjax.studies.scope import Measure
+from sinkjax.studies.words import as_tuple
 
 if TYPE_CHECKING:
     from sinkjax.model.config import Config
@@ -102,11 +103,8 @@ def positions_are(read: Readings, kinds: tuple[str, ...]) -> tuple[bool, str]:
 
 
 def _unnormed(architecture: Config) -> bool:
-    place, of_heads = (
-        getattr(architecture, "norm_place", "pre"),
-        getattr(architecture, "head_norm", None),
-    )  # or as a store has them
-    return place not in ("sandwich", "output") and of_heads is None
+    place = getattr(architecture, "norm_place", "pre")  # a store leaves out the defaults
+    return place not in ("sandwich", "output") and getattr(architecture, "head_norm", None) is None
 
 
 @Premise.define(architecture=_unnormed)
@@ -118,8 +116,7 @@ def attention_unnormed(read: Readings) -> tuple[bool, str]:
 @Premise.define()
 def all_of(read: Readings, premises: Premise) -> tuple[bool, str]:
     """Several premises hold; the first that fails is named."""
-    several = premises if isinstance(premises, tuple) else (premises,)
-    found = [one.meaning.of(read, **one.given) for one in several]
+    found = [one.meaning.of(read, **one.given) for one in as_tuple(premises)]
     return next((one for one in found if not one[0]), (True, "; ".join(text for _, text in found)))
 
 

@@ -106,8 +106,7 @@ class Readings:
     def value(self, measure: Measure, grid: str, row: int, edited: bool = True) -> NDArray:
         """A measure of one condition of a grid, or (edited=False) without an edit at its axes: float[document]."""
         points = self.points(self.store(grid))
-        found: NDArray = self.raw(measure, self.store(grid), grid, points[row].bound)[row if edited else 0]
-        return found
+        return self.raw(measure, self.store(grid), grid, points[row].bound)[row if edited else 0]
 
     def points(self, store: str) -> tuple[Point, ...]:
         if store not in self._points:
@@ -164,7 +163,7 @@ class Readings:
 
         first, *others = (self.results[store] for store in dict.fromkeys(stores))
         reads = "edit" in first.dims
-        return Drawing(name, figure, f"{' '.join(caption.split())} {source(first, bands and reads, others, text=reads)}")
+        return Drawing(name, figure, f"{caption} {source(first, bands and reads, others, text=reads)}")
 
     def where(self, chosen: At) -> str:
         """A choice of conditions in words."""

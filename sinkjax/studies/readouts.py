@@ -23,13 +23,12 @@ from sinkjax.analysis.finite import only_finite, quietly
 from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.places import ALL
-from sinkjax.studies.scope import HALF_DEPTH, Layers, Measure, Place, Scope
+from sinkjax.studies.scope import HALF_DEPTH, Layers, Measure, Place, Scope, percentage
 from sinkjax.studies.words import F, Number, Word
 
 if TYPE_CHECKING:
     import xarray
 
-PERCENT, POINTS = (0.0, 100.0), "percentage points"
 AXIS = re.compile(r"(?:key|position) \[(\w+)\]")  # "key [position]" of an axis reads "the position"
 UNMEASURED = re.compile(r"(?:No variable named )?'(\w+)'")  # how xarray and a record begin
 WORDS = 300  # characters of an error in a measure's own code
@@ -62,10 +61,8 @@ def mean_attention() -> sinkjax.Statistic:
     return sinkjax.Statistic("mean_attention", sinkjax.Site.WEIGHTS, later_sums, ("prompt", "layer", "key"), over_heads, "later")
 
 
-@Measure.define(
+@percentage(
     label="heads that sink on key {key} (%)",
-    unit=POINTS,
-    range=PERCENT,
     asks=("attention_received",),
     seen=("key",),
     note="A head sinks on a key if its mean attention to it, over the queries that see the key, is above eps (Gu et al. 2025).",
@@ -75,10 +72,8 @@ def sink_rate(data: xarray.Dataset, key: int, layers: Layers = ALL, eps: float =
     return 100 * metrics.sink_rate(data, key, eps, per="layer")[..., layers].mean(axis=-1)
 
 
-@Measure.define(
+@percentage(
     label="heads that sink on key {key} (%)",
-    unit=POINTS,
-    range=PERCENT,
     asks=sinking_statistic,
     seen=("key",),
     note="""A head sinks on a key if its attention to it, averaged over all later queries, is above eps (Gu et al. 2025, but
@@ -92,19 +87,15 @@ def later_sink_rate(data: xarray.Dataset, key: int, layers: Layers = ALL, eps: f
     return np.asarray(100 * data["sinking_heads"].values[..., layers, key].mean(axis=-1))
 
 
-@Measure.define(
-    label="heads that sink on the strongest key but {key} (%)", unit=POINTS, range=PERCENT, asks=("attention_received",)
-)
+@percentage(label="heads that sink on the strongest key but {key} (%)", asks=("attention_received",))
 def strongest_other_sink(data: xarray.Dataset, key: int, eps: float = F.eps) -> NDArray:
     """Percentage of heads that sink on whichever other key has most of them, among keys that enough queries see."""
     keys = [other for other in range(data.sizes["key"] - MIN_QUERIES + 1) if other != key]
     return 100 * np.max([metrics.sink_rate(data, other, eps) for other in keys], axis=0)
 
 
-@Measure.define(
+@percentage(
     label="attention to key {key} in layer {layer}, mean over heads (%)",
-    unit=POINTS,
-    range=PERCENT,
     asks=("attention_received",),
     seen=("key",),
     note="The paper's readout: attention averaged over the heads of one layer, and over the queries that see the key.",
@@ -114,22 +105,15 @@ def attention_to(data: xarray.Dataset, key: int, layer: int = HALF_DEPTH) -> NDA
     return np.asarray(100 * _in_layer(data, layer)[..., key].mean(axis=-1))
 
 
-@Measure.define(
-    label="attention to the strongest key but {key} in layer {layer}, mean over heads (%)",
-    unit=POINTS,
-    range=PERCENT,
-    asks=("attention_received",),
-)
+@percentage(label="attention to the strongest key but {key} in layer {layer}, mean over heads (%)", asks=("attention_received",))
 def strongest_other_attention(data: xarray.Dataset, key: int, layer: int = HALF_DEPTH) -> NDArray:
     """Attention in one layer, mean over heads, to whichever other key receives most, among keys that enough queries see."""
     received = _in_layer(data, layer)[..., : data.sizes["key"] - MIN_QUERIES + 1].mean(axis=-2)
     return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
 
 
-@Measure.define(
+@percentage(
     label="attention to key {key} in layer {layer}, mean over heads (%)",
-    unit=POINTS,
-    range=PERCENT,
     asks=mean_statistic,
     seen=("key",),
     note="""The paper's readout: attention averaged over the heads of one layer, and over the queries after the key. The query at
@@ -140,12 +124,7 @@ def later_attention_to(data: xarray.Dataset, key: int, layer: int = HALF_DEPTH) 
     return np.asarray(100 * data["mean_attention"].values[..., layer, key])
 
 
-@Measure.define(
-    label="attention to the strongest key but {key} in layer {layer}, mean over heads (%)",
-    unit=POINTS,
-    range=PERCENT,
-    asks=mean_statistic,
-)
+@percentage(label="attention to the strongest key but {key} in layer {layer}, mean over heads (%)", asks=mean_statistic)
 def strongest_later_attention(data: xarray.Dataset, key: int, layer: int = HALF_DEPTH) -> NDArray:
     """Attention of later queries in one layer to whichever other key receives most, among keys that enough of them see."""
     received = data["mean_attention"].values[..., layer, : data.sizes["key"] - MIN_QUERIES]
@@ -184,10 +163,8 @@ def activation_ratio(data: xarray.Dataset, layers: Layers = ALL) -> NDArray:
     return np.asarray(found[..., 0] / np.nanmedian(found[..., 1:], axis=-1))
 
 
-@Measure.define(
+@percentage(
     label="documents with a massive activation at position {position} (%)",
-    unit=POINTS,
-    range=PERCENT,
     asks=("resid_max", "resid_median"),
     note="An activation is massive if |h| is above 100 and above 1,000 times the median of its hidden state (Sun et al. 2024).",
 )

@@ -16,9 +16,9 @@ from sinkjax.analysis.finite import lost, only_finite, quietly
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
 from sinkjax.errors import SinkjaxError
-from sinkjax.report.figures.layers import Line, Panel
+from sinkjax.report.figures.layers import Line
 from sinkjax.studies import folder
-from sinkjax.studies.specs import ABSENT, SWEEP, architecture_of, stand_ins
+from sinkjax.studies.specs import ABSENT, SWEEP, architecture_of, prepared
 from sinkjax.studies.study import DOCUMENTS, Condition, Measure, Study, Sweep
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ class Results:
         self.absent = {name: str(store.attrs[ABSENT]) for name, store in stores.items() if ABSENT in store.attrs}
         self.study, self.config = study, config
         self.stores = stores = {name: store for name, store in stores.items() if name not in self.absent}
-        self._loaded: dict[str, xarray.Dataset] = {}
-        self._values: dict[tuple[str, str], NDArray] = {}
         trains = study.trainings is not None
         self.architecture = architecture_of(None if trains else next(iter(stores.values())))
         parts = () if trains else tuple(study.sweeps(config, self.architecture))
@@ -58,16 +56,10 @@ class Results:
         return name in self.stores
 
     def __getitem__(self, name: str) -> xarray.Dataset:
-        """A store by name, read into memory once."""
-        if name in self.absent:
-            raise Absent(self.absent[name])
-        if name not in self._loaded:
-            self._loaded[name] = self.stores[name].load()
-        return self._loaded[name]
-
-    def size(self, axis: str, store: str = SWEEP) -> int:
-        """How many prompts, layers, ... a store has."""
-        return int(self[store].sizes[axis])
+        """A store by name, read into memory. Raises `Absent` for a sweep or training that did not run."""
+        if name not in self.stores:
+            raise Absent(self.absent.get(name, f"{name} has not run"))
+        return self.stores[name].load()  # in place, so a store is read once
 
     @functools.cache  # noqa: B019 - lives as long as a report is built
     def conditions(self, store: str = SWEEP) -> tuple[Condition, ...]:
@@ -80,23 +72,16 @@ class Results:
         if store in self.absent:
             raise Absent(self.absent[store])
         prompts = int(self.stores[store].sizes.get("prompt", 1))  # a study's number of controls may depend on it
-        found = stand_ins(self.sweeps[store], self.config, self.architecture, prompts)
+        found, _ = prepared(self.sweeps[store], self.config, self.architecture, prompts)
         stored, wanted = [str(label) for label in self.stores[store]["edit"].values], [entry.label for entry in found]
         if stored != wanted:
             odd = next((pair for pair in zip(stored, wanted, strict=False) if pair[0] != pair[1]), (len(stored), len(wanted)))
             raise SinkjaxError(f"the store and its config disagree about the edits: {odd[0]!r} and {odd[1]!r}")
         return found
 
+    @functools.cache  # noqa: B019
     def values(self, measure: Measure, store: str = SWEEP) -> NDArray:
-        """A measure of every condition: float[condition, prompt], NaN in prompts that overflowed.
-
-        Measures of one name are one measure.
-        """
-        if (measure.name, store) not in self._values:
-            self._values[measure.name, store] = self._measured(measure, store)
-        return self._values[measure.name, store]
-
-    def _measured(self, measure: Measure, store: str) -> NDArray:
+        """A measure of every condition: float[condition, prompt], NaN in prompts that overflowed."""
         try:
             with quietly():
                 return only_finite(measure.of(self[store]), self[store], measure.name)
@@ -111,19 +96,17 @@ class Results:
 
     def baseline(self, measure: Measure, store: str = SWEEP) -> NDArray:
         """The baseline of the conditions: float[prompt], or float[condition, prompt] if it differs between them."""
-        return (
-            self.values(measure, store)[0]
-            if measure.baseline is None
-            else only_finite(measure.baseline(self[store]), self[store])
-        )
+        if measure.baseline is None:
+            return self.values(measure, store)[0]
+        return only_finite(measure.baseline(self[store]), self[store])
 
     def labels(self, store: str = SWEEP) -> list[str]:
         return [str(label) for label in self.stores[store]["edit"].values]
 
-    def interval(self, values: ArrayLike, store: str = "") -> Interval:
-        """The mean of float[prompt] and its interval, by the study's seed. store: see `clusters`."""
+    def interval(self, values: ArrayLike) -> Interval:
+        """The mean of float[prompt] and its interval, by the study's seed and the documents of the first sweep."""
         values = np.asarray(values)
-        return intervals.interval(values, seed=self.config.seed, clusters=self.clusters(len(values), store))
+        return intervals.interval(values, seed=self.config.seed, clusters=self.clusters(len(values)))
 
     def clusters(self, count: int, store: str = "") -> NDArray | None:
         """The document of each of the first prompts of a store, int[count], where several are from one; else None.
@@ -146,7 +129,7 @@ class Results:
 
     @property
     def over(self) -> str:
-        """What means and intervals are over, as it is said; for studies over documents see `folder.over`."""
+        """The sampling unit of means and intervals as text; for studies over documents see `folder.over`."""
         return folder.over(self.stores.values()) if self.study.over == DOCUMENTS else self.study.over
 
     @functools.cached_property
@@ -170,47 +153,9 @@ class Results:
         """The rows that a study makes itself, by (label, name of the measure)."""
         return {(row.condition, row.measure): row for row in (self.study.rows(self) if self.study.rows else ())}
 
-    def panel(
-        self,
-        title: str,
-        ylabel: str,
-        curves: Mapping[str, NDArray | Line],
-        x: Sequence[float] | None = None,
-        log: bool = False,
-        signed: bool = False,
-    ) -> Panel:
-        """Axes of lines that are computed or ready.
-
-        Args:
-            title: Title above the panel.
-            ylabel: Label of the y axis, which the panels of a row share.
-            curves: Name in the legend -> float[prompt, x], drawn with intervals over prompts, or a line.
-            x: Where the numbers of an array stand; None: at 0, 1, ...
-            log: Whether y is logarithmic.
-            signed: Whether a line marks zero.
-
-        Returns:
-            The panel.
-        """
-        lines = [
-            curve if isinstance(curve, Line) else self.curve(name, range(curve.shape[-1]) if x is None else x, curve)
-            for name, curve in curves.items()
-        ]
-        return Panel(title, ylabel, lines, log, signed=signed)
-
-    def curve(self, name: str, x: Sequence[float], values: NDArray, store: str = "") -> Line:
-        """Numbers over x as a line with their intervals over prompts.
-
-        Args:
-            name: Name in the legend.
-            x: Where the means stand.
-            values: float[prompt, x]; NaN where undefined.
-            store: Where the numbers come from, as for `clusters`.
-
-        Returns:
-            The line.
-        """
-        clusters = self.clusters(len(values), store)
+    def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
+        """A line named `name` of float[prompt, x] (NaN where undefined) over x, with intervals over prompts."""
+        clusters = self.clusters(len(values))
         return Line(name, x, [*intervals.intervals(values, axis=0, seed=self.config.seed, clusters=clusters)])
 
     def _column(self, sweep: Sweep, measure: Measure) -> list[Row]:
@@ -218,11 +163,11 @@ class Results:
         values = self.values(measure, sweep.name)
         baseline = self.baseline(measure, sweep.name)
         column = Column(values, baseline)
-        controls = [control for control in sweep.controls if control.name in self.stores]
+        controls = [control.name for control in sweep.controls if control.name in self.stores]
         ranks = None
         if controls:
-            random = np.concatenate([self._random_effects(measure, sweep, control, baseline) for control in controls])
-            budgets = [condition.budget for control in controls for condition in self.conditions(control.name)]
+            random = np.concatenate([self._random_effects(measure, control, baseline) for control in controls])
+            budgets = [condition.budget for control in controls for condition in self.conditions(control)]
             ranks = ranks_among(column.effects, [condition.budget for condition in conditions], random, budgets)
         labels = [(sweep.row_label(condition), sweep.series or condition.series) for condition in conditions]
         clusters = self.clusters(values.shape[1], sweep.name)
@@ -233,8 +178,8 @@ class Results:
             for row, condition in zip(rows, conditions, strict=True)
         ]
 
-    def _random_effects(self, measure: Measure, sweep: Sweep, control: Sweep, baseline: NDArray) -> NDArray:
-        """Effects of controls on their prompts, the first of the sweep's: float[control, prompt]."""
-        values = self.values(measure, control.name)
+    def _random_effects(self, measure: Measure, controls: str, baseline: NDArray) -> NDArray:
+        """Effects of the controls in a store on their prompts, the first of the sweep's: float[control, prompt]."""
+        values = self.values(measure, controls)
         own = measure.baseline is not None
-        return Column(values, self.baseline(measure, control.name) if own else baseline[: values.shape[1]]).effects
+        return Column(values, self.baseline(measure, controls) if own else baseline[: values.shape[1]]).effects

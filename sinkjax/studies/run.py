@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from jax.sharding import Mesh
 
 import sinkjax
-from sinkjax.analysis.summary import summary_csv
 from sinkjax.analysis.verdicts import verdicts_csv
 from sinkjax.checkpoints.load import open_checkpoint, untrained_like
 from sinkjax.checkpoints.model import Model
@@ -191,12 +190,8 @@ def work(
         if isinstance(spec, Calculation):
             yield spec, architecture, None
             continue
-        T, lengths = config.length, [config.length] * spec.prompts
-        yield (
-            spec,
-            architecture,
-            plan(architecture, spec.edits, lengths, T, spec.probe, config.dtype, hardware or Hardware.of(None)),
-        )
+        lengths, here = [config.length] * spec.prompts, hardware or Hardware.of(None)
+        yield spec, architecture, plan(architecture, spec.edits, lengths, config.length, spec.probe, config.dtype, here)
 
 
 def check_inputs(config: Settings, architecture: Config) -> None:
@@ -230,10 +225,11 @@ def store_spec(
     if spec.prepare and finished(store, swept, batch.tokens, spec.edits, spec.probe, batch.lengths, attributes):
         return
     conditions = spec.prepare(model, batch, *([swept] if twin else [])) if spec.prepare else spec.conditions
+    edits = [condition.edit for condition in conditions]
     sinkjax.sweep(
         swept,
         batch.tokens,
-        [condition.edit for condition in conditions],
+        edits,
         probe=spec.probe,
         lengths=batch.lengths,
         out=store,
@@ -245,16 +241,10 @@ def store_spec(
 
 def build(chosen: Chosen, folder: Place) -> Section:
     """Rebuild the summary, figures and page of a run from its stores; the model is not needed."""
-    from sinkjax.report.page import page
-
     section = section_of(chosen, folder)
-    for drawing in section.drawings:
-        write(folder / results.FIGURES / f"{drawing.name}.svg", drawing.svg)
-        write(folder / results.FIGURES / f"{drawing.name}.png", drawing.png)
-    write(folder / results.SUMMARY, summary_csv(section.rows, section.subject))
     if section.verdicts:
         write(folder / results.CLAIMS, verdicts_csv(section.study, section.verdicts, getattr(chosen.config, "model", "")))
-    write(folder / results.PAGE, page([section], title=section.title))
+    results.write_results(section, folder)
     return section
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.studies.words import F, Field, Number, Table, Word
+from sinkjax.studies.words import F, Field, Number, Table, Word, as_tuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +35,12 @@ class Scope:
     known: Mapping[str, Any] = field(default_factory=dict)
     bound: Mapping[str, Any] = field(default_factory=dict)
     rng: np.random.Generator | None = None
+
+    @property
+    def random(self) -> np.random.Generator:
+        """Random numbers, which only controls have."""
+        assert self.rng is not None, "random numbers are drawn only for controls"
+        return self.rng
 
     def at(self, bound: Mapping[str, object]) -> Scope:
         """The same scope at one condition of a grid."""
@@ -77,8 +84,7 @@ class Scope:
 
     def places(self, place: object) -> list[Placed]:
         """Every set of cells that a place, or each of several, stands for."""
-        several = place if isinstance(place, tuple) else (place,)
-        return [found for one in several for found in self.get(one)]
+        return [found for one in as_tuple(place) for found in self.get(one)]
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ class Place(Word, noun="place", supplied=1):
     """A set of layers or heads, or a series of such sets; `each | prefixes` is both."""
 
     def __or__(self, other: Place | tuple[Place, ...]) -> tuple[Place, ...]:
-        return (self, *(other if isinstance(other, tuple) else (other,)))
+        return (self, *as_tuple(other))
 
     def __ror__(self, other: tuple[Place, ...]) -> tuple[Place, ...]:
         return (*other, self)
@@ -124,6 +130,9 @@ class Known(Word, noun="known number", supplied=2):
 
 class Measure(Word, noun="measure", supplied=1):
     """A number for each condition and document, made from the statistics of a sweep."""
+
+
+percentage = functools.partial(Measure.define, unit="percentage points", range=(0.0, 100.0))  # a measure in per cent
 
 
 class Contrast(Word, noun="contrast", supplied=1):
@@ -174,14 +183,12 @@ def random_position(scope: Scope, but: object = (), below: object = F.length, le
     Raises:
         SinkjaxError: No position is left.
     """
-    assert scope.rng is not None, "random positions are drawn for controls alone"
-    excluded = scope.get(but)
-    excluded = excluded if isinstance(excluded, tuple) else (excluded,)
+    excluded = as_tuple(scope.get(but))
     last = min(scope.get(below), scope.config.length - 1)
     left = [position for position in range(scope.get(least), last) if position not in excluded]
     if not left:
         raise SinkjaxError(f"no position below {last} is left for a control, as {excluded} are left out")
-    return int(scope.rng.choice(left))
+    return int(scope.random.choice(left))
 
 
 @Number.define()
@@ -197,8 +204,7 @@ def random_positions(scope: Scope, count: object, least: object = 0, below: obje
     Raises:
         SinkjaxError: There are not as many.
     """
-    assert scope.rng is not None, "random positions are drawn for controls alone"
     number, first, last = scope.get(count), scope.get(least), scope.get(below)
     if last - first < number:
         raise SinkjaxError(f"positions {first} to {last - 1} are fewer than the {number} that a control draws")
-    return tuple(sorted((first + scope.rng.choice(last - first, number, replace=False)).tolist()))
+    return tuple(sorted((first + scope.random.choice(last - first, number, replace=False)).tolist()))

@@ -15,7 +15,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.studies.declaration import SHARED, Study, base_config, common_settings, stated
 from sinkjax.studies.grids import At
 from sinkjax.studies.scope import Contrast, Measure
-from sinkjax.studies.words import Field, Word
+from sinkjax.studies.words import Field, Word, as_tuple
 
 if TYPE_CHECKING:
     from sinkjax.studies.config import Settings, StudyConfig
@@ -68,8 +68,7 @@ def config_type(study: Study) -> type:
 
     namespace = {"__post_init__": check, "__doc__": f"{_sentence(study)}", "__module__": __name__}
     name = "".join(part.capitalize() for part in study.name.replace("/", "-").split("-"))
-    made: type = make_dataclass(name, fields, bases=(base,), namespace=namespace, frozen=True, kw_only=True)
-    return made
+    return make_dataclass(name, fields, bases=(base,), namespace=namespace, frozen=True, kw_only=True)
 
 
 def _check_list(name: str, value: tuple[object, ...], filled: bool) -> None:
@@ -120,9 +119,8 @@ def _integers(study: Study, config: Settings, entry: object) -> list[tuple[str, 
         over = [grid.given["over"] or {} for grid in study.grids.values()]
         entry = next((axes_of[entry.name] for axes_of in over if entry.name in axes_of), Field(entry.name))
     name = entry.name if isinstance(entry, Field) else "position"
-    found = _value(config, entry)
-    several = found if isinstance(found, tuple) else (found,)
-    return [(name, one + plus) for one in several if isinstance(one, int) and not isinstance(one, bool)]
+    found = as_tuple(_value(config, entry))
+    return [(name, one + plus) for one in found if isinstance(one, int) and not isinstance(one, bool)]
 
 
 def _value(config: Settings, entry: object) -> object:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from functools import partial
+import itertools
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -129,17 +129,10 @@ def spec(study: Study, sweep: Sweep, config: Settings, architecture: Config) -> 
     if probe is None:
         assert study.probe is not None, f"{study.name}: {sweep.name} has no probe"
         probe = study.probe(config)
-    count, values = config.prompts if sweep.prompts is None else sweep.prompts, sweep.values
-    build = partial(conditions_of, sweep, config, architecture)
-    prepare: Callable[..., tuple[Condition, ...]] | None = None
-    if values is not None:
-
-        def prepare(model: Model, batch: Batch, *edited: Model) -> tuple[Condition, ...]:
-            return build(values.compute(config, model, batch, *edited))
-
-    stand_ins = build(values.blank(config, architecture, count) if values else None)
+    count = config.prompts if sweep.prompts is None else sweep.prompts
+    placeholders, prepare = prepared(sweep, config, architecture, count)
     inputs = sweep.inputs(config) if sweep.inputs else TEXT
-    return SweepSpec(sweep.name, stand_ins, probe, count, inputs, prepare, sweep.twin)
+    return SweepSpec(sweep.name, placeholders, probe, count, inputs, prepare, sweep.twin)
 
 
 def _with_controls(study: Study, sweep: Sweep, config: Settings, architecture: Config) -> Iterator[SweepSpec | Calculation]:
@@ -174,10 +167,28 @@ def conditions_of(sweep: Sweep, config: Settings, architecture: Config, values: 
     return conditions
 
 
-def stand_ins(sweep: Sweep, config: Settings, architecture: Config, prompts: int = 1) -> tuple[Condition, ...]:
-    """Rebuild a sweep's conditions with placeholder values; labels, series, x and budgets match the sweep that ran."""
-    blank = sweep.values.blank(config, architecture, prompts) if sweep.values else None
-    return conditions_of(sweep, config, architecture, blank)
+def prepared(
+    sweep: Sweep, config: Settings, architecture: Config, prompts: int = 1, labels: Container[str] | None = None
+) -> tuple[tuple[Condition, ...], Callable[..., tuple[Condition, ...]] | None]:
+    """The conditions of a sweep with placeholder values, and a function of model and batch that returns them with real ones.
+
+    Labels, series, x and budgets match the sweep that ran. The function is None if the edits hold no values of the model.
+
+    Args:
+        sweep: The sweep.
+        config: The study's settings.
+        architecture: The model's architecture.
+        prompts: Number of prompts.
+        labels: Labels of the wanted conditions; None: all.
+    """
+
+    def build(found: object = None) -> tuple[Condition, ...]:
+        every = conditions_of(sweep, config, architecture, found)
+        return tuple(condition for condition in every if labels is None or condition.label in labels)
+
+    if (values := sweep.values) is None:
+        return build(), None
+    return build(values.blank(config, architecture, prompts)), lambda *given: build(values.compute(config, *given))
 
 
 def store_names(study: Study, config: Settings, architecture: Config) -> Iterator[tuple[str, bool]]:
@@ -187,13 +198,8 @@ def store_names(study: Study, config: Settings, architecture: Config) -> Iterato
             yield part.name, False
         else:
             yield from ((sweep.name, sweep.optional) for sweep in (part, *part.controls))
-    yield from ((name, True) for name in (*map_stores(study, config, architecture), TEXTS, NOOP))
-
-
-def map_stores(study: Study, config: Settings, architecture: Config) -> tuple[str, ...]:
-    """The stores of attention maps: one for each sweep that is shown."""
     shown = study.shown(config, architecture).sweeps if study.shown else ()
-    return tuple(map_name(name, number) for number, name in enumerate(shown))
+    yield from ((name, True) for name in (*map(map_name, shown, itertools.count()), TEXTS, NOOP))
 
 
 def map_name(sweep: object, number: int) -> str:
@@ -220,12 +226,12 @@ def without_replacement(count: int, draw: Callable[[], Drawn], same: Callable[[D
 
     Args:
         count: How many.
-        draw: Gives one at random.
-        same: What two draws have in common that are the same control.
+        draw: Returns one at random.
+        same: A key that two draws share if they are the same control.
 
     Returns:
-        The draws in their order; fewer than `count` once `PATIENCE` draws in a row gave nothing new (of a population of 62 one
-        is missed with a probability of 1e-6).
+        The draws in their order; fewer than `count` once `PATIENCE` draws in a row were all known (one of a population of 62 is
+        missed with a probability of 1e-6).
     """
     found: dict[Hashable, Drawn] = {}
     misses = 0
@@ -244,37 +250,14 @@ def _shown(study: Study, config: Settings, architecture: Config, shown: Shown) -
     parts: list[SweepSpec | Calculation] = []
     texts: list[Calculation] = []
     probe, few = maps_probe(config.length, shown.layers), min(SHOWN_PROMPTS, config.prompts)
-    stores = map_stores(study, config, architecture)
     named = {part.name: part for part in study.sweeps(config, architecture) if isinstance(part, Sweep)}
-    for store, name in zip(stores, shown.sweeps, strict=True):
+    for number, name in enumerate(shown.sweeps):
         main = named[name]
-        chosen, prepare = _chosen(main, config, architecture, few, shown.labels)
+        chosen, prepare = prepared(main, config, architecture, few, shown.labels)
         try:
             inputs = main.inputs(config) if main.inputs else TEXT
         except Absent:
             continue
-        parts.append(SweepSpec(store, chosen, probe, few, inputs, prepare))
+        parts.append(SweepSpec(map_name(name, number), chosen, probe, few, inputs, prepare))
         texts = [continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare)]
     return [*parts, *texts]
-
-
-def _chosen(
-    sweep: Sweep, config: Settings, architecture: Config, prompts: int, labels: Iterable[str]
-) -> tuple[tuple[Condition, ...], Callable[[Model, Batch], tuple[Condition, ...]] | None]:
-    """Some conditions of a sweep on a few prompts, and what prepares them where their edits hold values of the model."""
-    values = sweep.values
-    blank = values.blank(config, architecture, prompts) if values else None
-    stand_ins = _labelled(conditions_of(sweep, config, architecture, blank), labels)
-    if values is None:
-        return stand_ins, None
-
-    def prepare(model: Model, batch: Batch) -> tuple[Condition, ...]:
-        return _labelled(conditions_of(sweep, config, architecture, values.compute(config, model, batch)), labels)
-
-    return stand_ins, prepare
-
-
-def _labelled(conditions: Iterable[Condition], labels: Iterable[str]) -> tuple[Condition, ...]:
-    """The conditions with these labels, in their own order."""
-    wanted: Mapping[str, None] = dict.fromkeys(labels)
-    return tuple(condition for condition in conditions if condition.label in wanted)

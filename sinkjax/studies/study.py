@@ -7,7 +7,7 @@ its figures. Everything else, from stores and resumption to the page, is done by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -111,6 +111,11 @@ class Batch:
     lengths: NDArray
     study: Mapping[str, object]
     measured: dict[tuple[Model, int | None, Probe], xarray.Dataset] = field(default_factory=dict, repr=False, compare=False)
+
+    def blocks(self, size: int) -> Iterator[tuple[NDArray, NDArray]]:
+        """Tokens and lengths of `size` prompts at a time, for what does not fit in memory at once."""
+        for start in range(0, len(self.lengths), size):
+            yield self.tokens[start : start + size], self.lengths[start : start + size]
 
 
 @dataclass(frozen=True)

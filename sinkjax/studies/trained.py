@@ -125,8 +125,7 @@ def specs(study: Study, config: Settings) -> tuple[TrainingSpec, ...]:
 
 def stated(word: Word, measure: Measure) -> float | str | None:
     """The paper's number or words for a measure of a training, or None."""
-    found: float | str | None = (word.given.get("paper") or {}).get(measure.word)
-    return found
+    return (word.given.get("paper") or {}).get(measure.word)
 
 
 def alone(value: float | str) -> Interval:

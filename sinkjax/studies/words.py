@@ -12,13 +12,14 @@ The signature is checked where the word is written; the function runs when it is
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from sinkjax.errors import SinkjaxError, unknown
 
@@ -81,14 +82,26 @@ class Meaning:
     Attributes:
         of: The function.
         signature: Its arguments, without the reader's own.
-        kinds: Argument -> the kind of word that it takes; other arguments take plain values and fields.
         facts: Whatever the decorator of the kind was given.
     """
 
     of: Callable[..., Any]
     signature: inspect.Signature
-    kinds: Mapping[str, type[Word]]
     facts: Mapping[str, Any]
+
+    @functools.cached_property
+    def kinds(self) -> dict[str, type[Word]]:
+        """Argument -> the kind of word that it takes; other arguments take plain values and fields.
+
+        Annotations are text. They are looked up when all kinds are defined; imports that only a type checker makes are not there.
+        """
+        names, found = getattr(self.of, "__globals__", {}), {}
+        for argument, hint in getattr(self.of, "__annotations__", {}).items():
+            for option in str(hint).split("|"):
+                kind = names.get(option.strip())
+                if inspect.isclass(kind) and issubclass(kind, Word):
+                    found[argument] = kind
+        return found
 
     @property
     def first(self) -> str:
@@ -126,6 +139,11 @@ class Word:
         bound.apply_defaults()
         return MappingProxyType(bound.arguments)
 
+    def but(self, **arguments: object) -> Self:
+        """The same word with some arguments changed or added."""
+        changed = {**dict(self.arguments), **{name: frozen(value) for name, value in arguments.items()}}
+        return dataclasses.replace(self, arguments=tuple(changed.items()))
+
     def __repr__(self) -> str:
         if not self.arguments:
             return self.word
@@ -151,9 +169,9 @@ class Word:
             word = name or function.__name__.rstrip("_")
             if (former := cls.vocabulary.get(word)) and not _is_again(former.of, function):
                 raise SinkjaxError(f"{former.of.__module__} defines the {cls.noun} {word!r} already; choose another name")
-            taken = signature or _without_first(inspect.signature(function), cls.supplied)
-            kinds = _Kinds(function)
-            cls.vocabulary[word] = Meaning(function, taken, kinds, facts)
+            own = inspect.signature(function)
+            taken = signature or own.replace(parameters=list(own.parameters.values())[cls.supplied :])
+            meaning = cls.vocabulary[word] = Meaning(function, taken, facts)
 
             def make(*given: object, **named: object) -> Word:
                 try:
@@ -162,7 +180,7 @@ class Word:
                     raise SinkjaxError(f"{word}: {error}") from None
                 arguments = tuple((key, frozen(value)) for key, value in _flat(bound).items())
                 for key, value in arguments:
-                    _refuse_misplaced(f"{word}: {key}", value, kinds.get(key))
+                    _refuse_misplaced(f"{word}: {key}", value, meaning.kinds.get(key))
                 return cls(word, arguments)
 
             make.__name__, make.__doc__ = word, function.__doc__
@@ -175,45 +193,10 @@ class Number(Word, noun="number", supplied=1):
     """A number that follows from the architecture or is drawn at random; it may stand wherever a plain value may."""
 
 
-class _Kinds(Mapping[str, type[Word]]):
-    """Argument -> the kind of word that its annotation names, looked up when all kinds are defined."""
-
-    def __init__(self, function: Callable[..., object]):
-        self.function = function
-
-    @functools.cached_property
-    def found(self) -> dict[str, type[Word]]:
-        """By name; annotations are text, and what only a type checker imports is not there."""
-        names = getattr(self.function, "__globals__", {})
-        found = {}
-        for argument, hint in getattr(self.function, "__annotations__", {}).items():
-            for option in str(hint).split("|"):
-                kind = names.get(option.strip())
-                if inspect.isclass(kind) and issubclass(kind, Word):
-                    found[argument] = kind
-        return found
-
-    def __getitem__(self, name: str) -> type[Word]:
-        return self.found[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.found)
-
-    def __len__(self) -> int:
-        return len(self.found)
-
-
 def _is_again(former: Callable[..., object], function: Callable[..., object]) -> bool:
-    """Whether a function is the former one anew: another state of its module, or of a copy of its file."""
-    return former.__module__ == function.__module__ or _code(former) == _code(function)
-
-
-def _code(function: Callable[..., object]) -> object:
-    return getattr(function, "__code__", function)
-
-
-def _without_first(signature: inspect.Signature, count: int) -> inspect.Signature:
-    return signature.replace(parameters=list(signature.parameters.values())[count:])
+    """Whether a function is the earlier one again: a later state of its module, or a copy of its file."""
+    one, other = (getattr(each, "__code__", each) for each in (former, function))
+    return former.__module__ == function.__module__ or one == other
 
 
 def _flat(bound: inspect.BoundArguments) -> dict[str, object]:
@@ -232,6 +215,11 @@ def frozen(value: object) -> Any:
     if isinstance(value, list | range) or type(value) is tuple:
         return tuple(map(frozen, value))
     return value
+
+
+def as_tuple(value: object) -> tuple[Any, ...]:
+    """The tuple of one or several values."""
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _refuse_misplaced(where: str, value: object, kind: type[Word] | None) -> None:
@@ -255,11 +243,7 @@ def words_in(value: object) -> Iterable[Word | Field]:
     """Every word and field inside a value, the value itself first."""
     if isinstance(value, Word):
         yield value
-        for _, argument in value.arguments:
-            yield from words_in(argument)
-        defaults = {name: entry for name, entry in value.given.items() if name not in dict(value.arguments)}
-        for entry in defaults.values():
-            yield from words_in(entry)
+        yield from words_in(tuple(value.given.values()))
     elif isinstance(value, Field):
         yield value
     elif isinstance(value, Mapping | tuple):

@@ -69,8 +69,7 @@ def placement(state: TrainState, task: Task, mesh: Mesh) -> TrainState:
         spec = next((spec for end, spec in specs.items() if name.endswith(end) and leaf.ndim == len(spec) + 1), ())
         return NamedSharding(mesh, PartitionSpec(None, *spec))
 
-    found: TrainState = jax.tree_util.tree_map_with_path(place, state)
-    return found
+    return jax.tree_util.tree_map_with_path(place, state)
 
 
 def gather(values: Params, task: Task, mesh: Mesh) -> Params:
@@ -80,8 +79,7 @@ def gather(values: Params, task: Task, mesh: Mesh) -> Params:
     """
     assert isinstance(task, ModelTask)
     where = jax.tree.map(lambda leaf: params.sharding(leaf, mesh), params.abstract(task.model(task.variants[0])))
-    found: Params = jax.lax.with_sharding_constraint(values, where)
-    return found
+    return jax.lax.with_sharding_constraint(values, where)
 
 
 def rows_here(mesh: Mesh, rows: int) -> np.ndarray:
@@ -101,8 +99,7 @@ def place_batches(batches: T, mesh: Mesh, rows: int) -> T:
         shape = (*leaf.shape[:2], rows, *leaf.shape[3:])
         return jax.make_array_from_callback(shape, where, partial(part, leaf))
 
-    found: T = jax.tree.map(place, batches)
-    return found
+    return jax.tree.map(place, batches)
 
 
 def place_held_out(batch: T, mesh: Mesh) -> T:

@@ -117,8 +117,7 @@ def shapes(task: Task, config: Training) -> TrainState:
     every = table(config, task)
     one = jax.eval_shape(lambda: task.init(config.seed))
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(every), *leaf.shape), leaf.dtype), one)
-    found: TrainState = jax.eval_shape(partial(_begin, config=config), params, arrays(every, task))
-    return found
+    return jax.eval_shape(partial(_begin, config=config), params, arrays(every, task))
 
 
 def begin_divided(task: Task, config: Training, where: TrainState) -> TrainState:
@@ -130,8 +129,7 @@ def begin_divided(task: Task, config: Training, where: TrainState) -> TrainState
     params = {seed: draw(np.uint32(seed)) for seed in {run.seed for run in every}}
     stack = jax.jit(lambda *trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees), out_shardings=where.params)
     stacked = stack(*(params[run.seed] for run in every))
-    state: TrainState = jax.jit(partial(_begin, config=config), out_shardings=where)(stacked, runs)
-    return state
+    return jax.jit(partial(_begin, config=config), out_shardings=where)(stacked, runs)
 
 
 def going(state: TrainState, config: Training) -> list[int]:

@@ -132,19 +132,10 @@ def strongest(attention: NDArray) -> int:
 
 def _packed(panel: Panel) -> dict[str, Any]:
     codes, low, high = encode(panel.values, panel.log)
-    return {
-        "title": panel.title,
-        "quantity": panel.quantity,
-        "choices": list(panel.choices),
-        "rows": codes.shape[-2],
-        "columns": codes.shape[-1],
-        "row": panel.row,
-        "column": panel.column,
-        "log": panel.log,
-        "low": low,
-        "high": high,
-        "data": base64.b64encode(zlib.compress(codes.tobytes(), 9)).decode(),
-    }
+    rows, columns = codes.shape[-2:]
+    shown = {name: getattr(panel, name) for name in ("title", "quantity", "row", "column", "log")}
+    shown |= {"choices": list(panel.choices), "rows": rows, "columns": columns, "low": low, "high": high}
+    return shown | {"data": base64.b64encode(zlib.compress(codes.tobytes(), 9)).decode()}
 
 
 def encode(values: NDArray, log: bool) -> tuple[NDArray[np.uint8], float, float]:

@@ -13,7 +13,7 @@ from sinkjax.studies.declaration import Study
 from sinkjax.studies.grids import Point
 from sinkjax.studies.lower import lower
 from sinkjax.studies.results import Results
-from sinkjax.studies.specs import ABSENT, stand_ins
+from sinkjax.studies.specs import ABSENT, prepared
 from sinkjax.studies.study import Sweep
 
 Numbers = Mapping[tuple[Any, ...], Any]  # what is planted -> float, or float[document]
@@ -55,7 +55,7 @@ def planted(
                 stores[sweep.name] = xarray.Dataset(attrs={**attributes, ABSENT: reason})
                 continue
             count = config.prompts if sweep.prompts is None else sweep.prompts
-            points: Any = stand_ins(sweep, config, architecture, count)
+            points: Any = prepared(sweep, config, architecture, count)[0]
             planted = [numbers(sweep.name, point) for point in points]
             data = store(planted, count, (layers, heads, config.length))
             stores[sweep.name] = data.assign_coords(edit=[point.label for point in points]).assign_attrs(attributes)

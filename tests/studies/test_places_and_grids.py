@@ -202,15 +202,11 @@ def test_a_grid_without_an_edit_is_the_unedited_model(scope):
 
 
 def test_a_grid_says_on_what_it_runs(scope):
-    from sinkjax.studies.grids import settings_of
+    from sinkjax.studies.grids import inputs_of
 
-    assert settings_of(grid(), scope) == (Inputs("text", "none"), 8, "")
+    assert inputs_of(grid(), scope) == Inputs("text", "none")
     named = dataclasses.replace(scope, config=SimpleNamespace(**{**vars(CONFIG), "bos": 7}))
-    assert settings_of(grid(inputs="random", bos="own", prompts=3, title="with BOS"), named) == (
-        Inputs("random", 7),
-        3,
-        "with BOS",
-    )
+    assert inputs_of(grid(inputs="random", bos="own"), named) == Inputs("random", 7)
 
 
 # Choices of conditions.

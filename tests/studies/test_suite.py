@@ -35,7 +35,7 @@ IT = np.array([1.0, 2.0, 4.0, 1.0, 2.0, 4.0, 2.0, 2.0])
 
 
 def prompts_of_seed(results: Results) -> list[str]:
-    return [f"{results.size('prompt')} prompts of seed {results.config.seed}"]
+    return [f"{results['sweep'].sizes['prompt']} prompts of seed {results.config.seed}"]
 
 
 def made_up(name: str, **fields: Any) -> Study:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,6 +15,7 @@ from sinkjax.report.section import Drawing
 from sinkjax.studies.known import Unedited
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.vocabulary import EditWord, FigureWord, Known, Measure, Readings
+from sinkjax.studies.words import as_tuple
 
 EARLY, BOTH, REST = 2, "both blocks", "the rest"  # number of early blocks; the sender that combines them
 COMPONENTS = ("attention 0", "MLP 0", "attention 1", "MLP 1", "late attention", "late MLP")  # in the order of the forward
@@ -54,13 +56,7 @@ def _blank(scope: Scope, prompts: int) -> Written:
 @Known.define(blank=_blank, of_edited=True)
 def written(scope: Scope, run: Unedited) -> Written:
     """Return the unedited outputs of attention ("attn") and MLP ("mlp"), float[layer, prompt, position, dim] each."""
-    assert run.model is not None
-    assert run.batch is not None
-    names = {"attn": sinkjax.Site.ATTN_OUT, "mlp": sinkjax.Site.MLP_OUT}
-    probe = sinkjax.Probe(capture=tuple(sinkjax.Capture(site, name=name) for name, site in names.items()))
-    batch, model = run.batch, run.model
-    found = sinkjax.forward(model.params, batch.tokens, model.config, probe=probe, lengths=batch.lengths, logits=False).record
-    return {name: np.moveaxis(np.asarray(found[name]), 1, 0) for name in names}
+    return run.captured(sinkjax.Capture(sinkjax.Site.ATTN_OUT, name="attn"), sinkjax.Capture(sinkjax.Site.MLP_OUT, name="mlp"))
 
 
 def _donor(scope: Scope, kind: str, layer: int, donor: str) -> NDArray:
@@ -71,10 +67,6 @@ def _donor(scope: Scope, kind: str, layer: int, donor: str) -> NDArray:
     rng = intervals.generator(scope.config.seed, "background/circuit other positions")
     prompts, T, _ = values.shape
     return values[np.arange(prompts), rng.integers(0, T, prompts)]
-
-
-def _change(scope: Scope, kind: str, layer: int, donor: str) -> NDArray:
-    return _donor(scope, kind, layer, donor) - scope.known["written"][kind][layer][:, 0]
 
 
 @EditWord.define()
@@ -90,19 +82,15 @@ def replace_output(scope: Scope, sender: object, donor: object = "mean", random:
     """
     places, label = [_sites(scope, name) for name in _members(scope.get(sender))], str(scope.get(sender))
     if random:
-        assert scope.rng is not None, "random layers are only drawn for controls"
         late = _sites(scope, "late MLP")[1]
         others = [layer for layer in range(EARLY, scope.architecture.layers) if layer != late] or [late]
-        ranks = sorted(scope.rng.choice(len(others), EARLY, replace=len(others) < EARLY).tolist())
+        ranks = sorted(scope.random.choice(len(others), EARLY, replace=len(others) < EARLY).tolist())
         drawn = dict(zip(range(EARLY), (others[rank] for rank in ranks), strict=True))
         places = list(dict.fromkeys((kind, drawn.get(layer, drawn[0])) for kind, layer in places))
-        label = (
-            f"{label} of other layers, numbers {', '.join(map(str, ranks))}"  # ranks, because a plan does not know the late layer
-        )
-    way = scope.get(donor)
-    edits = [
-        sinkjax.edit(f"{kind}_out", "set", _donor(scope, kind, layer, way), layers=layer, queries=0) for kind, layer in places
-    ]
+        # ranks, because a plan does not know the late layer
+        label = f"{label} of other layers, numbers {', '.join(map(str, ranks))}"
+    outputs = {place: _donor(scope, *place, scope.get(donor)) for place in places}
+    edits = (sinkjax.edit(f"{kind}_out", "set", out, layers=layer, queries=0) for (kind, layer), out in outputs.items())
     return sinkjax.compose(*edits, label=label)
 
 
@@ -118,12 +106,13 @@ def patch_path(scope: Scope, path: object, donor: object = "mean", random: bool 
     """
     name, way = scope.get(path), scope.get(donor)
     sender, _, receiver = name.partition(" to ")
-    change = np.sum([_change(scope, *_sites(scope, member), way) for member in _members(sender)], axis=0)
+    places = [_sites(scope, member) for member in _members(sender)]
+    own = scope.known["written"]
+    change = np.sum([_donor(scope, *at, way) - own[at[0]][at[1]][:, 0] for at in places], axis=0)
     if random:
-        assert scope.rng is not None, "random directions are only drawn for controls"
-        turned = scope.rng.standard_normal(change.shape)
+        turned = scope.random.standard_normal(change.shape)
         change = turned * np.linalg.norm(change, axis=-1, keepdims=True) / np.linalg.norm(turned, axis=-1, keepdims=True)
-        name = f"random direction {scope.rng.integers(10**6)}"
+        name = f"random direction {scope.random.integers(10**6)}"
     if receiver == REST:
         return sinkjax.edit("resid", "add", change, layers=_sites(scope, "late MLP")[1], queries=0, label=name)
     kind, layer = _sites(scope, receiver)
@@ -141,7 +130,7 @@ def circuit(read: Readings, measures: Measure, over: str) -> Drawing:
     """
     from sinkjax.report.figures import grid as picture
 
-    points, several = read.points(over), measures if isinstance(measures, tuple) else (measures,)
+    points, several = read.points(over), as_tuple(measures)
     bounds = {(dict(point.bound)["path"], dict(point.bound)["donor"]): row for row, point in enumerate(points) if point.bound}
     rows = []
     for measure in several:
@@ -149,12 +138,10 @@ def circuit(read: Readings, measures: Measure, over: str) -> Drawing:
         maps = []
         for donor in DONORS:
             found = np.full((len(RECEIVERS), len(SENDERS)), np.nan)
-            for x, receiver in enumerate(RECEIVERS):
-                for y, sender in enumerate(SENDERS):
-                    row = bounds.get((f"{sender} to {receiver}", donor))
-                    if row is not None:
-                        edited, plain = (read.value(measure, over, row, edited) for edited in (True, False))
-                        found[x, y] = np.mean(np.log(edited) - np.log(plain) if log else edited - plain)
+            for (x, receiver), (y, sender) in itertools.product(enumerate(RECEIVERS), enumerate(SENDERS)):
+                if (row := bounds.get((f"{sender} to {receiver}", donor))) is not None:
+                    edited, plain = (read.value(measure, over, row, edited) for edited in (True, False))
+                    found[x, y] = np.mean(np.log(edited) - np.log(plain) if log else edited - plain)
             maps.append(found)
         most = max(float(np.nanmax(np.abs(found))) for found in maps) or 1.0
         name = f"effect on {'log of ' if log else ''}{read.name(measure)}"

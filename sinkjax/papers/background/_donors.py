@@ -28,12 +28,8 @@ def blank(scope: Scope, prompts: int) -> Donor:
 @Known.define(blank=blank, of_edited=True)
 def values_under(scope: Scope, run: Unedited, edit: EditWord) -> Donor:
     """The values at each site and position of all prompts under an edit."""
-    assert run.model is not None
-    assert run.batch is not None
-    probe = sinkjax.Probe(capture=tuple(sinkjax.Capture(sinkjax.Site(site), name=f"donor_{site}") for site in SITES))
-    batch, model = run.batch, run.model
-    found = sinkjax.forward(model.params, batch.tokens, model.config, scope.get(edit), probe, batch.lengths, logits=False).record
-    return {site: np.moveaxis(np.asarray(found[f"donor_{site}"]), 1, 0) for site in SITES}
+    sites = (sinkjax.Capture(sinkjax.Site(site), name=f"donor_{site}") for site in SITES)
+    return {name.removeprefix("donor_"): values for name, values in run.captured(*sites, edit=scope.get(edit)).items()}
 
 
 @EditWord.define()
@@ -55,8 +51,7 @@ def put(scope: Scope, site: object, place: object = F.key + 1, donor: object = F
     if at + (source == "random") >= length:
         raise SinkjaxError(f"position {at} of prompts of {length} tokens cannot be patched from a {source} position")
     if source == "random":
-        assert scope.rng is not None, "random positions are drawn for controls alone"
-        drawn = scope.rng.integers(at + 1, length, prompts)
+        drawn = scope.random.integers(at + 1, length, prompts)
         chosen, label = values[:, np.arange(prompts), drawn], f"{where} of positions {', '.join(map(str, drawn))}"
     else:
         chosen, label = values[:, :, at], f"{where} of position {at}"

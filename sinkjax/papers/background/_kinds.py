@@ -26,13 +26,12 @@ BLOCK = 8  # prompts whose attention maps are in memory at one time
 VALUES, STATES = sinkjax.Site.VALUE, "last_states"
 
 
-def kinds_of(model: Model, tokens: NDArray, lengths: NDArray, key: int) -> tuple[NDArray, NDArray]:
+def kinds_of(model: Model, batch: Batch, key: int) -> tuple[NDArray, NDArray]:
     """The kind of each head whose sink is at `key`, str[B, L, H], "" for none, and the values [B, L, T, K, D]."""
     probe = sinkjax.Probe(attention=True, capture=(sinkjax.Capture(VALUES),))
     kinds, values = [], []
-    for start in range(0, len(tokens), BLOCK):
-        few = slice(start, start + BLOCK)
-        record = sinkjax.forward(model, tokens[few], probe=probe, lengths=lengths[few], logits=False).record
+    for tokens, lengths in batch.blocks(BLOCK):
+        record = sinkjax.forward(model, tokens, probe=probe, lengths=lengths, logits=False).record
         found = metrics.sink_kind(record, model.params["layers"]["o"])
         kinds.append(np.where(found.key == key, found.kind, ""))
         values.append(np.asarray(record["values"], np.float32))
@@ -51,10 +50,9 @@ def _blank(scope: Scope, prompts: int) -> dict[str, NDArray]:
 @Known.define(blank=_blank, of_edited=True)
 def sinks_at(scope: Scope, run: Unedited, key: object) -> dict[str, NDArray]:
     """The kinds of the heads whose sink is at a key, the values of all tokens, and the lengths, of every prompt."""
-    assert run.model is not None
-    assert run.batch is not None
-    kinds, values = kinds_of(run.model, run.batch.tokens, run.batch.lengths, scope.get(key))
-    return {"kinds": kinds, "values": values, "lengths": np.asarray(run.batch.lengths)}
+    model, batch = run.loaded
+    kinds, values = kinds_of(model, batch, scope.get(key))
+    return {"kinds": kinds, "values": values, "lengths": np.asarray(batch.lengths)}
 
 
 @EditWord.define()
@@ -71,8 +69,7 @@ def take(scope: Scope, way: object, kind: object, random: bool = False) -> sinkj
     sinks, how, key = scope.get(F.sinks), scope.get(way), scope.get(F.key)
     kinds, values, lengths = sinks["kinds"], sinks["values"], sinks["lengths"]
     if random:
-        assert scope.rng is not None, "random keys are drawn for controls alone"
-        key = int(scope.rng.choice(np.delete(np.arange(int(lengths.min()) - 1), key)))
+        key = int(scope.random.choice(np.delete(np.arange(int(lengths.min()) - 1), key)))
     chosen = np.moveaxis(kinds == scope.get(kind), 0, 1).astype(np.float32)  # [L, B, H]
     label = f"key {key}"
     if how in ("diagonal", "spread"):
@@ -131,7 +128,7 @@ def shares(scope: Scope, model: Model, batch: Batch, key: object) -> xarray.Data
     """
     import xarray
 
-    kinds, _ = kinds_of(model, batch.tokens, batch.lengths, scope.get(key))
+    kinds, _ = kinds_of(model, batch, scope.get(key))
     found = np.stack([100 * (kinds == kind).mean(axis=(1, 2)) for kind in KINDS])
     return xarray.Dataset({"share": (("kind", "prompt"), found)}, {"kind": list(KINDS)})
 

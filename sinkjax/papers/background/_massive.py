@@ -13,6 +13,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.report.section import Drawing
 from sinkjax.studies.known import Unedited, zero
 from sinkjax.studies.readings import Parts, Readings
+from sinkjax.studies.scope import percentage
 from sinkjax.studies.vocabulary import Contrast, EditWord, F, FigureWord, Known, Measure, Premise, at
 
 if TYPE_CHECKING:
@@ -55,10 +56,8 @@ def states(**others: object) -> sinkjax.Probe:
     return sinkjax.Probe(resid_max=True, extra=(made, middle))
 
 
-@Measure.define(
+@percentage(
     label="prompts with a massive activation at position {position} (%)",
-    unit="percentage points",
-    range=(0.0, 100.0),
     asks=states,
     note="""An activation is massive if |h| is above 100 and above 1,000 times the median |h| of its hidden state, all positions
         and dims of the prompt together, as in the code of Sun et al. 2024.""",
@@ -162,8 +161,7 @@ def set_dims(scope: Scope, to: object, which: str = "largest", as_after: object 
     start = {"largest": 0, "median": (width - count) // 2}.get(which, 0)
     dims = order[:, start : start + count]
     if which == "random":
-        assert scope.rng is not None, "random dims are drawn for controls alone"
-        dims = order[:, scope.rng.choice(np.arange(SPARED, width), count, replace=False)]
+        dims = order[:, scope.random.choice(np.arange(SPARED, width), count, replace=False)]
     chosen = np.zeros((L, 1, width), np.float32)
     np.put_along_axis(chosen[:, 0], dims, 1, axis=-1)
     place = scope.config.position
@@ -182,18 +180,10 @@ def sizes_by_depth(read: Readings, grid: str, position: object) -> Drawing:
     ranked, middle = data["state_largest"].values, metrics.hidden_median(data)
     sizes = {name: ranked[..., rank] for rank, name in enumerate(SHOWN)} | {"median": middle}
     ratios = {"hidden state": ranked[..., 0] / middle, f"position {place}": data["resid_max"].values[..., place] / middle}
-    seed = read.scope.config.seed
-    panels = [
-        [
-            Panel(
-                "",
-                label,
-                [Line(name, range(row.shape[1]), [*intervals.intervals(row.T, seed=seed)]) for name, row in rows.items()],
-                True,
-            )
-        ]
-        for label, rows in {"|h| in a hidden state": sizes, "largest |h| / median |h|": ratios}.items()
-    ]
+    panels, seed = [], read.scope.config.seed
+    for label, rows in {"|h| in a hidden state": sizes, "largest |h| / median |h|": ratios}.items():
+        drawn = [Line(name, range(row.shape[1]), [*intervals.intervals(row.T, seed=seed)]) for name, row in rows.items()]
+        panels.append([Panel("", label, drawn, True)])
     caption = """Top: the three largest and the median |h| of a prompt's hidden state, all positions together. Bottom: the largest
         over the median."""
     return read.drawing("sizes-by-depth", lines(panels, "depth (0: embedding, l + 1: after layer l)"), caption, grid)

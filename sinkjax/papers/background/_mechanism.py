@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.studies.known import Unedited
-from sinkjax.studies.readouts import PERCENT, POINTS
-from sinkjax.studies.scope import Layers, Place, Placed, Scope
-from sinkjax.studies.vocabulary import EditWord, F, Known, Measure
+from sinkjax.studies.scope import Layers, Place, Placed, Scope, percentage
+from sinkjax.studies.vocabulary import EditWord, F, Known
 
 if TYPE_CHECKING:
     import jax
@@ -23,13 +22,8 @@ if TYPE_CHECKING:
 
 FIRST, LAST = 3, 1  # number of first and last layers that the paper leaves out
 WAYS = (
-    "no query bias",
-    "first position vector replaced",
-    "effective vectors exchanged",
-    "position vectors exchanged",
-    "no first token",
-    "no MLP",
-    "no position vectors",
+    *("no query bias", "first position vector replaced", "effective vectors exchanged", "position vectors exchanged"),
+    *("no first token", "no MLP", "no position vectors"),
 )
 COLUMNS = 3  # number of largest dims of the effective vector whose columns of W_K are set to 0
 Vectors = Mapping[str, NDArray]
@@ -68,10 +62,8 @@ def second_half_attention() -> sinkjax.Statistic:
     return sinkjax.Statistic("second_half_attention", sinkjax.Site.WEIGHTS, sums, ("prompt", "layer", "key"), over_heads)
 
 
-@Measure.define(
+@percentage(
     label="attention to key {key} from the second half's queries (%)",
-    unit=POINTS,
-    range=PERCENT,
     asks=from_second_half,
     note="The paper's measure: attention from queries in the second half of the prompt, averaged over queries, heads and layers.",
 )
@@ -97,9 +89,7 @@ def effective_vectors(scope: Scope, run: Unedited) -> Vectors:
         "positions": p, float[2, dim]. "effective": p + MLP_0(p), float[2, dim], with no norm before the MLP, as in the paper's
         code. "written": the first MLP's output at position 0 of each prompt, float[prompt, dim].
     """
-    assert run.model is not None
-    assert run.batch is not None
-    model, batch = run.model, run.batch
+    model, batch = run.loaded
     first = sinkjax.Capture(sinkjax.Site.MLP_OUT, layers=(0,), positions=(0, 1), name="out")
     probe = sinkjax.Probe(capture=(first, sinkjax.Capture(sinkjax.Site.POSITION_VECTOR, positions=(0, 1), name="vector")))
 
@@ -163,8 +153,7 @@ def without_columns(scope: Scope, vectors: object = F.vectors, random: bool = Fa
     order = np.argsort(-size, kind="stable")
     dims = order[:COLUMNS]
     if random:
-        assert scope.rng is not None, "random dims are only drawn for controls"
-        ranks = scope.rng.choice(np.arange(COLUMNS, len(order)), COLUMNS, replace=False)
+        ranks = scope.random.choice(np.arange(COLUMNS, len(order)), COLUMNS, replace=False)
         label = f"columns of dims by rank {', '.join(map(str, sorted(ranks.tolist())))}"  # a plan does not know the dims
         return sinkjax.edit_weights("k", "scale", 0.0, rows=sorted(order[ranks].tolist()), label=label)
     return sinkjax.edit_weights("k", "scale", 0.0, rows=sorted(dims.tolist()))

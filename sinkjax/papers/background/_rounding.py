@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax.studies.scope import Layers
-from sinkjax.studies.vocabulary import ALL, Measure
+from sinkjax.studies.scope import Layers, percentage
+from sinkjax.studies.vocabulary import ALL
 
 if TYPE_CHECKING:
     import jax
@@ -61,22 +61,22 @@ def mean_error(data: xarray.Dataset, of: str, position: int, layers: list[int]) 
 
 NOTE = f"""Error: norm of the rounding error with {2 * STEPS + 1} even steps, over the norm of the token's vector, mean over the
     other tokens. A tensor holds one prompt."""
-IN_PERCENT = partial(Measure.define, unit="percentage points", range=(0.0, 100.0), note=NOTE)
+an_error = partial(percentage, note=NOTE)
 
 
-@IN_PERCENT(label="stream, one scale a tensor (%)", asks=asked(STREAM))
+@an_error(label="stream, one scale a tensor (%)", asks=asked(STREAM))
 def tensor_error(data: xarray.Dataset, position: int, layers: Layers = ALL) -> NDArray:
     """Error of the residual stream with one scale for all tokens of a prompt."""
     return mean_error(data, STREAM, position, layers)
 
 
-@IN_PERCENT(label="stream, one scale a token (%)", asks=asked(ROWS))
+@an_error(label="stream, one scale a token (%)", asks=asked(ROWS))
 def token_error(data: xarray.Dataset, position: int, layers: Layers = ALL) -> NDArray:
     """Error of the residual stream with a scale for each token."""
     return mean_error(data, ROWS, position, layers)
 
 
-@IN_PERCENT(label="MLP hidden units, one scale a tensor (%)", asks=asked(NEURONS))
+@an_error(label="MLP hidden units, one scale a tensor (%)", asks=asked(NEURONS))
 def neuron_error(data: xarray.Dataset, position: int, layers: Layers = ALL) -> NDArray:
     """Error of the MLP's hidden units with one scale for all tokens of a prompt."""
     return mean_error(data, NEURONS, position, layers)

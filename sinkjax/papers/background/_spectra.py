@@ -16,6 +16,7 @@ from sinkjax.papers.background._massive import real
 from sinkjax.report.section import Drawing
 from sinkjax.studies.readings import Readings
 from sinkjax.studies.vocabulary import At, Described, F, FigureWord, Identity, Measure
+from sinkjax.studies.words import as_tuple
 
 if TYPE_CHECKING:
     import jax
@@ -141,7 +142,7 @@ def by_depth(read: Readings, conditions: At, position: int = F.position) -> Draw
     from sinkjax.report.figures.layers import Line, Panel, lines
     from sinkjax.studies.grids import matching
 
-    chosen = conditions if isinstance(conditions, tuple) else (conditions,)
+    chosen = as_tuple(conditions)
     grid, place, seed = read.scope.get(chosen[0])[0], read.scope.get(position), read.scope.config.seed
     rows = [0, *(row for one in chosen for row in matching(read.points(grid), one, read.scope))]
     data = read.results[grid].isel(edit=rows)
@@ -151,17 +152,11 @@ def by_depth(read: Readings, conditions: At, position: int = F.position) -> Draw
         "mixing (bits)": np.nanmean(data["row_entropy"].values, axis=(-2, -1)) / np.log(2),
         f"heads that sink\non key {place} (%)": 100 * metrics.sink_rate(data, place, read.scope.config.eps, per="layer"),
     }
-    names = [read.points(grid)[row].label for row in rows]
-    found = [
-        [
-            Panel(
-                "",
-                label,
-                [Line(n, range(v.shape[1]), [*intervals.intervals(v.T, seed=seed)]) for n, v in zip(names, values, strict=True)],
-            )
-        ]
-        for label, values in panels.items()
-    ]
+    found = []
+    for label, values in panels.items():
+        means = intervals.intervals(values, axis=1, seed=seed)  # [row, depth]
+        lines_of = [Line(read.points(grid)[row].label, range(len(line)), [*line]) for row, line in zip(rows, means, strict=True)]
+        found.append([Panel("", label, lines_of)])
     caption = """From above: matrix entropy of a prompt's hidden states and share of their largest direction, by depth (l: the
         stream that enters layer l); entropy of attention rows and heads that sink, by layer."""
     return read.drawing("by-depth", lines(found, "layer l, or depth l (0-based)", legend_above=True), caption, grid)

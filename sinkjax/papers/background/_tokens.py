@@ -156,15 +156,14 @@ def embeddings_of(scope: Scope, run: Unedited, tokens: object) -> NDArray:
     Raises:
         SinkjaxError: A text is not a single token of the model.
     """
-    assert run.model is not None
-    return _rows_of(run.model, ids_of(run.model, scope.get(tokens)))
+    model, _ = run.loaded
+    return _rows_of(model, ids_of(model, scope.get(tokens)))
 
 
 @Known.define(blank=_blank_controls, of_edited=True)
 def random_embeddings(scope: Scope, run: Unedited, tokens: object) -> NDArray:
     """The embeddings of as many random tokens as there are controls, neither special nor under study: float[control, width]."""
-    model, count = run.model, scope.config.controls
-    assert model is not None
+    (model, _), count = run.loaded, scope.config.controls
     assert model.tokenizer is not None
     vocabulary = np.arange(model.config.vocab_size or 0)
     ordinary = np.setdiff1d(vocabulary, [*model.tokenizer.special, *ids_of(model, scope.get(tokens))])
@@ -196,9 +195,8 @@ def put_token(scope: Scope, token: object = None) -> sinkjax.Edit:
     """Put the embedding of one of the study's tokens, or of a random one (None), at the study's place."""
     name = scope.get(token)
     if name is None:
-        assert scope.rng is not None, "random tokens are drawn for controls alone"
         others = scope.get(F.others)
-        number = int(scope.rng.integers(len(others)))
+        number = int(scope.random.integers(len(others)))
         row, label = others[number], f"random token {number}"
     else:
         row, label = scope.get(F.rows)[scope.config.tokens.index(name)], repr(name)

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.config_files.checks import MIN_QUERIES, refuse
 from sinkjax.studies.known import Unedited, zero
-from sinkjax.studies.readouts import PERCENT, POINTS
-from sinkjax.studies.scope import Layers, Placed
+from sinkjax.studies.scope import Layers, Placed, percentage
 from sinkjax.studies.vocabulary import ALL, EditWord, Known, Measure, Place
 
 if TYPE_CHECKING:
@@ -79,13 +78,13 @@ def reaching(beyond: int) -> sinkjax.Statistic:
     return sinkjax.Statistic("reaching", sinkjax.Site.WEIGHTS, sums, ("prompt", "layer", "reach", "key"), mean)
 
 
-@Measure.define(label="attention to key 0 just before position {beyond} (%)", unit=POINTS, range=PERCENT, asks=reach, note=NOTE)
+@percentage(label="attention to key 0 just before position {beyond} (%)", asks=reach, note=NOTE)
 def first_before(data: xarray.Dataset, beyond: int, layers: Layers = ALL) -> NDArray:
     """Attention to key 0 from the queries just before a position, mean over some layers and their heads."""
     return np.asarray(100 * data["reaching"].values[..., layers, BEFORE, 0].mean(axis=-1))
 
 
-@Measure.define(label="attention to key 0 from position {beyond} on (%)", unit=POINTS, range=PERCENT, asks=reach, note=NOTE)
+@percentage(label="attention to key 0 from position {beyond} on (%)", asks=reach, note=NOTE)
 def first_beyond(data: xarray.Dataset, beyond: int, layers: Layers = ALL) -> NDArray:
     """Attention to key 0 from the queries at and after a position, mean over some layers and their heads."""
     return np.asarray(100 * data["reaching"].values[..., layers, BEYOND, 0].mean(axis=-1))
@@ -96,9 +95,7 @@ def later_keys(data: xarray.Dataset, layers: Layers) -> NDArray:
     return np.asarray(data["reaching"].values[..., layers, BEYOND, 1:].mean(axis=-2))
 
 
-@Measure.define(
-    label="attention to the strongest later key from position {beyond} on (%)", unit=POINTS, range=PERCENT, asks=reach, note=NOTE
-)
+@percentage(label="attention to the strongest later key from position {beyond} on (%)", asks=reach, note=NOTE)
 def strongest_beyond(data: xarray.Dataset, beyond: int, layers: Layers = ALL) -> NDArray:
     """Attention of the queries beyond a position to whichever key but 0 receives most of it, in the mean over some layers."""
     return np.asarray(100 * later_keys(data, layers).max(axis=-1))
@@ -157,8 +154,7 @@ def made_ordinary(scope: Scope, tokens: object, random: bool = False) -> sinkjax
     """
     typical, dim = scope.known["typical"], scope.known["dim"]
     if random:
-        assert scope.rng is not None, "random dims are drawn for controls alone"
-        dim = int(scope.rng.choice(np.delete(np.arange(typical.shape[1]), dim)))
+        dim = int(scope.random.choice(np.delete(np.arange(typical.shape[1]), dim)))
     chosen = np.zeros(
         (len(typical), 1, typical.shape[1]), np.float32
     )  # in the values and not a selector: labels name no known dim

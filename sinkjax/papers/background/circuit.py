@@ -39,26 +39,25 @@ STUDY = Study(
     measures=(SINK, SIZE),
     claims={
         "early": Claim(
-            contrast=unedited(attention_to(0, 1), "nodes", minus=strongest_other_attention(0, 1)),
-            source="Peng et al. 2026, within two blocks",
+            unedited(attention_to(0, 1), "nodes", minus=strongest_other_attention(0, 1)), "Peng et al. 2026, within two blocks"
         ),
         "sink": Claim(
-            contrast=effect(SINK, node(BOTH)),
+            effect(SINK, node(BOTH)),
+            SOURCE,
             sign=-1,
-            source=SOURCE,
             beside=(effect(SINK, node(BOTH, "other")), effect(SINK, node("late MLP"), controls=False)),
         ),
         "activation": Claim(
-            contrast=effect(SIZE, node(BOTH), above=typical_activation()),
+            effect(SIZE, node(BOTH), above=typical_activation()),
+            SOURCE,
             sign=-1,
             given=reaches(SIZE, "nodes", MASSIVE_SIZE),
-            source=SOURCE,
             beside=(effect(SIZE, node(BOTH, "other")), effect(SIZE, node("late MLP"), controls=False)),
         ),
         "direct": Claim(
-            contrast=part(SIZE, path(f"{BOTH} to late MLP"), node(BOTH), falls=True),
+            part(SIZE, path(f"{BOTH} to late MLP"), node(BOTH), falls=True),
+            SOURCE,
             given=reaches(SIZE, "nodes", MASSIVE_SIZE),
-            source=SOURCE,
             beside=tuple(part(SINK, path(f"{BOTH} to {one}"), node(BOTH), falls=True) for one in ("late MLP", "the rest")),
         ),
     },

@@ -40,17 +40,15 @@ STUDY = Study(
     measures=(SINK, SIZE, massive_prompts(F.place)),
     claims={
         "activation": Claim(
-            contrast=at_first_of(F.stops, "activation", "text"),
+            at_first_of(F.stops, "activation", "text"),
+            "Sun et al. 2024, section 2.2",
             given=massive("text", 0),
-            source="Sun et al. 2024, section 2.2",
             beside=(moved(over_median(0), SIZE, SHOWN),),
         ),
         "sink": Claim(
-            contrast=at_first_of(F.stops, "sink", "text"),
-            source="Sun et al. 2024, section 4",
-            beside=(moved(sink_rate(0), SINK, SHOWN),),
+            at_first_of(F.stops, "sink", "text"), "Sun et al. 2024, section 4", beside=(moved(sink_rate(0), SINK, SHOWN),)
         ),
-        "tokens": Claim(contrast=tokens_in_text(F.tokens, "text"), source="Sun et al. 2024, section 2.2"),
+        "tokens": Claim(tokens_in_text(F.tokens, "text"), "Sun et al. 2024, section 2.2"),
     },
     figures=(by_token(F.tokens, "text"), dots((SINK, SIZE), over="placed"), by_layer((SIZE, SINK), SHOWN), maps(SHOWN)),
 )

@@ -33,29 +33,20 @@ STUDY = Study(
     computations={"shares": shares(F.key)},
     measures=(CHANGE, LOSS),
     claims={
-        "more": Claim(contrast=more_heads("shares", "no-op", "broadcast"), source=SOURCE),
+        "more": Claim(more_heads("shares", "no-op", "broadcast"), SOURCE),
         "no-op": Claim(
-            contrast=effect(LOSS, of("no-op", "zero")),
-            stays=True,
-            given=has_heads("shares", ("no-op",)),
-            source=SOURCE,
-            beside=without("no-op"),
+            effect(LOSS, of("no-op", "zero")), SOURCE, stays=True, given=has_heads("shares", ("no-op",)), beside=without("no-op")
         ),
         "broadcast": Claim(
-            contrast=effect(LOSS, of("broadcast", "zero")),
-            given=has_heads("shares", ("broadcast",)),
-            source=SOURCE,
-            beside=without("broadcast"),
+            effect(LOSS, of("broadcast", "zero")), SOURCE, given=has_heads("shares", ("broadcast",)), beside=without("broadcast")
         ),
         "states": Claim(
-            contrast=difference(CHANGE, of("broadcast", "zero"), minus=of("no-op", "zero")),
+            difference(CHANGE, of("broadcast", "zero"), minus=of("no-op", "zero")),
+            SOURCE,
             given=has_heads("shares", ("no-op", "broadcast")),
-            source=SOURCE,
         ),
         "weight": Claim(
-            contrast=difference(LOSS, of("no-op", "diagonal"), minus=of("no-op", "zero")),
-            given=has_heads("shares", ("no-op",)),
-            source=SOURCE,
+            difference(LOSS, of("no-op", "diagonal"), minus=of("no-op", "zero")), SOURCE, given=has_heads("shares", ("no-op",))
         ),
     },
     figures=(dots((CHANGE, LOSS), over="edited"),),

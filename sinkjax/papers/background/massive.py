@@ -48,24 +48,24 @@ STUDY = Study(
     measures=(loss(), sink_rate(F.position), ELSEWHERE, massive_prompts(F.position)),
     claims={
         "exists": Claim(
-            contrast=share_of_prompts(massive_prompts(F.position), "set"),
-            source="Sun et al. 2024, section 2, Fig. 1, Table 1",
+            share_of_prompts(massive_prompts(F.position), "set"),
+            "Sun et al. 2024, section 2, Fig. 1, Table 1",
             beside=(unedited(SIZE, "set", minus=MEDIAN), unedited(SIZE, "set", minus=ELSEWHERE)),
         ),
         "constant": Claim(
-            contrast=steady(of(last_layer(2)), of(F.forms), MEDIAN, "set"),
+            steady(of(last_layer(2)), of(F.forms), MEDIAN, "set"),
+            "Sun et al. 2024, section 2.1, Fig. 4",
             stays=True,
             given=MASSIVE,
-            source="Sun et al. 2024, section 2.1, Fig. 4",
         ),
-        "zero": Claim(contrast=effect(loss(), at("set", fixed={"to": "zero"})), given=MASSIVE, source="Sun et al. 2024, Table 3"),
+        "zero": Claim(effect(loss(), at("set", fixed={"to": "zero"})), "Sun et al. 2024, Table 3", given=MASSIVE),
         "mean": Claim(
-            contrast=effect(loss(), at("set", fixed={"to": "mean"})),
+            effect(loss(), at("set", fixed={"to": "mean"})),
+            "Sun et al. 2024, Table 3",
             stays=True,
             given=all_of((MASSIVE, without_bos("set"))),
-            source="Sun et al. 2024, Table 3",
         ),
-        "median": Claim(contrast=effect(loss(), at("median")), stays=True, given=MASSIVE, source="Sun et al. 2024, section 3"),
+        "median": Claim(effect(loss(), at("median")), "Sun et al. 2024, section 3", stays=True, given=MASSIVE),
     },
     figures=(
         sizes_by_depth("set", F.position),

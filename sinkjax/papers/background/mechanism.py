@@ -13,7 +13,7 @@ TABLE = "Ran-Milo et al. 2026, Table 1"
 
 def removed(way: str, stays: bool = False) -> Claim:
     """Claim that an intervention takes attention from the first token, or that this attention stays."""
-    return Claim(contrast=effect(SEEN, at("edited", fixed={"way": way})), sign=1 if stays else -1, stays=stays, source=TABLE)
+    return Claim(effect(SEEN, at("edited", fixed={"way": way})), TABLE, sign=1 if stays else -1, stays=stays)
 
 
 STUDY = Study(
@@ -36,7 +36,7 @@ STUDY = Study(
         "token": removed("no first token", stays=True),
         "mlp": removed("no MLP"),
         "none": removed("no position vectors"),
-        "columns": Claim(contrast=effect(SEEN, at("columns")), sign=-1, source=TABLE),
+        "columns": Claim(effect(SEEN, at("columns")), TABLE, sign=-1),
     },
     figures=(dots((SEEN, SIZE), over="edited"), dots(SEEN, over="columns")),
 )

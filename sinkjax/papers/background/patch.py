@@ -42,21 +42,19 @@ STUDY = Study(
     measures=(SINK, SIZE, SEEN),
     claims={
         "stream": Claim(
-            contrast=part(SEEN, of("resid", FORMS), DONOR),
+            part(SEEN, of("resid", FORMS), DONOR),
+            "ours, on Kiya et al. 2026, Figs. 8, 9, conclusion",
             given=MASSIVE,
-            source="ours, on Kiya et al. 2026, Figs. 8, 9, conclusion",
             beside=(part(SINK, of("resid", FORMS), DONOR), part(SIZE, of("resid", FORMS), DONOR)),
         ),
         "keys": Claim(
-            contrast=part(SINK, of("key", ALL), DONOR),
-            source="ours, on Gu et al. 2025, Table 4",
-            beside=(part(SIZE, of("key", ALL), DONOR),),
+            part(SINK, of("key", ALL), DONOR), "ours, on Gu et al. 2025, Table 4", beside=(part(SIZE, of("key", ALL), DONOR),)
         ),
-        "values": Claim(contrast=part(SINK, of("value", ALL), DONOR), stays=True, source="ours, on Gu et al. 2025, Table 4"),
+        "values": Claim(part(SINK, of("value", ALL), DONOR), "ours, on Gu et al. 2025, Table 4", stays=True),
         "mlp": Claim(
-            contrast=part(SIZE, of("mlp_out", GROWS), DONOR),
+            part(SIZE, of("mlp_out", GROWS), DONOR),
+            "ours, on Queipo-de-Llano et al. 2026, section 4, and Li et al. 2026",
             given=MASSIVE,
-            source="ours, on Queipo-de-Llano et al. 2026, section 4, and Li et al. 2026",
             beside=(part(SIZE, of("attn_out", GROWS), DONOR),),
         ),
     },

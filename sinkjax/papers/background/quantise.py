@@ -25,12 +25,12 @@ STUDY = Study(
     measures=(TENSOR, TOKEN, NEURONS, largest_activation(F.position)),
     claims={
         "removed": Claim(
-            contrast=effect(TENSOR, REMOVED),
+            effect(TENSOR, REMOVED),
+            "ours, on Bondarenko et al. 2023 and Sun et al. 2024",
             sign=-1,
             given=reaches(largest_activation(F.position), "removed", MASSIVE_SIZE),
-            source="ours, on Bondarenko et al. 2023 and Sun et al. 2024",
             beside=(unedited(TENSOR, "removed", minus=TOKEN), effect(TENSOR, at("masked"))),
-        ),
+        )
     },
     figures=(
         by_layer((TENSOR, TOKEN, NEURONS), (REMOVED, at("masked"))),

@@ -32,15 +32,13 @@ STUDY = Study(
     controls={"windows": draws(window(F.size, random_positions(F.first, least=F.first, below=F.size)))},
     measures=(LOSS,),
     claims={
-        "window": Claim(contrast=above_recomputed(LOSS, keeping(0), "recomputed"), source="Xiao et al. 2024, Fig. 3, Table 1"),
+        "window": Claim(above_recomputed(LOSS, keeping(0), "recomputed"), "Xiao et al. 2024, Fig. 3, Table 1"),
         "first": Claim(
-            contrast=undone(LOSS, keeping(0), keeping(F.keep), "recomputed"),
-            source="Xiao et al. 2024, Fig. 3, Table 1",
+            undone(LOSS, keeping(0), keeping(F.keep), "recomputed"),
+            "Xiao et al. 2024, Fig. 3, Table 1",
             beside=(above_recomputed(LOSS, keeping(F.keep), "recomputed"),),
         ),
-        "more": Claim(
-            contrast=undone(LOSS, keeping(1), keeping(F.keep), "recomputed", matched=False), source="Xiao et al. 2024, Table 2"
-        ),
+        "more": Claim(undone(LOSS, keeping(1), keeping(F.keep), "recomputed", matched=False), "Xiao et al. 2024, Table 2"),
     },
     figures=(
         loss_by_position(at("windows", fixed={"size": F.cache}), "recomputed"),

@@ -46,21 +46,15 @@ STUDY = Study(
     controls={"edited": draws(made_ordinary(F.tokens, random=True))},
     measures=(STRONGEST, BEFORE, AFTER, SIZE, LOSS),
     claims={
-        "as-much": Claim(
-            contrast=unedited(BEFORE, "edited", minus=STRONGEST), stays=True, source="ours, on Xiao et al. 2024, section 3.1"
-        ),
-        "large": Claim(
-            contrast=unedited(SIZE, "edited", minus=typical_activation()), source="ours, on Sun et al. 2024, section 4"
-        ),
-        "needs": Claim(
-            contrast=effect(STRONGEST, of("later")), sign=-1, given=MASSIVE, source="ours, on Sun et al. 2024, section 4"
-        ),
-        "loss": Claim(contrast=effect(LOSS, of("later")), given=MASSIVE, source="ours, on Sun et al. 2024, Table 3"),
+        "as-much": Claim(unedited(BEFORE, "edited", minus=STRONGEST), "ours, on Xiao et al. 2024, section 3.1", stays=True),
+        "large": Claim(unedited(SIZE, "edited", minus=typical_activation()), "ours, on Sun et al. 2024, section 4"),
+        "needs": Claim(effect(STRONGEST, of("later")), "ours, on Sun et al. 2024, section 4", sign=-1, given=MASSIVE),
+        "loss": Claim(effect(LOSS, of("later")), "ours, on Sun et al. 2024, Table 3", given=MASSIVE),
         "first": Claim(
-            contrast=effect(STRONGEST, of("first"), controls=False),
+            effect(STRONGEST, of("first"), controls=False),
+            "ours, on Xiao et al. 2024, section 3.1",
             stays=True,
             given=MASSIVE,
-            source="ours, on Xiao et al. 2024, section 3.1",
             beside=(effect(LOSS, of("first"), controls=False), effect(LOSS, of("all"), controls=False)),
         ),
     },

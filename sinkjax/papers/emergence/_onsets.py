@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.analysis import intervals
-from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.summary import Column, Row, column_rows, own_rows
 from sinkjax.papers.emergence._config import DROPPED, MASKED, Causal
 from sinkjax.report.figures import bands
@@ -81,63 +79,46 @@ def over_steps(read: Readings) -> list[Row]:
     return found
 
 
-def first_step(results: Results, reached: Callable[[Results], NDArray]) -> NDArray:
-    """The first kept step where something is so, for each run, NaN if it never is: float[run] from bool[run, step].
+def reached(results: Results) -> dict[str, NDArray]:
+    """Whether each event of a training has happened: bool[run, step]."""
+    sinks, loss, dropped = of(results, "sink_0"), of(results, "loss"), "dropping the MLP of block 0 at token 0"
+    return {
+        f"more than {FORMED:g} % of heads sink on key 0": sinks > FORMED,
+        f"the largest |h| of token 0 is more than {MASSIVE:g} times its median": of(results, "ratio") > MASSIVE,
+        f"masking key 0 costs more than {COST:g} nats per token": of(results, "loss", MASKED) - loss > COST,
+        f"masking key 0 makes more than {FORMED:g} % of heads sink on key 1": (
+            of(results, "sink_1", MASKED) - of(results, "sink_1") > FORMED
+        ),
+        f"{dropped} halves the heads that sink on key 0, of more than {FORMED:g} %": (
+            (sinks > FORMED) & (of(results, "sink_0", DROPPED) < sinks / 2)
+        ),
+        f"{dropped} costs more than {COST:g} nats per token": of(results, "loss", DROPPED) - loss > COST,
+    }
 
-    Raises `Absent` if it is so in no run.
+
+def first_step(there: NDArray, steps: list[int]) -> NDArray:
+    """The first step where something is so, for each run, NaN if it never is; one NaN if it is so in no run: float[run].
+
+    there: bool[run, step].
     """
-    there = reached(results)
-    if not there.any():
-        raise Absent("it is so at no kept step of any run")
-    return np.where(there.any(axis=1), np.array(steps(results))[there.argmax(axis=1)], np.nan)
-
-
-def _above(results: Results, name: str, least: float) -> NDArray:
-    """Whether a variable is above a number without an edit: bool[run, step]."""
-    return of(results, name) > least
-
-
-def _raised(results: Results, name: str, edit: str, least: float) -> NDArray:
-    """Whether an edit adds more than a number to a variable: bool[run, step]."""
-    return of(results, name, edit) - of(results, name) > least
-
-
-def _halved(results: Results) -> NDArray:
-    """Whether dropping the MLP halves the heads that sink on key 0: bool[run, step]."""
-    return _above(results, "sink_0", FORMED) & (of(results, "sink_0", DROPPED) < of(results, "sink_0") / 2)
-
-
-ONSETS: dict[str, Callable[[Results], NDArray]] = {
-    f"more than {FORMED:g} % of heads sink on key 0": partial(_above, name="sink_0", least=FORMED),
-    f"the largest |h| of token 0 is more than {MASSIVE:g} times its median": partial(_above, name="ratio", least=MASSIVE),
-    f"masking key 0 costs more than {COST:g} nats per token": partial(_raised, name="loss", edit=MASKED, least=COST),
-    f"masking key 0 makes more than {FORMED:g} % of heads sink on key 1": partial(
-        _raised, name="sink_1", edit=MASKED, least=FORMED
-    ),
-    f"dropping the MLP of block 0 at token 0 halves the heads that sink on key 0, of more than {FORMED:g} %": _halved,
-    f"dropping the MLP of block 0 at token 0 costs more than {COST:g} nats per token": partial(
-        _raised, name="loss", edit=DROPPED, least=COST
-    ),
-}
+    found = np.where(there.any(axis=1), np.array(steps)[there.argmax(axis=1)], np.nan)
+    return found if there.any() else np.array([np.nan])
 
 
 @Described.define()
 def onsets(read: Readings) -> list[Row]:
-    """The first kept step where something is so, mean over the runs that have one, and the number of these."""
+    """The first kept step of each event, mean over the runs that have one, and the number of these."""
     found, count = [], read.results[ROW].sizes["run"]
-    for what, reached in ONSETS.items():
-        try:
-            first = read.results.interval(first_step(read.results, reached))
-        except Absent:
-            first = intervals.interval(np.array([np.nan]))
-        there = 100.0 * reached(read.results).any(axis=1)
+    for what, there in reached(read.results).items():
+        first = read.results.interval(first_step(there, steps(read.results)))
+        share = read.results.interval(100.0 * there.any(axis=1))
         found.append(Row(what, "onsets", f"first kept step (mean over runs that have one, of {count})", first))
-        found.append(Row(what, "onsets", "runs that have one (%)", read.results.interval(there)))
+        found.append(Row(what, "onsets", "runs that have one (%)", share))
     return found
 
 
 def onset(at: NDArray, values: NDArray, above: float) -> float:
-    """The step from which a number stays above a level to the end, inf if it is not above it at the end.
+    """The first step at and after which a number is above a level, inf if it is not above it at the end.
 
     at: the steps in order, int[point]. values: float[point].
     """
@@ -148,7 +129,7 @@ def onset(at: NDArray, values: NDArray, above: float) -> float:
 
 
 def halfway(at: NDArray, values: NDArray) -> NDArray:
-    """The step from which each run stays above the middle of its first and last value, NaN if it does not: float[run].
+    """The first step at and after which a run is above the middle of its first and last value, NaN if there is none: float[run].
 
     at: int[run, point], or int[point] of all runs. values: float[run, point].
     """
@@ -164,7 +145,7 @@ def in_order(at: NDArray, rising: Mapping[str, NDArray]) -> dict[str, NDArray]:
 
 
 def events(results: Results) -> dict[str, NDArray]:
-    """The kept step from which each quantity stays beyond the middle of its change, in order: float[run]."""
+    """The first kept step at and after which each quantity is beyond the middle of its change, in order: float[run]."""
     strongest = results[ROW]["strongest"].transpose("type", "run", "step")
     rising = {
         "held-out loss": -of(results, "loss"),
@@ -193,10 +174,10 @@ def order(read: Readings) -> list[Row]:
 def timeline(read: Readings) -> Drawing:
     """The events on a line of time."""
     marks = [Point(name, read.results.interval(at), "mean over seeds") for name, at in events(read.results).items()]
-    caption = f"""The kept step from which each quantity stays beyond the middle of its first and last value (of ratios: of
-        their logarithms), mean over those of {read.results[ROW].sizes["run"]} seeds in which it does; bars: 95% intervals. Of
-        heads: the most attention of any head to the type's target, above that to random ones."""
-    return Drawing("timeline", points({"": marks}, "training step"), " ".join(caption.split()))
+    caption = f"""The first kept step at and after which each quantity is beyond the middle of its first and last value (of
+        ratios: of their logarithms), mean over the seeds with such a step, of {read.results[ROW].sizes["run"]}; bars: 95%
+        intervals. Heads: the most attention of any head to the type's target, above that to random ones."""
+    return Drawing("timeline", points({"": marks}, "training step"), caption)
 
 
 @FigureWord.define()
@@ -215,7 +196,7 @@ def checkpoints(read: Readings) -> Drawing:
     caption = f"""Models of {results[ROW].sizes["run"]} seeds at {len(x)} steps of their training, without an edit, with key 0
         masked for all later queries in all layers, and with the MLP of block 0 dropped at token 0. A head cannot sink on a masked
         key. Lines: means over seeds; bands: 95% intervals."""
-    return Drawing("over-steps", bands.bands([*columns.values()], grid, "step"), " ".join(caption.split()))
+    return Drawing("over-steps", bands.bands([*columns.values()], grid, "step"), caption)
 
 
 def _band(results: Results, name: str, x: NDArray, values: NDArray) -> bands.Band:

@@ -32,11 +32,7 @@ SWEEPS = "sweeps"  # in the folder of the training: a store for each checkpoint
 PROBE = sinkjax.Probe.of("attention_received", "resid_max", "resid_median", "resid_first_cosine", "value_norm", "nll")
 DRAWS = 500  # sets of random targets that a head's score is compared with
 PERIOD = 32  # random tokens that are read twice, where the context allows it
-EDITS = (
-    sinkjax.compose().named(NO_EDIT),
-    sinkjax.mask_key(0).named(MASKED),
-    sinkjax.drop_mlp(0, layers=0).named(DROPPED),
-)
+EDITS = (sinkjax.compose().named(NO_EDIT), sinkjax.mask_key(0).named(MASKED), sinkjax.drop_mlp(0, layers=0).named(DROPPED))
 
 
 def training(config: Causal) -> Pretrain:

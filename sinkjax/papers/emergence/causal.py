@@ -7,10 +7,6 @@ STUDY = Study(
     name="emergence/causal",
     settings={"seed": 3, "steps": 3000},
     trainings={"softmax": kept_models()},
-    claims={
-        "order": Claim(contrast=order(), source="ours"),
-        "onsets": Claim(contrast=onsets(), source="ours"),
-        "steps": Claim(contrast=over_steps(), source="ours"),
-    },
+    claims={"order": Claim(order(), "ours"), "onsets": Claim(onsets(), "ours"), "steps": Claim(over_steps(), "ours")},
     figures=(timeline(), checkpoints()),
 )

@@ -95,7 +95,7 @@ def keys_across_prompts(
     from sinkjax.papers.gu import _geometry as geometry
     from sinkjax.probes.probe import Capture, Probe
 
-    tokens, lengths = batch.tokens, batch.lengths
+    lengths = batch.lengths
     if positions[-1] >= lengths.min():
         raise SinkjaxError(f"a prompt has {lengths.min()} tokens, and position {positions[-1]} is asked for")
     if not 0 < rank <= min(len(lengths) // 2, model.config.head_dim - 1):
@@ -105,8 +105,7 @@ def keys_across_prompts(
         )
     captured = Probe(capture=(Capture(sinkjax.Site.KEY, positions=positions),))
     run = partial(sinkjax.forward, model.params, config=model.config, probe=captured, logits=False)
-    blocks = [slice(start, start + BLOCK) for start in range(0, len(lengths), BLOCK)]
-    parts = [np.asarray(run(tokens=tokens[block], lengths=lengths[block]).record["keys"]) for block in blocks]
+    parts = [np.asarray(run(tokens=tokens, lengths=few).record["keys"]) for tokens, few in batch.blocks(BLOCK)]
     vectors = np.concatenate(parts).transpose(1, 3, 2, 0, 4)  # layer, kv_head, position, prompt, dim
     places = ("layer", "kv_head", "position")
     arrays = {

@@ -31,10 +31,9 @@ def position_vectors(scope: Scope, run: Unedited) -> NDArray[np.float32]:
     blank = _blank(scope, 1)
     if not blank.size:
         return blank
-    assert run.model is not None
-    position = run.model.config.position
-    assert isinstance(position, AddedPosition)
-    return np.asarray(position.vectors(blank.shape[0], blank.shape[1], run.model.params), np.float32)
+    model, _ = run.loaded
+    assert isinstance(model.config.position, AddedPosition)
+    return np.asarray(model.config.position.vectors(len(blank), blank.shape[1], model.params), np.float32)
 
 
 @EditWord.define()

@@ -75,9 +75,9 @@ def repeated_tokens(scope: Scope, model: Model, batch: Batch, longest: int) -> x
             f"longest is {longest}, the context {model.config.context}, the fewest keys of a layer {form.windows(model.config)}"
         )
         raise SinkjaxError(f"the closed form reaches {reach} tokens, fewer than the {length} of a prompt: {limits}")
-    tokens, blocks = form.lengths(length, reach), range(0, len(batch.tokens), BLOCK)
+    tokens = form.lengths(length, reach)
     with np.errstate(invalid="ignore"):  # NaN where there is no closed form
-        parts = [_block(model, batch.tokens[start : start + BLOCK], tokens) for start in blocks]
+        parts = [_block(model, prompts, tokens) for prompts, _ in batch.blocks(BLOCK)]
     arrays = {name: (axes, np.concatenate([part[name] for part in parts])) for name, axes in AXES.items()}
     return xarray.Dataset(arrays, coords={"tokens": tokens, "xi_from": list(BOUNDS)})
 

@@ -18,11 +18,9 @@ STUDY = Study(
     },
     measures=(FIRST, OTHERS, ANGLE, NORMS),
     claims={
-        "cosine": Claim(contrast=unedited(FIRST, "text", minus=OTHERS), source=SOURCE),
-        "angle": Claim(contrast=unedited(ANGLE, "text", minus=NORMS), given=keys_without_norm(), source=SOURCE),
-        "low-rank": Claim(
-            contrast=shared_energy("text-keys"), given=without_bos("text"), source=SOURCE, beside=(shared_energy("random-keys"),)
-        ),
+        "cosine": Claim(unedited(FIRST, "text", minus=OTHERS), SOURCE),
+        "angle": Claim(unedited(ANGLE, "text", minus=NORMS), SOURCE, given=keys_without_norm()),
+        "low-rank": Claim(shared_energy("text-keys"), SOURCE, given=without_bos("text"), beside=(shared_energy("random-keys"),)),
     },
     figures=(
         by_layer(((FIRST, OTHERS),), at("text"), unedited=False),

@@ -9,13 +9,7 @@ TEXT = at("text")
 
 def compares(of: str, sign: int, beside: tuple[Contrast, ...] = (), given: Premise | None = None) -> Claim:
     """The first token's vectors are longer (sign 1) or shorter (-1) than the others'."""
-    return Claim(
-        contrast=unedited(norm_ratio(of), "text"),
-        sign=sign,
-        given=given,
-        source="Gu et al. 2025, figure for LLaMA3-8B",
-        beside=beside,
-    )
+    return Claim(unedited(norm_ratio(of), "text"), "Gu et al. 2025, figure for LLaMA3-8B", sign=sign, given=given, beside=beside)
 
 
 STUDY = Study(

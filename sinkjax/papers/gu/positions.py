@@ -40,10 +40,10 @@ STUDY = Study(
     },
     measures=(SINK, SINK_T, strongest_other_sink(0), largest_activation(0)),
     claims={
-        "replaced": Claim(contrast=effect(SINK, at("taken")), sign=-1, given=LEARNED, source=SOURCE),
-        "leaves": Claim(contrast=effect(SINK, at("swapped")), sign=-1, given=LEARNED, source=SOURCE),
-        "moves": Claim(contrast=moved(SINK, SINK_T, at("swapped")), given=LEARNED, source=SOURCE),
-        "alike": Claim(contrast=alike("swapped", 1e-4), source="Gu et al. 2025, Propositions 1 to 4"),
+        "replaced": Claim(effect(SINK, at("taken")), SOURCE, sign=-1, given=LEARNED),
+        "leaves": Claim(effect(SINK, at("swapped")), SOURCE, sign=-1, given=LEARNED),
+        "moves": Claim(moved(SINK, SINK_T, at("swapped")), SOURCE, given=LEARNED),
+        "alike": Claim(alike("swapped", 1e-4), "Gu et al. 2025, Propositions 1 to 4"),
     },
     figures=tuple(
         lines(((SINK, SINK_T),), over=name, x="position") for name in ("swapped", "taken", "text-swapped", "text-taken")

@@ -20,16 +20,13 @@ STUDY = Study(
     },
     computations={"bound": repeated_tokens(F.longest)},
     claims={
-        "hidden": Claim(contrast=at_most("bound", {"hidden": FORWARD}, EVERY[:3]), source=SOURCE),
-        "nope": Claim(contrast=at_most("bound", {"without_positions": FORWARD}, EVERY), source=SOURCE),
+        "hidden": Claim(at_most("bound", {"hidden": FORWARD}, EVERY[:3]), SOURCE),
+        "nope": Claim(at_most("bound", {"without_positions": FORWARD}, EVERY), SOURCE),
         "biases": Claim(
-            contrast=at_most("bound", {"first_excess": EXACT, "forward_first_excess": FORWARD}, ("scores",), falling=True),
-            source=SOURCE,
+            at_most("bound", {"first_excess": EXACT, "forward_first_excess": FORWARD}, ("scores",), falling=True), SOURCE
         ),
-        "bound": Claim(
-            contrast=at_most("bound", {"excess": EXACT, "forward_excess": FORWARD}, ("rotary", "none")), source=SOURCE
-        ),
-        "lengths": Claim(contrast=by_length("bound"), source=SOURCE),
+        "bound": Claim(at_most("bound", {"excess": EXACT, "forward_excess": FORWARD}, ("rotary", "none")), SOURCE),
+        "lengths": Claim(by_length("bound"), SOURCE),
     },
     figures=(with_bound("bound", "tokens"), with_bound("bound", "layer")),
 )

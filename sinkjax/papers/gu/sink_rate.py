@@ -10,7 +10,7 @@ KINDS = at("text"), at("random"), at("repeat")
 
 def sinks(grid: str, given: Premise | None = None) -> Claim:
     """More heads sink on the first key than on whichever other key has most of them."""
-    return Claim(contrast=unedited(SINK, grid, minus=OTHER), given=given, source=SOURCE)
+    return Claim(unedited(SINK, grid, minus=OTHER), SOURCE, given=given)
 
 
 STUDY = Study(
@@ -27,9 +27,9 @@ STUDY = Study(
         "random": sinks("random", without_bos("random")),
         "repeat-keeps": sinks("repeat", all_of((positions_are(("added",)), without_bos("repeat")))),
         "repeat-loses": Claim(
-            contrast=difference(SINK, at("text"), minus=at("repeat")),
+            difference(SINK, at("text"), minus=at("repeat")),
+            SOURCE + ", Propositions 1 to 4",
             given=all_of((positions_are(("rotary", "scores", "none")), without_bos("repeat"))),
-            source=SOURCE + ", Propositions 1 to 4",
             beside=(unedited(SINK, "repeat"), unedited(OTHER, "repeat")),
         ),
     },

@@ -213,8 +213,7 @@ def scores_of_bos(read: Readings, computation: str) -> list[Row]:
 
 def _pairs(data: xarray.Dataset) -> NDArray:
     """Scores averaged over heads, of the pairs key <= query: float[vector, pair]."""
-    found: NDArray = data["score"].mean("head").values[:, np.tri(data.sizes["key"], dtype=bool)]
-    return found
+    return data["score"].mean("head").values[:, np.tri(data.sizes["key"], dtype=bool)]
 
 
 @Identity.define()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax.studies.vocabulary import Measure
+from sinkjax.studies.scope import percentage
 
 if TYPE_CHECKING:
     import jax
@@ -34,7 +34,7 @@ def row_sum(**others: object) -> sinkjax.Probe:
     return sinkjax.Probe(extra=(sinkjax.Statistic("row_sum", sinkjax.Site.WEIGHTS, row_sums, ("prompt", "layer"), per_query),))
 
 
-@Measure.define(label="attention left (% of a row)", unit="percentage points", range=(0.0, 100.0), asks=row_sum)
+@percentage(label="attention left (% of a row)", asks=row_sum)
 def attention_left(data: xarray.Dataset) -> NDArray:
     """Sum of a row's attention weights, in per cent: mean over queries, heads and layers."""
     return np.asarray(100 * data["row_sum"].mean("layer").values)

@@ -32,11 +32,9 @@ STUDY = Study(
     measures=(loss(), NEXT, THERE, largest_activation(F.key + 1), attention_left()),
     claims={
         "collapse": Claim(
-            contrast=effect(loss(), ZERO["masked"]),
-            source="Kiya et al. 2026, footnote 8",
-            beside=(effect(loss(), ZERO["alone"]),),
+            effect(loss(), ZERO["masked"]), "Kiya et al. 2026, footnote 8", beside=(effect(loss(), ZERO["alone"]),)
         ),
-        "algebra": Claim(contrast=same(loss(), LOGITS, RESCALED, 0.001), source="algebra"),
+        "algebra": Claim(same(loss(), LOGITS, RESCALED, 0.001), "algebra"),
     },
     figures=(
         lines((loss(), NEXT, largest_activation(F.key + 1)), over="masked", x="way"),

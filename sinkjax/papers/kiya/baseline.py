@@ -13,32 +13,26 @@ SINKS_LATER = all_of((SINKS, below(attention_to(0, 0), "text", percent(F.eps))))
 
 STUDY = Study(
     name="kiya/baseline",
-    grids={
-        "text": grid(),
-        "without-bos": grid(bos="none", title="without BOS"),
-        "with-bos": grid(bos="own", title="with BOS"),
-    },
+    grids={"text": grid(), "without-bos": grid(bos="none", title="without BOS"), "with-bos": grid(bos="own", title="with BOS")},
     measures=(SINK, OTHER_SINK, SIZE, largest_elsewhere(0), massive_share(0), sink_lag(0), SEEN, attention_to(0, 0)),
     claims={
         "sink": Claim(
-            contrast=unedited(SEEN, "text", minus=OTHER),
-            source="Kiya et al. 2026, Figs. 1a, 6",
+            unedited(SEEN, "text", minus=OTHER),
+            "Kiya et al. 2026, Figs. 1a, 6",
             beside=(unedited(SINK, "text", minus=OTHER_SINK),),
         ),
         "activation": Claim(
-            contrast=unedited(LARGE, "text"),
-            source="Kiya et al. 2026, Figs. 1a, 6",
+            unedited(LARGE, "text"),
+            "Kiya et al. 2026, Figs. 1a, 6",
             beside=(unedited(SIZE, "text", minus=largest_elsewhere(0)), unedited(massive_share(0), "text")),
         ),
-        "sink-grows": Claim(
-            contrast=unedited(SEEN, "text", minus=attention_to(0, 0)), given=SINKS_LATER, source="Kiya et al. 2026, Fig. 6a-c"
-        ),
+        "sink-grows": Claim(unedited(SEEN, "text", minus=attention_to(0, 0)), "Kiya et al. 2026, Fig. 6a-c", given=SINKS_LATER),
         "activation-grows": Claim(
-            contrast=unedited(LARGE, "text", minus=EARLY),
+            unedited(LARGE, "text", minus=EARLY),
+            "Kiya et al. 2026, Fig. 6d-f",
             given=all_of((MASSIVE, below(largest_activation(0, layer(0)), "text", MASSIVE_SIZE))),
-            source="Kiya et al. 2026, Fig. 6d-f",
         ),
-        "lag": Claim(contrast=unedited(sink_lag(0), "text"), given=MASSIVE, source="ours, on Kiya et al. 2026, Figs. 2c, e"),
+        "lag": Claim(unedited(sink_lag(0), "text"), "ours, on Kiya et al. 2026, Figs. 2c, e", given=MASSIVE),
     },
     figures=(
         by_layer((SINK, SIZE), (at("without-bos"), at("with-bos")), unedited=False),

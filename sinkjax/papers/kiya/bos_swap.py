@@ -36,32 +36,26 @@ STUDY = Study(
     measures=(SINK_0, SINK, SIZE_0, SIZE, SEEN_0),
     claims={
         "sink-first": Claim(
-            contrast=moved(FIRST_SEEN_0, FIRST_SEEN, BOS),
-            given=SINKS,
-            source="Kiya et al. 2026, Fig. 2a",
-            beside=(effect(FIRST_SINK, BOS),),
+            moved(FIRST_SEEN_0, FIRST_SEEN, BOS), "Kiya et al. 2026, Fig. 2a", given=SINKS, beside=(effect(FIRST_SINK, BOS),)
         ),
         "activation-first": Claim(
-            contrast=effect(FIRST_SIZE, BOS, whole=FIRST_SIZE_0), given=MASSIVE_AT_ONCE, source="Kiya et al. 2026, Fig. 2d"
+            effect(FIRST_SIZE, BOS, whole=FIRST_SIZE_0), "Kiya et al. 2026, Fig. 2d", given=MASSIVE_AT_ONCE
         ),
         "sink": Claim(
-            contrast=effect(SEEN_0, BOS),
+            effect(SEEN_0, BOS),
+            "Kiya et al. 2026, Figs. 2c, 7",
             stays=True,
             given=all_of((MEETS, exceeds(SEEN_0, "bos", OTHER))),
-            source="Kiya et al. 2026, Figs. 2c, 7",
             beside=(effect(SINK_0, BOS),),
         ),
         "activation": Claim(
-            contrast=effect(LARGE_0, BOS, above=typical_activation(HALF)),
-            stays=True,
-            given=MASSIVE,
-            source="Kiya et al. 2026, Figs. 2f, 7",
+            effect(LARGE_0, BOS, above=typical_activation(HALF)), "Kiya et al. 2026, Figs. 2f, 7", stays=True, given=MASSIVE
         ),
         "ordinary": Claim(
-            contrast=effect(SEEN_0, ORDINARY),
+            effect(SEEN_0, ORDINARY),
+            "ours, on Kiya et al. 2026, conclusion",
             stays=True,
             given=exceeds(SEEN_0, "text", OTHER),
-            source="ours, on Kiya et al. 2026, conclusion",
             beside=(effect(SINK_0, ORDINARY),),
         ),
     },

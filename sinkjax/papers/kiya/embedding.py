@@ -9,14 +9,11 @@ from sinkjax.studies.vocabulary import *
 STUDY = Study(
     name="kiya/embedding",
     needs=("norm", "norm before attention", "embedding without positions", "plain embedding"),
-    settings={
-        "prompts": 1,
-        "special": setting(False, "whether special tokens other than the BOS enter the mean embedding"),
-    },
+    settings={"prompts": 1, "special": setting(False, "whether special tokens other than the BOS enter the mean embedding")},
     computations={"keys": first_keys(F.special)},
     claims={
-        "direction": Claim(contrast=key_cosines("keys"), source="Kiya et al. 2026, section 3"),
-        "size": Claim(contrast=key_norms("keys"), source="Kiya et al. 2026, section 3"),
+        "direction": Claim(key_cosines("keys"), "Kiya et al. 2026, section 3"),
+        "size": Claim(key_norms("keys"), "Kiya et al. 2026, section 3"),
     },
     figures=(vocabulary("keys"), key_cosine_by_head("keys")),
 )

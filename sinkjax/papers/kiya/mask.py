@@ -22,9 +22,7 @@ FORMS = upto(F.forms)
 
 def moves(where: At, source: str, *given: Premise) -> Claim:
     """The next token gains the masked one's attention: in the paper's mean map, with the share of heads beside."""
-    return Claim(
-        contrast=moved(SEEN, SEEN_NEXT, where), given=all_of((SINKS, *given)), source=source, beside=(effect(NEXT, where),)
-    )
+    return Claim(moved(SEEN, SEEN_NEXT, where), source, given=all_of((SINKS, *given)), beside=(effect(NEXT, where),))
 
 
 STUDY = Study(
@@ -39,23 +37,16 @@ STUDY = Study(
         "heads": grid(mask_key(F.key), heads=top(F.attention, F.head_shares) | first_heads(F.head_shares)),
         "identity": grid(add_logit(F.key, 0.0)),
     },
-    controls={
-        "masks": draws(mask_key(random_position(but=(F.key, F.key + 1)))),
-        "heads": draws(mask_key(F.key), heads="random"),
-    },
+    controls={"masks": draws(mask_key(random_position(but=(F.key, F.key + 1)))), "heads": draws(mask_key(F.key), heads="random")},
     measures=(SINK, NEXT, SIZE, SIZE_NEXT, SEEN, SEEN_NEXT),
     claims={
         "all": moves(at("masks", ALL), "Kiya et al. 2026, Figs. 4a, 8a"),
         "first": moves(at("masks", layer(0)), "Kiya et al. 2026, Fig. 4b", SINKS_AT_ONCE),
-        "second-stays": Claim(
-            contrast=SECOND, stays=True, given=all_of((SINKS, SINKS_AT_ONCE)), source="Kiya et al. 2026, Fig. 4c"
-        ),
-        "second-moves": Claim(contrast=SECOND, given=all_of((SINKS, SINKS_THIRD)), source="Kiya et al. 2026, Fig. 8c"),
+        "second-stays": Claim(SECOND, "Kiya et al. 2026, Fig. 4c", stays=True, given=all_of((SINKS, SINKS_AT_ONCE))),
+        "second-moves": Claim(SECOND, "Kiya et al. 2026, Fig. 8c", given=all_of((SINKS, SINKS_THIRD))),
         "forms": moves(at("masks", FORMS), "ours, on Kiya et al. 2026, Fig. 8, conclusion", MASSIVE),
-        "activation": Claim(
-            contrast=moved(LARGE, LARGE_NEXT, at("masks", ALL)), given=MASSIVE, source="Kiya et al. 2026, Figs. 4, 8"
-        ),
-        "kept": Claim(contrast=unchanged(SIZE, at("masks", ALL), 1e-4), source="Kiya et al. 2026, Figs. 4, 8"),
+        "activation": Claim(moved(LARGE, LARGE_NEXT, at("masks", ALL)), "Kiya et al. 2026, Figs. 4, 8", given=MASSIVE),
+        "kept": Claim(unchanged(SIZE, at("masks", ALL), 1e-4), "Kiya et al. 2026, Figs. 4, 8"),
     },
     figures=(
         lines(((SINK, NEXT), (SIZE, SIZE_NEXT)), over="masks"),

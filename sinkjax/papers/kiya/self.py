@@ -41,27 +41,16 @@ STUDY = Study(
     controls={"alone": draws(cut_links(F.position))},
     measures=(SINK, SIZE, SINK_0, SEEN, SEEN_0),
     claims={
-        "sink": Claim(
-            contrast=moved(SEEN_0, SEEN, ALONE),
-            given=SINKS,
-            source="Kiya et al. 2026, Fig. 5",
-            beside=(effect(SINK, ALONE, SINK_0),),
-        ),
-        "activation": Claim(contrast=moved(LARGE_0, LARGE, ALONE), given=MASSIVE, source="Kiya et al. 2026, Fig. 5"),
-        "leaves": Claim(
-            contrast=effect(SEEN_0, ALONE),
-            sign=-1,
-            given=SINKS,
-            source="Kiya et al. 2026, Fig. 5",
-            beside=(effect(SINK_0, ALONE),),
-        ),
+        "sink": Claim(moved(SEEN_0, SEEN, ALONE), "Kiya et al. 2026, Fig. 5", given=SINKS, beside=(effect(SINK, ALONE, SINK_0),)),
+        "activation": Claim(moved(LARGE_0, LARGE, ALONE), "Kiya et al. 2026, Fig. 5", given=MASSIVE),
+        "leaves": Claim(effect(SEEN_0, ALONE), "Kiya et al. 2026, Fig. 5", sign=-1, given=SINKS, beside=(effect(SINK_0, ALONE),)),
         "early": Claim(
-            contrast=moved(SEEN_0, SEEN, EARLY),
+            moved(SEEN_0, SEEN, EARLY),
+            "ours, on Kiya et al. 2026, Fig. 9, conclusion",
             given=all_of((SINKS, MASSIVE)),
-            source="ours, on Kiya et al. 2026, Fig. 9, conclusion",
             beside=(effect(SINK, EARLY, SINK_0),),
         ),
-        "other": Claim(contrast=difference(SEEN, ALONE, OTHER), source="ours, on Kiya et al. 2026, property 3"),
+        "other": Claim(difference(SEEN, ALONE, OTHER), "ours, on Kiya et al. 2026, property 3"),
     },
     figures=(
         by_layer((SINK, SIZE), (at("alone", layer(0)), EARLY, ALONE)),

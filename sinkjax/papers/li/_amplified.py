@@ -21,16 +21,13 @@ def outputs(run: Unedited) -> tuple[NDArray, NDArray]:
     Returns:
         float[prompt, layer, position, head, dim], and bool[prompt, position].
     """
-    assert run.model is not None
-    assert run.batch is not None
-    tokens, lengths = run.batch.tokens, run.batch.lengths
+    model, batch = run.loaded
     probe = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.HEAD_OUT),))
     found = []
-    for start in range(0, len(lengths), BLOCK):
-        few = slice(start, start + BLOCK)
-        made = sinkjax.forward(run.model.params, tokens[few], run.model.config, probe=probe, lengths=lengths[few], logits=False)
-        found.append(np.asarray(made.record["head_out"], np.float32))
-    return np.concatenate(found), np.arange(tokens.shape[1]) < lengths[:, None]
+    for tokens, lengths in batch.blocks(BLOCK):
+        record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
+        found.append(np.asarray(record["head_out"], np.float32))
+    return np.concatenate(found), np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
 
 
 def _no_means(scope: Scope, prompts: int) -> dict[str, NDArray]:
@@ -100,9 +97,8 @@ def random_direction(scope: Scope, position: object, factor: object, sizes: obje
         factor: The factor.
         sizes: `distances`.
     """
-    assert scope.rng is not None, "random directions are drawn for controls alone"
     place = scope.get(position)
     size = (scope.get(factor) - 1) * scope.get(sizes)[:, :, place, :, None]
-    direction = scope.rng.normal(size=(*size.shape[:-1], scope.architecture.head_dim))
+    direction = scope.random.normal(size=(*size.shape[:-1], scope.architecture.head_dim))
     change = size * direction / np.linalg.norm(direction, axis=-1, keepdims=True)
     return sinkjax.edit("head_out", "add", change.astype(np.float32), queries=place, label="random direction")

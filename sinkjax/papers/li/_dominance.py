@@ -160,12 +160,15 @@ def lock_in_by_layer(read: Readings, computation: str) -> Drawing:
     """Dominance ratios and cosines against the layer, for the first token and for ordinary ones."""
     from sinkjax.report.figures import layers
 
-    data, panel = read.results[computation], read.results.panel
+    data = read.results[computation]
     ratios = {f"position 0, {when} the norm": data[when].values[..., 0] for when in ("before", "after")}
     ratios["an ordinary position, before the norm"] = np.nanmedian(data["before"].values[..., 1:], axis=-1)
     cosines = {"cos(u_1, k_0)": data["alignment"], "cos(u_1, k_j), ordinary keys": data["other_alignment"]}
     values = {name: array.mean("head").values for name, array in cosines.items()} | {ROW: data["own_row"].mean("kv_head").values}
-    grid = [[panel("", "max |x| / mean |x|", ratios, log=True)], [panel("", "cosine", values, signed=True)]]
+    drawn = [
+        [read.results.curve(name, range(curve.shape[-1]), curve) for name, curve in curves.items()] for curves in (ratios, values)
+    ]
+    grid = [[layers.Panel("", "max |x| / mean |x|", drawn[0], log=True)], [layers.Panel("", "cosine", drawn[1], signed=True)]]
     figure = layers.lines(grid, "layer that reads the state (0-based)")
     caption = """Dominance ratio of the first token and of an ordinary one (top), and cosines of keys with the queries' first
         singular direction u_1 and with the dominant dim's row of W_K (bottom), means over heads, by layer."""

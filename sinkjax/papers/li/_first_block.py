@@ -57,11 +57,10 @@ def measure(model: Model, batch: Batch) -> xarray.Dataset:
 
 def _measure(model: Model, batch: Batch, edits: tuple) -> dict[str, tuple[tuple[str, ...], NDArray]]:
     params, config = first_block(model)
-    records = []
-    for start in range(0, len(batch.lengths), BLOCK):
-        tokens, lengths = batch.tokens[start : start + BLOCK], batch.lengths[start : start + BLOCK]
-        run = sinkjax.forward(params, tokens, config, edits=edits, probe=PROBE, lengths=lengths, logits=False)
-        records.append(run.record)
+    records = [
+        sinkjax.forward(params, tokens, config, edits=edits, probe=PROBE, lengths=lengths, logits=False).record
+        for tokens, lengths in batch.blocks(BLOCK)
+    ]
     heads, out, weights = (
         np.concatenate([np.asarray(record[name], np.float32)[:, 0] for record in records])
         for name in ("head_out", "attn_out", "squared_weights")

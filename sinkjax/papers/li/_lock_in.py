@@ -106,8 +106,7 @@ def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Datas
     """
     import xarray
 
-    blocks = [slice(start, start + BLOCK) for start in range(0, len(batch.lengths), BLOCK)]
-    parts = [_block(model, batch.tokens[at], batch.lengths[at]) for at in blocks]
+    parts = [_block(model, *prompts) for prompts in batch.blocks(BLOCK)]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     gram, queries, keys, count = (joined[name].sum(0) for name in ("gram", "queries", "keys", "count"))
     first, group = first_direction(gram, queries), model.config.group

@@ -48,22 +48,19 @@ def links_under(scope: Scope, run: Unedited, edit: EditWord) -> Values:
         prompt, position]. "disparity": the known dim `dim` of the stream after each layer, float[layer, prompt, position, 1].
         "keys": before the rotation, float[layer, prompt, position, key-value head, dim].
     """
-    assert run.model is not None
-    assert run.batch is not None
-    neurons, dim = scope.known["largest"], scope.known["dim"]
-    captures = [
-        sinkjax.Capture(sinkjax.Site.HEAD_OUT, name="variance"),
-        sinkjax.Capture(sinkjax.Site.KEY, name="keys"),
-        sinkjax.Capture(sinkjax.Site.RESID, dims=(dim,), name="disparity"),
+    made, sites = scope.get(edit), sinkjax.Site
+    found = run.captured(
+        sinkjax.Capture(sites.HEAD_OUT, name="variance"),
+        sinkjax.Capture(sites.KEY, name="keys"),
+        sinkjax.Capture(sites.RESID, dims=(scope.known["dim"],), name="disparity"),
         *(
-            sinkjax.Capture(sinkjax.Site.NEURON, layers=(layer,), dims=(number,), name=f"neuron {rank}")
-            for rank, (layer, number) in enumerate(neurons)
+            sinkjax.Capture(sites.NEURON, layers=(layer,), dims=(number,), name=f"neuron {rank}")
+            for rank, (layer, number) in enumerate(scope.known["largest"])
         ),
-    ]
-    model, batch, probe = run.model, run.batch, sinkjax.Probe(capture=tuple(captures))
-    found = sinkjax.forward(model.params, batch.tokens, model.config, scope.get(edit), probe, batch.lengths, logits=False).record
-    values = {link: np.moveaxis(np.asarray(found[link]), 1, 0) for link in LINKS if link != "neurons"}
-    return values | {"neurons": np.stack([np.asarray(found[f"neuron {rank}"])[:, 0, :, 0] for rank in range(len(neurons))])}
+        edit=made,
+    )
+    neurons = [found.pop(f"neuron {rank}")[0, :, :, 0] for rank in range(len(scope.known["largest"]))]
+    return found | {"neurons": np.stack(neurons)}
 
 
 @EditWord.define()
@@ -80,8 +77,7 @@ def put_link(scope: Scope, link: object, donor: object = F.apart, random: bool =
     prompts, T = values.shape[1:3]
     source = np.full(prompts, at)
     if random:
-        assert scope.rng is not None, "random positions are drawn for controls alone"
-        source = scope.rng.choice(np.delete(np.arange(1, T), at - 1), prompts)
+        source = scope.random.choice(np.delete(np.arange(1, T), at - 1), prompts)
     label = f"{name} of positions {', '.join(map(str, source))}" if random else name
     return sinkjax.compose(*_link(scope, name, values[:, np.arange(prompts), source]), label=label)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
+    from sinkjax.studies.study import Batch
 
 AXES = ("layer", "neuron")
 BLOCK = 8  # prompts of one forward
@@ -37,13 +38,12 @@ def _norms(matrices: jax.Array) -> jax.Array:
     return jax.lax.map(lambda matrix: jnp.linalg.norm(matrix.astype(jnp.float32), axis=0), matrices)
 
 
-def survey(model: Model, tokens: NDArray, lengths: NDArray, chosen: Sequence[tuple[int, int]]) -> xarray.Dataset:
+def survey(model: Model, batch: Batch, chosen: Sequence[tuple[int, int]]) -> xarray.Dataset:
     """Measure what drives neurons at the first token and at other positions, and what they feed.
 
     Args:
         model: The model.
-        tokens: int32[prompt, position].
-        lengths: int32[prompt].
+        batch: The prompts.
         chosen: Layer and number of some neurons.
 
     Returns:
@@ -55,9 +55,8 @@ def survey(model: Model, tokens: NDArray, lengths: NDArray, chosen: Sequence[tup
     """
     import xarray
 
-    places = tuple(np.unique(np.linspace(0, lengths.min() - 1, PLACES).astype(int)).tolist())
-    blocks = [slice(start, start + BLOCK) for start in range(0, len(lengths), BLOCK)]
-    parts = [_block(model, tokens[at], lengths[at], places) for at in blocks]
+    places = tuple(np.unique(np.linspace(0, batch.lengths.min() - 1, PLACES).astype(int)).tolist())
+    parts = [_block(model, *prompts, places) for prompts in batch.blocks(BLOCK)]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     down, written, at, (gate, up) = model.params["layers"]["down"], _written(model), tuple(np.array(chosen).T), sizes(model)
     share, fed = (np.asarray(array) for array in _concentration(down, written))

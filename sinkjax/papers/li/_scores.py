@@ -7,25 +7,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.studies.readouts import PERCENT, POINTS, mean_statistic
-from sinkjax.studies.vocabulary import Measure
+from sinkjax.studies.readouts import mean_statistic
+from sinkjax.studies.scope import percentage
 
 if TYPE_CHECKING:
     import xarray
 
 
-@Measure.define(
-    label="attention that key {key} receives (%)", unit=POINTS, range=PERCENT, asks=("attention_received",), seen=("key",)
-)
+@percentage(label="attention that key {key} receives (%)", asks=("attention_received",), seen=("key",))
 def sink_score(data: xarray.Dataset, key: int) -> NDArray:
     """Attention to a key in per cent, mean over the queries that see it, heads and layers."""
     return np.asarray(100 * data["attention_received"].values[..., key].mean(axis=(-2, -1)))
 
 
-@Measure.define(
+@percentage(
     label="attention that key {key} receives from later queries (%)",
-    unit=POINTS,
-    range=PERCENT,
     asks=mean_statistic,
     seen=("key",),
     note="The query at the key itself, whose attention the edit decides, is left out.",

@@ -70,8 +70,7 @@ def largest_neurons(scope: Scope, run: Unedited, count: object, last: object = N
         count: How many.
         last: The last layer to take them from; None: the model's.
     """
-    assert run.model is not None
-    return largest(run.model, scope.get(count), scope.get(last))
+    return largest(run.loaded[0], scope.get(count), scope.get(last))
 
 
 def largest(model: Model, count: int, last: int | None = None) -> tuple[Neuron, ...]:
@@ -112,11 +111,8 @@ def without_neurons(
 @EditWord.define()
 def without_others(scope: Scope, neurons: object, last: object) -> sinkjax.Edit:
     """Set as many random other neurons of the same layers to 0."""
-    rng, chosen = scope.rng, scope.get(neurons)
-    assert rng is not None, "random neurons are drawn for controls alone"
-    return _without(
-        _others(rng, chosen, scope.get(last), scope.architecture.mlp_width), scope.architecture, None, "other neurons"
-    )
+    others = _others(scope.random, scope.get(neurons), scope.get(last), scope.architecture.mlp_width)
+    return _without(others, scope.architecture, None, "other neurons")
 
 
 def _others(rng: np.random.Generator, neurons: Sequence[Neuron], count: int, width: int) -> list[Neuron]:
@@ -137,7 +133,7 @@ def neurons_at_work(scope: Scope, model: Model, batch: Batch, count: int, contro
     rng = intervals.generator(scope.config.seed, "li/super-neurons neurons")
     drawn = [_others(rng, chosen, count, model.config.mlp_width or 0) for _ in range(controls)]
     every = [*chosen, *(neuron for one in drawn for neuron in one)]
-    return survey(model, batch.tokens, batch.lengths, every).assign_attrs(neurons=[list(neuron) for neuron in chosen])
+    return survey(model, batch, every).assign_attrs(neurons=[list(neuron) for neuron in chosen])
 
 
 def _own(data: xarray.Dataset, name: str) -> tuple[NDArray, NDArray]:

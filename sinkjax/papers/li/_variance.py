@@ -157,8 +157,9 @@ def variance_by_position(read: Readings, computation: str) -> Drawing:
     squares = {"sum of squared weights": (data["squared_weights"].values[0] * own).sum(0, keepdims=True) / own.sum()}
 
     def panel(title: str, name: str, expected: dict[str, NDArray]) -> layers.Panel:
-        both = dict(zip(data["attention"].values.tolist(), relative(data, name), strict=True))
-        return read.results.panel(title, "variance (share of position 0's)", both | expected, places.tolist(), log=True)
+        curves = dict(zip(data["attention"].values.tolist(), relative(data, name), strict=True)) | expected
+        lines = [read.results.curve(label, places.tolist(), values) for label, values in curves.items()]
+        return layers.Panel(title, "variance (share of position 0's)", lines, log=True)
 
     figure = layers.lines(
         [[panel("head outputs", "deviation", law | squares), panel("attention output, after W_O", "after", law)]],

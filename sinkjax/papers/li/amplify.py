@@ -45,19 +45,17 @@ STUDY = Study(
     measures=(SINK, SINK_0, SCORE, SIZE),
     claims={
         "sink": Claim(
-            contrast=difference(SCORE, PUSHED, SCALED),
+            difference(SCORE, PUSHED, SCALED),
+            "Li et al. 2026, Figs. 5-6",
             given=attention_unnormed(),
-            source="Li et al. 2026, Figs. 5-6",
             beside=(effect(SCORE, PUSHED), effect(SINK, PUSHED), effect(SIZE, PUSHED), unedited(SINK_0, "factors")),
         ),
-        "rises": Claim(
-            contrast=slope(SCORE, at("factors", fixed={"mean": PROMPTS}), "factor"), source="Li et al. 2026, Figs. 5-6"
-        ),
+        "rises": Claim(slope(SCORE, at("factors", fixed={"mean": PROMPTS}), "factor"), "Li et al. 2026, Figs. 5-6"),
         "norm": Claim(
-            contrast=effect(SCORE, SCALED, whole=SCORE_0, controls=False),
+            effect(SCORE, SCALED, whole=SCORE_0, controls=False),
+            "Li et al. 2026, Figs. 5-6",
             stays=True,
             given=attention_unnormed(),
-            source="Li et al. 2026, Figs. 5-6",
             beside=(effect(SINK, SCALED, controls=False), effect(SIZE, SCALED, controls=False)),
         ),
     },

@@ -41,13 +41,13 @@ STUDY = Study(
     measures=(SINK, SINK_0, SIZE, SIZE_0, SCORE, SCORE_0),
     claims={
         "sink": Claim(
-            contrast=moved(SCORE_0, SCORE, ALONE),
-            source="Li et al. 2026, intervention 1",
+            moved(SCORE_0, SCORE, ALONE),
+            "Li et al. 2026, intervention 1",
             beside=(effect(SINK, ALONE, SINK_0), effect(SIZE, ALONE), *everywhere("alone")),
         ),
         "average": Claim(
-            contrast=difference(SCORE, ALONE, EVEN),
-            source="ours, on Li et al. 2026, intervention 1",
+            difference(SCORE, ALONE, EVEN),
+            "ours, on Li et al. 2026, intervention 1",
             beside=(effect(SCORE, EVEN), effect(SCORE, at("other", ALL)), *everywhere("even"), *everywhere("other")),
         ),
     },

@@ -42,12 +42,7 @@ def without(link: str, grid: str = "without") -> At:
 def brings(measure: Measure, link: str, beside: Measure) -> Claim:
     """A link has the effect of isolation; further readouts: the other measure, and the loss without the link."""
     taken = tuple(lost(one, without(link, grid), ISOLATED) for grid in ("without", "held") for one in (measure, beside))
-    return Claim(
-        contrast=part(measure, alone(link), ISOLATED),
-        given=MASSIVE,
-        source=CHAIN,
-        beside=(part(beside, alone(link), ISOLATED), *taken),
-    )
+    return Claim(part(measure, alone(link), ISOLATED), CHAIN, given=MASSIVE, beside=(part(beside, alone(link), ISOLATED), *taken))
 
 
 STUDY = Study(
@@ -85,23 +80,23 @@ STUDY = Study(
     computations={"ignitions": ignitions()},
     measures=(SCORE, SIZE),
     claims={
-        "variance": Claim(contrast=same(FORMED, alone("variance"), ISOLATED, ROUNDING), source=CHAIN),
+        "variance": Claim(same(FORMED, alone("variance"), ISOLATED, ROUNDING), CHAIN),
         "neurons": brings(SIZE, "neurons", SCORE),
         "disparity": brings(SCORE, "disparity", SIZE),
         "keys": brings(SCORE, "keys", SIZE),
         "needed": Claim(
-            contrast=lost(SIZE, without("neurons"), ISOLATED),
+            lost(SIZE, without("neurons"), ISOLATED),
+            CHAIN,
             given=MASSIVE,
-            source=CHAIN,
             beside=tuple(
                 lost(SIZE, at("silent", fixed=chosen), at("isolated", fixed=chosen))
                 for chosen in ({"kind": kind, "window": "all"} for kind in KINDS[1:])
             ),
         ),
         "ignites": Claim(
-            contrast=foretold("ignitions"),
+            foretold("ignitions"),
+            "ours, on Li et al. 2026, super neurons",
             given=MASSIVE,
-            source="ours, on Li et al. 2026, super neurons",
             beside=(foretold("ignitions", "plain_alignment"),),
         ),
     },

@@ -40,19 +40,17 @@ STUDY = Study(
     controls={"together": draws(without_others(F.largest, F.count))},
     measures=(SINK, SIZE),
     claims={
-        "extreme": Claim(contrast=neuron_numbers("neurons", ("size",)), source=SOURCE),
+        "extreme": Claim(neuron_numbers("neurons", ("size",)), SOURCE),
         "gates": Claim(
-            contrast=gate_cosine("neurons"),
-            source=SOURCE,
-            beside=(gate_cosine("neurons", "first"), gate_cosine("neurons", "others")),
+            gate_cosine("neurons"), SOURCE, beside=(gate_cosine("neurons", "first"), gate_cosine("neurons", "others"))
         ),
-        "sparse": Claim(contrast=neuron_numbers("neurons", ("concentration", "fed")), source=SOURCE),
-        "feeds": Claim(contrast=feeds_massive_dim("neurons"), source=SOURCE),
+        "sparse": Claim(neuron_numbers("neurons", ("concentration", "fed")), SOURCE),
+        "feeds": Claim(feeds_massive_dim("neurons"), SOURCE),
         "activation": Claim(
-            contrast=effect(SIZE, WITHOUT, above=typical_activation()),
+            effect(SIZE, WITHOUT, above=typical_activation()),
+            "ours, on Li et al. 2026, super neurons",
             sign=-1,
             given=reaches(SIZE, "together", MASSIVE_SIZE),
-            source="ours, on Li et al. 2026, super neurons",
             beside=(effect(SINK, WITHOUT),),
         ),
     },

@@ -3,14 +3,7 @@
 On random tokens. With even attention, every score of the first block set to 0, position i averages i + 1 values.
 """
 
-from sinkjax.papers.li._variance import (
-    decay,
-    first_outputs,
-    first_varies_most,
-    output_structure,
-    variance_by_position,
-    variances,
-)
+from sinkjax.papers.li._variance import decay, first_outputs, first_varies_most, output_structure, variance_by_position, variances
 from sinkjax.studies.vocabulary import *
 
 SOURCE = "Li et al. 2026, variance discrepancy"
@@ -24,11 +17,11 @@ STUDY = Study(
     },
     computations={"variance": first_outputs()},
     claims={
-        "first": Claim(contrast=first_varies_most("variance"), source=SOURCE),
-        "decays": Claim(contrast=decay("variance"), source=SOURCE, beside=(decay("variance", 1),)),
-        "after": Claim(contrast=first_varies_most("variance", "after"), source=SOURCE),
-        "structure": Claim(contrast=output_structure("variance"), source=SOURCE),
-        "numbers": Claim(contrast=variances("variance"), source=SOURCE),
+        "first": Claim(first_varies_most("variance"), SOURCE),
+        "decays": Claim(decay("variance"), SOURCE, beside=(decay("variance", 1),)),
+        "after": Claim(first_varies_most("variance", "after"), SOURCE),
+        "structure": Claim(output_structure("variance"), SOURCE),
+        "numbers": Claim(variances("variance"), SOURCE),
     },
     figures=(variance_by_position("variance"),),
 )

@@ -16,6 +16,7 @@ from sinkjax.report.section import Drawing
 from sinkjax.studies.readouts import label_of, read_measure
 from sinkjax.studies.trained import alone, difference, label, stated
 from sinkjax.studies.vocabulary import FigureWord, Measure, Readings
+from sinkjax.studies.words import as_tuple
 
 if TYPE_CHECKING:
     import xarray
@@ -47,11 +48,9 @@ def learning_curves(read: Readings) -> Drawing | None:
     ]
     counts = {read.results[name].sizes["run"] for name in there}
     seeds = f"{min(counts)} to {max(counts)} seeds" if len(counts) > 1 else f"{counts.pop()} seed(s) a row"
-    caption = (
-        f"At size {read.scope.config.size}: held-out loss, share of heads that sink on the first token, and its norm over"
-        " the others' (largest over depths), against steps. Lines: means over seeds; bands: lowest and highest seed."
-        f" {seeds}. A line that ends early belongs to a training that is not finished, or diverged."
-    )
+    caption = f"""At size {read.scope.config.size}: held-out loss, share of heads that sink on the first token, and its norm over
+        the others' (largest over depths), against steps. Lines: means over seeds; bands: lowest and highest seed.
+        {seeds}. A line that ends early belongs to a training that is not finished, or diverged."""
     return Drawing("learning", bands(columns, grid, "step"), caption)
 
 
@@ -61,7 +60,7 @@ def beside_the_paper(read: Readings, measures: Measure | tuple[Measure, ...], xl
     if not read.results.stores:
         return None
     columns = {}
-    for measure in measures if isinstance(measures, tuple) else (measures,):
+    for measure in as_tuple(measures):
         found = []
         for name, data in read.results.trained.items():
             title, number = label(name, read.trainings[name]), stated(read.trainings[name], measure)
@@ -69,10 +68,8 @@ def beside_the_paper(read: Readings, measures: Measure | tuple[Measure, ...], xl
             if isinstance(number, int | float):
                 found.append(Point(title, alone(number), PAPER))
         columns[label_of(measure, read.scope)] = found
-    caption = (
-        f"The rows at size {read.scope.config.size}: means over seeds, bars: 95% intervals; beside the paper's numbers, of one"
-        " run each."
-    )
+    caption = f"""The rows at size {read.scope.config.size}: means over seeds, bars: 95% intervals; next to the paper's numbers,
+        from one run each."""
     return Drawing("rows", points(columns, xlabel), caption)
 
 
@@ -91,10 +88,8 @@ def losses_beside(read: Readings, measure: Measure) -> Drawing | None:
             found.append(Point(title, alone(number - paper), PAPER))
     if not any(point.kind == HERE and point.value.mean is not None for point in found):
         return None
-    caption = (
-        f"Held-out loss of each row less the first row's ({first}), next to the same difference in the paper. Losses"
-        " themselves cannot be compared, since text and tokenizer differ. Here: paired by seed, bars: 95% intervals."
-    )
+    caption = f"""Held-out loss of each row less the first row's ({first}), next to the same difference in the paper. Losses
+        themselves cannot be compared, since text and tokenizer differ. Here: paired by seed, bars: 95% intervals."""
     return Drawing("losses", points({f"against {first}": found}, "difference in valid loss (nats)"), caption)
 
 

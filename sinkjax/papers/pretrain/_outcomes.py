@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import LEVEL, Row
+from sinkjax.studies.scope import percentage
 from sinkjax.studies.trained import MODELS, RUNS
 from sinkjax.studies.vocabulary import Described, Measure, Readings
 from sinkjax.train.config import ALL_STEPS
@@ -21,7 +22,7 @@ from sinkjax.train.config import ALL_STEPS
 if TYPE_CHECKING:
     import xarray
 
-PERCENT, KEYS = (0.0, 100.0), 5
+KEYS = 5  # first positions whose sinks are columns
 SINKS = """Sink_k is the share of heads and sequences in which token k, counted from 1 (key k - 1), receives more than 0.3 of
     the attention of the queries that see it, on the first 64 tokens of held-out blocks (Gu et al. 2025, section 3). Sink_* is
     that of a bias, sink token or sink logit, which has no key. Sinks are computed from the weights themselves where rows sum to 1
@@ -80,12 +81,10 @@ def _sink_on(place: int) -> Callable[[xarray.Dataset], NDArray]:
 
 
 for _place in range(KEYS):
-    Measure.define(f"sink_{_place + 1}", label=f"Sink_{_place + 1} (%)", range=PERCENT, unit="percentage points", note=SINKS)(
-        _sink_on(_place)
-    )
+    percentage(f"sink_{_place + 1}", label=f"Sink_{_place + 1} (%)", note=SINKS)(_sink_on(_place))
 
 
-@Measure.define(label="Sink_* (%)", range=PERCENT, unit="percentage points", note=SINKS)
+@percentage(label="Sink_* (%)", note=SINKS)
 def sink_bias(data: xarray.Dataset) -> NDArray:
     """Percentage of heads and sequences that sink on a bias, a sink token or a sink logit."""
     return 100 * at_end(data, "sink_bias", shares="sink_bias_share")

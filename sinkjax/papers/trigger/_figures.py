@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +25,7 @@ from sinkjax.report.section import Drawing
 from sinkjax.studies.readouts import label_of, read_measure
 from sinkjax.studies.study import NO_EDIT
 from sinkjax.studies.vocabulary import Described, FigureWord, Identity, Measure, Readings
-
-if TYPE_CHECKING:
-    import xarray
+from sinkjax.studies.words import as_tuple
 
 SMALLEST_LOSS = 1e-9  # smaller losses are drawn here
 OTHER_KEYS, OTHER_VALUES = "another key masked (mean)", "another value removed (mean)"
@@ -39,14 +36,6 @@ KINDS = {"share": "share of BOS", "weight": "weight on BOS"}
 def trained(read: Readings, shown: Mapping[str, str]) -> dict[str, str]:
     """The models that have been trained: name of a training -> its label."""
     return {name: label for name, label in shown.items() if name in read.results}
-
-
-def store(read: Readings, training: str) -> xarray.Dataset:
-    """The measurements of a training. Raises `Absent` if it has not run."""
-    if training not in read.results:
-        raise Absent(f"{training} has not run")
-    data: xarray.Dataset = read.results[training]
-    return data
 
 
 def over_runs(read: Readings) -> str:
@@ -63,41 +52,35 @@ def _held_out(read: Readings) -> str:
 
 @FigureWord.define()
 def map_statistics(read: Readings, shown: Mapping[str, str]) -> Drawing:
-    """Mean and standard deviation of attention of models of one head, a column a model, on one scale: the paper's Fig. 3."""
+    """Mean and standard deviation of attention of single-head models, one column per model, on one scale (the paper's Fig. 3)."""
     labels, kinds = trained(read, shown), {"mean": "map_mean", "standard deviation": "map_std"}
     maps = np.array([[read.results[name][kind].mean("run").values[0, 0] for name in labels] for kind in kinds.values()])
-    caption = (
-        f"Attention weights over {_held_out(read)} (arrow): mean and standard deviation over sequences, averaged over"
-        f" {over_runs(read)}. Fig. 3 of Ran-Milo 2026 shows one run and counts positions from 1."
-    )
+    caption = f"""Attention weights over {_held_out(read)} (arrow): mean and standard deviation over sequences, averaged over
+        {over_runs(read)}. Fig. 3 of Ran-Milo 2026 shows one run and counts positions from 1."""
     place = read.scope.config.trigger_position
     return Drawing("maps", causal(maps, [*kinds], [*labels.values()], "attention weight", place), caption)
 
 
 @FigureWord.define()
 def map_gallery(read: Readings, shown: Mapping[str, str]) -> Drawing:
-    """Mean attention of models of one head, a panel a model."""
+    """Mean attention of single-head models, one panel per model."""
     labels = trained(read, shown)
     maps = np.stack([read.results[name]["map_mean"].mean("run").values[0, 0] for name in labels])
     place = read.scope.config.trigger_position
-    figure = gallery(maps, [*labels.values()], "attention weight", marked=place, limits=(0, 1))
-    caption = (
-        f"Attention weights, mean over {_held_out(read)} (arrow) and over {over_runs(read)}. Weights above 1 have the colour"
-        " of 1."
-    )
+    figure = gallery(maps, [*labels.values()], "attention weight", place)
+    caption = f"""Attention weights, mean over {_held_out(read)} (arrow) and over {over_runs(read)}. Weights above 1 have the
+        colour of 1."""
     return Drawing("maps", figure, caption)
 
 
 @FigureWord.define()
 def head_maps(read: Readings, training: str, label: str) -> Drawing:
-    """The attention of every head of the first run on one sequence, a row a layer: the paper's Figs. 4 to 8."""
-    data, place = store(read, training), read.scope.config.trigger_position
+    """The attention of every head of the first run on one sequence, one row per layer (the paper's Figs. 4 to 8)."""
+    data, place = read.results[training], read.scope.config.trigger_position
     depth, heads = ([f"{axis} {number}" for number in range(data.sizes[axis])] for axis in ("layer", "head"))
     figure = causal(data["map_example"].values[0], depth, heads, "attention weight", place)
-    caption = (
-        f"{label}: attention of every head on one held-out sequence with the trigger at position {place} (arrow), of the run with"
-        f" seed {int(data['run'][0])}. The paper counts layers, heads and positions from 1."
-    )
+    caption = f"""{label}: attention of every head on one held-out sequence with the trigger at position {place} (arrow), of the
+        run with seed {int(data["run"][0])}. The paper counts layers, heads and positions from 1."""
     return Drawing(f"heads-{training}", figure, caption)
 
 
@@ -123,19 +106,14 @@ def by_model(
         least: Smaller numbers are drawn here, on a logarithmic axis; None: a linear one.
     """
     columns = {}
-    for measure in measures if isinstance(measures, tuple) else (measures,):
+    for measure in as_tuple(measures):
         columns[label_of(measure, read.scope).replace(" in ", "\nin ", 1)] = [
-            Point(line, _interval(read, read_measure(measure, read.scope, read.results[training])), group)
+            Point(line, read.results.interval(read_measure(measure, read.scope, read.results[training])), group)
             for group, labels in groups.items()
             for training, line in trained(read, labels).items()
         ]
     end = f"Means over {read.scope.config.seeds} runs; bars: 95% intervals."
     return Drawing(name, points(columns, xlabel, least=least), f"{caption} {end}")
-
-
-def _interval(read: Readings, values: NDArray) -> Interval:
-    found: Interval = read.results.interval(values)
-    return found
 
 
 @FigureWord.define()
@@ -154,11 +132,9 @@ def learning(read: Readings, shown: Mapping[str, str]) -> Drawing:
         Axis("", "step", bos_label, mass, "", (0, 1.05)),
         Axis("", bos_label, "held-out loss", path, "y"),
     ]
-    caption = (
-        "Loss and attention on held-out sequences during training, against steps (thin: each run; bold: the median, in which a"
-        " run that is done keeps its last value) and against each other. Other rows are those of all tokens but BOS and the"
-        f" trigger; models with several heads are shown by their mean over heads. {over_runs(read)}."
-    )
+    caption = f"""Loss and attention on held-out sequences during training, against steps (thin: each run; bold: the median, in
+        which a run that is done keeps its last value) and against each other. Other rows are the rows of all tokens but BOS
+        and the trigger; models with several heads are shown by their mean over heads. {over_runs(read)}."""
     return Drawing("learning", curves([panels]), caption)
 
 
@@ -182,11 +158,9 @@ def losses_by_edit(read: Readings, shown: Mapping[str, str]) -> Drawing:
         for rows, title in ((TRIGGER, "trigger row"), (OTHERS, "other rows"))
     }
     figure = points(columns, "mean squared error of the output (log scale)", least=SMALLEST_LOSS)
-    caption = (
-        f"The loss of trained models under edits, on {_held_out(read)}, by rows. Controls: the same edit of each other token but"
-        f" the trigger, averaged. Means over {over_runs(read)}; bars: 95% intervals. Losses below {SMALLEST_LOSS:g} are drawn"
-        " there."
-    )
+    caption = f"""The loss of trained models under edits, on {_held_out(read)}, by rows. Controls: the same edit of each other
+        token but the trigger, averaged. Means over {over_runs(read)}; bars: 95% intervals. Losses below {SMALLEST_LOSS:g} are
+        drawn there."""
     return Drawing("interventions", figure, caption)
 
 
@@ -197,7 +171,7 @@ def losses_under_edits(read: Readings, name: str, rows: str, factor: float = 1.0
     for number, edit in enumerate(read.results[name]["edit"].values):
         kind = OTHER_KEYS if edit.startswith("key ") else OTHER_VALUES if edit.startswith("value ") else str(edit)
         kinds.setdefault(kind, []).append(number)
-    return {kind: _interval(read, losses[chosen].mean(axis=0)) for kind, chosen in kinds.items()}
+    return {kind: read.results.interval(losses[chosen].mean(axis=0)) for kind, chosen in kinds.items()}
 
 
 @Described.define()
@@ -229,11 +203,8 @@ def counted_heads(read: Readings, sizes: Mapping[str, tuple[str, str]]) -> Drawi
         if not {soft, relu} <= set(read.results.trained):
             continue
         lines = []
-        for name, training, kind in (
-            ("softmax", soft, "share"),
-            ("ReLU, share", relu, "share"),
-            ("ReLU, weight", relu, "weight"),
-        ):
+        shown = {"softmax": (soft, "share"), "ReLU, share": (relu, "share"), "ReLU, weight": (relu, "weight")}
+        for name, (training, kind) in shown.items():
             masses = by_head(read.results[training], kind)
             lost = ~np.isfinite(masses).all(axis=(1, 2))
             many = np.stack([np.where(lost, np.nan, (masses >= least).sum(axis=(1, 2))) for least in LEAST])
@@ -242,13 +213,10 @@ def counted_heads(read: Readings, sizes: Mapping[str, tuple[str, str]]) -> Drawi
         panels.append(layers.Panel(f"{size}: {total} heads", "heads that sink", lines, top=float(total)))
     if not panels:
         raise Absent("softmax and ReLU have not both run at any size")
-    caption = (
-        "Number of heads that sink, against the smallest mean mass on BOS, in the rows of all tokens but BOS and the trigger, for"
-        f" which a head counts; the summary uses {config.sinks:g}. Bands: 95% intervals over {config.seeds} runs."
-    )
-    return Drawing(
-        "sinking-heads", layers.lines([panels], "mean mass on BOS from which on a head sinks", legend_above=True), caption
-    )
+    caption = f"""Number of heads that sink, against the smallest mean mass on BOS, in the rows of all tokens but BOS and the
+        trigger, for which a head counts; the summary uses {config.sinks:g}. Bands: 95% intervals over {config.seeds} runs."""
+    figure = layers.lines([panels], "smallest mean mass on BOS of a head that sinks", legend_above=True)
+    return Drawing("sinking-heads", figure, caption)
 
 
 @FigureWord.define()
@@ -262,8 +230,6 @@ def bos_by_head(read: Readings, shown: Mapping[str, str]) -> Drawing:
     flat = {kind: [mass.reshape(len(mass), -1).T for mass in several] for kind, several in masses.items()}
     panels = [Panels(flat["share"], "share", limits=(0, 1)), Panels(flat["weight"], "weight", limits=(0, top))]
     seeds = [str(seed) for seed in next(iter(read.results.trained.values()))["run"].values]
-    caption = (
-        "Mean mass on BOS in the rows of all tokens but BOS and the trigger, by layer, head and seed: as a share of the row,"
-        " and as the weight itself. The two are equal for softmax."
-    )
+    caption = """Mean mass on BOS in the rows of all tokens but BOS and the trigger, by layer, head and seed: as a share of the
+        row, and as the weight itself. The two are equal for softmax."""
     return Drawing("bos-by-head", grids(columns, panels, seeds, "seed", height=2.1), caption)

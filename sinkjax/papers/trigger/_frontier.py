@@ -15,9 +15,9 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.summary import Row
 from sinkjax.papers.trigger import _bounds
 from sinkjax.papers.trigger._bounds import Shape
-from sinkjax.papers.trigger._figures import SMALLEST_LOSS, store
+from sinkjax.papers.trigger._figures import SMALLEST_LOSS
 from sinkjax.papers.trigger._outcomes import MILLION
-from sinkjax.report.figures.frontier import Dots, Line, Panel, frontier
+from sinkjax.report.figures.frontier import Curve, Panel, frontier
 from sinkjax.report.section import Drawing
 from sinkjax.studies.vocabulary import Described, FigureWord, Identity, Readings
 from sinkjax.tasks.trigger.config import Trigger
@@ -38,7 +38,7 @@ def shape_of(read: Readings) -> Shape:
 
 def caps_of(read: Readings) -> NDArray:
     """The masses that are held: float[cap]."""
-    return np.asarray(store(read, CAPPED)["cap"].values)
+    return np.asarray(read.results[CAPPED]["cap"].values)
 
 
 def masses(read: Readings) -> tuple[float, ...]:
@@ -86,7 +86,7 @@ def distances(shape: Shape, known: Sequence[float], layers: NDArray) -> NDArray:
 def above_bounds(read: Readings) -> tuple[bool, str]:
     """The loss of every layer is above bounds A and B for its masses on BOS."""
     known, shape = masses(read), shape_of(read)
-    found = points(store(read, FREE), store(read, CAPPED))
+    found = points(read.results[FREE], read.results[CAPPED])
     least = {kind: float(distances(shape, known, layers).min()) for kind, layers in found.items()}
     said = "; ".join(f"{kind} {ratio:.4g}" for kind, ratio in least.items())
     return all(ratio > 1 for ratio in least.values()), f"smallest ratio of a loss to the larger of bounds A and B: {said}"
@@ -95,39 +95,40 @@ def above_bounds(read: Readings) -> tuple[bool, str]:
 @Described.define()
 def held_losses(read: Readings) -> list[Row]:
     """For each mass: losses over runs, held in training and after it, and the best one over each bound."""
-    caps = caps_of(read)
+    caps, free, capped = caps_of(read), read.results[FREE], read.results[CAPPED]
     curves = bounds(shape_of(read), caps)
     found = []
     for place, cap in enumerate(caps):
+        learned = MILLION * capped["loss"].values[place]
         values = {
-            "loss, mass held in training (millionths)": MILLION * store(read, CAPPED)["loss"].values[place],
-            "loss, mass held after training (millionths)": MILLION * store(read, FREE)["held_loss"].values[:, place],
+            "loss, mass held in training (millionths)": learned,
+            "loss, mass held after training (millionths)": MILLION * free["held_loss"].values[:, place],
         }
-        smallest = np.nanmin(values["loss, mass held in training (millionths)"]) / MILLION
+        smallest = np.nanmin(learned) / MILLION
         values |= {f"best loss over {name}": np.array([smallest / curve[place]]) for name, curve in curves.items() if cap < 1}
         found += [Row(f"BOS mass {cap:g}", "held", measure, read.results.interval(each)) for measure, each in values.items()]
-    met = 100.0 * (store(read, FREE)["outcome"].values == "converged")
+    met = 100.0 * (free["outcome"].values == "converged")
     found.append(Row("free to sink", "held", "runs that met the stopping rule (%)", intervals.interval(met)))
     return found
 
 
 @FigureWord.define()
 def loss_and_mass(read: Readings, held: str) -> Drawing:
-    """Losses against the mass off BOS. held: "in training", beside the bounds, or "after training", beside the former."""
-    free, capped, caps, known = store(read, FREE), store(read, CAPPED), caps_of(read), masses(read)
+    """Losses against the mass off BOS. held: "in training", beside the bounds, or "after training", beside the first kind."""
+    free, capped, caps, known = read.results[FREE], read.results[CAPPED], caps_of(read), masses(read)
     curves = bounds(shape_of(read), known)
     inner = caps < 1  # a logarithmic axis does not show a mass of 1
     off, losses, after = 1 - caps[inner], capped["loss"].values[inner], free["held_loss"].values[:, inner]
     best, offs = np.nanmin(losses, axis=1), np.tile(off, len(after))
-    lines = [Line(name, 1 - np.array(known), values) for name, values in curves.items()]
-    trained = Dots("mass held in training", np.repeat(off, losses.shape[1]), losses.ravel())
+    lines = [Curve(name, 1 - np.array(known), values) for name, values in curves.items()]
+    trained = Curve("mass held in training", np.repeat(off, losses.shape[1]), losses.ravel())
     mass, loss = "mass off BOS, other rows (1 - c)", "held-out mean squared error"
     sizes = f"n = {read.scope.config.width}, L = {read.scope.config.length}"
     if held == "in training":
         here = [known.index(float(cap)) for cap in caps if cap < 1]
-        ratios = [Line(name, off, best / values[here]) for name, values in curves.items()]
-        path = Dots("free to sink, while learning", 1 - free["curve_bos"].values.ravel(), free["curve_loss"].values.ravel())
-        ended = Dots("free to sink, at the end", 1 - free["bos"].values, free["loss"].values)
+        ratios = [Curve(name, off, best / values[here]) for name, values in curves.items()]
+        path = Curve("free to sink, while learning", 1 - free["curve_bos"].values.ravel(), free["curve_loss"].values.ravel())
+        ended = Curve("free to sink, at the end", 1 - free["bos"].values, free["loss"].values)
         at_full = "not measured"
         if not inner.all():
             at_full = f"{max(float(np.nanmin(capped['loss'].values[-1])), SMALLEST_LOSS):.1e}"
@@ -135,22 +136,18 @@ def loss_and_mass(read: Readings, held: str) -> Drawing:
             Panel("loss", mass, loss, lines, [trained, path, ended]),
             Panel("best loss with the mass held, over each line", mass, "ratio", ratios, [], plain=True),
         ]
-        caption = (
-            f"Loss against the mass off BOS. Left: layers with their mass held in training ({losses.shape[1]} runs a mass),"
-            f" and {len(after)} layers free to sink, during training and at the end. Lines: lower bounds A, B and C, and the loss"
-            f" that even weights attain (docs/trigger.md). Right: the best loss at each mass divided by each line. {sizes}. At a"
-            f" mass of 1 on BOS, which a logarithmic axis does not show, the best loss is {at_full}."
-        )
+        caption = f"""Loss against the mass off BOS. Left: layers with their mass held in training ({losses.shape[1]} runs per
+            mass), and {len(after)} layers free to sink, during training and at the end. Lines: lower bounds A, B and C, and the
+            loss that even weights attain (docs/trigger.md). Right: the best loss at each mass divided by each line. {sizes}. At a
+            mass of 1 on BOS, which a logarithmic axis does not show, the best loss is {at_full}."""
         return Drawing("bounds", frontier(panels), caption)
-    forced = Dots("mass held after training", offs, after.ravel())
-    shifted = Dots("logit shifted after training", 1 - free["shifted_bos"].values.ravel(), free["shifted_loss"].values.ravel())
-    less = Dots("mass held after training", offs, (after / best).ravel())
+    forced = Curve("mass held after training", offs, after.ravel())
+    shifted = Curve("logit shifted after training", 1 - free["shifted_bos"].values.ravel(), free["shifted_loss"].values.ravel())
+    less = Curve("mass held after training", offs, (after / best).ravel())
     panels = [
         Panel("loss", mass, loss, lines, [trained, forced, shifted]),
         Panel("loss over the best learned with the mass held", mass, "ratio", [], [less], plain=True),
     ]
-    caption = (
-        "Loss against the mass off BOS of layers trained free to sink and then edited without further training (the mass held in"
-        f" the other rows, or a number added to BOS's logit there), beside layers trained with the mass held. {sizes}."
-    )
+    caption = f"""Loss against the mass off BOS of layers trained free to sink and then edited without further training (the mass
+        held in the other rows, or a number added to BOS's logit there), next to layers trained with the mass held. {sizes}."""
     return Drawing("forced", frontier(panels), caption)

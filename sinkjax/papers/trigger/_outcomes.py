@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.studies.scope import percentage
 from sinkjax.studies.vocabulary import Measure
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def task_loss(data: xarray.Dataset) -> NDArray:
     return MILLION * np.asarray(data["loss"].sel(error_rows=EVERY).values)
 
 
-@Measure.define(label="loss left of that of an idle model (%, at most 100)", range=(0.0, 100.0), unit="percentage points")
+@percentage(label="loss left of that of an idle model (%, at most 100)")
 def loss_left(data: xarray.Dataset) -> NDArray:
     """Loss in per cent of an idle model's; 100 where it is larger."""
     return np.minimum(left(data), 100.0)

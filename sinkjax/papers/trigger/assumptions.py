@@ -52,21 +52,12 @@ STUDY = Study(
         *(weight(rows="trigger"), weight("later tokens", "trigger")),
     ),
     claims={
-        "softmax": Claim(
-            contrast=versus(whole_rows(solved=F.solved), "paper", "relu-index"), source="ours, on Ran-Milo 2026, Theorems 1 and 3"
-        ),
-        "needs-bos": Claim(contrast=versus(loss_left(), "no-bos", "paper"), source="ours, on Ran-Milo 2026, Theorem 1"),
+        "softmax": Claim(versus(whole_rows(solved=F.solved), "paper", "relu-index"), "ours, on Ran-Milo 2026, Theorems 1 and 3"),
+        "needs-bos": Claim(versus(loss_left(), "no-bos", "paper"), "ours, on Ran-Milo 2026, Theorem 1"),
     }
-    | {
-        f"{name}-solves": Claim(contrast=versus(loss_left(), "no-bos", f"{name}-no-bos", whole="paper"), source=OURS)
-        for name in ESCAPES
-    }
-    | {f"{name}-sinks": Claim(contrast=versus(whole_rows(), "paper", name), source=OURS) for name in ESCAPES}
-    | {
-        "divisor": Claim(
-            contrast=versus(loss_left(), "relu-none", "relu-index"), source="ours, on Ran-Milo 2026, its code for ReLU"
-        )
-    },
+    | {f"{name}-solves": Claim(versus(loss_left(), "no-bos", f"{name}-no-bos", whole="paper"), OURS) for name in ESCAPES}
+    | {f"{name}-sinks": Claim(versus(whole_rows(), "paper", name), OURS) for name in ESCAPES}
+    | {"divisor": Claim(versus(loss_left(), "relu-none", "relu-index"), "ours, on Ran-Milo 2026, its code for ReLU")},
     figures=(
         by_model(
             "attention",

@@ -23,8 +23,8 @@ STUDY = Study(
         "capped": with_bounds("mass held in training", F.caps, F.shifts, F.cap_seeds, F.cap_steps),
     },
     claims={
-        "bounds": Claim(contrast=above_bounds(), source="docs/trigger.md, on Ran-Milo 2026, Theorem 1"),
-        "losses": Claim(contrast=held_losses(), source="ours"),
+        "bounds": Claim(above_bounds(), "docs/trigger.md, on Ran-Milo 2026, Theorem 1"),
+        "losses": Claim(held_losses(), "ours"),
     },
     figures=(loss_and_mass("in training"), loss_and_mass("after training")),
 )

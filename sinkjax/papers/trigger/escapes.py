@@ -50,19 +50,13 @@ STUDY = Study(
         *(whole_rows(), whole_rows("later tokens"), sinking_heads("part", F.sinks), bos_writes()),
     ),
     claims={
-        f"{name}-penalty": Claim(
-            contrast=versus(whole_rows(solved=F.solved), f"{name}-penalty-0", f"{name}-penalty-{SMALL}"), source=OURS
-        )
+        f"{name}-penalty": Claim(versus(whole_rows(solved=F.solved), f"{name}-penalty-0", f"{name}-penalty-{SMALL}"), OURS)
         for name in ESCAPES
     }
-    | {
-        f"{name}-start": Claim(contrast=versus(whole_rows(solved=F.solved), f"{name}-plain", f"{name}-start-4"), source=OURS)
-        for name in LEARNED
-    }
+    | {f"{name}-start": Claim(versus(whole_rows(solved=F.solved), f"{name}-plain", f"{name}-start-4"), OURS) for name in LEARNED}
     | {
         "softmax-penalty": Claim(
-            contrast=versus(loss_left(), f"softmax-penalty-{SMALL}", "softmax-penalty-0"),
-            source="ours, on Ran-Milo 2026, Theorem 1",
+            versus(loss_left(), f"softmax-penalty-{SMALL}", "softmax-penalty-0"), "ours, on Ran-Milo 2026, Theorem 1"
         )
     },
     figures=(

@@ -40,13 +40,13 @@ STUDY = Study(
     ),
     claims={
         f"strongest-{size}": Claim(
-            contrast=versus(strongest_head(solved=F.solved), soft, relu),
-            source=f"Ran-Milo 2026, Theorem 2, {figures}",
+            versus(strongest_head(solved=F.solved), soft, relu),
+            f"Ran-Milo 2026, Theorem 2, {figures}",
             beside=(versus(sinking_heads("part", F.sinks, F.solved), soft, relu), versus(strongest_head(), relu, 0.0)),
         )
         for (size, (soft, relu)), figures in zip(PAIRS.items(), ("Figs. 4, 5", "Figs. 6 to 8"), strict=True)
     }
-    | {"edits": Claim(contrast=edited_losses(SHOWN), source="ours"), "neutral": Claim(contrast=neutral_edit(SHOWN))},
+    | {"edits": Claim(edited_losses(SHOWN), "ours"), "neutral": Claim(neutral_edit(SHOWN))},
     figures=(
         counted_heads(PAIRS),
         bos_by_head(SHOWN),

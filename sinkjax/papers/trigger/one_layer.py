@@ -17,12 +17,12 @@ STUDY = Study(
     ),
     claims={
         "softmax": Claim(
-            contrast=versus(whole_rows(solved=F.solved), SOFTMAX, RELU),
-            source="Ran-Milo 2026, Theorems 1 and 3, Fig. 3",
+            versus(whole_rows(solved=F.solved), SOFTMAX, RELU),
+            "Ran-Milo 2026, Theorems 1 and 3, Fig. 3",
             beside=(versus(whole_rows(), SOFTMAX, 0.0), versus(whole_rows(), RELU, 0.0)),
         ),
-        "edits": Claim(contrast=edited_losses(LABELS), source="ours"),
-        "neutral": Claim(contrast=neutral_edit(LABELS)),
+        "edits": Claim(edited_losses(LABELS), "ours"),
+        "neutral": Claim(neutral_edit(LABELS)),
     },
     figures=(map_statistics(LABELS), learning(LABELS), losses_by_edit(LABELS)),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import MAP, MISSING, MOST_COLUMNS, leave_empty, panels, styled, wrapped
+from sinkjax.report.figures.style import MOST_COLUMNS, draw_map, leave_empty, panels, styled, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 GAMMA = 0.5  # exponent of the colour scale
-TICK = 8  # size of a token in points
+TICK, LONGEST = 8, 9  # size of a token in points, and its characters
 NAME_WIDTH = 26  # characters of a run's name beside its maps
 
 
@@ -38,9 +38,8 @@ def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Se
     scale = _scale(values, len(tokens))
     figure, axes = panels(len(rows), len(layers), 2.75, sharex=True, sharey=True)
     for row, name in enumerate(rows):
-        for column, layer in enumerate(layers):
-            panel = axes[row, column]
-            image = _map(panel, values[row, column], scale, tokens)
+        for panel, layer, array in zip(axes[row], layers, values[row], strict=True):
+            image = _map(panel, array, scale, tokens)
             panel.set_title(f"layer {layer}" if row == 0 else "")
         axes[row, 0].set_ylabel(wrapped(name, NAME_WIDTH), fontweight="bold")
     _name_axes(figure, axes, image)
@@ -80,12 +79,8 @@ def _scale(values: NDArray, size: int) -> PowerNorm:
 
 def _map(panel: Axes, values: NDArray, scale: PowerNorm, tokens: Sequence[str]) -> AxesImage:
     """One map of float[query, key], with the tokens as ticks; keys that a query cannot see are grey."""
-    from matplotlib import colormaps
-
     size, names = len(tokens), [_short(token) for token in tokens]
-    shown = np.where(np.tri(size, dtype=bool), values[:size, :size], np.nan)
-    image = panel.imshow(shown, norm=scale, cmap=colormaps[MAP].with_extremes(bad=MISSING), interpolation="nearest")
-    panel.spines[:].set_visible(False)
+    image = draw_map(panel, np.where(np.tri(size, dtype=bool), values[:size, :size], np.nan), scale)
     panel.set_xticks(range(size), names, rotation=90, fontsize=TICK)
     panel.set_yticks(range(size), names, fontsize=TICK)
     panel.tick_params(length=0, pad=2)
@@ -99,8 +94,7 @@ def _name_axes(figure: Figure, axes: Any, image: AxesImage) -> None:
     bar.set_label("attention, mean over heads\n(square-root scale)")
 
 
-def _short(token: str, length: int = 9) -> str:
-    """A token as a tick: line breaks and spaces made visible, cut to `length` characters, dollars kept from mathtext."""
+def _short(token: str) -> str:
+    """A token as a tick: line breaks and spaces made visible, cut to LONGEST characters, dollars kept from mathtext."""
     text = token.replace("\n", "↵").replace(" ", "·", 1) if token.strip() == "" else token.strip()
-    text = text if len(text) <= length else f"{text[: length - 1]}…"
-    return text.replace("$", r"\$")
+    return (text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…").replace("$", r"\$")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import MAP, MISSING, WIDTH, styled
+from sinkjax.report.figures.style import WIDTH, draw_map, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WIDEST, BAR, HEAD = 3.4, 1.0, 0.8  # inches: the most that a map takes, the colour bar, what stands above and below maps
 LABELS = 0.8  # inches that what stands beside the maps takes of their widths
-TITLE = 0.36  # inches above each map of a gallery
+COLUMNS, TITLE = 5, 0.36  # maps in a row of a gallery, and inches above each of them
 TITLE_WIDTH = 100  # characters over all columns
 MOST_TICKS = 8  # for a wide map
 
@@ -31,8 +31,7 @@ def causal(
     rows: Sequence[str],
     columns: Sequence[str],
     label: str,
-    marked: int | None = None,
-    limits: tuple[float, float] | None = None,
+    marked: int,
 ) -> Figure:
     """Causal maps, one panel for each row and column; keys that a query cannot see are grey.
 
@@ -42,14 +41,16 @@ def causal(
         columns: The titles of the columns.
         label: The colours' name, with their unit.
         marked: A query whose row has an arrow on each map.
-        limits: The ends of the scale, by default 0 and the largest visible value.
 
     Returns:
         A matplotlib figure.
     """
+    from matplotlib.colors import Normalize
+
     side = min((WIDTH - BAR) / len(columns), WIDEST)
     figure, axes = _panels(len(rows), len(columns), side, side - LABELS / len(columns))
-    scale = _scale(values, limits)
+    seen = values[..., np.tri(values.shape[-1], dtype=bool)]
+    scale = Normalize(0, max(float(np.nanmax(seen)), np.finfo(float).tiny))
     for row, row_title in enumerate(rows):
         for column, title in enumerate(columns):
             image = _draw(axes[row, column], values[row, column], scale, side, marked)
@@ -63,21 +64,15 @@ def causal(
 
 
 @styled
-def gallery(
-    values: NDArray,
-    titles: Sequence[str],
-    label: str,
-    columns: int = 5,
-    marked: int | None = None,
-    limits: tuple[float, float] | None = None,
-) -> Figure:
-    """Causal maps with a title each, `columns` in a row. values: float[map, query, key]; the rest as for `causal`."""
-    side = min((WIDTH - BAR) / columns, WIDEST)
-    figure, axes = _panels(math.ceil(len(titles) / columns), columns, side, side - LABELS / columns + TITLE)
-    scale = _scale(values, limits)
+def gallery(values: NDArray, titles: Sequence[str], label: str, marked: int) -> Figure:
+    """Causal maps with a title each, COLUMNS in a row, on a scale from 0 to 1. values: float[map, query, key]; see `causal`."""
+    from matplotlib.colors import Normalize
+
+    side = min((WIDTH - BAR) / COLUMNS, WIDEST)
+    figure, axes = _panels(math.ceil(len(titles) / COLUMNS), COLUMNS, side, side - LABELS / COLUMNS + TITLE)
     for panel, title, array in zip(axes.flat, titles, values, strict=False):
-        image = _draw(panel, array, scale, side, marked)
-        panel.set_title(textwrap.fill(title, TITLE_WIDTH // columns), fontsize=9)
+        image = _draw(panel, array, Normalize(0, 1), side, marked)
+        panel.set_title(textwrap.fill(title, TITLE_WIDTH // COLUMNS), fontsize=9)
     for panel in list(axes.flat)[len(titles) :]:
         panel.set_axis_off()
     figure.supylabel("query", fontsize=10)
@@ -93,27 +88,15 @@ def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figur
     return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
 
 
-def _scale(values: NDArray, limits: tuple[float, float] | None) -> Normalize:
-    from matplotlib.colors import Normalize
-
-    seen = values[..., np.tri(values.shape[-1], dtype=bool)]
-    return Normalize(*(limits or (0.0, max(float(np.nanmax(seen)), np.finfo(float).tiny))))
-
-
-def _draw(panel: Axes, values: NDArray, scale: Normalize, side: float, marked: int | None) -> AxesImage:
-    from matplotlib import colormaps
-
+def _draw(panel: Axes, values: NDArray, scale: Normalize, side: float, marked: int) -> AxesImage:
     T = len(values)
-    shown = np.where(np.tri(T, dtype=bool), values, np.nan)
-    image = panel.imshow(shown, norm=scale, cmap=colormaps[MAP].with_extremes(bad=MISSING), interpolation="nearest")
-    panel.spines[:].set_visible(False)
+    image = draw_map(panel, np.where(np.tri(T, dtype=bool), values, np.nan), scale)
     step = math.ceil(T / (MOST_TICKS if side > WIDEST / 2 else MOST_TICKS // 2))
     panel.set_xticks(range(0, T, step))
     panel.set_yticks(range(0, T, step))
     panel.tick_params(length=2, labelsize=8)
-    if marked is not None:  # on the grey side of the map, where no key is
-        start, end = (marked + 0.7 + T / 6, marked), (marked + 0.7, marked)
-        panel.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "#D55E00", "lw": 1.6})
+    start, end = (marked + 0.7 + T / 6, marked), (marked + 0.7, marked)  # on the grey side of the map, where no key is
+    panel.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "#D55E00", "lw": 1.6})
     return image
 
 

@@ -68,9 +68,7 @@ def _draw(panel: Axes, axis: Axis, names: dict[str, str]) -> None:
             panel.plot(x, line, color=colour, alpha=faint, linewidth=0.8)
         if bundle.middle is not None:
             panel.plot(*bundle.middle, color=colour, linewidth=2)
-    panel.set_title(axis.title)
-    panel.set_xlabel(axis.xlabel)
-    panel.set_ylabel(axis.ylabel)
+    panel.set(title=axis.title, xlabel=axis.xlabel, ylabel=axis.ylabel)
     if "x" in axis.log:
         logarithmic(panel, "x")
     if "y" in axis.log:

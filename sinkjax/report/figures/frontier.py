@@ -18,17 +18,8 @@ DASHES = ("-", "--", "-.", ":")
 
 
 @dataclass(frozen=True)
-class Line:
-    """A curve. x, y: float[point]."""
-
-    name: str
-    x: NDArray
-    y: NDArray
-
-
-@dataclass(frozen=True)
-class Dots:
-    """Measured numbers. x, y: float[dot]."""
+class Curve:
+    """A line or dots. x, y: float[point]."""
 
     name: str
     x: NDArray
@@ -42,31 +33,29 @@ class Panel:
     title: str
     xlabel: str
     ylabel: str
-    lines: Sequence[Line]
-    dots: Sequence[Dots]
+    lines: Sequence[Curve]
+    dots: Sequence[Curve]
     plain: bool = False
 
 
 @styled
 def frontier(row: Sequence[Panel]) -> Figure:
-    """Panels side by side, each with scales of its own; a name has one colour and form in all of them."""
+    """Panels side by side, each with its own scales; a name has one colour and form in all of them."""
     figure, axes = panels(1, len(row), HEIGHT)
-    lines = list(dict.fromkeys(line.name for panel in row for line in panel.lines))
-    dots = list(dict.fromkeys(each.name for panel in row for each in panel.dots))
+    lines = dict.fromkeys(line.name for panel in row for line in panel.lines)
+    dots = dict.fromkeys(each.name for panel in row for each in panel.dots)
+    styles = {name: _of_line(number) for number, name in enumerate(lines)}
+    styles |= {name: _of_dots(number) for number, name in enumerate(dots, len(lines))}
     for panel, shown in zip(axes[0], row, strict=True):
-        for line in shown.lines:
-            panel.plot(line.x, line.y, **_of_line(lines.index(line.name)))
-        for each in shown.dots:
-            panel.plot(each.x, each.y, **_of_dots(len(lines) + dots.index(each.name)))
+        for one in (*shown.lines, *shown.dots):
+            panel.plot(one.x, one.y, **styles[one.name])
         panel.set(title=shown.title, xlabel=shown.xlabel, ylabel=shown.ylabel, xscale="log", yscale="log")
         if shown.plain:
             logarithmic(panel, "y")
         panel.grid(color="#e5e5e5", linewidth=0.6)
         panel.set_axisbelow(True)
-    for number, name in enumerate(lines):
-        axes[0, 0].plot([], [], label=name, **_of_line(number))
-    for number, name in enumerate(dots):
-        axes[0, 0].plot([], [], label=name, **_of_dots(len(lines) + number))
+    for name, form in styles.items():
+        axes[0, 0].plot([], [], label=name, **form)
     figure.legend(loc="outside upper center", ncols=2)
     return figure
 

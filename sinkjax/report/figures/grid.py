@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import MAP, MISSING, MISSING_SIGNED, SIGNED_MAP, panels, plain_ticks, styled
+from sinkjax.report.figures.style import draw_map, panels, plain_ticks, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +54,6 @@ def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylab
 
     y: names of the cells from bottom to top.
     """
-    from matplotlib import colormaps
     from matplotlib.colors import LogNorm, Normalize
 
     most = max(len(column.x) for column in columns)
@@ -64,11 +63,8 @@ def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylab
         finite = np.concatenate([values[np.isfinite(values)] for values in row.values])
         low, high = row.limits or (float(finite.min()), float(finite.max()))
         scale = LogNorm(low, high) if row.log else Normalize(low, high)
-        missing = MISSING_SIGNED if row.signed else MISSING
-        colours = colormaps[SIGNED_MAP if row.signed else MAP].with_extremes(bad=missing)
         for panel, column, values, width in zip(axes[number], columns, row.values, widths, strict=True):
-            image = panel.imshow(values.T, origin="lower", cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
-            panel.spines[:].set_visible(False)
+            image = draw_map(panel, values.T, scale, row.signed, origin="lower", aspect="auto")
             _ticks(panel, "x", column.x, width / sum(widths) * TICK_WIDTH)
             _ticks(panel, "y", y)
             if number == 0:

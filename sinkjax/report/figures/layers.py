@@ -13,22 +13,13 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
 from sinkjax.report.figures import style
-from sinkjax.report.figures.style import (
-    COLOURS,
-    MAP,
-    MARKERS,
-    MISSING,
-    MOST_COLUMNS,
-    leave_empty,
-    logarithmic,
-    panels,
-    plain_ticks,
-    styled,
-)
+from sinkjax.report.figures.style import MOST_COLUMNS, draw_map, leave_empty, logarithmic, panels, plain_ticks, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 TITLE_WIDTH = 36  # characters of a title's line above one of three columns
 NARROW = 100  # a logarithmic axis with a smaller ratio of its ends has plain numbers as ticks
@@ -136,7 +127,7 @@ def _whole_decade(axes: Axes) -> None:
 
 def _draw_lines(axes: Axes, panel: Panel) -> None:
     for number, line in enumerate(panel.lines):
-        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        colour, marker = style.form(number)
         mean, low, high = (np.array([getattr(value, part) for value in line.values], float) for part in ("mean", "low", "high"))
         axes.fill_between(line.x, low, high, color=colour, alpha=0.2, linewidth=0)
         axes.plot(line.x, mean, color=colour, marker=marker, label=line.name)
@@ -148,26 +139,29 @@ def _draw_lines(axes: Axes, panel: Panel) -> None:
         axes.axhline(0, color="#888888", linewidth=0.8)
 
 
+def _upward_map(panel: Axes, values: NDArray, scale: Normalize) -> AxesImage:
+    """A map of float[y, x] with y upwards and integers as ticks."""
+    from matplotlib.ticker import MaxNLocator
+
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    return draw_map(panel, values, scale, origin="lower", aspect="auto")
+
+
 @styled
 def received(values: Mapping[str, Mapping[str, NDArray]], xlabel: str) -> Figure:
     """Attention that a key receives, by edited layer (across) and by the layer where it is read (up), on one colour scale.
 
     values: row title -> column title -> float[x, layer] in 0..1, NaN where there is no such condition.
     """
-    from matplotlib import colormaps
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.colors import Normalize
 
     columns = list(next(iter(values.values())))
     figure, axes = panels(len(values), len(columns), 3.3, sharex=True, sharey=True)
-    colours = colormaps[MAP].with_extremes(bad=MISSING)
     for row, (row_title, entries) in enumerate(values.items()):
-        for column, (title, array) in enumerate(entries.items()):
-            panel = axes[row, column]
-            image = panel.imshow(array.T, origin="lower", cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+        for panel, (title, array) in zip(axes[row], entries.items(), strict=True):
+            image = _upward_map(panel, array.T, Normalize(0, 1))
             panel.set_title(f"{row_title}; {title}")
-            for axis in (panel.xaxis, panel.yaxis):
-                axis.set_major_locator(MaxNLocator(integer=True))
-            panel.spines[:].set_visible(False)
         axes[row, 0].set_ylabel("layer where it is read")
     for panel in axes[-1]:
         panel.set_xlabel(xlabel)
@@ -186,21 +180,15 @@ def activations(values: NDArray, titles: Sequence[str]) -> Figure:
     Returns:
         A matplotlib figure.
     """
-    from matplotlib import colormaps
     from matplotlib.colors import LogNorm
-    from matplotlib.ticker import MaxNLocator
 
     rows = math.ceil(len(titles) / MOST_COLUMNS)
     figure, axes = panels(rows, math.ceil(len(titles) / rows), 3.2, sharex=True, sharey=True)
     largest = float(np.nanmax(values))
     scale = LogNorm(max(float(np.nanmin(values)), largest / DECADES), largest)
-    colours = colormaps[MAP].with_extremes(bad=MISSING)
     for panel, title, array in zip(axes.flat, titles, values, strict=False):
-        image = panel.imshow(array, origin="lower", cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
+        image = _upward_map(panel, array, scale)
         panel.set_title(textwrap.fill(title, TITLE_WIDTH), fontsize=9)
-        for axis in (panel.xaxis, panel.yaxis):
-            axis.set_major_locator(MaxNLocator(integer=True))
-        panel.spines[:].set_visible(False)
     leave_empty(axes, len(titles))
     figure.supxlabel("position", fontsize=10)
     figure.supylabel("depth (0: embedding, l + 1: after layer l)", fontsize=10)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.report.figures.style import COLOURS, MARKERS, panels, reach, styled, wrapped
+from sinkjax.report.figures.style import form, panels, reach, styled, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,10 +47,10 @@ def points(
         for point in column:
             if point.value.mean is None:
                 continue
-            number = kinds.index(point.kind)
-            colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+            colour, marker = form(kinds.index(point.kind))
             place = names.index(point.name) + _beside(point, column)
-            mean, low, high = (None if end is None else max(end, least or end) for end in _ends(point.value))
+            ends = (point.value.mean, point.value.low, point.value.high)
+            mean, low, high = (None if end is None else max(end, least or end) for end in ends)
             if low is not None:
                 panel.plot([low, high], [place, place], color=colour, linewidth=1.6)
             many = sum((other.name, other.kind) == (point.name, point.kind) for other in column) >= MANY
@@ -72,14 +72,10 @@ def points(
     figure.supxlabel(xlabel, fontsize=10)
     if len(kinds) > 1:
         for number, kind in enumerate(kinds):
-            colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+            colour, marker = form(number)
             axes[0, 0].plot([], [], color=colour, marker=marker, ls="none", label=kind)
         figure.legend(loc="outside upper center", ncols=len(kinds))
     return figure
-
-
-def _ends(value: Interval) -> tuple[float | None, float | None, float | None]:
-    return value.mean, value.low, value.high
 
 
 def _beside(point: Point, column: Sequence[Point]) -> float:

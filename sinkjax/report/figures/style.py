@@ -10,13 +10,16 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sinkjax.runtime import extras
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 P = ParamSpec("P")
 
@@ -71,6 +74,20 @@ def panels(rows: int, columns: int, height: float, **options: Any) -> tuple[Figu
 
     figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def form(number: int) -> tuple[str, str]:
+    """The colour and the marker of a series by its number."""
+    return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+
+
+def draw_map(panel: Axes, values: NDArray, scale: Normalize, signed: bool = False, **options: Any) -> AxesImage:
+    """Draw values as a map without a frame; NaN is grey. options: further ones of `imshow`."""
+    from matplotlib import colormaps
+
+    colours = colormaps[SIGNED_MAP if signed else MAP].with_extremes(bad=MISSING_SIGNED if signed else MISSING)
+    panel.spines[:].set_visible(False)
+    return panel.imshow(values, cmap=colours, norm=scale, interpolation="nearest", **options)
 
 
 def reach(label: str) -> float:

@@ -10,7 +10,6 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.estimates import Absent
 from sinkjax.checkpoints.series import series_path
 from sinkjax.config_files import documents
 from sinkjax.papers.emergence import _onsets as causal
@@ -44,7 +43,7 @@ def test_it_runs_and_leaves_models_stores_and_a_page(done):
     }
     rows = {(row.condition, row.measure): row for row in section.rows}
     checkpoints = 3 * (3 * len(causal.MEASURES) + 2 * len(causal.TYPES))
-    assert len(rows) == len(section.rows) == checkpoints + 2 * len(causal.ONSETS) + 2 * 8 - 1
+    assert len(rows) == len(section.rows) == checkpoints + 2 * 6 + 2 * 8 - 1
     row = rows[f"step 6, {MASKED}", causal.MEASURES["loss"]]
     assert row.value.n == 2
     assert row.effect.mean == pytest.approx(row.value.mean - rows["step 6", causal.MEASURES["loss"]].value.mean, rel=1e-5)
@@ -126,11 +125,10 @@ def planted(types: Any = 0.0, **values: Any) -> Any:
 )
 def test_an_onset_is_the_first_step_beyond_its_bound(number, values):
     results = planted(**values)
-    reached = [*causal.ONSETS.values()][number]
-    np.testing.assert_array_equal(causal.first_step(results, reached), [20, np.nan])
-    with pytest.raises(Absent, match="at no kept step of any run"):
-        causal.first_step(planted(), reached)
-    assert len(causal.ONSETS) == 6
+    found, none = ([*causal.reached(one).values()] for one in (results, planted()))
+    np.testing.assert_array_equal(causal.first_step(found[number], causal.steps(results)), [20, np.nan])
+    np.testing.assert_array_equal(causal.first_step(none[number], causal.steps(results)), [np.nan])
+    assert len(found) == 6
 
 
 def test_events_stand_in_the_order_in_which_half_of_each_change_is_made():

@@ -81,7 +81,7 @@ def test_a_planted_neuron_is_the_largest_feeds_the_massive_dim_and_is_compared(p
 def test_cosines_are_those_of_the_definition(planted, monkeypatch):
     tokens = np.random.default_rng(1).integers(1, planted.config.vocab_size, (2, 9)).astype(np.int32)
     monkeypatch.setattr(_neurons, "BLOCK", 1)
-    data = _neurons.survey(planted, tokens, np.full(2, 9), [(2, 3), PLANTED])
+    data = _neurons.survey(planted, Batch(tokens, np.full(2, 9), {}), [(2, 3), PLANTED])
     probe = sinkjax.Probe(capture=tuple(sinkjax.Capture(site) for site in ("resid", "attn_out")))
     record = sinkjax.forward(planted.params, tokens, planted.config, probe=probe).record
     weights, layer = planted.params["layers"], 2
@@ -144,7 +144,7 @@ def offset(planted):
 
 def test_norms_around_1_give_the_same_numbers(planted, offset):
     tokens = np.random.default_rng(2).integers(1, planted.config.vocab_size, (2, 9)).astype(np.int32)
-    one, other = (_neurons.survey(model, tokens, np.full(2, 9), [PLANTED]) for model in (planted, offset))
+    one, other = (_neurons.survey(model, Batch(tokens, np.full(2, 9), {}), [PLANTED]) for model in (planted, offset))
     for name in one:
         np.testing.assert_allclose(other[name], one[name], atol=1e-5, err_msg=name)
 
@@ -155,7 +155,7 @@ def test_a_norm_of_the_output_counts_in_what_neurons_feed(offset):
     layers |= {"mlp_out_norm": jnp.asarray(stored), "attn_out_norm": jnp.zeros_like(stored)}
     model = dataclasses.replace(offset, params={**offset.params, "layers": layers}, config=config)
     tokens = np.random.default_rng(4).integers(1, config.vocab_size, (2, 9)).astype(np.int32)
-    data = _neurons.survey(model, tokens, np.full(2, 9), [PLANTED])
+    data = _neurons.survey(model, Batch(tokens, np.full(2, 9), {}), [PLANTED])
     squares = np.square(np.asarray(layers["down"], np.float64) * (1 + stored)[:, None])
     np.testing.assert_allclose(data["concentration"], squares.max(-1) / squares.sum(-1), rtol=1e-5)
     np.testing.assert_array_equal(data["fed"], squares.argmax(-1))

@@ -51,7 +51,7 @@ def by_layer() -> Figure:
 
 def signed() -> Figure:
     values = np.where(np.tri(4, dtype=bool), np.linspace(-1, 3, 16).reshape(4, 4), np.nan)
-    return heatmaps.signed(np.stack([values, -values / 2, values]), ["one", "two", "three"], ("j", "i", "score"), columns=2)
+    return heatmaps.signed(np.stack([values, -values / 2, values]), ["one", "two", "three"], ("j", "i", "score"))
 
 
 FIGURES = (maps, line_panels, received, activations, by_layer, signed)
