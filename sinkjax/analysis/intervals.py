@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 
 Array = NDArray[Any]
@@ -176,13 +177,10 @@ def intervals(
             cluster for each sample.
     """
     values = np.asarray(values, dtype=np.float64)
-    if not -values.ndim <= axis < values.ndim:
-        raise SinkjaxError(f"axis {axis} does not exist in an array of shape {values.shape}")
-    if not 0 < level < 1:
-        raise SinkjaxError(f"level must lie between 0 and 1, not {level}")
+    refuse(not -values.ndim <= axis < values.ndim, f"axis {axis} does not exist in an array of shape {values.shape}")
+    refuse(not 0 < level < 1, f"level must lie between 0 and 1, not {level}")
     resamples = RESAMPLES if resamples is None else resamples
-    if resamples < 100:
-        raise SinkjaxError(f"resamples must be at least 100, not {resamples}")
+    refuse(resamples < 100, f"resamples must be at least 100, not {resamples}")
     generator(seed, "")  # refuses a negative seed, however few the samples are
     table = np.moveaxis(values, axis, -1)
     rows = table.reshape(math.prod(table.shape[:-1]), table.shape[-1])

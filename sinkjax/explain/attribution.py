@@ -8,8 +8,10 @@ gradients are the mean derivative on the way of this node to 1, which tends to t
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,19 +115,15 @@ def attribute(
     labels = labelled(sites, numbers, config)
     estimate = first_order(run, donors, labels) if method == "first-order" else integrated(run, donors, labels, steps)
     estimate = np.where(same, 0.0, estimate)
-    chosen = (
-        np.arange(len(estimate)) if exact == "all" else np.argsort(-np.abs(estimate.mean(axis=1)), kind="stable")[: exact or 0]
-    )
+    largest = np.argsort(-np.abs(estimate.mean(axis=1)), kind="stable")
+    chosen = np.arange(len(estimate)) if exact == "all" else largest[: exact or 0]
     found = np.full(estimate.shape, np.nan)
     if chosen.size:
-        names, (of_site, layer, index) = labels["node"], (labels[name] for name in ("site", "layer", "index"))
-        edits = [
-            replacing(Site(of_site[n]), positions, donors[Site(of_site[n])], layer[n], index[n]).named(str(names[n]))
-            for n in chosen
-        ]
-        swept = sweep(
-            model, tokens, [Edit((), "no edit"), *edits], probe, lengths, out=out, precision=precision, progress=progress
-        )
+        edits, every = [Edit((), "no edit")], nodes_of(labels)
+        for number in chosen:
+            site, layer, index = every[number]
+            edits.append(replacing(site, positions, donors[site], layer, index).named(str(labels["node"][number])))
+        swept = sweep(model, tokens, edits, probe, lengths, out=out, precision=precision, progress=progress)
         values = np.asarray(run.of_sweep(swept))
         found[chosen] = np.where(same, 0.0, values[1:] - values[0])
     agreement = compared(estimate[chosen].mean(axis=1), found[chosen].mean(axis=1))
@@ -152,17 +150,9 @@ class Run:
 
     def record(self, edits: Sequence[Edit] = (), tokens: Any = None, probe: Probe | None = None, remat: bool = False) -> Record:
         """The record of an edited run."""
-        return forward(
-            self.params,
-            self.tokens if tokens is None else tokens,
-            self.config,
-            edits,
-            self.probe if probe is None else probe,
-            self.lengths,
-            logits=False,
-            precision=self.precision,
-            remat=remat,
-        ).record
+        tokens, probe = self.tokens if tokens is None else tokens, probe or self.probe
+        run = partial(forward, self.params, tokens, self.config, edits, probe, self.lengths)
+        return run(logits=False, precision=self.precision, remat=remat).record
 
     def strengths(self, sites: Iterable[Site]) -> Strengths:
         """Strengths of 0: site -> [L, B, nodes of a layer]."""
@@ -218,20 +208,19 @@ def each_of(site: Site, config: Config) -> int:
 def labelled(sites: Sequence[Site], layers: np.ndarray, config: Config) -> dict[str, np.ndarray]:
     """The coordinates of all nodes, grouped by site, then by layer, then by head or neuron."""
     rows: list[tuple[str, str, int, int]] = []
-    for site in sites:
-        single = each_of(site, config) == 1 and site not in (Site.HEAD_OUT, Site.NEURON)
-        for layer in map(int, layers):
-            rows += [
-                (
-                    f"{CALLED[site]} {layer}" if single else f"{CALLED[site]} {layer}.{index}",
-                    str(site),
-                    layer,
-                    -1 if single else index,
-                )
-                for index in range(each_of(site, config))
-            ]
+    for site, layer in itertools.product(sites, map(int, layers)):
+        name = f"{CALLED[site]} {layer}"
+        if site in (Site.HEAD_OUT, Site.NEURON):
+            rows += [(f"{name}.{index}", str(site), layer, index) for index in range(each_of(site, config))]
+        else:
+            rows.append((name, str(site), layer, -1))
     columns = zip(*rows, strict=True)
     return {name: np.array(column) for name, column in zip(("node", "site", "layer", "index"), columns, strict=True)}
+
+
+def nodes_of(labels: dict[str, np.ndarray]) -> list[tuple[Site, int, int]]:
+    """The site, the layer and the index of each node, -1 for a node without one."""
+    return list(zip(map(Site, labels["site"]), labels["layer"], labels["index"], strict=True))
 
 
 def replacing(site: Site, positions: Select, donor: Any, layer: int, index: int = 0) -> Edit:
@@ -274,8 +263,7 @@ def first_order(run: Run, donors: dict[Site, Any], labels: dict[str, np.ndarray]
 
     slopes = jax.jit(jax.grad(total))(run.strengths(donors), run.params, run.tokens, run.lengths, donors)
     slopes = {site: np.asarray(slope) for site, slope in slopes.items()}
-    nodes = zip(map(Site, labels["site"]), labels["layer"], labels["index"], strict=True)
-    return np.stack([slopes[site][layer, :, max(index, 0)] for site, layer, index in nodes])
+    return np.stack([slopes[site][layer, :, max(index, 0)] for site, layer, index in nodes_of(labels)])
 
 
 def integrated(run: Run, donors: dict[Site, Any], labels: dict[str, np.ndarray], steps: int) -> np.ndarray:
@@ -287,7 +275,7 @@ def integrated(run: Run, donors: dict[Site, Any], labels: dict[str, np.ndarray],
         return along
 
     found = []
-    for site, layer, index in zip(map(Site, labels["site"]), labels["layer"], labels["index"], strict=True):
+    for site, layer, index in nodes_of(labels):
         donor = {site: donors[site]}
         direction = {site: run.strengths(donor)[site].at[layer, :, max(index, 0)].set(1)}
         ways = [{site: (step + 0.5) / steps * direction[site]} for step in range(steps)]

@@ -64,17 +64,11 @@ def spike_forms(
         chosen = np.argsort(-norms, kind="stable")[:count] if named is None else named
         rows.append((norms, chosen, norms[chosen], *map(np.asarray, _leading(*matrices, chosen, precision=precision))))
     norm, form_dim, form_norm, eigenvalue, direction = (np.stack(column) for column in zip(*rows, strict=True))
-    by_form = ("layer", "form")
-    variables: dict[str, Any] = {
-        "norm": (("layer", "dim"), norm),
-        "form_dim": (by_form, form_dim),
-        "form_norm": (by_form, form_norm),
-    }
-    variables |= {
-        "eigenvalue": (by_form, eigenvalue),
-        "share": (by_form, np.abs(eigenvalue) / np.where(form_norm == 0, 1, form_norm)),
-    }
-    variables["direction"] = ((*by_form, "dim"), direction)
+    share = np.abs(eigenvalue) / np.where(form_norm == 0, 1, form_norm)
+    of_forms = {"form_dim": form_dim, "form_norm": form_norm, "eigenvalue": eigenvalue, "share": share}
+    variables: dict[str, Any] = {"norm": (("layer", "dim"), norm)}
+    variables |= {name: (("layer", "form"), values) for name, values in of_forms.items()}
+    variables["direction"] = (("layer", "form", "dim"), direction)
     return xarray.Dataset(variables, {"layer": numbers, "dim": np.arange(config.width), "form": np.arange(form_dim.shape[1])})
 
 

@@ -142,12 +142,6 @@ def scores(record: Mapping[Any, Any]) -> xarray.Dataset:
     score = np.stack([np.asarray(record[f"head_{name}"], np.float64).mean(axis=0) for name in TYPES])
     random = np.asarray(record[f"head_{RANDOM}"], np.float64).mean(axis=0)  # layer, head, draw
     above = (random >= score[..., None]).sum(axis=-1)
-    axes = ("type", "layer", "head")
-    return xarray.Dataset(
-        {
-            "score": (axes, score),
-            "null": (axes[1:], random.mean(axis=-1)),
-            "p": (axes, (1 + above) / (1 + random.shape[-1])),
-        },
-        {"type": list(TYPES)},
-    )
+    axes, p = ("type", "layer", "head"), (1 + above) / (1 + random.shape[-1])
+    variables = {"score": (axes, score), "null": (axes[1:], random.mean(axis=-1)), "p": (axes, p)}
+    return xarray.Dataset(variables, {"type": list(TYPES)})

@@ -65,17 +65,15 @@ def explain_logit(
     tokens, lengths, known = check_batch(tokens, lengths, config)
     places, split = as_places("position", known - 1 if position is None else position, known), as_split(neurons, config)
     pair = [as_tokens(what, each, config, len(known)) for what, each in (("token", token), ("against", against))]
-    contribution, removed, whole, read = map(
-        np.asarray, _logits(model.params, tokens, lengths, places, split, *pair, config=config, precision=precision)
-    )
+    found = _logits(model.params, tokens, lengths, places, split, *pair, config=config, precision=precision)
+    contribution, removed, whole, read = map(np.asarray, found)
     import xarray
 
     have, labels = parts_of(config, split)
     axes = ("prompt", "part")
-    values = {"contribution": (axes, contribution[:, have]), "removed": (axes, removed[:, have])}
-    return xarray.Dataset(
-        values | {"logit": ("prompt", whole), "token": ("prompt", read)}, labels | {"prompt": np.arange(len(whole))}
-    )
+    values: dict[str, Any] = {"contribution": (axes, contribution[:, have]), "removed": (axes, removed[:, have])}
+    values |= {"logit": ("prompt", whole), "token": ("prompt", read)}
+    return xarray.Dataset(values, labels | {"prompt": np.arange(len(whole))})
 
 
 def logit_lens(

@@ -198,11 +198,8 @@ def parts_of(config: Config, split: int | None) -> tuple[np.ndarray, dict[str, t
         rows += [(True, f"neuron {split}.{unit}", "neuron", split, unit) for unit in range(config.neurons)]
     rows.append((True, "bias", "bias", -1, -1))
     have = np.array([row[0] for row in rows])
-    columns = zip(*(row[1:] for row in rows if row[0]), strict=True)
-    labels = {
-        name: ("part", np.array(column)) for name, column in zip(("part", "kind", "written", "index"), columns, strict=True)
-    }
-    return have, labels
+    columns = map(np.array, zip(*(row[1:] for row in rows if row[0]), strict=True))
+    return have, {name: ("part", next(columns)) for name in ("part", "kind", "written", "index")}
 
 
 def as_places(what: str, position: Any, lengths: np.ndarray) -> np.ndarray:

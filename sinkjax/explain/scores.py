@@ -171,9 +171,8 @@ def _scores(
         seen = (back > 0) & (jnp.arange(T) < lengths[:, None])
         if before.window is not None:
             seen &= (back < before.window) | (keys < (config.prefix or 0))[:, None]
-        weights = jnp.where(
-            queries[:, None] < 0, seen / jnp.maximum(seen.sum(axis=1, keepdims=True), 1), back + keys[:, None] == queries[:, None]
-        )
+        mean = seen / jnp.maximum(seen.sum(axis=1, keepdims=True), 1)
+        weights = jnp.where(queries[:, None] < 0, mean, back + keys[:, None] == queries[:, None])
         q, k = before.rotate(before.tape, before.seen["query"], before.seen["key"])
         q = jnp.einsum("BT,BTHD->BHD", weights.astype(q.dtype), q, precision=precision)
         k = jnp.repeat(at_place(k, keys)[:, 0], group, axis=1)
@@ -211,9 +210,8 @@ def _values(
         o = jnp.broadcast_to(before.w["o"], (config.heads, *before.w["o"].shape[-2:]))
 
         def moved(v: jax.Array) -> jax.Array:
-            return jnp.einsum(
-                "BHD,HDd->BHd", jnp.repeat(v[:, 0], config.heads // config.kv_heads, axis=1), o, precision=precision
-            )
+            by_head = jnp.repeat(v[:, 0], config.heads // config.kv_heads, axis=1)
+            return jnp.einsum("BHD,HDd->BHd", by_head, o, precision=precision)
 
         whole = moved(at_place(before.seen["value"], keys))
         norm = jnp.linalg.norm(whole, axis=-1)
@@ -249,8 +247,7 @@ def frozen_vectors(h: jax.Array, before: Before, name: str, config: Config, prec
 def shares(whole: Callable[[jax.Array], jax.Array], before: Before, precision: str) -> jax.Array:
     """The contribution of each part, and last of the constant, to whole(h) [B, H], which is affine in h: [B, H, C + 1]."""
     constant, pull = jax.vjp(whole, jnp.zeros_like(before.h))
-    (rows,) = jax.vmap(lambda head: pull(jnp.broadcast_to(head, constant.shape)))(
-        jnp.eye(constant.shape[1], dtype=constant.dtype)
-    )
+    each_head = jnp.eye(constant.shape[1], dtype=constant.dtype)
+    (rows,) = jax.vmap(lambda head: pull(jnp.broadcast_to(head, constant.shape)))(each_head)
     each = jnp.einsum("HBPd,CBPd->BHC", rows, before.parts, precision=precision)
     return jnp.concatenate([each, constant[..., None]], axis=-1)

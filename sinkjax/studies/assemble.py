@@ -13,7 +13,7 @@ from sinkjax.analysis.estimates import present, sentence
 from sinkjax.analysis.finite import NON_FINITE, sentences
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files import documents
-from sinkjax.report.section import Sample, Section
+from sinkjax.report.section import Section
 from sinkjax.studies import views
 from sinkjax.studies.continuations import samples
 from sinkjax.studies.folder import provenance, source
@@ -64,7 +64,7 @@ def assemble(study: Study, config: Settings, stores: Mapping[str, xarray.Dataset
         provenance=(study.provenance or _provenance)(results),
         verdicts=tuple(study.verdicts(results)) if study.verdicts else (),
         views=tuple(_maps(results)),
-        samples=_samples(results),
+        samples=samples(results[TEXTS]) if TEXTS in results else (),
         subject=study.subject,
         over=results.over,
     )
@@ -136,18 +136,8 @@ def _methods(results: Results) -> str:
 def _maps(results: Results) -> list[Maps]:
     """Attention and activations of the conditions that the study shows, for each sweep that it shows."""
     stores = [store for store in results.stores if store == MAPS or store.startswith(f"{MAPS}-")]
-    return [
-        views.maps(
-            f"{results.study.name}-{store}".replace("/", "-"),
-            results[store],
-            about=f" {source(results[store], bands=False)}",
-        )
-        for store in stores
-    ]
-
-
-def _samples(results: Results) -> tuple[Sample, ...]:
-    return samples(results[TEXTS]) if TEXTS in results else ()
+    names = {f"{results.study.name}-{store}".replace("/", "-"): results[store] for store in stores}
+    return [views.maps(name, data, about=f" {source(data, bands=False)}") for name, data in names.items()]
 
 
 LARGEST = "largest change of any statistic (millionths of its largest value)"

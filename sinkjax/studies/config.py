@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.checks import at_least, last_seed, typed
+from sinkjax.config_files.checks import at_least, last_seed, refuse, typed
 from sinkjax.data.corpora import Split
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
@@ -133,8 +133,7 @@ class Series:
         if self.revisions and len(self.models) != 1:
             raise SinkjaxError(f"revisions needs exactly one hub id in models, not {len(self.models)}")
         for name in ("model", "revision", "dtype"):
-            if name in self.settings:
-                raise SinkjaxError(f"settings must not state {name!r}, which the series states itself")
+            refuse(name in self.settings, f"settings must not state {name!r}, which the series states itself")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, short, unknown
 from sinkjax.studies.config import StudyConfig
 from sinkjax.studies.grids import At, Draws, Grid
@@ -96,8 +97,7 @@ class Claim:
         for entry in self.beside:
             if not isinstance(entry, Contrast):
                 raise SinkjaxError(f"beside a claim stand contrasts, not {entry!r}")
-        if self.sign not in (-1, 1):
-            raise SinkjaxError(f"the sign of a claim is 1 or -1, not {self.sign!r}")
+        refuse(self.sign not in (-1, 1), f"the sign of a claim is 1 or -1, not {self.sign!r}")
 
     @property
     def words(self) -> tuple[Word, ...]:
@@ -228,8 +228,7 @@ class Study:
         shared = {*SHARED, *common_settings(self)}
         allowed = {*self.settings, *self.known, *axes(self), *shared}
         for name in sorted(fields - allowed):
-            if name in Number.vocabulary:
-                raise SinkjaxError(f"{self.name}: {name} is a word, not a field: write it without $")
+            refuse(name in Number.vocabulary, f"{self.name}: {name} is a word, not a field: write it without $")
             raise SinkjaxError(f"{self.name}: {unknown('field', name, sorted(allowed))}")
         for name, entry in stated(self).items():
             if not entry.help and name not in fields | shared and difflib.get_close_matches(name, shared, n=1, cutoff=ALIKE):

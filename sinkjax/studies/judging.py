@@ -12,7 +12,7 @@ from sinkjax.analysis.judgement import identity, judge, untested
 from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict, said
 from sinkjax.studies.declaration import Claim, Described, Identity, Study
-from sinkjax.studies.grids import At
+from sinkjax.studies.grids import At, Point
 from sinkjax.studies.readings import Parts, Readings, claimed_rows
 from sinkjax.studies.scope import FigureWord, Scope
 from sinkjax.studies.settings import filled
@@ -41,17 +41,19 @@ def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: M
         The verdict; "untested" where a grid did not run or the paper's premise is not met.
     """
     stated = (filled(claim.statement or name, settings), claim.source, claim.paper)
-    if isinstance(claim.contrast, Identity):
-        return _identity(name, stated, claim, read)
+    kind = {Identity: "identity", Described: "described"}.get(type(claim.contrast), "claim")
     if isinstance(claim.contrast, Described):
-        return Verdict(name, *stated, untested(""), label=_listed(claim, read), kind="described")
+        return Verdict(name, *stated, untested(""), label=_listed(claim, read), kind=kind)
     try:
-        holds, text = (True, "") if claim.given is None else claim.given.meaning.of(read, **claim.given.given)
+        if isinstance(claim.contrast, Identity):
+            holds, text = claim.contrast.evaluate(read)
+            return Verdict(name, *stated, identity(holds), label=text, kind=kind)
+        holds, text = (True, "") if claim.given is None else claim.given.evaluate(read)
         if not holds:
             return Verdict(name, *stated, untested(text))
-        parts = parts_of(claim, read)
+        parts = claim.contrast.evaluate(read)
     except Absent as error:
-        return Verdict(name, *stated, untested(str(error)))
+        return Verdict(name, *stated, untested(str(error)), kind=kind)
     judged = judge(evidence(parts, read), sign=claim.sign, stays=claim.stays)
     label = parts.label if claim.sign > 0 else f"{'inverse of the' if parts.unit == 'log' else 'minus the'} {parts.label}"
     why = _uncontrolled(claim, parts)
@@ -67,18 +69,10 @@ def _uncontrolled(claim: Claim, parts: Parts) -> str:
     return str(claim.contrast.meaning.facts.get("uncontrolled", "no random edits were drawn for these conditions"))
 
 
-def _identity(name: str, stated: tuple[str, str, str], claim: Claim, read: Readings) -> Verdict:
-    try:
-        holds, text = claim.contrast.meaning.of(read, **claim.contrast.given)
-    except Absent as error:
-        return Verdict(name, *stated, untested(str(error)), kind="identity")
-    return Verdict(name, *stated, identity(holds), label=text, kind="identity")
-
-
 def _listed(claim: Claim, read: Readings) -> str:
     """The rows of described numbers as text."""
     try:
-        rows = rows_of(claim, read)
+        rows: list[Row] = claim.contrast.evaluate(read)
     except Absent as error:
         return str(error)
     if len(rows) > LISTED:
@@ -90,39 +84,20 @@ def _listed(claim: Claim, read: Readings) -> str:
     return "; ".join(lines)
 
 
-def rows_of(claim: Claim, read: Readings) -> list[Row]:
-    """The summary rows of described numbers."""
-    return claim.contrast.meaning.of(read, **claim.contrast.given)
-
-
-def parts_of(claim: Claim, read: Readings) -> Parts:
-    """The numbers of a claim's contrast."""
-    return claim.contrast.meaning.of(read, **claim.contrast.given)
-
-
 def evidence(parts: Parts, read: Readings) -> Evidence:
     """Input of the rule: the numbers, their clusters, and the kind of sample."""
     results, count = read.results, len(parts.contrast)
     clusters = results.genres(count)
     if clusters is None or len(set(clusters.tolist())) in (1, count):
         clusters = results.clusters(count)
-    return Evidence(
-        parts.contrast,
-        parts.controls,
-        parts.whole,
-        parts.range,
-        clusters,
-        results.over.partition(",")[0],
-        parts.all_controls,
-        parts.relative,
-        parts.whole_range,
-    )
+    numbers, noun = (parts.contrast, parts.controls, parts.whole, parts.range), results.over.partition(",")[0]
+    return Evidence(*numbers, clusters, noun, parts.all_controls, parts.relative, parts.whole_range)
 
 
 def _twin(claim: Claim, twin: Readings) -> Judgement | None:
     """The judgement on the untrained twin, or None where it did not run."""
     try:
-        parts = parts_of(claim, twin)
+        parts = claim.contrast.evaluate(twin)
     except Absent:
         return None
     return judge(evidence(parts, twin), sign=claim.sign, stays=claim.stays)
@@ -133,15 +108,14 @@ def _beside(claim: Claim, read: Readings) -> tuple[str, ...]:
     lines = []
     for contrast in claim.beside:
         try:
-            parts: Parts = contrast.meaning.of(read, **contrast.given)
+            parts: Parts = contrast.evaluate(read)
         except Absent:
             continue
         found = judge(evidence(parts, read), sign=1)
         if found.D is not None:
             where = contrast.given.get("where")
-            at = ""
-            if isinstance(where, At) and where != claim.contrast.given.get("where"):
-                at = f", {read.where(where)}"
+            same = where == claim.contrast.given.get("where")
+            at = f", {read.where(where)}" if isinstance(where, At) and not same else ""
             lines.append(f"{parts.label}{at}: {said(found.D, parts.unit)}")
     return tuple(lines)
 
@@ -172,28 +146,21 @@ def exact_rows(study: Study, results: Results) -> list[Row]:
     for claim in study.claims.values():
         if isinstance(claim.contrast, Described):
             with contextlib.suppress(Absent):
-                found += rows_of(claim, read)
+                found += claim.contrast.evaluate(read)
     return found
 
 
 def drawn_figure(study: Study, word: FigureWord, results: Results) -> Drawing | list[Drawing] | None:
-    return word.meaning.of(readings(study, results), **word.given)
+    return word.evaluate(readings(study, results))
 
 
 def featured_labels(study: Study, results: Results) -> list[str]:
     """The conditions of the short table: no edit, and the claims' conditions with at most one value of each axis."""
-    labels: list[str] = []
+    read, labels = readings(study, results), list[str]()
     for name in study.grids:
-        if name not in results or name == NOOP:
-            continue
-        points = readings(study, results).points(name)
-        scope = Scope(results.config, results.architecture)
-        sweep = results.sweeps[name]
-        rows = [0, *claimed_rows(study, name, points, scope)]
-        seen: set[object] = set()
-        for row in rows:
-            point = points[row]
-            if point.place not in seen:
-                seen.add(point.place)
-                labels.append(sweep.row_label(point))
+        if name in results and name != NOOP:
+            points, first = read.points(name), dict[object, Point]()
+            for row in (0, *claimed_rows(study, name, points, read.scope)):
+                first.setdefault(points[row].place, points[row])
+            labels += map(results.sweeps[name].row_label, first.values())
     return labels

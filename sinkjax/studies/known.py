@@ -75,20 +75,12 @@ def by_layer(scope: Scope, run: Unedited, measure: Measure) -> NDArray:
     return np.array([read_measure(one, scope, data)[0].mean() for one in each])
 
 
-def _last(scope: Scope, prompts: int) -> int:
-    return scope.architecture.layers - 1
-
-
 def zero(scope: Scope, prompts: int) -> int:
     """The placeholder of the number of a layer or of a dim."""
     return 0
 
 
-def _no_attention(scope: Scope, prompts: int) -> NDArray:
-    return np.zeros(scope.architecture.layers * scope.architecture.heads)
-
-
-@Known.define(blank=_last)
+@Known.define(blank=lambda scope, prompts: scope.architecture.layers - 1)
 def onset(scope: Scope, run: Unedited, measure: Measure) -> int:
     """The first layer where a measure exceeds half of its largest value over all layers; the last one if it is 0 in all."""
     values = by_layer(scope, run, measure)
@@ -111,7 +103,7 @@ def steepest(scope: Scope, run: Unedited, statistic: str, position: object, edit
     return int(np.diff(values.mean("prompt").values).argmax())
 
 
-@Known.define(blank=_no_attention)
+@Known.define(blank=lambda scope, prompts: np.zeros(scope.architecture.layers * scope.architecture.heads))
 def attention_by_head(scope: Scope, run: Unedited, key: object) -> NDArray:
     """Attention that a key receives from each head, mean over prompts: float[layer * head]."""
     data = run.data(sinkjax.Probe(attention_received=True))
@@ -140,5 +132,5 @@ def measured(known: Mapping[str, Known], scope: Scope, run: Unedited, edited: Un
     for name, word in known.items():
         scope = Scope(scope.config, scope.architecture, {**scope.known, **found})
         own = edited is not None and word.meaning.facts.get("of_edited", False)
-        found[name] = word.meaning.of(scope, edited if own else run, **word.given)
+        found[name] = word.evaluate(scope, edited if own else run)
     return found

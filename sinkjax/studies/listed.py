@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import TYPE_CHECKING
@@ -87,10 +87,6 @@ class Listed(StudyConfig):
         share(self, "eps")
 
 
-def sweeps(config: Listed, architecture: Config) -> tuple[Sweep]:
-    return (Sweep(SWEEP, conditions, measures(config)),)
-
-
 def conditions(config: Listed, architecture: Config) -> Iterator[Condition]:
     from sinkjax.edits.edit_list import read_edits
 
@@ -99,10 +95,6 @@ def conditions(config: Listed, architecture: Config) -> Iterator[Condition]:
 
 def measures(config: Listed) -> tuple[Measure, ...]:
     return tuple(one for name in MEASURES if name in config.probe for one in measures_of(name, config.key, config.eps))
-
-
-def probe(config: Listed) -> sinkjax.Probe:
-    return sinkjax.Probe.of(*config.probe)
 
 
 def activations(results: Results) -> Drawing:
@@ -117,23 +109,14 @@ def activations(results: Results) -> Drawing:
     return Drawing("largest-activation", figure, f"{caption} {source(data, bands=False)}")
 
 
-def notes(config: Listed, results: Results) -> tuple[str]:
-    return ("There are no random controls except any in the list of edits.",)
-
-
-def figures(config: Listed, architecture: Config) -> Iterator[Callable[[Results], Drawing]]:
-    if "resid_max" in config.probe:
-        yield activations
-
-
 STUDY = Study(
     name="sweep",
     config=Listed,
     title="A sweep of edits",
     question="Effects are differences from the first edit listed.",
-    probe=probe,
-    sweeps=sweeps,
+    probe=lambda config: sinkjax.Probe.of(*config.probe),
+    sweeps=lambda config, architecture: (Sweep(SWEEP, conditions, measures(config)),),
     featured=methodcaller("labels"),
-    figures=figures,
-    notes=notes,
+    figures=lambda config, architecture: [activations] if "resid_max" in config.probe else [],
+    notes=lambda config, results: ("There are no random controls except any in the list of edits.",),
 )

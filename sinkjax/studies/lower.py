@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from sinkjax.studies.readings import claimed_rows, claims_on, judged_on, measure
 from sinkjax.studies.readouts import check_measure, check_positions, label_of, probe_of, read_measure
 from sinkjax.studies.scope import Contrast, Measure, Scope
 from sinkjax.studies.settings import config_type, filled
-from sinkjax.studies.specs import NOOP
+from sinkjax.studies.specs import NOOP, NOOP_PROMPTS, NOOP_SERIES
 from sinkjax.studies.study import Batch, Calculation, Condition, Shown, Sweep, Values
 from sinkjax.studies.words import Field, as_tuple, words_in
 
@@ -54,7 +54,6 @@ def lower(study: Study) -> framework.Study:
     if study.trainings:
         return _trains(study)
     grids = {name: grid for name, grid in study.grids.items() if name != NOOP}
-    identity = study.grids.get(NOOP)
     shown = [word for word in study.figures if word.word == "maps"]
     described = [claim for claim in study.claims.values() if isinstance(claim.contrast, Described)]
     judged = [claim for claim in study.claims.values() if isinstance(claim.contrast, Contrast)]
@@ -63,13 +62,15 @@ def lower(study: Study) -> framework.Study:
         every = (_sweeps(study, name, grid, config, architecture) for name, grid in grids.items())
         return (*itertools.chain(*every), *_calculations(study, config, architecture))
 
-    def noop(config: Settings, architecture: Config, known: Mapping[str, object] | None = None) -> Mapping[str, sinkjax.Edit]:
-        points = Scope(config, architecture, known or {}).get(identity)
-        return {point.edit.label: point.edit for point in points[1:]}
+    def noop_edits(config: Settings, architecture: Config, known: Mapping[str, object] | None = None) -> Iterator[Condition]:
+        yield framework.no_edit()
+        for point in Scope(config, architecture, known or {}).get(study.grids[NOOP])[1:]:
+            yield Condition(point.edit.named(f"identity ({point.edit.label})"), NOOP_SERIES)
 
-    def noop_inputs(config: Settings) -> framework.Inputs:
-        assert identity is not None
-        return framework.Inputs(Scope(config, None).get(identity.given["inputs"]))
+    def noop(config: Settings) -> Sweep:
+        inputs = framework.Inputs(Scope(config, None).get(study.grids[NOOP].given["inputs"]))
+        prompts, values = min(NOOP_PROMPTS, config.prompts), _known(study) if study.known else None
+        return Sweep(NOOP, noop_edits, prompts=prompts, inputs=lambda _: inputs, values=values, optional=True)
 
     def check(config: Settings, architecture: Config) -> None:
         if shown:
@@ -100,49 +101,41 @@ def lower(study: Study) -> framework.Study:
         return Shown(tuple(dict.fromkeys(labels)), names, layers, start=last + 1)
 
     return framework.Study(
-        name=study.name,
-        config=config_type(study),
-        title=study.title or study.name,
-        question=study.question,
+        **_shared(study),
         needs=study.needs,
         sweeps=sweeps,
         probe=lambda config: probe_of(study.measures, Scope(config, None)) if study.measures else sinkjax.Probe(),
-        figures=functools.partial(_figures, study),
-        noop=noop if identity is not None else None,
-        noop_values=_known(study) if study.known else None,
-        noop_inputs=noop_inputs if identity is not None else None,
+        noop=noop if NOOP in study.grids else None,
         shown=maps if shown else None,
         check=check,
-        notes=functools.partial(_notes, study),
         featured=functools.partial(featured_labels, study),
-        verdicts=functools.partial(verdicts, study),
         rows=functools.partial(exact_rows, study) if described else None,
         over="documents" if grids or judged or study.computations else "model",
     )
 
 
+def _shared(study: Study) -> dict[str, Any]:
+    """The fields that the framework's form of every study has."""
+    of_study: dict[str, Callable[..., Any]] = {"figures": _figures, "notes": _notes, "verdicts": verdicts}
+    fields = {"name": study.name, "config": config_type(study), "title": study.title or study.name, "question": study.question}
+    return fields | {name: functools.partial(make, study) for name, make in of_study.items()}
+
+
 def _trains(study: Study) -> framework.Study:
     """The framework's form of a study that trains its own models."""
 
-    def featured(results: Results) -> list[str]:
-        return [trained.label(name, word) for name, word in study.trainings.items()]
+    labels = [trained.label(name, word) for name, word in study.trainings.items()]
 
     def rows(results: Results) -> list[Row]:
         return [*trained.rows(study, readings(study, results)), *exact_rows(study, results)]
 
     return framework.Study(
-        name=study.name,
-        config=config_type(study),
-        title=study.title or study.name,
-        question=study.question,
+        **_shared(study),
         trainings=functools.partial(trained.specs, study),
         rows=rows,
-        figures=functools.partial(_figures, study),
-        notes=functools.partial(_notes, study),
         status=functools.partial(trained.status, study),
         provenance=trained.provenance,
-        featured=featured if study.measures else None,
-        verdicts=functools.partial(verdicts, study),
+        featured=(lambda results: labels) if study.measures else None,
         over="seeds",
         subject="model",
     )

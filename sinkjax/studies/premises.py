@@ -116,7 +116,7 @@ def attention_unnormed(read: Readings) -> tuple[bool, str]:
 @Premise.define()
 def all_of(read: Readings, premises: Premise) -> tuple[bool, str]:
     """Several premises hold; the first that fails is named."""
-    found = [one.meaning.of(read, **one.given) for one in as_tuple(premises)]
+    found = [one.evaluate(read) for one in as_tuple(premises)]
     return next((one for one in found if not one[0]), (True, "; ".join(text for _, text in found)))
 
 

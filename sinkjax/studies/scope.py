@@ -53,23 +53,23 @@ class Scope:
             SinkjaxError: No setting, known number or axis has the name of a field.
         """
         if isinstance(value, Field):
-            return self._field(value)
+            if value.name not in self._names:
+                raise unknown("field", value.name, list(self._names))
+            found = self._names[value.name]
+            return found + value.plus if value.plus else found
         if isinstance(value, Word):
-            return value.meaning.of(self, **value.given)
+            return value.evaluate(self)
         if isinstance(value, Table):
             return {name: self.get(entry) for name, entry in value.items()}
         return tuple(map(self.get, value)) if isinstance(value, tuple) else value
 
-    def _field(self, field: Field) -> Any:
-        for names in (self.bound, self.known, vars(self.config)):
-            if field.name in names:
-                found = names[field.name]
-                return found + field.plus if field.plus else found
-        raise unknown("field", field.name, [*self.bound, *self.known, *vars(self.config)])
+    @property
+    def _names(self) -> Mapping[str, Any]:
+        return {**vars(self.config), **self.known, **self.bound}
 
     def knows(self, value: object) -> bool:
         """Whether a field can be read here."""
-        return not isinstance(value, Field) or any(value.name in names for names in (self.bound, self.known, vars(self.config)))
+        return not isinstance(value, Field) or value.name in self._names
 
     def layers(self, place: object) -> list[int]:
         """The layers of a place, or of the first of several.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import tyro
 
-from sinkjax.config_files.checks import MIN_QUERIES, at_least, share
+from sinkjax.config_files.checks import MIN_QUERIES, at_least, refuse, share
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.declaration import SHARED, Study, base_config, common_settings, stated
 from sinkjax.studies.grids import At
@@ -66,7 +66,8 @@ def config_type(study: Study) -> type:
             _check_positions(study, self)
             _check_choices(study, self)
 
-    namespace = {"__post_init__": check, "__doc__": f"{_sentence(study)}", "__module__": __name__}
+    title = filled(study.title or study.name, {name: entry.value for name, entry in stated(study).items()})
+    namespace = {"__post_init__": check, "__doc__": " ".join(title.split()), "__module__": __name__}
     name = "".join(part.capitalize() for part in study.name.replace("/", "-").split("-"))
     return make_dataclass(name, fields, bases=(base,), namespace=namespace, frozen=True, kw_only=True)
 
@@ -91,8 +92,7 @@ def _check_positions(study: Study, config: Settings) -> None:
             if isinstance(written := measure.given.get(argument), str):
                 raise SinkjaxError(f"{argument} of {measure} is a position, not {written!r}")
             for name, place in _integers(study, config, measure.given.get(argument)):
-                if place >= length:
-                    raise SinkjaxError(f"{name}: position {place} of {measure} is beyond prompts of {length} tokens")
+                refuse(place >= length, f"{name}: position {place} of {measure} is beyond prompts of {length} tokens")
                 if argument in seen and place + MIN_QUERIES > length:
                     raise SinkjaxError(
                         f"{name}: key {place} of {measure} is seen by fewer than {MIN_QUERIES} of {length} queries"
@@ -129,12 +129,6 @@ def _value(config: Settings, entry: object) -> object:
         found = getattr(config, entry.name, None)
         return found + entry.plus if isinstance(found, int) else found
     return None if isinstance(entry, Word) else entry
-
-
-def _sentence(study: Study) -> str:
-    """A one-line description of a study."""
-    values = {name: entry.value for name, entry in stated(study).items()}
-    return " ".join(filled(study.title or study.name, values).split())
 
 
 def filled(text: str, values: Mapping[str, object]) -> str:

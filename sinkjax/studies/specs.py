@@ -12,7 +12,7 @@ import numpy as np
 
 from sinkjax.analysis.estimates import Absent
 from sinkjax.errors import SinkjaxError, short
-from sinkjax.studies.study import TEXT, Batch, Calculation, Condition, Inputs, Shown, Study, Sweep, SweepSpec, no_edit
+from sinkjax.studies.study import TEXT, Batch, Calculation, Condition, Inputs, Shown, Study, Sweep, SweepSpec
 
 if TYPE_CHECKING:
     import xarray
@@ -48,7 +48,7 @@ def specs(study: Study, config: Settings, architecture: Config) -> tuple[SweepSp
     if study.shown is not None:
         parts += _shown(study, config, architecture, study.shown(config, architecture))
     if study.noop is not None:
-        parts.append(spec(study, noop_sweep(study, config), config, architecture))
+        parts.append(spec(study, study.noop(config), config, architecture))
     return tuple(parts)
 
 
@@ -102,26 +102,6 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
     for part in ("vocabulary", *parts):
         if not there[part]:
             raise SinkjaxError(f"{study} cannot run: this model has no {part}{detail.get(part, '')}")
-
-
-def noop_sweep(study: Study, config: Settings) -> Sweep:
-    """No edit, and edits of the study's kind that must change nothing, on the first prompts."""
-    edits = study.noop
-    assert edits is not None
-
-    def conditions(*arguments: object) -> Iterator[Condition]:
-        yield no_edit()
-        for what, edit in edits(*arguments).items():
-            yield Condition(edit.named(f"identity ({what})"), NOOP_SERIES)
-
-    return Sweep(
-        NOOP,
-        conditions,
-        prompts=min(NOOP_PROMPTS, config.prompts),
-        inputs=study.noop_inputs,
-        values=study.noop_values,
-        optional=True,
-    )
 
 
 def spec(study: Study, sweep: Sweep, config: Settings, architecture: Config) -> SweepSpec:

@@ -29,12 +29,6 @@ if TYPE_CHECKING:
 NO_EDIT, CONTROL = "no edit", "control"
 DOCUMENTS = "documents"
 Results = Any  # `sinkjax.studies.results.Results`, which is made from a study
-KINDS_OF_PROMPTS = {
-    "text": "natural text",
-    "joined": "joined documents",
-    "random": "random tokens",
-    "repeat": "one token repeated",
-}
 
 
 @dataclass(frozen=True)
@@ -89,11 +83,6 @@ class Inputs:
 
     kind: Literal["text", "joined", "random", "repeat"] = "text"
     bos: str | int | None = None
-
-    @property
-    def name(self) -> str:
-        """The kind in words."""
-        return KINDS_OF_PROMPTS[self.kind]
 
 
 TEXT = Inputs()
@@ -288,9 +277,7 @@ class Study:
         sweeps: Its sweeps and calculations; the first one is the main one.
         featured: Results -> labels of the short table.
         figures: Functions of the results.
-        noop_inputs: Config -> inputs of the no-op edits; None: the study's passages.
-        noop: Description -> an edit of the study's kind that must change nothing; takes `noop_values` as a third
-            argument where its edits hold some.
+        noop: Config -> the sweep of the study's no-op edits, which must change nothing.
         shown: What maps and continuations show.
         notes: (config, results) -> how to read the numbers, beside the standard notes.
         rows: Results -> further rows of the summary.
@@ -314,9 +301,7 @@ class Study:
     sweeps: Callable[..., Sequence[Sweep | Calculation]] = nothing
     featured: Callable[[Results], Sequence[str]] | None = None
     figures: Callable[..., Iterable[Callable[[Results], Drawing | list[Drawing] | None]]] = nothing
-    noop: Callable[..., Mapping[str, Edit]] | None = None
-    noop_values: Values | None = None
-    noop_inputs: Callable[..., Inputs] | None = None
+    noop: Callable[..., Sweep] | None = None
     shown: Callable[..., Shown] | None = None
     notes: Callable[..., Sequence[str]] = nothing
     rows: Callable[[Results], Iterable[Row]] | None = None

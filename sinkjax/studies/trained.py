@@ -118,9 +118,9 @@ def specs(study: Study, config: Settings) -> tuple[TrainingSpec, ...]:
         if name not in study.trainings:
             raise unknown("training", name, study.trainings)
     scope = Scope(config, None)
-    found = [word.meaning.of(scope, name, **word.given) for name, word in study.trainings.items()]
-    wanted = [not config.only or name in config.only for name in study.trainings]
-    return tuple(dataclasses.replace(spec, wanted=one) for spec, one in zip(found, wanted, strict=True) if spec is not None)
+    found = {name: word.evaluate(scope, name) for name, word in study.trainings.items()}
+    wanted = config.only or study.trainings
+    return tuple(dataclasses.replace(spec, wanted=name in wanted) for name, spec in found.items() if spec is not None)
 
 
 def stated(word: Word, measure: Measure) -> float | str | None:

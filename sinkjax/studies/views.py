@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -22,18 +21,10 @@ EDITS = 6
 FEW_TOKENS = 24  # positions shown where the maps of many studies share one page
 
 
-def probe(length: int, layers: Sequence[int] | None = None) -> Probe:
-    """The weights of all heads, for the first TOKENS queries of prompts of this length.
-
-    layers: the layers to show; None: all.
-    """
-    shown = None if layers is None else tuple(layers)
-    return Probe(capture=(Capture(Site.WEIGHTS, shown, tuple(range(min(TOKENS, length))), name="attention"),))
-
-
 def maps_probe(length: int, layers: Sequence[int]) -> Probe:
-    """Attention of some layers, and the largest |h|."""
-    return dataclasses.replace(probe(length, layers), resid_max=True)
+    """The weights of all heads of some layers, for the first TOKENS queries of prompts of this length, and the largest |h|."""
+    queries = tuple(range(min(TOKENS, length)))
+    return Probe(resid_max=True, capture=(Capture(Site.WEIGHTS, tuple(layers), queries, name="attention"),))
 
 
 def map_data(data: xarray.Dataset) -> xarray.DataArray:
@@ -46,8 +37,8 @@ def map_data(data: xarray.Dataset) -> xarray.DataArray:
 def maps(name: str, data: xarray.Dataset, tokens: int = FEW_TOKENS, about: str = "") -> Maps:
     """Attention of each query to each key, and the largest |h| if it was measured, of the first EDITS edits and PROMPTS prompts.
 
-    data: a store of `attention` as `probe` or `Probe(attention=layers)` measures it. tokens: positions shown. about: the end of
-    the caption.
+    data: a store of `attention` as `maps_probe` or `Probe(attention=layers)` measures it. tokens: positions shown. about: the
+    end of the caption.
     """
     edits = [*map(str, data["edit"].values[:EDITS])]
     prompts = slice(min(PROMPTS, data.sizes["prompt"]))
@@ -65,14 +56,10 @@ def maps(name: str, data: xarray.Dataset, tokens: int = FEW_TOKENS, about: str =
         panels.append(records.residual(activations, *records.LARGEST, numbers))
         depths = " Depth 0 is the embedding, depth l + 1 the residual stream after layer l."
     first = f"the first {len(texts)} prompts" if len(texts) > 1 else "the first prompt"
+    in_turn = len(layers) > 3 and layers == [*range(layers[0], layers[-1] + 1)]
+    listed = f"{layers[0]} to {layers[-1]}" if in_turn else ", ".join(map(str, layers))
     said = (
-        f"Choose among {len(edits)} edits, {first}, layers {_list(layers)}, all heads and their mean; first {size} tokens. Grey:"
+        f"Choose among {len(edits)} edits, {first}, layers {listed}, all heads and their mean; first {size} tokens. Grey:"
         f" keys that a query cannot see.{depths} Values are kept in 8 bits, to about 2%; the rest is in the store.{about}"
     )
     return Maps(edits, texts, panels, said, {"layer": strongest(values[0, 0])}, name)
-
-
-def _list(layers: Sequence[int]) -> str:
-    if len(layers) > 3 and list(layers) == list(range(layers[0], layers[-1] + 1)):
-        return f"{layers[0]} to {layers[-1]}"
-    return ", ".join(map(str, layers))

@@ -139,6 +139,10 @@ class Word:
         bound.apply_defaults()
         return MappingProxyType(bound.arguments)
 
+    def evaluate(self, *reader: object) -> Any:
+        """Run its function: the reader's own arguments, then every argument of the word."""
+        return self.meaning.of(*reader, **self.given)
+
     def but(self, **arguments: object) -> Self:
         """The same word with some arguments changed or added."""
         changed = {**dict(self.arguments), **{name: frozen(value) for name, value in arguments.items()}}

@@ -74,10 +74,8 @@ class Checkpoints:
         with self._in_one_sentence():
             self._manager.wait_until_finished()
             leaves = jax.tree.leaves(state)
-            shards = [
-                shard for leaf in leaves for shard in leaf.addressable_shards if shard.replica_id == 0
-            ]  # written by this process
-            self._wanted = sum(shard.data.nbytes for shard in shards) + EACH * len(leaves) + BESIDE
+            written = (shard for leaf in leaves for shard in leaf.addressable_shards if shard.replica_id == 0)  # by this process
+            self._wanted = sum(shard.data.nbytes for shard in written) + EACH * len(leaves) + BESIDE
             self._under_way = self.path / str(number)
             reserve(self.path, self._wanted, self._under_way)
             copy = jax.tree.map(jnp.copy, state)  # on a CPU the writer would look at the buffers that the next step overwrites

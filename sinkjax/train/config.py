@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sinkjax.config_files.checks import above, at_least, each_once, last_seed, only_for, typed, without_repeats
+from sinkjax.config_files.checks import above, at_least, each_once, last_seed, only_for, refuse, typed, without_repeats
 from sinkjax.config_files.documents import CHOICE, LATER
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
@@ -70,15 +70,12 @@ class Training:
         kept = (self.checkpoints,) if isinstance(self.checkpoints, int) else self.checkpoints
         without_repeats("checkpoints", kept)
         for step in kept:
-            if not 0 <= step <= self.steps:
-                raise SinkjaxError(f"checkpoints must lie between 0 and steps ({self.steps}), not at {step}")
+            refuse(not 0 <= step <= self.steps, f"checkpoints must lie between 0 and steps ({self.steps}), not at {step}")
         each_once(self, "learning_rates")
         for rate in self.learning_rates:
-            if not 0 < rate < float("inf"):
-                raise SinkjaxError(f"learning_rates must be positive numbers, not {rate}")
+            refuse(not 0 < rate < float("inf"), f"learning_rates must be positive numbers, not {rate}")
         for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise SinkjaxError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
+            refuse(not 0 <= getattr(self, name) < 1, f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -135,12 +132,10 @@ class AdamWTraining(Training):
         only_for(self, "momentum", self.optimiser == "sgd", "the optimiser 'sgd'")
         for name in ("from_step", "until"):
             only_for(self, name, bool(self.edits), "edits, and there are none")
-        if not 0 <= self.momentum < 1:
-            raise SinkjaxError(f"momentum must be at least 0 and below 1, not {self.momentum}")
+        refuse(not 0 <= self.momentum < 1, f"momentum must be at least 0 and below 1, not {self.momentum}")
         if self.until is not None and self.until <= self.from_step:
             raise SinkjaxError(f"until must be after from_step ({self.from_step}), not {self.until}")
-        if self.lowest > 1:
-            raise SinkjaxError(f"lowest must be at most 1, not {self.lowest}")
+        refuse(self.lowest > 1, f"lowest must be at most 1, not {self.lowest}")
         if self.clip is not None:
             above(self, clip=0)
         if min(self.mesh) < 1 or (self.micro_batch or self.batch) % self.mesh[0]:

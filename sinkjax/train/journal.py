@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -64,14 +63,10 @@ class Journal:
         self._log: Log | None = processes.by_first(lambda: Log(folder, size))
         self._events: Events | None = None
 
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._events:
-            self._events.close()
-        if self._log:
-            self._log.__exit__(kind, error, trace)
+    def close(self) -> None:
+        for file in (self._events, self._log):
+            if file:
+                file.close()
 
     def begin(self, header: Mapping[str, Any] | None, tensorboard: bool) -> None:
         """Write the first line of the log, None: it is there; and event files of the lines that are there."""

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -30,10 +29,7 @@ class Log:
             raise cannot_write(folder / LOG, error) from error
         self.path, self.size = folder / LOG, size
 
-    def __enter__(self) -> Log:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
         self._file.close()
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:

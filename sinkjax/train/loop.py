@@ -111,7 +111,7 @@ def _train(
             checkpoints = stack.enter_context(Checkpoints(folder))
         found = checkpoints.restore(devices.layout)
         state, done = (found[0], Progress(**found[1])) if found else (devices.begin(), Progress())
-        journal = stack.enter_context(Journal(folder, done.log_bytes))
+        journal = stack.enter_context(contextlib.closing(Journal(folder, done.log_bytes)))
         source = task.open(say) if isinstance(task, HostDataTask) and going(state, config) else None
         if source:
             processes.check_same("texts", documents.plain(source.card))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import subprocess
@@ -130,14 +131,14 @@ def test_room_is_asked_of_the_file_system(tmp_path):
 
 def test_a_log_that_cannot_be_written(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Log(tmp_path, 0) as log:
+    with contextlib.closing(Log(tmp_path, 0)) as log:
         resource.setrlimit(resource.RLIMIT_FSIZE, (5, before[1]))
         try:
             with pytest.raises(SinkjaxError, match=r"log.jsonl: File too large \(at least 10 bytes wanted\)$"):
                 log.write([{"a": 12}])
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    with Log(tmp_path, log.size) as again:  # what was half written is taken away
+    with contextlib.closing(Log(tmp_path, log.size)) as again:  # what was half written is taken away
         again.write([{"a": 12}])
     assert (tmp_path / "log.jsonl").read_text() == '{"a": 12}\n'
 

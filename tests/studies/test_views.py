@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import xarray
@@ -16,13 +18,13 @@ LENGTH = 12
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, xarray.Dataset]:
-    """Attention as `views.probe` and as `Probe(attention=...)` measure it, and activations: of two edits on two prompts."""
+    """Attention as `views.maps_probe` and as `Probe(attention=...)` measure it, and activations: of two edits on two prompts."""
     model = sinkjax.load(write_model(tmp_path_factory.mktemp("model")))
     tokens, lengths = sinkjax.encode(model, [SENTENCE, "short"], bos="none", length=LENGTH)
     edits = [sinkjax.compose(label="none"), sinkjax.mask_key(0)]
     texts = [model.tokenizer.tokens(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
     probes = {
-        "all": views.probe(LENGTH),
+        "all": dataclasses.replace(views.maps_probe(LENGTH, range(LAYERS)), resid_max=False),
         "some": sinkjax.Probe(attention=(0, 2)),
         "both": views.maps_probe(LENGTH, range(LAYERS)),
     }

@@ -129,11 +129,7 @@ def first_massive(scope: Scope, run: Unedited) -> int:
     return int(found.argmax() if found.any() else sizes[:, 1:].mean(axis=0).argmax())
 
 
-def _blank_stream(scope: Scope, prompts: int) -> NDArray:
-    return np.zeros((1, scope.architecture.layers, scope.architecture.width))
-
-
-@Known.define(blank=_blank_stream)
+@Known.define(blank=lambda scope, _: np.zeros((1, scope.architecture.layers, scope.architecture.width)))
 def stream_at(scope: Scope, run: Unedited, position: object) -> NDArray:
     """The residual stream after each layer at a position: float[prompt, layer, dim]."""
     capture = sinkjax.Capture(sinkjax.Site.RESID, positions=(scope.get(position),), name="stream")

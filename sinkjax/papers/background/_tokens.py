@@ -132,7 +132,7 @@ def by_token(read: Readings, tokens: object, grid: str) -> Drawing:
     """Activation and sink where the text has each token."""
     from sinkjax.report.figures.points import Point, points
 
-    rows = tokens_in_text(tokens, grid).meaning.of(read, tokens, grid)
+    rows = tokens_in_text(tokens, grid).evaluate(read)
     found = {name: [Point(row.condition, row.value, NATURAL) for row in rows if row.measure == name] for name in (SINKS, SIZE)}
     caption = "Heads that sink on a token, and its largest |h| over that of the median position, where the text has it."
     return read.drawing("tokens-in-text", points(found, "value"), caption, grid)
@@ -141,15 +141,7 @@ def by_token(read: Readings, tokens: object, grid: str) -> Drawing:
 # Tokens that are put at a position.
 
 
-def _blank_tokens(scope: Scope, prompts: int) -> NDArray:
-    return np.zeros((len(scope.config.tokens), scope.architecture.width))
-
-
-def _blank_controls(scope: Scope, prompts: int) -> NDArray:
-    return np.zeros((scope.config.controls, scope.architecture.width))
-
-
-@Known.define(blank=_blank_tokens, of_edited=True)
+@Known.define(blank=lambda scope, _: np.zeros((len(scope.config.tokens), scope.architecture.width)), of_edited=True)
 def embeddings_of(scope: Scope, run: Unedited, tokens: object) -> NDArray:
     """The embeddings of some tokens: float[token, width].
 
@@ -160,7 +152,7 @@ def embeddings_of(scope: Scope, run: Unedited, tokens: object) -> NDArray:
     return _rows_of(model, ids_of(model, scope.get(tokens)))
 
 
-@Known.define(blank=_blank_controls, of_edited=True)
+@Known.define(blank=lambda scope, _: np.zeros((scope.config.controls, scope.architecture.width)), of_edited=True)
 def random_embeddings(scope: Scope, run: Unedited, tokens: object) -> NDArray:
     """The embeddings of as many random tokens as there are controls, neither special nor under study: float[control, width]."""
     (model, _), count = run.loaded, scope.config.controls

@@ -124,11 +124,7 @@ def ordinary() -> sinkjax.Statistic:
     return sinkjax.Statistic("ordinary", sinkjax.Site.RESID, median, ("prompt", "depth", "dim"))
 
 
-def _blank_stream(scope: Scope, prompts: int) -> NDArray:
-    return np.zeros((scope.architecture.layers, scope.architecture.width))
-
-
-@Known.define(blank=_blank_stream, of_edited=True)
+@Known.define(blank=lambda scope, _: np.zeros((scope.architecture.layers, scope.architecture.width)), of_edited=True)
 def typical_stream(scope: Scope, run: Unedited) -> NDArray:
     """Each dim after each layer at an ordinary token, the median over later positions, mean over prompts: float[layer, width]."""
     found = run.data(sinkjax.Probe(extra=(ordinary(),)))["ordinary"].isel(edit=0)

@@ -9,7 +9,7 @@ from sinkjax.papers.background._circuit import BOTH, DONORS, PATHS, SENDERS, cir
 from sinkjax.studies.vocabulary import *
 
 SINK, SIZE = sink_rate(0), largest_activation(0)
-SOURCE = "ours, on Peng et al. 2026"
+SOURCE, MASSIVE = "ours, on Peng et al. 2026", reaches(SIZE, "nodes", MASSIVE_SIZE)
 
 
 def node(sender: str, donor: str = "mean") -> At:
@@ -20,6 +20,11 @@ def node(sender: str, donor: str = "mean") -> At:
 def path(name: str) -> At:
     """Replace a sender's output for one reader."""
     return at("paths", fixed={"path": name, "donor": "mean"})
+
+
+def others(measure: Measure) -> tuple[Contrast, ...]:
+    """The effects of another donor, and of the late MLP alone."""
+    return effect(measure, node(BOTH, "other")), effect(measure, node("late MLP"), controls=False)
 
 
 STUDY = Study(
@@ -41,23 +46,14 @@ STUDY = Study(
         "early": Claim(
             unedited(attention_to(0, 1), "nodes", minus=strongest_other_attention(0, 1)), "Peng et al. 2026, within two blocks"
         ),
-        "sink": Claim(
-            effect(SINK, node(BOTH)),
-            SOURCE,
-            sign=-1,
-            beside=(effect(SINK, node(BOTH, "other")), effect(SINK, node("late MLP"), controls=False)),
-        ),
+        "sink": Claim(effect(SINK, node(BOTH)), SOURCE, sign=-1, beside=others(SINK)),
         "activation": Claim(
-            effect(SIZE, node(BOTH), above=typical_activation()),
-            SOURCE,
-            sign=-1,
-            given=reaches(SIZE, "nodes", MASSIVE_SIZE),
-            beside=(effect(SIZE, node(BOTH, "other")), effect(SIZE, node("late MLP"), controls=False)),
+            effect(SIZE, node(BOTH), above=typical_activation()), SOURCE, sign=-1, given=MASSIVE, beside=others(SIZE)
         ),
         "direct": Claim(
             part(SIZE, path(f"{BOTH} to late MLP"), node(BOTH), falls=True),
             SOURCE,
-            given=reaches(SIZE, "nodes", MASSIVE_SIZE),
+            given=MASSIVE,
             beside=tuple(part(SINK, path(f"{BOTH} to {one}"), node(BOTH), falls=True) for one in ("late MLP", "the rest")),
         ),
     },

@@ -7,7 +7,7 @@ from sinkjax.papers.background._kinds import KINDS, WAYS, has_heads, more_heads,
 from sinkjax.studies.vocabulary import *
 
 CHANGE, LOSS = state_change(), loss()
-SOURCE = "ours, on Fesser et al. 2026"
+SOURCE, BOTH = "ours, on Fesser et al. 2026", has_heads("shares", ("no-op", "broadcast"))
 
 
 def of(kind: str, way: str) -> At:
@@ -40,11 +40,7 @@ STUDY = Study(
         "broadcast": Claim(
             effect(LOSS, of("broadcast", "zero")), SOURCE, given=has_heads("shares", ("broadcast",)), beside=without("broadcast")
         ),
-        "states": Claim(
-            difference(CHANGE, of("broadcast", "zero"), minus=of("no-op", "zero")),
-            SOURCE,
-            given=has_heads("shares", ("no-op", "broadcast")),
-        ),
+        "states": Claim(difference(CHANGE, of("broadcast", "zero"), minus=of("no-op", "zero")), SOURCE, given=BOTH),
         "weight": Claim(
             difference(LOSS, of("no-op", "diagonal"), minus=of("no-op", "zero")), SOURCE, given=has_heads("shares", ("no-op",))
         ),

@@ -18,7 +18,8 @@ from sinkjax.studies.vocabulary import *
 
 SIZE, MEDIAN, ELSEWHERE = largest_activation(F.position), median_activation(), largest_elsewhere(F.position)
 FORMS, MASSIVE = layer(F.forms), massive("set", F.position)
-TO = {"to": ("zero", "mean")}
+TO, PAPER = {"to": ("zero", "mean")}, "Sun et al. 2024"
+ZERO, MEAN = (at("set", fixed={"to": to}) for to in TO["to"])
 
 
 def of(number: object) -> Measure:
@@ -49,29 +50,21 @@ STUDY = Study(
     claims={
         "exists": Claim(
             share_of_prompts(massive_prompts(F.position), "set"),
-            "Sun et al. 2024, section 2, Fig. 1, Table 1",
+            f"{PAPER}, section 2, Fig. 1, Table 1",
             beside=(unedited(SIZE, "set", minus=MEDIAN), unedited(SIZE, "set", minus=ELSEWHERE)),
         ),
         "constant": Claim(
-            steady(of(last_layer(2)), of(F.forms), MEDIAN, "set"),
-            "Sun et al. 2024, section 2.1, Fig. 4",
-            stays=True,
-            given=MASSIVE,
+            steady(of(last_layer(2)), of(F.forms), MEDIAN, "set"), f"{PAPER}, section 2.1, Fig. 4", stays=True, given=MASSIVE
         ),
-        "zero": Claim(effect(loss(), at("set", fixed={"to": "zero"})), "Sun et al. 2024, Table 3", given=MASSIVE),
-        "mean": Claim(
-            effect(loss(), at("set", fixed={"to": "mean"})),
-            "Sun et al. 2024, Table 3",
-            stays=True,
-            given=all_of((MASSIVE, without_bos("set"))),
-        ),
-        "median": Claim(effect(loss(), at("median")), "Sun et al. 2024, section 3", stays=True, given=MASSIVE),
+        "zero": Claim(effect(loss(), ZERO), f"{PAPER}, Table 3", given=MASSIVE),
+        "mean": Claim(effect(loss(), MEAN), f"{PAPER}, Table 3", stays=True, given=all_of((MASSIVE, without_bos("set")))),
+        "median": Claim(effect(loss(), at("median")), f"{PAPER}, section 3", stays=True, given=MASSIVE),
     },
     figures=(
         sizes_by_depth("set", F.position),
         lines((loss(), sink_rate(F.position)), over="zero-by-layer"),
         lines((loss(), sink_rate(F.position)), over="mean-by-layer"),
         dots(loss(), over="set"),
-        maps((at("set", fixed={"to": "zero"}), at("set", fixed={"to": "mean"}))),
+        maps((ZERO, MEAN)),
     ),
 )

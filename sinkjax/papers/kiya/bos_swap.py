@@ -20,6 +20,7 @@ MEETS = separates_documents("bos")
 SINKS = all_of((MEETS, reaches(FIRST_SEEN_0, "bos", percent(F.eps))))
 MASSIVE_AT_ONCE = all_of((MEETS, reaches(FIRST_SIZE_0, "bos", MASSIVE_SIZE)))
 MASSIVE = all_of((MEETS, reaches(LARGE_0, "bos", MASSIVE_SIZE)))
+LARGEST, OURS = all_of((MEETS, exceeds(SEEN_0, "bos", OTHER))), "ours, on Kiya et al. 2026, conclusion"
 
 STUDY = Study(
     name="kiya/bos-swap",
@@ -42,21 +43,13 @@ STUDY = Study(
             effect(FIRST_SIZE, BOS, whole=FIRST_SIZE_0), "Kiya et al. 2026, Fig. 2d", given=MASSIVE_AT_ONCE
         ),
         "sink": Claim(
-            effect(SEEN_0, BOS),
-            "Kiya et al. 2026, Figs. 2c, 7",
-            stays=True,
-            given=all_of((MEETS, exceeds(SEEN_0, "bos", OTHER))),
-            beside=(effect(SINK_0, BOS),),
+            effect(SEEN_0, BOS), "Kiya et al. 2026, Figs. 2c, 7", stays=True, given=LARGEST, beside=(effect(SINK_0, BOS),)
         ),
         "activation": Claim(
             effect(LARGE_0, BOS, above=typical_activation(HALF)), "Kiya et al. 2026, Figs. 2f, 7", stays=True, given=MASSIVE
         ),
         "ordinary": Claim(
-            effect(SEEN_0, ORDINARY),
-            "ours, on Kiya et al. 2026, conclusion",
-            stays=True,
-            given=exceeds(SEEN_0, "text", OTHER),
-            beside=(effect(SINK_0, ORDINARY),),
+            effect(SEEN_0, ORDINARY), OURS, stays=True, given=exceeds(SEEN_0, "text", OTHER), beside=(effect(SINK_0, ORDINARY),)
         ),
     },
     figures=(

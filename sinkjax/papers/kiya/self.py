@@ -15,6 +15,7 @@ FORMS = upto(F.forms)
 ALONE, OTHER, EARLY = at("alone", ALL), at("other"), at("alone", FORMS)
 MASSIVE = reaches(LARGE_0, "alone", MASSIVE_SIZE)
 SINKS = exceeds(SEEN_0, "alone", strongest_later_attention(0))
+OURS = "ours, on Kiya et al. 2026, Fig. 9, conclusion"
 
 
 def shown(place: Place) -> At:
@@ -44,12 +45,7 @@ STUDY = Study(
         "sink": Claim(moved(SEEN_0, SEEN, ALONE), "Kiya et al. 2026, Fig. 5", given=SINKS, beside=(effect(SINK, ALONE, SINK_0),)),
         "activation": Claim(moved(LARGE_0, LARGE, ALONE), "Kiya et al. 2026, Fig. 5", given=MASSIVE),
         "leaves": Claim(effect(SEEN_0, ALONE), "Kiya et al. 2026, Fig. 5", sign=-1, given=SINKS, beside=(effect(SINK_0, ALONE),)),
-        "early": Claim(
-            moved(SEEN_0, SEEN, EARLY),
-            "ours, on Kiya et al. 2026, Fig. 9, conclusion",
-            given=all_of((SINKS, MASSIVE)),
-            beside=(effect(SINK, EARLY, SINK_0),),
-        ),
+        "early": Claim(moved(SEEN_0, SEEN, EARLY), OURS, given=all_of((SINKS, MASSIVE)), beside=(effect(SINK, EARLY, SINK_0),)),
         "other": Claim(difference(SEEN, ALONE, OTHER), "ours, on Kiya et al. 2026, property 3"),
     },
     figures=(

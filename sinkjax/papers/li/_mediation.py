@@ -178,14 +178,14 @@ def ignitions(
     import xarray
 
     run = Unedited(model, batch, None, scope.config.control_prompts)
-    forms = onset(largest_activation(0)).meaning.of(scope, run, largest_activation(0))
+    forms = onset(largest_activation(0)).evaluate(scope, run)
     neurons = largest(model, scope.get(count), forms)
     spots, others = scope.get(places), scope.get(seen)
     found = {name: np.zeros((len(batch.lengths), len(spots), len(others))) for name in ("size", "alignment", "plain_alignment")}
     for column, place in enumerate(spots):
         _, plain = _at(model, batch, sinkjax.compose(), place, neurons)
         for row, other in enumerate(others):
-            size, aligned = _at(model, batch, see_only(place, other).meaning.of(scope, place, other), place, neurons)
+            size, aligned = _at(model, batch, scope.get(see_only(place, other)), place, neurons)
             for name, values in (("size", size), ("alignment", aligned), ("plain_alignment", plain)):
                 found[name][:, column, row] = values
     axes = ("prompt", "place", "seen")

@@ -24,7 +24,7 @@ from sinkjax.studies.vocabulary import *
 
 SCORE, SIZE = later_sink_score(F.position), largest_activation(F.position)
 FORMED, ROUNDING = largest_activation(F.position, layer(F.forms)), 1e-3
-CHAIN = "ours, on Li et al. 2026, the whole chain"
+CHAIN, SUPER = "ours, on Li et al. 2026, the whole chain", "ours, on Li et al. 2026, super neurons"
 ISOLATED = at("isolated", fixed={"kind": "self", "window": "all"})
 MASSIVE = reaches(largest_activation(0), "isolated", MASSIVE_SIZE)
 
@@ -93,12 +93,7 @@ STUDY = Study(
                 for chosen in ({"kind": kind, "window": "all"} for kind in KINDS[1:])
             ),
         ),
-        "ignites": Claim(
-            foretold("ignitions"),
-            "ours, on Li et al. 2026, super neurons",
-            given=MASSIVE,
-            beside=(foretold("ignitions", "plain_alignment"),),
-        ),
+        "ignites": Claim(foretold("ignitions"), SUPER, given=MASSIVE, beside=(foretold("ignitions", "plain_alignment"),)),
     },
     figures=(
         dots((SCORE, SIZE), over="alone"),

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import LEVEL, Row
 from sinkjax.studies.scope import percentage
-from sinkjax.studies.trained import MODELS, RUNS
+from sinkjax.studies.trained import MODELS, run_rows
 from sinkjax.studies.vocabulary import Described, Measure, Readings
 from sinkjax.train.config import ALL_STEPS
 
@@ -193,12 +192,8 @@ def steps_to_loss(read: Readings, first: str) -> list[Row]:
         if len(reached) < len(known):
             said = f"{reached.mean():.4g} in {len(reached)} of {len(known)}, else never" if len(reached) else "never"
             shown = Interval(None, None, None, 0, 0, LEVEL, "none", said)
-        found.append(Row(name, MODELS, f"steps to the last loss of {first}", shown))
-        found += [
-            Row(f"{name}, seed {seed}", RUNS, f"steps to the last loss of {first}", intervals.interval(np.array([value])))
-            for seed, value in zip(data["run"].values, each, strict=True)
-            if np.isfinite(value)
-        ]
+        measure = f"steps to the last loss of {first}"
+        found += [Row(name, MODELS, measure, shown), *run_rows(data, name, measure, each)]
     return found
 
 
@@ -208,10 +203,8 @@ def steps_to(data: xarray.Dataset, base: xarray.Dataset) -> NDArray:
     The loss is interpolated linearly between evaluations. inf: never that low; NaN: one of the two runs is not finished.
     """
     goals = dict(zip(base["run"].values, at_end(base, "loss"), strict=True))
-    found = []
-    for seed, steps, losses, ended in zip(
-        data["run"].values, data["step"].values, data["loss"].values, at_end(data, "loss"), strict=True
-    ):
+    found, runs = [], (data["step"].values, data["loss"].values, at_end(data, "loss"))
+    for seed, steps, losses, ended in zip(data["run"].values, *runs, strict=True):
         goal = float(goals.get(seed, np.nan))
         both = np.isfinite(goal) and np.isfinite(ended)
         found.append(_reached(goal, steps, losses) if both else np.nan)

@@ -14,6 +14,7 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.trigger.config import Trigger
 
@@ -39,8 +40,7 @@ class Shape:
                 f"first and last must be positions of the trigger from 2 to length - 1, not {self.first} and {self.last} of"
                 f" {self.length}"
             )
-        if self.width < 4:
-            raise SinkjaxError(f"width must be at least 4 (three flags and noise), not {self.width}")
+        refuse(self.width < 4, f"width must be at least 4 (three flags and noise), not {self.width}")
 
     @classmethod
     def of(cls, data: Trigger) -> Shape:
@@ -80,8 +80,7 @@ class Shape:
 
 def check_cap(cap: float) -> None:
     """Errors: a BOS mass that is not from 0 to 1."""
-    if not 0 <= cap <= 1:
-        raise SinkjaxError(f"a BOS mass must be from 0 to 1, not {cap}")
+    refuse(not 0 <= cap <= 1, f"a BOS mass must be from 0 to 1, not {cap}")
 
 
 # Arbitrary weights, any value map, BOS mass capped in the mean

@@ -138,13 +138,13 @@ def bos_writes(data: xarray.Dataset, solved: float | None = None) -> NDArray:
 
 
 @Measure.define(
-    label="part of other rows that takes the escape",
+    label="weight of other rows that goes to the escape",
     range=UNIT,
-    note="""The escape takes the weight of a row that is on no key (sink logit, off by one), or the part by which a gate is less
+    note="""The escape gets the weight of a row that is on no key (sink logit, off by one), or the part by which a gate is less
         open in the other rows than in the trigger's. Softmax has none.""",
 )
 def escaped(data: xarray.Dataset) -> NDArray:
-    """What the other rows leave to a sink logit, to the 1 of off by one, or to a closed gate, mean over heads."""
+    """The weight that the other rows leave to a sink logit, to the 1 of off by one, or to a closed gate, mean over heads."""
     if "gate" in data:
         part = 1 - data["gate"].sel(rows=OTHERS) / data["gate"].max("rows")
     else:

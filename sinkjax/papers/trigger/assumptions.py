@@ -54,10 +54,10 @@ STUDY = Study(
     claims={
         "softmax": Claim(versus(whole_rows(solved=F.solved), "paper", "relu-index"), "ours, on Ran-Milo 2026, Theorems 1 and 3"),
         "needs-bos": Claim(versus(loss_left(), "no-bos", "paper"), "ours, on Ran-Milo 2026, Theorem 1"),
-    }
-    | {f"{name}-solves": Claim(versus(loss_left(), "no-bos", f"{name}-no-bos", whole="paper"), OURS) for name in ESCAPES}
-    | {f"{name}-sinks": Claim(versus(whole_rows(), "paper", name), OURS) for name in ESCAPES}
-    | {"divisor": Claim(versus(loss_left(), "relu-none", "relu-index"), "ours, on Ran-Milo 2026, its code for ReLU")},
+        **{f"{name}-solves": Claim(versus(loss_left(), "no-bos", f"{name}-no-bos", whole="paper"), OURS) for name in ESCAPES},
+        **{f"{name}-sinks": Claim(versus(whole_rows(), "paper", name), OURS) for name in ESCAPES},
+        "divisor": Claim(versus(loss_left(), "relu-none", "relu-index"), "ours, on Ran-Milo 2026, its code for ReLU"),
+    },
     figures=(
         by_model(
             "attention",

@@ -33,12 +33,14 @@ CELLS: dict[str, dict[str, tuple[str, Changes]]] = {  # model -> name -> label o
     for model, (_, own) in MODELS.items()
 }
 
+SINKS, THEOREM = whole_rows(solved=F.solved), "ours, on Ran-Milo 2026, Theorem 1"
+
 STUDY = Study(
     name="trigger/escapes",
     settings={
         "steps": 10_000,
         "evaluate_every": 100,
-        "penalty_steps": setting(3000, "training steps of each run with a penalty, all of which are made"),
+        "penalty_steps": setting(3000, "training steps of each run with a penalty; no run stops before its last step"),
     },
     trainings={
         name: trigger(f"{MODELS[model][0]}: {what}", changes)
@@ -50,14 +52,9 @@ STUDY = Study(
         *(whole_rows(), whole_rows("later tokens"), sinking_heads("part", F.sinks), bos_writes()),
     ),
     claims={
-        f"{name}-penalty": Claim(versus(whole_rows(solved=F.solved), f"{name}-penalty-0", f"{name}-penalty-{SMALL}"), OURS)
-        for name in ESCAPES
-    }
-    | {f"{name}-start": Claim(versus(whole_rows(solved=F.solved), f"{name}-plain", f"{name}-start-4"), OURS) for name in LEARNED}
-    | {
-        "softmax-penalty": Claim(
-            versus(loss_left(), f"softmax-penalty-{SMALL}", "softmax-penalty-0"), "ours, on Ran-Milo 2026, Theorem 1"
-        )
+        **{f"{name}-penalty": Claim(versus(SINKS, f"{name}-penalty-0", f"{name}-penalty-{SMALL}"), OURS) for name in ESCAPES},
+        **{f"{name}-start": Claim(versus(SINKS, f"{name}-plain", f"{name}-start-4"), OURS) for name in LEARNED},
+        "softmax-penalty": Claim(versus(loss_left(), f"softmax-penalty-{SMALL}", "softmax-penalty-0"), THEOREM),
     },
     figures=(
         by_model(
@@ -65,7 +62,8 @@ STUDY = Study(
             (whole_rows(), escaped(), loss_left()),
             {MODELS[model][0]: {name: what for name, (what, _) in cells.items()} for model, cells in CELLS.items()},
             "mean over rows and sequences; loss left in %",
-            "Weight on BOS in the rows of all tokens but BOS and the trigger, what these rows leave to the escape, and the loss.",
+            "Weight on BOS in the rows of all tokens but BOS and the trigger, the weight that these rows leave to the escape, and"
+            " the loss.",
         ),
     ),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import COLOURS, logarithmic, panels, styled
+from sinkjax.report.figures.style import COLOURS, panels, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,31 +29,22 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Axis:
-    """A panel's title, labels with units, and logarithmic axes ("", "x", "y" or "xy")."""
+    """A panel: labels with units, runs, whether y is logarithmic, and the ends of y."""
 
-    title: str
     xlabel: str
     ylabel: str
     bundles: Sequence[Bundle]
-    log: str = ""
+    log: bool = False
     limits: tuple[float, float] | None = None
 
 
 @styled
-def curves(grid: Sequence[Sequence[Axis]]) -> Figure:
-    """Curves of runs in panels that have scales of their own, with the names of all bundles in one legend.
-
-    Args:
-        grid: The panels, [row][column].
-
-    Returns:
-        A matplotlib figure.
-    """
-    figure, axes = panels(len(grid), max(map(len, grid)), HEIGHT)
+def curves(row: Sequence[Axis]) -> Figure:
+    """Curves of runs in panels side by side, each with its own scales, with the names of all bundles in one legend."""
+    figure, axes = panels(1, len(row), HEIGHT)
     names: dict[str, str] = {}
-    for row, entries in enumerate(grid):
-        for panel, axis in zip(axes[row], entries, strict=True):
-            _draw(panel, axis, names)
+    for panel, axis in zip(axes[0], row, strict=True):
+        _draw(panel, axis, names)
     for name, colour in names.items():
         axes[0, 0].plot([], [], color=colour, label=name)
     figure.legend(loc="outside upper center", ncols=4)
@@ -68,10 +59,6 @@ def _draw(panel: Axes, axis: Axis, names: dict[str, str]) -> None:
             panel.plot(x, line, color=colour, alpha=faint, linewidth=0.8)
         if bundle.middle is not None:
             panel.plot(*bundle.middle, color=colour, linewidth=2)
-    panel.set(title=axis.title, xlabel=axis.xlabel, ylabel=axis.ylabel)
-    if "x" in axis.log:
-        logarithmic(panel, "x")
-    if "y" in axis.log:
-        panel.set_yscale("log")
+    panel.set(xlabel=axis.xlabel, ylabel=axis.ylabel, yscale="log" if axis.log else "linear")
     if axis.limits:
         panel.set_ylim(*axis.limits)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinkjax.config_files.checks import at_least, typed
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import at_least, refuse, typed
 from sinkjax.tasks.language_model.architecture import Architecture
 from sinkjax.train.config import AdamWTraining
 
@@ -28,10 +27,8 @@ class Backcopy:
     def __post_init__(self) -> None:
         typed(self)
         at_least(self, context=3, characters=2, triggers=0)
-        if self.triggers >= self.characters:
-            raise SinkjaxError(f"triggers must be below characters ({self.characters}), not {self.triggers}")
-        if not 0 <= self.delimiter < 1:
-            raise SinkjaxError(f"delimiter must be at least 0 and below 1, not {self.delimiter}")
+        refuse(self.triggers >= self.characters, f"triggers must be below characters ({self.characters}), not {self.triggers}")
+        refuse(not 0 <= self.delimiter < 1, f"delimiter must be at least 0 and below 1, not {self.delimiter}")
 
     @property
     def bos(self) -> int:

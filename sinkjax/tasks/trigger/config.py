@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sinkjax.config_files.checks import above, at_least, each_once, only_for, typed
+from sinkjax.config_files.checks import above, at_least, each_once, only_for, refuse, typed
 from sinkjax.config_files.documents import LATER
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.names import NormaliserName
@@ -54,10 +54,8 @@ class Trigger(Sequences):
         typed(self)
         at_least(self, LONGEST, width=1, length=1, first=0, last=0)
         one_of("bos", self.bos, ("flag", "noisy", "none"))
-        if self.width < 4:
-            raise SinkjaxError(f"width must be at least 4, two flags, a number of noise and the bias channel, not {self.width}")
-        if not 0 < self.noise < math.inf:
-            raise SinkjaxError(f"noise must be positive, not {self.noise}")
+        refuse(self.width < 4, f"width must be at least 4, two flags, a number of noise and the bias channel, not {self.width}")
+        refuse(not 0 < self.noise < math.inf, f"noise must be positive, not {self.noise}")
         if self.second_anchor and self.bos == "none":
             raise SinkjaxError('second_anchor needs a first one, but bos is "none"')
         first, last = self.span
@@ -162,8 +160,7 @@ class CappedTraining(TriggerTraining):
         super().__post_init__()
         each_once(self, "caps")
         for cap in self.caps:
-            if not 0 <= cap <= 1:
-                raise SinkjaxError(f"caps must be BOS masses from 0 to 1, but contains {cap}")
+            refuse(not 0 <= cap <= 1, f"caps must be BOS masses from 0 to 1, but contains {cap}")
         if self.normalisers != ("softmax",) or self.layers != 1 or self.bos == "none":
             raise SinkjaxError(
                 'a BOS mass is held in one layer of softmax with BOS: normalisers ["softmax"], layers 1, bos not none'

@@ -14,6 +14,7 @@ from sinkjax.papers.background.circuit import STUDY
 from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.known import Unedited
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.study import Batch
 
 T, LATE = 8, 2
 SEEN = sinkjax.Probe(
@@ -28,7 +29,7 @@ def model(tiny_config, tiny_params):
 
 @pytest.fixture(scope="module")
 def batch():
-    return SimpleNamespace(tokens=np.random.default_rng(0).integers(1, 50, (2, T)), lengths=np.array([T, T - 2]))
+    return Batch(np.random.default_rng(0).integers(1, 50, (2, T)), np.array([T, T - 2]), {})
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.known import Unedited
 from sinkjax.studies.readings import Readings
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 
 T = 20
@@ -89,7 +90,7 @@ def test_a_token_is_put_there_by_its_embedding(files, factor):
     model = sinkjax.load(files / "model")
     multipliers = dataclasses.replace(model.config.multipliers, embedding=factor)
     model = dataclasses.replace(model, config=dataclasses.replace(model.config, multipliers=multipliers))
-    scope, alone = Scope(SETTINGS, model.config), Unedited(model, None)
+    scope, alone = Scope(SETTINGS, model.config), Unedited(model, Batch(np.ones((1, 1), int), np.ones(1, int), {}))
     rows, others = (word.meaning.of(scope, alone, ("b", " ")) for word in (own.embeddings_of(()), own.random_embeddings(())))
     scope = Scope(SETTINGS, model.config, {"rows": rows, "others": others}, rng=np.random.default_rng(0))
     tokens = np.random.default_rng(0).integers(1, 200, (2, 10)).astype(np.int32)

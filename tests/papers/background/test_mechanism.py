@@ -21,6 +21,7 @@ from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.known import Unedited
 from sinkjax.studies.readouts import probe_of, read_measure
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.study import Batch
 
 T, L, H, D, EPS = 10, 5, 4, 8, 1e-5
 WIDTH = H * D
@@ -42,7 +43,7 @@ def model(tiny_config) -> sinkjax.Model:
 @pytest.fixture(scope="module")
 def scope(model):
     bare = Scope(SimpleNamespace(length=T), model.config)
-    batch = SimpleNamespace(tokens=TOKENS, lengths=np.array([T, T]))
+    batch = Batch(TOKENS, np.array([T, T]), {})
     vectors = own.Known.vocabulary["effective_vectors"].of(bare, Unedited(model, batch))
     assert {name: one.shape for name, one in vectors.items()} == {name: one.shape for name, one in own._blank(bare, 2).items()}
     return Scope(bare.config, model.config, {"vectors": vectors}, rng=np.random.default_rng(0))

@@ -17,6 +17,7 @@ from sinkjax.studies.edits import placed
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.known import Unedited
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.study import Batch
 from sinkjax.studies.vocabulary import mask_key
 from tests.studies.tiny import of_any_size, study, write_both
 
@@ -31,7 +32,7 @@ def model(tiny_config, tiny_params):
 
 @pytest.fixture(scope="module")
 def batch():
-    return SimpleNamespace(tokens=np.random.default_rng(0).integers(0, 61, (2, 10)), lengths=np.array([10, 10]))
+    return Batch(np.random.default_rng(0).integers(0, 61, (2, 10)), np.array([10, 10]), {})
 
 
 @pytest.fixture(scope="module")

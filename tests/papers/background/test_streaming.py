@@ -15,6 +15,7 @@ from sinkjax.studies import run
 from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.study import Batch
 from sinkjax.studies.vocabulary import F, random_positions, window
 from tests.studies.tiny import streaming, write_both
 
@@ -60,7 +61,7 @@ def test_controls_keep_as_many_other_early_tokens(tiny_config):
 def test_recomputed_windows_read_the_last_tokens_as_a_text_of_their_own(files, bos):
     model, size = sinkjax.load(files / "model"), 5
     tokens = np.random.default_rng(1).integers(1, 200, (2, 9)).astype(np.int32)
-    batch = SimpleNamespace(tokens=tokens, lengths=np.array([9, 8], np.int32), study={"bos": bos})
+    batch = Batch(tokens, np.array([9, 8], np.int32), {"bos": bos})
     found = recomputed_window(size).meaning.of(Scope(SETTINGS, model.config), model, batch, size)["nll"].values
     expected = np.full((2, 9), np.nan)
     for row, length in ((0, 9), (1, 8)):

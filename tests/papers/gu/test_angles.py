@@ -24,6 +24,7 @@ from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.readouts import read_measure
 from sinkjax.studies.registry import as_value
 from sinkjax.studies.scope import Scope
+from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 
 PARTS = (geometry.ANGLE_PART, geometry.NORM_PART)
@@ -108,7 +109,7 @@ def test_measures_average_all_heads_whether_they_sink_or_not(rng):
 
 def computed(config: Config, params: Params, tokens: np.ndarray, positions: tuple[int, ...], rank: int = 1):
     model = SimpleNamespace(params=params, config=config)
-    batch = SimpleNamespace(tokens=tokens, lengths=np.full(len(tokens), tokens.shape[1]))
+    batch = Batch(tokens, np.full(len(tokens), tokens.shape[1]), {})
     word = dict(angles.STUDY.computations)["text-keys"]
     return word.meaning.of(None, model, batch, rank, positions)
 

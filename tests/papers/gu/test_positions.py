@@ -26,6 +26,7 @@ from sinkjax.studies.known import Unedited, blank
 from sinkjax.studies.registry import as_value
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.settings import config_type
+from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 
 T, PLACES = 13, (2, 5)
@@ -53,7 +54,7 @@ def test_learned_vectors_are_exchanged_and_nothing_else(tiny_config):
     scope = Scope(CONFIG, config)
     model = SimpleNamespace(params=weights, config=config)
     (known,) = dict(STUDY.known).values()
-    vectors = known.meaning.of(scope, Unedited(model, None))
+    vectors = known.meaning.of(scope, Unedited(model, Batch(np.ones((1, 1), int), np.ones(1, int), {})))
     table = np.asarray(weights["positions"])
     np.testing.assert_array_equal(vectors, table[:T])
     assert position_vectors() == known

@@ -27,6 +27,7 @@ from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.registry import as_value
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.settings import config_type
+from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 
 T = 12
@@ -46,7 +47,7 @@ def measured(model: SimpleNamespace) -> xarray.Dataset:
     """The computation of the study on three tokens, each repeated."""
     tokens = np.repeat(np.array([[7], [8], [9]], np.int32), T, axis=1)
     word = dict(STUDY.computations)["bound"]
-    batch = SimpleNamespace(tokens=tokens, lengths=np.full(3, T))
+    batch = Batch(tokens, np.full(3, T), {})
     return word.meaning.of(Scope(CONFIG, model.config), model, batch, longest=CONFIG.longest)
 
 

@@ -125,7 +125,7 @@ def test_words_on_escapes_follow_what_is_left_on_bos(one_layer):
     assert words["sink-logit-start"] == "untested"  # no run solves the task
     assert words["gate-penalty"] != "replicates"
     found = table("escapes", config, stores)
-    share = "part of other rows that takes the escape"
+    share = "weight of other rows that goes to the escape"
     assert found["gated heads: escape starts at 4", share].mean == pytest.approx(0.75)
     assert found["softmax off by one: BOS costs 1e-4", share].mean == pytest.approx(0.9, abs=0.01)
 
