@@ -19,9 +19,8 @@ Array = NDArray[Any]
 Method = Literal["betting", "t", "two-way t", "none"]
 
 LEVEL = 0.95
-FEWEST_BOUNDED = (
-    16  # with fewer samples, an interval that holds for every distribution in a range of length 1 misses an effect of 0.3
-)
+# With fewer samples, an interval that holds for every distribution in a range of length 1 misses an effect of 0.3.
+FEWEST_BOUNDED = 16
 BETS = 0.5 ** np.arange(8)  # shares of the largest bet that cannot lose more than everything
 STAKES = np.append(BETS[1:], BETS[-1])  # starting capital of each bet: 1/2, 1/4, ..., 1 in all
 PRECISION = 1e-6  # float32 results have no spread below this part of their size

@@ -31,23 +31,25 @@ def with_prose(study: Study, prose: Mapping[str, Any], what: str) -> Study:
     Raises:
         SinkjaxError: A key or the name of a claim is unknown.
     """
-    for key in prose:
-        if key not in ("title", "question", "notes", "claims"):
-            raise SinkjaxError(f"{what}: prose: {unknown('key', key, ('title', 'question', 'notes', 'claims'))}")
+    _check_keys(prose, ("title", "question", "notes", "claims"), f"{what}: prose")
     claims = dict(study.claims)
     for name, said in (prose.get("claims") or {}).items():
         if name not in claims:
             raise SinkjaxError(f"{what}: prose: {unknown('claim', name, claims)}")
         said = {"statement": said} if isinstance(said, str) else said
-        for key in said:
-            if key not in ("statement", "paper"):
-                raise SinkjaxError(f"{what}: prose: {name}: {unknown('key', key, ('statement', 'paper'))}")
+        _check_keys(said, ("statement", "paper"), f"{what}: prose: {name}")
         before = claims[name]
         statement, paper = _line(said.get("statement", before.statement)), _line(said.get("paper", before.paper))
         claims[name] = dataclasses.replace(before, statement=statement, paper=paper)
     title, question = (_line(prose.get(key, getattr(study, key))) for key in ("title", "question"))
     notes = tuple(map(_line, prose.get("notes", study.notes)))
     return dataclasses.replace(study, title=title, question=question, claims=claims, notes=notes)
+
+
+def _check_keys(given: Iterable[str], allowed: tuple[str, ...], where: str) -> None:
+    for key in given:
+        if key not in allowed:
+            raise SinkjaxError(f"{where}: {unknown('key', key, allowed)}")
 
 
 def _line(text: object) -> str:
@@ -67,19 +69,11 @@ def to_yaml(study: Study) -> str:
         The document.
     """
     document: dict[str, object] = {STUDY: study.name}
-    for name in ("title", "question"):
-        if getattr(study, name):
-            document[name] = getattr(study, name)
-    if study.notes:
-        document["notes"] = list(study.notes)
+    for name in (field.name for field in dataclasses.fields(study) if field.name != "name"):
+        document[name] = plain(getattr(study, name))
     document["settings"] = {name: _setting(entry) for name, entry in stated(study).items()}
-    if study.needs:
-        document["needs"] = list(study.needs)
-    for part in ("known", "grids", "controls", "computations", "trainings", "measures"):
-        document[part] = plain(getattr(study, part))
     document["claims"] = {name: _claim(claim) for name, claim in study.claims.items()}
-    document["figures"] = plain(study.figures)
-    document = {name: entry for name, entry in document.items() if entry not in ([], {})}
+    document = {name: entry for name, entry in document.items() if entry not in ("", [], {})}
     return yaml.dump(document, Dumper=Compact, sort_keys=False, allow_unicode=True, width=WIDTH)
 
 
@@ -163,9 +157,7 @@ def _mapping(node: object, where: str) -> Mapping[str, Any]:
 def _read_setting(node: object, where: str) -> Setting:
     if not isinstance(node, dict):
         return setting(node)
-    for key in node:
-        if key not in ("value", "help"):
-            raise SinkjaxError(f"{where}: {unknown('key', key, ('value', 'help'))}")
+    _check_keys(node, ("value", "help"), where)
     if "value" not in node:
         raise SinkjaxError(f"{where} lacks the key 'value', its default")
     return setting(node["value"], node.get("help", ""))
@@ -175,9 +167,7 @@ def _read_claim(node: object, where: str) -> Claim:
     given = dict(_mapping(node, where))
     kinds: dict[str, type[Word]] = {**KINDS, "given": Premise, "beside": Contrast}
     allowed = tuple(dict.fromkeys((*(entry.name for entry in dataclasses.fields(Claim)), *KINDS)))
-    for key in given:
-        if key not in allowed:
-            raise SinkjaxError(f"{where}: {unknown('key', key, allowed)}")
+    _check_keys(given, allowed, where)
     found: dict[str, Any] = {}
     for key, entry in given.items():
         found[key] = read(entry, kinds[key], f"{where}.{key}") if key in kinds else entry

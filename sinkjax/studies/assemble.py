@@ -43,7 +43,8 @@ def assemble(study: Study, config: Settings, stores: Mapping[str, xarray.Dataset
     """
     results = Results(study, config, stores)
     architecture = results.architecture
-    rows = [*results.table.values(), *results.own.values()]
+    own = {(row.condition, row.measure): row for row in (study.rows(results) if study.rows else ())}
+    rows = [*results.table.values(), *own.values()]
     findings = [*study.status(results), *sentences({name: results[name] for name in results.sweeps})]
     if NOOP in results:
         data = results[NOOP]

@@ -127,16 +127,10 @@ def _finding(measure: str, edits: list[str], values: Values) -> str:
 
 
 def _drawing(edits: list[str], measures: list[Measure], values: Values, over: str) -> Drawing:
-    grid = [
-        [
-            layers.Panel(
-                "",
-                measure.name,
-                [layers.Line(name, range(len(edits)), [values[edit, measure.name, name] for edit in edits]) for name in (A, B)],
-                log=measure.name.startswith("largest |h|"),
-            )
-        ]
-        for measure in measures
-    ]
+    grid = []
+    for measure in measures:
+        found = {name: [values[edit, measure.name, name] for edit in edits] for name in (A, B)}
+        lines = [layers.Line(name, range(len(edits)), means) for name, means in found.items()]
+        grid.append([layers.Panel("", measure.name, lines, log=measure.name.startswith("largest |h|"))])
     caption = f"Each edit in both stores, in the order of the table; bands: 95% intervals over {over}."
     return Drawing("by-edit", layers.lines(grid, "edit (number in the list, from 0)"), caption)

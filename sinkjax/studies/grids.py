@@ -250,14 +250,11 @@ def controls(
                 inside = tuple(sorted(divmod(int(number), H) for number in rng.choice(L * H, len(inside), replace=False)))
             return placed(here.get(template), inside, scope.architecture)
 
-        for number, edit in enumerate(without_replacement(scope.config.controls, draw, _same)):
+        # Placeholders of known arrays are alike, but not the labels that name their draw.
+        drawn_edits = without_replacement(scope.config.controls, draw, lambda edit: (edit.label, content(edit)))
+        for number, edit in enumerate(drawn_edits):
             label = f"control {number} of {point.label}: {edit.label}"
             yield Point(edit.named(label), CONTROL, point.x, point.label, place=point.place, bound=point.bound, draw=number)
-
-
-def _same(edit: sinkjax.Edit) -> Hashable:
-    """What two equal draws have in common; placeholders of known arrays are alike, but not the labels that name their draw."""
-    return edit.label, content(edit)
 
 
 def cells_of(grid: Grid, scope: Scope) -> dict[Word, Placed]:

@@ -49,7 +49,8 @@ def measures_of(statistic: str, key: int, eps: float) -> tuple[Measure, ...]:
         return (share,)
     if statistic == "nll":
         return (Measure("loss (nats per token)", metrics.mean_nll, unit="nats"),)
-    return largest_activation(key), Measure(f"largest |h| elsewhere than {key}", lambda data: _largest_but(data, key))
+    elsewhere = lambda data: np.nanmax(np.delete(_largest(data), key, -1), axis=-1)  # noqa: E731
+    return largest_activation(key), Measure(f"largest |h| elsewhere than {key}", elsewhere)
 
 
 def largest_activation(position: int) -> Measure:
@@ -60,10 +61,6 @@ def largest_activation(position: int) -> Measure:
 def _largest(data: xarray.Dataset) -> NDArray:
     """Largest |h| over depths and dims: float[edit, prompt, position], NaN beyond a prompt."""
     return np.asarray(data["resid_max"]).max(axis=-2)
-
-
-def _largest_but(data: xarray.Dataset, position: int) -> NDArray:
-    return np.asarray(np.nanmax(np.delete(_largest(data), position, -1), axis=-1))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -147,14 +147,10 @@ def _figures(study: Study, config: Settings, architecture: Config) -> list[Calla
 
 
 def _notes(study: Study, config: Settings, results: Results) -> list[str]:
-    """The notes of a study, behind the definitions of what trained models are measured by; sweeps give their own."""
-    return [*(_definitions(study) if study.trainings else ()), *(filled(note, vars(config)) for note in study.notes)]
-
-
-def _definitions(study: Study) -> list[str]:
-    """The definitions of the measures of a study, each once."""
-    every = [*study.measures, *(word for word in study.words if isinstance(word, Measure))]
-    return [*dict.fromkeys(note for measure in every if (note := measure.meaning.facts.get("note")))]
+    """The notes of a study, after the definitions of its measures if it trains models; sweeps state their own definitions."""
+    every = [*study.measures, *(word for word in study.words if isinstance(word, Measure))] if study.trainings else []
+    definitions = dict.fromkeys(note for measure in every if (note := measure.meaning.facts.get("note")))
+    return [*definitions, *(filled(note, vars(config)) for note in study.notes)]
 
 
 # Sweeps.

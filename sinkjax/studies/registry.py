@@ -324,7 +324,11 @@ def claim(folder: Place, chosen: Chosen) -> None:
     """
 
     def differences(text: str) -> list[str]:
-        return _differences(read(text, str(folder / CONFIG_FILE), folder), chosen)
+        """The fields that differ between the run in the folder and this one, as text."""
+        have = read(text, str(folder / CONFIG_FILE), folder)
+        if have.experiment != chosen.experiment:
+            return [f"experiment was {have.experiment}, now {chosen.experiment}"]
+        return documents.differences(have.config, chosen.config)
 
     claim_folder(folder, documents.write(chosen.experiment, chosen.config), differences, "run")
     suffix = Path(chosen.experiment).suffix
@@ -332,10 +336,3 @@ def claim(folder: Place, chosen: Chosen) -> None:
         original, copy = Path(chosen.experiment), folder / f"{COPY}{suffix}"
         if copy != original:
             write(copy, original.read_bytes())
-
-
-def _differences(have: Chosen, want: Chosen) -> list[str]:
-    """The fields that differ between two runs, as text."""
-    if have.experiment != want.experiment:
-        return [f"experiment was {have.experiment}, now {want.experiment}"]
-    return documents.differences(have.config, want.config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -137,21 +138,10 @@ class Results:
         """The summary of all sweeps, (condition, name of the measure) -> row; of a shared label, the first sweep's row."""
         table: Table = {}
         for sweep in self.mains:
-            for key, row in self.table_of(sweep.name).items():
-                table.setdefault(key, row)
+            columns = [self._column(sweep, measure) for measure in sweep.measures]
+            for row in itertools.chain.from_iterable(zip(*columns, strict=True)):
+                table.setdefault((row.condition, row.measure), row)
         return table
-
-    @functools.cache  # noqa: B019
-    def table_of(self, store: str) -> Table:
-        """The summary of one sweep, conditions in their order."""
-        sweep = self.sweeps[store]
-        columns = [self._column(sweep, measure) for measure in sweep.measures]
-        return {(row.condition, row.measure): row for rows in zip(*columns, strict=True) for row in rows}
-
-    @functools.cached_property
-    def own(self) -> Table:
-        """The rows that a study makes itself, by (label, name of the measure)."""
-        return {(row.condition, row.measure): row for row in (self.study.rows(self) if self.study.rows else ())}
 
     def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
         """A line named `name` of float[prompt, x] (NaN where undefined) over x, with intervals over prompts."""

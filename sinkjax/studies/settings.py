@@ -84,9 +84,7 @@ def _check_list(name: str, value: tuple[object, ...], filled: bool) -> None:
 def _check_positions(study: Study, config: Settings) -> None:
     """Refuse a position that prompts of the config's length do not have, or a key that too few of their queries see."""
     length = config.length
-    for measure in study.words:
-        if not isinstance(measure, Measure):
-            continue
+    for measure in (word for word in study.words if isinstance(word, Measure)):
         seen = measure.meaning.facts.get("seen", ())
         for argument in ("key", "position"):
             if isinstance(written := measure.given.get(argument), str):
@@ -101,9 +99,7 @@ def _check_positions(study: Study, config: Settings) -> None:
 
 def _check_choices(study: Study, config: Settings) -> None:
     """Refuse a value that is fixed along an axis of a grid and is not one of its values."""
-    for chosen in study.words:
-        if not isinstance(chosen, At):
-            continue
+    for chosen in (word for word in study.words if isinstance(word, At)):
         for axis, value in (chosen.given["fixed"] or {}).items():
             along = study.grids[chosen.given["grid"]].given["over"] or {}
             allowed = _value(config, along.get(axis))

@@ -38,9 +38,8 @@ def windowed(scope: Scope) -> list[Placed]:
     cells = tuple((number, None) for number, size in enumerate(windows) if size is not None)
     longest = max(size for size in windows if size is not None)
     refuse(beyond < longest, f"beyond is {beyond}, but the model has layers with a window of {longest} keys")
-    refuse(
-        beyond + MIN_QUERIES > length, f"beyond {beyond} leaves fewer than {MIN_QUERIES} queries to a length of {length} tokens"
-    )
+    few = f"beyond {beyond} leaves fewer than {MIN_QUERIES} queries to a length of {length} tokens"
+    refuse(beyond + MIN_QUERIES > length, few)
     return [Placed(windowed(), "layers with a window", cells)]
 
 
@@ -66,10 +65,9 @@ def reaching(beyond: int) -> sinkjax.Statistic:
         return jnp.stack([jnp.minimum(after, beyond), after], axis=1)  # [B, 2]
 
     def sums(weights: jax.Array, view: PairView) -> jax.Array:
-        rows, before = view.rows[None, :], counts(view.lengths)[:, :1]
-        chosen = jnp.stack(
-            [(rows < beyond) & (rows >= beyond - before), (rows >= beyond) & (rows < view.lengths[:, None])], axis=1
-        )
+        rows, number = view.rows[None, :], counts(view.lengths)[:, :1]
+        before, after = (rows < beyond) & (rows >= beyond - number), (rows >= beyond) & (rows < view.lengths[:, None])
+        chosen = jnp.stack([before, after], axis=1)
         return jnp.einsum("BRQ,BHQS->BRS", chosen.astype(weights.dtype), weights, precision="highest") / weights.shape[1]
 
     def mean(found: jax.Array, lengths: jax.Array) -> jax.Array:
@@ -151,9 +149,7 @@ def made_ordinary(scope: Scope, tokens: object, random: bool = False) -> sinkjax
     typical, dim = scope.known["typical"], scope.known["dim"]
     if random:
         dim = int(scope.random.choice(np.delete(np.arange(typical.shape[1]), dim)))
-    chosen = np.zeros(
-        (len(typical), 1, typical.shape[1]), np.float32
-    )  # in the values and not a selector: labels name no known dim
+    chosen = np.zeros((len(typical), 1, typical.shape[1]), np.float32)  # not a selector, because labels name no known dim
     chosen[..., dim] = 1
     queries = TOKENS[scope.get(tokens)]
     return sinkjax.compose(

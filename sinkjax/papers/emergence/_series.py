@@ -95,29 +95,14 @@ def sink(key: int, data: xarray.Dataset, config: Causal) -> NDArray:
 
 
 def attention(data: xarray.Dataset, config: Causal) -> NDArray:
-    """float[edit, prompt]."""
-    return np.asarray(data["attention_received"].sel(key=0).mean(("layer", "head")).transpose("edit", "prompt").values)
-
-
-def secondary(data: xarray.Dataset, config: Causal) -> NDArray:
-    """float[edit, prompt]."""
-    return np.asarray(100 * metrics.secondary_sinks(data).share.mean(axis=-1))
-
-
-def size_ratio(data: xarray.Dataset, config: Causal) -> NDArray:
-    """float[edit, prompt]."""
-    return np.asarray(metrics.top1_over_median(data, 0)).max(axis=-1)
-
-
-def loss(data: xarray.Dataset, config: Causal) -> NDArray:
-    """float[edit, prompt]."""
-    return np.asarray(metrics.mean_nll(data))
+    """Attention to key 0, mean over heads: float[edit, prompt]."""
+    return data["attention_received"].sel(key=0).mean(("layer", "head")).transpose("edit", "prompt").values
 
 
 def value_ratio(data: xarray.Dataset, config: Causal) -> NDArray:
-    """float[edit, prompt]."""
+    """Smallest norm of token 0's value over the mean of the others', over layers: float[edit, prompt]."""
     norms = data["value_norm"].transpose("edit", "prompt", "layer", "kv_head", "position").values
-    return np.asarray((norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1).min(axis=-1))
+    return (norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1).min(axis=-1)
 
 
 # name of a variable -> float[edit, prompt] of one checkpoint's sweep
@@ -125,8 +110,8 @@ MEASURED: dict[str, Callable[[xarray.Dataset, Causal], NDArray]] = {
     "sink_0": partial(sink, 0),
     "sink_1": partial(sink, 1),
     "attention": attention,
-    "ratio": size_ratio,
+    "ratio": lambda data, config: metrics.top1_over_median(data, 0).max(axis=-1),
     "value_ratio": value_ratio,
-    "secondary": secondary,
-    "loss": loss,
+    "secondary": lambda data, config: 100 * metrics.secondary_sinks(data).share.mean(axis=-1),
+    "loss": lambda data, config: metrics.mean_nll(data),
 }

@@ -196,14 +196,15 @@ def first_scores(scope: Scope, model: Model, batch: Batch, indices: int, tokens:
 def scores_of_bos(read: Readings, computation: str) -> list[Row]:
     """The mean score of both keys, and the attention that each would receive at index 0, ranked among random ordinary tokens."""
     data, found = read.results[computation], []
-    for name, of in {
-        "score, mean over pairs": lambda kind: data[f"{kind}mean_score"].values,
-        "attention at index 0 (%)": lambda kind: 100 * data[f"{kind}received"].values[..., 0],
-        "heads that would sink on index 0 (%)": lambda kind: (
-            100.0 * (data[f"{kind}received"].values[..., 0] > read.scope.config.eps)
-        ),
-    }.items():
-        means, random = of("").mean(axis=1), of("control_").mean(axis=1)
+
+    def numbers(kind: str) -> dict[str, NDArray]:
+        score, received = data[f"{kind}mean_score"].values, data[f"{kind}received"].values[..., 0]
+        sinks = 100.0 * (received > read.scope.config.eps)
+        by_name = {"score, mean over pairs": score, "attention at index 0 (%)": 100 * received}
+        return by_name | {"heads that would sink on index 0 (%)": sinks}
+
+    for name, values in numbers("").items():
+        means, random = values.mean(axis=1), numbers("control_")[name].mean(axis=1)
         for number, key in enumerate((BOS, MEAN)):
             effect = constant(float(means[number] - means[0]))
             found.append(Row(key, "key", name, constant(float(means[number])), effect, Rank.among(means[number], random)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from sinkjax.model.heads import (
     ValueGate,
     ValueScale,
 )
-from sinkjax.model.normalisers import NAMED, Normaliser
+from sinkjax.model.normalisers import NAMED
 from sinkjax.model.norms import AllHeads, DynamicTanh, LayerNorm, QueryKeyNorm, RMSNorm, SingleScaleRMSNorm
 from sinkjax.model.params import Leaf, Params
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, Sinusoidal
@@ -63,6 +64,10 @@ def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) 
     """The model of these fields. Errors: what `Config` refuses; a dtype that is not enabled here."""
     if config.compute_dtype is not None:
         model_params.check_dtype(config.compute_dtype)
+    normaliser: Any = NAMED[config.normaliser]
+    given = {name: value for name in ("alpha", "p") if (value := getattr(config, name)) is not None}
+    norm = RMSNorm(config.norm_eps)
+    of_heads: QueryKeyNorm = AllHeads(norm) if config.qk_norm_joint else norm
     made = Config(
         layers=config.layers,
         width=config.width,
@@ -81,10 +86,10 @@ def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) 
         prefix=prefix or None,
         tied=config.tied,
         windows=None if config.window is None else (config.window,) * config.layers,
-        normaliser=_normaliser(config),
+        normaliser=dataclasses.replace(normaliser, **given),
         gate=GATES[config.gate],
         head_norm=HEAD_NORMS[config.head_norm],
-        qk_norm=_qk_norm(config),
+        qk_norm=of_heads if config.qk_norm else None,
         qkv_bias=config.biases,
         out_bias=config.biases,
         mlp_bias=config.biases,
@@ -108,18 +113,6 @@ def _attention_bias(config: Architecture) -> AttentionBias | None:
         case "v":
             return ValueBias(config.bias_shared)
     return None
-
-
-def _qk_norm(config: Architecture) -> QueryKeyNorm | None:
-    if not config.qk_norm:
-        return None
-    norm = RMSNorm(config.norm_eps)
-    return AllHeads(norm) if config.qk_norm_joint else norm
-
-
-def _normaliser(config: Architecture) -> Normaliser:
-    given = {name: value for name in ("alpha", "p") if (value := getattr(config, name)) is not None}
-    return dataclasses.replace(NAMED[config.normaliser], **given)  # type: ignore[type-var]
 
 
 def init(config: Config, seed: int, dtype: str) -> Params:

@@ -78,10 +78,8 @@ class Trigger(Sequences):
     @property
     def span(self) -> tuple[int, int]:
         """The earliest and the latest position of the trigger."""
-        return (
-            self.specials + 1 if self.first is None else self.first,
-            self.length - 1 if self.last is None else self.last,
-        )
+        first = self.specials + 1 if self.first is None else self.first
+        return first, self.length - 1 if self.last is None else self.last
 
     def check_position(self, position: int) -> None:
         """Raise unless a trigger can stand at this position, within `span` or not."""
