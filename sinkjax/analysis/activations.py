@@ -49,7 +49,7 @@ def hidden_median(record: Mapping[Any, Any]) -> Floats:
 
     Args:
         record: Statistics by name, with state_median (that number), or with resid_median, the medians of the positions, whose own
-            median then stands for it.
+            median then replaces it.
 
     Returns:
         float[..., prompt, depth].
@@ -68,7 +68,7 @@ def massive_activations(
     """Whether the largest |h| of a position is massive (`is_massive`).
 
     The definition was made for models of 7B parameters and fails in small ones (arXiv 2508.03616): report `norm_ratio`,
-    `top1_over_median` and the maximum itself beside it.
+    `top1_over_median` and the maximum itself too.
 
     Args:
         record: Statistics by name, with resid_max and what `hidden_median` takes.

@@ -34,7 +34,7 @@ def constant(value: float, n: int = 1) -> Interval:
 
     Args:
         value: The number; NaN where it is undefined.
-        n: How many samples it stands for.
+        n: How many samples it represents.
 
     Returns:
         An interval without ends and samples; for NaN its mean is None and its n 0.

@@ -121,5 +121,5 @@ def _of_edits(data: xarray.Dataset | xarray.DataArray) -> list[str]:
 
 
 def _columns(array: xarray.DataArray, axes: Iterable[Hashable]) -> list[str]:
-    """Axes, each edit with its coordinates behind it."""
+    """Axes; an axis of edits is followed by its coordinates."""
     return [name for axis in axes for name in (str(axis), *(_of_edits(array) if axis == "edit" else ()))]

@@ -75,7 +75,7 @@ def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False) -> Judgemen
         stays: Whether the claim says that something stays; it needs `evidence.whole`.
 
     Returns:
-        The word and the numbers behind it.
+        The word and the numbers that decided it.
 
     Raises:
         SinkjaxError: Shapes do not fit, a number is outside its range, the sign is neither 1 nor -1, or a claim that something

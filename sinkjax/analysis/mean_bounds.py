@@ -101,7 +101,7 @@ def crossed_side(values: Array) -> Array:
 
 
 def constant(d: Array, w: Array) -> Array:
-    """Whether D, or D - (mean D / mean W) W, has no spread beside the size of D and W; a single sample has none.
+    """Whether D, or D - (mean D / mean W) W, has no spread compared with the size of D and W; a single sample has none.
 
     Args:
         d, w: float[..., n], finite samples of D and W.

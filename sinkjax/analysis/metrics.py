@@ -236,7 +236,7 @@ def perplexity(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> F
 def token_mask(
     tokens: ArrayLike, decode: Callable[[Sequence[int]], str], texts: Collection[str] = (".", "\n")
 ) -> NDArray[np.bool_]:
-    """Which positions, the first left out, hold a token that reads as one of `texts` (spaces around it aside).
+    """Which positions except the first have a token that reads as one of `texts`, ignoring spaces around it.
 
     Args:
         tokens: int[prompt, position].

@@ -15,7 +15,7 @@ from sinkjax.analysis.intervals import Interval
 
 LEVEL = 0.95
 ROUNDING = 1e-6  # relative; float32 programs that compute the same differ by less
-NOT_COMPARED = Interval(None, None, None, 0, 0, LEVEL, "none")  # the effect of a row that stands for itself
+NOT_COMPARED = Interval(None, None, None, 0, 0, LEVEL, "none")  # the effect of a row without a baseline
 NUMBERS = ("mean", "low", "high", "n", "effect_mean", "effect_low", "effect_high")
 COLUMNS = ("group", "measure", *NUMBERS, "percentile", "controls", "overflowed")
 
@@ -86,7 +86,7 @@ class Column:
 
     @property
     def rounded(self) -> NDArray:
-        """The values, but for those within rounding of the baseline: edited and unedited runs are two programs."""
+        """The values, except that those within rounding of the baseline equal it: edited and unedited runs are two programs."""
         with np.errstate(invalid="ignore"):  # infinite and NaN values stay
             close = np.abs(self.values - self.baseline) <= ROUNDING * np.abs(self.baseline)
             return np.where(close, self.baseline, self.values)
@@ -135,7 +135,7 @@ def own_rows(labels: Sequence[str], series: str, measure: str, values: NDArray, 
 def ranks_among(
     effects: NDArray, budgets: Sequence[Hashable], random: NDArray, random_budgets: Sequence[Hashable]
 ) -> list[Rank | None]:
-    """Where the mean effect of each condition lies among the controls of its budget.
+    """The rank of the mean effect of each condition among the controls of its budget.
 
     Args:
         effects: float[condition, prompt].

@@ -56,7 +56,7 @@ class Verdict:
 
     @property
     def settled(self) -> Judgement:
-        """The judgement, with the twin beside."""
+        """The judgement, next to the twin's."""
         return self.judgement if self.twin is None else with_twin(self.judgement, self.twin)
 
     @property
@@ -71,7 +71,7 @@ class Verdict:
 
     @property
     def number(self) -> str:
-        """The one number that stands for the evidence: the share of the whole, or else the effect; "" without any."""
+        """The one number that represents the evidence: the share of the whole, or else the effect; "" without any."""
         if self.share:
             return f"{said(self.judgement.S, 'share')} of the whole"
         return "" if self.unmeasured else said(self.judgement.D, self.unit)
@@ -110,7 +110,7 @@ def said(value: Interval | None, unit: str) -> str:
 
     Args:
         value: The mean; None: it was not computed.
-        unit: Unit of the mean; "log" prints the ratio behind a logarithm, "share" a percentage.
+        unit: Unit of the mean; "log" prints the ratio instead of its logarithm, "share" a percentage.
 
     Returns:
         Such as "12.5 percentage points [8.1, 16.9]".

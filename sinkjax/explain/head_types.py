@@ -91,7 +91,7 @@ def head_types(
 
 
 def repeated_tokens(model: Model, prompts: int, period: int, bos: str | int, seed: int) -> np.ndarray:
-    """Random tokens, twice, behind the BOS: int [prompts, T]. Errors: a vocabulary or a context that is too small."""
+    """Random tokens, twice, after the BOS: int [prompts, T]. Errors: a vocabulary or a context that is too small."""
     size = model.config.vocab_size
     if size is None:
         raise SinkjaxError("this model has no vocabulary, so it reads no tokens twice")

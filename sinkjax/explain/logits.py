@@ -91,7 +91,7 @@ def logit_lens(
     Returns:
         By (prompt, depth, position), with depth 0 the embedding and depth L the output: `nll`, of the next token in nats; `kl`,
         the divergence of the last depth's distribution from this depth's, KL(last || this), in nats; `top`, the most likely
-        token; and `top_probability`. Beyond a prompt's length, and for the nll from its last token on, NaN (-1 for a token).
+        token; and `top_probability`. Beyond a prompt's length, and for the nll at its last token, NaN (-1 for a token).
 
     Raises:
         SinkjaxError: The model has no vocabulary; a position is out of range.

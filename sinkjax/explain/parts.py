@@ -1,7 +1,7 @@
 """The residual stream of one token per prompt as the sum of its parts, at every depth.
 
 A part is one component's output: the embedding, a position vector, a head, an MLP (or each of its neurons), a bias. Norms keep
-the scale that they have in the run ("frozen"), so they are affine, and the parts sum to the whole wherever norms stand.
+the scale that they have in the run ("frozen"), so they are affine, and the parts sum to the whole wherever norms are.
 Shape suffixes: B prompts, T positions, H query heads, d residual width, F MLP width, C parts.
 """
 
@@ -36,8 +36,8 @@ class Before(NamedTuple):
     """The view of a block that `walk` passes to its function.
 
     parts: float [C, B, 1, d], the parts of h so far, 0 where nothing is written yet. h: float [B, 1, d], the block's input at the
-    chosen positions. w: the block's parameters. seen: site -> its array at all positions. tape: of the block. rotate: of
-    all positions; rotate_place: of the chosen ones. window: int, or None.
+    chosen positions. w: the block's parameters. seen: site -> its array at all positions. tape: the block's tape.
+    rotate: rotation of all positions; rotate_place: of the chosen ones. window: int, or None.
     """
 
     parts: jax.Array
@@ -63,7 +63,7 @@ def walk(
 ) -> tuple[Any, jax.Array, jax.Array]:
     """Run the blocks once. Parts follow the positions `place`, int [B].
 
-    split: int [], the layer whose MLP is taken apart into neurons, or None. account: computes a result from each block's input.
+    split: int [], the layer whose MLP is split into neurons, or None. account: computes a result from each block's input.
     Returns its results with a leading axis of layers, the last parts [C, B, 1, d] and the last stream [B, 1, d].
     """
     sites = [site for site in (Site.EMBED, Site.POSITION_VECTOR, *WATCHED) if not lacks(config, site)]
@@ -146,7 +146,7 @@ def written(
 ) -> tuple[jax.Array, jax.Array | None]:
     """The parts that a block adds, as they are in the stream after the block: heads, bias of attention, MLP, [H + 2, B, 1, d].
 
-    here: whether this block's MLP is taken apart; then its biases stand for it, and its neurons are the second result [F, B, 1,
+    here: whether this block's MLP is split; then its biases represent it, and its neurons are the second result [F, B, 1,
     d].
     """
     w, seen = before.w, before.seen
@@ -177,10 +177,10 @@ def written(
 
 
 def parts_of(config: Config, split: int | None) -> tuple[np.ndarray, dict[str, tuple[str, np.ndarray]]]:
-    """Which of all parts, and the constant behind them, a model can have: bool [C + 1]; and the coordinates of those.
+    """Which of all parts, and the constant after them, a model can have: bool [C + 1]; and the coordinates of those.
 
     Coordinates: `part` (its name), `kind`, `written` (the layer that wrote it, or -1) and `index` (of a head or neuron, or -1).
-    split: the layer whose MLP is taken apart.
+    split: the layer whose MLP is split.
     """
     biased = config.norm is not None and "_bias" in config.norm.learned()
     of_attention = config.out_bias or (biased and (config.layout.outputs or config.layout.sums))

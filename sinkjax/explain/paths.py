@@ -37,14 +37,14 @@ def path(
 ) -> Edit:
     """Make the edit that patches one path: the receiver reads the stream as if the sender had written something else.
 
-    The receiver's own output changes with its input, and so does all that follows; every other reader still reads what the
-    sender writes. Paths compose: the paths to all readers after a sender, and to the last residual stream, together replace it.
+    The receiver's own output changes with its input, and so does everything after it; every other reader still reads the
+    sender's output. Paths compose: the paths to all readers after a sender, and to the last residual stream, together replace it.
 
     Args:
         model: The model.
         tokens: int [B, T], padded on the right, or float [B, T, d]; the edit is for these prompts.
         sender: ("attn_out" or "mlp_out", layer).
-        receiver: ("attn_in", "q_in", "k_in", "v_in" or "mlp_in", layer), or ("resid", layer): all that reads the stream behind
+        receiver: ("attn_in", "q_in", "k_in", "v_in" or "mlp_in", layer), or ("resid", layer): all that reads the stream after
             the block.
         replace: The sender's replacement output: "zero", "mean" or tokens of other prompts, as for `sinkjax.attribute`.
         positions: Where: an int, a sequence, a slice, `per_prompt`, or None for all positions; from 0.
@@ -56,7 +56,7 @@ def path(
         An edit, which adds the change to the stream that the receiver reads.
 
     Raises:
-        SinkjaxError: A site, layer, head or position is unknown; the receiver does not read behind the sender; the model
+        SinkjaxError: A site, layer, head or position is unknown; the receiver does not read after the sender; the model
             has norms after its sums, or no residual stream, so that nothing passes a block unchanged.
     """
     check_model(model)

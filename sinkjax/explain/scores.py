@@ -60,7 +60,7 @@ def explain_score(
 
     Returns:
         `contribution` (prompt, layer, head, part) and `score` (prompt, layer, head), on the scale of the scores. A part written
-        at or behind the layer has 0. "bias" does not depend on the stream: biases of norms and projections. The
+        in or after the layer has 0. "bias" does not depend on the stream: biases of norms and projections. The
         coordinates `kind`, `written` and `index` of a part are its kind, the layer that wrote it, and its head or neuron.
 
     Raises:

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from sinkjax.analysis.verdicts import Verdict
     from sinkjax.report.section import Section
 
-LEADS = {  # word on a claim -> how the answer begins, for a statement of a paper and for one of ours
+LEADS = {  # word on a claim -> start of the answer, for a statement of a paper and for one of ours
     "replicates": ("As in the paper", "True here"),
     "weaker": ("Weaker than in the paper", "Weaker here"),
     "shown": ("As in the paper, but how large is open", "True here, but how large is open"),
     "differs": ("Not as in the paper", "Not true here"),
     "undecided": ("Undecided", "Undecided"),
 }
-OURS = "ours"  # how the source of a statement begins that no paper makes
+OURS = "ours"  # start of the source of a statement that no paper makes
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Answer:
     """A study's result in one sentence.
 
     Attributes:
-        lead: How it begins, such as "As in the paper"; "" without claims.
+        lead: Its start, such as "As in the paper"; "" without claims.
         text: The result, as a sentence.
-        number: The one number behind it, with its interval; "" without one.
+        number: The one number that decides it, with its interval; "" without one.
         word: The word on the claim; "" without claims.
     """
 

@@ -71,7 +71,7 @@ def _controls(one: Verdict) -> tuple[float, ...]:
 
 
 def _arrow(low: float, high: float, scale: float, value: Interval) -> str:
-    """Arrows where the interval goes on beyond the bar."""
+    """Arrows where the interval extends beyond the bar."""
     middle, parts = HEIGHT / 2, []
     for beyond, at, tip in (
         (value.high is not None and value.high > high, MARGIN + (high - low) * scale, 5),

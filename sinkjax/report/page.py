@@ -1,4 +1,4 @@
-"""A self-contained page: text, tables, figures and maps in one HTML file that needs no network, and a script for maps alone."""
+"""A self-contained page: text, tables, figures and maps in one HTML file that needs no network, and a script only for maps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def page(
     """The page of one or more sections, with a list of contents where there are several.
 
     skipped: study -> why it has no section; given for a page of several studies, empty if each has one. headline: a figure of all
-    sections, which stands first; each section is then folded away.
+    sections, which comes first; each section is then folded away.
     """
     style = asset("viewer.css") + files("sinkjax").joinpath("report", "style.css").read_text(encoding="utf-8")
     live = script() if any(section.views for section in sections) else ""
@@ -147,7 +147,7 @@ def _said(found: Answer) -> str:
 
 
 def _common(sections: Sequence[Section]) -> dict[str, object]:
-    """The provenance that all of several sections have in common, which stands once at the end of their page."""
+    """The provenance that all of several sections have in common, which is shown once at the end of their page."""
     if len(sections) < 2:
         return {}
     first, *rest = (section.provenance for section in sections)

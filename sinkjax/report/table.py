@@ -19,7 +19,7 @@ __all__ = ["Cell", "Table", "cell", "interval", "number", "table", "verdicts"]
 
 @dataclass(frozen=True)
 class Cell:
-    """The words of one measure of one condition: its value, its effect, and where that lies among controls ("" for none)."""
+    """The words of one measure of one condition: value, effect, and the rank of the effect among controls ("" for none)."""
 
     value: str
     effect: str

@@ -99,7 +99,7 @@ class All(OnModel):
     length: int | None = None
     """tokens of each passage"""
     bos: Literal["model", "tokenizer", "none"] | int | None = None
-    """what stands before each passage: "model" if it was trained with its BOS in front"""
+    """prefix of each passage: "model" if the model was trained with its BOS in front"""
     seed: int | None = None
     """seed of the choice of passages, the random controls and the bootstrap"""
 

@@ -84,13 +84,13 @@ def own_words(names: Sequence[str]) -> list[str]:
 
 
 def names_of(read: Readings, rows: Iterable[Sequence[Measure]]) -> str:
-    """The measures of a figure, as its caption begins."""
+    """The measures of a figure, as its caption starts."""
     what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
     return f"{what[0].upper()}{what[1:]}"
 
 
 def titled(read: Readings, grid: str, caption: str) -> str:
-    """A caption that begins with the grid's title, if it has one."""
+    """A caption that starts with the grid's title, if it has one."""
     title = read.results.sweeps[grid].prefix
     return f"{title[0].upper()}{title[1:]}: {caption[0].lower()}{caption[1:]}" if title else caption
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _lowered(constructor: str, scope: Scope, **arguments: object) -> sinkjax.Edit:
-    """One of sinkjax's own edits, its arguments read; None stands for the constructor's default."""
+    """One of sinkjax's own edits, its arguments read; None means the constructor's default."""
     found = {name: _listed(scope.get(value)) for name, value in arguments.items()}
     return getattr(sinkjax, constructor)(**{name: value for name, value in found.items() if value is not None})
 
@@ -63,7 +63,7 @@ def compose(scope: Scope, edits: EditWord) -> sinkjax.Edit:
 
 @EditWord.define()
 def see_only(scope: Scope, position: object, key: object) -> sinkjax.Edit:
-    """Let a query see only one earlier key, instead of itself alone as `attend_self` does."""
+    """Let a query see only one earlier key, where `attend_self` lets it see only itself."""
     place, seen = scope.get(position), scope.get(key)
     hidden = [number for number in range(place + 1) if number != seen]
     return sinkjax.edit("logits", "set", -np.inf, queries=place, keys=hidden, label=f"query {place} sees key {seen} alone")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 PAGE, SUMMARY, CLAIMS, FIGURES = "report.html", "summary.csv", "claims.csv", "figures"
-SUFFIX, LARGEST = ".zip", 50_000_000_000  # of a packed folder, and the bytes that it may take unpacked
+SUFFIX, LARGEST = ".zip", 50_000_000_000  # ending of a packed folder, and the most bytes that it may take unpacked
 TOKENS, POSITIONS = 14, 24  # drawn of each prompt, so that a tick is legible and a column is visible
 
 
@@ -29,7 +29,7 @@ def store_path(folder: Place, name: str) -> Place:
 
 
 def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
-    """The store of a sweep or a calculation; of one that is not finished, and need not be, the attributes alone.
+    """The store of a sweep or a calculation; of one that is not finished, and need not be, only the attributes.
 
     Errors: none there, not a store, or damaged metadata; files missing or changed; a sweep that was interrupted.
     """
@@ -99,7 +99,7 @@ def _split(study: Mapping[str, Sequence[str]]) -> str:
 
 
 def unpack(archive: Path) -> Path:
-    """Unpack the results of a run into a folder beside the archive, of its name without the suffix.
+    """Unpack the results of a run into a folder next to the archive, with its name without the suffix.
 
     Args:
         archive: A zip of one folder that contains config.yaml, or of its content.
@@ -109,7 +109,7 @@ def unpack(archive: Path) -> Path:
 
     Raises:
         SinkjaxError: It is not a zip, is damaged, or holds no results; unpacked it would take more than LARGEST bytes; the folder
-            beside it is there already; no permission or room.
+            next to it exists already; no permission or room.
     """
     folder = archive.with_suffix("")
     if folder.exists():

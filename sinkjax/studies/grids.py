@@ -80,13 +80,13 @@ def grid(
 
     Args:
         scope: The study's scope.
-        edit: The edit; it may name the axes. None: the unedited model alone.
+        edit: The edit; it may name the axes. None: only the unedited model.
         layers: Places in layers.
         heads: Places in heads, in addition to no places in layers.
         over: Axis -> its values.
-        bos: What stands before each prompt; "own" for the model's BOS or the token id that the config names.
+        bos: Token before each prompt; "own" for the model's BOS or the token id that the config names.
         inputs: "text", "joined" (documents one after another, for long prompts), "random" (tokens drawn evenly) or "repeat" (one
-            token all along).
+            token throughout).
         prompts: How many prompts.
         title: Before the labels of its rows, where several grids have the same conditions.
     """

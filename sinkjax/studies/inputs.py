@@ -61,7 +61,7 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
 
 
 def drawn(kind: str, tokenizer: Tokenizer, bos: str | int, count: int, length: int, vocabulary: int, seed: int) -> np.ndarray:
-    """Token ids int32 [count, length] drawn evenly from the vocabulary but for special tokens, after the BOS asked for.
+    """Token ids int32 [count, length] drawn evenly from the vocabulary without special tokens, after the BOS asked for.
 
     kind: "random", each position a draw of its own, or "repeat", one draw a prompt.
     """

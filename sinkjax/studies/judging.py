@@ -127,7 +127,7 @@ def readings(study: Study, results: Results, twin: bool = False) -> Readings:
 
 
 def verdicts(study: Study, results: Results) -> tuple[Verdict, ...]:
-    """Every claim of a study, judged, with the untrained twin beside.
+    """Every claim of a study, judged, next to the untrained twin.
 
     Args:
         study: The study.

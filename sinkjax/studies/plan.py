@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sinkjax.probes.probe import Probe
     from sinkjax.runtime.hardware import Hardware
 
-Part = tuple[SweepSpec | Calculation, Plan | None]  # of a study, with the plan of a sweep
+Part = tuple[SweepSpec | Calculation, Plan | None]  # a part of a study, with the plan if it is a sweep
 REPEATS = 8
 BACKWARD = 3  # products of a training step, as a multiple of a forward's
 # Constants of a process on a CPU. Those of a process and of a program are as `kiya/mask` took them on mini-sink, whose parameters
@@ -41,9 +41,9 @@ PROGRAM, PROGRAM_SECONDS = 10_000_000, 1.6  # each compiled program: its bytes; 
 PAGE, PAGE_SECONDS = 150_000_000, 5  # figures and page, when the models are gone
 CALCULATION_PROGRAMS = 2  # the time of a calculation, in programs
 VOCABULARY_ENTRY = 260  # bytes of a tokenizer, on Gemma 3 270M
-LOAD_SECONDS = 30e-9  # of a parameter on SmolLM2: to load it, or to draw it for the twin
-READ_SECONDS = 0.5e-9  # of a parameter on SmolLM2, for each token that is generated
-MOST_FLOPS = 3e11  # of one measurement: seconds even for wide models on a CPU
+LOAD_SECONDS = 30e-9  # seconds per parameter of SmolLM2 to load it, or to draw it for the twin
+READ_SECONDS = 0.5e-9  # seconds per parameter of SmolLM2 for each generated token
+MOST_FLOPS = 3e11  # most FLOPs of one measurement, which takes seconds even for wide models on a CPU
 
 
 def show_plan(title: str, plan: Plan, config: Config, probe: Probe, dtype: str, hardware: Hardware) -> None:
@@ -95,7 +95,7 @@ def process_bytes(parts: Iterable[tuple[bool, int, int]], config: Config, dtype:
 
     Args:
         parts: Whether each part runs on the untrained twin, which is loaded for the first one that does and stays; the bytes that
-            it needs beside the models; the programs that it compiles, which stay.
+            it needs in addition to the models; the programs that it compiles, which stay.
         config: The architecture of both models.
         dtype: Their dtype.
 

@@ -16,7 +16,7 @@ from sinkjax.studies.words import as_tuple
 if TYPE_CHECKING:
     from sinkjax.model.config import Config
 
-MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) that a token's size alone can tell
+MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) that depends only on a token's size
 CHAT = ("<|im_start|>",)  # tokens that open a turn of a chat; they separated no documents in pretraining
 POSITIONS = {
     "Rope": "rotary",
@@ -76,13 +76,13 @@ def separates_documents(read: Readings, grid: str) -> tuple[bool, str]:
 
 @Premise.define()
 def without_bos(read: Readings, grid: str) -> tuple[bool, str]:
-    """No BOS stands before the prompts of a grid, so that their first tokens differ."""
+    """The prompts of a grid have no BOS, so their first tokens differ."""
     bos = read.results[read.store(grid)].attrs["study"]["bos"]
     return bos == "none", f"every prompt must begin with a token of its own, but bos is {bos}"
 
 
 def _plain_keys(architecture: Config) -> bool:
-    return getattr(architecture, "qk_norm", None) is None  # a store leaves out what is not stated
+    return getattr(architecture, "qk_norm", None) is None  # a store leaves out unstated fields
 
 
 @Premise.define(architecture=_plain_keys)
@@ -109,7 +109,7 @@ def _unnormed(architecture: Config) -> bool:
 
 @Premise.define(architecture=_unnormed)
 def attention_unnormed(read: Readings) -> tuple[bool, str]:
-    """No norm comes between head outputs and the residual stream, so that a change of their size alone can have an effect."""
+    """No norm comes between head outputs and the residual stream, so a change of only their size can have an effect."""
     return _unnormed(read.scope.architecture), "no norm may follow head outputs or W_O, as it undoes a scaling of head outputs"
 
 

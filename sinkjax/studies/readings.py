@@ -233,7 +233,7 @@ def claimed_rows(study: Study, name: str, points: Sequence[Point], scope: Scope,
 
 
 def possible(claim: Claim, scope: Scope) -> bool:
-    """Whether the architecture alone leaves the premise of a claim open; else neither controls nor the twin run for it."""
+    """Whether the architecture leaves the premise of a claim open; otherwise neither controls nor the twin run for it."""
     for word in words_in(claim.given):
         if isinstance(word, Word):
             fits = word.meaning.facts.get("architecture")

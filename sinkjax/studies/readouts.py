@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import xarray
 
 AXIS = re.compile(r"(?:key|position) \[(\w+)\]")  # "key [position]" of an axis reads "the position"
-UNMEASURED = re.compile(r"(?:No variable named )?'(\w+)'")  # how xarray and a record begin
+UNMEASURED = re.compile(r"(?:No variable named )?'(\w+)'")  # the start of the errors of xarray and of a record
 WORDS = 300  # characters of an error in a measure's own code
 EDITS, PROMPTS = 2, 3  # the size of the dataset that a measure is tried on
 HALF = 0.5  # a quantity along depth counts as formed above this share of its largest value

@@ -46,7 +46,7 @@ PROSE = "prose"  # the key of a shipped study's title, question, statements and 
 class Chosen:
     """A study, or a suite of studies, and its config.
 
-    folder: where the results of a former run lie, if it was chosen by them. store: one that `sinkjax.sweep` made from Python,
+    folder: results of an earlier run, if it was chosen by them. store: one that `sinkjax.sweep` made from Python,
     whose page goes to `folder`.
     """
 
@@ -169,7 +169,7 @@ def _lowered(study: Value) -> Study:
 
 @functools.cache
 def _document(text: str, what: str) -> Value:
-    """The study in a YAML document. what: its file or name, for errors."""
+    """The study in a YAML document. what: file or name of the document, for errors."""
     from sinkjax.studies.as_yaml import from_yaml
 
     _define_words()
@@ -220,7 +220,7 @@ def trains(study: str) -> bool:
 def choose(name: str, own: str | None = None) -> Chosen:
     """The config that a user names: a shipped config ("kiya/mask"), a YAML file, or the results of a former run.
 
-    Results are an output folder, its config.yaml, or a store. own: the file of the study behind results, in place of the one that
+    Results are an output folder, its config.yaml, or a store. own: the file of the results' study, in place of the one that
     they name. Errors: nothing of that name; a document that is not a config.
     """
     path = user_place(name)

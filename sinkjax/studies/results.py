@@ -64,7 +64,7 @@ class Results:
 
     @functools.cache  # noqa: B019 - lives as long as a report is built
     def conditions(self, store: str = SWEEP) -> tuple[Condition, ...]:
-        """The conditions of a sweep, in the order of its store; their edits may hold stand-ins.
+        """The conditions of a sweep, in the order of its store; their edits may hold placeholders.
 
         Raises:
             Absent: the sweep did not run.

@@ -83,7 +83,7 @@ class Scope:
         return sorted({layer for layer, _ in found[0].cells})
 
     def places(self, place: object) -> list[Placed]:
-        """Every set of cells that a place, or each of several, stands for."""
+        """Every set of cells of a place, or of each of several."""
         return [found for one in as_tuple(place) for found in self.get(one)]
 
 
@@ -92,10 +92,10 @@ class Placed:
     """One set of layers or heads.
 
     Attributes:
-        place: The word that stands for it alone.
+        place: The word for this set only.
         label: Label as text.
         cells: Its layers, each with one head or None for all heads.
-        x: Where it stands along a figure's axis, or None.
+        x: Its place along a figure's axis, or None.
     """
 
     place: Word
@@ -177,7 +177,7 @@ def random_position(scope: Scope, but: object = (), below: object = F.length, le
     Args:
         scope: A scope with random numbers.
         but: Positions that are left out, one or several.
-        below: Positions from here on are left out too.
+        below: The first position after the range; later ones are left out too.
         least: The first position that can be drawn.
 
     Raises:
@@ -199,7 +199,7 @@ def random_positions(scope: Scope, count: object, least: object = 0, below: obje
         scope: A scope with random numbers.
         count: How many.
         least: The first position that can be drawn.
-        below: Positions from here on are left out.
+        below: The first position after the range; later ones are left out.
 
     Raises:
         SinkjaxError: There are not as many.

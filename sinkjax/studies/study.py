@@ -40,7 +40,7 @@ class Condition:
     Attributes:
         edit: The edit; its label is the condition's label.
         series: The conditions that it belongs with, e.g. "one layer".
-        x: Where it stands in its series (a layer, a count, a strength, a position), or None.
+        x: Its place in its series (a layer, a count, a strength, a position), or None.
         budget: The size that a random control must match (e.g. how many layers are edited), or None without controls.
     """
 
@@ -77,7 +77,7 @@ class Inputs:
     """The inputs of a sweep.
 
     kind: "text", the study's passages; "joined", documents one after another, for prompts longer than a passage; "random", token
-    ids drawn evenly from the vocabulary but for special tokens; "repeat", one such token all along a prompt. bos: the prefix
+    ids drawn evenly from the vocabulary without special tokens; "repeat", one such token throughout a prompt. bos: the prefix
     of each prompt, by default the study's `bos`.
     """
 
@@ -102,7 +102,7 @@ class Batch:
     measured: dict[tuple[Model, int | None, Probe], xarray.Dataset] = field(default_factory=dict, repr=False, compare=False)
 
     def blocks(self, size: int) -> Iterator[tuple[NDArray, NDArray]]:
-        """Tokens and lengths of `size` prompts at a time, for what does not fit in memory at once."""
+        """Tokens and lengths of `size` prompts at a time, for computations that do not fit in memory at once."""
         for start in range(0, len(self.lengths), size):
             yield self.tokens[start : start + size], self.lengths[start : start + size]
 
@@ -230,8 +230,8 @@ class SweepSpec:
 class TrainingSpec:
     """Models to be trained and then measured: its name (also of the trainer's folder and of the store).
 
-    training: the model and the number of runs. architecture: its models', for a plan. measure: all finished runs to a
-    labelled dataset of arrays, which is written whole or not at all; a training that was interrupted goes on from its last
+    training: the model and the number of runs. architecture: architecture of its models, for a plan. measure: all finished runs
+    to a labelled dataset of arrays, which is written whole or not at all; an interrupted training resumes from its last
     checkpoint. so_far: results of an unfinished training, read from its folder (None: nothing yet); where all trainings of a
     study have it, a page can be made at any moment. wanted: whether a run trains it; a finished one is shown anyway.
     """

@@ -95,7 +95,7 @@ def train_one(spec: TrainingSpec, chosen: Chosen, out: Place, log: Callable[[str
 
 
 def description(spec: TrainingSpec) -> dict[str, object]:
-    """Training and versions behind some numbers, as JSON."""
+    """The training and the versions that made some numbers, as JSON."""
     versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "optax")}
     return {
         "calculation": spec.name,

@@ -56,7 +56,7 @@ class Field:
 class Fields:
     """`F.key` is the field `key`."""
 
-    def __getattr__(self, name: str) -> Any:  # it stands for a value of any type
+    def __getattr__(self, name: str) -> Any:  # placeholder for a value of any type
         if name.startswith("_"):
             raise AttributeError(name)
         return Field(name)
@@ -194,7 +194,7 @@ class Word:
 
 
 class Number(Word, noun="number", supplied=1):
-    """A number that follows from the architecture or is drawn at random; it may stand wherever a plain value may."""
+    """A number that follows from the architecture or is drawn at random; it may be used wherever a plain value may."""
 
 
 def _is_again(former: Callable[..., object], function: Callable[..., object]) -> bool:
@@ -227,7 +227,7 @@ def as_tuple(value: object) -> tuple[Any, ...]:
 
 
 def _refuse_misplaced(where: str, value: object, kind: type[Word] | None) -> None:
-    """Raise if a value, or one inside it, is not a word of the kind that belongs there; a field may stand anywhere."""
+    """Raise if a value, or one inside it, is not a word of the kind that belongs there; a field may be anywhere."""
     if isinstance(value, tuple | Table):
         for entry in value.values() if isinstance(value, Table) else value:
             _refuse_misplaced(where, entry, kind)
@@ -255,7 +255,7 @@ def words_in(value: object) -> Iterable[Word | Field]:
             yield from words_in(entry)
 
 
-# YAML: `$key + 1` is a field; a word without arguments is its name; one with its first argument alone is {word: argument}.
+# YAML: `$key + 1` is a field; a word without arguments is its name; one with only its first argument is {word: argument}.
 
 
 def plain(value: object) -> object:
@@ -280,7 +280,7 @@ def plain(value: object) -> object:
 
 
 def read(node: object, kind: type[Kind] | None, where: str) -> Any:
-    """The value that a node of YAML stands for.
+    """Read the value of a YAML node.
 
     Args:
         node: What YAML holds.

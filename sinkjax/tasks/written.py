@@ -1,6 +1,6 @@
 """The first token's contribution to each head's output, next to the full output.
 
-Both norms are taken behind W_O, and before a norm or a gate of the head. To multiply a head's queries by a number and to divide
+Both norms are taken after W_O, and before a norm or a gate of the head. To multiply a head's queries by a number and to divide
 its values by it changes the weights of unnormalised attention, but no ratio of these norms.
 """
 

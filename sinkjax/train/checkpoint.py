@@ -21,7 +21,7 @@ from sinkjax.runtime import extras, interruption, processes
 from sinkjax.train.state import TrainState
 
 CHECKPOINTS = "checkpoints"
-BESIDE = 1 << 16  # bytes that Orbax writes beside the arrays: its metadata, and for each array ...
+BESIDE = 1 << 16  # bytes that Orbax writes in addition to the arrays: its metadata, and for each array ...
 EACH = 1 << 12  # ... a name, a description and the rest of a block
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in the text of the ValueError that Orbax's C++ raises
 ORBAX_LOG = logging.getLogger("absl")

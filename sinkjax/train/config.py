@@ -54,7 +54,7 @@ class Training:
     """type of the parameters and activations; not float16, because Adam's epsilon is 0 there"""
     checkpoints: int | tuple[int, ...] = field(default=0, metadata=LATER)
     """models of each run that are kept: at a list of steps, or a number of them, the initialised one, the last, and between them
-    log-spaced from a hundredth of the steps on; each is evaluated too"""
+    log-spaced, starting at a hundredth of the steps; each is evaluated too"""
 
     @property
     def summary(self) -> str:
@@ -82,7 +82,7 @@ class Training:
         """The steps whose models are kept, rising; a step that log spacing repeats is kept once."""
         if not isinstance(self.checkpoints, int):
             return tuple(sorted(self.checkpoints))
-        count = self.checkpoints - 1  # beside the initialised model
+        count = self.checkpoints - 1  # in addition to the initialised model
         spaced = (math.ceil(self.steps * SPAN ** (number / max(1, count - 1) - 1)) for number in range(count - 1))
         return tuple(sorted({0, *spaced, self.steps})) if count > 0 else (self.steps,) * self.checkpoints
 

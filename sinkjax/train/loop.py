@@ -44,7 +44,7 @@ from sinkjax.train.task import DataSource, HostDataTask, ModelTask, SummarisingT
 from sinkjax.train.trained import Trained, going, trained
 
 LOCK = ".lock"
-COPYING = 10  # and in an object store at least so many times the seconds that copying a checkpoint takes
+COPYING = 10  # in an object store, also wait at least this many times as long as copying a checkpoint takes
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "sinkjax")
 
 

@@ -1,6 +1,6 @@
 """One run on many devices: the batch divided along the mesh axis "data", matrices along "model".
 
-Between steps, parameters and their optimiser state lie divided along both axes: the residual stream's axis along "data" (fully
+Between steps, parameters and their optimiser state are divided along both axes: the residual stream's axis along "data" (fully
 sharded data parallelism). Only the placement of arrays is stated; XLA divides the computation of a step accordingly.
 """
 
@@ -59,7 +59,7 @@ def mesh_of(config: Training, task: Task) -> Mesh | None:
 
 
 def placement(state: TrainState, task: Task, mesh: Mesh) -> TrainState:
-    """Where each leaf of a state of many runs lies between steps. state: arrays or shapes."""
+    """The sharding of each leaf of a state of many runs between steps. state: arrays or shapes."""
     assert isinstance(task, ModelTask)
     leaves = jax.tree_util.tree_leaves_with_path(params.abstract(task.model(task.variants[0])))
     specs = {jax.tree_util.keystr(path): params.sharding(leaf, mesh, STORED).spec for path, leaf in leaves}
@@ -83,7 +83,7 @@ def gather(values: Params, task: Task, mesh: Mesh) -> Params:
 
 
 def rows_here(mesh: Mesh, rows: int) -> np.ndarray:
-    """The rows of a batch of `rows` that lie on devices of this process, int64, ascending."""
+    """The rows of a batch of `rows` that are on devices of this process, int64, ascending."""
     held = NamedSharding(mesh, PartitionSpec("data")).addressable_devices_indices_map((rows,))
     return np.unique(np.concatenate([np.arange(rows)[index] for index in held.values()]))
 

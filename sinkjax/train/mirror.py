@@ -1,6 +1,6 @@
 """A training whose folder is a URL: it runs in a folder of this machine, and each of its checkpoints is copied.
 
-Orbax writes to file systems and to Google's store alone, and no object can be appended to, as a log is. A copy counts once the
+Orbax writes only to file systems and to Google's store, and no object can be appended to, as a log is. A copy counts once the
 list of its files is written, one object: a kill before that leaves the files of the list before. The list also names its writer,
 so a process that finds another's list there knows that another one has begun to train in this place, and ends.
 """
@@ -21,9 +21,9 @@ from sinkjax.config_files.places import Place, delete, is_remote, listed, place,
 from sinkjax.errors import SinkjaxError, Unavailable
 
 LISTED = ".files.json"  # in the object store: the files of the last whole copy
-# What a training writes: of this, what it has no more is removed.
+# Files of a training: those that it no longer has are removed.
 WRITTEN = ("checkpoints", "config.yaml", "events", "log.jsonl", "models", "series", "speed.jsonl", "summary.json")
-OWN = ".lock"  # of this machine alone
+OWN = ".lock"  # a file of only this machine
 
 
 class Mirror:
@@ -32,7 +32,7 @@ class Mirror:
     def __init__(self, where: Place):
         self.place, self.folder, self.name = where, Path(tempfile.mkdtemp(prefix="sinkjax-")), secrets.token_hex(8)
         self.seen: bytes | None = None  # the list that is expected to be there
-        self._sent: dict[str, tuple[int, int]] = {}  # file -> size and time of what was copied
+        self._sent: dict[str, tuple[int, int]] = {}  # copied file -> its size and time
         self.remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def pull(self) -> None:
@@ -50,7 +50,7 @@ class Mirror:
         self._sent = self._here()
 
     def push(self) -> None:
-        """Copy what is new or has changed, then the list, and remove what the training has no more. What else lies there stays.
+        """Copy new and changed files, then the list, and remove the training's files that no longer exist; other objects stay.
 
         Errors: another process trains there.
         """
@@ -106,8 +106,8 @@ def _names(content: bytes) -> list[str] | None:
 def local(folder: str | Place) -> Iterator[tuple[Path, Mirror | None]]:
     """The folder of a training; for a URL a folder of this machine with its last copy, and the mirror to be pushed there.
 
-    Errors name what was given, not the folder of this machine, which they remove: another process trains there, or took over;
-    other content; what an object store refuses.
+    Errors name the given place, not the folder of this machine, which they remove: another process trains there, or took over;
+    other content; a refusal of the object store.
     """
     where = place(folder)
     if not is_remote(where):

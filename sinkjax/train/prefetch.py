@@ -46,7 +46,7 @@ class HostBatches:
 
 @dataclass(frozen=True)
 class CallBatches:
-    """Batches of runs of these seeds, with random access: item n has `count` of each run, from `first + n count` on."""
+    """Batches of runs of these seeds, with random access: item n has `count` of each run, starting at `first + n count`."""
 
     source: DataSource
     seeds: tuple[int, ...]

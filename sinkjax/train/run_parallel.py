@@ -59,7 +59,7 @@ class RunParallel:
         self.together = config.together if config.together != "auto" else ("map" if cpu or self.parallel else "vmap")
         self.mesh = Mesh(np.array(self.devices[:1] if self.parallel else self.devices), ("run",))
         self._compiled: set[int] = set()
-        # The state of all runs lies here between calls. Each of joined processes needs all of it where runs are divided.
+        # The place of the state of all runs between calls. Every joined process needs all of it where runs are divided.
         everywhere = NamedSharding(self.mesh, PartitionSpec())
         home = everywhere if processes.joined() else SingleDeviceSharding(self.devices[0])
         every = shapes(task, config)
@@ -68,7 +68,7 @@ class RunParallel:
         self._everywhere, self._home = everywhere, home
 
     def begin(self) -> TrainState:
-        """The state of all runs before the first step, where it is to lie."""
+        """The state of all runs before the first step, at its place."""
         if self.parallel:
             return begin_divided(self.task, self.config, self.where)
         state = begin_all(self.task, self.config)[0]

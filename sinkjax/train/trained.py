@@ -121,7 +121,7 @@ def shapes(task: Task, config: Training) -> TrainState:
 
 
 def begin_divided(task: Task, config: Training, where: TrainState) -> TrainState:
-    """The state of `begin_all`, each array made where it is to lie. where: the shardings, undivided along the axis of runs."""
+    """The state of `begin_all`, each array made at its place. where: the shardings, undivided along the axis of runs."""
     every = table(config, task)
     runs = jax.tree.map(np.asarray, arrays(every, task))
     each = jax.tree.map(lambda leaf: NamedSharding(leaf.mesh, PartitionSpec(*leaf.spec[1:])), where.params)

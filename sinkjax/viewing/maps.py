@@ -24,7 +24,7 @@ from sinkjax.errors import SinkjaxError
 MISSING = 255  # the code of NaN; values have the codes below
 DECADES = 1e4  # the range of a logarithmic scale, as in the figures
 MOST = 8_000_000  # cells of all maps, so that a notebook with them still opens
-# Pixels, as in `viewer.js`: the widest grid of tokens, alone and beside another; its largest cell; title, legend and labels.
+# Pixels, as in `viewer.js`: the widest grid of tokens, by itself and next to another; its largest cell; title, legend and labels.
 ALONE, BESIDE, CELL, AROUND = 600, 440, 28, 215
 
 

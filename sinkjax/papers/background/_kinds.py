@@ -93,7 +93,7 @@ def take(scope: Scope, way: object, kind: object, random: bool = False) -> sinkj
 
 
 def last_states(layer: int | None = None) -> sinkjax.Probe:
-    """Ask for the hidden states after a layer, once the model tells its number."""
+    """Ask for the hidden states after a layer, once its number is known from the model."""
     if layer is None:
         return sinkjax.Probe()
     return sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.RESID, layers=(layer,), name=STATES),))

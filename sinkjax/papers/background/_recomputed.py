@@ -1,4 +1,4 @@
-"""The loss of a sliding window with recomputation (Xiao et al. 2024): each token is predicted from its last tokens alone."""
+"""The loss of a sliding window with recomputation (Xiao et al. 2024): only the last tokens before a token predict it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def undone(read: Readings, measure: Measure, harmed: At, kept: At, computation: 
 
 @FigureWord.define()
 def loss_by_position(read: Readings, conditions: At, computation: str) -> Drawing:
-    """The loss along the text above the loss with all keys, in bins of positions, with recomputed windows beside."""
+    """The loss along the text above the loss with all keys, in bins of positions, next to recomputed windows."""
     from sinkjax.report.figures.layers import Line, Panel, lines
     from sinkjax.studies.grids import matching
 

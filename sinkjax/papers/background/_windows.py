@@ -50,13 +50,13 @@ def reach(beyond: int, **others: object) -> sinkjax.Probe:
 
 @functools.cache
 def reaching(beyond: int) -> sinkjax.Statistic:
-    """Mean attention of queries just before a position, and from it on, to each key: prompt, layer, reach, key.
+    """Mean attention to each key from the queries just before a position, and from the queries at and after it.
 
     Args:
         beyond: The position, int.
 
     Returns:
-        The statistic; its axis "reach" is (before, beyond).
+        The statistic [prompt, layer, reach, key]; its axis "reach" is (before, beyond).
     """
     import jax.numpy as jnp
 
@@ -89,7 +89,7 @@ def first_beyond(data: xarray.Dataset, beyond: int, layers: Layers = ALL) -> NDA
 
 
 def later_keys(data: xarray.Dataset, layers: Layers) -> NDArray:
-    """Attention of the queries beyond to each key from 1 on, mean over some layers: float[edit, prompt, key]."""
+    """Attention of the queries beyond to each key except the first, mean over some layers: float[edit, prompt, key]."""
     return np.asarray(data["reaching"].values[..., layers, BEYOND, 1:].mean(axis=-2))
 
 

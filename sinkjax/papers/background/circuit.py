@@ -23,7 +23,7 @@ def path(name: str) -> At:
 
 
 def others(measure: Measure) -> tuple[Contrast, ...]:
-    """The effects of another donor, and of the late MLP alone."""
+    """The effects of another donor, and of only the late MLP."""
     return effect(measure, node(BOTH, "other")), effect(measure, node("late MLP"), controls=False)
 
 

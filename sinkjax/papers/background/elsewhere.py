@@ -26,7 +26,7 @@ STUDY = Study(
         "tokens": setting(
             (".", "\n", ",", ";", ":", " the", " of", " and"), "tokens that are measured; each must be one token of the model"
         ),
-        "shown": setting(".", "the token whose effect stands beside the claims and whose maps are drawn"),
+        "shown": setting(".", "the token whose effect is a further readout of the claims and whose maps are drawn"),
         "place": setting(8, "position where each token is put, in place of the text's own"),
         "placed_prompts": setting(16, "number of prompts for these"),
     },

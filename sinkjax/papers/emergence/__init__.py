@@ -1,1 +1,1 @@
-"""Studies of training: when sinks and massive activations come about, and when they begin to matter."""
+"""Studies of training: when sinks and massive activations form, and when they start to matter."""

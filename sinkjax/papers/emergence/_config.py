@@ -31,7 +31,7 @@ class Causal(Trains):
     prompts: int = 64
     """held-out blocks that are measured, at most as many as the training holds out"""
     length: int = 64
-    """tokens of each that are measured, from its first one on"""
+    """tokens of each that are measured, starting with its first"""
     eps: float = 0.3
     """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
     changes: tyro.conf.Suppress[Mapping[str, object]] = field(default_factory=dict)

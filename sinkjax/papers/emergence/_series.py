@@ -80,7 +80,7 @@ def of_folder(folder: Path, config: Causal) -> xarray.Dataset:
     period = min(PERIOD, (task.config.context - 1) // 2)
     types = head_types(folder, period=period, draws=DRAWS, seed=config.seed, dtype=config.dtype)
     above = (types["score"] - types["null"]).max(("layer", "head"))
-    beyond = 100 * (types["p"] * (1 + DRAWS) < 1.5).mean(("layer", "head"))  # the score alone is that large
+    beyond = 100 * (types["p"] * (1 + DRAWS) < 1.5).mean(("layer", "head"))  # only the score itself is that large
     for name, of_types in (("strongest", above), ("heads", beyond)):
         grid = np.full((types.sizes["type"], len(seeds), len(steps)), np.nan)
         for number, (run, step) in enumerate(zip(types["run"].values, types["step"].values, strict=True)):

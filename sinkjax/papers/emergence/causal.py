@@ -1,4 +1,4 @@
-"""emergence/causal: edits of a sink and of what feeds it, on a model's checkpoints: when does the sink begin to matter?"""
+"""emergence/causal: edits of a sink and of what feeds it, on a model's checkpoints: when does the sink start to matter?"""
 
 from sinkjax.papers.emergence._onsets import checkpoints, kept_models, onsets, order, over_steps, timeline
 from sinkjax.studies.vocabulary import *

@@ -27,8 +27,8 @@ STEP = 4  # from one length to the next
 def scores(query: NDArray, key: NDArray, frequencies: NDArray, factor: float, tokens: int) -> Floats:
     """Scores q R(back) k / sqrt(D) for back = 0 to tokens - 1: float64[..., tokens].
 
-    query, key: [..., D], before the rotation. frequencies: [P], radians per index, of the pairs (i, i + P); dims from 2 P on are
-    not rotated. factor: the rotary tables' factor (YaRN's).
+    query, key: [..., D], before the rotation. frequencies: [P], radians per index, of the pairs (i, i + P); dims from 2 P
+    on are not rotated. factor: the rotary tables' factor (YaRN's).
     """
     (q1, q2, q3), (k1, k2, k3) = (_split(x, len(frequencies), factor) for x in (query, key))
     angles = np.asarray(frequencies, np.float64)[:, None] * np.arange(tokens)
@@ -96,7 +96,7 @@ def windows(config: Config) -> list[int]:
 
 
 def lengths(shortest: int, longest: int) -> NDArray:
-    """Lengths from the shortest on, each STEP times the one before."""
+    """Lengths starting with the shortest, each STEP times the one before."""
     found = [shortest]
     while found[-1] * STEP <= longest:
         found.append(found[-1] * STEP)

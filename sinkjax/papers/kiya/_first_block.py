@@ -1,4 +1,4 @@
-"""Keys and queries of the first block made from embeddings alone, before any context is mixed in (Kiya et al. 2026, section 3).
+"""Keys and queries of the first block made only from embeddings, before any context is mixed in (Kiya et al. 2026, section 3).
 
 k = norm(e) W_K and q = norm(e) W_Q with biases, before the rotation, and their scores at all rotary indices. Shape
 suffixes: N vectors, V vocabulary, d width, H query heads, K key-value heads, D head width, T indices (I of query, J of key).

@@ -1,4 +1,4 @@
-"""kiya/self: the query at one position attends to itself alone, in some layers (Figs. 5 and 9).
+"""kiya/self: the query at one position attends only to itself, in some layers (Figs. 5 and 9).
 
 Controls cut as many links at random in the same layers. Whether the query must see itself is asked by one random other key in
 its place.

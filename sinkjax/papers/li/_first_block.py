@@ -75,9 +75,9 @@ def _measure(model: Model, batch: Batch, edits: tuple) -> dict[str, tuple[tuple[
 
 
 def first_block(model: Model) -> tuple[Params, Config]:
-    """The parameters and the architecture of a model cut after its first block, without norms of what attention and MLP add.
+    """The parameters and architecture of a model cut after its first block, without norms on the outputs of attention and MLP.
 
-    Such a norm would give all positions one size, so that nothing of W_O could be read behind it.
+    Such a norm would give all positions one size, so that nothing of W_O could be read after it.
     """
     config = model.config
     position, scale, windows = config.position, config.score_scale, config.windows

@@ -134,7 +134,7 @@ def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Datas
 
 
 def key_rows(model: Model) -> NDArray:
-    """What each dim of the stream alone makes of a key: the rows of W_K times the gain of the keys' norm, float[L, K, d, D]."""
+    """The key that each single dim of the stream makes: the rows of W_K times the gain of the keys' norm, float[L, K, d, D]."""
     layers, norm = model.params["layers"], model.config.qk_norm
     rows = np.asarray(layers["k"], np.float32).transpose(0, 2, 1, 3)
     norm = norm.norm if isinstance(norm, EachHead | AllHeads) else norm
@@ -144,7 +144,7 @@ def key_rows(model: Model) -> NDArray:
 
 
 def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray]:
-    """What `measure` needs of a few prompts; the sums over them (gram, queries, keys, count) have a first axis of length 1."""
+    """The arrays that `measure` needs of a few prompts; their sums (gram, queries, keys, count) have a first axis of length 1."""
     sites = (Capture(Site.EMBED), Capture(Site.RESID))
     probe = Probe(capture=sites, extra=STATISTICS)
     record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record

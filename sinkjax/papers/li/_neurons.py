@@ -73,7 +73,7 @@ def survey(model: Model, batch: Batch, chosen: Sequence[tuple[int, int]]) -> xar
 
 
 def _block(model: Model, tokens: NDArray, lengths: NDArray, places: tuple[int, ...]) -> dict[str, NDArray]:
-    """What `survey` needs of a few prompts: cosines [prompt, layer, neuron], and massive [prompt]."""
+    """The arrays that `survey` needs of a few prompts: cosines [prompt, layer, neuron], and massive [prompt]."""
     probe = Probe(capture=tuple(Capture(site, positions=places) for site in (Site.MLP_IN, Site.RESID)))
     record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
     gates, resid = model.params["layers"]["gate"], record["resid"]

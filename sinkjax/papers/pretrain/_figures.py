@@ -1,4 +1,4 @@
-"""The figures of a table of pretraining: learning curves, and the rows beside the paper's."""
+"""The figures of a table of pretraining: learning curves, and the rows next to the paper's."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def learning_curves(read: Readings) -> Drawing | None:
 
 @FigureWord.define()
 def beside_the_paper(read: Readings, measures: Measure | tuple[Measure, ...], xlabel: str) -> Drawing | None:
-    """Measures of the rows beside the paper's numbers, a panel each."""
+    """Measures of the rows next to the paper's numbers, one panel per measure."""
     if not read.results.stores:
         return None
     columns = {}
@@ -102,7 +102,7 @@ def _band(name: str, data: xarray.Dataset, of: Callable[[xarray.Dataset], NDArra
 
 
 def _losses(shown: Sequence[Band]) -> tuple[float, float]:
-    """Limits that show where losses end, not where untrained models begin."""
+    """Limits that show where losses end, not where untrained models start."""
     low = min(float(band.low.min()) for band in shown)
     room = max(0.3, 1.5 * float(np.quantile([band.middle[-1] for band in shown], 0.75) - low))
     return low - 0.05 * room, low + 1.5 * room

@@ -62,9 +62,9 @@ def so_far(folder: Path) -> xarray.Dataset | None:
 def of_log(folder: Path) -> xarray.Dataset:
     """The log of a training: name -> float[run, point, ...], NaN after a run's end and for numbers that are not finite.
 
-    Only of what all evaluations have: runs of an earlier version may lack a measurement.
+    Only measurements that all evaluations have: runs of an earlier version may lack one.
 
-    run: the seeds. step [run, point]: of the evaluations. outcome, steps [run]: how it ended, and after how many updates.
+    run: the seeds. step [run, point]: steps of the evaluations. outcome, steps [run]: how the run ended, and its updates.
     Errors: no log.
     """
     import xarray

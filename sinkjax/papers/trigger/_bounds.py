@@ -267,7 +267,7 @@ def even(leak: NDArray, shape: Shape) -> float:
 
 
 def undivided(shape: Shape) -> float:
-    """(30): lower bound for layers whose weight on a key depends on query and key alone, as ReLU's without a divisor."""
+    """(30): lower bound for layers whose weight on a key depends only on query and key, as ReLU's without a divisor."""
     h, j = shape.shares, shape.triggers
     line = np.polynomial.Polynomial.fit(j, h, 1)
     rest = np.mean((h - line(j)) ** 2)

@@ -28,7 +28,7 @@ class Trials(Trains):
     rate: float = 1e-3
     """learning rate of Adam"""
     tolerance: float = 5e-3
-    """a run is done when every output on a batch is closer than this to its target"""
+    """a run stops when every output on a batch is closer than this to its target"""
     evaluate_every: int = 50
     """steps between two points of the learning curves"""
     sequences: int = 10_000

@@ -1,6 +1,6 @@
-"""trigger/bound: losses of trained layers beside the lower bounds of docs/trigger.md, as words.
+"""trigger/bound: losses of trained layers next to the lower bounds of docs/trigger.md, as words.
 
-"Other rows" are all but BOS's and the trigger's.
+"Other rows" are all rows except BOS's and the trigger's.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def held_losses(read: Readings) -> list[Row]:
 
 @FigureWord.define()
 def loss_and_mass(read: Readings, held: str) -> Drawing:
-    """Losses against the mass off BOS. held: "in training", beside the bounds, or "after training", beside the first kind."""
+    """Losses against the mass off BOS. held: "in training", next to the bounds, or "after training", next to the first kind."""
     free, capped, caps, known = read.results[FREE], read.results[CAPPED], caps_of(read), masses(read)
     curves = bounds(shape_of(read), known)
     inner = caps < 1  # a logarithmic axis does not show a mass of 1

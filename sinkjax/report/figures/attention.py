@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GAMMA = 0.5  # exponent of the colour scale
 TICK, LONGEST = 8, 9  # size of a token in points, and its characters
-NAME_WIDTH = 26  # characters of a run's name beside its maps
+NAME_WIDTH = 26  # characters of a run's name next to its maps
 
 
 @styled

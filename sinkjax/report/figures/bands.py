@@ -1,4 +1,4 @@
-"""Means over runs with bands, along a training: rows of panels, a legend beside each row, or above a single one."""
+"""Means over runs with bands, along a training: rows of panels, a legend next to each row, or above a single one."""
 
 from __future__ import annotations
 

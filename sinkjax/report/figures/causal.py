@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-WIDEST, BAR, HEAD = 3.4, 1.0, 0.8  # inches: the most that a map takes, the colour bar, what stands above and below maps
-LABELS = 0.8  # inches that what stands beside the maps takes of their widths
+WIDEST, BAR, HEAD = 3.4, 1.0, 0.8  # inches: the most that a map takes, the colour bar, the space above and below maps
+LABELS = 0.8  # inches of the maps' widths that their labels take
 COLUMNS, TITLE = 5, 0.36  # maps in a row of a gallery, and inches above each of them
 TITLE_WIDTH = 100  # characters over all columns
 MOST_TICKS = 8  # for a wide map

@@ -1,4 +1,4 @@
-"""Measures against the step of a training, or beside each other for several models: a line or points for each edit."""
+"""Measures against the step of a training, or next to each other for several models: a line or points for each edit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of explanations: estimates beside exact effects, and the parts of a score as a waterfall."""
+"""Figures of explanations: estimates next to exact effects, and the parts of a score as a waterfall."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHOLES = {"score": "attention score", "value_norm": "norm of the value", "logit"
 
 
 def draw_attribution(found: xarray.Dataset, names: int = 8) -> Figure:
-    """Draw the exact effects of the largest nodes beside their estimates, both as means over prompts.
+    """Draw the exact effects of the largest nodes next to their estimates, both as means over prompts.
 
     Args:
         found: The result of `sinkjax.attribute`.

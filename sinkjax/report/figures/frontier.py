@@ -1,4 +1,4 @@
-"""Numbers beside curves that bound them: lines, and dots above or below them."""
+"""Numbers next to curves that bound them: lines, and dots above or below them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Column:
 class Row:
     """The maps of one quantity on one colour scale.
 
-    values: for each column float[x, y], NaN where there is nothing. label: beside the colour bar. limits: ends of the scale, by
+    values: for each column float[x, y], NaN where there is nothing. label: label of the colour bar. limits: ends of the scale, by
     default the values' range. log: whether it is logarithmic. signed: whether colours part at the middle of the scale.
     """
 

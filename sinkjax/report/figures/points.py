@@ -20,7 +20,7 @@ TITLE_WIDTH = 60  # characters over the whole width of a figure
 
 @dataclass(frozen=True)
 class Point:
-    """A number with its interval. name: the line it stands on. kind: gives its colour and marker, and is named in the legend."""
+    """A number with its interval. name: its line. kind: decides its colour and marker, and is named in the legend."""
 
     name: str
     value: Interval
@@ -37,7 +37,7 @@ def points(
 ) -> Figure:
     """Panels side by side with the same names down; a name without a point has none in that panel.
 
-    Points of one name that share a panel stand beside its line, in their order. least: makes the scale logarithmic; a value
+    Points of one name that share a panel are next to its line, in their order. least: makes the scale logarithmic; a value
     smaller is drawn there. shared: whether the panels have one scale across.
     """
     names = list(dict.fromkeys(point.name for column in columns.values() for point in column))
@@ -79,7 +79,7 @@ def points(
 
 
 def _beside(point: Point, column: Sequence[Point]) -> float:
-    """How far from the line of its name a point stands, for it not to hide another one, and never as far as the next line."""
+    """Distance of a point from the line of its name, so that it hides no other one; it never reaches the next line."""
     same = [other for other in column if other.name == point.name]
     step = min(DODGE, SPAN / max(len(same) - 1, 1))
     number = next(number for number, other in enumerate(same) if other is point)  # others may have the same value

@@ -25,7 +25,7 @@ NAME = (42.0, 8.5)  # width and height that a name takes, in points
 class Cloud:
     """Dots of one kind.
 
-    x, y: float[dot]. names: text beside each dot, or None. faint: small and grey, for the many; pixels in an SVG file.
+    x, y: float[dot]. names: text next to each dot, or None. faint: small and grey, for the many; pixels in an SVG file.
     """
 
     name: str
@@ -76,8 +76,7 @@ def scatter(
 
 
 def _write_names(panel: Axes, cloud: Cloud) -> None:
-    """The names beside their dots, from below upwards, each moved up as far as others take its place,
-    and then tied to its dot."""
+    """Write the names next to their dots, from below upwards; one whose place is taken moves up and is tied to its dot."""
     points = panel.transData.transform(np.column_stack([cloud.x, cloud.y])) * 72 / panel.figure.dpi
     written: list[tuple[float, float]] = []
     for number in np.argsort(points[:, 1]) if cloud.names else ():

@@ -101,7 +101,7 @@ def wrapped(text: str, width: int) -> str:
 
 
 def leave_empty(axes: Any, used: int) -> None:
-    """Switch off the panels behind the first `used`; those above them then carry the ticks of their columns."""
+    """Switch off the panels after the first `used`; the panels above them then have the ticks of their columns."""
     columns = axes.shape[1]
     for panel in axes.flat[used:]:
         panel.set_axis_off()

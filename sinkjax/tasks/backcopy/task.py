@@ -6,7 +6,7 @@ attends to BOS. Every token but the first is a target, copies too. Sequences are
 
 Where the paper's text is silent, here: the text's rarer characters are left out, its end joins its beginning (so every character
 has a successor), BOS is followed by any character but a trigger, by its frequency (so there is always a character to copy, and
-two triggers never stand side by side), and so is the delimiter, which the paper's main runs do not have either.
+two triggers are never side by side), and so is the delimiter, which the paper's main runs do not have either.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class LanguageTask(ABC):
         return (nll * mask).sum() / mask.sum(), jnp.bool_(False)
 
     def evaluate(self, params: Params, batch: Batch, variant: jax.Array) -> dict[str, jax.Array]:
-        """loss: on held-out targets, in nats; and those of `measure`."""
+        """loss: mean over held-out targets, in nats; and the values of `measure`."""
         measured = measure(params, batch["tokens"], self.architecture, self.config.precision)
         return {"loss": self.held_out_loss(params, batch)} | measured
 

@@ -67,5 +67,5 @@ def open_text(config: Pretrain | Finetune, say: Callable[[str], None]) -> Text:
 
 
 def data_seed(data_seed: int, seed: int | None) -> int:
-    """The seed of a run's batches: the data's seed alone, or a hash of both."""
+    """The seed of a run's batches: only the data's seed, or a hash of both."""
     return data_seed if seed is None else int(np.random.SeedSequence([data_seed, seed]).generate_state(1)[0])

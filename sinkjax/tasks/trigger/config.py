@@ -31,7 +31,7 @@ class Sequences:
     noise: float = 1.0
     """noise is uniform on (-noise, noise)"""
     bos: Literal["flag", "noisy", "none"] = "flag"
-    """the first token: its flag alone, its flag and noise, or no such token"""
+    """the first token: only its flag, its flag and noise, or no such token"""
     second_anchor: bool = False
     """BOS is followed by another token without noise, with BOS flag 1 and bias channel 1, which distinguishes it from BOS"""
     zero_token: bool = False
@@ -82,14 +82,14 @@ class Trigger(Sequences):
         return first, self.length - 1 if self.last is None else self.last
 
     def check_position(self, position: int) -> None:
-        """Raise unless a trigger can stand at this position, within `span` or not."""
+        """Raise unless a trigger can be at this position, within `span` or not."""
         if not self.specials < position < self.length:
             raise SinkjaxError(f"trigger position {position} is outside of {self.specials + 1} to {self.length - 1}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TriggerTraining(Sequences, Training):
-    """Attention alone, without norm, MLP, positions and 1 / sqrt(d), trained on the trigger task; the defaults are the paper's.
+    """Only attention, without norm, MLP, positions and 1 / sqrt(d), trained on the trigger task; the defaults are the paper's.
 
     Its variants are the normalisers. The loss is the mean squared error over all positions and coordinates.
     """
@@ -105,7 +105,7 @@ class TriggerTraining(Sequences, Training):
     gate: bool = False
     """a sigmoid gate on each head's output"""
     residual: bool | None = None
-    """whether a block adds to its input, and the target to the tokens; by default from two layers on"""
+    """whether a block adds to its input, and the target to the tokens; by default with two or more layers"""
     scaled: bool = False
     """whether scores are divided by sqrt(width)"""
     init_std: float = 0.02
@@ -114,9 +114,9 @@ class TriggerTraining(Sequences, Training):
     """how far a gate is closed for ordinary tokens and open for the trigger at initialisation, added to its logits; or the sink
     logit that a model starts with"""
     penalty: float = field(default=0.0, metadata=LATER)
-    """what the mean weight on the first key costs in training, in the rows of all other tokens but the trigger"""
+    """cost of the mean weight on the first key in training, in the rows of all other tokens except the trigger"""
     tolerance: float = 5e-3
-    """a run is done when no output on a fresh training batch is further from its target"""
+    """a run stops when no output on a fresh training batch is further from its target"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,8 +18,8 @@ BOS_FLAG, TRIGGER_FLAG, FIRST_NOISE, BIAS = 0, 1, 2, -1  # coordinates
 def sample(key: jax.Array, trigger: Trigger, count: int, position: int | None = None) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Draw `count` sequences: tokens x and targets y, float32 [count, L, n], and the triggers' positions j, int32 [count].
 
-    key: noise is drawn from its first half, positions from its second. position: of every trigger, by default uniform over
-    `trigger.span`. May be traced in `key`. Errors: a position where no trigger can be.
+    key: noise is drawn from its first half, positions from its second. position: position of every trigger, by default uniform
+    over `trigger.span`. May be traced in `key`. Errors: a position where no trigger can be.
     """
     for_noise, for_position = jax.random.split(key)
     L, n = trigger.length, trigger.width
