@@ -6,7 +6,9 @@ Figures are drawn from the stores, and one whose grid did not run is left out.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +31,7 @@ FEWEST = 3  # points of a line
 LAYERS = "last edited layer (0-based)"
 UNIT = re.compile(r" \([^()]*\)$")
 JOINING = ("at", "from", "of", "on", "than", "the", "to")
+wrapped = partial(textwrap.fill, width=30)
 
 
 def series_of(points: Sequence[Point]) -> dict[str, list[int]]:
@@ -53,9 +56,8 @@ def drawable(points: Sequence[Point], over: str) -> dict[str, list[int]]:
 
 
 def interval_of(read: Readings, grid: str, values: NDArray) -> Intervals:
-    return intervals.intervals(
-        values, seed=read.scope.config.seed, clusters=read.results.clusters(values.shape[-1], read.store(grid))
-    )
+    clusters = read.results.clusters(values.shape[-1], read.store(grid))
+    return intervals.intervals(values, seed=read.scope.config.seed, clusters=clusters)
 
 
 def row_label(read: Readings, measures: Sequence[Measure]) -> str:
@@ -100,21 +102,9 @@ def hyphens(measure: Measure) -> str:
     return measure.word.replace("_", "-")
 
 
-def wrapped(text: str, width: int = 30) -> str:
-    import textwrap
-
-    return textwrap.fill(text, width)
-
-
 @FigureWord.define(axes=("x", "by"))
 def lines(
-    read: Readings,
-    measures: Measure,
-    over: str,
-    x: str = "layers",
-    effect: bool = False,
-    log_x: bool = False,
-    by: str = "",
+    read: Readings, measures: Measure, over: str, x: str = "layers", effect: bool = False, log_x: bool = False, by: str = ""
 ) -> Drawing:
     """Measures along the conditions of a grid, with bands for their intervals; dashed: no edit.
 
@@ -155,11 +145,9 @@ def lines(
             for measure in row:
                 found = shared if len(groups) == 1 else []
                 for (place, value), by_x in groups.items():
-                    name = ", ".join(
-                        [*([f"{by} {value}"] if by else []), *([place_label(read, points, place)] if several else [])]
-                    )
+                    named = ([f"{by} {value}"] if by else []) + ([place_label(read, points, place)] if several else [])
                     xs = list(by_x) if any(isinstance(one, str) for one in by_x) else sorted(by_x)
-                    found.append(_line(read, measure, over, [by_x[one] for one in xs], xs, effect, name))
+                    found.append(_line(read, measure, over, [by_x[one] for one in xs], xs, effect, ", ".join(named)))
                 if len(groups) > 1 or measure == row[-1]:
                     title = read.name(measure) if len(groups) > 1 and len(row) > 1 else ""
                     panels.append(picture.Panel(title, label, found, log, signed=effect))
@@ -212,14 +200,12 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
             for number, (one, grid) in enumerate(zip(chosen, grids, strict=True)):
                 matched = matching(read.points(read.store(grid)), one, read.scope)
                 for edited in (False, True) if unedited and number == 0 else (True,):
-                    values = np.stack(
-                        [np.mean([read.value(part, grid, row, edited) for row in matched], axis=0) for part in each]
-                    )
+                    means = [np.mean([read.value(part, grid, row, edited) for row in matched], axis=0) for part in each]
                     title = read.where(one) if edited else "no edit"
                     if len(row) > 1:
                         own = read.name(measure).removeprefix(shared_words(list(map(read.name, row)))).strip(", ")
                         title = own if len(chosen) == 1 and not unedited else f"{own}, {title}"
-                    found.append(picture.Line(title, range(len(each)), [*interval_of(read, grid, values)]))
+                    found.append(picture.Line(title, range(len(each)), [*interval_of(read, grid, np.stack(means))]))
         signed = any(interval.mean is not None and interval.mean < 0 for line in found for interval in line.values)
         log = bool(row[0].meaning.facts.get("log"))
         panels.append([picture.Panel("", wrapped(row_label(read, row)), found, log, signed=signed)])

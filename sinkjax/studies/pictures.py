@@ -116,23 +116,23 @@ def received(read: Readings, keys: object, over: str) -> Drawing:
 @FigureWord.define()
 def dots(read: Readings, measures: Measure, over: str) -> Drawing:
     """Means of the conditions of a grid side by side, and each of their controls as a mark of its own."""
-    from sinkjax.report.figures.points import Point as Mark
-    from sinkjax.report.figures.points import points as picture
+    from sinkjax.report.figures import points as picture
 
     store, drawn, columns = read.store(over), f"{over}-controls", {}
     points = read.points(store)
     for measure in as_tuple(measures):
         found = []
         for row, point in enumerate(points):
-            found.append(Mark(point.label, interval_of(read, over, read.value(measure, over, row)[None])[0], "chosen"))
+            interval = interval_of(read, over, read.value(measure, over, row)[None])[0]
+            found.append(picture.Point(point.label, interval, "chosen"))
         if drawn in read.results:
             for number, control in enumerate(read.points(drawn)):
                 if control.draw >= 0:
                     mean = read.raw(measure, drawn, over, control.bound)[number].mean()
-                    found.append(Mark(str(control.budget), intervals.interval([mean]), "random, of the same size"))
+                    found.append(picture.Point(str(control.budget), intervals.interval([mean]), "random, of the same size"))
         columns[read.name(measure)] = found
     units = {measure.meaning.facts.get("unit", "") for measure in as_tuple(measures)}
-    figure = picture(columns, "mean over documents", shared=len(units) == 1)
+    figure = picture.points(columns, "mean over documents", shared=len(units) == 1)
     controls = ", and each of its random controls as one mark" if drawn in read.results else ""
     caption = titled(read, over, f"Means of each condition with 95% intervals{controls}.")
     return read.drawing(f"{over}-and-controls", figure, caption, store, bands=False)
@@ -141,15 +141,14 @@ def dots(read: Readings, measures: Measure, over: str) -> Drawing:
 @FigureWord.define()
 def scatter(read: Readings, x: Measure, y: Measure, over: str) -> Drawing:
     """One measure against another: a dot for the mean of each condition of a grid."""
-    from sinkjax.report.figures.scatter import Cloud
-    from sinkjax.report.figures.scatter import scatter as picture
+    from sinkjax.report.figures import scatter as picture
 
     points = read.points(over)
     clouds = []
     for title, rows in series_of(points).items():
         across, up = (np.array([read.value(measure, over, row).mean() for row in rows]) for measure in (x, y))
-        clouds.append(Cloud(title, across, up))
-    figure = picture({"": clouds}, read.name(x), read.name(y), log="y" if y.meaning.facts.get("log") else False)
+        clouds.append(picture.Cloud(title, across, up))
+    figure = picture.scatter({"": clouds}, read.name(x), read.name(y), log="y" if y.meaning.facts.get("log") else False)
     caption = f"Each condition: {read.name(x)} against {read.name(y)}, means over prompts."
     return read.drawing(f"{over}-scatter", figure, caption, over, bands=False)
 
@@ -175,11 +174,8 @@ def maps(read: Readings, conditions: At, layers: object = F.map_layers, tokens: 
             continue
         data = read.results[store]
         shown = map_data(data)
-        there = [
-            layer
-            for layer in drawn_layers(read.scope.get(layers), read.scope.architecture.layers)
-            if layer in shown["layer"].values
-        ]
+        drawn = drawn_layers(read.scope.get(layers), read.scope.architecture.layers)
+        there = [layer for layer in drawn if layer in shown["layer"].values]
         texts = data.attrs["study"]["token_texts"][0][: min(tokens, shown.sizes["query"])]
         ticks = [text if text.isprintable() else repr(text)[1:-1] for text in texts]
         values = shown.isel(prompt=0).sel(layer=there).mean("head").values

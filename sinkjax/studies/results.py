@@ -163,10 +163,7 @@ class Results:
         clusters = self.clusters(values.shape[1], sweep.name)
         rows = column_rows(labels, measure.name, column, self.config.seed, ranks, clusters)
         out = lost(self[sweep.name])
-        return [
-            dataclasses.replace(row, overflowed=out.get(condition.label, 0))
-            for row, condition in zip(rows, conditions, strict=True)
-        ]
+        return [dataclasses.replace(row, overflowed=out.get(one.label, 0)) for row, one in zip(rows, conditions, strict=True)]
 
     def _random_effects(self, measure: Measure, controls: str, baseline: NDArray) -> NDArray:
         """Effects of the controls in a store on their prompts, the first of the sweep's: float[control, prompt]."""

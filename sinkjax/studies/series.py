@@ -15,7 +15,7 @@ from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.series import Member, members_of, to_fetch, trim
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import ends_all, read_text, write
+from sinkjax.config_files.files import ends_all, write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
@@ -27,7 +27,7 @@ from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import Series
 from sinkjax.studies.registry import Chosen, choose, claim, config_type
-from sinkjax.studies.suite import REFUSED
+from sinkjax.studies.suite import REFUSED, refusals
 
 MEASURES, EDITS = 2, 5  # in the figure of all checkpoints
 TABLE = "series.csv"  # the summaries of all checkpoints, one below the other
@@ -111,8 +111,7 @@ def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[st
 
 def build(chosen: Chosen, out: Place) -> Report:
     """Rebuild the page and the table of finished checkpoints from their stores; the models are not needed."""
-    config, path = chosen.config, out / REFUSED
-    skipped = dict(documents.parse(read_text(path), str(path))) if path.is_file() else {}
+    config, skipped = chosen.config, refusals(out)
     sections: dict[str, Section] = {}
     for member in members(config):
         if member.label not in skipped:
@@ -144,12 +143,10 @@ def _along(every: tuple[Member, ...], sections: Mapping[str, Section]) -> Drawin
     found = [{(row.measure, row.condition): row for row in sections[member.label].rows} for member in there]
     first = sections[there[0].label]
     common = [key for key in found[0] if all(key in one for one in found)]
-    conditions = [first.rows[0].condition, *(label for label in first.featured if label != first.rows[0].condition)]
+    conditions = list(dict.fromkeys([first.rows[0].condition, *first.featured]))[:EDITS]
     measures = list(dict.fromkeys(measure for measure, _ in common))[:MEASURES]
     shown = {
-        measure: {
-            label: [one[measure, label].value for one in found] for label in conditions[:EDITS] if (measure, label) in common
-        }
+        measure: {label: [one[measure, label].value for one in found] for label in conditions if (measure, label) in common}
         for measure in measures
     }
     steps = [member.step for member in there]

@@ -87,11 +87,9 @@ def build(chosen: Chosen, out: Place) -> Report:
 
 def gather(chosen: Chosen, out: Place, section: Callable[[Chosen, Place], Section] = run.section_of) -> Report:
     """The sections of a suite's finished studies, and why the others have none. section: makes one from its folder."""
-    config = chosen.config
-    refused = documents.parse(read_text(out / REFUSED), str(out / REFUSED)) if (out / REFUSED).is_file() else {}
-    sections, skipped = [], dict(refused)
+    config, sections, skipped = chosen.config, [], refusals(out)
     for name in names(config):
-        if name not in refused:
+        if name not in skipped:
             try:
                 folder = place(config, name, out)
                 if not folder.is_dir():
@@ -100,6 +98,12 @@ def gather(chosen: Chosen, out: Place, section: Callable[[Chosen, Place], Sectio
             except SinkjaxError as error:
                 skipped[name] = str(error)
     return Report(title(config), tuple(sections), skipped)
+
+
+def refusals(out: Place) -> dict[str, str]:
+    """The members of a suite or series that did not run, and why, from its folder."""
+    path = out / REFUSED
+    return dict(documents.parse(read_text(path), str(path))) if path.is_file() else {}
 
 
 def title(config: All | AllTrained) -> str:

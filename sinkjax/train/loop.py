@@ -163,17 +163,13 @@ def _train(
 
 
 def finish(result: Trained) -> None:
-    """Write the models and the summary of a training."""
-    if not (result.folder / SUMMARY).is_file():  # it is written last
-        save_models(result)
-    write(result.folder / SUMMARY, json.dumps(summary(result), indent=1) + "\n")
-
-
-def save_models(result: Trained) -> None:
-    """Write each run's language model as a folder that `sinkjax.load` reads."""
-    for ended in result.runs:
-        if isinstance(result.task, ModelTask) and result.task.model(ended.run.variant).vocab_size is not None:
-            save_run(result, ended.run.run, result.folder / MODELS / f"run-{ended.run.run:03d}")
+    """Write each run's language model as a folder that `sinkjax.load` reads, and last the summary of the training."""
+    task, path = result.task, result.folder / SUMMARY
+    if isinstance(task, ModelTask) and not path.is_file():
+        for ended in result.runs:
+            if task.model(ended.run.variant).vocab_size is not None:
+                save_run(result, ended.run.run, result.folder / MODELS / f"run-{ended.run.run:03d}")
+    write(path, json.dumps(summary(result), indent=1) + "\n")
 
 
 def call(
@@ -191,7 +187,7 @@ def call(
     """
     config = devices.config
     step = config.next_stop(done.step) if done.step >= 0 else 0
-    begun, before, compiled = time.monotonic(), int(np.asarray(state.step).sum()), devices.is_compiled(len(left))
+    begun, before, compiled = time.monotonic(), int(np.asarray(state.step).sum()), devices.slots(len(left)) in devices.compiled
     data = (host.at(left, max(done.step, 0)), host.held_out) if host else ()
     state, metrics = devices.advance(state, runs, left, step, *data)
     values = {name: np.asarray(array) for name, array in metrics.items()}

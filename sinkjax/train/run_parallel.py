@@ -58,7 +58,7 @@ class RunParallel:
         cpu = self.devices[0].platform == "cpu"
         self.together = config.together if config.together != "auto" else ("map" if cpu or self.parallel else "vmap")
         self.mesh = Mesh(np.array(self.devices[:1] if self.parallel else self.devices), ("run",))
-        self._compiled: set[int] = set()
+        self.compiled: set[int] = set()  # numbers of slots of the calls so far
         # The place of the state of all runs between calls. Every joined process needs all of it where runs are divided.
         everywhere = NamedSharding(self.mesh, PartitionSpec())
         home = everywhere if processes.joined() else SingleDeviceSharding(self.devices[0])
@@ -89,7 +89,7 @@ class RunParallel:
         if self.parallel:
             return self._on_mesh(state, runs, going, limit, batches, held_out, self.parallel)
         slots, places = deal(going, len(self.devices), self.slots(len(going)))
-        self._compiled.add(len(slots))
+        self.compiled.add(len(slots))
         limits = np.where(slots < self.runs, limit, -1).astype(np.int32)
         if self.mesh.size == 1 and np.array_equal(slots, np.arange(self.runs)):
             return self._call(state, runs, jnp.asarray(limits), batches, held_out)
@@ -105,7 +105,7 @@ class RunParallel:
         self, state: TrainState, runs: RunArrays, going: Sequence[int], limit: int, batches: Any, held_out: Any, mesh: Mesh
     ) -> tuple[TrainState, Metrics]:
         """`advance`, each run on all devices of a mesh."""
-        self._compiled.add(self.slots(len(going)))
+        self.compiled.add(self.slots(len(going)))
         place, limits = np.zeros(self.runs, np.int32), np.full(self.runs, -1, np.int32)
         place[going], limits[going] = np.arange(len(going)), limit
         batches = place_batches(jax.tree.map(lambda leaf: leaf[place], batches), mesh, self.config.batch)
@@ -132,10 +132,6 @@ class RunParallel:
         while self.together == "vmap" and each > 1 and going <= len(self.devices) * (each - each // 2):
             each -= each // 2
         return each * len(self.devices)
-
-    def is_compiled(self, going: int) -> bool:
-        """Whether a call with slots for as many runs was made before."""
-        return self.slots(going) in self._compiled
 
     def _call(self, *args: Any) -> tuple[TrainState, Metrics]:
         return _advance(*args, CallSpec(self.task, self.config, self.together, self.mesh, self.parallel))

@@ -41,10 +41,6 @@ def middle_layers(scope: Scope) -> list[Placed]:
 MIDDLE = middle_layers()
 
 
-def from_second_half(**others: object) -> sinkjax.Probe:
-    return sinkjax.Probe(extra=(second_half_attention(),))
-
-
 @functools.cache
 def second_half_attention() -> sinkjax.Statistic:
     """Attention that each key receives from queries in the second half of the prompt, mean over these queries and over heads."""
@@ -64,7 +60,7 @@ def second_half_attention() -> sinkjax.Statistic:
 
 @percentage(
     label="attention to key {key} from the second half's queries (%)",
-    asks=from_second_half,
+    asks=lambda **_: sinkjax.Probe(extra=(second_half_attention(),)),
     note="The paper's measure: attention from queries in the second half of the prompt, averaged over queries, heads and layers.",
 )
 def second_half_attention_to(data: xarray.Dataset, key: int, layers: Layers = MIDDLE) -> NDArray:
@@ -73,12 +69,8 @@ def second_half_attention_to(data: xarray.Dataset, key: int, layers: Layers = MI
 
 
 def _blank(scope: Scope, prompts: int) -> Vectors:
-    d = scope.architecture.width
-    return {
-        "positions": np.eye(2, d, dtype=np.float32),
-        "effective": np.eye(2, d, dtype=np.float32),
-        "written": np.zeros((prompts, d), np.float32),
-    }
+    unit = np.eye(2, scope.architecture.width, dtype=np.float32)
+    return {"positions": unit, "effective": unit, "written": np.zeros((prompts, unit.shape[1]), np.float32)}
 
 
 @Known.define(blank=_blank, of_edited=True)
@@ -101,11 +93,8 @@ def effective_vectors(scope: Scope, run: Unedited) -> Vectors:
     p = vectors[0]
     read = np.zeros((1, 1, batch.tokens.shape[1], p.shape[1]), np.float32)
     read[0, 0, :2] = p
-    _, made = forward(
-        batch.tokens[:1],
-        batch.lengths[:1],
-        sinkjax.edit("mlp_in", "set", read, layers=0, queries=[0, 1], label="positions alone"),
-    )
+    alone = sinkjax.edit("mlp_in", "set", read, layers=0, queries=[0, 1], label="positions alone")
+    _, made = forward(batch.tokens[:1], batch.lengths[:1], alone)
     return {"positions": p, "effective": p + made[0], "written": written[:, 0]}
 
 
@@ -151,9 +140,8 @@ def without_columns(scope: Scope, vectors: object = F.vectors, random: bool = Fa
     """
     size = np.abs(scope.get(vectors)["effective"][0])
     order = np.argsort(-size, kind="stable")
-    dims = order[:COLUMNS]
     if random:
         ranks = scope.random.choice(np.arange(COLUMNS, len(order)), COLUMNS, replace=False)
         label = f"columns of dims by rank {', '.join(map(str, sorted(ranks.tolist())))}"  # a plan does not know the dims
         return sinkjax.edit_weights("k", "scale", 0.0, rows=sorted(order[ranks].tolist()), label=label)
-    return sinkjax.edit_weights("k", "scale", 0.0, rows=sorted(dims.tolist()))
+    return sinkjax.edit_weights("k", "scale", 0.0, rows=sorted(order[:COLUMNS].tolist()))
