@@ -16,7 +16,7 @@ from sinkjax.analysis.verdicts import Verdict, verdicts_csv
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.assemble import standard_notes
 from sinkjax.studies.grids import Point
-from sinkjax.studies.judging import parts_of, readings, verdicts
+from sinkjax.studies.judging import readings, verdicts
 from sinkjax.studies.readings import Parts
 from sinkjax.studies.results import Results
 from sinkjax.studies.scope import Contrast
@@ -46,13 +46,12 @@ def study(**claims: Claim) -> Study:
 
 def results(numbers: Callable[[str, Point], Numbers], contrast: Any, **settings: Any) -> Results:
     few = {"prompts": 4, "control_prompts": 3, "controls": 2, "length": 12, **settings}
-    return planted(study(it=Claim(contrast=contrast)), numbers, **few)
+    return planted(study(it=Claim(contrast)), numbers, **few)
 
 
 def parts(contrast: Contrast, numbers: Callable[[str, Point], Numbers], **settings: Any) -> Parts:
-    claim = Claim(contrast=contrast)
     found = results(numbers, contrast, **settings)
-    return parts_of(claim, readings(study(it=claim), found))
+    return contrast.evaluate(readings(study(it=Claim(contrast)), found))
 
 
 def simple(store: str, point: Point) -> Numbers:
