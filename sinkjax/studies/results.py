@@ -58,9 +58,12 @@ class Results:
 
     def __getitem__(self, name: str) -> xarray.Dataset:
         """A store by name, read into memory. Raises `Absent` for a sweep or training that did not run."""
+        return self._there(name).load()  # in place, so a store is read once
+
+    def _there(self, name: str) -> xarray.Dataset:
         if name not in self.stores:
             raise Absent(self.absent.get(name, f"{name} has not run"))
-        return self.stores[name].load()  # in place, so a store is read once
+        return self.stores[name]
 
     @functools.cache  # noqa: B019 - lives as long as a report is built
     def conditions(self, store: str = SWEEP) -> tuple[Condition, ...]:
@@ -70,11 +73,9 @@ class Results:
             Absent: the sweep did not run.
             SinkjaxError: the store holds other labels than the config says.
         """
-        if store in self.absent:
-            raise Absent(self.absent[store])
-        prompts = int(self.stores[store].sizes.get("prompt", 1))  # a study's number of controls may depend on it
+        prompts = int(self._there(store).sizes.get("prompt", 1))  # a study's number of controls may depend on it
         found, _ = prepared(self.sweeps[store], self.config, self.architecture, prompts)
-        stored, wanted = [str(label) for label in self.stores[store]["edit"].values], [entry.label for entry in found]
+        stored, wanted = self.labels(store), [entry.label for entry in found]
         if stored != wanted:
             odd = next((pair for pair in zip(stored, wanted, strict=False) if pair[0] != pair[1]), (len(stored), len(wanted)))
             raise SinkjaxError(f"the store and its config disagree about the edits: {odd[0]!r} and {odd[1]!r}")
@@ -102,7 +103,7 @@ class Results:
         return only_finite(measure.baseline(self[store]), self[store])
 
     def labels(self, store: str = SWEEP) -> list[str]:
-        return [str(label) for label in self.stores[store]["edit"].values]
+        return [str(label) for label in self._there(store)["edit"].values]
 
     def interval(self, values: ArrayLike) -> Interval:
         """The mean of float[prompt] and its interval, by the study's seed and the documents of the first sweep."""
