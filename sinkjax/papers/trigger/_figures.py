@@ -128,14 +128,14 @@ def learning(read: Readings, shown: Mapping[str, str]) -> Drawing:
         path.append(Bundle(label, bos, losses))
     bos_label = "weight on BOS, other rows"
     panels = [
-        Axis("step", "held-out loss", loss, log=True),
-        Axis("step", bos_label, mass, limits=(0, 1.05)),
-        Axis(bos_label, "held-out loss", path, log=True),
+        Axis("", "step", "held-out loss", loss, "y"),
+        Axis("", "step", bos_label, mass, "", (0, 1.05)),
+        Axis("", bos_label, "held-out loss", path, "y"),
     ]
     caption = f"""Loss and attention on held-out sequences during training, against steps (thin: each run; bold: the median, in
         which a run that is done keeps its last value) and against each other. Other rows are the rows of all tokens but BOS
         and the trigger; models with several heads are shown by their mean over heads. {over_runs(read)}."""
-    return Drawing("learning", curves(panels), caption)
+    return Drawing("learning", curves([panels]), caption)
 
 
 def _medians(steps: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:

@@ -31,7 +31,8 @@ def causal(
     rows: Sequence[str],
     columns: Sequence[str],
     label: str,
-    marked: int,
+    marked: int | None = None,
+    limits: tuple[float, float] | None = None,
 ) -> Figure:
     """Causal maps, one panel for each row and column; keys that a query cannot see are grey.
 
@@ -41,6 +42,7 @@ def causal(
         columns: The titles of the columns.
         label: The colours' name, with their unit.
         marked: A query whose row has an arrow on each map.
+        limits: The ends of the scale, by default 0 and the largest visible value.
 
     Returns:
         A matplotlib figure.
@@ -50,7 +52,7 @@ def causal(
     side = min((WIDTH - BAR) / len(columns), WIDEST)
     figure, axes = _panels(len(rows), len(columns), side, side - LABELS / len(columns))
     seen = values[..., np.tri(values.shape[-1], dtype=bool)]
-    scale = Normalize(0, max(float(np.nanmax(seen)), np.finfo(float).tiny))
+    scale = Normalize(*(limits or (0, max(float(np.nanmax(seen)), np.finfo(float).tiny))))
     for row, row_title in enumerate(rows):
         for column, title in enumerate(columns):
             image = _draw(axes[row, column], values[row, column], scale, side, marked)
@@ -88,15 +90,16 @@ def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figur
     return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
 
 
-def _draw(panel: Axes, values: NDArray, scale: Normalize, side: float, marked: int) -> AxesImage:
+def _draw(panel: Axes, values: NDArray, scale: Normalize, side: float, marked: int | None) -> AxesImage:
     T = len(values)
     image = draw_map(panel, np.where(np.tri(T, dtype=bool), values, np.nan), scale)
     step = math.ceil(T / (MOST_TICKS if side > WIDEST / 2 else MOST_TICKS // 2))
     panel.set_xticks(range(0, T, step))
     panel.set_yticks(range(0, T, step))
     panel.tick_params(length=2, labelsize=8)
-    start, end = (marked + 0.7 + T / 6, marked), (marked + 0.7, marked)  # on the grey side of the map, where no key is
-    panel.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "#D55E00", "lw": 1.6})
+    if marked is not None:  # on the grey side of the map, where no key is
+        start, end = (marked + 0.7 + T / 6, marked), (marked + 0.7, marked)
+        panel.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "#D55E00", "lw": 1.6})
     return image
 
 

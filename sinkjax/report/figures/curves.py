@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import COLOURS, panels, styled
+from sinkjax.report.figures.style import COLOURS, logarithmic, panels, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,22 +29,31 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Axis:
-    """A panel: labels with units, runs, whether y is logarithmic, and the ends of y."""
+    """A panel's title, labels with units, and logarithmic axes ("", "x", "y" or "xy")."""
 
+    title: str
     xlabel: str
     ylabel: str
     bundles: Sequence[Bundle]
-    log: bool = False
+    log: str = ""
     limits: tuple[float, float] | None = None
 
 
 @styled
-def curves(row: Sequence[Axis]) -> Figure:
-    """Curves of runs in panels side by side, each with its own scales, with the names of all bundles in one legend."""
-    figure, axes = panels(1, len(row), HEIGHT)
+def curves(grid: Sequence[Sequence[Axis]]) -> Figure:
+    """Curves of runs in panels that have scales of their own, with the names of all bundles in one legend.
+
+    Args:
+        grid: The panels, [row][column].
+
+    Returns:
+        A matplotlib figure.
+    """
+    figure, axes = panels(len(grid), max(map(len, grid)), HEIGHT)
     names: dict[str, str] = {}
-    for panel, axis in zip(axes[0], row, strict=True):
-        _draw(panel, axis, names)
+    for row, entries in enumerate(grid):
+        for panel, axis in zip(axes[row], entries, strict=True):
+            _draw(panel, axis, names)
     for name, colour in names.items():
         axes[0, 0].plot([], [], color=colour, label=name)
     figure.legend(loc="outside upper center", ncols=4)
@@ -59,6 +68,10 @@ def _draw(panel: Axes, axis: Axis, names: dict[str, str]) -> None:
             panel.plot(x, line, color=colour, alpha=faint, linewidth=0.8)
         if bundle.middle is not None:
             panel.plot(*bundle.middle, color=colour, linewidth=2)
-    panel.set(xlabel=axis.xlabel, ylabel=axis.ylabel, yscale="log" if axis.log else "linear")
+    panel.set(title=axis.title, xlabel=axis.xlabel, ylabel=axis.ylabel)
+    if "x" in axis.log:
+        logarithmic(panel, "x")
+    if "y" in axis.log:
+        panel.set_yscale("log")
     if axis.limits:
         panel.set_ylim(*axis.limits)

@@ -29,12 +29,15 @@ DECADES = 1e4  # the range of a logarithmic colour scale; smaller values share t
 
 @dataclass(frozen=True)
 class Line:
-    """A series over x with an interval at each point. reference: the value without an edit, drawn dashed, or None."""
+    """A series over x with an interval at each point. reference: the value that it is compared with, drawn dashed, or None.
+    compared: the reference's name in the legend.
+    """
 
     name: str
     x: Sequence[float]
     values: Sequence[Interval]
     reference: float | None = None
+    compared: str = "no edit"
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,8 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
             _near_the_means(axes[row, 0], entries)
             _whole_decade(axes[row, 0])
         axes[row, 0].set_ylabel(entries[0].ylabel)
-        if any(line.reference is not None for panel in entries for line in panel.lines):
-            axes[row, 0].plot([], [], color="#555555", linestyle=DASHED, linewidth=1, label="no edit")
+        for name in dict.fromkeys(line.compared for panel in entries for line in panel.lines if line.reference is not None):
+            axes[row, 0].plot([], [], color="#555555", linestyle=DASHED, linewidth=1, label=name)
         if not legend_above:
             axes[row, 0].legend(loc="best")
     if legend_above:
