@@ -169,7 +169,9 @@ def finish(result: Trained) -> None:
         for ended in result.runs:
             if task.model(ended.run.variant).vocab_size is not None:
                 save_run(result, ended.run.run, result.folder / MODELS / f"run-{ended.run.run:03d}")
-    write(path, json.dumps(summary(result), indent=1) + "\n")
+    ended = [one.labels() for one in result.runs]  # how, and after how many steps
+    facts = {KIND: task.name, "milliseconds_per_step_of_a_run": result.milliseconds, "runs": ended}
+    write(path, json.dumps(facts, indent=1) + "\n")
 
 
 def call(
@@ -249,15 +251,6 @@ def header(task: Task, every: tuple[Run, ...], devices: RunParallel, source: Dat
         "together": devices.together,
         "devices": devices.named,
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
-    }
-
-
-def summary(result: Trained) -> dict[str, Any]:
-    """The summary of a finished training: how each run ended, after how many steps, and the cost of a step."""
-    return {
-        KIND: result.task.name,
-        "milliseconds_per_step_of_a_run": result.milliseconds,
-        "runs": [ended.labels() for ended in result.runs],
     }
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.viewing.maps import Maps, Panel, strongest
 
@@ -46,10 +45,13 @@ def _of_prompt(records: Mapping[str, Any], name: str, prompt: int) -> NDArray:
     """One prompt of a statistic of all records, float[run, ...]."""
     arrays = [np.asarray(record[name], np.float32) for record in records.values()]
     shapes = dict.fromkeys(str(array.shape) for array in arrays)
-    refuse(len(shapes) > 1, f"{name} has the shapes {', '.join(shapes)}; show records of the same prompts")
+    if len(shapes) > 1:
+        raise SinkjaxError(f"{name} has the shapes {', '.join(shapes)}; show records of the same prompts")
     axes = len(next(iter(records.values())).dims[name])
-    refuse(arrays[0].ndim != axes, f"{name} has an axis of edits: show the record of one edit at a time")
-    refuse(not 0 <= prompt < len(arrays[0]), f"prompt {prompt} is out of range: there are {len(arrays[0])}, counted from 0")
+    if arrays[0].ndim != axes:
+        raise SinkjaxError(f"{name} has an axis of edits: show the record of one edit at a time")
+    if not 0 <= prompt < len(arrays[0]):
+        raise SinkjaxError(f"prompt {prompt} is out of range: there are {len(arrays[0])}, counted from 0")
     return np.stack([array[prompt] for array in arrays])
 
 

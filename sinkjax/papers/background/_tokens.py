@@ -177,9 +177,8 @@ def ids_of(model: Model, tokens: tuple[str, ...]) -> list[int]:
 def _rows_of(model: Model, ids: ArrayLike) -> NDArray:
     """Embeddings as they enter the stream, with the factor that a model such as Gemma multiplies them by: float[token, width]."""
     probe, tokens = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.EMBED),)), np.asarray(ids, np.int32)[None]
-    return np.asarray(
-        sinkjax.forward(model.params, tokens, model.config, probe=probe, logits=False).record["embed"][0], np.float32
-    )
+    record = sinkjax.forward(model.params, tokens, model.config, probe=probe, logits=False).record
+    return np.asarray(record["embed"][0], np.float32)
 
 
 @EditWord.define()

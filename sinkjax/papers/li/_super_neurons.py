@@ -192,12 +192,10 @@ def neuron_norms(read: Readings, computation: str) -> Drawing:
 
     data = read.results[computation]
     gate, up, chosen = data["gate_norm"].values, data["up_norm"].values, data.attrs["neurons"]
-    places = tuple(np.array(chosen).T)
+    places, named = tuple(np.array(chosen).T), [f"{layer}: {number}" for layer, number in chosen]
     clouds = [
         scatter.Cloud("all neurons", gate.ravel(), up.ravel(), faint=True),
-        scatter.Cloud(
-            "the largest (layer: neuron)", gate[places], up[places], [f"{layer}: {number}" for layer, number in chosen]
-        ),
+        scatter.Cloud("the largest (layer: neuron)", gate[places], up[places], named),
     ]
     figure = scatter.scatter({"": clouds}, "norm of gate vector (medians)", "norm of up vector (medians)", log=True)
     caption = f"""L2 norms of the gate and up vectors of all MLP neurons, each over the median of its layer, on logarithmic
