@@ -169,8 +169,8 @@ def finish(result: Trained) -> None:
         for ended in result.runs:
             if task.model(ended.run.variant).vocab_size is not None:
                 save_run(result, ended.run.run, result.folder / MODELS / f"run-{ended.run.run:03d}")
-    ended = [one.labels() for one in result.runs]  # how, and after how many steps
-    facts = {KIND: task.name, "milliseconds_per_step_of_a_run": result.milliseconds, "runs": ended}
+    outcomes = [one.labels() for one in result.runs]  # how, and after how many steps
+    facts = {KIND: task.name, "milliseconds_per_step_of_a_run": result.milliseconds, "runs": outcomes}
     write(path, json.dumps(facts, indent=1) + "\n")
 
 
