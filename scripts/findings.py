@@ -383,8 +383,8 @@ only itself is not needed: a token that averages all values evenly gets nearly t
 Gemma; rescaled,
 {kiya/after-softmax[key hidden: way renormalised in all layers][loss (nats per token)]@smollm:change} and
 {kiya/after-softmax[key hidden: way renormalised in all layers][loss (nats per token)]@gemma:change} in all. SmolLM2's massive
-activation set to zero costs {background/massive.zero@smollm=replicates:effect}, set to its mean
-{background/massive.mean@smollm=replicates:effect}: its presence matters, not its variation. A cache of the last 32 keys costs
+activation set to zero costs {background/massive.zero@smollm=replicates:effect}, to its mean
+{background/massive.mean@smollm=replicates:effect}; Gemma's to zero {background/massive.zero@gemma=differs:effect}. A cache of the last 32 keys costs
 {background/streaming.window@smollm:effect} over recomputed windows; keeping the first four undoes
 {background/streaming.first@smollm=replicates}.""",
     """**What needs no training.** Untrained, SmolLM2's head outputs vary {li/variance.first@smollm:untrained} as much at
