@@ -16,6 +16,7 @@ import csv
 import io
 import math
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -215,7 +216,7 @@ def looked_up(text: str, rows: Sequence[Row], docs: Path = DOCS) -> str:
         return rounded(float(row["effect_mean" if change else "mean"]))
 
     try:
-        return MEASURED.sub(measured, LOOKED_UP.sub(number, text))
+        return textwrap.fill(MEASURED.sub(measured, LOOKED_UP.sub(number, text)), 120, break_on_hyphens=False)
     except (KeyError, FileNotFoundError):
         return ""
 
@@ -384,8 +385,8 @@ Gemma; rescaled,
 {kiya/after-softmax[key hidden: way renormalised in all layers][loss (nats per token)]@smollm:change} and
 {kiya/after-softmax[key hidden: way renormalised in all layers][loss (nats per token)]@gemma:change} in all. SmolLM2's massive
 activation set to zero costs {background/massive.zero@smollm=replicates:effect}, to its mean
-{background/massive.mean@smollm=replicates:effect}; Gemma's to zero {background/massive.zero@gemma=differs:effect}. A cache of the last 32 keys costs
-{background/streaming.window@smollm:effect} over recomputed windows; keeping the first four undoes
+{background/massive.mean@smollm=replicates:effect}; Gemma's to zero {background/massive.zero@gemma=differs:effect}. A cache
+of the last 32 keys costs {background/streaming.window@smollm:effect} over recomputed windows; keeping the first four undoes
 {background/streaming.first@smollm=replicates}.""",
     """**What needs no training.** Untrained, SmolLM2's head outputs vary {li/variance.first@smollm:untrained} as much at
 position 0 as elsewhere, and its first token's state is {gu/norms.hidden@smollm:untrained} the others' (trained:
