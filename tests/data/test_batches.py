@@ -220,7 +220,7 @@ def test_a_wrong_setting_is_refused_in_one_sentence(fields, message):
         ({"fixed_positions": (1,), "fixed_token": 20_000}, {}, r"fixed_token must be below the vocabulary \(20000\)"),
         ({"context": 2200}, {}, r"train split of .* has no block of 2201 tokens .*at most 2137 in a row"),
         ({"context": 300}, {"split": "validation"}, "validation split of .* has no block of 301 tokens"),
-        ({"repeated_blocks": 600, "repeated_rows": 1}, {}, r"repeated_blocks must be below the 512 blocks"),
+        ({"repeated_blocks": 600, "repeated_rows": 1}, {}, r"repeated_blocks must be below the 512 training blocks"),
         ({}, {"split": "test"}, "unknown split 'test'"),
     ],
 )
