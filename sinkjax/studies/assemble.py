@@ -101,6 +101,8 @@ def standard_notes(results: Results) -> list[str]:
         for control in sweep.controls:
             if control.name in results:
                 drawn = [condition for condition in results.conditions(control.name) if condition.budget is not None]
+                if not drawn:  # no claim that this model tests needs one
+                    continue
                 budgets = len({condition.budget for condition in drawn})
                 each = f"{len(drawn)} different random edits" + (f" of {budgets} budgets" if budgets > 1 else "")
                 notes.append(
