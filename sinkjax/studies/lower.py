@@ -281,7 +281,7 @@ def _calculations(study: Study, config: Settings, architecture: Config) -> Itera
 
         compute = functools.partial(word.meaning.of, scope, **{key: scope.get(entry) for key, entry in word.given.items()})
         prompts, variables = int(scope.get(facts.get("prompts", 1))), tuple(facts["variables"])
-        inputs = facts.get("inputs", framework.Inputs(bos="none"))
+        inputs = facts.get("inputs", framework.TEXT)
         if "inputs" in word.given:
             inputs = framework.Inputs(scope.get(word.given["inputs"]))
         yield Calculation(name, compute, variables, prompts, inputs)
