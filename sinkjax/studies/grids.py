@@ -116,7 +116,7 @@ def _series(origin: Place, place: Placed, bound: Bound) -> str:
     """The conditions that one belongs with; `upto` several layers is a series, and `upto` one layer is not."""
     if origin.word == "upto" and place.place != origin and not bound:
         return SERIES["prefixes"]
-    return SERIES.get(origin.word, place.label if not bound else str(origin))
+    return SERIES.get(origin.word, place.label if place.place == origin or not bound else "several layers")
 
 
 def _label(place: Placed, bound: Bound, alone: bool) -> str:

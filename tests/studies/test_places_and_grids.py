@@ -196,6 +196,13 @@ def test_labels_are_unique_where_places_coincide(scope, places):
     assert len(set(labels)) == len(labels)
 
 
+def test_the_series_of_a_grid_with_an_axis_are_named_in_words(scope):
+    _, *points = scope.get(grid(mask_key(F.place), each | upto((0, 1)) | upto(F.forms) | ALL, over={"place": (3, 4)}))
+    assert list(dict.fromkeys(point.series for point in points)) == [
+        "one layer", "several layers", "layers 0 to the one in which it forms", EVERYWHERE
+    ]  # fmt: skip
+
+
 def test_a_grid_without_an_edit_is_the_unedited_model(scope):
     (point,) = scope.get(grid(bos="none"))
     assert (point.label, point.edit.terms, point.place) == ("no edit", (), None)
