@@ -61,6 +61,7 @@ WHOLE_NUMBER = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
 LOOKED_UP = re.compile(r"\{([\w/-]+)\.([\w-]+)@([\w-]+)(?:=([a-z]+))?(?::(effect|opposite|untrained))?\}")
 MEASURED = re.compile(r"\{([\w/-]+)\[([^\]]+)\]\[([^\]]+)\]@([\w-]+)(:change)?\}")
+INTERVAL = re.compile(r" \[[^\]]*\]")
 MODELS = {"smollm": SMOL, "gemma": GEMMA, "gemma-without": GEMMA._replace(bos="none"), "trained": TRAINED}
 MOST = 300  # percent; a share beyond says that the whole is nearly 0
 EDGES = (10, 50)  # percent, of the rule
@@ -190,8 +191,11 @@ def is_in(row: Row, columns: Iterable[Condition]) -> bool:
     return any(condition(row) in (given, earlier(given)) for given in columns)
 
 
-def looked_up(text: str, rows: Sequence[Row], docs: Path = DOCS) -> str:
-    """Prose with its numbers; "" while a claim of it is not there. Words that it states must be the claims'."""
+def looked_up(text: str, rows: Sequence[Row], docs: Path = DOCS, *, ends: bool = True) -> str:
+    """Prose with its numbers, and the ends of their intervals; "" while a claim of it is not there.
+
+    Words that it states must be the claims'.
+    """
     found = {key(row): row for row in rows}
 
     def number(named: re.Match[str]) -> str:
@@ -209,6 +213,9 @@ def looked_up(text: str, rows: Sequence[Row], docs: Path = DOCS) -> str:
                 return effect(row["unit"], *(str(-float(row[end])) for end in ("d", "d_high", "d_low")))
         return numbers(row)
 
+    def told(named: re.Match[str]) -> str:
+        return number(named) if ends else INTERVAL.sub("", number(named))
+
     def measured(named: re.Match[str]) -> str:
         study, edit, measure, model, change = named.groups()
         summary = read(docs / "data" / "protocol" / study / "-".join(MODELS[model]) / "summary.csv")
@@ -216,7 +223,7 @@ def looked_up(text: str, rows: Sequence[Row], docs: Path = DOCS) -> str:
         return rounded(float(row["effect_mean" if change else "mean"]))
 
     try:
-        return textwrap.fill(MEASURED.sub(measured, LOOKED_UP.sub(number, text)), 120, break_on_hyphens=False)
+        return textwrap.fill(MEASURED.sub(measured, LOOKED_UP.sub(told, text)), 120, break_on_hyphens=False)
     except (KeyError, FileNotFoundError):
         return ""
 

@@ -1,9 +1,10 @@
-"""Write the findings at the head of README.md and docs/index.md from docs/data/claims.csv.
+"""Write the findings at the head of README.md and docs/index.md, and the README's table of studies, from docs/data/claims.csv.
 
     python scripts/front_page.py
 
 Each finding is a statement of a paper, then in bold the word and the number of each model that tests it, and a figure. A model's
-word and number come from its row in the CSV; scripts/findings.py writes that file.
+word and number come from its row in the CSV; scripts/findings.py writes that file. The table's numbers are looked up as in the
+prose of the findings, and a word that is no longer the claim's stops this script; numbers of studies that train are typed in.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from findings import MAIN, TRAINED, Condition, is_in
+from findings import MAIN, TRAINED, Condition, is_in, looked_up
 
 from sinkjax.analysis.intervals import FEWEST, Interval
 from sinkjax.analysis.verdicts import said
 
 ROOT = Path(__file__).resolve().parents[1]
 CLAIMS = ROOT / "docs" / "data" / "claims.csv"
-MARKED = re.compile(r"(?<=<!-- made by scripts/front_page.py -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (findings|studies) made by scripts/front_page.py -->\n+).*?(?=\n+<!-- end -->)", re.DOTALL)
 MODELS = {
     **MAIN,
     Condition("mini-softmax", "model", "wikitext"): "`mini-softmax`",
@@ -66,6 +67,103 @@ FINDINGS = (
 )
 
 
+# The README's table: studies, question, answer.
+STUDIES = (
+    (
+        "[`kiya/baseline`, `bos-swap`, `embedding`, `rope`](sinkjax/papers/kiya)",
+        "Where are the sink and the massive activation? Do they follow BOS, the direction of its key, or rotary index 0?",
+        "SmolLM2: at the first position, whatever stands there, with rotary index 0 or not. Gemma: at `<bos>`, which takes"
+        " {kiya/bos-swap.sink-first@gemma=replicates} of the first layer's sink with it.",
+    ),
+    (
+        "[`kiya/mask`, `self`, `after-softmax`](sinkjax/papers/kiya)",
+        "Where do they go when the first key is masked, or when another token sees only itself?",
+        "SmolLM2: to the next token ({kiya/mask.all@smollm=replicates}), and half as much ({kiya/self.sink@smollm=weaker}) to one"
+        " that sees only itself. Gemma: to neither ({kiya/mask.all@gemma=differs}, {kiya/self.sink@gemma=differs}).",
+    ),
+    (
+        "[`gu/sink-rate`, `norms`, `angles`](sinkjax/papers/gu)",
+        "How many heads sink? Is the cause the angle or the norm of the key?",
+        "{gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@smollm}% of SmolLM2's heads and"
+        " {gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@gemma}% of Gemma's. In SmolLM2 the key's angle"
+        " raises its score, and its norm lowers it.",
+    ),
+    (
+        "[`gu/positions`, `repeat-bound`](sinkjax/papers/gu)",
+        "Does index 0 make a sink? Does the bound for repeated tokens hold?",
+        "The bounds hold, and with one token repeated SmolLM2 has no sink. No model with learned positions and a sink was at"
+        " hand.",
+    ),
+    (
+        "[`li/variance`, `isolate`, `amplify`](sinkjax/papers/li)",
+        "Does the first token stand out because it averages nothing? Can any other token be made to stand out in the same way?",
+        "SmolLM2: a token that attends only to itself gets {li/isolate.sink@smollm=replicates} of a sink, and nearly as much if"
+        " it averages all values. Gemma: it gets none ({li/isolate.sink@gemma=differs}).",
+    ),
+    (
+        "[`li/super-neurons`, `dominance`, `mediation`](sinkjax/papers/li)",
+        "Which neurons make the massive activation? Does one dimension align all queries with the first key? Which of these links"
+        " carries a sink?",
+        "SmolLM2: four neurons make {li/mediation.neurons@smollm=replicates} of it; a moved sink is carried by the keys"
+        " ({li/mediation.keys@smollm=replicates}, untrained too), and by the largest dim to"
+        " {li/mediation.disparity@smollm=weaker}.",
+    ),
+    (
+        "[`background/massive`, `elsewhere`, `patch`](sinkjax/papers/background)",
+        "What happens when massive activations are removed or patched into another run? Which other tokens have them?",
+        "SmolLM2: set to zero, they cost {background/massive.zero@smollm=replicates:effect}; set to their mean,"
+        " {background/massive.mean@smollm=replicates:effect}. Gemma's, set to zero, cost"
+        " {background/massive.zero@gemma=differs:effect}. Full stops have none.",
+    ),
+    (
+        "[`background/streaming`, `compression`, `quantise`](sinkjax/papers/background)",
+        "What do sinks do to a window of keys, to the rank of hidden states, and to int8?",
+        "SmolLM2: four first keys undo a window's damage of {background/streaming.window@smollm=weaker:effect}, and int8 errs"
+        " {background/quantise.removed@smollm=replicates} less without the activation; [more](docs/in-use.md).",
+    ),
+    (
+        "[`background/kinds`, `circuit`, `mechanism`](sinkjax/papers/background)",
+        "Which sinks are no-ops, which are broadcast, and what does the model need of each? Do the first two blocks make the"
+        " sink? What makes GPT-2's?",
+        "SmolLM2: without the value of no-op sinks the loss changes by {background/kinds.no-op@smollm=replicates:effect}, with"
+        " their weight moved to each query's own key by"
+        " {background/kinds[kind no-op, way diagonal][loss (nats per token)]@smollm:change} nats. Means in place of the first"
+        " two blocks' outputs take {background/circuit.sink@smollm=weaker} of the sinks, in"
+        " Gemma {background/circuit.sink@gemma=replicates}."
+        " GPT-2's weights could not be had.",
+    ),
+    (
+        "[`background/windows`](sinkjax/papers/background)",
+        "What do layers with a sliding window attend to once the first token has left it?",
+        "Not run by the protocol yet.",
+    ),
+    (
+        "[`trigger/one-layer`, `heads`, `assumptions`, `escapes`, `sizes`, `bound`](docs/trigger.md)",
+        "Trained on a task with an exact solution: when is a sink necessary, and what does it cost to do without?",
+        "Softmax has to sink and does (64 of 64 runs); ReLU need not and does not; softmax with a gate or a sink logit need not,"
+        " and does all the same.",
+    ),
+    (
+        "[`pretrain/mini`, `gu-norm`, `gu-bias`, `qiu-gates` and others](docs/pretraining.md)",
+        "Language models trained from scratch, one change at a time: which choices make a sink?",
+        "[At 340k parameters](docs/pretraining-340k.md) K biases take 95% of it, sigmoid and no BOS 86%, head-wise norms 65%, no"
+        " decay 58%.",
+    ),
+    (
+        "[`pretrain/hidden`, `released`, `optimisers`](docs/while-it-learns.md)",
+        "Does a sink form later, or grow back, when it is hidden while a model learns? Which optimisers and norms grow a sink"
+        " without a spike?",
+        "One run: a sink hidden for 400 steps falls to a quarter, and 400 steps later is back at three quarters.",
+    ),
+    (
+        "[`emergence/causal`](docs/pretraining.md)",
+        "In which order do the parts of a sink come about, and from which training step on do they matter?",
+        "[Values shrink first](docs/while-it-learns.md), then the activation grows, then attention; hiding the key costs 0.06"
+        " nats in the end.",
+    ),
+)
+
+
 def lines(rows: Sequence[Mapping[str, str]], docs: str) -> str:
     """The findings as Markdown; docs: the path of the folder docs from the page."""
     parts = []
@@ -77,6 +175,17 @@ def lines(rows: Sequence[Mapping[str, str]], docs: str) -> str:
         parts.append(f"{found[0]['statement']} **{'; '.join(told)}.**")
         parts.append(f"![{finding.alt}]({docs}images/{finding.image})\n*{finding.caption}*")
     return "\n\n".join(parts)
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> str:
+    """The studies, their questions and what was found, as a table."""
+    parts = ["| studies | question | found |", "|---|---|---|"]
+    for studies, question, told in STUDIES:
+        found = looked_up(told, rows, ends=False).replace("\n", " ")
+        if not found:
+            raise SystemExit(f"{CLAIMS} lacks a number of: {told}")
+        parts.append(f"| {studies} | {question} | {found} |")
+    return "\n".join(parts)
 
 
 def _told(row: Mapping[str, str]) -> str:
@@ -94,7 +203,8 @@ def main() -> None:
         rows = list(csv.DictReader(file))
     for page, docs in ((ROOT / "README.md", "docs/"), (ROOT / "docs" / "index.md", "")):
         text = page.read_text(encoding="utf-8")
-        page.write_text(MARKED.sub(lambda _, docs=docs: lines(rows, docs), text), encoding="utf-8")
+        made = {"findings": lines(rows, docs), "studies": table(rows)}
+        page.write_text(MARKED.sub(lambda part, made=made: part[1] + made[part[2]], text), encoding="utf-8")
 
 
 if __name__ == "__main__":

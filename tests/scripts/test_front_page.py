@@ -25,7 +25,7 @@ def test_a_page_begins_with_the_findings_of_the_table(script, page, tmp_path, mo
     monkeypatch.setattr(script, "ROOT", tmp_path)
     script.main()
     assert (tmp_path / page).read_text(encoding="utf-8") == text
-    assert text.index("made by scripts/front_page.py") < text.index("\n## ", text.index("## Main findings") + 5)
+    assert text.index("findings made by scripts/front_page.py") < text.index("\n## ", text.index("## Main findings") + 5)
 
 
 def test_each_model_has_its_word_number_and_few_samples(script):
