@@ -135,7 +135,9 @@ STUDIES = (
     (
         "[`background/windows`](sinkjax/papers/background)",
         "What do layers with a sliding window attend to once the first token has left it?",
-        "Not run by the protocol yet.",
+        "Gemma, whose windows have 512 keys: to a later key, which gets {background/windows.as-much@gemma=weaker} less than"
+        " `<bos>` did and has an activation {background/windows.large@gemma:effect} as large as others; made ordinary, it gets"
+        " {background/windows.needs@gemma=weaker} less.",
     ),
     (
         "[`trigger/one-layer`, `heads`, `assumptions`, `escapes`, `sizes`, `bound`](docs/trigger.md)",
