@@ -170,7 +170,6 @@ def more(rows: Sequence[Row], docs: Path = DOCS) -> str:
     )
     parts = [
         MORE,
-        *filter(None, [looked_up(TAU, rows, docs)]),
         *(f"## {title}\n\n{table(here, columns)}" for title, here, columns in sections if here),
     ]
     return "\n\n".join(parts) + "\n"
@@ -217,10 +216,11 @@ def looked_up(text: str, rows: Sequence[Row], docs: Path = DOCS, *, ends: bool =
         return number(named) if ends else INTERVAL.sub("", number(named))
 
     def measured(named: re.Match[str]) -> str:
-        study, edit, measure, model, change = named.groups()
+        study, edit, measure, model, change = (" ".join(part.split()) if part else part for part in named.groups())
         summary = read(docs / "data" / "protocol" / study / "-".join(MODELS[model]) / "summary.csv")
         (row,) = (row for row in summary if (row["edit"], row["measure"]) == (edit, measure))
-        return rounded(float(row["effect_mean" if change else "mean"]))
+        columns = ("effect_mean", "effect_low", "effect_high") if change and ends else ("effect_mean" if change else "mean",)
+        return effect("", *(row[column] for column in columns))
 
     try:
         return textwrap.fill(MEASURED.sub(measured, LOOKED_UP.sub(told, text)), 120, break_on_hyphens=False)
@@ -239,7 +239,10 @@ def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
     for (study, _), cells in found.items():
         here = [told(cells, given) for given in present]
         shown = (AS_ABOVE if one == last else one for one, last in zip(here, above, strict=True))
-        lines.append([statement(study, max(cells.values(), key=lambda row: row.get("stays", ""))), *shown])
+        claimed = max(cells.values(), key=lambda row: row.get("stays", ""))
+        remark = REMARKS.get(study_and_claim(claimed), "") if columns is MAIN else ""
+        said = " ".join(filter(None, (statement(study, claimed), looked_up(remark, []).replace("\n", " "))))
+        lines.append([said, *shown])
         above = [one if one.startswith(UNTESTED) else last for one, last in zip(here, above, strict=True)]
     joined = (" | ".join(entry.replace("|", r"\|") for entry in entries) for entries in lines)
     return "\n".join(f"| {line} |" for line in joined)
@@ -370,33 +373,39 @@ HEAD = """# Findings
 We tested claims of four papers on two 4-bit language models, on articles of WikiText-2, by a [protocol](protocol.md) frozen
 before the runs, and on models trained here earlier."""
 ANSWER = """{gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@smollm}% of SmolLM2's heads sink on the first
-token and {gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@gemma}% of Gemma's. In SmolLM2 the sink belongs
-to whatever token comes first in a text, in Gemma to `<bos>`. On the trigger task, where most tokens must write nothing,
-single softmax layers sink on BOS and single ReLU layers do not."""
+token and {gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@gemma}% of Gemma's. SmolLM2's main sink is on
+whatever token comes first in a text ({gu/sink-rate[natural text: no edit][heads that sink on the strongest key but 0
+(%)]@smollm}% of heads sink on another), Gemma's on `<bos>`. On the trigger task, where most tokens must write nothing, a softmax
+layer sinks on BOS, and a layer of ReLU / max(i, 1) does not."""
 TOLD = (
-    """**Position or token.** When SmolLM2's first token changes places with another, the attention to the first position
-changes at half depth by {kiya/bos-swap.ordinary@smollm=replicates}; when Gemma's `<bos>` does, by
+    """**Position or token.** When SmolLM2's first token changes places with another, the attention to the first position changes
+at half depth by {kiya/bos-swap.ordinary@smollm=replicates}; when Gemma's `<bos>` does, by
 {kiya/bos-swap.sink@gemma=differs}, and `<bos>` takes {kiya/bos-swap.sink-first@gemma=replicates} of the first layer's sink
-along (six positions). With the first key hidden, the next token gains {kiya/mask.all@smollm=replicates} of its
-attention in SmolLM2 and {kiya/mask.all@gemma=differs} in Gemma; a token that sees only itself gains
-{kiya/self.sink@smollm=weaker} and {kiya/self.sink@gemma=differs}.""",
-    """**What makes the sink.** In SmolLM2 the first key's angle, and not its norm, raises its scores. Put into an unedited
-run, four super neurons of a token that sees only itself bring {li/mediation.neurons@smollm=replicates} of its activation; its
-keys bring {li/mediation.keys@smollm=replicates} of its sink (untrained too), its largest dim
-{li/mediation.disparity@smollm=weaker}. The sink forms {kiya/baseline.lag@smollm=differs:opposite} before the activation. Seeing
-only itself is not needed: a token that averages all values evenly gets nearly the same attention (difference
-{li/isolate.average@smollm=differs}).""",
-    """**What removal costs.** Zeroing the weights of the first key, rows not rescaled, costs
-{kiya/after-softmax.collapse@smollm:effect} more than random keys' in SmolLM2 and {kiya/after-softmax.collapse@gemma:effect} in
-Gemma; rescaled,
-{kiya/after-softmax[key hidden: way renormalised in all layers][loss (nats per token)]@smollm:change} and
-{kiya/after-softmax[key hidden: way renormalised in all layers][loss (nats per token)]@gemma:change} in all. SmolLM2's massive
-activation set to zero costs {background/massive.zero@smollm=replicates:effect}, to its mean
-{background/massive.mean@smollm=replicates:effect}; Gemma's to zero {background/massive.zero@gemma=differs:effect}. A cache
-of the last 32 keys costs {background/streaming.window@smollm:effect} over recomputed windows; keeping the first four undoes
-{background/streaming.first@smollm=replicates}.""",
-    """**What needs no training.** Untrained, SmolLM2's head outputs vary {li/variance.first@smollm:untrained} as much at
-position 0 as elsewhere, and its first token's state is {gu/norms.hidden@smollm:untrained} the others' (trained:
+along (six positions). With the first key hidden, the next token gains {kiya/mask.all@smollm=replicates} of its attention in
+SmolLM2 and {kiya/mask.all@gemma=differs} in Gemma. A token that sees only itself gains {kiya/self.sink@smollm=weaker}, at
+position 1 as much as the first token keeps, and in Gemma {kiya/self.sink@gemma=differs}.""",
+    """**What makes the sink.** In SmolLM2 the first key's angle, and not its norm, raises its scores. Put into an unedited run,
+four super neurons of a token that sees only itself bring {li/mediation.neurons@smollm=replicates} of its activation and
+raise the attention it gets to {li/mediation[one link put in: link neurons][attention that key 10 receives from later
+queries (%)]@smollm}% (isolated: {li/mediation[isolated: kind self, window all][attention that key 10 receives from later
+queries (%)]@smollm}%); its keys bring {li/mediation.keys@smollm=replicates} of its sink (untrained too), its largest dim
+{li/mediation.disparity@smollm=weaker}. The sink is half grown {kiya/baseline.lag@smollm=differs:opposite} before the
+activation is. Seeing only itself is not needed: a token that averages all values evenly gets nearly the same attention
+(difference {li/isolate.average@smollm=differs}).""",
+    """**What removal costs.** Zeroing the first key's weights, rows not rescaled, costs {kiya/after-softmax[key hidden: way
+weights in all layers][loss (nats per token)]@smollm:change} nats in SmolLM2 and {kiya/after-softmax[key hidden: way weights
+in all layers][loss (nats per token)]@gemma:change} in Gemma; masking its logits costs {kiya/after-softmax[key hidden: way
+logits in all layers][loss (nats per token)]@smollm:change} and, no less, {kiya/after-softmax[key hidden: way logits in all
+layers][loss (nats per token)]@gemma:change}. SmolLM2's massive activation set to zero costs
+{background/massive.zero@smollm=replicates:effect}, held at its mean {background/massive.mean@smollm=replicates:effect}.
+Gemma's, zeroed in layer 0, where it forms, costs {background/massive.zero@gemma=differs:effect} and grows again; the same
+dims zeroed in all layers cost {background/massive[largest dims to zero and kept there: the layers from the one in which it
+forms][loss (nats per token)]@gemma:change}, and others are massive then. A cache of the last 32 keys costs SmolLM2
+{background/streaming.window@smollm:effect} over recomputed windows and Gemma {background/streaming.window@gemma:effect};
+keeping the first four undoes {background/streaming.first@smollm=replicates} and
+{background/streaming.first@gemma=replicates}.""",
+    """**What needs no training.** Untrained, SmolLM2's head outputs vary {li/variance.first@smollm:untrained} as much at position
+0 as elsewhere, and its first token's state is {gu/norms.hidden@smollm:untrained} the others' (trained:
 {gu/norms.hidden@smollm:effect}). None of its heads sinks.""",
 )
 WORDS = """One [rule](judgements.md) judges every claim by the share that the effect has of a whole, such as the attention to the
@@ -416,27 +425,52 @@ MORE = """# More findings
 The rest of the runs behind [Findings](findings.md), in the same words, from the same [table](data/claims.csv): papers
 beside the four, statements that no paper makes, the same studies behind other tokens and on synthetic text, and small
 models trained here. † was measured before the protocol, on synthetic text."""
-TAU = """`li/variance`, claim `structure`, reads Kendall's tau in each sequence. Over all sequences together, as in the paper
-(0.32 in Llama-2-7B), it is {li/variance[the model's attention][Kendall tau of a dim's deviation and its row of W_O]@smollm}
-in SmolLM2 and {li/variance[the model's attention][Kendall tau of a dim's deviation and its row of W_O]@gemma} in Gemma."""
+# Said after a statement: a number of the paper's readout beside the judged one, or what the statement leaves open.
+REMARKS = {
+    ("kiya/after-softmax", "collapse"): """Masked logits cost
+{kiya/after-softmax[key hidden: way logits in all layers][loss (nats per token)]@smollm:change} and
+{kiya/after-softmax[key hidden: way logits in all layers][loss (nats per token)]@gemma:change} nats.""",
+    ("kiya/self", "leaves"): "The mean is over all queries, also those before the token.",
+    ("gu/angles", "cosine"): """Here {gu/angles[no edit][cosine with queries, first key]@smollm} and
+{gu/angles[no edit][cosine with queries, first key]@gemma}.""",
+    ("li/amplify", "sink"): "The whole is this token's own gain.",
+    ("li/amplify", "rises"): "In SmolLM2 it falls beyond a factor of 20.",
+    ("li/dominance", "positive"): "Judged is the excess over ordinary keys.",
+    ("li/variance", "structure"): """Over all sequences together, as in the paper:
+{li/variance[the model's attention][Kendall tau of a dim's deviation and its row of W_O]@smollm} and
+{li/variance[the model's attention][Kendall tau of a dim's deviation and its row of W_O]@gemma}.""",
+    ("kiya/baseline", "lag"): "Each forms where it exceeds half of its largest value over layers.",
+    (
+        "background/massive",
+        "zero",
+    ): """Gemma's grows again after layer 0; the same dims zeroed in all layers cost {background/massive[largest
+dims to zero and kept there: the layers from the one in which it forms][loss (nats per token)]@gemma:change} nats.""",
+    ("background/massive", "exists"): """In Gemma
+{background/elsewhere[no edit][prompts with a massive activation at position 8 (%)]@gemma}% have one at position 8 too.""",
+    ("background/elsewhere", "activation"): "No line break occurs in these articles.",
+    ("background/elsewhere", "sink"): "No line break occurs in these articles.",
+}
 FIGURES = (
     (
         "smollm:masks-layers",
-        "SmolLM2: with the first key masked in all layers, the next token gets its sink and as large an activation.",
+        "SmolLM2: with the first key masked in all layers (right end), the next token gets its sink and as large an activation.",
     ),
-    ("gemma:masks-layers", "Gemma behind `<bos>`: it gets neither."),
+    ("gemma:masks-layers", "Gemma behind `<bos>`: neither grows there."),
     ("smollm:alone-by-layer-later-sink-rate", "SmolLM2: a token that sees only itself, its sink and its activation by layer."),
-    ("trigger-maps", "The trigger task: trained softmax layers sink on BOS, ReLU layers do not ([more](trigger.md))."),
+    ("trigger-maps", "The trigger task, one model each: softmax sinks on BOS, ReLU / max(i, 1) does not ([more](trigger.md))."),
 )
 LIMITS = """## Limits
 
 - An instruct model of 135M parameters and a base model of 270M (under the Gemma terms); the papers' are far larger. In
   Gemma ordinary tokens have activations above 100 too.
-- Fifteen articles of 64 tokens. Student's t judges most words; where a few documents are unlike the others it can miss
-  its level by far ([simulated](judgements.md)). Words are not corrected for multiple testing.
-- The untrained model is one draw of random weights. Behind a BOS all documents have the same first token.
-- Numbers of Li et al. are from published notes; factors and layers that a paper does not state are ours. `li/isolate` is
-  `kiya/self` at one position, read over all layers."""
+- Fifteen articles of 64 tokens, one too few for the method without a distribution: Student's t judges most words. Where
+  one document in eight is unlike the others, up to a third of its words are false at 8 samples
+  ([simulated](judgements.md)). Words are not corrected for multiple testing.
+- The untrained model is one draw of random weights. Behind a BOS all documents have the same first token, so its state
+  before it sees others is one sample.
+- Numbers of Li et al., theorems of Ran-Milo and Gu et al.'s numbers of random and repeated tokens are from published
+  notes; factors and layers that a paper does not state are ours. `li/isolate` is `kiya/self` at one position, read over all
+  layers."""
 
 
 if __name__ == "__main__":

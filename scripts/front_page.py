@@ -104,16 +104,16 @@ STUDIES = (
         "[`li/super-neurons`, `dominance`, `mediation`](sinkjax/papers/li)",
         "Which neurons make the massive activation? Does one dimension align all queries with the first key? Which of these links"
         " carries a sink?",
-        "SmolLM2: four neurons make {li/mediation.neurons@smollm=replicates} of it; a moved sink is carried by the keys"
-        " ({li/mediation.keys@smollm=replicates}, untrained too), and by the largest dim to"
+        "SmolLM2: four neurons of an isolated token bring {li/mediation.neurons@smollm=replicates} of it and nearly all of its"
+        " sink, as do its keys ({li/mediation.keys@smollm=replicates}, untrained too); its largest dim,"
         " {li/mediation.disparity@smollm=weaker}.",
     ),
     (
         "[`background/massive`, `elsewhere`, `patch`](sinkjax/papers/background)",
         "What happens when massive activations are removed or patched into another run? Which other tokens have them?",
-        "SmolLM2: set to zero, they cost {background/massive.zero@smollm=replicates:effect}; set to their mean,"
-        " {background/massive.mean@smollm=replicates:effect}. Gemma's, set to zero, cost"
-        " {background/massive.zero@gemma=differs:effect}. Full stops have none.",
+        "SmolLM2: set to zero, they cost {background/massive.zero@smollm=replicates:effect}, held at their mean"
+        " {background/massive.mean@smollm=replicates:effect}, and full stops have none. Gemma's, set to zero where they form,"
+        " grow again ({background/massive.zero@gemma=differs:effect}).",
     ),
     (
         "[`background/streaming`, `compression`, `quantise`](sinkjax/papers/background)",
@@ -125,8 +125,9 @@ STUDIES = (
         "[`background/kinds`, `circuit`, `mechanism`](sinkjax/papers/background)",
         "Which sinks are no-ops, which are broadcast, and what does the model need of each? Do the first two blocks make the"
         " sink? What makes GPT-2's?",
-        "SmolLM2: without the value of no-op sinks the loss changes by {background/kinds.no-op@smollm=replicates:effect}, with"
-        " their weight moved to each query's own key by"
+        "SmolLM2: without the value of no-op sinks (10% of heads) the loss changes by"
+        " {background/kinds.no-op@smollm=replicates:effect},"
+        " with their weight moved to each query's own key by"
         " {background/kinds[kind no-op, way diagonal][loss (nats per token)]@smollm:change} nats. Means in place of the first"
         " two blocks' outputs take {background/circuit.sink@smollm=weaker} of the sinks, in"
         " Gemma {background/circuit.sink@gemma=replicates}."
@@ -136,7 +137,8 @@ STUDIES = (
         "[`background/windows`](sinkjax/papers/background)",
         "What do layers with a sliding window attend to once the first token has left it?",
         "Gemma, whose windows have 512 keys: to a later key, which gets {background/windows.as-much@gemma=weaker} less than"
-        " `<bos>` did and has an activation {background/windows.large@gemma:effect} as large as others; made ordinary, it gets"
+        " `<bos>` did and has an activation {background/windows.large@gemma:effect} as large as others; with that"
+        " dim made ordinary in all later tokens,"
         " {background/windows.needs@gemma=weaker} less.",
     ),
     (

@@ -58,7 +58,7 @@ def test_the_pages_are_what_the_table_says_and_one_fits_on_a_page(script):
     assert script["page"](rows, ROOT / "docs") == written
     assert script["more"](rows) == (ROOT / "docs" / "findings-more.md").read_text(encoding="utf-8")
     assert len(written.splitlines()) <= MOST_LINES
-    assert len(written.split()) <= MOST_WORDS
+    assert sum(any(map(str.isalnum, word)) for word in written.split()) <= MOST_WORDS  # the bars of tables are no words
 
 
 def test_a_cell_has_the_word_the_share_the_controls_and_the_twin(script):
@@ -124,8 +124,18 @@ def test_prose_has_numbers_of_a_runs_summary_or_is_left_out(script, docs):
     assert script["looked_up"](text, [], docs) == ""
     folder = docs / "data/protocol/kiya/mask/smollm2-135m-none-wikitext"
     folder.mkdir(parents=True)
-    (folder / "summary.csv").write_text("edit,measure,mean,effect_mean\nno edit,loss,3,0\nall layers,loss,4.25,1.25\n")
-    assert script["looked_up"](text, [], docs) == "Loss 4.2, by 1.2."
+    rows = "edit,measure,mean,effect_mean,effect_low,effect_high\nno edit,loss,3,0,0,0\nall layers,loss,4.25,1.25,1,1.5\n"
+    (folder / "summary.csv").write_text(rows)
+    assert script["looked_up"](text, [], docs) == "Loss 4.2, by 1.2 [1, 1.5]."
+    assert script["looked_up"](text, [], docs, ends=False) == "Loss 4.2, by 1.2."
+
+
+def test_a_remark_follows_a_statement_about_the_two_models_only(script):
+    row = ROW | {"study": "li/amplify", "claim": "rises", "source": "Li et al. 2026, Fig. 5"}
+    assert "The sink moves. (Fig. 5; `li/amplify`) |" in script["table"]([row], {script["SMOL"]: "SmolLM2"})
+    assert "The sink moves. (Fig. 5; `li/amplify`) In SmolLM2 it falls beyond a factor of 20. |" in script["table"](
+        [row], script["MAIN"]
+    )
 
 
 def test_a_statement_that_neither_model_tests_stands_on_the_other_page(script):
