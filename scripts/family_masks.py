@@ -37,9 +37,9 @@ MEASURES = {
     "loss (nats per token)": ("loss (nats)", "change"),
 }
 HEAD = ("checkpoint", "edit", "measure", "mean")
-SAID = """`kiya/mask` on the last model of each run above: the unedited state, and the effect of masking the first key in all
-layers, for every query but its own. 64 documents of the packaged text, BOS in front; means over seeds, 95% intervals in
-brackets. Described, not judged: four seeds a row."""
+SAID = """`kiya/mask` on the last model of each run above: the unedited model, and the effect of masking the first key in all
+layers for every query except its own. 64 documents of the packaged text after BOS; means over seeds, 95% intervals in
+brackets. Described, not judged: four seeds per row."""
 
 
 def main() -> None:
