@@ -60,10 +60,9 @@ CACHES: dict[str, dict[str, Any]] = {
     }.items()
 }
 WAYS = {FULL: {}, **BITS, **CACHES}
-HEAD = """The cost of a sink in use, and of its removal: the loss of models that run with few bits or with few keys, as they are
-and without their massive activation. `scripts/in_use.py` made this page. Losses are in nats a token, means over {documents}
-novels; each model reads {length} tokens of each, or as many as its context has. Differences are paired by novel, with 95%
-intervals over novels. This page describes; no claim of a paper is judged."""
+HEAD = """Losses are in nats per token, means over {documents} novels; each model reads {length} tokens of each, or as many as its
+context has. Differences are paired by novel, with 95% intervals over novels. Each model is evaluated as it is and without its
+massive activation. No claim of a paper is judged here. `scripts/in_use.py` made this page."""
 
 
 def run(source: str, folder: str, bos: str = "model", name: str = "") -> None:
@@ -123,28 +122,30 @@ def page() -> None:
     """Write the page and draw its figure."""
     data = read()
     models = list(dict.fromkeys(data["model"]))
-    parts = ["# What a sink costs in use", fill(HEAD.format(documents=DOCUMENTS, length=LENGTH))]
+    parts = ["# What a sink costs in use"]
     parts += [fill(summary(name, data[data["model"] == name])) for name in models if name in SUPER_WEIGHT]
     parts += [fill(added(data, names, text)) for names, text in SAID.items() if {*names} <= {*models}]
     parts += [f"![Loss against bits and against cache]({IMAGE.relative_to(PAGE.parent)})", fill(CAPTION)]
+    parts += [fill(HEAD.format(documents=DOCUMENTS, length=LENGTH))]
     parts += [section(name, data[data["model"] == name]) for name in models]
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     draw(data, models, IMAGE)
     print(PAGE)
 
 
-FOUND = """In {name}, rounding activations to 8 bits with one scale a tensor adds {tensor} nats. Of this {kept} is left if the
-first token is not rounded, {rotated} with a rotation, and {token} if each token has its own scale. So most of the cost comes
-from the first token's activation. Removing it does not help: without it the loss is {without:.1f}, and without the weight that
-makes it {removed:.1f}, instead of {full:.1f}. Keeping only the last {keys} keys adds {window}; keeping the 4 first ones among
-them adds {sinks}."""
-SIBLINGS = """`mini-softmax` and `mini-head-norm` were trained alike, but only the first has a sink. Activations of 8 bits with
-one scale a tensor add {eight_0} nats to the loss of the one and {eight_1} to the other's, of 4 bits {four_0} and {four_1}."""
-SINK_LOGIT = """A model of 344,640 parameters, which reads 128 tokens, was trained with a learned sink logit in each head (seed
-5). It can do without its first token: keeping only the last 16 keys adds {window_0} nats, and with the 4 first ones among them
-{sinks_0}. Activations of 8 bits with one scale a tensor add {eight_0}, of 4 bits {four_0}."""
-BASELINE = """The same model without the sink logit loses {window_0} with the last 16 keys, {sinks_0} with the 4 first ones
-among them, {eight_0} with activations of 8 bits and {four_0} of 4 bits."""
+FOUND = """In {name}, rounding activations to 8 bits with one scale per tensor adds {tensor} nats per token. Most of this cost
+comes from the first token's activation: {kept} is left if the first token is not rounded, {rotated} with a rotation, and {token}
+if each token has its own scale. Removing the activation does not help: without it the loss is {without:.1f} instead of
+{full:.1f}, and without the weight that makes it {removed:.1f}. Keeping only the last {keys} keys adds {window}; if the first 4
+keys are among these {keys}, it adds {sinks}."""
+SIBLINGS = """`mini-softmax` and `mini-head-norm` were trained alike, but only the first has a sink. Rounding activations to 8
+bits with one scale per tensor adds {eight_0} nats to the first's loss and {eight_1} to the second's; rounding to 4 bits adds
+{four_0} and {four_1}."""
+SINK_LOGIT = """A model of 344,640 parameters, which reads 128 tokens, was trained with a learned sink logit in each head
+(seed 5). It can do without its first token: keeping only the last 16 keys adds {window_0} nats, or {sinks_0} if the first 4 are
+among them. Rounding activations with one scale per tensor adds {eight_0} at 8 bits and {four_0} at 4 bits."""
+BASELINE = """The same model without the sink logit loses {window_0} with only the last 16 keys, {sinks_0} if the first 4 are
+among them, {eight_0} with activations of 8 bits and {four_0} with 4 bits."""
 SAID = {
     ("mini-softmax", "mini-head-norm"): SIBLINGS,
     ("sink-logit-340k",): SINK_LOGIT,
@@ -156,9 +157,9 @@ COMPARED = {
     "window": "window of 16 keys",
     "sinks": "4 first and 12 last keys",
 }
-CAPTION = """*Mean loss over novels. Left: activations rounded with one scale a tensor. Right: the keys that stay are the last
-ones (dotted), or four first and the last ones (solid). Bars: 95% intervals, over novels, of what this adds to the loss of the
-same model in full.*"""
+CAPTION = """*Mean loss over novels. Left: activations rounded with one scale per tensor. Right: only the last keys are kept
+(dotted), or the first four and the last ones (solid). Bars: 95% intervals, over novels, of the increase over the loss of the same
+model in full.*"""
 
 
 def summary(name: str, data: pd.DataFrame) -> str:
@@ -203,7 +204,7 @@ def section(name: str, data: pd.DataFrame) -> str:
         for edit in edits:
             found, base = losses(data, edit, way), losses(data, edit, FULL)
             cells.append("" if not len(found) else f"{found.mean():.3f}" if way == FULL else shown(found - base))
-        lines.append([way, *cells])
+        lines.append([way.replace("one scale an ", "one scale a ").replace("one scale a ", "one scale per "), *cells])
     bos = data["bos"].iloc[0]
     return f"## {NAMES.get(name, name)}\n\nBOS: `{bos}`.\n\n{markdown(['', *edits], lines)}"
 

@@ -28,19 +28,19 @@ PAGE = ROOT / "docs" / "while-it-learns.md"
 IMAGE = "while-it-learns-order.png"
 PLAIN = {"released": "released/plain"}  # the row that others are compared with, where it is not the baseline
 
-HEAD = """What happens to a sink while a model learns: the order in which its parts come about, what is left of it when the
-first key is hidden for a time, and which optimisers and norms grow a sink without a massive activation.
+HEAD = """How a sink develops while a model learns: the order in which its parts appear, what happens when the first key is
+hidden for a time, and which optimisers and norms grow a sink without a massive activation. Measures and intervals are as in
+[Gu et al.'s tables in a small model](pretraining-340k.md); a row with fewer than 8 seeds is described, not judged.
 `scripts/learning_page.py` makes this page from the logs in `docs/pretraining-logs`; the [plan](pretraining-plan.md) was written
-before the runs. Measures and intervals are those of [Gu et al.'s tables in a small model](pretraining-340k.md). A row with
-fewer than 8 seeds is described."""
-STATE = """{kept} of the {planned} trainings of its tables have run (`scripts/pretrain_runs.py learning`); a table appears here
-when a row has run beside the one that it is compared with."""
-ORDER = """In the baseline's {seeds} seeds each quantity below moves from its value at the first step to its value at the last
-one. The table has the step from which it stays beyond the middle (of ratios: of their logarithms), and how much later that is
-than the line above, paired by seed. Evaluations are {apart} steps apart."""
-EARLY = """Values begin to shrink long before the sink: half of the way itself, and not of its logarithm, is made by step
-{steps}."""
-RELEASED = """Edits end halfway. The baseline of the table above is the model that learns on unedited."""
+before the runs."""
+STATE = """{kept} of the {planned} planned trainings have run (`scripts/pretrain_runs.py learning`). A table appears here once one
+of its rows has run, and the row that it is compared with."""
+ORDER = """In the baseline's {seeds} seeds, each quantity moves from its value at the first step to its value at the last. The
+table shows the step from which it stays beyond halfway (for ratios, halfway in logarithms), and how much later that is than the
+line above, paired by seed. Evaluations are {apart} steps apart."""
+EARLY = """Values begin to shrink long before the sink appears: measured without the logarithm, half of the change is made by
+step {steps}."""
+RELEASED = """The edits end halfway through training. In the table above, the baseline is the model that continues unedited."""
 CAPTION = """*The step from which each quantity stays beyond half of its change in training. Points: seeds; bars: mean and 95%
 interval over seeds.*"""
 

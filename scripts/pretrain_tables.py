@@ -13,6 +13,7 @@ nothing is kept and no folder given keeps its table; one that was never run has 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import textwrap
 from pathlib import Path
@@ -171,12 +172,14 @@ def text(section: Section) -> str:
     ]
     if ran and section.verdicts:
         head = ["claim", "source", "word", "evidence", "the paper's"]
-        lines = [
-            [v.statement, v.source, v.word, (v.numbers or v.judgement.reason or v.label).replace("_*", "_\\*"), v.paper]
-            for v in section.verdicts
-        ]
+        lines = [[v.statement, v.source, v.word, evidence(v).replace("_*", "_\\*"), v.paper] for v in section.verdicts]
         parts.append(markdown(head, lines))
     return "\n\n".join([*parts, *map(fill, own)])
+
+
+def evidence(one: Any) -> str:
+    """The numbers behind a word, or the reason for having none; the trainings that are compared are in the measure's name."""
+    return dataclasses.replace(one, uncontrolled="").numbers or one.judgement.reason or one.label
 
 
 def fill(paragraph: str) -> str:

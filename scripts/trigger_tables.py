@@ -3,7 +3,7 @@
     sinkjax run trigger/all
     python scripts/trigger_tables.py results/trigger/all
 
-The folder is that of a finished suite, or of one of its studies. Everything is made anew from the stores.
+The folder is that of a finished suite, or of one of its studies. Everything is computed from the stores.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pretrain_tables import evidence
 from sections import markdown, write_section
 
 from sinkjax.errors import SinkjaxError
@@ -65,7 +66,7 @@ def text(section: Section) -> str:
     if missing := [line[0] for line in lines if NOT_RUN in line]:
         parts.append(f"{len(missing)} of {len(lines)} trainings were not run: {'; '.join(missing)}.")
     if section.verdicts:
-        claims = [[v.statement, v.source, v.word, v.numbers or v.judgement.reason or v.label] for v in section.verdicts]
+        claims = [[v.statement, v.source, v.word, evidence(v)] for v in section.verdicts]
         parts.append(markdown(["claim", "source", "word", "evidence"], claims))
     return "\n\n".join([*parts, markdown([section.subject, *(shown.columns[number] for number in columns)], trained)])
 
