@@ -182,34 +182,44 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
 
     Args:
         read: The stores.
-        measures: Measures with an argument `layers`, one row of panels each; or a tuple of measures that share a row.
-        conditions: One line each.
-        unedited: Whether no edit is a line too.
+        measures: Measures with an argument `layers`, a panel each; or tuples of several measures, a row of panels each, with
+            a panel for each condition.
+        conditions: One line, or one panel, each.
+        unedited: Whether no edit is one of them.
     """
     from sinkjax.report.figures import layers as picture
     from sinkjax.studies.places import layer
 
-    chosen = as_tuple(conditions)
-    rows = [as_tuple(row) for row in as_tuple(measures)]
+    chosen, rows = as_tuple(conditions), [as_tuple(row) for row in as_tuple(measures)]
     grids = [read.scope.get(one)[0] for one in chosen]
+    cases = [(one, grid, True) for one, grid in zip(chosen, grids, strict=True)]
+    cases = [(*cases[0][:2], False), *cases] if unedited else cases
+    titles = [read.where(one) if edited else "no edit" for one, _, edited in cases]
+
+    def line(name: str, measure: Measure, one: At, grid: str, edited: bool) -> picture.Line:
+        each = [measure.but(layers=layer(number)) for number in range(read.scope.architecture.layers)]
+        matched = matching(read.points(read.store(grid)), one, read.scope)
+        means = [np.mean([read.value(part, grid, point, edited) for point in matched], axis=0) for part in each]
+        return picture.Line(name, range(len(each)), [*interval_of(read, grid, np.stack(means))])
+
     panels = []
     for row in rows:
-        found = []
-        for measure in row:
-            each = [measure.but(layers=layer(number)) for number in range(read.scope.architecture.layers)]
-            for number, (one, grid) in enumerate(zip(chosen, grids, strict=True)):
-                matched = matching(read.points(read.store(grid)), one, read.scope)
-                for edited in (False, True) if unedited and number == 0 else (True,):
-                    means = [np.mean([read.value(part, grid, row, edited) for row in matched], axis=0) for part in each]
-                    title = read.where(one) if edited else "no edit"
-                    if len(row) > 1:
-                        own = read.name(measure).removeprefix(shared_words(list(map(read.name, row)))).strip(", ")
-                        title = own if len(chosen) == 1 and not unedited else f"{own}, {title}"
-                    found.append(picture.Line(title, range(len(each)), [*interval_of(read, grid, np.stack(means))]))
-        signed = any(interval.mean is not None and interval.mean < 0 for line in found for interval in line.values)
+        if len(row) == 1:  # one panel, a line for each condition
+            found = {"": [line(title, row[0], *case) for title, case in zip(titles, cases, strict=True)]}
+        else:  # a panel for each condition, a line for each measure
+            shared = shared_words(list(map(read.name, row)))
+            names = [read.name(measure).removeprefix(shared).strip(", ") for measure in row]
+            found = {
+                title if len(cases) > 1 else "": [line(name, measure, *case) for name, measure in zip(names, row, strict=True)]
+                for title, case in zip(titles, cases, strict=True)
+            }
+        means = [one.mean for drawn in found.values() for each in drawn for one in each.values]
+        signed = any(mean is not None and mean < 0 for mean in means)
         log = bool(row[0].meaning.facts.get("log"))
-        panels.append([picture.Panel("", wrapped(row_label(read, row)), found, log, signed=signed)])
-    figure = picture.lines(panels, "layer (0-based)", legend_above=True)
+        label = wrapped(row_label(read, row))
+        panels.append([picture.Panel(title, label, drawn, log, signed) for title, drawn in found.items()])
+    legends = {tuple(line.name for line in row[0].lines) for row in panels}
+    figure = picture.lines(panels, "layer (0-based)", legend_above=len(legends) == 1)
     caption = f"{names_of(read, rows)}, in each layer."
     return read.drawing(f"{grids[0]}-by-layer-{hyphens(rows[0][0])}", figure, caption, *map(read.store, grids))
 

@@ -16,7 +16,7 @@ from sinkjax.studies.pictures import received
 from sinkjax.studies.places import ALL, each, prefixes
 from sinkjax.studies.readouts import attention_to, strongest_other_attention
 from sinkjax.studies.scope import Scope
-from sinkjax.studies.vocabulary import grid, lines, loss, mask_key
+from sinkjax.studies.vocabulary import at, by_layer, grid, lines, loss, mask_key, sink_rate
 
 
 def test_columns_of_received_attention_are_at_the_last_edited_layer(monkeypatch):
@@ -90,6 +90,30 @@ def test_names_keep_their_order_along_an_axis_and_numbers_are_sorted(monkeypatch
     assert line.x == drawn
     assert [interval.mean for interval in line.values] == [1 + way.index(one) for one in drawn]
     assert captions == ["Keys hidden: loss, against way. Dashed: no edit."]
+
+
+def test_measures_that_share_a_row_have_a_panel_for_each_condition(monkeypatch):
+    scope = Scope(SimpleNamespace(length=12, bos="none", prompts=2, seed=0, key=0), SimpleNamespace(layers=3, heads=2))
+    points = scope.get(grid(mask_key(0), title="keys hidden"))
+    rows = []
+    monkeypatch.setattr(picture, "lines", lambda found, xlabel, **more: rows.extend(found))
+    read = SimpleNamespace(
+        points=lambda over: points,
+        results=SimpleNamespace(clusters=lambda *rest: None),
+        scope=scope,
+        store=str,
+        where=lambda one: "key 0 hidden",
+        name=lambda measure: f"heads that sink on key {measure.given['key']} (%)",
+        value=lambda measure, over, row, edited=True: np.full(8, 10.0 * measure.given["key"] + edited),
+        drawing=lambda *rest: None,
+    )
+    word = by_layer(((sink_rate(0), sink_rate(1)),), at("masks"))
+    word.meaning.of(read, **word.given)
+    ((plain, edited),) = rows
+    assert (plain.title, edited.title) == ("no edit", "key 0 hidden")
+    for panel, added in ((plain, 0), (edited, 1)):
+        assert [line.name for line in panel.lines] == ["0 (%)", "1 (%)"]
+        assert [[value.mean for value in line.values] for line in panel.lines] == [[added] * 3, [10 + added] * 3]
 
 
 def layers_of(edit: sinkjax.Edit, L: int) -> set[int]:
