@@ -34,6 +34,7 @@ from sinkjax.sweeps import store as stores
 from sinkjax.sweeps.computation import Computation
 from sinkjax.sweeps.header import CALLS, Header
 from sinkjax.sweeps.store import Store, begin
+from sinkjax.transformer.spec import ForwardSpec
 
 LENGTH = 64
 GOAL_FILES, GOAL_SHARE = 1, 0.05  # a variable and call; of the sweep's time
@@ -84,8 +85,9 @@ def measure(case: Case) -> Row:
     edits += [sinkjax.mask_key(key, layers=layer) for key in range(case.keys) for layer in range(0, config.layers, case.step)]
     drawn = np.random.default_rng(0).integers(0, config.vocab_size, (case.prompts, LENGTH))
     tokens, lengths, known = check_batch(drawn, None, config)
-    computation = Computation(model, tokens, lengths, [resolve(edit, config, known, LENGTH) for edit in edits], PROBE, "highest")
-    schedule, labels = computation.schedule(None), {"edit": [edit.label for edit in edits]}
+    resolved, labels = [resolve(edit, config, known, LENGTH) for edit in edits], {"edit": [edit.label for edit in edits]}
+    computation = Computation(model, tokens, lengths, resolved, ForwardSpec(config=config, probe=PROBE), labels, {})
+    schedule = computation.schedule(None)
     compute, records, written = run.compute, dict[Any, Any](), list[Path]()
 
     def keep(*arguments: Any) -> Iterator[tuple]:
@@ -121,13 +123,12 @@ def measure(case: Case) -> Row:
         """Seconds of filling a new store, the store, and its files that were not there before."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "x.zarr"
-            variables, fixed = computation.layout(labels, {})
-            identity = computation.identity(labels)
-            header = Header.of_sweep(identity, computation.facts(), schedule, {}, variables, fixed)
+            identity = computation.identity()
+            header = Header.of_sweep(identity, computation.facts(), schedule, {}, *computation.layout)
             store, run.compute, made = begin(path, identity, lambda: header), by, list[float]()
             store.publish = once(store.publish, made)  # type: ignore[method-assign]
             begun = time.process_time()
-            run.fill(store, computation, lambda: fixed, progress=False)
+            run.fill(store, computation, progress=False)
             took, names = time.process_time() - begun - sum(made), {variable.name for variable in store.variables}
             return took, store, sum(file.partition("/")[0] in names for file in store.header.sums)
 

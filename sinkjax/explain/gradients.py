@@ -16,7 +16,7 @@ from sinkjax.edits.site import SITES, Site, as_site, axis_size, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
-from sinkjax.model.params import Params
+from sinkjax.model.params import Params, dtype_of
 from sinkjax.probes.probe import Probe
 from sinkjax.transformer.forward import forward
 
@@ -64,7 +64,7 @@ def gradient_norms(
     resolve(_moved(site, 0.0), config, known, tokens.shape[1])
     heads = () if spec.heads is None else (axis_size(config, spec.heads),)
     shape = (config.layers, *tokens.shape[:2], *heads, axis_size(config, spec.dims))
-    none = jnp.zeros(shape, jnp.promote_types(jax.tree.leaves(model.params)[0].dtype, jnp.float32))
+    none = jnp.zeros(shape, jnp.promote_types(dtype_of(model.params), jnp.float32))
     norms = _norms(none, model.params, jnp.asarray(tokens), lengths, site=site, config=config, precision=precision)
     found = np.moveaxis(np.asarray(norms, np.float64), (0, 2), (1, -1))
     predicts = np.arange(tokens.shape[1]) < np.asarray(known)[:, None] - 1

@@ -214,6 +214,12 @@ def count(config: Config) -> int:
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(abstract(config)))
 
 
+def dtype_of(params: Params) -> np.dtype:
+    """The dtype that all parameters have."""
+    dtype: np.dtype = jax.tree.leaves(params)[0].dtype
+    return dtype
+
+
 def check(params: Params, config: Config) -> None:
     """Raise an error that names every leaf that is missing, unexpected, of the wrong shape or of a dtype that is not enabled."""
 

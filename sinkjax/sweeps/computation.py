@@ -18,8 +18,7 @@ from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, refuse_control
 from sinkjax.model.batch import as_array
 from sinkjax.model.fingerprint import digest, fingerprint
-from sinkjax.model.params import Params
-from sinkjax.probes.probe import Probe
+from sinkjax.model.params import Params, dtype_of
 from sinkjax.runtime import processes
 from sinkjax.runtime.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.arrays import storable
@@ -38,27 +37,19 @@ CELLS = ("cells_addressed", "cells_changed")
 
 @dataclass(frozen=True)
 class Computation:
-    """The computation of a sweep: arrays in, records out. resolved: one resolved edit per entry of the `edit` dimension."""
+    """The computation of a sweep: arrays in, records out.
+
+    resolved: one resolved edit per entry of the `edit` dimension. spec: the static arguments of the jitted functions. labels: of
+    dimensions. coordinates: further ones of the edits.
+    """
 
     model: Model
     tokens: jax.Array
     lengths: jax.Array
     resolved: list[Edits]
-    probe: Probe
-    precision: str
-    attention_impl: str = "sinkjax"
-
-    @property
-    def spec(self) -> ForwardSpec:
-        """The static arguments of the jitted functions."""
-        return ForwardSpec(
-            config=self.model.config, probe=self.probe, precision=self.precision, attention_impl=self.attention_impl
-        )
-
-    @property
-    def dtype(self) -> str:
-        """The dtype of the parameters."""
-        return str(jax.tree.leaves(self.model.params)[0].dtype)
+    spec: ForwardSpec
+    labels: Mapping[str, Sequence]
+    coordinates: Mapping[str, np.ndarray]
 
     @functools.cached_property
     def mesh(self) -> Mesh | None:
@@ -119,28 +110,28 @@ class Computation:
     def schedule(self, memory: int | None) -> Schedule:
         """The calls, planned for this machine."""
         B, T = self.tokens.shape[:2]
-        hardware = self.hardware(memory)
-        return plan_resolved(self.model.config, self.resolved, (B, T), self.probe, self.dtype, hardware).schedule
+        dtype, hardware = str(dtype_of(self.model.params)), self.hardware(memory)
+        return plan_resolved(self.model.config, self.resolved, (B, T), self.spec.probe, dtype, hardware).schedule
 
-    def identity(self, labels: Mapping[str, Sequence], coordinates: Mapping[str, np.ndarray] | None = None) -> dict[str, Any]:
-        """All that decides the numbers and their labels, as JSON. coordinates: coordinates of the edits."""
+    def identity(self) -> dict[str, Any]:
+        """All that decides the numbers and their labels, as JSON."""
         structure = [str(jax.tree.structure(edits)) for edits in self.resolved]
-        found = description(self.model, self.precision, self.params) | {
-            "probe": re.sub(r" at 0x[0-9a-f]+", "", repr(self.probe)),  # where a function lies differs between processes
+        found = description(self.model, self.spec.precision, self.params) | {
+            "probe": re.sub(r" at 0x[0-9a-f]+", "", repr(self.spec.probe)),  # where a function lies differs between processes
             "prompts": prompts_identity(self.tokens, self.lengths),
             "edits": {"count": len(self.resolved), "sha256": digest(*structure, *jax.tree.leaves(self.resolved))},
-            "labels": {axis: {"count": len(values), "sha256": digest(*map(str, values))} for axis, values in labels.items()},
+            "labels": {axis: {"count": len(values), "sha256": digest(*map(str, values))} for axis, values in self.labels.items()},
         }
-        if coordinates:  # stores of earlier versions have none
-            found["coordinates"] = {name: digest(*map(str, values.tolist())) for name, values in coordinates.items()}
-        if self.attention_impl != "sinkjax":  # stores of earlier versions do not name it
-            found["attention_impl"] = self.attention_impl
+        if self.coordinates:  # stores of earlier versions have none
+            found["coordinates"] = {name: digest(*map(str, values.tolist())) for name, values in self.coordinates.items()}
+        if self.spec.attention_impl != "sinkjax":  # stores of earlier versions do not name it
+            found["attention_impl"] = self.spec.attention_impl
         return found
 
-    def layout(self, labels: Mapping[str, Sequence], of_edits: Mapping[str, np.ndarray]) -> tuple[dict, dict]:
+    @functools.cached_property
+    def layout(self) -> tuple[dict, dict]:
         """The content of a store: variables to be written, and coordinates, tokens and lengths, which are known before a sweep.
 
-        of_edits: further coordinates of the edits.
         Errors: labels of a dimension that does not exist, or of another length; a label that is given twice; as for `_as_labels`;
         a statistic that has the name of a dimension.
         """
@@ -153,8 +144,8 @@ class Computation:
         variables |= {name: (("edit", "prompt"), (len(self.resolved), B), np.dtype("float32")) for name in CELLS}
         sizes = {axis: size for axes, shape, _ in variables.values() for axis, size in zip(axes, shape, strict=True)}
         sizes["position"] = T
-        coordinates = {axis: np.arange(size) for axis, size in sizes.items()} | self.probe.labels()
-        coordinates |= {axis: _as_labels(axis, values) for axis, values in labels.items()}
+        coordinates = {axis: np.arange(size) for axis, size in sizes.items()} | self.spec.probe.labels()
+        coordinates |= {axis: _as_labels(axis, values) for axis, values in self.labels.items()}
         for axis, values in coordinates.items():
             if values.shape != (sizes.get(axis),):
                 raise SinkjaxError(f"labels of {axis!r} have shape {values.shape}, but there are {sizes.get(axis, 'no')} entries")
@@ -163,7 +154,7 @@ class Computation:
                 how = "; name one of the edits otherwise with edit.named(label)" * (axis == "edit")
                 raise SinkjaxError(f"labels of {axis!r} name {found[counts.argmax()].item()!r} twice{how}")
         fixed: dict[str, tuple[tuple[str, ...], np.ndarray]] = {axis: ((axis,), values) for axis, values in coordinates.items()}
-        fixed |= {name: (("edit",), values) for name, values in of_edits.items()}
+        fixed |= {name: (("edit",), values) for name, values in self.coordinates.items()}
         for name in variables.keys() & {*fixed, "length", "tokens"}:
             raise SinkjaxError(f"a sweep stores something else as {name!r}; give the statistic or capture another name")
         fixed["length"] = (("prompt",), np.asarray(self.lengths))
@@ -185,7 +176,7 @@ def description(model: Model, precision: str, params: Params | None = None) -> d
         "model": dict(model.source),
         "config": model.config.identity(),
         "parameters": fingerprint(model.params if params is None else params),
-        "dtype": str(jax.tree.leaves(model.params)[0].dtype),
+        "dtype": str(dtype_of(model.params)),
         "precision": precision,
         "versions": {"sinkjax": __version__},
     }

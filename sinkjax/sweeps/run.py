@@ -24,18 +24,19 @@ from sinkjax.edits.edit import Edit, as_edits, coordinates_of, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import check_batch
-from sinkjax.model.params import check_finite
+from sinkjax.model.params import check_finite, dtype_of
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.runtime import interruption, processes
 from sinkjax.runtime.progress import bar, say
 from sinkjax.sweeps.arrays import storable
 from sinkjax.sweeps.computation import CELLS, Computation, unchanged
-from sinkjax.sweeps.header import CHANGED, IDENTITY, Fixed, Header
+from sinkjax.sweeps.header import CHANGED, IDENTITY, Header
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store, begin, described, existing
 from sinkjax.transformer.implementations import check_implementation
+from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
     import xarray
@@ -106,15 +107,13 @@ def sweep(
     for name, given in (("labels", labels), ("attributes", attributes)):
         if not isinstance(given, Mapping | None):
             raise SinkjaxError(f"{name} must be a mapping, not {short(given)}")
-    refuse(not isinstance(probe, Probe), f"probe must be a Probe, not {short(probe)}")
+    spec = ForwardSpec(config=model.config, probe=probe, precision=precision, attention_impl=attention_impl)
     if check:
         check_finite(model.params)
     edits = as_edits(edits)
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     probe.check(model.config, tokens.shape[1])
-    dtype = str(jax.tree.leaves(model.params)[0].dtype)
-    resolved = [resolve(edit, model.config, known, tokens.shape[1], dtype) for edit in edits]
-    computation = Computation(model, tokens, lengths, resolved, probe, precision, attention_impl)
+    resolved = [resolve(edit, model.config, known, tokens.shape[1], str(dtype_of(model.params))) for edit in edits]
     for terms in resolved:
         check_implementation(attention_impl, model.config, terms, probe)
     for axis, values in (labels or {}).items():
@@ -122,14 +121,13 @@ def sweep(
             raise SinkjaxError(f"labels of {axis!r} must be a list of numbers or of texts, not {short(values)}")
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
     coordinates = coordinates_of(edits)
-    identity = computation.identity(labels, coordinates)
+    computation = Computation(model, tokens, lengths, resolved, spec, labels, coordinates)
+    identity = computation.identity()
     refuse(computation.joined and out is None, "a sweep of joined processes needs `out`, a folder or URL that all of them see")
-
-    layout = functools.cache(lambda: computation.layout(labels, coordinates))
     about = {**(attributes or {}), **({COORDINATES: " ".join(coordinates)} if coordinates else {})}
 
     def header() -> Header:
-        return Header.of_sweep(identity, computation.facts(), computation.schedule(memory), about, *layout())
+        return Header.of_sweep(identity, computation.facts(), computation.schedule(memory), about, *computation.layout)
 
     def ready(path: Place) -> Store:
         """The store at `path`, made or resumed."""
@@ -145,11 +143,10 @@ def sweep(
         path = Path(scratch) / "sweep.zarr" if out is None else user_place(out)
         with reached(path):
             if computation.joined:
-                with processes.needed():
-                    fill_together(functools.partial(ready, path), computation, lambda: layout()[1], progress)
+                fill_together(functools.partial(ready, path), computation, progress)
                 dataset = Store(path).dataset()
             else:
-                fill(store := ready(path), computation, lambda: layout()[1], progress)
+                fill(store := ready(path), computation, progress)
                 dataset = store.dataset()
             _refuse_untouched(dataset, resolved)
             result = dataset.load() if out is None else dataset
@@ -166,7 +163,8 @@ def finished(
     """
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
-    identity = Computation(model, tokens, lengths, resolved, probe, "highest").identity({"edit": [edit.label for edit in edits]})
+    spec, labels = ForwardSpec(config=model.config, probe=probe), {"edit": [edit.label for edit in edits]}
+    identity = Computation(model, tokens, lengths, resolved, spec, labels, {}).identity()
     header = Header.read(out)
     if header is None:
         return False
@@ -176,8 +174,8 @@ def finished(
     return same and store is not None and store.finished and not store.faults
 
 
-def fill(store: Store, computation: Computation, fixed: Callable[[], Fixed], progress: bool) -> None:
-    """Compute every call that the store lacks, and make its arrays; others may do the same. fixed: as for `Store.compact`."""
+def fill(store: Store, computation: Computation, progress: bool) -> None:
+    """Compute every call that the store lacks, and make its arrays; others may do the same."""
     begun, written = time.monotonic(), 0
     work = _work(store, computation)
     with bar("sweep", progress, store.done.size, shown := int(store.done.sum())) as advance:
@@ -188,7 +186,7 @@ def fill(store: Store, computation: Computation, fixed: Callable[[], Fixed], pro
                 advance(now - shown, f"{written / (time.monotonic() - begun):.2f} edits/s")
                 shown = now
             if not store.left():
-                store.compact(fixed())
+                store.compact(computation.layout[1])
         store.finish()
 
 
@@ -216,25 +214,21 @@ def _missing(store: Store, rounds: Iterable[Round]) -> Iterator[Round]:
             yield Round(entry.runs, chunks)
 
 
-def fill_together(ready: Callable[[], Store], computation: Computation, fixed: Callable[[], Fixed], progress: bool) -> None:
+@processes.needed()
+def fill_together(ready: Callable[[], Store], computation: Computation, progress: bool) -> None:
     """`fill` for a model on devices of several processes: all of them compute every call, and the first one writes.
 
     ready: returns the store, in the first process. A signal to any of them ends all after the current call.
     """
-    stores: list[Store] = []
+    store: Any = processes.by_first(ready)  # None in the other processes
 
     def agree() -> dict[str, Any]:
-        stores.append(store := ready())
         left = [(block, store.schedule.chunks.index(chunk)) for block, chunk in store.left()]
         return {"schedule": store.schedule.to_json(), "left": left, "all": store.done.size, "done": int(store.done.sum())}
 
-    def keep(block: int, chunk: Chunk, record: Record) -> None:
-        _write(stores[0], computation, block, chunk, record)
-
     def end() -> None:
-        store = stores[0]
         if not store.finished:
-            store.compact(fixed())
+            store.compact(computation.layout[1])
         refuse(not store.finished, f"{store.path}: a call {CHANGED}; rerun the same command to recompute only that")
 
     agreed = processes.from_first(agree)
@@ -243,7 +237,7 @@ def fill_together(ready: Callable[[], Store], computation: Computation, fixed: C
     begun, written = time.monotonic(), 0
     with bar("sweep", progress and processes.first(), agreed["all"], agreed["done"], heed=False) as advance:
         for block, chunk, record in compute(computation, schedule, rounds):
-            processes.by_first(functools.partial(keep, block, chunk, record))
+            processes.by_first(functools.partial(_write, store, computation, block, chunk, record))
             written += len(chunk.edits)
             advance(len(chunk.edits), f"{written / (time.monotonic() - begun):.2f} edits/s")
             if asked := processes.largest(interruption.received() or 0)[0]:
@@ -285,15 +279,15 @@ def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round])
             of_base = computation.place(stack([resolved(number, own) for number, own in zip(bases, prompts, strict=True)]))
         base, record = computation.each(baseline, tokens, lengths, of_base)
         for entry in rounds:
-            if entry.start == L:
+            idle = next(chunk for _, _, chunk in entry.calls())  # its edits are placeholders for devices without a call
+            width = schedule.widths[idle.kind]
+            if idle.start == L:
                 yield entry, record
                 continue
-            [kind] = {chunk.kind for _, _, chunk in entry.calls()}
-            idle = next(chunk for _, _, chunk in entry.calls())  # its edits are placeholders for devices without a call
             stacked, starts = [], []
             for own, chunk in zip(prompts, entry.chunks, strict=True):
                 edits = (chunk or idle).edits
-                numbers = (edits + edits[-1:] * schedule.widths[kind])[: schedule.widths[kind]]
+                numbers = (edits + edits[-1:] * width)[:width]
                 stacked.append(stack([resolved(number, own) for number in numbers]))
                 starts.append(L if chunk is None else chunk.start)
             edits, start = computation.place((stack(stacked), np.array(starts, np.int32)))

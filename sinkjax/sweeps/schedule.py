@@ -51,10 +51,8 @@ class Schedule:
         All calls are dealt to all devices, so that whole runs go to one device while there are enough of them.
         """
         rounds = deal(self.calls(B), devices * processes, L)
-        return [
-            [part for entry in rounds if any((part := entry.of_devices(first, devices)).chunks)]
-            for first in range(0, devices * processes, devices)
-        ]
+        own = [slice(first, first + devices) for first in range(0, devices * processes, devices)]
+        return [[Round(entry.runs[part], entry.chunks[part]) for entry in rounds if any(entry.chunks[part])] for part in own]
 
     def to_json(self) -> dict:
         """As plain lists and numbers."""
@@ -84,15 +82,6 @@ class Round:
         for device, ((block, _), chunk) in enumerate(zip(self.runs, self.chunks, strict=True)):
             if chunk is not None:
                 yield device, block, chunk
-
-    def of_devices(self, first: int, count: int) -> Round:
-        """The part of `count` devices, from number `first`."""
-        return Round(self.runs[first : first + count], self.chunks[first : first + count])
-
-    @property
-    def start(self) -> int:
-        """The first block that a device runs."""
-        return min(chunk.start for chunk in self.chunks if chunk is not None)
 
 
 def deal(calls: Iterable[tuple[int, Chunk]], devices: int, L: int) -> list[Round]:

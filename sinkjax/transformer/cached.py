@@ -18,7 +18,7 @@ import numpy as np
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.model.config import Config
-from sinkjax.model.params import Params, abstract
+from sinkjax.model.params import Params, abstract, dtype_of
 from sinkjax.model.rotary import DynamicScaling, LongScaling
 from sinkjax.transformer.block import block_step, final_normed
 from sinkjax.transformer.forward import embed, with_sink_token
@@ -137,8 +137,7 @@ def stream(
         return layers["kept"], token_nll(to_logits, x, piece[:, 1:])
 
     if kept is None:
-        dtype = jax.tree.leaves(params)[0].dtype
-        each = policy.empty(B, config.kv_heads, config.head_dim, dtype)
+        each = policy.empty(B, config.kv_heads, config.head_dim, dtype_of(params))
         kept = jax.tree.map(lambda x: jnp.broadcast_to(x, (config.layers, *x.shape)), each)
     kept, nll = jax.lax.scan(step, kept, jnp.arange(0, N, policy.block))
     return nll.swapaxes(0, 1).reshape(B, N), kept

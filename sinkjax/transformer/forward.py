@@ -36,7 +36,7 @@ from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.ops import project
-from sinkjax.model.params import Params
+from sinkjax.model.params import Params, dtype_of
 from sinkjax.model.params import check as check_params
 from sinkjax.probes.measure import finish, measure
 from sinkjax.probes.probe import Capture, Probe
@@ -105,7 +105,7 @@ def forward(
     check_params(params, config)
     tokens, lengths, known_lengths = check_batch(tokens, lengths, config)
     probe.check(config, tokens.shape[1])
-    resolved = resolve(edits, config, known_lengths, tokens.shape[1], str(jax.tree.leaves(params)[0].dtype))
+    resolved = resolve(edits, config, known_lengths, tokens.shape[1], str(dtype_of(params)))
     check_implementation(attention_impl, config, resolved, probe)
     out: Output = run(params, tokens, lengths, resolved, spec=spec)
     return out

@@ -146,7 +146,7 @@ def test_a_run_is_made_in_one_process_while_there_are_as_many_runs_as_devices():
     calls = [(block, Chunk(0, (number,), number)) for block in range(8) for number in range(12)]
     rounds = deal(calls, 8, 12)
     for first in range(0, 8, 2):
-        assert {run for entry in rounds for run in entry.of_devices(first, 2).runs} == {(first, None), (first + 1, None)}
+        assert {run for entry in rounds for run in entry.runs[first : first + 2]} == {(first, None), (first + 1, None)}
 
 
 def test_processes_keep_as_much_of_their_time_as_the_devices_of_one(tiny_config):
