@@ -94,15 +94,17 @@ def read_bytes(file: Place) -> bytes:
 
 
 def listed(folder: Place) -> list[str]:
-    """The names of what lies directly in a folder, or of all objects below a prefix, relative to it.
+    """The names of what lies directly in a folder, or of all objects below a prefix, relative to it; none if it does not exist.
 
     An object that stands for an empty folder, as consoles make it, is left out.
     """
-    if not is_remote(folder):
-        return [entry.name for entry in folder.iterdir()]
-    root = folder.path.rstrip("/") + "/"
-    found = (name.partition(root)[2] for name in folder.fs.find(folder.path))
-    return [name for name in found if name and not name.endswith("/")]
+    with contextlib.suppress(FileNotFoundError):  # also if another process removes it in this moment
+        if not is_remote(folder):
+            return [entry.name for entry in folder.iterdir()]
+        root = folder.path.rstrip("/") + "/"
+        found = (name.partition(root)[2] for name in folder.fs.find(folder.path))
+        return [name for name in found if name and not name.endswith("/")]
+    return []
 
 
 def create(file: Place, content: bytes) -> bool:

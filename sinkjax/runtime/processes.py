@@ -22,7 +22,6 @@ from sinkjax.runtime import interruption
 
 T = TypeVar("T")
 ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
-LONGEST = 1000  # bytes of an error that the other processes are told
 WORDS = 120  # characters of what JAX says when another process was lost
 GRACE = 2.0  # seconds that the first process, which failed, leaves the others: without it JAX ends them
 
@@ -50,11 +49,7 @@ def join() -> None:
 
 
 def meet() -> None:
-    """Wait for all processes.
-
-    Afterwards they wait for each other without a limit. But on CPUs the connections for this must be made within half a minute:
-    that is now, before one of them compiles a long program.
-    """
+    """Wait for all processes: on CPUs they must connect within half a minute, so before one of them compiles a long program."""
     largest(0)
 
 
@@ -101,10 +96,7 @@ def first() -> bool:
 
 
 def by_first(action: Callable[[], T]) -> T | None:
-    """Run an action in the first process, while the others wait; its errors are raised in all of them.
-
-    Returns what the action returns, None in the other processes.
-    """
+    """The result of an action of the first process, None in the others, which wait; its errors are raised in all of them."""
     if not joined():
         return action()
     found, raised = None, None
@@ -113,28 +105,25 @@ def by_first(action: Callable[[], T]) -> T | None:
             found = action()
         except BaseException as error:  # the others must hear of it first
             raised = error
-    message = "" if raised is None else str(raised) or type(raised).__name__
-    text = _of_first(message.encode()[:LONGEST], LONGEST).decode(errors="ignore")
+    message = _of_first("" if raised is None else str(raised) or type(raised).__name__)
     if raised is not None:
         raise raised
-    if text:
-        raise SinkjaxError(text)
+    if message:
+        raise SinkjaxError(message)
     return found
 
 
 def from_first(action: Callable[[], Any]) -> Any:
     """The result of an action of the first process, which is JSON, in all of them; its errors are raised in all of them."""
     found = by_first(action)
-    if not joined():
-        return found
-    content = json.dumps(found).encode() if first() else b""
-    return json.loads(_of_first(content, *largest(len(content))))
+    return json.loads(_of_first(json.dumps(found))) if joined() else found
 
 
-def _of_first(content: bytes, size: int) -> bytes:
-    """At most `size` bytes of the first process, in all of them."""
-    padded = np.frombuffer(content.ljust(size, b"\0"), np.uint8)
-    return bytes(_of_each(padded)[0]).rstrip(b"\0")
+def _of_first(text: str) -> str:
+    """A text of the first process, in all of them."""
+    content = text.encode() if first() else b""
+    size = int(_of_each(np.array(len(content), np.int32))[0])
+    return bytes(_of_each(np.frombuffer(content.ljust(size, b"\0"), np.uint8))[0]).decode()
 
 
 def largest(*values: int) -> list[int]:
@@ -152,19 +141,17 @@ def check_same(what: str, value: Any) -> None:
         raise SinkjaxError(f"the joined processes have different {what}; each must see the same files")
 
 
-def whole(tree: T) -> T:
+def whole(tree: Any) -> Any:
     """Gather arrays sharded over joined processes into numpy arrays on each; in a single process, return them unchanged.
 
     One array at a time is whole on a device.
     """
-    found: T = jax.tree.map(lambda leaf: np.asarray(_everywhere()[1](leaf)), tree) if joined() else tree
-    return found
+    return jax.tree.map(lambda leaf: np.asarray(_everywhere()[1](leaf)), tree) if joined() else tree
 
 
-def place(tree: T, where: NamedSharding) -> T:
+def place(tree: Any, where: NamedSharding) -> Any:
     """Arrays that every process has alike, on the host or on a device, as global arrays."""
-    found: T = jax.tree.map(lambda leaf: jax.make_array_from_callback(np.shape(leaf), where, np.asarray(leaf).__getitem__), tree)
-    return found
+    return jax.tree.map(lambda leaf: jax.make_array_from_callback(np.shape(leaf), where, np.asarray(leaf).__getitem__), tree)
 
 
 def _of_each(values: np.ndarray) -> np.ndarray:
@@ -179,6 +166,5 @@ def _of_each(values: np.ndarray) -> np.ndarray:
 def _everywhere() -> tuple[NamedSharding, Callable[[jax.Array], jax.Array]]:
     """The sharding that divides a leading axis over all devices, and the function that copies an array to each of them."""
     mesh = Mesh(np.array(jax.devices()), ("device",))
-    return NamedSharding(mesh, PartitionSpec("device")), jax.jit(
-        lambda array: array, out_shardings=NamedSharding(mesh, PartitionSpec())
-    )
+    divided, everywhere = NamedSharding(mesh, PartitionSpec("device")), NamedSharding(mesh, PartitionSpec())
+    return divided, jax.jit(lambda array: array, out_shardings=everywhere)

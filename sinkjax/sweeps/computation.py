@@ -22,6 +22,7 @@ from sinkjax.model.params import Params, dtype_of
 from sinkjax.runtime import processes
 from sinkjax.runtime.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.arrays import storable
+from sinkjax.sweeps.header import Fixed, Measured
 from sinkjax.sweeps.plan import plan_resolved
 from sinkjax.sweeps.schedule import Schedule
 from sinkjax.sweeps.shared import baseline, each
@@ -129,7 +130,7 @@ class Computation:
         return found
 
     @functools.cached_property
-    def layout(self) -> tuple[dict, dict]:
+    def layout(self) -> tuple[Measured, Fixed]:
         """The content of a store: variables to be written, and coordinates, tokens and lengths, which are known before a sweep.
 
         Errors: labels of a dimension that does not exist, or of another length; a label that is given twice; as for `_as_labels`;

@@ -25,6 +25,8 @@ CHANGED = "has changed since it was written"
 IDENTITY, SCHEDULE, HARDWARE = "sweep", "schedule", "hardware"
 CHUNK_BYTES = 1 << 23  # a chunk of the largest variable has at most so many, unless one edit has more
 
+Json = Mapping[str, Any]
+Measured = Mapping[str, tuple[tuple[str, ...], tuple[int, ...], np.dtype]]  # name -> ((edit, prompt, ...), shape, dtype)
 Fixed = Mapping[str, tuple[tuple[str, ...], np.ndarray]]  # name -> (dims, values) of arrays that are known before a sweep
 
 
@@ -32,7 +34,7 @@ Fixed = Mapping[str, tuple[tuple[str, ...], np.ndarray]]  # name -> (dims, value
 class Header:
     """The metadata of a store's arrays, by file, and once they are there the checksum of each chunk's file."""
 
-    metadata: Mapping[str, Any]
+    metadata: Json
     sums: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -53,19 +55,12 @@ class Header:
 
     @classmethod
     def of_sweep(
-        cls,
-        identity: Mapping[str, Any],
-        facts: Mapping[str, Any],
-        schedule: Schedule,
-        attributes: Mapping[str, Any],
-        variables: Mapping[str, tuple[tuple[str, ...], tuple[int, ...], np.dtype]],
-        fixed: Fixed,
+        cls, identity: Json, facts: Json, schedule: Schedule, attributes: Json, variables: Measured, fixed: Fixed
     ) -> Header:
         """The header of a new store.
 
-        variables: name -> (dims, shape, dtype) of the results; the first two dims are edit and prompt. facts: about the
-        machine. attributes: provenance, as JSON. Errors: attributes that are not JSON or whose name the store itself uses; an
-        array whose chunks would be too large.
+        facts: about the machine. attributes: provenance. variables: the arrays that calls fill. Errors: attributes that are not
+        JSON or whose name the store itself uses; an array whose chunks would be too large.
         """
         own = {IDENTITY: identity, HARDWARE: [facts], SCHEDULE: schedule.to_json()}
         if taken := own.keys() & attributes.keys():
@@ -100,14 +95,14 @@ class Header:
         try:
             if header := cls._parsed(path, HEADER) or cls._parsed(path, METADATA):
                 return header
-            there = {name.partition("/")[0] for name in listed(path)} if path.exists() else set()
-            calls = names(path / CALLS)
+            there = {name.partition("/")[0] for name in listed(path)}
+            calls = [name for name in listed(path / CALLS) if name[0] != "."]
             if there and (header := cls._parsed(path, HEADER)):  # another process has just put it there
                 return header
         except OSError as error:
             if not (isinstance(error, NotADirectoryError) and path.is_file()):
                 raise SinkjaxError(f"cannot use {path}: {error.strerror or error}") from None
-            there, calls = {"a file"}, set()
+            there, calls = {"a file"}, []
         others = there - {HEADER, CALLS, MACHINES}
         if HEADER in there or calls:
             if others or not key or not all(name.startswith(key) for name in calls):
@@ -147,15 +142,7 @@ def unsealed(content: bytes) -> bytes:
     return content[:-10]
 
 
-def names(folder: Place) -> set[str]:
-    """The names of all objects in a folder."""
-    try:
-        return {name for name in listed(folder) if name[0] != "."}
-    except FileNotFoundError:  # also if another process removes it in this moment
-        return set()
-
-
-def key_of(identity: Mapping[str, Any]) -> str:
+def key_of(identity: Json) -> str:
     """The key of a computation, the first part of its objects' names."""
     return digest(json.dumps(identity, sort_keys=True))
 

@@ -107,8 +107,7 @@ def plan_resolved(
     L, devices = config.layers, hardware.devices
     refuse(not resolved, "a sweep needs at least one edit")
     starts = origins(resolved, config)
-    based = bool({origin.base for origin in starts} - {None})
-    streams = 2 if based else 1  # the unedited run and one base at a time
+    streams = 1 + any(origin.base is not None for origin in starts)  # the unedited run, and one base at a time
     weights_edited = any(term.site == Site.WEIGHTS for entry in resolved for term in entry)
     cost = Cost.of(config, T, probe, dtype, hardware, streams, weights_edited)
 
@@ -116,6 +115,7 @@ def plan_resolved(
     for number, entry in enumerate(resolved):
         by_kind.setdefault(kind_of(entry), []).append(number)
     groups = list(by_kind.values())
+    names = [" + ".join(f"{term.op} {term.site}" for term in resolved[first]) or "no edit" for first, *_ in groups]
     schedule = _best_schedule(groups, starts, B, L, cost, hardware)
 
     b, widths, chunks = schedule.prompt_block, schedule.widths, schedule.chunks
@@ -131,7 +131,7 @@ def plan_resolved(
         edits=len(resolved),
         prompts=B,
         positions=T,
-        kinds=tuple(f"{_terms(resolved[edit])}: {1 + len(more)} {'edits' if more else 'edit'}" for edit, *more in groups),
+        kinds=tuple(f"{name}: {len(group)} edit{'s' * (len(group) > 1)}" for name, group in zip(names, groups, strict=True)),
         schedule=schedule,
         devices=devices,
         processes=len(shares),
@@ -265,10 +265,6 @@ class Cost:
     def edits_that_fit(self, prompts: int, memory: int) -> int:
         """The number of edited runs of these many prompts that fit beside the parameters and the baseline."""
         return (memory - self.weights - self.block - prompts * self.stream) // self.run(prompts)
-
-
-def _terms(edits: Edits) -> str:
-    return " + ".join(f"{term.op} {term.site}" for term in edits) or "no edit"
 
 
 def record_shapes(config: Config, T: int, probe: Probe, dtype: str) -> Record:

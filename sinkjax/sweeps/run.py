@@ -105,8 +105,7 @@ def sweep(
     """
     check_model(model)
     for name, given in (("labels", labels), ("attributes", attributes)):
-        if not isinstance(given, Mapping | None):
-            raise SinkjaxError(f"{name} must be a mapping, not {short(given)}")
+        refuse(not isinstance(given, Mapping | None), f"{name} must be a mapping, not {short(given)}")
     spec = ForwardSpec(config=model.config, probe=probe, precision=precision, attention_impl=attention_impl)
     if check:
         check_finite(model.params)
@@ -117,8 +116,8 @@ def sweep(
     for terms in resolved:
         check_implementation(attention_impl, model.config, terms, probe)
     for axis, values in (labels or {}).items():
-        if isinstance(values, str) or not hasattr(values, "__len__"):
-            raise SinkjaxError(f"labels of {axis!r} must be a list of numbers or of texts, not {short(values)}")
+        wrong = isinstance(values, str) or not hasattr(values, "__len__")
+        refuse(wrong, f"labels of {axis!r} must be a list of numbers or of texts, not {short(values)}")
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
     coordinates = coordinates_of(edits)
     computation = Computation(model, tokens, lengths, resolved, spec, labels, coordinates)
@@ -165,8 +164,7 @@ def finished(
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
     spec, labels = ForwardSpec(config=model.config, probe=probe), {"edit": [edit.label for edit in edits]}
     identity = Computation(model, tokens, lengths, resolved, spec, labels, {}).identity()
-    header = Header.read(out)
-    if header is None:
+    if (header := Header.read(out)) is None:
         return False
     identity["edits"]["sha256"] = header.attributes[IDENTITY].get("edits", {}).get("sha256")
     store = existing(out, identity)

@@ -39,7 +39,7 @@ def origins(resolved: Sequence[Edits], config: Config) -> list[Origin]:
             families.setdefault(_content(edits), []).append(number)
     for numbers in families.values():
         first = np.array([found[number].block for number in numbers])
-        base, common = _best_base(_by_layer([resolved[number] for number in numbers]), first)
+        base, common = _best_base([resolved[number] for number in numbers], first)
         if np.maximum(common - first, 0).sum() >= (1 + WORTH) * config.layers:
             for number, blocks, before in zip(numbers, common.tolist(), first.tolist(), strict=True):
                 if blocks > before:
@@ -47,19 +47,15 @@ def origins(resolved: Sequence[Edits], config: Config) -> list[Origin]:
     return found
 
 
-def _best_base(acts: np.ndarray, first: np.ndarray) -> tuple[int, np.ndarray]:
-    """The edit that shares most blocks beyond `first`, of those that do `acts` [edits, L], and the blocks each shares with it."""
+def _best_base(edits: Sequence[Edits], first: np.ndarray) -> tuple[int, np.ndarray]:
+    """The edit that shares most blocks beyond `first` with the others, and the blocks each shares with it."""
+    masks = np.stack([np.concatenate([np.asarray(term.layer_head) for term in entry], axis=1) for entry in edits])
+    acts = np.unique(masks.reshape(-1, masks.shape[-1]), axis=0, return_inverse=True)[1]
+    acts = acts.reshape(masks.shape[:2])  # [edits, L]: equal numbers where edits act on the same heads in a layer
     behind = np.ones((len(acts), 1), bool)  # where an edit that never differs does so
     shared = [np.append(acts != row, behind, axis=1).argmax(axis=1) for row in acts]
     base = int(np.argmax([np.maximum(common - first, 0).sum() for common in shared]))
     return base, shared[base]
-
-
-def _by_layer(edits: Sequence[Edits]) -> np.ndarray:
-    """Numbers that are equal where edits act on the same heads in a layer: int [edits, L]."""
-    masks = np.stack([np.concatenate([np.asarray(term.layer_head) for term in entry], axis=1) for entry in edits])
-    numbers = np.unique(masks.reshape(-1, masks.shape[-1]), axis=0, return_inverse=True)[1]
-    return numbers.reshape(masks.shape[:2])
 
 
 def _content(edits: Edits) -> tuple:

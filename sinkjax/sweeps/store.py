@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from sinkjax.config_files.files import write, write_new
-from sinkjax.config_files.places import Place, delete, is_remote, read_bytes, remove
+from sinkjax.config_files.places import Place, delete, listed, read_bytes, remove
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.fingerprint import digest
 from sinkjax.runtime.progress import say
@@ -44,8 +44,7 @@ class Store:
     """
 
     def __init__(self, path: Place, header: Header | None = None, durable: bool = True):
-        header = header or Header.read(path)
-        if header is None:
+        if (header := header or Header.read(path)) is None:
             raise SinkjaxError(f"there is no store {path}")
         self.path, self.header, self.durable, self.new = path, header, durable, False
         self.key, self.variables = headers.key_of(header.attributes[IDENTITY]), header.variables()
@@ -65,7 +64,7 @@ class Store:
         whole = self.header.sums.keys() - self.faults.keys()
         self.sound = np.array([whole.issuperset(self._files(*index)) for index in np.ndindex(shape)], bool).reshape(shape)
         self.done = self.sound.repeat(self.group, axis=0)[:E]
-        there = headers.names(self.path / CALLS)
+        there = {*listed(self.path / CALLS)}
         for block, chunk in self.left():
             self.done[list(chunk.edits), block] = self.object(chunk, block).name in there
 
@@ -108,11 +107,10 @@ class Store:
     def write(self, chunk: Chunk, block: int, values: Mapping[str, np.ndarray]) -> None:
         """Keep the results of a call, by variable [edits of the chunk, prompts of the block, ...], unless its object exists."""
         arrays = {name: np.ascontiguousarray(array) for name, array in values.items()}
-        content = safetensors.save({CALL: np.array([block, *chunk.edits]), **arrays})
-        file, content = self.object(chunk, block), headers.sealed(content)
+        content = headers.sealed(safetensors.save({CALL: np.array([block, *chunk.edits]), **arrays}))
         with _keeping():
             try:
-                write_new(file, content, durable=self.durable, scratch=self.path / CALLS)
+                write_new(self.object(chunk, block), content, durable=self.durable, scratch=self.path / CALLS)
             except SinkjaxError:  # its folder goes when another process has put the arrays together
                 if not self._finished_by_another():
                     raise
@@ -201,8 +199,8 @@ class Store:
         """The store as a dataset; values are read when they are used."""
         import xarray
 
-        where, options = (str(self.path), dict(self.path.storage_options)) if is_remote(self.path) else (self.path, None)
-        found = xarray.open_zarr(where, chunks=None, consolidated=True, storage_options=options)
+        options = dict(getattr(self.path, "storage_options", {})) or None  # of an object store
+        found = xarray.open_zarr(str(self.path), chunks=None, consolidated=True, storage_options=options)
         return found.assign_attrs({HARDWARE: self.hardware()})
 
     def hardware(self) -> list[dict[str, Any]]:
@@ -269,8 +267,7 @@ def begin(path: Place, identity: Mapping[str, Any], make: Callable[[], Header], 
 
 def existing(path: Place, identity: Mapping[str, Any], durable: bool = True) -> Store | None:
     """The store `path`, None where nothing is there. Errors: as for `begin`."""
-    header = Header.read(path, headers.key_of(identity))
-    if header is None:
+    if (header := Header.read(path, headers.key_of(identity))) is None:
         return None
     if found := differences(header.attributes[IDENTITY], json.loads(json.dumps(identity))):
         raise SinkjaxError(f"{path} holds another sweep ({'; '.join(found)}); choose another output or delete it")
