@@ -123,7 +123,7 @@ def _of_first(text: str) -> str:
     """A text of the first process, in all of them."""
     content = text.encode() if first() else b""
     size = int(_of_each(np.array(len(content), np.int32))[0])
-    return bytes(_of_each(np.frombuffer(content.ljust(size, b"\0"), np.uint8))[0]).decode()
+    return bytes(_of_each(np.frombuffer(content.ljust(size, b"\0"), np.uint8))[0]).decode() if size else ""
 
 
 def largest(*values: int) -> list[int]:
