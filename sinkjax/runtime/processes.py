@@ -96,7 +96,7 @@ def first() -> bool:
 
 
 def by_first(action: Callable[[], T]) -> T | None:
-    """The result of an action of the first process, None in the others, which wait; its errors are raised in all of them."""
+    """Run an action in the first process and return its result, None in the others, which wait; its errors are raised in all."""
     if not joined():
         return action()
     found, raised = None, None
@@ -121,7 +121,7 @@ def from_first(action: Callable[[], Any]) -> Any:
 
 def _of_first(text: str) -> str:
     """A text of the first process, in all of them."""
-    content = text.encode() if first() else b""
+    content = text.encode(errors="replace") if first() else b""
     size = int(_of_each(np.array(len(content), np.int32))[0])
     return bytes(_of_each(np.frombuffer(content.ljust(size, b"\0"), np.uint8))[0]).decode() if size else ""
 
