@@ -3,6 +3,7 @@
     python scripts/protocol.py freeze            # docs/protocol.md: the commit, the runs and their cost by plan
     python scripts/protocol.py run --wikitext FILE [--share 0 2]    # every second run, then what is left; skips what is done
     python scripts/protocol.py list              # the state of each run
+    python scripts/protocol.py times             # their processor time, into docs/benchmarks.md
 
 `run` refuses to begin before the freeze, and when `sinkjax/` or `configs/` differ from the frozen commit. An interrupted run
 resumes in `results/protocol`; a finished one keeps its claims, settings and page's figures in `docs/data/protocol`, from which
@@ -27,7 +28,8 @@ from pathlib import Path
 from statistics import median
 
 import findings
-from sections import markdown
+from bench_peers.command import HEAD
+from sections import markdown, write_section
 
 from sinkjax.cli.main import main as command_line
 from sinkjax.config_files.files import write
@@ -91,6 +93,7 @@ def main() -> None:
         "--share", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="begin with every N-th run from I on"
     )
     commands.add_parser("list", help="the state of each run")
+    commands.add_parser("times", help="write the processor time of the runs into docs/benchmarks.md")
     options = parser.parse_args()
     match options.command:
         case "freeze":
@@ -105,6 +108,8 @@ def main() -> None:
         case "list":
             for run in runs():
                 print(f"{run.name}: {state(run)}")
+        case "times":
+            write_section(ROOT / "docs" / "benchmarks.md", "protocol", times({run: seconds(run) for run in runs()}), HEAD)
 
 
 def runs() -> Iterator[Run]:
@@ -173,6 +178,42 @@ def state(run: Run) -> str:
         return "begun" if (RESULTS / run.name).exists() else "not run"
     facts = json.loads(file.read_text(encoding="utf-8"))
     return f"refused: {facts['refused']}" if facts["refused"] else f"done in {facts['seconds']:.0f} s at {facts['commit'][:8]}"
+
+
+def seconds(run: Run) -> float | None:
+    """The processor time of a run; None if it is not done, or was refused."""
+    file = KEPT / run.name / STATE
+    facts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"refused": "not run"}
+    return None if facts["refused"] else float(facts["seconds"])
+
+
+def times(taken: Mapping[Run, float | None]) -> str:
+    """The section of the benchmarks: the time of each study of Kiya et al. on both models, and the sum of each paper."""
+    both = [
+        (study, taken.get(Run(study, SMOL, "none")), taken.get(Run(study, GEMMA, "model")))
+        for paper in PAPERS
+        for study in studies(paper)
+    ]
+    found = [(study, first, second) for study, first, second in both if first and second]
+    lines = [one for one in found if one[0].startswith("kiya/")]
+    for paper in PAPERS:
+        if each := [one[1:] for one in found if one[0].startswith(f"{paper}/")]:
+            lines.append((f"all {len(each)} of {paper}/ that run on both", *map(sum, zip(*each, strict=True))))
+    others = {run: time for run, time in taken.items() if time and run.study == "kiya/self" and not run.is_main}
+    return "\n\n".join((
+        "## The protocol",
+        f"Seconds of processor time of each run of the [protocol](protocol.md): {PROMPTS} documents with controls, untrained twin"
+        " and page, in a process on each of two busy cores. `kiya/self` has 8 of its 16 positions. A token's block products are"
+        " 217 MFLOP in 30 blocks of SmolLM2 and 205 in 18 of Gemma. Goal: `kiya/all` on Gemma takes at most 2.5 times as long as"
+        " on SmolLM2. `python scripts/protocol.py times` writes this section.",
+        markdown(
+            ["study", "SmolLM2", "Gemma behind `<bos>`", "ratio"],
+            ([name, f"{first:,.0f}", f"{second:,.0f}", f"{second / first:.2f}"] for name, first, second in lines),
+        ),
+        "`kiya/self` under other conditions: "
+        + ", ".join(f"{run.name.split('/')[-1]} {time:,.0f}" for run, time in others.items() if run.model in (SMOL, GEMMA))
+        + ".",
+    ))  # fmt: skip
 
 
 def freeze() -> None:

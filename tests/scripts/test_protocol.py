@@ -93,3 +93,19 @@ def test_a_run_that_breaks_off_is_not_done(protocol, monkeypatch) -> None:
     with pytest.raises(SystemExit, match="ended with 143:\nstopped"):
         protocol.carry_out(run, "")
     assert protocol.state(run) == "not run"
+
+
+def test_times_are_summed_over_the_studies_that_run_on_both_models(protocol):
+    taken = {
+        protocol.Run(study, model, bos): time
+        for study, first, second in (("kiya/mask", 100.0, 150.0), ("kiya/self", 300.0, 250.0), ("kiya/rope", 7.0, None))
+        for model, bos, time in ((protocol.SMOL, "none", first), (protocol.GEMMA, "model", second))
+    }
+    taken |= {protocol.Run("gu/norms", protocol.SMOL, "none"): 1.0, protocol.Run("gu/norms", protocol.GEMMA, "model"): 2.0}
+    taken[protocol.Run("kiya/self", protocol.GEMMA, "none")] = 575.0
+    text = protocol.times(taken)
+    assert "| kiya/mask | 100 | 150 | 1.50 |" in text
+    assert "kiya/rope" not in text
+    assert "| all 2 of kiya/ that run on both | 400 | 400 | 1.00 |" in text
+    assert "| all 1 of gu/ that run on both | 1 | 2 | 2.00 |" in text
+    assert "gemma3-270m-none-wikitext 575." in text
