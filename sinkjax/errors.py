@@ -1,4 +1,4 @@
-"""The one exception a user meets: a clear sentence that names the fault, the allowed values, and the nearest match."""
+"""User-facing errors: one clear sentence that names the fault, the allowed values, and the nearest match."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import difflib
 import re
 from collections.abc import Iterable
 
-# Control characters, line separators, halves of characters and non-characters: terminals act on some, XML holds few of them.
+# Control characters, line separators, surrogates and non-characters: terminals act on some, and XML allows only a few.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-# Those of them that stand in a text all the same.
+# Of these, the whitespace characters that text may contain.
 SPACING = "\t\n\r\x85\u2028\u2029"
-LONGEST = 200  # characters of a name that an error quotes
-SENTENCE = 8000  # characters of an error
-COMPARED = 20_000  # most names that an error searches for the nearest
-MANY = 60  # with more names than this, an error lists only the nearest
+LONGEST = 200  # maximum characters of a quoted name
+SENTENCE = 8000  # maximum characters of an error
+COMPARED = 20_000  # maximum names searched for the nearest match
+MANY = 60  # above this many names, an error lists only the nearest
 
 
 class SinkjaxError(ValueError):
-    """Wrong input, said in one sentence, control characters escaped. The command line prints it and exits with code 2."""
+    """Invalid input, described in one sentence with control characters escaped. The CLI prints it and exits with code 2."""
 
     def __init__(self, sentence: str):
         short = sentence if len(sentence) <= SENTENCE else f"{sentence[: SENTENCE // 2]} [...] {sentence[-SENTENCE // 2 :]}"
@@ -25,17 +25,17 @@ class SinkjaxError(ValueError):
 
 
 class Unavailable(SinkjaxError):
-    """The request is right, but a place does not answer, or another process is at work there."""
+    """A valid request failed because a location does not respond or is in use by another process."""
 
 
 class MissingStatistic(SinkjaxError, KeyError):
-    """A record was asked for a statistic that its probe did not ask for."""
+    """A record lacks a statistic because its probe did not request it."""
 
     __str__ = Exception.__str__  # KeyError would print the sentence in quotes
 
 
 def unknown(what: str, name: object, allowed: Iterable[object], hint: str = "") -> SinkjaxError:
-    """The error for a name outside a closed set: names it, the nearest match, and all that are allowed or, of many, a few."""
+    """Build the error for an unknown name: it quotes the name, the nearest match, and all allowed names (or a few, if many)."""
     options = sorted(str(option) for option in allowed)
     shown = repr(name)[:LONGEST]
     if len(options) > COMPARED:
@@ -58,20 +58,20 @@ def one_of(what: str, name: object, allowed: Iterable[object]) -> None:
 
 
 def printable(text: str) -> str:
-    """A text with its control characters escaped as in Python ("\\x1b"), so that it stays one line and no terminal acts on it."""
+    """Escape control characters as in Python ("\\x1b"), so that the text stays on one line and no terminal acts on it."""
     return CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
 
 def short(value: object) -> str:
-    """A value of the wrong kind, for an error: its `repr`, or its kind alone where that is long or spans lines."""
+    """Show an invalid value in an error: its `repr`, or only its type if that is long or spans lines."""
     text = repr(value)
     return text if len(text) <= LONGEST and "\n" not in text else f"a {type(value).__name__}"
 
 
 def refuse_control(what: str, text: str, but: str = "") -> None:
-    """Raise an error that names the first control character (or half a character) of a text, none of `but`, and its position."""
+    """Raise if a text has a control character or surrogate that is not in `but`; names the first and its position."""
     found = next((entry for entry in CONTROL.finditer(text) if entry.group() not in but), None)
     if found:
         half = "\ud800" <= found.group() <= "\udfff"
         kind = "half a character," if half else "the control character"
-        raise SinkjaxError(f"{what} holds {kind} {found.group()!r} at position {found.start()}")
+        raise SinkjaxError(f"{what} contains {kind} {found.group()!r} at position {found.start()}")

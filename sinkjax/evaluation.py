@@ -1,4 +1,4 @@
-"""`evaluate`: the loss of a model as it runs in use, with few bits or few keys, edited or not."""
+"""`evaluate`: the loss of a model under quantisation or cache eviction, with or without edits."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from sinkjax.transformer.spec import ForwardSpec
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
-TOKENS = 4096  # in a call without a cache policy, unless one piece has more
-CHUNK = 128  # tokens of a call with one
+TOKENS = 4096  # tokens per call without a cache policy, unless a single piece has more
+CHUNK = 128  # tokens per call with one
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Evaluation:
 
     Attributes:
         nll: -log p of the next token in nats, float [pieces, positions]; NaN where there is none.
-        text: The number of the text that each piece is part of, int [pieces].
+        text: Index of the text that each piece belongs to, int [pieces].
     """
 
     nll: NDArray[np.floating[Any]]
@@ -51,7 +51,7 @@ class Evaluation:
 
     @property
     def tokens(self) -> int:
-        """How many tokens were predicted."""
+        """Number of predicted tokens."""
         return int((~np.isnan(self.nll)).sum())
 
     @property
@@ -61,11 +61,11 @@ class Evaluation:
 
     @property
     def perplexity(self) -> float:
-        """exp of the loss."""
+        """Exponential of the loss."""
         return float(np.exp(self.loss))
 
     def by_text(self) -> NDArray[np.float64]:
-        """The mean of each text's tokens, float [texts], in nats; NaN for a text of one token."""
+        """Return the mean loss of each text's tokens in nats, float [texts]; NaN for a text of one token."""
         counts = np.bincount(self.text, (~np.isnan(self.nll)).sum(axis=1))
         sums = np.bincount(self.text, np.nansum(self.nll, axis=1, dtype=float))
         with np.errstate(invalid="ignore"):
@@ -90,35 +90,35 @@ def evaluate(
     bos: str | int = "model",
     length: int | None = None,
 ) -> Evaluation:
-    """Return the loss of a model on texts as it runs with few bits, with few keys, or edited.
+    """Return the loss of a model on texts, optionally quantised, with a cache policy, or edited.
 
-    A text longer than `length` is cut into pieces if there is no cache policy, each with the BOS before it, and each is one
-    forward. A cache policy reads a text of any length from its first to its last token, in memory that does not grow with it.
+    Without a cache policy, a text longer than `length` is cut into pieces, each with its own BOS and each one forward pass. With
+    a cache policy, a text of any length is read from its first to its last token in constant memory.
 
     Args:
         model: The model.
-        text: One text, several, or token ids int [B, T], which are taken as they are.
-        weights: Bits of the matrices of attention and the MLP, 2 to 16; None: not rounded. Norms, biases, gates, the embedding
+        text: A text, several texts, or token ids int [B, T], which are used unchanged.
+        weights: Bits of the matrices of attention and the MLP, 2 to 16; None for no rounding. Norms, biases, gates, the embedding
             and the unembedding are never rounded.
         activations: Bits of the inputs that these matrices multiply.
         kv: Bits of keys and values.
-        scale: The unit that has its own scale (its largest absolute value is the last step). For activations, keys and values:
-            "tensor", a piece, or under a cache policy the tokens that are computed at one time; "channel", each dim of it;
-            "token", each token, and each head of keys and values. Of weights: "tensor", a matrix; else each of its outputs.
+        scale: The unit that shares a scale (its largest absolute value is the last step). For activations, keys and values:
+            "tensor" is a piece, or with a cache policy the tokens computed together; "channel" is each of its dims; "token" is
+            each token, and each head of keys and values. For weights: "tensor" is a matrix; the others are each of its outputs.
         rotate: Whether to apply a randomised Hadamard rotation before rounding and its inverse afterwards (QuaRot).
-        keep: Positions whose activations, keys and values are not rounded and set no scale.
-        cache: None, `sinkjax.Streaming` or `sinkjax.H2O`: which keys stay, with positions counted inside the cache.
-        edits: Active for every piece; positions count from the start of the piece.
-        bos: Token before each text or piece, as in `sinkjax.encode`; token ids get none.
-        length: Positions of a piece, the BOS included; None: the model's context. With a cache policy there are no pieces.
+        keep: Positions whose activations, keys and values are not rounded and do not affect the scale.
+        cache: None, `sinkjax.Streaming` or `sinkjax.H2O`: the keys to keep, with positions counted inside the cache.
+        edits: Edits that apply to every piece; positions count from the start of the piece.
+        bos: Token before each text or piece, as in `sinkjax.encode`; not added to token ids.
+        length: Positions per piece, including the BOS; None for the model's context. Not used with a cache policy.
 
     Returns:
-        The loss: `.loss` and `.perplexity` of all, `.by_text()`, and `.nll` of each token.
+        The loss: `.loss` and `.perplexity` overall, `.by_text()`, and `.nll` of each token.
 
     Raises:
         SinkjaxError: There is no tokenizer for a text, or no token to predict; an argument is unknown or out of range; edits do
-            not fit; a cache policy meets edits of scores or positions, or a model whose rows need all keys; bits of activations
-            meet a mixture of experts.
+            not fit; a cache policy is combined with edits of scores or positions, or with a model whose rows need all keys;
+            `activations` is set for a mixture of experts.
     """
     check_model(model)
     how = Quantisation(
@@ -130,7 +130,7 @@ def evaluate(
         keep=as_indices("position", keep) if np.size(keep) else (),
     )
     if model.config.vocab_size is None:
-        raise SinkjaxError("this model has no vocabulary, so there is no loss of tokens")
+        raise SinkjaxError("this model has no vocabulary, so it has no token loss")
     check(model.params, model.config)
     pieces, of_text = _pieces(model, text, bos, length, whole=cache is not None)
     lengths = np.array([len(piece) for piece in pieces])
@@ -155,10 +155,10 @@ def evaluate(
 
 
 def _pieces(model: Model, text: Any, bos: str | int, length: int | None, whole: bool) -> tuple[list[list[int]], NDArray[np.int_]]:
-    """Token ids of all pieces, and the text of each."""
+    """Return the token ids of all pieces, and each piece's text index."""
     context = model.config.context
     if length is not None and (not is_integer(length) or not 2 <= length <= context):
-        raise SinkjaxError(f"length {length!r} must be None or a whole number from 2 to the model's context, {context} tokens")
+        raise SinkjaxError(f"length {length!r} must be None or an integer from 2 to the model's context of {context} tokens")
     texts = [text] if isinstance(text, str) else text
     if isinstance(texts, Sequence) and all(isinstance(each, str) for each in texts):
         ids = prompt_ids(model, texts, bos)
@@ -167,7 +167,7 @@ def _pieces(model: Model, text: Any, bos: str | int, length: int | None, whole: 
     else:
         given = np.asarray(as_array("token ids", texts))
         if given.ndim != 2 or given.dtype.kind not in "iu" or given.size == 0:
-            raise SinkjaxError(f"text must be a text, several of them, or token ids int [B, T], not {given.dtype} {given.shape}")
+            raise SinkjaxError(f"text must be one or several strings, or token ids int [B, T], not {given.dtype} {given.shape}")
         assert model.config.vocab_size is not None
         refuse_outside(given, model.config.vocab_size)
         ids, before = given.tolist(), []
@@ -186,12 +186,12 @@ def _pieces(model: Model, text: Any, bos: str | int, length: int | None, whole: 
 def _forwards(
     params: Any, tokens: NDArray[np.int32], lengths: NDArray[np.int_], edits: Edits, spec: ForwardSpec
 ) -> NDArray[np.floating[Any]]:
-    """The loss of each piece, by forwards of as many pieces as have `TOKENS` tokens."""
+    """Compute the loss of each piece, in forward passes of up to `TOKENS` tokens."""
     count = len(tokens)
     size = -(-count // -(-count // max(1, TOKENS // tokens.shape[1])))
     found = []
     for begin in range(0, count, size):
-        rows = np.minimum(np.arange(begin, begin + size), count - 1)  # one shape, so one program
+        rows = np.minimum(np.arange(begin, begin + size), count - 1)  # pad to a single shape, so that only one program compiles
         of_rows = tuple(term.for_prompts(rows) for term in edits)
         out = run(params, jnp.asarray(tokens[rows]), jnp.asarray(lengths[rows], jnp.int32), of_rows, spec=spec)
         found.append(np.asarray(out.record["nll"]))
@@ -199,7 +199,7 @@ def _forwards(
 
 
 def _streamed(params: Any, tokens: NDArray[np.int32], edits: Edits, spec: ForwardSpec) -> NDArray[np.floating[Any]]:
-    """The loss at every position of texts that are read in chunks."""
+    """Compute the loss at every position of texts that are read in chunks."""
     kept: Any = None
     found: list[jax.Array] = []
     for first in range(0, tokens.shape[1] - 1, CHUNK):
@@ -210,11 +210,11 @@ def _streamed(params: Any, tokens: NDArray[np.int32], edits: Edits, spec: Forwar
 
 
 def _check_quantised(how: Quantisation, config: Config, edits: Edits) -> None:
-    """Raise an error that names what activations of few bits cannot do."""
+    """Raise an error that names an option that excludes rounded activations."""
     if how.activations is None:
         return
     if config.experts is not None:
-        raise SinkjaxError("activations of a mixture of experts are not rounded; choose weights and kv alone")
+        raise SinkjaxError("activations of a mixture of experts cannot be rounded; use only weights and kv")
     if wrong := [term.site.name for term in edits if term.site in (Site.Q_IN, Site.K_IN, Site.V_IN)]:
         raise SinkjaxError(f"an edit at {wrong[0]} acts after the activations are rounded, so the two cannot be combined")
 
@@ -225,7 +225,7 @@ def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: 
         raise SinkjaxError(f"cache must be None, sinkjax.Streaming or sinkjax.H2O, not {short(cache)}")
     for term in edits:
         if term.site in (Site.POSITION, Site.HEAD_VALUE, Site.LOGITS, Site.WEIGHTS):
-            raise SinkjaxError(f"an edit at {term.site.name} needs all keys at their own positions, and a cache policy keeps few")
+            raise SinkjaxError(f"an edit at {term.site.name} needs all keys at their positions, but a cache policy keeps a few")
     reasons = {
         "positions that are added to the embedding": isinstance(config.position, AddedPosition),
         "a sink token": isinstance(config.attention_bias, SinkToken),
@@ -236,6 +236,6 @@ def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: 
             raise SinkjaxError(f"a cache policy counts positions inside the cache, which a model with {what} does not allow")
     per_token = replace(how, scale="token", weights=None)
     if isinstance(cache, H2O) and how.scale != "token" and not per_token.off:
-        raise SinkjaxError('H2O computes one token at a time, so a scale can be of a token alone: choose scale="token"')
+        raise SinkjaxError('H2O computes one token at a time, so each token has its own scale: choose scale="token"')
     if reason := why_not(config, edits, cache.block, total):
-        raise SinkjaxError(f"with a cache policy rows are computed one after the other, but {reason}")
+        raise SinkjaxError(f"a cache policy computes rows one after the other, but {reason}")

@@ -1,4 +1,4 @@
-"""`generate`: the tokens that a model writes after a prompt, edited or not."""
+"""`generate`: continue a prompt with a model, with or without edits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sinkjax.transformer.tape import Kept
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
-ROWS, ROOM = 16, 64  # lengths of a prompt, and of a prompt with all that may follow, are rounded up to multiples of these
+ROWS, ROOM = 16, 64  # lengths of a prompt, and of a prompt plus new tokens, are rounded up to multiples of these
 
 
 @overload
@@ -61,27 +61,26 @@ def generate(
     *,
     tokens: int | None = None,
 ) -> str | list[int]:
-    """Continue a prompt: a text for a text, a list of token ids for token ids; without the prompt.
+    """Continue a prompt: returns text for text, and a list of token ids for token ids.
 
-    Keys and values are kept from token to token where that is exact, under edits too. Where it is not, a line on the error stream
-    says why, and every token takes a forward of all positions: an edit at HEAD_OUT that is centred over positions and acts on
-    what is generated, a prompt within the prefix of its model, rotary frequencies that change with the length.
+    A KV cache is used wherever it is exact, including under edits. Otherwise a line on stderr gives the reason, and every token
+    needs a forward pass over all positions. Reasons are an edit at HEAD_OUT that is centred over positions and acts on generated
+    tokens, a prompt within the model's prefix, and rotary frequencies that change with the length.
 
     Args:
         model: The model.
-        prompt: A text, or token ids, which are taken as they are.
-        edits: In force at every step, for the prompt and the generated tokens alike; a position that an edit names must be in
-            the prompt, and rotary indices, if one is given for each position, cover the prompt and all that may follow
-            it.
-        max_new_tokens: How many at most; the end-of-text token ends it before, and is left out.
-        temperature: 0 takes the likeliest token, above 0 samples from softmax(logits / temperature), with the key of
-            (seed, step).
-        seed: Seed of the samples.
+        prompt: A text, or token ids, which are used unchanged.
+        edits: Edits that apply at every step, to the prompt and the generated tokens. Positions named by an edit must be in the
+            prompt. Rotary indices given per position must cover the prompt and all new tokens.
+        max_new_tokens: Maximum number of new tokens. Generation stops early at the end-of-text token, which is not returned.
+        temperature: 0 takes the most likely token; above 0, tokens are sampled from softmax(logits / temperature) with a key
+            derived from (seed, step).
+        seed: Seed for sampling.
         bos: The prefix of a text, as for `sinkjax.encode`.
-        tokens: The name of `max_new_tokens` up to 0.2; 0.4 will not know it.
+        tokens: Former name of `max_new_tokens` (up to 0.2), to be removed in 0.4.
 
     Returns:
-        The text or the token ids that follow the prompt.
+        The text or token ids after the prompt, without the prompt.
 
     Raises:
         SinkjaxError: There is no tokenizer for a text; the prompt is empty, or with `max_new_tokens` longer than the context; the
@@ -101,29 +100,27 @@ def generate_all(
     seed: int = 0,
     apart: Callable[[], Unstacked] | None = None,
 ) -> list[list[int]]:
-    """Continue several prompts under the same edits, all at one time; arguments as for `generate`.
+    """Continue several prompts under the same edits, as one batch; arguments as for `generate`.
 
-    apart: gives the model's `blocks_apart`, for callers that continue prompts several times; None: they are copied here.
+    apart: returns the model's `blocks_apart`, for callers that continue prompts several times; None copies them here.
     """
     if not is_integer(max_new_tokens) or max_new_tokens < 1:
-        raise SinkjaxError(f"max_new_tokens must be a whole number of at least 1, not {short(max_new_tokens)}")
+        raise SinkjaxError(f"max_new_tokens must be an integer of at least 1, not {short(max_new_tokens)}")
     check_temperature(temperature)
     check_seed(seed)
     lengths = np.array([len(start) for start in starts])
     total = int(lengths.max()) + max_new_tokens
     if total > model.config.context:
         raise SinkjaxError(
-            f"{total - max_new_tokens} tokens and {max_new_tokens} more are beyond the context of {model.config.context} tokens"
+            f"{total - max_new_tokens} tokens plus {max_new_tokens} new tokens exceed the context of {model.config.context}"
         )
     rows = np.zeros((len(starts), total), np.int32)
     for row, start in zip(rows, starts, strict=True):
         row[: len(start)] = start
     check(model.params, model.config)
     check_batch(rows, lengths, model.config)
-    resolved = resolve(edits, model.config, lengths.tolist(), total, model.source.get("dtype"))  # positions lie in the prompt
-    resolve(
-        edits, model.config, (lengths + max_new_tokens).tolist(), total
-    )  # and no token that is generated is left without a key
+    resolved = resolve(edits, model.config, lengths.tolist(), total, model.source.get("dtype"))  # positions must be in the prompt
+    resolve(edits, model.config, (lengths + max_new_tokens).tolist(), total)  # and every generated token must keep a key
     end = model.source.get("eos")
     found: list[list[int]] = [[] for _ in starts]
     going = np.ones(len(starts), bool)
@@ -131,7 +128,7 @@ def generate_all(
     next_logits = _following(model, resolved, shortest, total, apart or functools.partial(blocks_apart, model))
     for position in range(shortest, total):
         logits = next_logits(rows, position)
-        step = position - lengths  # longer prompts wait until it is their turn
+        step = position - lengths  # prompts longer than this position keep their own token
         for place in np.flatnonzero(going & (step >= 0)):
             token = int(_choose(logits[place], temperature, seed, int(step[place])))
             going[place] = token != end
@@ -145,27 +142,27 @@ def generate_all(
 
 
 def check_temperature(temperature: Any) -> None:
-    """Raise unless logits can be divided by it, or it is 0."""
+    """Raise unless the temperature is 0 or logits can be divided by it."""
     if not isinstance(temperature, int | float | np.number) or not 0 <= temperature < np.inf:
         raise SinkjaxError(f"temperature must be a number of at least 0, not {short(temperature)}")
 
 
 def blocks_apart(model: Model) -> Unstacked:
-    """A copy of the model's blocks, each by itself, as going on from kept keys and values needs them."""
+    """Copy the model's blocks into separate trees, as decoding with a KV cache requires."""
     return Unstacked.of(model.params, ForwardSpec(config=model.config, logits=True))
 
 
 def _following(
     model: Model, edits: Edits, start: int, total: int, apart: Callable[[], Unstacked]
 ) -> Callable[[np.ndarray, int], jax.Array]:
-    """A function of rows of tokens [B, total] and a position: the logits [B, V] of the token there.
+    """Make a function of tokens [B, total] and a position that returns the logits [B, V] for the token there.
 
-    It is called for each position from `start` on, in turn. Lengths are rounded up to multiples of ROWS and ROOM, so that prompts
-    of most lengths share compiled programs.
+    It must be called for each position from `start` in turn. Lengths are rounded up to multiples of ROWS and ROOM, so that
+    prompts of most lengths share compiled programs.
     """
     spec = ForwardSpec(config=model.config, logits=True)
     if reason := why_not(model.config, edits, start, total):
-        say(f"generate computes all positions again for each token, as {reason}")
+        say(f"generate cannot use the KV cache and recomputes all positions for each token, because {reason}")
 
         def again(rows: np.ndarray, position: int) -> jax.Array:
             lengths = jnp.full(len(rows), position)
@@ -192,7 +189,7 @@ def _following(
 
 
 def _up_to(length: int, step: int) -> int:
-    """The next multiple of `step`."""
+    """Round up to a multiple of `step`."""
     return -(-length // step) * step
 
 
@@ -214,12 +211,12 @@ def _ids(model: Model, prompt: str | Sequence[int], bos: str | int) -> list[int]
     if ids.size == 0:
         raise SinkjaxError("the prompt is empty: at least one token is needed")
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise SinkjaxError(f"the prompt must be a text or int [T], not {ids.dtype} {ids.shape}")
+        raise SinkjaxError(f"the prompt must be a string or int [T], not {ids.dtype} {ids.shape}")
     refuse_outside(ids[None], model.config.vocab_size)
     return list(map(int, ids))
 
 
 def _text(model: Model, start: list[int], found: list[int]) -> str:
-    """The text that tokens add to a prompt, its leading space included."""
+    """Return the text that tokens add to a prompt, including a leading space."""
     assert model.tokenizer is not None
     return model.tokenizer.decode([*start, *found])[len(model.tokenizer.decode(start)) :]

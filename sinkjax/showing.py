@@ -1,4 +1,4 @@
-"""`show`: a prompt before and after an edit, as maps to step through."""
+"""`show`: interactive maps of a prompt before and after an edit."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def show(
     layers: Sequence[int] | None = None,
     length: int = 32,
 ) -> Maps:
-    """A model on a prompt before and after an edit: attention and the largest activations, token by token.
+    """Show a prompt before and after an edit: attention and the largest activations, token by token.
 
         sinkjax.show(model, "They sent for Ness at half past two.", sinkjax.mask_key(0))
 
-    A notebook draws the result where a cell ends with it, and keeps it when it is saved; it needs neither Python nor a network.
+    A notebook displays the result if it is a cell's last expression, and saves it; viewing it needs neither Python nor a network.
 
     Args:
-        model: What `load` returned.
+        model: A model from `load`.
         prompt: A text.
-        edits: One or several, applied together; none: the model as it is, alone.
-        bos: What stands before the text, as for `encode`.
-        layers: Whose attention is shown; None: all.
-        length: Tokens shown, BOS included; a longer text is cut, and a shorter one is shown whole.
+        edits: An edit, or several to apply together; without any, only the unedited model is shown.
+        bos: Token before the text, as for `encode`.
+        layers: Layers whose attention is shown; None for all.
+        length: Maximum number of tokens to show, including the BOS; a longer text is cut.
 
     Returns:
         The maps. `.html()` returns a page with nothing else.
@@ -54,7 +54,7 @@ def show(
         name: forward(model.params, tokens, model.config, given, probe, lengths, logits=False).record
         for name, given in wanted.items()
     }
-    assert model.tokenizer  # `encode` refuses a model without one
+    assert model.tokenizer  # `encode` raises for a model without a tokenizer
     texts = model.tokenizer.tokens(tokens[0].tolist())
     said = f"{model.source['name']}, {model.source['dtype']}, BOS: {bos}"
     return maps_of(records, texts, said=said, layers=layers)

@@ -176,9 +176,9 @@ def test_all_kinds_of_blocks_run_with_few_bits(name: str) -> None:
         ({"cache": Streaming(), "edits": sinkjax.mask_key(0)}, "an edit at LOGITS needs all keys"),
         ({"cache": H2O(8), "kv": 8}, 'choose scale="token"'),
         ({"activations": 8, "edits": sinkjax.edit("q_in", "scale", 2.0)}, "an edit at Q_IN acts after"),
-        ({"length": 1}, "length 1 must be None or a whole number from 2"),
+        ({"length": 1}, "length 1 must be None or an integer from 2"),
         ({"text": np.zeros((2, 1), int)}, "no text has a second token"),
-        ({"text": [[1.5, 2.0]]}, "text must be a text, several of them, or token ids"),
+        ({"text": [[1.5, 2.0]]}, "text must be one or several strings, or token ids"),
         ({"text": [[5, 999]]}, "999"),
         ({"text": IDS[:, :30], "edits": sinkjax.mask_key(30)}, "key position 30 is out of range"),
         (

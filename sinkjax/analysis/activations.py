@@ -1,4 +1,4 @@
-"""Massive activations as functions of a record: how large hidden states are, where, and the depth of onset (`onset`).
+"""Massive activations as functions of a record: size and location of large hidden states, and the depth of onset.
 
 Records, axes and undefined values follow `sinkjax.metrics`, which lists these functions too.
 """
@@ -15,24 +15,24 @@ from sinkjax.analysis import records
 from sinkjax.analysis.records import Floats, Peak
 
 NEVER = np.inf
-THRESHOLD, RATIO = 100.0, 1000.0  # define a massive activation (Sun et al. 2024, section 2)
+THRESHOLD, RATIO = 100.0, 1000.0  # thresholds that define a massive activation (Sun et al. 2024, section 2)
 STATE_MEDIAN = "state_median"
 
 
 def is_massive(largest: ArrayLike, median: ArrayLike, *, threshold: float = THRESHOLD, ratio: float = RATIO) -> Floats:
-    """Sun et al.'s definition (2024, arXiv 2402.17762): |h| > 100 and > 1,000 times the median |h| of its hidden state.
+    """Apply Sun et al.'s definition (arXiv 2402.17762): |h| > 100 and > 1,000 times the median |h| of its hidden state.
 
-    A hidden state belongs to a whole prompt at one depth: its median is over all positions and dims together, as in their code
-    (`hidden_median`), and not over the dims of one position.
+    A hidden state covers a whole prompt at one depth. As in their code, its median is over all positions and dims
+    (`hidden_median`), not over the dims of one position.
 
     Args:
-        largest: |h|, or the largest of several: float[...].
+        largest: |h|, or the largest of several values: float[...].
         median: Median of the hidden state, which broadcasts with `largest`.
         threshold: Lower bound on |h|, in units of the residual stream.
-        ratio: To the median.
+        ratio: Lower bound on |h| divided by the median.
 
     Returns:
-        1, 0 or NaN, where a number is undefined: float[...].
+        1 or 0, or NaN where a number is undefined: float[...].
 
     Raises:
         SinkjaxError: A threshold is not finite.
@@ -45,11 +45,11 @@ def is_massive(largest: ArrayLike, median: ArrayLike, *, threshold: float = THRE
 
 
 def hidden_median(record: Mapping[Any, Any]) -> Floats:
-    """The median |h| of each hidden state, all positions and dims together.
+    """Return the median |h| of each hidden state, over all positions and dims.
 
     Args:
-        record: Statistics by name, with state_median (that number), or with resid_median, the medians of the positions, whose own
-            median then replaces it.
+        record: Statistics by name, with state_median (this value), or with resid_median: the median of the positions' medians is
+            then used instead.
 
     Returns:
         float[..., prompt, depth].
@@ -65,13 +65,13 @@ def hidden_median(record: Mapping[Any, Any]) -> Floats:
 def massive_activations(
     record: Mapping[Any, Any], position: ArrayLike | None = None, *, threshold: float = THRESHOLD, ratio: float = RATIO
 ) -> Floats:
-    """Whether the largest |h| of a position is massive (`is_massive`).
+    """Return whether the largest |h| of a position is massive (`is_massive`).
 
-    The definition was made for models of 7B parameters and fails in small ones (arXiv 2508.03616): report `norm_ratio`,
-    `top1_over_median` and the maximum itself too.
+    The definition was made for 7B models and fails in small ones (arXiv 2508.03616), so also report `norm_ratio`,
+    `top1_over_median` and the maximum itself.
 
     Args:
-        record: Statistics by name, with resid_max and what `hidden_median` takes.
+        record: Statistics by name, with resid_max and the input of `hidden_median`.
         position: int, int[prompt], or None for all.
         threshold, ratio: See `is_massive`.
 
@@ -86,7 +86,7 @@ def massive_activations(
 
 
 def norm_ratio(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:
-    """||h_k|| over the mean ||h_t|| of the prompt's other positions t != k (Gu et al., their Figs. 7 and 8).
+    """Return ||h_k|| divided by the mean ||h_t|| of the prompt's other positions t != k (Gu et al., Figs. 7 and 8).
 
     Args:
         record: Statistics by name, with resid_norm.
@@ -102,7 +102,7 @@ def norm_ratio(record: Mapping[Any, Any], position: ArrayLike | None = None) -> 
 
 
 def top1_over_median(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:
-    """max |h| over median |h| of the same position.
+    """Return max |h| divided by median |h| at the same position.
 
     Args:
         record: Statistics by name, with resid_max and resid_median.
@@ -118,11 +118,12 @@ def top1_over_median(record: Mapping[Any, Any], position: ArrayLike | None = Non
 
 
 def largest_activation(record: Mapping[Any, Any], where: ArrayLike | None = None) -> Peak:
-    """The position with the largest |h|, and its value, at each depth.
+    """Find the position with the largest |h|, and its value, at each depth.
 
     Args:
         record: Statistics by name, with resid_max.
-        where: bool[prompt, position], the positions to choose from (`token_mask`: activations on full stops); None: all.
+        where: bool[prompt, position], the positions to choose from (for example from `token_mask`, to find activations on full
+            stops); None for all.
 
     Returns:
         A Peak of [..., prompt, depth].
@@ -137,7 +138,7 @@ def largest_activation(record: Mapping[Any, Any], where: ArrayLike | None = None
 def massive_onset(
     record: Mapping[Any, Any], position: ArrayLike | None = 0, *, threshold: float = THRESHOLD, ratio: float = RATIO
 ) -> Floats:
-    """First depth with a massive activation (Sun et al.'s rule) at `position`, or anywhere for None; `NEVER` (inf) if none has.
+    """Return the first depth with a massive activation (Sun et al.'s rule) at `position`, or anywhere if None.
 
     Other rules compose: `onset(norm_ratio(record, 0), 10)`.
 
@@ -146,7 +147,7 @@ def massive_onset(
         position: int, int[prompt], or None for anywhere.
 
     Returns:
-        float[..., prompt]: the depth, 0 for the embedding.
+        float[..., prompt]: the depth, 0 for the embedding; `NEVER` (inf) if no depth has one.
 
     Raises:
         SinkjaxError: See `massive_activations`.
@@ -156,14 +157,14 @@ def massive_onset(
 
 
 def onset(values: ArrayLike, threshold: float) -> Floats:
-    """First index along the last axis (layers or depths) where values > threshold.
+    """Return the first index along the last axis (layers or depths) where values > threshold.
 
     Args:
         values: float[..., n].
         threshold: A finite number.
 
     Returns:
-        float[...]: `NEVER` (inf) where no value is above, so that a mean cannot hide it; NaN where a NaN comes before any.
+        float[...]: `NEVER` (inf) if no value exceeds it, so that a mean cannot hide this; NaN if a NaN comes first.
 
     Raises:
         SinkjaxError: The threshold is not one finite number.

@@ -1,4 +1,4 @@
-"""Estimates: numbers with intervals and ranks, the quantities that make them from the results of a study, and their words."""
+"""Estimates: numbers with intervals and ranks, the quantities computed from a study's results, and their text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Absent(SinkjaxError):
 
 
 def present(quantities: Iterable[Callable[[Any], Found]], results: Any) -> list[Found]:
-    """The quantities that were measured, each from the results."""
+    """Compute the quantities that were measured from the results."""
     found = []
     for quantity in quantities:
         try:
@@ -26,30 +26,30 @@ def present(quantities: Iterable[Callable[[Any], Found]], results: Any) -> list[
     return found
 
 
-# Numbers without samples, and words.
+# Numbers without samples, and text.
 
 
 def constant(value: float, n: int = 1) -> Interval:
-    """A number that has no interval.
+    """Wrap a number that has no interval.
 
     Args:
-        value: The number; NaN where it is undefined.
-        n: How many samples it represents.
+        value: The number; NaN if it is undefined.
+        n: Number of samples it represents.
 
     Returns:
-        An interval without ends and samples; for NaN its mean is None and its n 0.
+        An interval without ends or samples; for NaN, its mean is None and its n is 0.
     """
     mean = None if value != value else value
     return Interval(mean, None, None, n if mean is not None else 0, 0, 0.95, "none", "" if mean is not None else "undefined")
 
 
 def sentence(text: str) -> str:
-    """Words as a sentence: with a capital letter, and a full stop unless they end with one already."""
+    """Capitalise a text and end it with a full stop unless it already has closing punctuation."""
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
 
 def in_words(value: Interval, signed: bool = False) -> str:
-    """A mean and its interval; without one, why."""
+    """Format a mean and its interval, or the reason why there is none."""
     if value.mean is None:
         return value.note
     sign = "+" if signed and value.mean > 0 else ""
@@ -60,14 +60,14 @@ def in_words(value: Interval, signed: bool = False) -> str:
 
 
 def in_ends(value: Interval) -> str:
-    """The ends of an interval; "" where it has none, or where they are equal."""
+    """Format the ends of an interval; "" if it has none or they are equal."""
     if value.low is None or value.high is None or value.low == value.high:
         return ""
     return f"[{in_digits(value.low)}, {in_digits(value.high)}]"
 
 
 def in_digits(value: float) -> str:
-    """Three or four significant digits, never in powers of ten: 23,512; 66.9; 4.18; 0.012."""
+    """Format a number with three or four significant digits, never in powers of ten: 23,512; 66.9; 4.18; 0.012."""
     size = abs(value)
     digits = 0 if size >= 100 or value == 0 else 1 if size >= 10 else 2 if size >= 1 else 3
     text = f"{value:,.{digits}f}"

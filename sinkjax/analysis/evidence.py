@@ -1,4 +1,4 @@
-"""Records of the one rule: the evidence on a claim, and the judgement."""
+"""Data types of the rule of judgement: the evidence on a claim, and the judgement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
 
-RANK = 0.95  # a contrast above this share of its controls is above the controls
+RANK = 0.95  # share of its controls that a contrast must exceed
 Array = NDArray[Any]
 Word = Literal["replicates", "weaker", "shown", "differs", "undecided", "untested", "holds", "fails"]
 
@@ -21,20 +21,20 @@ class Evidence:
 
     Attributes:
         contrast: float[n], the paper's contrast in each document or seed, or float[n, p], in each position too (documents and
-            positions are then crossed clusters). A sample that is not finite here, in a control or in `whole` is left out.
+            positions are then crossed clusters). A sample that is not finite here, in a control or in `whole` is excluded.
         controls: float[m, n'] or float[m, n', p], the same contrast under each matched control, in the first n' <= n documents;
-            only these documents count then.
-        whole: float[n] or float[n, p], the denominator of the effect's size; None: the claim is judged without a size.
+            then only these documents count.
+        whole: float[n] or float[n, p], the denominator of the effect's size; None if the claim is judged without a size.
         range: Lowest and highest possible value of the contrast's measure, such as (0, 1) for a sink
-            rate; None: there is no bound, and the numbers are logarithms.
-        clusters: int[n] or str[n], such as the genre or the article of each document; each cluster then counts as one sample, the
-            mean of its documents. None: documents are independent.
+            rate; None if there is no bound and the numbers are logarithms.
+        clusters: int[n] or str[n], such as each document's genre or article. Each cluster then counts as one sample, the mean of
+            its documents. None if documents are independent.
         samples: The noun for samples in text, "documents" or "seeds".
-        all_controls: Whether there are no more controls than these.
-        relative: Whether contrast + whole is the edited value of the measure, that is, `whole` is the unedited value that the
-            contrast subtracts. It makes the interval shorter.
-        whole_range: Lowest and highest possible value of `whole`; None: `range`. For a whole that is a difference (a loss that is
-            recovered), -(high - low) and high - low.
+        all_controls: Whether these are all possible controls.
+        relative: Whether contrast + whole is the edited value of the measure, that is, whether `whole` is the unedited value that
+            the contrast subtracts. This makes the interval shorter.
+        whole_range: Lowest and highest possible value of `whole`; None: `range`. If the whole is a difference (such as a
+            recovered loss), use -(high - low) and high - low.
     """
 
     contrast: Array
@@ -50,9 +50,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Rank:
-    """How many of `of` controls have a mean below the contrast's mean (after the sign), and how many an equal one.
+    """Rank among `of` controls: how many have a mean below the contrast's mean (after the sign), and how many an equal one.
 
-    spread: lowest and highest mean of a control minus the mean of all controls, in the unit of D; None: there is no finite one.
+    spread: lowest and highest mean of a control minus the mean of all controls, in the unit of D; None if none is finite.
     """
 
     below: int
@@ -62,31 +62,31 @@ class Rank:
 
     @property
     def above(self) -> bool:
-        """Whether the contrast lies above the controls."""
+        """Whether the contrast is above the controls."""
         return self.below >= self.needed
 
     @property
     def needed(self) -> int:
-        """How many controls must lie below: 95% of controls and contrast, so that 5% of further controls pass; at most all."""
+        """Number of controls that must be below: 95% of controls and contrast, so that 5% of new controls pass; at most all."""
         return min(self.of, math.ceil(RANK * (self.of + 1) - 1e-9))
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The word on a claim, and the numbers that decided it.
+    """Judgement of a claim: a word, and the numbers that decided it.
 
     Attributes:
         word: The word.
-        D, S, W: Contrast minus its controls, its share of the whole, and the whole, with intervals; None where not computed.
+        D, S, W: Contrast minus its controls, its share of the whole, and the whole, with intervals; None if not computed.
         rank: Among the controls; None without controls.
         n: Independent samples: documents, seeds or clusters; if crossed, the fewer of documents and positions.
         method: How the intervals were computed, as text.
-        reason: The number that decided against "replicates" and the line that it met or missed, and a sentence if few samples
-            without spread decided; else "".
-        error: Simulated rates of false words on normal samples and on the least favourable shape of data, if Student's t judged;
-            else None.
+        reason: The number that decided against "replicates" and the bound that it met or missed, plus a sentence if a few samples
+            without spread decided; otherwise "".
+        error: If Student's t judged, simulated rates of false words on normal samples and on the least favourable shape of data;
+            otherwise None.
         untrained: Whether the untrained twin shows the same.
-        stays: Whether the claim says that something stays as it is.
+        stays: Whether the claim says that something stays the same.
     """
 
     word: Word
@@ -103,5 +103,5 @@ class Judgement:
 
     @property
     def printed(self) -> str:
-        """The word, with "(untrained too)" where the untrained twin shows the same."""
+        """The word, with "(untrained too)" if the untrained twin shows the same."""
         return f"{self.word} (untrained too)" if self.untrained else self.word

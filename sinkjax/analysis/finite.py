@@ -1,7 +1,7 @@
-"""Find conditions and prompts whose activations overflowed, and take them out of measures.
+"""Find conditions and prompts whose activations overflowed, and exclude them from measures.
 
 A record counts the positions with an infinite or NaN activation in the residual stream, by prompt and depth (`non_finite`). No
-number is estimated from a prompt that has one: a maximum, or a share of heads, would be about the rest of the model.
+number is estimated from a prompt that has one, because a maximum or a share of heads would describe only the rest of the model.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from sinkjax.errors import SinkjaxError
 
 NON_FINITE = "non_finite"
 SAMPLES = {"edit": "conditions", "prompt": "prompts", "run": "runs"}
-LISTED = 6  # conditions that a sentence names
+LISTED = 6  # maximum conditions named in a sentence
 
 
 def overflowed(data: Any) -> NDArray[np.bool_] | None:
-    """Which prompts hold an activation that is infinite or NaN at some depth.
+    """Return which prompts have an infinite or NaN activation at any depth.
 
     Args:
         data: Statistics by name: a record, or the dataset of a sweep.
 
     Returns:
-        bool[..., prompt]; None where it was not counted, as in the stores of earlier versions.
+        bool[..., prompt]; None if it was not counted, as in stores of earlier versions.
     """
     return np.asarray(np.asarray(data[NON_FINITE]).any(axis=-1)) if NON_FINITE in data else None
 
 
 def only_finite(values: ArrayLike, data: Any, measure: object = "") -> NDArray[np.floating]:
-    """A measure, NaN in prompts that overflowed.
+    """Return a measure with NaN in prompts that overflowed.
 
     Args:
         values: float[edit, prompt] of a sweep's dataset, float[run] of trained models; without `measure`, of any shape.
-        data: Where they come from, as for `overflowed`.
-        measure: Its name, for the error; "": the shape is not checked.
+        data: Source of the values, as for `overflowed`.
+        measure: Name of the measure, for the error; "" skips the check of the shape.
 
     Returns:
         The values, float64.
 
     Raises:
-        SinkjaxError: They are not one real number for each condition and prompt, or each run.
+        SinkjaxError: The values are not one real number per condition and prompt, or per run.
     """
     found = np.asarray(values)
     samples = ("run",) if "run" in data.sizes else ("edit", "prompt")
@@ -69,7 +69,7 @@ def quietly() -> Iterator[None]:
 
 
 def lost(data: Any) -> dict[str, int]:
-    """Number of prompts that overflowed, by the label of the condition, without zeros. data: dataset of a sweep."""
+    """Count prompts that overflowed, by condition label, omitting zeros. data: dataset of a sweep."""
     out = overflowed(data)
     if out is None or out.ndim != 2:
         return {}
@@ -78,13 +78,13 @@ def lost(data: Any) -> dict[str, int]:
 
 
 def sentences(stores: Mapping[str, Any]) -> list[str]:
-    """One sentence for readers per store with a prompt that overflowed.
+    """Write one sentence per store that has a prompt that overflowed.
 
     Args:
         stores: Name -> dataset of a sweep.
 
     Returns:
-        The sentences; none if all numbers are finite.
+        The sentences; empty if all numbers are finite.
     """
     found = []
     for name, data in stores.items():

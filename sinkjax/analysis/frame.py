@@ -1,4 +1,4 @@
-"""Metrics and statistics of a result as a tidy pandas table: a row an entry, its coordinates as columns."""
+"""Metrics and statistics as a tidy pandas table: one row per entry, with its coordinates as columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Inner = Callable[[Mapping[str, Any]], tuple[str, ...]]
 
 
 def _per(options: Mapping[str, Any]) -> tuple[str, ...]:
-    return PER.get(options.get("per", "prompt"), ())  # an unknown one is the metric's own error
+    return PER.get(options.get("per", "prompt"), ())  # an unknown option raises the metric's own error
 
 
 def _depth(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -47,31 +47,31 @@ METRICS: Mapping[str, Inner] = {
 def to_frame(
     result: Mapping[Any, Any], measure: str, *, over: str | None = "prompt", level: float = 0.95, **options: Any
 ) -> pandas.DataFrame:
-    """A metric or a statistic of a result as a tidy table.
+    """Return a metric or a statistic of a result as a tidy table.
 
     Args:
         result: A record, or the dataset of a sweep, from memory or from a store.
-        measure: A function of `sinkjax.metrics` with one number for each prompt ("sink_rate", "norm_ratio", ...), or the name of
-            a statistic in the result ("resid_max", "nll", ...).
-        over: The axis over which means and intervals are taken; None: every value is a row.
+        measure: Name of a function in `sinkjax.metrics` with one number per prompt ("sink_rate", "norm_ratio", ...), or of a
+            statistic in the result ("resid_max", "nll", ...).
+        over: The axis of the means and intervals; None for one row per value.
         level: Coverage of the intervals, between 0 and 1.
         **options: The metric's options (`key=0`, `per="layer"`); a statistic has none.
 
     Returns:
-        A column for each axis that is left (`edit`, `layer`, ...) with its labels, one for each coordinate of the edits
-        (`edit_strength`, ...: `Edit.named`), and one named as the measure. With `over`, the
-        columns mean, low, high and n stand for it (`sinkjax.intervals.intervals`): values that are undefined or were never
-        reached are left out, and n counts the others. The ends are NaN where n is below 8 or no interval exists.
+        One column per remaining axis (`edit`, `layer`, ...) with its labels, one per coordinate of the edits (`edit_strength`,
+        ...; see `Edit.named`), and one with the name of the measure. With `over`, the last is replaced by mean, low, high and n
+        (`sinkjax.intervals.intervals`): undefined and never reached values are excluded, and n counts the others. The ends are
+        NaN if n is below 8 or no interval exists.
 
     Raises:
-        SinkjaxError: The measure is unknown, or the result lacks a statistic that it needs; it has no axis `over`, or takes no
-            such option.
+        SinkjaxError: The measure is unknown, has no axis `over` or does not accept an option; the result lacks a statistic that
+            it needs.
     """
     import xarray
 
     data = to_dataset(result) if isinstance(result, Record) else result
     if not isinstance(data, xarray.Dataset):
-        raise SinkjaxError(f"a result is a record or an xarray.Dataset, not {type(result).__name__}")
+        raise SinkjaxError(f"a result must be a record or an xarray.Dataset, not {type(result).__name__}")
     array = _measured(data, measure, options)
     if over is None:
         return array.to_dataframe(name=measure).reset_index()[[*_columns(array, array.dims), measure]]
@@ -92,7 +92,7 @@ def to_frame(
 
 
 def _measured(data: xarray.Dataset, measure: str, options: Mapping[str, Any]) -> xarray.DataArray:
-    """A metric or a statistic with its axes and labels."""
+    """Return a metric or a statistic with its axes and labels."""
     import xarray
 
     if measure in METRICS:
@@ -111,7 +111,7 @@ def _measured(data: xarray.Dataset, measure: str, options: Mapping[str, Any]) ->
     if measure not in data:
         raise unknown("measure", measure, [*METRICS, *map(str, data)])
     if options:
-        raise SinkjaxError(f"{measure} is a statistic and takes no options, so not {', '.join(options)}")
+        raise SinkjaxError(f"{measure} is a statistic and takes no options, but got {', '.join(options)}")
     array = data[measure]
     return array.drop_vars(set(array.coords) - {*array.dims, *_of_edits(data)})
 
@@ -121,5 +121,5 @@ def _of_edits(data: xarray.Dataset | xarray.DataArray) -> list[str]:
 
 
 def _columns(array: xarray.DataArray, axes: Iterable[Hashable]) -> list[str]:
-    """Axes; an axis of edits is followed by its coordinates."""
+    """List the columns: the axes, with the edit axis followed by its coordinates."""
     return [name for axis in axes for name in (str(axis), *(_of_edits(array) if axis == "edit" else ()))]

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 ARRAYS = ("mean", "low", "high", "n", "excluded", "method", "note", "samples")
 BATCH_ELEMENTS = 2**23
 RESAMPLES = 2000
-FEWEST = 8  # samples of a word or an interval that counts; with fewer, an interval depends mostly on its method
+FEWEST = 8  # minimum samples for a word or an interval; with fewer, an interval depends mostly on its method
 FEWEST_RESAMPLED = 20  # a bootstrap's 95% interval covers 89% for 8 normal samples, 75% for 3
 
 
@@ -27,18 +27,18 @@ FEWEST_RESAMPLED = 20  # a bootstrap's 95% interval covers 89% for 8 normal samp
 class Interval:
     """A mean over samples (documents, seeds), its interval, and the samples themselves.
 
-    As text: mean [low, high] (remarks).
+    Its text form is: mean [low, high] (remarks).
 
     Attributes:
         mean: None without finite samples.
-        low, high: The ends; None where no interval exists.
-        n: Finite samples, the ones that count.
-        excluded: The others (NaN: undefined; inf: never reached).
+        low, high: The ends; None if no interval exists.
+        n: Number of finite samples, the ones that count.
+        excluded: Number of other samples (NaN: undefined; inf: never reached).
         level: Coverage, between 0 and 1.
         method: "BCa", "percentile", "t", "clustered t" or "none"; in judgements "betting", "t", "two-way t" or "none".
         note: Why there is no proper interval ("no finite samples", "one sample", "no spread"), or "".
         samples: float[sample], NaN where undefined; None for a number that is not a mean over samples.
-        clusters: int[sample], the document that each is from, where several are from one; else None.
+        clusters: int[sample], the document of each sample, if some share a document; otherwise None.
     """
 
     mean: float | None
@@ -62,11 +62,11 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Means over samples and their intervals as named arrays of one shape, an array's rows or entries by index.
+    """Means over samples and their intervals, as named arrays of one shape that can be indexed.
 
     Attributes:
         mean: float64[...], NaN without finite samples.
-        low, high: float64[...], the ends; NaN where no interval exists.
+        low, high: float64[...], the ends; NaN if no interval exists.
         n, excluded: int64[...], as for `Interval`.
         method, note: str[...], as for `Interval`.
         samples: float64[..., n].
@@ -94,7 +94,7 @@ class Intervals:
         return len(self.mean)
 
     def __getitem__(self, index: Any) -> Any:
-        """The `Interval` at an index of an entry, or the `Intervals` at any other that numpy knows."""
+        """Return the `Interval` at the index of an entry, or the `Intervals` at any other NumPy index."""
         found = {name: getattr(self, name)[index] for name in ARRAYS}
         if np.ndim(found["mean"]):
             return Intervals(**found, level=self.level, clusters=self.clusters)
@@ -107,7 +107,7 @@ class Intervals:
 
 
 def generator(seed: int, name: str) -> np.random.Generator:
-    """The random numbers of (seed, name), the same whatever else was drawn before.
+    """Return the random generator of (seed, name), independent of anything drawn before.
 
     Args:
         seed: At least 0.
@@ -127,7 +127,7 @@ def generator(seed: int, name: str) -> np.random.Generator:
 def interval(
     values: ArrayLike, *, level: float = 0.95, resamples: int | None = None, seed: int = 0, clusters: ArrayLike | None = None
 ) -> Interval:
-    """The mean of one row of samples and its interval.
+    """Compute the mean of one row of samples and its interval.
 
     Args:
         values: float[n].
@@ -137,7 +137,7 @@ def interval(
         The interval.
 
     Raises:
-        SinkjaxError: See `intervals`; the samples are more than one row.
+        SinkjaxError: See `intervals`; there is more than one row of samples.
     """
     values = np.asarray(values)
     if values.ndim != 1:
@@ -155,33 +155,33 @@ def intervals(
     seed: int = 0,
     clusters: ArrayLike | None = None,
 ) -> Intervals:
-    """Mean over `axis` and its interval, for each row of a table.
+    """Compute the mean over `axis` and its interval, for each row of a table.
 
-    From `FEWEST_RESAMPLED` samples on the bootstrap, bias-corrected and accelerated (Efron 1987; scipy.stats.bootstrap),
-    percentile where that is undefined; for fewer Student's t; where samples share clusters t with cluster-robust errors (Liang
-    and Zeger 1986) and one degree of freedom less than there are clusters. A row's interval does not depend on the other rows.
+    With at least `FEWEST_RESAMPLED` samples, we use the bias-corrected and accelerated bootstrap (Efron 1987;
+    scipy.stats.bootstrap), or the percentile bootstrap if that is undefined. With fewer, we use Student's t. If samples share
+    clusters, we use t with cluster-robust errors (Liang and Zeger 1986) and one degree of freedom less than the number of
+    clusters. A row's interval does not depend on the other rows.
 
     Args:
-        values: float[..., n, ...]; NaN and inf are left out of their row and counted.
-        axis: The samples' axis.
+        values: float[..., n, ...]; NaN and inf are excluded from their row and counted.
+        axis: Axis of the samples.
         level: Coverage, between 0 and 1.
         resamples: Number of bootstrap resamples, at least 100; None: `RESAMPLES`.
         seed: Seed of the resamples, at least 0.
-        clusters: int[n], which samples are not independent of each other (e.g. passages of one document); None: all are.
+        clusters: int[n], equal for samples that are not independent (e.g. passages of one document); None if all are independent.
 
     Returns:
         Named arrays, shaped as `values` without `axis`.
 
     Raises:
         SinkjaxError: The axis does not exist; the level, the number of resamples or the seed is out of range; there is not one
-            cluster for each sample.
-    """
+            cluster per sample."""
     values = np.asarray(values, dtype=np.float64)
     refuse(not -values.ndim <= axis < values.ndim, f"axis {axis} does not exist in an array of shape {values.shape}")
     refuse(not 0 < level < 1, f"level must lie between 0 and 1, not {level}")
     resamples = RESAMPLES if resamples is None else resamples
     refuse(resamples < 100, f"resamples must be at least 100, not {resamples}")
-    generator(seed, "")  # refuses a negative seed, however few the samples are
+    generator(seed, "")  # raises for a negative seed, even if the samples are too few to resample
     table = np.moveaxis(values, axis, -1)
     rows = table.reshape(math.prod(table.shape[:-1]), table.shape[-1])
     shared = shared_clusters(clusters, rows.shape[1])
@@ -210,11 +210,11 @@ def paired_differences(
     seed: int = 0,
     clusters: ArrayLike | None = None,
 ) -> Intervals:
-    """Effects of edits: intervals of edited - baseline, differences taken in each prompt.
+    """Compute effects of edits: intervals of edited - baseline, paired by prompt.
 
     Args:
         edited: float[..., n, ...], e.g. [edit, prompt].
-        baseline: float[n], or any shape that broadcasts to `edited`. A prompt that either lacks is excluded.
+        baseline: float[n], or any shape that broadcasts to `edited`. A prompt that is missing in either is excluded.
         axis, level, resamples, seed, clusters: See `intervals`.
 
     Returns:
@@ -227,21 +227,21 @@ def paired_differences(
     try:
         baseline = np.broadcast_to(baseline, edited.shape)
     except ValueError:
-        raise SinkjaxError(f"a baseline of shape {baseline.shape} has no pairs in an array of shape {edited.shape}") from None
+        raise SinkjaxError(f"a baseline of shape {baseline.shape} does not broadcast to the shape {edited.shape}") from None
     defined = np.isfinite(edited) & np.isfinite(baseline)
     differences = np.subtract(edited, baseline, out=np.full(edited.shape, np.nan), where=defined)
     return intervals(differences, axis, level=level, resamples=resamples, seed=seed, clusters=clusters)
 
 
 def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray[Any]], ArrayLike]) -> NDArray[np.float64]:
-    """Jackknife pseudo-values of a smooth function of means, one per sample: their `interval` is the function's (Tukey 1958).
+    """Compute jackknife pseudo-values of a smooth function of means; their `interval` is that function's (Tukey 1958).
 
     Args:
         values: float[n, ...], finite, at least 2 samples.
-        statistic: Means [..., (axes of values)] -> numbers [...].
+        statistic: A function from means [..., (axes of values)] to numbers [...].
 
     Returns:
-        float[n]: n s - (n - 1) s_i, with s of all samples and s_i of all but the i-th.
+        float[n]: n s - (n - 1) s_i, with s from all samples and s_i from all except the i-th.
 
     Raises:
         SinkjaxError: There are fewer than 2 samples, or one is not finite.
@@ -256,11 +256,11 @@ def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray[Any]], ArrayLi
 
 
 def shared_clusters(clusters: ArrayLike | None, n: int) -> NDArray[Any] | None:
-    """The clusters as an array; None where no two samples share one.
+    """Return the clusters as an array, or None if no two samples share one.
 
     Args:
-        clusters: int[n] or str[n], the cluster of each sample; None: no two samples share one.
-        n: How many samples there are.
+        clusters: int[n] or str[n], the cluster of each sample; None if no two samples share one.
+        n: Number of samples.
 
     Returns:
         int[n] or str[n], or None.
@@ -277,11 +277,11 @@ def shared_clusters(clusters: ArrayLike | None, n: int) -> NDArray[Any] | None:
 
 
 def standard_error(rows: NDArray[Any], clusters: NDArray[Any] | None) -> NDArray[Any]:
-    """Standard errors of the means of rows, where samples share clusters the cluster-robust ones (Liang and Zeger 1986).
+    """Return standard errors of row means; cluster-robust if samples share clusters (Liang and Zeger 1986).
 
     Args:
         rows: float[row, n], finite, at least 2 samples.
-        clusters: int[n] or str[n], the cluster of each sample, at least 2 of them; None: samples are independent.
+        clusters: int[n] or str[n], the cluster of each sample, at least 2 of them; None if samples are independent.
 
     Returns:
         float[row], in the unit of the rows.
@@ -297,8 +297,8 @@ def standard_error(rows: NDArray[Any], clusters: NDArray[Any] | None) -> NDArray
 
 
 def _student(rows: Array, level: float, clusters: Array | None) -> tuple[Array, Array, str]:
-    """Low and high ends of float[row, n], and the method."""
-    from scipy.special import stdtrit  # the quantile of t, without a second of imports
+    """Return the low and high ends for float[row, n], and the method."""
+    from scipy.special import stdtrit  # the quantile of t, without importing scipy.stats, which takes a second
 
     freedom = (rows.shape[1] if clusters is None else len(np.unique(clusters))) - 1
     means, half = rows.mean(-1), stdtrit(freedom, (1 + level) / 2) * standard_error(rows, clusters)
@@ -306,7 +306,7 @@ def _student(rows: Array, level: float, clusters: Array | None) -> tuple[Array, 
 
 
 def _intervals_of(rows: Array, level: float, resamples: int, seed: int, clusters: Array | None) -> dict[str, ArrayLike]:
-    """Columns of `Intervals` for float[row, n], all finite."""
+    """Compute the columns of `Intervals` for float[row, n], all finite."""
     n = rows.shape[1]
     if n == 0:
         return {"method": "none", "note": "no finite samples"}
@@ -324,11 +324,11 @@ def _intervals_of(rows: Array, level: float, resamples: int, seed: int, clusters
 
 
 def _bootstrap(rows: Array, level: float, resamples: int, seed: int) -> tuple[Array, Array, Array]:
-    """Low and high ends and methods of float[row, n]; every row sees the same resamples, from (seed, "bootstrap")."""
+    """Bootstrap float[row, n]: low and high ends and methods. All rows share the resamples of (seed, "bootstrap")."""
     from scipy.stats import DegenerateDataWarning, bootstrap
 
     with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
-        warnings.simplefilter("ignore", DegenerateDataWarning)  # such rows are found below, and named in `method`
+        warnings.simplefilter("ignore", DegenerateDataWarning)  # these rows are detected below and named in `method`
         result = bootstrap(
             (rows,),
             np.mean,

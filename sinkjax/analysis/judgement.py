@@ -1,4 +1,4 @@
-"""The one rule that judges every claim: numbers in, one word out. docs/judgements.md explains it and shows its error rates."""
+"""The rule that judges every claim: numbers in, one word out. docs/judgements.md explains it and its error rates."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from sinkjax.analysis.mean_bounds import FEWEST_BOUNDED, LEVEL, Ratio
 from sinkjax.errors import SinkjaxError
 
 LARGE, SMALL = 1 / 2, 1 / 10  # shares of the whole: the only constants of the rule
-FEWEST_CONTROLS = 20  # fewer decide only if there are no more
+FEWEST_CONTROLS = 20  # fewer controls decide only if no more exist
 T_ERRORS = Path(__file__).with_name("t_errors.csv")  # written by scripts/simulate_judgement.py
 
 
 def identity(holds: bool) -> Judgement:
-    """The judgement on an identity: a fact that the code or the edit forces, a theorem or a proposition."""
+    """Judge an identity: a fact forced by the code or the edit, a theorem or a proposition."""
     return Judgement("holds" if holds else "fails")
 
 
 def untested(reason: str) -> Judgement:
-    """The judgement on a claim that this model cannot test, such as one on an object that its architecture lacks."""
+    """Judge a claim that this model cannot test, such as one about an object that its architecture lacks."""
     return Judgement("untested", reason=reason)
 
 
 def with_twin(judgement: Judgement, twin: Judgement) -> Judgement:
-    """Set `untrained` if the claim replicates, and in the untrained twin too: S above 1/2; without S, or on what stays, the
-    same word."""
+    """Set `untrained` if the claim replicates and the untrained twin also shows it.
+
+    That means S above 1/2 in the twin, or the same word if there is no S or the claim says that something stays."""
     same = twin.S.low is not None and twin.S.low > LARGE if twin.S and not judgement.stays else twin.word == "replicates"
     return dataclasses.replace(judgement, untrained=judgement.word == "replicates" and same)
 
 
 def word_of(d: int, s: Callable[[float], int] | None, stays: bool = False) -> Word:
-    """The rule.
+    """Apply the rule.
 
     Args:
-        d: 1: D is above 0; -1: its interval is below 0; 0: neither.
-        s: c -> 1: S's interval lies above c; -1: below; 0: it includes c. None: there is no W.
+        d: 1 if D is above 0, -1 if its interval is below 0, 0 otherwise.
+        s: A function from c to 1 if S's interval is above c, -1 if it is below, 0 if it includes c; None if there is no W.
         stays: Whether the claim says that something stays.
 
     Returns:
@@ -61,7 +62,7 @@ def word_of(d: int, s: Callable[[float], int] | None, stays: bool = False) -> Wo
         return "replicates"
     if d < 0 or inside(SMALL):
         return "differs"
-    if d > 0:  # S has the sign of D, as W is above 0
+    if d > 0:  # S has the sign of D, because W is above 0
         return "weaker" if s is not None and s(LARGE) < 0 else "shown"
     return "undecided"
 
@@ -120,7 +121,7 @@ def _side(found: Interval, c: float) -> int:
 
 
 def _arrays(evidence: Evidence) -> tuple[Array, Array | None, Array | None]:
-    """Contrast, controls and whole in the documents that count, with NaN in all of them where one is not finite."""
+    """Return contrast, controls and whole in the documents that count, with NaN in all wherever one is not finite."""
     contrast: Any = np.asarray(evidence.contrast, np.float64)
     if contrast.ndim not in (1, 2):
         raise SinkjaxError(f"a contrast is float[n] or float[n, p], not an array of shape {contrast.shape}")
@@ -145,7 +146,7 @@ def _arrays(evidence: Evidence) -> tuple[Array, Array | None, Array | None]:
 
 
 def _rank(samples: list[Array]) -> Rank:
-    """The rank of the first mean among the others."""
+    """Return the rank of the first mean among the others."""
     mean, *rest = (found.mean(where=np.isfinite(found)) if found.size else math.nan for found in samples)
     others = np.array(rest)
     tied = np.isclose(others, mean, rtol=1e-12, atol=0.0)
@@ -155,14 +156,14 @@ def _rank(samples: list[Array]) -> Rank:
 
 
 def _lacking(rank: Rank, all_controls: bool) -> str:
-    """Doubt that the controls leave; "" if the contrast is above them."""
+    """Describe what the controls do not rule out; "" if the contrast is above them."""
     if rank.of < FEWEST_CONTROLS and not all_controls:
         return f"there are {rank.of} controls, and fewer than {FEWEST_CONTROLS} show nothing"
     return "" if rank.above else f"the contrast lies above {rank.below} of {rank.of} controls, and {rank.needed} are needed"
 
 
 def supports(evidence: Evidence, sign: int, d: Array, whole: Array | None) -> list[Callable[[float], tuple[float, float]] | None]:
-    """The ranges of D - c, W - c and D - c W.
+    """Return the ranges of D - c, W - c and D - c W.
 
     Args:
         evidence: The range of the measure, of the whole and of the contrast.
@@ -170,7 +171,7 @@ def supports(evidence: Evidence, sign: int, d: Array, whole: Array | None) -> li
         d, whole: Samples of D and W, of any one shape.
 
     Returns:
-        For each of the three: c -> the lowest and the highest possible value; None without a range.
+        For each of the three, a function from c to the lowest and highest possible value; None without a range.
 
     Raises:
         SinkjaxError: A sample is outside its range.
@@ -178,7 +179,7 @@ def supports(evidence: Evidence, sign: int, d: Array, whole: Array | None) -> li
     if evidence.range is None:
         return [None, None, None]
     low, high = evidence.range
-    largest = high - low  # size of a contrast, and of a contrast minus its controls, which have the same unedited value
+    largest = high - low  # maximum size of a contrast, and of a contrast minus its controls, which share the unedited value
     ends = evidence.whole_range or (low, high)
     relative = evidence.relative and evidence.controls is None and whole is not None
     edited = [] if not relative else [("the edited value", sign * d + whole, low, high)]
@@ -203,7 +204,7 @@ def supports(evidence: Evidence, sign: int, d: Array, whole: Array | None) -> li
 
 
 def _by_cluster(values: Array, clusters: Array | None) -> Array:
-    """Samples that are independent: means of clusters that have a finite value (a row or column, if crossed)."""
+    """Return independent samples: means of clusters that have a finite value (rows or columns, if crossed)."""
     if clusters is not None:
         names = np.asarray(clusters)[: len(values)]
         rows = [values[names == name] for name in np.unique(names)]
@@ -226,7 +227,7 @@ def _interval(ratio: Ratio, samples: Array, total: int) -> Interval:
 
 
 def _described(ratios: dict[str, Ratio], evidence: Evidence, shape: tuple[int, ...], n: int) -> dict[str, Any]:
-    """The methods as text, and the simulated error of t."""
+    """Describe the methods as text; also return the simulated error of t."""
     counted = _counted(evidence, shape, ratios["D"].d.shape[0])
     decisive = dict.fromkeys(ratio.method for name, ratio in ratios.items() if name != "W")
     methods = [one for one in decisive if one != "none"]
@@ -238,13 +239,13 @@ def _described(ratios: dict[str, Ratio], evidence: Evidence, shape: tuple[int, .
 
 
 def _counted(evidence: Evidence, shape: tuple[int, ...], n: int) -> str:
-    """The independent samples as text, such as "10 clusters of 64 documents"."""
+    """Describe the independent samples as text, such as "10 clusters of 64 documents"."""
     noun = evidence.samples if evidence.clusters is None else f"clusters of {shape[0]} {evidence.samples}"
     return f"{n} {noun}" + (f" x {shape[1]} positions" if len(shape) == 2 else "")
 
 
 def _no_spread(ratio: Ratio, counted: str, n: int) -> str:
-    """A sentence on a word from few samples that do not differ, which bets judge and not t; else ""."""
+    """Note, as a sentence, that the few samples do not differ, so bets judge instead of t; otherwise ""."""
     if ratio.method != "betting" or n >= FEWEST_BOUNDED:
         return ""
     return f"The samples do not differ ({counted}), so Student's t has no spread to use, and bets judge."
@@ -252,7 +253,7 @@ def _no_spread(ratio: Ratio, counted: str, n: int) -> str:
 
 @cache
 def t_error(method: str, measure: str, n: int) -> tuple[float, float] | None:
-    """Simulated rate of false words, if Student's t judges.
+    """Return the simulated rates of false words when Student's t judges.
 
     Args:
         method: "t" or "two-way t".
@@ -272,7 +273,7 @@ def t_error(method: str, measure: str, n: int) -> tuple[float, float] | None:
 
 
 def _reason(word: Word, D: Interval, S: Interval | None, lacking: str, counted: str, stays: bool) -> str:
-    """The number and the line that it met or missed; "" for "replicates"."""
+    """Describe the deciding number and the bound that it met or missed; "" for "replicates"."""
     decisive = S if stays else D
     if word == "replicates":
         return ""

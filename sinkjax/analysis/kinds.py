@@ -1,7 +1,7 @@
 """Kinds of attention sinks.
 
-A sink is a no-op or a broadcast, by how much a head writes from it compared with its other keys. Secondary sinks are later tokens
-whose state is aligned with the first token's.
+A sink is a no-op or a broadcast, depending on how much a head writes from it compared with its other keys. Secondary sinks are
+later tokens whose state is aligned with the first token's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sinkjax.analysis import records
 from sinkjax.analysis.records import Floats
 from sinkjax.errors import SinkjaxError
 
-GIVE, SHARE = 0.5, 0.9  # an event: this share of the later queries gives the key at least this weight
+GIVE, SHARE = 0.5, 0.9  # an event requires this share of later queries to give the key at least this weight
 NO_OP, BROADCAST, RANK = 0.2, 0.5, 1.5  # bounds on the ratio and on |U|^2 / sigma_1^2 (arXiv 2606.08105)
 
 
@@ -24,10 +24,10 @@ class SinkKind(NamedTuple):
     """The kinds of a record's sinks, as arrays [prompt, layer, head].
 
     Attributes:
-        kind: str: "no-op", "broadcast" or "neither"; "" where there is no event.
-        key: int, the sink's key; -1 where there is no event.
-        ratio: |u_s| over the mean |u_j| of the other keys; NaN where there is no event, or where all others write nothing.
-        rank: |U|_F^2 / sigma_1^2, from 1 for rank one; NaN where there is no event, or where the head writes nothing.
+        kind: str: "no-op", "broadcast" or "neither"; "" if there is no event.
+        key: int, the sink's key; -1 if there is no event.
+        ratio: |u_s| divided by the mean |u_j| of the other keys; NaN if there is no event or all others write nothing.
+        rank: |U|_F^2 / sigma_1^2, which is 1 for rank one; NaN if there is no event or the head writes nothing.
     """
 
     kind: NDArray[Any]
@@ -37,29 +37,29 @@ class SinkKind(NamedTuple):
 
 
 def sink_kind(record: Mapping[Any, Any], out: ArrayLike, min_queries: int = 8) -> SinkKind:
-    """Classify each head's sink (Fesser et al., arXiv 2606.08105), from later queries only because attention is causal here.
+    """Classify each head's sink (Fesser et al., arXiv 2606.08105), using only later queries because attention is causal.
 
     An event is a key that at least 90% of the later queries give a weight >= 0.5, or the one with the largest mean weight if
     there are several. With u_j = v_j W_O and U the later queries' updates (the rows of A u), a no-op has |u_s| <= 0.2 of the
     other keys' mean |u_j|; a broadcast has >= 0.5 and an update of nearly rank one, |U|_F^2 <= 1.5 sigma_1^2.
 
     Args:
-        record: Has `attention` [prompt, layer, head, query, key] and `values` [prompt, layer, position, kv_head, head_dim], both
-            of all layers or of the same chosen ones: `Probe(attention=True, capture=(Capture(Site.VALUE),))`.
-        out: W_O of those layers, float[layer, head, head_dim, width]: `model.params["layers"]["o"]`. A gate or a norm on a
+        record: Statistics with `attention` [prompt, layer, head, query, key] and `values` [prompt, layer, position, kv_head,
+            head_dim], both for all layers or for the same chosen ones: `Probe(attention=True, capture=(Capture(Site.VALUE),))`.
+        out: W_O of these layers, float[layer, head, head_dim, width]: `model.params["layers"]["o"]`. A gate or a norm on a
             head's output before W_O is ignored.
-        min_queries: How many later queries a key needs.
+        min_queries: Minimum number of later queries of a key.
 
     Returns:
         Arrays [prompt, layer, head].
 
     Raises:
-        SinkjaxError: A statistic was not measured; the shapes do not belong together; `min_queries` is below 1.
+        SinkjaxError: A statistic was not measured; the shapes do not match; `min_queries` is below 1.
     """
     weights, values = (records.measured(record, name).astype(float) for name in ("attention", "values"))
     matrix = np.asarray(out, float)
     if min_queries < 1:
-        raise SinkjaxError(f"min_queries must be an int from 1, not {min_queries!r}")
+        raise SinkjaxError(f"min_queries must be an int of at least 1, not {min_queries!r}")
     fits = weights.ndim == values.ndim == 5 and matrix.ndim == 4 and weights.shape[3] == weights.shape[4] == values.shape[2]
     fits = fits and weights.shape[:2] == values.shape[:2] and matrix.shape[:2] == weights.shape[1:3]
     if not fits or matrix.shape[2] != values.shape[4] or weights.shape[2] % values.shape[3]:
@@ -71,14 +71,14 @@ def sink_kind(record: Mapping[Any, Any], out: ArrayLike, min_queries: int = 8) -
     shape = weights.shape[:3]
     found = SinkKind(np.full(shape, "", "<U9"), np.full(shape, -1), np.full(shape, np.nan), np.full(shape, np.nan))
     for layer, head in np.ndindex(*shape[1:]):
-        # |v W_O| = |v R'| with W_O' = Q R, so nothing as wide as the model is kept
+        # |v W_O| = |v R'| with W_O' = Q R, which avoids arrays as wide as the model
         reduced = np.linalg.qr(matrix[layer, head].T).R.T
         for prompt in range(shape[0]):
             cell = (prompt, layer, head)
             present = np.flatnonzero(np.isfinite(values[prompt, layer, :, head // group]).all(axis=-1))
             length = int(present[-1]) + 1 if len(present) else 0
             seen = weights[cell][:length, :length]
-            if len(present) == length and np.isfinite(seen).all():  # nothing is judged of a prompt that overflowed
+            if len(present) == length and np.isfinite(seen).all():  # prompts that overflowed are not classified
                 _judge(found, cell, seen, values[prompt, layer, :length, head // group] @ reduced, min_queries)
     return found
 
@@ -86,7 +86,7 @@ def sink_kind(record: Mapping[Any, Any], out: ArrayLike, min_queries: int = 8) -
 def _judge(
     found: SinkKind, cell: tuple[int, int, int], weights: records.Floats, updates: records.Floats, min_queries: int
 ) -> None:
-    """Writes one head's entries of `found`: weights [query, key], updates u [key, d]."""
+    """Write one head's entries of `found`: weights [query, key], updates u [key, d]."""
     later = [weights[key + 1 :, key] for key in range(max(len(weights) - min_queries, 0))]
     events = [key for key, given in enumerate(later) if (given >= GIVE).mean() >= SHARE]
     if not events:
@@ -101,16 +101,16 @@ def _judge(
     found.key[cell], found.ratio[cell], found.rank[cell] = key, ratio, rank
 
 
-ALIGNED = 0.9  # |cosine| with the first token's state (Wong et al., arXiv 2512.22213)
+ALIGNED = 0.9  # minimum |cosine| with the first token's state (Wong et al., arXiv 2512.22213)
 
 
 class SecondarySinks(NamedTuple):
-    """Aligned tokens as each layer reads them, as arrays [..., prompt, layer].
+    """Aligned tokens in each layer's input, as arrays [..., prompt, layer].
 
     Attributes:
-        share: Share of the tokens after the first that are aligned; NaN where there is no such token.
-        attention: Mean attention they get in the layer, over heads and tokens; NaN where none is aligned.
-        others: Mean attention of the tokens that are not aligned; NaN where all are.
+        share: Share of the tokens after the first that are aligned; NaN if there is no such token.
+        attention: Mean attention to aligned tokens in the layer, over heads and tokens; NaN if none is aligned.
+        others: Mean attention to the other tokens; NaN if all are aligned.
     """
 
     share: Floats
@@ -127,12 +127,12 @@ def secondary_sinks(
 
     Args:
         record: Statistics by name, with resid_first_cosine and `statistic`.
-        cosine: The least absolute cosine of an aligned token, in 0..1.
-        min_queries: Only tokens seen by at least so many queries.
+        cosine: Minimum absolute cosine of an aligned token, in 0..1.
+        min_queries: Use only tokens seen by at least this many queries.
         statistic: "attention_received", or "attention_share" for attention whose rows do not sum to 1.
 
     Returns:
-        Share of aligned tokens, their attention and the others': float[..., prompt, layer] each.
+        Share of aligned tokens, attention to them and to the others: float[..., prompt, layer] each.
 
     Raises:
         SinkjaxError: A statistic was not measured; `min_queries` is below 1; `cosine` is not in 0..1.
@@ -141,7 +141,7 @@ def secondary_sinks(
         raise SinkjaxError(f"cosine must be in 0..1, not {cosine}")
     received = records.measured(record, records.known_statistic(statistic)).astype(np.float64)
     later = records.candidates(received, np.arange(received.shape[-1]) > 0, min_queries)[..., None, :]
-    cosines = records.measured(record, "resid_first_cosine")[..., :-1, :]  # depths that a layer reads
+    cosines = records.measured(record, "resid_first_cosine")[..., :-1, :]  # depths that are a layer's input
     attention = received.mean(axis=-2)  # over heads
     aligned = later & (np.abs(cosines) >= cosine)
 

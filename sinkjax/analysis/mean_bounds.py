@@ -1,7 +1,7 @@
-"""Confidence intervals for means and for ratios of means that keep their level on skewed and mostly constant samples.
+"""Confidence intervals for means and ratios of means that keep their level on skewed and mostly constant samples.
 
-Every interval answers one question: is the mean of D - c W shown to lie above or below 0? The interval of the ratio D / W is the
-set of c where it is neither; with W = 1 it is the interval of the mean of D.
+Every interval comes from one question: is the mean of D - c W shown to be above or below 0? The interval of the ratio D / W is
+the set of c for which neither is shown; with W = 1 it is the interval of the mean of D.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Array = NDArray[Any]
 Method = Literal["betting", "t", "two-way t", "none"]
 
 LEVEL = 0.95
-# With fewer samples, an interval that holds for every distribution in a range of length 1 misses an effect of 0.3.
+# With fewer samples, an interval valid for every distribution in a range of length 1 misses an effect of 0.3.
 FEWEST_BOUNDED = 16
-BETS = 0.5 ** np.arange(8)  # shares of the largest bet that cannot lose more than everything
-STAKES = np.append(BETS[1:], BETS[-1])  # starting capital of each bet: 1/2, 1/4, ..., 1 in all
-PRECISION = 1e-6  # float32 results have no spread below this part of their size
+BETS = 0.5 ** np.arange(8)  # fractions of the largest bet that cannot lose more than the capital
+STAKES = np.append(BETS[1:], BETS[-1])  # starting capital of each bet: 1/2, 1/4, ..., 1 in total
+PRECISION = 1e-6  # spread below this fraction of their size is float32 rounding
 STEPS, HALVINGS = 50, 36
 
 
 def log_capital(values: Array, loss: Any) -> Array:
-    """Logarithm of the money that bets on a positive mean have made, starting from 1.
+    """Return the log of the capital from bets on a positive mean, starting from 1.
 
-    If the mean is 0 or less, its expectation is at most 1, so it reaches K with probability at most 1 / K, for any distribution
-    (Waudby-Smith and Ramdas 2024). The bets are a fixed mixture, so the order of the samples does not matter.
+    If the mean is 0 or less, the capital's expectation is at most 1, so it reaches K with probability at most 1 / K, for any
+    distribution (Waudby-Smith and Ramdas 2024). The bets are a fixed mixture, so the order of the samples does not matter.
 
     Args:
         values: float[..., n], independent samples, none below -loss.
@@ -47,11 +47,11 @@ def log_capital(values: Array, loss: Any) -> Array:
 
 
 def betting_side(values: Array, low: Any, high: Any) -> Array:
-    """Whether the mean of bounded samples is shown to lie above 0 (1), below 0 (-1), or neither (0).
+    """Return whether the mean of bounded samples is shown to be above 0 (1), below 0 (-1), or neither (0).
 
     Args:
         values: float[..., n], independent samples.
-        low, high: float or float[...], the range that every possible sample lies in.
+        low, high: float or float[...], the range of every possible sample.
 
     Returns:
         int[...]; each of 1 and -1 is wrong with probability at most (1 - LEVEL) / 2.
@@ -62,7 +62,7 @@ def betting_side(values: Array, low: Any, high: Any) -> Array:
 
 
 def t_side(values: Array) -> Array:
-    """As `betting_side`, by Student's t: for samples without a range, or too few for bets. 0 for fewer than 2.
+    """Like `betting_side`, by Student's t: for samples without a range, or too few for bets. Returns 0 for fewer than 2.
 
     Args:
         values: float[..., n], independent samples.
@@ -77,7 +77,7 @@ def t_side(values: Array) -> Array:
 
 
 def crossed_side(values: Array) -> Array:
-    """As `t_side`, for samples that share documents and positions: two-way clustered errors (Cameron, Gelbach and Miller 2011).
+    """Like `t_side`, for samples that share documents and positions (two-way clustering; Cameron, Gelbach and Miller 2011).
 
     Args:
         values: float[..., n, p], NaN where there is no sample.
@@ -101,7 +101,7 @@ def crossed_side(values: Array) -> Array:
 
 
 def constant(d: Array, w: Array) -> Array:
-    """Whether D, or D - (mean D / mean W) W, has no spread compared with the size of D and W; a single sample has none.
+    """Return whether D, or D - (mean D / mean W) W, has no spread relative to D and W; true for a single sample.
 
     Args:
         d, w: float[..., n], finite samples of D and W.
@@ -131,7 +131,7 @@ class Ratio:
 
     Attributes:
         d, w: float[n], independent samples, or float[n, p], crossed (document by position), NaN where there is no sample.
-        support: c -> the lowest and the highest possible value of D - c W; None: there is no bound.
+        support: A function from c to the lowest and highest possible value of D - c W; None if there is no bound.
     """
 
     d: Array
@@ -140,7 +140,7 @@ class Ratio:
 
     @cached_property
     def method(self) -> Method:
-        """Bets for at least `FEWEST_BOUNDED` samples in a known range, and where nothing varies; else t."""
+        """Betting if there are at least `FEWEST_BOUNDED` samples in a known range or nothing varies; otherwise t."""
         few = min(self.d.shape) if self.d.size else 0
         finite = np.isfinite(self.d)
         if constant(self.d[finite], self.w[finite]):
@@ -158,11 +158,11 @@ class Ratio:
         return float(np.nanmean(self.d)) / mean if mean else math.nan
 
     def side(self, c: float) -> int:
-        """1: the mean of D - c W lies above 0; -1: below; 0: neither is shown."""
+        """Return 1 if the mean of D - c W is shown to be above 0, -1 if below, and 0 if neither is shown."""
         values, method = self.d - c * self.w, self.method
         if method == "betting":
             assert self.support is not None
-            if values.ndim == 2:  # nothing varies, so the fewer of documents and positions count
+            if values.ndim == 2:  # nothing varies, so the smaller of documents and positions counts
                 values = np.nanmean(values, axis=int(values.shape[0] <= values.shape[1]))
             return int(betting_side(values, *self.support(c)))
         if method == "none":
@@ -170,7 +170,7 @@ class Ratio:
         return int(t_side(values) if method == "t" else crossed_side(values))
 
     def ends(self) -> tuple[float, float]:
-        """Both ends of the set of c where `side` is 0: infinite where it has none. The mean of W must be above 0."""
+        """Return both ends of the set of c where `side` is 0, infinite if unbounded. The mean of W must be above 0."""
         low, high = (self._end(direction) for direction in (-1, 1))
         return low, high
 

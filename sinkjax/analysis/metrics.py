@@ -1,19 +1,20 @@
 """Sinks and massive activations as functions of a record, computed after the run and without the model.
 
-A record is anything that maps statistic names to arrays: a `Record` or an `xarray.Dataset`. Its arrays may have further
-leading axes (`edit`, from a sweep), written "..." below. Results are NumPy arrays with one value per prompt, so that intervals
-over prompts can follow (`sinkjax.intervals`). Positions, layers and depths count from 0; depth 0 is the embedding and depth
-l + 1 the residual stream after block l. An undefined value (of a key that a prompt does not have, a ratio to nothing) is NaN,
-never a guess: `sinkjax.intervals.interval` leaves such prompts out and counts them.
+A record is any mapping from statistic names to arrays, such as a `Record` or an `xarray.Dataset`. Its arrays may have additional
+leading axes (`edit`, from a sweep), written "..." below. Results are NumPy arrays with one value per prompt, ready for intervals
+over prompts (`sinkjax.intervals`). Positions, layers and depths count from 0; depth 0 is the embedding and depth l + 1 the
+residual stream after block l. An undefined value (for a key that a prompt does not have, or a ratio to 0) is NaN;
+`sinkjax.intervals.interval` excludes such prompts and counts them.
 
 Options shared by the functions on sinks:
 
 - `rule`: "gu" (Gu et al. 2025, arXiv 2410.10781): a key's score is its attention averaged over the queries that see it, and a
   head sinks on it if the score is > eps. "queipo" (Queipo-de-Llano et al. 2026, arXiv 2510.06477): the same sum over queries,
   divided by the length of the prompt, and >= eps. The two agree on key 0.
-- `per`: "prompt": share of all (layer, head); "layer": share of a layer's heads; "head": 1 or 0 for each head.
+- `per`: "prompt" is the share of all (layer, head) pairs; "layer" the share of a layer's heads; "head" 1 or 0 for each head.
 - `statistic`: "attention_received", or "attention_share" for attention whose rows do not sum to 1.
-- `min_queries`: where a key is searched for, only keys seen by at least so many queries, because a mean over few is not evidence.
+- `min_queries`: when searching for a key, consider only keys seen by at least this many queries, because a mean over few is not
+evidence.
 """
 
 from __future__ import annotations
@@ -56,17 +57,17 @@ def sink_rate(
     rule: str = "gu",
     statistic: str = "attention_received",
 ) -> Floats:
-    """Share of heads that sink on `key`, thresholded in each prompt and head before anything is averaged.
+    """Return the share of heads that sink on `key`, thresholded per prompt and head before any averaging.
 
     Args:
         record: Statistics by name, with `statistic`.
-        key: int, or int[prompt] (int[..., prompt]) for a key of its own in each prompt.
+        key: int, or int[prompt] (int[..., prompt]) for a different key in each prompt.
         eps: The threshold on a key's score.
         per, rule, statistic: See the top of this module.
 
     Returns:
-        float[..., prompt], [..., prompt, layer] or [..., prompt, layer, head] in 0..1, as `per` says; NaN for a prompt that does
-        not reach the key.
+        float[..., prompt], [..., prompt, layer] or [..., prompt, layer, head] in 0..1, depending on `per`; NaN for a
+        prompt that does not reach the key.
 
     Raises:
         SinkjaxError: The statistic was not measured; the key is outside the record; `per`, `rule` or `statistic` is unknown.
@@ -85,7 +86,7 @@ def sink_rate_among(
     rule: str = "gu",
     statistic: str = "attention_received",
 ) -> Floats:
-    """Share of heads that sink on at least one of the keys chosen by `where`: sinks on full stops, line breaks, ...
+    """Return the share of heads that sink on at least one key chosen by `where`, such as full stops or line breaks.
 
     Args:
         record: Statistics by name, with `statistic`.
@@ -94,7 +95,7 @@ def sink_rate_among(
         min_queries, per, rule, statistic: See the top of this module.
 
     Returns:
-        As `sink_rate`; NaN for a prompt where no chosen key is seen by `min_queries` queries.
+        As `sink_rate`; NaN for a prompt without a chosen key that `min_queries` queries see.
 
     Raises:
         SinkjaxError: See `sink_rate`; `where` is not boolean or does not fit; `min_queries` is below 1.
@@ -113,7 +114,7 @@ def sink_position(
     per: str = "prompt",
     statistic: str = "attention_received",
 ) -> Peak:
-    """The key that receives most attention, and how much: averaged over the heads that `per` joins, ties to the lowest key.
+    """Find the key that receives the most attention, and how much, averaged over heads as `per` specifies.
 
     Args:
         record: Statistics by name, with `statistic`.
@@ -121,8 +122,8 @@ def sink_position(
         min_queries, per, statistic: See the top of this module.
 
     Returns:
-        A Peak of [..., prompt], [..., prompt, layer] or [..., prompt, layer, head], undefined for a prompt where no such key
-        is seen by `min_queries` queries.
+        A Peak of [..., prompt], [..., prompt, layer] or [..., prompt, layer, head], undefined for a prompt without such a key
+        that `min_queries` queries see. Ties go to the lowest key.
 
     Raises:
         SinkjaxError: See `sink_rate_among`.
@@ -144,17 +145,18 @@ def sink_onset(
     rule: str = "gu",
     statistic: str = "attention_received",
 ) -> Floats:
-    """First layer where more than a share of the heads sink on `key`.
+    """Return the first layer where more than a given share of the heads sink on `key`.
 
     Args:
         record: Statistics by name, with `statistic`.
-        key: int, or int[prompt] (int[..., prompt]) for a key of its own in each prompt.
+        key: int, or int[prompt] (int[..., prompt]) for a different key in each prompt.
         eps: The threshold on a key's score.
-        share: A share of the layer's heads, in 0..1.
+        share: Share of the layer's heads, in 0..1.
         rule, statistic: See the top of this module.
 
     Returns:
-        float[..., prompt]: the layer, from 0; `NEVER` (inf) if there is none; NaN where the sink rate is undefined before.
+        float[..., prompt]: the layer, from 0; `NEVER` (inf) if there is none; NaN if the sink rate is undefined in an earlier
+        layer.
 
     Raises:
         SinkjaxError: See `sink_rate`.
@@ -172,9 +174,9 @@ def undecided_heads(
     rule: str = "gu",
     statistic: str = "attention_received",
 ) -> Floats:
-    """Share of heads whose score of `key` is as close to eps as the two records are to each other, or changes sides.
+    """Return the share of heads whose score of `key` crosses eps, or is as close to eps as the two records are to each other.
 
-    A head can change sides at equal scores too, since eps is rounded to the dtype of the scores.
+    A head can cross eps even at equal scores, because eps is rounded to the dtype of the scores.
 
     Args:
         record: The run in one dtype: statistics by name, with `statistic`.
@@ -197,11 +199,11 @@ def undecided_heads(
 
 
 def mean_nll(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Floats:
-    """Mean negative log-likelihood over the predicted tokens of each prompt.
+    """Return the mean negative log-likelihood over the predicted tokens of each prompt.
 
     Args:
         record: Statistics by name, with nll.
-        lengths: int[prompt], the tokens of each prompt; with them a NaN before a prompt's end makes its mean NaN.
+        lengths: int[prompt], the tokens of each prompt; if given, a NaN before a prompt's end makes its mean NaN.
 
     Returns:
         float[..., prompt] in nats per token; NaN in a prompt of one token.
@@ -219,7 +221,7 @@ def mean_nll(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Flo
 
 
 def perplexity(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Floats:
-    """exp(`mean_nll`) of each prompt.
+    """Return exp(`mean_nll`) of each prompt.
 
     Args:
         record, lengths: See `mean_nll`.
@@ -236,11 +238,11 @@ def perplexity(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> F
 def token_mask(
     tokens: ArrayLike, decode: Callable[[Sequence[int]], str], texts: Collection[str] = (".", "\n")
 ) -> NDArray[np.bool_]:
-    """Which positions except the first have a token that reads as one of `texts`, ignoring spaces around it.
+    """Return which positions, except the first, have a token whose stripped text is one of `texts`.
 
     Args:
         tokens: int[prompt, position].
-        decode: Token ids -> text, such as a tokenizer's.
+        decode: A function from token ids to text, such as a tokenizer's.
         texts: Accepted texts of a token.
 
     Returns:

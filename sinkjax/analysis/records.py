@@ -1,4 +1,4 @@
-"""How the metrics read a record: the scores of its keys, choices of positions, means over heads, peaks."""
+"""Access to records for the metrics: key scores, choices of positions, means over heads, and peaks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Peak(NamedTuple):
     """Location and size of a maximum.
 
     Attributes:
-        position: int, -1 where undefined.
-        value: float, NaN where undefined.
+        position: int, -1 if undefined.
+        value: float, NaN if undefined.
     """
 
     position: NDArray[np.integer]
@@ -32,7 +32,7 @@ class Peak(NamedTuple):
 
 
 def measured(record: Mapping[Any, Any], name: str) -> Floats:
-    from sinkjax.probes.record import Record  # imports JAX, which a list of the studies need not
+    from sinkjax.probes.record import Record  # deferred because it imports JAX, which listing the studies does not need
 
     values = np.asarray(Record(record)[name])
     return values.astype(np.result_type(values.dtype, np.float32), copy=False)
@@ -50,7 +50,7 @@ def finite_number(name: str, value: float) -> float:
 
 
 def key_scores(record: Mapping[Any, Any], statistic: str, rule: str) -> Floats:
-    """Score of each key under `rule`: float[..., prompt, layer, head, key]."""
+    """Return the score of each key under `rule`: float[..., prompt, layer, head, key]."""
     one_of("rule", rule, RULES)
     received = measured(record, known_statistic(statistic))
     if rule == "gu":
@@ -60,20 +60,20 @@ def key_scores(record: Mapping[Any, Any], statistic: str, rule: str) -> Floats:
 
 
 def queries_of(received: Floats) -> NDArray[np.integer]:
-    """How many queries see each key, length - key: int[..., prompt, key], 0 or less beyond the prompt."""
+    """Return the number of queries that see each key, length - key: int[..., prompt, key], at most 0 beyond the prompt."""
     lengths = (~np.isnan(received)).any(axis=(-3, -2)).sum(-1)
     return lengths[..., None] - np.arange(received.shape[-1])
 
 
 def candidates(received: Floats, where: ArrayLike | None, min_queries: int) -> NDArray[np.bool_]:
-    """Keys that may be searched: bool[..., prompt, key]."""
+    """Return which keys may be searched: bool[..., prompt, key]."""
     if min_queries < 1:
         raise SinkjaxError(f"min_queries must be at least 1, not {min_queries}")
     return choice(received, where, inner=2) & (queries_of(received) >= min_queries)
 
 
 def choice(values: Floats, where: ArrayLike | None, inner: int) -> NDArray[np.bool_]:
-    """`where` as bool[..., prompt, position] for values[..., prompt, (inner axes), position]."""
+    """Broadcast `where` to bool[..., prompt, position] for values[..., prompt, (inner axes), position]."""
     shape = values.shape[: -1 - inner] + values.shape[-1:]
     mask = np.asarray(True if where is None else where)
     if mask.dtype != np.bool_:
@@ -82,10 +82,10 @@ def choice(values: Floats, where: ArrayLike | None, inner: int) -> NDArray[np.bo
 
 
 def pick(values: Floats, position: ArrayLike, inner: int) -> Floats:
-    """values[..., prompt, (inner axes), position] at one position, or one per prompt: [..., prompt, (inner axes)]."""
+    """Select one position, or one per prompt, from values[..., prompt, (inner axes), position]: [..., prompt, (inner axes)]."""
     position, size = np.asarray(position), values.shape[-1]
     if position.dtype.kind not in "iu":
-        raise SinkjaxError(f"a position must be a whole number, not {position.dtype}")
+        raise SinkjaxError(f"a position must be an integer, not {position.dtype}")
     outside = position[(position < 0) | (position >= size)]
     if outside.size:
         raise SinkjaxError(f"position {outside[0]} is not in the record; allowed: 0 to {size - 1}")
@@ -94,7 +94,7 @@ def pick(values: Floats, position: ArrayLike, inner: int) -> Floats:
 
 
 def at(values: Floats, position: ArrayLike | None) -> Floats:
-    """values[..., prompt, depth, position] at a position, or as they are for None."""
+    """Select a position from values[..., prompt, depth, position]; None returns them unchanged."""
     return values if position is None else pick(values, position, inner=1)
 
 
@@ -106,31 +106,31 @@ def broadcast(what: str, array: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 
 def above(scores: Floats, eps: float, rule: str) -> Floats:
-    """1 or 0, NaN where the score is."""
-    eps = finite_number("eps", eps)  # numpy compares in the dtype of the scores, as torch does in the paper's code
+    """Return 1 or 0, or NaN where the score is NaN."""
+    eps = finite_number("eps", eps)  # NumPy compares in the dtype of the scores, like torch in the paper's code
     return np.where(np.isnan(scores), np.nan, scores > eps if rule == "gu" else scores >= eps)
 
 
 def head_mean(values: Floats, per: str) -> Floats:
-    """values[..., layer, head] averaged over the axes that `per` joins."""
+    """Average values[..., layer, head] over the axes that `per` specifies."""
     one_of("per", per, HEAD_AXES)
     return values.mean(axis=HEAD_AXES[per], dtype=np.float64)
 
 
 def ratio(above: Floats, below: Floats) -> Floats:
-    """above / below, NaN where there is nothing below."""
+    """Return above / below, or NaN where the denominator is 0."""
     return np.divide(above, below, out=np.full(np.shape(above), np.nan), where=below > 0)
 
 
 def over_others(sizes: Floats) -> Floats:
-    """Each position's number over the mean of the prompt's others that are not NaN: float[..., position]."""
+    """Divide each position's value by the mean of the prompt's other values, ignoring NaN: float[..., position]."""
     present = ~np.isnan(sizes)
     others = np.where(present, sizes, 0).sum(-1, keepdims=True) - sizes
     return ratio(sizes * (present.sum(-1, keepdims=True) - 1), others)
 
 
 def peak(values: Floats, chosen: NDArray[np.bool_]) -> Peak:
-    """The largest of values[..., position] among the chosen."""
+    """Find the largest of values[..., position] among the chosen."""
     masked = np.where(chosen, values, -np.inf)
     position = masked.argmax(-1)
     value = np.take_along_axis(masked, position[..., None], -1)[..., 0]

@@ -1,4 +1,4 @@
-"""The summary of a study: one row for each condition and measure, with its effect and its rank among matched controls."""
+"""A study's summary: one row per condition and measure, with its effect and its rank among matched controls."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
 
 LEVEL = 0.95
-ROUNDING = 1e-6  # relative; float32 programs that compute the same differ by less
-NOT_COMPARED = Interval(None, None, None, 0, 0, LEVEL, "none")  # the effect of a row without a baseline
+ROUNDING = 1e-6  # relative; two float32 programs for the same computation differ by less
+NOT_COMPARED = Interval(None, None, None, 0, 0, LEVEL, "none")  # effect of a row without a baseline
 NUMBERS = ("mean", "low", "high", "n", "effect_mean", "effect_low", "effect_high")
 COLUMNS = ("group", "measure", *NUMBERS, "percentile", "controls", "overflowed")
 
 
 @dataclass(frozen=True)
 class Rank:
-    """Rank of a number among its matched controls: how many are below it, equal to it, and present."""
+    """Rank of a number among its matched controls: how many are below it, how many equal it, and how many there are."""
 
     below: int
     tied: int
@@ -30,7 +30,7 @@ class Rank:
 
     @classmethod
     def among(cls, value: float, controls: ArrayLike) -> Rank | None:
-        """The rank of a number; None without controls, or where it or one of them is not finite."""
+        """Rank a number among controls; None if there are none, or any of these values is not finite."""
         others = np.asarray(controls, dtype=np.float64)
         if not others.size or not np.isfinite(value) or not np.isfinite(others).all():
             return None
@@ -38,7 +38,7 @@ class Rank:
 
     @property
     def percentile(self) -> float:
-        """Per cent of the controls below it, ties counted half."""
+        """Percentage of the controls below it; ties count half."""
         return 100 * (self.below + self.tied / 2) / self.controls
 
     def __str__(self) -> str:
@@ -52,9 +52,9 @@ class Row:
     Attributes:
         condition, series, measure: The row's labels.
         value: Mean over prompts (or seeds).
-        effect: Mean paired difference from the baseline (0 for the baseline itself), NOT_COMPARED where there is none.
-        rank: Rank of its effect among the matched random controls; None without any.
-        overflowed: Number of prompts that are left out, because an activation in them is infinite or NaN.
+        effect: Mean paired difference from the baseline (0 for the baseline itself), NOT_COMPARED if there is no baseline.
+        rank: Rank of its effect among the matched random controls; None if there are none.
+        overflowed: Number of prompts excluded because of an infinite or NaN activation.
     """
 
     condition: str
@@ -73,7 +73,7 @@ Table = dict[tuple[str, str], Row]  # (condition, measure) -> row
 class Column:
     """One measure of a sweep.
 
-    values: float[condition, prompt]. baseline: each one's reference, float[(condition,) prompt].
+    values: float[condition, prompt]. baseline: the reference of each condition, float[(condition,) prompt].
     """
 
     values: NDArray
@@ -81,12 +81,13 @@ class Column:
 
     @property
     def effects(self) -> NDArray:
-        """Paired differences from the baseline, float[condition, prompt]; those within float32 rounding are 0."""
+        """Return paired differences from the baseline, float[condition, prompt]; 0 if within float32 rounding."""
         return self.rounded - self.baseline
 
     @property
     def rounded(self) -> NDArray:
-        """The values, except that those within rounding of the baseline equal it: edited and unedited runs are two programs."""
+        """Return the values, set to the baseline where they agree to rounding: edited and unedited runs are different
+        programs."""
         with np.errstate(invalid="ignore"):  # infinite and NaN values stay
             close = np.abs(self.values - self.baseline) <= ROUNDING * np.abs(self.baseline)
             return np.where(close, self.baseline, self.values)
@@ -100,15 +101,15 @@ def column_rows(
     ranks: Sequence[Rank | None] | None = None,
     clusters: NDArray | None = None,
 ) -> list[Row]:
-    """The rows of one measure.
+    """Make the rows of one measure.
 
     Args:
         labels: (condition, series) of each row.
-        measure: name, with its unit.
-        column: the numbers.
-        seed: of the bootstrap.
-        ranks: of each row, from `ranks_among`.
-        clusters: the document of each prompt, where several are from one.
+        measure: Name of the measure, with its unit.
+        column: The numbers.
+        seed: Seed of the bootstrap.
+        ranks: Rank of each row, from `ranks_among`.
+        clusters: The document of each prompt, if some prompts share one.
     """
     means = intervals.intervals(column.values, level=LEVEL, seed=seed, clusters=clusters)
     effects = intervals.paired_differences(column.rounded, column.baseline, level=LEVEL, seed=seed, clusters=clusters)
@@ -119,12 +120,12 @@ def column_rows(
 
 
 def own_rows(labels: Sequence[str], series: str, measure: str, values: NDArray, seed: int) -> list[Row]:
-    """Summary rows, one per label and in their order, for measurements without an edit.
+    """Make summary rows for measurements without an edit, one per label, in their order.
 
     Args:
         labels: Labels of the rows.
-        series: Series of all of them.
-        measure: Its name, with its unit.
+        series: Series of all rows.
+        measure: Name of the measure, with its unit.
         values: float[label, prompt]; NaN where undefined.
         seed: Seed of the bootstrap, at least 0.
     """
@@ -135,16 +136,16 @@ def own_rows(labels: Sequence[str], series: str, measure: str, values: NDArray, 
 def ranks_among(
     effects: NDArray, budgets: Sequence[Hashable], random: NDArray, random_budgets: Sequence[Hashable]
 ) -> list[Rank | None]:
-    """The rank of the mean effect of each condition among the controls of its budget.
+    """Rank the mean effect of each condition among the controls of its budget.
 
     Args:
         effects: float[condition, prompt].
-        budgets: of each condition; None for one without controls.
-        random: effects of the controls on the first of these prompts, float[control, prompt].
-        random_budgets: of each control.
+        budgets: Budget of each condition; None if it has no controls.
+        random: Effects of the controls on the first of these prompts, float[control, prompt].
+        random_budgets: Budget of each control.
 
     Returns:
-        The rank of each condition; None without controls or where an effect is undefined.
+        The rank of each condition; None if it has no controls or an effect is undefined.
     """
     means, random_means = effects[:, : random.shape[1]].mean(axis=1), random.mean(axis=1)
     matched = [[other == budget is not None for other in random_budgets] for budget in budgets]
@@ -152,7 +153,7 @@ def ranks_among(
 
 
 def summary_csv(rows: Sequence[Row], subject: str = "edit") -> str:
-    """The summary as CSV: one line for each row, empty where a number does not exist. subject: the noun for a condition."""
+    """Format the summary as CSV: one line per row, empty where a number does not exist. subject: the noun for a condition."""
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     table.writerow([subject, *COLUMNS])
@@ -165,5 +166,5 @@ def summary_csv(rows: Sequence[Row], subject: str = "edit") -> str:
 
 
 def bounds(interval: Interval) -> tuple[float | str, ...]:
-    """Mean, low and high as cells of a CSV file."""
+    """Format mean, low and high as CSV cells."""
     return tuple("" if bound is None else bound for bound in (interval.mean, interval.low, interval.high))

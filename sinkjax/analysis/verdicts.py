@@ -1,4 +1,4 @@
-"""Verdicts: claims as they are judged on one model, in words for pages and as CSV."""
+"""Verdicts: claims judged on one model, as text for pages and as CSV."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim as it is judged on one model.
+    """A claim as judged on one model.
 
     Attributes:
         name: The claim's name in its study.
         statement, source, paper: The claim's own.
         judgement: The rule's judgement.
-        twin: The same on the untrained twin; None where it did not run.
+        twin: Judgement on the untrained twin; None if it did not run.
         label: The comparison as text.
-        unit: Unit of D and W; "log" where they are logarithms of ratios.
-        beside: Further readouts, each a line.
+        unit: Unit of D and W; "log" if they are logarithms of ratios.
+        beside: Additional readouts, one line each.
         kind: "claim", "identity", or "described" (exact numbers, without a test).
-        uncontrolled: Why there are no matched controls, as text; "" if there are.
+        uncontrolled: The reason why there are no matched controls; "" if there are.
     """
 
     name: str
@@ -51,34 +51,34 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """The word, with the untrained twin's."""
+        """The word, combined with the untrained twin's."""
         return "described" if self.kind == "described" else self.settled.printed
 
     @property
     def settled(self) -> Judgement:
-        """The judgement, next to the twin's."""
+        """The judgement, combined with the twin's."""
         return self.judgement if self.twin is None else with_twin(self.judgement, self.twin)
 
     @property
     def share(self) -> bool:
-        """Whether the size of the effect is known as a share of the whole."""
+        """Whether the effect's size is known as a share of the whole."""
         return self.judgement.S is not None and self.judgement.S.mean is not None
 
     @property
     def unmeasured(self) -> bool:
-        """Whether there is no effect to show."""
+        """Whether no effect was measured."""
         return self.judgement.D is None or self.judgement.D.mean is None
 
     @property
     def number(self) -> str:
-        """The one number that represents the evidence: the share of the whole, or else the effect; "" without any."""
+        """The single number that represents the evidence: the share of the whole, else the effect, else ""."""
         if self.share:
             return f"{said(self.judgement.S, 'share')} of the whole"
         return "" if self.unmeasured else said(self.judgement.D, self.unit)
 
     @property
     def numbers(self) -> str:
-        """Effect, interval, controls and size, in this order; "" where nothing was measured."""
+        """Effect, interval, controls and size, in this order; "" if nothing was measured."""
         found = self.judgement
         if found.D is None:
             return self.label
@@ -97,7 +97,7 @@ class Verdict:
 
     @property
     def method(self) -> str:
-        """The intervals, with the simulated error of any method whose 5% of false words needs normal samples."""
+        """The interval methods, with the simulated error of any whose 5% rate of false words assumes normal samples."""
         found = self.judgement
         if found.error is None:
             return found.method
@@ -106,14 +106,14 @@ class Verdict:
 
 
 def said(value: Interval | None, unit: str) -> str:
-    """A mean with its interval, as text.
+    """Format a mean with its interval.
 
     Args:
-        value: The mean; None: it was not computed.
+        value: The mean; None if it was not computed.
         unit: Unit of the mean; "log" prints the ratio instead of its logarithm, "share" a percentage.
 
     Returns:
-        Such as "12.5 percentage points [8.1, 16.9]".
+        Text such as "12.5 percentage points [8.1, 16.9]".
     """
     if value is None or value.mean is None:
         return "undefined"
@@ -126,15 +126,15 @@ def said(value: Interval | None, unit: str) -> str:
 
 
 def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> str:
-    """Verdicts as CSV, a line each, with D, S and W as numbers; logarithms stay logarithms.
+    """Format verdicts as CSV, one line each, with D, S and W as numbers; logarithms stay logarithms.
 
     Args:
-        study: Its name.
+        study: Name of the study.
         verdicts: The study's verdicts.
-        model: The model that they were judged on.
+        model: Name of the model.
 
     Returns:
-        The document.
+        The CSV text.
     """
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")

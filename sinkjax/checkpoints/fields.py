@@ -51,10 +51,10 @@ class Fields:
         return self.values.get(key) is not None
 
     def integer(self, key: str, low: int = 1, high: int = LARGEST) -> int:
-        """A whole number from `low` to `high`."""
+        """An integer from `low` to `high`."""
         value = self.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.wrong(key, value, f"a whole number from {low} to {high}")
+            raise self.wrong(key, value, f"an integer from {low} to {high}")
         return value
 
     def number(self, key: str) -> float:

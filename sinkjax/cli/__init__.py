@@ -1,1 +1,1 @@
-"""The command line: verbs, options and how JAX is started."""
+"""The command line: commands, options and the start of JAX."""

@@ -20,7 +20,7 @@ from sinkjax.runtime.resources import cache_folder
 COMPUTING = ("jax", "jaxlib", "flax", "numpy", "optax", "orbax-checkpoint", "grain", "xarray", "zarr", "matplotlib")
 MODELS = ("transformers", "tokenizers", "huggingface_hub", "datasets", "gguf", "safetensors")
 PACKAGES = (*COMPUTING, *MODELS)
-PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")  # listed where they are installed
+PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")  # listed if installed
 VARIABLES = (
     "JAX_PLATFORMS",
     "JAX_ENABLE_X64",
@@ -34,11 +34,11 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class DoctorOptions:
-    """Show versions, devices, precision, caches, disk space and whether the hub answers, on one screen for a bug report."""
+    """Show versions, devices, precision, caches, disk space and whether the Hub responds, on one screen for a bug report."""
 
 
 def doctor(arguments: Sequence[str]) -> None:
-    """show versions, devices, caches and whether the hub answers, for a bug report"""
+    """show versions, devices, caches and whether the Hub responds, for a bug report"""
     read(DoctorOptions, arguments, "doctor")
     from sinkjax.report.terminal import show
 
@@ -46,7 +46,7 @@ def doctor(arguments: Sequence[str]) -> None:
 
 
 def facts() -> Iterator[tuple[str, str]]:
-    """What there is, by name; a part that is broken is said in its own line."""
+    """Collect the facts by name; anything that is broken is reported on its own line."""
     from sinkjax.report.terminal import in_words
 
     yield "installed in", str(Path(__file__).parents[1])
@@ -83,7 +83,7 @@ def _devices() -> str:
 
     try:
         return f"{jax.default_backend()}, {jax.device_count()} x {jax.devices()[0].device_kind}"
-    except RuntimeError as error:  # a plugin that does not fit its jaxlib, a platform that is not here
+    except RuntimeError as error:  # a plugin that does not match its jaxlib, or a missing platform
         return f"none: {str(error).splitlines()[0]}"
 
 
@@ -106,7 +106,7 @@ def _folders() -> dict[str, Path]:
 
 
 def _free(folder: Path) -> int:
-    """Bytes free where a folder is, or will be."""
+    """Return the free bytes at the location of a folder that may not exist yet."""
     return shutil.disk_usage(next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())).free
 
 
@@ -116,5 +116,5 @@ def _hub() -> str:
     from sinkjax.data.corpora import PATIENCE_SECONDS, hub_answers
 
     if constants.HF_HUB_OFFLINE:
-        return "not asked, because HF_HUB_OFFLINE is set"
-    return "answers" if hub_answers() else f"{constants.ENDPOINT} does not answer within {PATIENCE_SECONDS:g} s"
+        return "not checked, because HF_HUB_OFFLINE is set"
+    return "answers" if hub_answers() else f"{constants.ENDPOINT} did not respond within {PATIENCE_SECONDS:g} s"

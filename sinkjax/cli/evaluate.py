@@ -1,4 +1,4 @@
-"""`sinkjax evaluate`: the loss of a model as it runs in use."""
+"""`sinkjax evaluate`: the loss of a model under quantisation or cache eviction."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from sinkjax.runtime.backend import start_jax, use_all_cores
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(Options):
-    """Print the loss of a model on a text with few bits, few keys or edits."""
+    """Print the loss of a model on a text, quantised, with a cache policy or edited."""
 
     model: tyro.conf.Positional[str]
     """preset, folder, hub id or .gguf file"""
     text: tyro.conf.Positional[Path]
     """file with the text, in UTF-8"""
     weights: int | None = None
-    """bits of the matrices of attention and the MLP, 2 to 16; by default not rounded"""
+    """bits of the matrices of attention and the MLP, 2 to 16 (default: no rounding)"""
     activations: int | None = None
     """bits of the inputs that these matrices multiply"""
     kv: int | None = None
     """bits of keys and values"""
     scale: str = "tensor"
-    """unit that has its own scale: tensor, channel or token"""
+    """unit that shares a scale: tensor, channel or token"""
     rotate: bool = False
     """rotate by a Hadamard matrix before rounding"""
     keep: tuple[int, ...] = ()
@@ -41,17 +41,17 @@ class EvaluateOptions(Options):
     sinks: int | None = None
     """number of first tokens whose keys are kept, in addition to `window`"""
     window: int | None = None
-    """last tokens whose keys are kept; by default all"""
+    """number of last tokens whose keys are kept (default: all)"""
     h2o: int | None = None
-    """number of keys that H2O keeps: the last ones and the most attended ones"""
+    """number of keys that H2O keeps: the last and the most attended ones"""
     edits: Path | None = None
-    """YAML file with a list `edits`, all in force together"""
+    """YAML file with a list `edits`, which are applied together"""
     bos: str = "model"
     """token before the text: model, tokenizer, none or a token id"""
     length: int | None = None
-    """positions of a piece without a cache policy; by default the model's context"""
+    """positions per piece without a cache policy (default: the model's context)"""
     dtype: Dtype = "float32"
-    """type of parameters and activations"""
+    """dtype of parameters and activations"""
 
 
 def evaluate(arguments: Sequence[str]) -> None:

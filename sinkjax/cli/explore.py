@@ -1,4 +1,4 @@
-"""`sinkjax explore`: a page to change a model with a mouse."""
+"""`sinkjax explore`: an interactive page for editing a model."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from sinkjax.runtime.progress import say
 
 @dataclass(frozen=True, kw_only=True)
 class ExploreOptions(Options):
-    """Change a model with a mouse, on a page that opens in a browser. Ctrl-C ends it, and so does closing the page."""
+    """Edit a model interactively, on a page that opens in a browser. Press Ctrl-C or close the page to stop."""
 
     model: tyro.conf.Positional[str] = "mini-sink"
     """preset, folder, hub id or .gguf file"""
     revision: str | None = None
     """branch, tag or commit of a hub id"""
     ignore_keys: tuple[str, ...] = ()
-    """keys of the model's config.json, of its metadata, and tensors to leave out, if no number depends on them"""
+    """keys of the model's config.json or metadata, or tensors, to ignore because no number depends on them"""
     tokenizer: str | None = None
-    """folder, .gguf file or hub id whose tokenizer reads the prompt, if the model's files hold none"""
+    """folder, .gguf file or hub id of a tokenizer, if the model's files have none"""
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     """precision of the parameters and activations"""
     prompt: str | None = None
@@ -36,13 +36,13 @@ class ExploreOptions(Options):
     out: Path = Path("results/explore")
     """folder for saved states"""
     port: int = 0
-    """port of the page's address, which nobody else can reach; 0 for any free one"""
+    """port of the page, which only you can access; 0 for any free port"""
     browser: bool = True
-    """whether to open the page, rather than print its address alone"""
+    """open the page in a browser; otherwise only print its address"""
 
 
 def explore(arguments: Sequence[str]) -> None:
-    """change a model with a mouse: attention, activations and predictions before and after"""
+    """edit a model interactively: attention, activations and predictions before and after"""
     options = read(ExploreOptions, arguments, "explore")
     from sinkjax.explorer.launch import packages
 
@@ -56,7 +56,7 @@ def explore(arguments: Sequence[str]) -> None:
     named = {name: getattr(options, name) for name in ("dtype", "revision", "ignore_keys", "tokenizer")}
     explorer = Served(answers_of(load(options.model, **named), options.prompt, options.out), options.port)
     print(explorer.address, flush=True)
-    say("Ctrl-C ends it, and so does closing the page")
+    say("press Ctrl-C or close the page to stop")
     if options.browser:
         webbrowser.open(explorer.address)
     try:

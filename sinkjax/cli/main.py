@@ -1,7 +1,7 @@
 """The command line, from its start to its exit code.
 
-A mistake is one sentence on standard error and exit code 2. SIGINT ends a command with code 130 and SIGTERM with 143, with a line
-that says how to go on; nearly everything is imported after these are provided for, so that they do at any moment.
+An error is one sentence on standard error, with exit code 2. SIGINT exits with code 130 and SIGTERM with 143, after printing how
+to resume. The handlers are installed before nearly all imports, so this works at any point.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ RESUMABLE = ("run", "sweep", "train")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 2 for a mistake, 130 or 143 for a signal, 1 if nobody reads the output.
+    """Run one command and return its exit code: 0, 2 for an error, 130 or 143 for a signal, 1 if the output is closed.
 
-    arguments: None for the process's own; then it ends with this command.
+    arguments: None for the process's own; the process then ends with this command.
     """
     process = arguments is None
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SinkjaxError as error:
         return _fail(str(error), 2, process)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python would complain at exit
         return 1
     except OSError as error:
         return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 2, process)
@@ -41,15 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if process:
             interruption.leave()
         resume = f"; resume with: {shlex.join(['sinkjax', *arguments])}" if arguments and arguments[0] in RESUMABLE else ""
-        why = f" ({stop.__cause__})" if isinstance(stop.__cause__, SinkjaxError) else ""  # e.g. no room for the last checkpoint
+        why = f" ({stop.__cause__})" if isinstance(stop.__cause__, SinkjaxError) else ""  # e.g. no space for the last checkpoint
         number = stop.number if isinstance(stop, interruption.Interrupted) else signal.SIGINT
         return _fail(f"interrupted{why}{resume}", 128 + number, process)
     return 0
 
 
 def _fail(message: str, code: int, alone: bool = False) -> int:
-    """Print why, and return the code. alone: whether this may be one of several processes, which cannot go on without it."""
+    """Print the message and return the code. alone: whether other processes may depend on this one."""
     print(f"sinkjax: {message}", file=sys.stderr)
-    if alone and (joined := sys.modules.get("sinkjax.runtime.processes")):  # which imports JAX
+    if alone and (joined := sys.modules.get("sinkjax.runtime.processes")):  # deferred because it imports JAX
         joined.end(code)
     return code

@@ -1,4 +1,4 @@
-"""`sinkjax models`, `sinkjax sites` and `sinkjax study`: the models that can be loaded, the sites of edits, a study as YAML."""
+"""`sinkjax models`, `sinkjax sites` and `sinkjax study`: list models, list sites of edits, and print a study as YAML."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class ModelsOptions:
     ignore_keys: tuple[str, ...] = ()
     """keys of its config.json, of its metadata, and tensors to leave out, if no number depends on them"""
     verbose: bool = False
-    """whether to list what separated documents in each family's pretraining, so that you can choose `bos`"""
+    """list the token that separated documents in each family's pretraining, to help you choose `bos`"""
 
 
 @dataclass(frozen=True)
 class SitesOptions:
-    """List where an edit can act: the array at each site, its shape and bytes, and the operations allowed."""
+    """List the sites where an edit can act: the array at each, its shape and bytes, and the allowed operations."""
 
     model: tyro.conf.Positional[str] = "smollm2-135m"
     """preset, folder, hub id or .gguf file"""
     ignore_keys: tuple[str, ...] = ()
     """keys of its config.json, of its metadata, and tensors to leave out, if no number depends on them"""
     prompts: int = 1
-    """prompts in a batch"""
+    """number of prompts in a batch"""
     length: int = 64
-    """tokens of each prompt"""
+    """number of tokens per prompt"""
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     """precision of the parameters and activations"""
 
@@ -75,5 +75,5 @@ def study(arguments: Sequence[str]) -> None:
 
     found = as_value(options.name)
     if not isinstance(found, Study):
-        raise SinkjaxError(f"{options.name} is declared by functions and cannot be printed as YAML; its source is the module")
+        raise SinkjaxError(f"{options.name} is defined by functions and cannot be printed as YAML; its source is the module")
     print(to_yaml(found), end="")

@@ -1,4 +1,4 @@
-"""A command's options, typed by a dataclass and read by tyro; a mistake is one sentence.
+"""Command options, typed by a dataclass and parsed by tyro; every error is one sentence.
 
 Arguments are checked against the types before tyro sees them, so that its own error messages are never shown.
 """
@@ -18,7 +18,7 @@ from sinkjax.errors import SinkjaxError, unknown
 
 
 def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> Any:
-    """Options of a command, typed by `cls`, over `defaults`. Errors: an unknown option, a value of another type."""
+    """Parse a command's options, typed by `cls`. Errors: an unknown option, or a value of the wrong type."""
     wants_help = not {"-h", "--help"}.isdisjoint(arguments)
     if not wants_help:
         _check(arguments, _types(cls, defaults), _positionals(cls), command)
@@ -34,11 +34,11 @@ def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> A
     except SystemExit as exit:
         if not exit.code:
             raise
-        raise _refusal(exit) or SinkjaxError(f"these options make no sense together; see sinkjax {command} --help") from None
+        raise _refusal(exit) or SinkjaxError(f"these options cannot be combined; see sinkjax {command} --help") from None
 
 
 def _check(arguments: Sequence[str], types: Mapping[str, Any], positionals: Mapping[str, bool], command: str) -> None:
-    """Raise for the first word that no option or positional (name -> whether it must be there) can take."""
+    """Raise for the first word that no option or positional (name -> whether it is required) accepts."""
     switches = [name for name, hint in types.items() if hint is bool]
     hints = {**types, **{f"no-{name}": bool for name in switches}}
     loose: list[str] = []
@@ -64,9 +64,9 @@ def _check(arguments: Sequence[str], types: Mapping[str, Any], positionals: Mapp
 
 
 def _types(cls: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The types of a command's long options: the fields of `cls` and of its config, except those with one of tyro's markers.
+    """Return the types of a command's long options: the fields of `cls` and its config, except those with a tyro marker.
 
-    A line of help (`tyro.conf.arg`) is not a marker.
+    A help text (`tyro.conf.arg`) is not a marker.
     """
     types = [get_origin(cls) or cls, *(type(config) for config in defaults.values())]
     hints = {name: hint for typed in types for name, hint in get_type_hints(typed, include_extras=True).items()}
@@ -82,7 +82,7 @@ def _marked(hint: Any) -> bool:
 
 
 def _positionals(cls: Any) -> dict[str, bool]:
-    """The fields that are given by their place, in order, and whether each must be there."""
+    """Return the positional fields, in order, and whether each is required."""
     cls = get_origin(cls) or cls
     hints = get_type_hints(cls, include_extras=True)
     marker = get_args(tyro.conf.Positional[str])[1]
@@ -94,7 +94,7 @@ def _positionals(cls: Any) -> dict[str, bool]:
 
 
 def _refusal(error: BaseException | None) -> SinkjaxError | None:
-    """The sentence of the config that did not accept its values, which tyro caught before it gave up."""
+    """Return the message of the config that rejected its values, which tyro caught."""
     while error is not None and not isinstance(error, SinkjaxError):
         error = error.__cause__ or error.__context__
     return error

@@ -19,13 +19,13 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(PlannedOptions, Generic[C]):
-    """Print a study's runs and their cost. No weights are read."""
+    """Print a study's runs and their cost, without reading any weights."""
 
     config: C
     platform: str = "auto"
-    """what to plan for: auto, cpu, gpu or tpu of this machine, or another one by its name, like h200 or tpu-v5e"""
+    """hardware to plan for: auto, cpu, gpu or tpu of this machine, or a named device such as h200 or tpu-v5e"""
     processes: int = 1
-    """processes that fill the same stores, each with its own devices"""
+    """number of processes that fill the same stores, each with its own devices"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class PlanWithDevicesOptions(DeviceOptions, PlanOptions[C], Generic[C]):
 def plan(arguments: Sequence[str]) -> None:
     """print the edits, compilations, bytes and FLOPs of a study before anything runs"""
     name, rest = split_config(arguments, plan, studies)
-    refuse(any(argument.partition("=")[0] == "--out" for argument in rest), "sinkjax plan writes nothing, so it takes no --out")
+    refuse(any(argument.partition("=")[0] == "--out" for argument in rest), "sinkjax plan writes nothing, so it has no --out")
     chosen = choose(name)
     options = read(over(PlanOptions, PlanWithDevicesOptions, chosen), rest, f"plan {name}", config=chosen.config)
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")

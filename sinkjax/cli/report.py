@@ -21,11 +21,11 @@ class ReportOptions:
     """Rebuild the summary, figures and page of a finished run from its stores, or compare two stores of the same edits."""
 
     results: tyro.conf.Positional[str]
-    """the folder of a run or its URL, a store in it, or a zip of the folder, which is unpacked beside it"""
+    """the folder of a run or its URL, a store in it, or a zip of the folder, which is unpacked next to the zip"""
     other: tyro.conf.Positional[str | None] = None
-    """a second store, to be compared with the first"""
+    """a second store to compare with the first"""
     study: str | None = None
-    """the file of an own study (.py, .yaml) behind these results, where it is not where it was when they were made"""
+    """the file of your own study (.py, .yaml) that made these results, if it has moved since then"""
 
 
 def report(arguments: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ def _rebuild(results: Place, study: str | None) -> None:
 
 
 def _there(path: str) -> Place:
-    """The existing place that a user names."""
+    """Return the existing location that a user names."""
     found = asked_place(path)
     with reached(found):
         refuse(not found.exists(), f"there is no folder or store {found}")

@@ -1,4 +1,4 @@
-"""`sinkjax run` and `sinkjax sweep`: studies, into folders."""
+"""`sinkjax run` and `sinkjax sweep`: run studies into folders."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RunOptions(PlannedOptions, JoinOptions, Options, Generic[C]):
     trim: bool = False
     """in a series, delete each model from the hub's cache once it has been measured, unless it was there before"""
     strict: bool = False
-    """refuse to resume on other hardware, whose numbers agree only up to rounding"""
+    """refuse to resume on other hardware, where numbers agree only to rounding"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class RunWithDevicesOptions(DeviceOptions, RunOptions[C], Generic[C]):
 
 
 def run(arguments: Sequence[str]) -> None:
-    """run a study: NAME, a YAML file, or the folder of a former run, and fields that differ"""
+    """run a study, given by NAME, YAML file or the folder of an earlier run, with optional overrides"""
     name, rest = split_config(arguments, run, studies)
     chosen = choose(name)
     _run(name, chosen, read(over(RunOptions, RunWithDevicesOptions, chosen), rest, f"run {name}", config=chosen.config))
@@ -70,7 +70,7 @@ def sweep(arguments: Sequence[str]) -> None:
 
 
 def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
-    """Run the choice, with the overridden fields of its config."""
+    """Run the choice with the overridden config fields."""
     asked = None if options.out is None else asked_place(options.out)
     out = asked or chosen.folder or default_folder(name)
     if trains(chosen.experiment):
@@ -79,7 +79,7 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     if options.several:
         chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
         out = asked or default_folder(name).with_name(f"{default_folder(name).name}-series")
-    refuse(options.trim and chosen.experiment != SERIES, "--trim is for a series: with --models, --revisions or --checkpoints")
+    refuse(options.trim and chosen.experiment != SERIES, "--trim requires a series: --models, --revisions or --checkpoints")
     start_jax(options.platform, options.config.dtype, options.join)
     from sinkjax.report.terminal import show_section, show_suite
     from sinkjax.runtime import processes
@@ -109,9 +109,9 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
 
 
 def refusals(report: Report, series: bool) -> str:
-    """Why several runs failed: any refused one in a series, all in a suite; else "".
+    """Explain a failure: any failed run in a series, or all runs in a suite; otherwise "".
 
-    A suite holds studies that not every model can have, such as one of its BOS.
+    A suite may contain studies that not every model supports, such as one of the BOS.
     """
     if not report.skipped or (report.sections and not series):
         return ""

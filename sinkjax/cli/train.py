@@ -1,4 +1,4 @@
-"""`sinkjax train`: trainings, into folders."""
+"""`sinkjax train`: train models into folders."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(JoinOptions, Options, Generic[C]):
-    """Train every run of a config into a folder: its log, its parameters, how each run ended. The same command resumes."""
+    """Train every run of a config into a folder: log, parameters and outcome of each run. The same command resumes."""
 
     config: C
     out: str | None = None
-    """folder for the results, or a URL like s3://bucket/softmax; by default results/ and the name of the config, or where the
-    former training lies"""
+    """folder for the results, or a URL like s3://bucket/softmax; by default results/NAME for the config NAME, or the folder of
+    the earlier training"""
     tensorboard: bool = False
-    """write TensorBoard event files too"""
+    """also write TensorBoard event files"""
 
 
 def train(arguments: Sequence[str]) -> None:
-    """train models from scratch: NAME, a YAML file, or the folder of a former training, and fields that differ"""
+    """train models from scratch, given by NAME, YAML file or the folder of an earlier training, with optional overrides"""
     name, rest = split_config(arguments, train, trainings)
     chosen = registry.choose(name)
     options = read(TrainOptions[type(chosen.config)], rest, f"train {name}", config=chosen.config)  # type: ignore[misc]
@@ -53,7 +53,7 @@ def train(arguments: Sequence[str]) -> None:
 
 
 def with_edits(config: Training) -> Training:
-    """A config whose `edits`, if they name a file, are read from it."""
+    """Read a config's `edits` from their file, if they name one."""
     if not isinstance(config, AdamWTraining) or not config.edits or ":" in config.edits:
         return config
     said = documents.parse(read_text(Path(config.edits)), config.edits)
@@ -61,5 +61,5 @@ def with_edits(config: Training) -> Training:
 
 
 def trainings() -> dict[str, str]:
-    """The shipped configs of trainings, each with a line."""
+    """List the shipped training configs, each with a description."""
     return {name: registry.choose(name).config.summary for name in shipped(KIND)}

@@ -1,7 +1,7 @@
-"""The verbs: `sinkjax run | sweep | train | evaluate | plan | report | study | models | sites | explore | doctor`.
+"""Commands: `sinkjax run | sweep | train | evaluate | plan | report | study | models | sites | explore | doctor`.
 
-Each one is a function of its arguments, in a module of this folder. JAX is imported only when it runs, so that help
-and mistakes answer at once.
+Each command is a function of its arguments, in a module of this folder. JAX is imported only when a command runs, so that help
+and errors appear immediately.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VERBS: dict[str, Verb] = {
 
 
 def carry_out(arguments: Sequence[str]) -> None:
-    """Run a command line. Errors: an unknown verb; the verb's own."""
+    """Run a command line. Errors: an unknown command, or the command's own."""
     verb, *rest = arguments or ["--help"]
     if verb in ("-h", "--help"):
         print(overview())
@@ -38,11 +38,11 @@ def carry_out(arguments: Sequence[str]) -> None:
 
 
 def overview() -> str:
-    """What `sinkjax --help` prints."""
+    """Return the text of `sinkjax --help`."""
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {name:{width}}  {verb.__doc__}" for name, verb in VERBS.items())
     return (
         f"sinkjax {__version__}: attention sinks and massive activations, by causal intervention\n\n"
         f"usage: sinkjax COMMAND [...]\n\n{verbs}\n\n"
-        "sinkjax COMMAND --help says more; sinkjax run NAME --help lists every field of a study's config."
+        "sinkjax COMMAND --help shows its options; sinkjax run NAME --help lists every field of a study's config."
     )

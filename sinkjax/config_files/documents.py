@@ -76,7 +76,7 @@ class Loader(Composer, CParser, SafeConstructor, Resolver):
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         value = int(super().construct_yaml_int(node))
         if abs(value) >= LARGEST:
-            raise SinkjaxError(f"a whole number has more than 64 bits (line {node.start_mark.line + 1})")
+            raise SinkjaxError(f"an integer has more than 64 bits (line {node.start_mark.line + 1})")
         return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -180,7 +180,7 @@ def read_whole(cls: type[C], values: Mapping[str, Any], text: str, what: str) ->
 
 
 def convert(value: Any, hint: Any, what: str) -> Any:
-    """`value` as the type `hint`, which it must already be: only lists become tuples, and whole numbers floats."""
+    """`value` as the type `hint`, which it must already be: only lists become tuples, and integers floats."""
     if get_origin(hint) is Annotated:
         return convert(value, get_args(hint)[0], what)
     huge = isinstance(value, int) and abs(value) >= LARGEST
@@ -225,7 +225,7 @@ def options(hint: Any) -> tuple[Any, ...]:
 
 def allowed(hint: Any) -> str:
     """A type in words."""
-    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null", Path: "a path"}
+    words = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null", Path: "a path"}
     parts = []
     for option in options(hint):
         if get_origin(option) is Literal:

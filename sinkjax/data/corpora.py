@@ -159,7 +159,7 @@ def joined(
 def _checked(source: str | Path, count: int, split: Split, length: int) -> tuple[list[_Document], str]:
     """The documents of a source and its description. Errors: an invalid count, length or split; no paragraphs."""
     for name, number in (("count", count), ("length", length)):
-        refuse(type(number) is not int or number < 1, f"{name} must be a whole number of at least 1, not {short(number)}")
+        refuse(type(number) is not int or number < 1, f"{name} must be an integer of at least 1, not {short(number)}")
     one_of("split", split, SPLITS)
     documents, description = _read(source)
     refuse(not documents, f"{description} has no paragraphs, only headings and empty lines at most")

@@ -40,7 +40,7 @@ def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length:
     context = model.config.context
     if not is_integer(length) or not 1 <= length <= context:
         raise SinkjaxError(
-            f"length {length!r} must be a whole number from 1 to the model's context, {context} tokens"
+            f"length {length!r} must be an integer from 1 to the model's context, {context} tokens"
             " (load(..., context=) raises that where positions are not learned)"
         )
     prompts = prompt_ids(model, texts, bos)
@@ -104,5 +104,5 @@ def _are_texts(value: object) -> bool:
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value is a whole number, and no truth value."""
+    """Whether a value is an integer and not a boolean."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -1,9 +1,10 @@
-"""The operations on an array at its site: pure functions of traced arrays.
+"""Apply operations to the array at a site: pure functions of traced arrays.
 
-Every function takes one resolved term, the array, and the number of the layer, and returns the new array with two counts per
-prompt, float [B]: the cells *addressed* (selected, within the prompt and causally visible; a relation does not narrow them) and
-the cells *changed*. Unselected cells pass through `where`, so a neutral strength gives the numbers of no edit;
-at WEIGHTS to rounding from 512 positions on, as unedited weights are divided after their product there.
+Every function takes one resolved term, the array and the layer index. It returns the new array and two counts per prompt, float
+[B]: the cells *addressed* (selected, within the prompt and causally visible; a relation does not narrow them) and the cells
+*changed*. Unselected cells pass through `where`, so an edit of neutral strength reproduces the unedited numbers exactly. The
+exception is WEIGHTS at 512 positions or more, where they agree only to rounding because unedited weights are normalised after
+their product with the values.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Counts = tuple[jax.Array, jax.Array]
 
 
 def vectors(term: Resolved, x: jax.Array, layer: jax.Array | int, lengths: jax.Array) -> tuple[jax.Array, Counts]:
-    """`set`, `add`, `scale` (centred too) and `swap` on vectors: x [B, T, (H,) D]; `inject` adds to a stream yet to be normed."""
+    """`set`, `add`, `scale` (centred too) and `swap` on vectors: x [B, T, (H,) D]; `inject` adds to a stream before its norm."""
     per_head = x.ndim == 4
     if term.op == "swap":
         new, cells = _swap(x, term.value)
@@ -42,7 +43,8 @@ def scores(
     """LOGITS, a block of queries: scores float and visible bool, both [B, H, Q, S]; rows int [Q], the positions of the queries.
     The keys are the first S positions.
 
-    A value of -inf clears visibility and leaves the score alone, so no infinity enters arithmetic and gradients stay finite.
+    A value of -inf clears visibility and leaves the score unchanged, so no infinity enters the arithmetic and gradients stay
+    finite.
     """
     selected, cells = _pairs(term, scores, rows, layer)
     addressed = selected & visible & _real_rows(lengths, rows)
@@ -93,9 +95,9 @@ def positions(
 
 @jax.custom_jvp
 def where_changed(changed: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
-    """`new` where it was changed, else `old`, an equal number to rounding, so that an edit of no strength moves no bit.
+    """Select `new` where `changed`, else `old` (equal to rounding), so that a neutral edit is bit-exact.
 
-    The derivative is `new`'s everywhere, since the strength of an edit has one where it is neutral too.
+    The derivative always comes from `new`, because a strength has a derivative at its neutral value too.
     """
     return jnp.where(changed, new, old)
 
@@ -121,7 +123,7 @@ def _operate(term: Resolved, x: jax.Array, value: jax.Array) -> jax.Array:
 
 
 def _swap(x: jax.Array, pairs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Exchange rows i and j of each prompt by a permutation of indices (exact); cells are the two rows."""
+    """Exchange rows i and j of each prompt by permuting indices (exact); the cells counted are the two rows."""
     index = jnp.arange(x.shape[1])[None, :]
     i, j = pairs[:, :1], pairs[:, 1:]
     order = jnp.where(index == i, j, jnp.where(index == j, i, index))
@@ -141,7 +143,7 @@ def _pairs(term: Resolved, x: jax.Array, rows: jax.Array, layer: jax.Array) -> t
 
 
 def at_layer(value: jax.Array, layer: jax.Array | int) -> jax.Array:
-    """The entry of a [L or 1, ...] value that belongs to a layer."""
+    """Return a layer's entry of a [L or 1, ...] value."""
     return value[0] if value.shape[0] == 1 else value[layer]
 
 
@@ -154,5 +156,5 @@ def _real_rows(lengths: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 def _count(cells: jax.Array) -> jax.Array:
-    """True cells per prompt as float32: never 0 unless there is none, exact up to 2^24."""
+    """Count true cells per prompt as float32: exact up to 2^24, and 0 only if there are none."""
     return cells.sum(axis=tuple(range(1, cells.ndim)), dtype=jnp.float32)

@@ -1,7 +1,7 @@
 """Edits as data: one primitive, `edit`, and `compose`.
 
-An `Edit` says what to change, in the user's terms; `edit.resolve(config, lengths, T)` checks it against a model and a batch and
-turns it into the fixed-shape arrays of `sinkjax.edits.term`, the only form that jitted code sees.
+An `Edit` specifies the change in the user's terms. `edit.resolve(config, lengths, T)` checks it against a model and a batch, and
+converts it to the fixed-shape arrays of `sinkjax.edits.term`, the only form that jitted code sees.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sinkjax.errors import SinkjaxError, one_of, refuse_control, short
 from sinkjax.model.config import Config
 from sinkjax.runtime import display
 
-MOST_TERMS = 128  # parts of one edit
+MOST_TERMS = 128  # most parts of one edit
 
 
 @struct.dataclass
 class Edit:
-    """A sequence of terms: what `edit` and every named constructor return.
+    """A sequence of terms, as returned by `edit` and every named constructor.
 
-    `label` names it in results; `coordinates`, (name, value) pairs, say where it stands among others.
+    `label` names it in results. `coordinates` are (name, value) pairs that locate it among the edits of a sweep.
     """
 
     terms: tuple[Term | WeightTerm, ...]
@@ -51,7 +51,7 @@ class Edit:
             config: The architecture of the model.
             lengths: The number of tokens of each prompt, int [B].
             T: The padded length of the prompts.
-            dtype: The run's dtype, whose range bounds a value; None: not known.
+            dtype: The run's dtype, whose range bounds values; None if unknown.
 
         Returns:
             One `Resolved` for each term.
@@ -76,27 +76,27 @@ class Edit:
         return resolved
 
     def named(self, label: str, **coordinates: bool | float | str) -> Edit:
-        """The same edit under another label, with coordinates of its own.
+        """Return the same edit under another label, with its own coordinates.
 
         Args:
-            label: Its name in results: a text without control characters.
-            **coordinates: Where it stands among the edits of a sweep, such as `layer=3, strength=-2.0`: coordinates `edit_layer`
-                and `edit_strength` of the result, and columns of `to_frame`. They decide nothing.
+            label: Its name in results, a string without control characters.
+            **coordinates: Its place among the edits of a sweep, such as `layer=3, strength=-2.0`. They become the coordinates
+                `edit_layer` and `edit_strength` of the result, and columns of `to_frame`, and have no other effect.
 
         Returns:
-            The edit; this one stays as it is.
+            The new edit; this one is unchanged.
 
         Raises:
-            SinkjaxError: The label is not text; a coordinate is neither number nor text, or its name no identifier; one of the
-                texts holds control characters.
+            SinkjaxError: The label is not a string; a coordinate is neither a number nor a string, or its name is not an
+                identifier; one of the strings contains control characters.
         """
         for name, value in coordinates.items():
             if not name.isidentifier():
-                raise SinkjaxError(f"the name of a coordinate is an identifier, not {short(name)}")
+                raise SinkjaxError(f"the name of a coordinate must be an identifier, not {short(name)}")
             if isinstance(value, str):
                 as_label(value)
             elif not isinstance(value, bool | int | float | np.number | np.bool_):
-                raise SinkjaxError(f"the coordinate {name} of an edit is a number or a text, not {short(value)}")
+                raise SinkjaxError(f"the coordinate {name} of an edit must be a number or a string, not {short(value)}")
         return dataclasses.replace(self, label=as_label(label), coordinates=tuple(coordinates.items()))
 
 
@@ -117,31 +117,30 @@ def edit(
     centre: str | None = None,
     label: str | None = None,
 ) -> Edit:
-    """Change `value` into the selected cells of one site; the primitive behind every named edit.
+    """Change the selected cells of one site: the primitive of every named edit.
 
     Args:
-        site: Where, a row of `sinkjax.edits.site.SITES`.
+        site: The site, a row of `sinkjax.edits.site.SITES`.
         op: One of the site's operations. `set` x = v, `add` x = x + v, `scale` x = x v, `shift` adds to rotary indices, `swap`
-            exchanges two embedding rows (value: positions (i, j)), `inject` adds to the residual stream that this reader alone
-            reads, before its norm.
-        value: A scalar; at vector sites also [dims] over the chosen dims, or a donor [B, dims] or [L, B, dims] taken from another
-            run (and [L, B, H, dims] where the site has heads), or one with all positions, [L, B, T, dims] or, with heads,
-            [L, B, T, H, dims]; the L, B, T and H axes may be 1; at LOGITS and WEIGHTS also
-            [L, B, H]; at POSITION int, [T] or [B, T]. -inf is allowed at LOGITS only and masks: it clears the key's visibility,
-            so that its weight is exactly 0.
-        layers: An int, a sequence, a slice or None (all), from 0.
-        heads: The same, of query heads.
-        kv_heads: The same, of key-value heads: at KEY and VALUE, before expansion, in place of `heads`. HEAD_VALUE has the values
-            of query heads.
-        queries: The same, or `per_prompt`: positions of queries. At sites with a single axis of positions, these positions (at
-            KEY and VALUE, use `keys`); at POSITION, the indices of queries.
-        keys: The same: positions of keys, and of KEY and VALUE; at POSITION the indices of keys, where neither of the two means
-            both.
+            exchanges two embedding rows (value: positions (i, j)), `inject` adds to the residual stream before its norm, for this
+            reader only.
+        value: A scalar, or an array. At vector sites: [dims] over the chosen dims; a donor from another run, [B, dims] or [L, B,
+            dims] ([L, B, H, dims] if the site has heads); or a donor with all positions, [L, B, T, dims] ([L, B, T, H, dims] with
+            heads). The L, B, T and H axes may be 1. At LOGITS and WEIGHTS: [L, B, H]. At POSITION: int, [T] or [B, T]. -inf is
+            allowed only at LOGITS, where it masks: it clears the key's visibility, so its weight is exactly 0.
+        layers: Layers, from 0: an int, a sequence, a slice or None (all).
+        heads: Query heads, selected in the same way.
+        kv_heads: Key-value heads, before expansion: at KEY and VALUE, use these in place of `heads`. HEAD_VALUE has the values of
+            query heads.
+        queries: Query positions; also accepts `per_prompt`. At sites with a single position axis, selects along it (at KEY and
+            VALUE, use `keys`). At POSITION, selects the indices of queries.
+        keys: Key positions, selected as `queries`; also for KEY and VALUE. At POSITION, selects the indices of keys; with neither
+            `queries` nor `keys`, both are selected.
         dims: Like `layers`, for the last axis of vectors.
-        distances: At LOGITS and WEIGHTS, keep only selected pairs whose query is so many positions after its key;
+        distances: At LOGITS and WEIGHTS, keep only selected pairs whose query is this many positions after its key. For example,
             `distances=slice(16, None)` selects the pairs that a window of 16 keys leaves out.
         relation: At LOGITS and WEIGHTS, keep only selected pairs with key == query ("self") or key != query ("others").
-        renormalise: At WEIGHTS, True rescales each edited row to the sum it had; "self" adds the missing part to the query's own
+        renormalise: At WEIGHTS, True rescales each edited row to the sum it had; "self" adds the difference to the query's own
             key.
         centre: At HEAD_OUT with `scale`, x = x + (v - 1)(x - mu), mu over the head's dims ("dims") or over positions <= i
             ("positions").
@@ -188,17 +187,17 @@ def edit(
 
 
 def compose(*edits: Edit, label: str | None = None) -> Edit:
-    """One edit that does all of `edits`; within a site they apply left to right, and -inf stays masked whatever is added.
+    """Combine edits into one. Within a site they apply left to right, and a key masked by -inf stays masked.
 
     Args:
-        edits: The edits in their order.
-        label: Its name in results; by default the labels of all, joined.
+        edits: The edits, in order.
+        label: Name in results; by default the joined labels.
 
     Returns:
         The composed edit.
 
     Raises:
-        SinkjaxError: One of them is not an edit; there are too many.
+        SinkjaxError: An argument is not an edit; the composed edit has too many parts.
     """
     terms = tuple(term for entry in as_edits(edits) for term in entry.terms)
     if len(terms) > MOST_TERMS:
@@ -210,37 +209,37 @@ def compose(*edits: Edit, label: str | None = None) -> Edit:
 
 
 def coordinates_of(edits: Sequence[Edit]) -> dict[str, np.ndarray]:
-    """The coordinates of several edits.
+    """Collect the coordinates of several edits.
 
     Args:
         edits: The edits; each may have its own coordinates.
 
     Returns:
-        "edit_" and the name of each -> [edit], numbers or text; NaN or "" for an edit without it.
+        A dict from "edit_" plus the coordinate's name to an array [edit] of numbers or strings; NaN or "" for edits without it.
 
     Raises:
-        SinkjaxError: A coordinate is a number in one edit and a text in another.
+        SinkjaxError: A coordinate is a number in one edit and a string in another.
     """
     given = [dict(entry.coordinates) for entry in edits]
     found = {}
     for name in dict.fromkeys(name for entry in given for name in entry):
         kinds = {isinstance(entry[name], str) for entry in given if name in entry}
-        refuse(len(kinds) > 1, f"the coordinate {name} is a number in one edit and a text in another")
+        refuse(len(kinds) > 1, f"the coordinate {name} is a number in one edit and a string in another")
         missing = "" if True in kinds else np.nan
         found[f"edit_{name}"] = np.array([entry.get(name, missing) for entry in given])
     return found
 
 
 def as_label(label: Any) -> str:
-    """A label, which tables, figures and terminals show. Errors: no text, or control characters in it."""
+    """Validate a label; tables, figures and terminals show it, so control characters are an error."""
     if not isinstance(label, str):
-        raise SinkjaxError(f"a label is a text, not {short(label)}")
+        raise SinkjaxError(f"a label must be a string, not {short(label)}")
     refuse_control(f"the label {label!r}", label)
     return label
 
 
 def as_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:
-    """A single edit or a sequence of edits as a tuple."""
+    """Return a single edit or a sequence of edits as a tuple."""
     entries: tuple[Any, ...] = tuple(edits) if isinstance(edits, Sequence) else (edits,)
     for entry in entries:
         if not isinstance(entry, Edit):

@@ -10,7 +10,7 @@
       - edit: {site: resid, op: scale, value: 0, queries: 0, layers: 11}         # the primitive
       - compose: [{mask_key: {key: 0, layers: 0}}, {drop_mlp: {position: 1, layers: 11}}]
 
-A list or slice is one selector; only `each` makes several edits, in the order of the arguments.
+A list or slice is a single selector; only `each` makes several edits, in the order of the arguments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_EDITS = 100_000
 
 
 def read_edits(entries: Sequence[Mapping[str, object]]) -> list[Edit]:
-    """The edits of a YAML list. Errors: an unknown constructor or argument, a value it refuses, or two edits of one label."""
+    """Read a YAML list of edits. Errors: an unknown constructor or argument, an invalid value, or a duplicate label."""
     refuse(not entries, "edits is empty: list at least one, e.g. - mask_key: {key: 0}")
     edits: dict[str, Edit] = {}
     for number, entry in enumerate(entries):
@@ -54,13 +54,13 @@ def read_edits(entries: Sequence[Mapping[str, object]]) -> list[Edit]:
 
 
 def _expand(entry: object) -> Iterator[Edit]:
-    """The edits that one entry stands for: one, or a grid."""
+    """Expand one entry into its edits: one, or a grid."""
     if not isinstance(entry, Mapping):
         raise SinkjaxError(f"an edit is written as a constructor and its arguments, e.g. mask_key: {{key: 0}}, not {entry!r}")
     label = entry.get(LABEL)
     names = [name for name in entry if name != LABEL]
     if len(names) != 1 or not (label is None or isinstance(label, str)):
-        raise SinkjaxError(f"an entry holds one constructor and perhaps a label, not {', '.join(map(str, entry)) or 'nothing'}")
+        raise SinkjaxError(f"an entry has one constructor and optionally a label, not {', '.join(map(str, entry)) or 'nothing'}")
     edits = list(_compositions(entry[COMPOSE]) if names[0] == COMPOSE else _calls(names[0], entry[names[0]]))
     if label is not None and len(edits) != 1:
         raise SinkjaxError(f"the label {label!r} cannot name {len(edits)} edits")
@@ -80,7 +80,7 @@ def _compositions(parts: object) -> Iterator[Edit]:
 
 
 def _calls(name: str, arguments: object) -> Iterator[Edit]:
-    """A constructor called with every combination of what `each` lists."""
+    """Call a constructor with every combination of the values that `each` lists."""
     one_of("constructor", name, (*CONSTRUCTORS, COMPOSE))
     make = CONSTRUCTORS[name]
     parameters = inspect.signature(make).parameters
@@ -105,7 +105,7 @@ def _refuse_many(name: str, choices: Sequence[Sequence[object]]) -> None:
 
 
 def _choices(argument: str, value: object) -> Sequence[object]:
-    """The values that an argument takes in turn."""
+    """List the values that an argument takes in turn."""
     if not isinstance(value, Mapping):
         return [_selector(argument, value)]
     if set(value) != {EACH}:
@@ -121,7 +121,7 @@ def _choices(argument: str, value: object) -> Sequence[object]:
 
 
 def _selector(argument: str, value: object) -> object:
-    """`value`, or the slice that it spells where the argument selects, or the infinity where it is a number."""
+    """Parse a slice (for a selector) or an infinity (for a number) from text; return any other value unchanged."""
     if not isinstance(value, str):
         return value
     if argument in NUMBERS:

@@ -1,6 +1,6 @@
-"""The named edits: each is a line over `sinkjax.edit`, with its meaning and its source.
+"""Named edits: one-line wrappers of `sinkjax.edit`, each with its meaning and its source.
 
-All of them raise `SinkjaxError` for what `sinkjax.edit` refuses: a negative or empty selector, or a value that is not a number.
+Like `sinkjax.edit`, they raise `SinkjaxError` for a negative or empty selector, or a value that is not a number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sinkjax.errors import SinkjaxError, one_of, short
 
 
 def mask_key(key: Select, layers: Select = None, heads: Select = None) -> Edit:
-    """Hide a key (LOGITS: -inf) from every query but its own, so that no row is emptied (Kiya et al. 2026, Fig. 4).
+    """Hide a key (LOGITS: -inf) from every query but its own, so that no row becomes empty (Kiya et al. 2026, Fig. 4).
 
     Args:
         key: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
@@ -49,7 +49,7 @@ def attend_self(position: Select, layers: Select = None, heads: Select = None) -
 
 
 def add_logit(key: Select, value: Any, layers: Select = None, heads: Select = None) -> Edit:
-    """Add a value to every query's score of a key (LOGITS), the key's own query included. Neutral at 0.
+    """Add a value to every query's score for a key (LOGITS), including the key's own query. Neutral at 0.
 
     Args:
         key: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
@@ -65,10 +65,10 @@ def add_logit(key: Select, value: Any, layers: Select = None, heads: Select = No
 
 
 def swap_embeddings(i: Any, j: Any) -> Edit:
-    """Swap two rows of the input embedding (EMBED); the targets of the loss stay (Kiya et al. 2026, Fig. 2).
+    """Swap two rows of the input embedding (EMBED); the loss keeps its targets (Kiya et al. 2026, Fig. 2).
 
     Args:
-        i: The first position: int, or int [B] where it differs per prompt.
+        i: The first position: int, or int [B] if it differs per prompt.
         j: The second position, as `i`. Neutral at i == j.
 
     Returns:
@@ -87,10 +87,10 @@ def swap_embeddings(i: Any, j: Any) -> Edit:
 
 
 def set_positions(query: Any = None, key: Any = None, layers: Select = None) -> Edit:
-    """Set the rotary indices of queries and of keys (POSITION); causality stays by array index.
+    """Set the rotary indices of queries and of keys (POSITION); the causal mask still follows the array index.
 
     Args:
-        query: The indices of queries: int, int [T] or int [B, T]; None leaves them alone.
+        query: The indices of queries: int, int [T] or int [B, T]; None leaves them unchanged.
         key: The indices of keys, as `query`.
         layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
 
@@ -107,7 +107,7 @@ def shift_positions(query: Any = None, key: Any = None, layers: Select = None) -
     """Shift the rotary indices of queries and of keys (POSITION; Kiya et al. 2026, section 3). Neutral at 0.
 
     Args:
-        query: The shift of the queries' indices: int, int [T] or int [B, T]; None leaves them alone.
+        query: The shift of the queries' indices: int, int [T] or int [B, T]; None leaves them unchanged.
         key: The shift of the keys' indices, like `query`.
         layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
 
@@ -138,8 +138,8 @@ def scale_head_output(
 
     Args:
         position: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
-        factor: o becomes factor o, or, centred, mu + factor (o - mu): a float, or an array as `sinkjax.edit` takes it. Neutral
-            at 1.
+        factor: o becomes factor o, or mu + factor (o - mu) if centred: a float, or an array in any shape that `sinkjax.edit`
+            accepts. Neutral at 1.
         centre: None (the control, which scales the norm), "dims" (mu over the head's dims) or "positions" (mu over positions
             <= i).
         layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
@@ -162,7 +162,7 @@ def set_residual(position: Select, value: Any, dims: Select = None, layers: Sele
         position: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
         value: The new value: a float, float [dims], or a donor from another run, float [B, dims] or [L, B, dims].
         dims: The dims: an int, a sequence, a slice, or None for all; from 0.
-        layers: The blocks that it acts after, like `dims`.
+        layers: The blocks after which it acts, selected as `dims`.
 
     Returns:
         The edit.
@@ -186,12 +186,12 @@ def drop_mlp(position: Select, layers: Select = None) -> Edit:
 
 
 def set_weights(query: Any, distribution: Any, layers: Select = None, heads: Select = None) -> Edit:
-    """Give a query's row of attention weights (WEIGHTS), whatever its scores.
+    """Replace a query's row of attention weights (WEIGHTS), regardless of its scores.
 
     Args:
         query: The position, from 0.
-        distribution: float [query + 1], the weights of keys 0 to `query`; or {key: weight}, all other keys 0. They are at least 0
-            and sum to 1. Keys of one weight are one term, so an even average is short.
+        distribution: The weights of keys 0 to `query`, float [query + 1]; or {key: weight}, with 0 for all other keys. They must
+            be at least 0 and sum to 1. Keys of equal weight share one term, so uniform attention needs few.
         layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
         heads: The query heads, as `layers`.
 
@@ -199,11 +199,11 @@ def set_weights(query: Any, distribution: Any, layers: Select = None, heads: Sel
         The edit.
 
     Raises:
-        SinkjaxError: The query is not an int from 0 on; the weights have another length, are negative, or do not sum to 1; a key
-            comes after the query.
+        SinkjaxError: The query is not an int of at least 0; the weights have the wrong length, are negative, or do not sum to 1;
+            a key comes after the query.
     """
     if isinstance(query, bool) or not isinstance(query, int | np.integer) or query < 0:
-        raise SinkjaxError(f"set_weights takes one query, an int from 0 on, not {short(query)}")
+        raise SinkjaxError(f"set_weights takes one query, an int of at least 0, not {short(query)}")
     by_key = distribution if isinstance(distribution, Mapping) else dict(enumerate(np.ravel(distribution).tolist()))
     try:
         weights = np.array([*by_key.values()], float)
@@ -212,7 +212,7 @@ def set_weights(query: Any, distribution: Any, layers: Select = None, heads: Sel
     if not (isinstance(distribution, Mapping) or len(by_key) == query + 1) or not (
         (weights >= 0).all() and abs(weights.sum() - 1) < 1e-6
     ):
-        raise SinkjaxError(f"a distribution over keys 0 to {query} has weights >= 0 that sum to 1, not {short(distribution)}")
+        raise SinkjaxError(f"a distribution over keys 0 to {query} needs weights >= 0 that sum to 1, not {short(distribution)}")
 
     def row(weight: float, keys: Select) -> Edit:
         return edit(Site.WEIGHTS, "set", weight, queries=int(query), keys=keys, layers=layers, heads=heads)
@@ -237,8 +237,8 @@ def edit_weights(
         name: A matrix ("q", "k", "v", "o", "gate", "up", "down"), a norm's gain or a bias ("attn_norm", "q_bias", ...), by its
             name in `model.params["layers"]`.
         op: `set` w = v, `add` w = w + v, `scale` w = w v.
-        value: A float, or an array over the chosen rows and columns, [rows, cols] or [L, rows, cols] (of a vector [cols] or
-            [L, cols]; axes may be 1), or, with `add`, two factors of a low-rank change: [rows, k] and [k, cols].
+        value: A float; an array over the chosen rows and columns, [rows, cols] or [L, rows, cols] (for a vector, [cols] or [L,
+            cols]; axes may be 1); or, with `add`, the two factors of a low-rank change, [rows, k] and [k, cols].
         layers: An int, a sequence, a slice or None (all), from 0.
         rows: Inputs of the matrix, selected in the same way: dims of the residual stream; neurons for "down"; head * head_dim +
             dim for "o".
@@ -247,17 +247,17 @@ def edit_weights(
         label: Name of the edit in results; by default a description.
 
     Returns:
-        The edit, not yet checked against a model. Results differ by rounding from a model whose weights were changed, because the
+        The edit, not yet checked against a model. Results agree to rounding with a model whose weights were changed, because the
         change is added to the product.
 
     Raises:
-        SinkjaxError: The operation is unknown; a selector is negative or empty; there are two factors, and the operation is not
+        SinkjaxError: The operation is unknown; a selector is negative or empty; two factors are given and the operation is not
             `add`.
     """
     one_of("operation on weights", op, OPS)
-    refuse(isinstance(value, tuple) and (len(value) != 2 or op != "add"), "a low-rank change is two factors, which op='add' adds")
+    refuse(isinstance(value, tuple) and (len(value) != 2 or op != "add"), "a low-rank change (two factors) requires op='add'")
     chosen = {"layers": layers, "rows": rows, "cols": cols}
     along = {which: as_along(which, selector) for which, selector in chosen.items()}
-    term: Any = WeightTerm(value, str(name), op, **along)  # has the methods of any term
+    term: Any = WeightTerm(value, str(name), op, **along)  # a WeightTerm has the methods of a Term
     said = describe(f"{op} {name} weights", value="low rank" if isinstance(value, tuple) else value, **chosen)
     return Edit((term,), as_label(label) if label else said)

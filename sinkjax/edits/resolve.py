@@ -1,6 +1,6 @@
-"""From a term as it is stated to its arrays: every check of selectors and values that the host can make.
+"""Resolve declared terms to arrays, with every check of selectors and values that is possible on the host.
 
-The composed terms must address something that attention shows, and leave each query a key.
+The composed terms must address at least one causally visible cell and leave each query at least one key.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sinkjax.model.positions import in_prefix, visible_keys
 
 
 def resolve_all(terms: Sequence[Term | WeightTerm], config: Config, lengths: np.ndarray, T: int) -> Edits:
-    """The arrays of all terms. Errors: as for `sinkjax.edits.edit.resolve`, except for cells and rows of attention."""
+    """Resolve all terms. Errors: as for `sinkjax.edits.edit.resolve`, except for attention cells and rows."""
     found: Any = (term.resolve(config) if isinstance(term, WeightTerm) else _term(term, config, lengths, T) for term in terms)
     return tuple(found)
 
 
 def _term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
-    """The arrays of a term at a site. Errors: as for `resolve_all`."""
+    """Resolve a term at a site. Errors: as for `resolve_all`."""
     spec = SITES[term.site]
     if missing := lacks(config, term.site):
         raise SinkjaxError(f"nothing can be edited at {term.site.name}: this model has {missing}")
@@ -50,7 +50,7 @@ def _term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
 
 
 def _positions(term: Term, lengths: np.ndarray, T: int) -> tuple[np.ndarray, np.ndarray]:
-    """Both position masks, bool [B or 1, T]. At POSITION, a side that is not named is off if the other one is."""
+    """Return both position masks, bool [B or 1, T]. At POSITION, naming only one side turns the other off."""
     query, key = _position_mask("query", term.queries, lengths, T), _position_mask("key", term.keys, lengths, T)
     if term.site == Site.POSITION and (term.queries is None) != (term.keys is None):
         query, key = query & (term.queries is not None), key & (term.keys is not None)
@@ -60,7 +60,7 @@ def _positions(term: Term, lengths: np.ndarray, T: int) -> tuple[np.ndarray, np.
 def _position_mask(what: str, selector: Selector, lengths: np.ndarray, T: int) -> np.ndarray:
     rows: tuple[Along, ...] = selector.positions if isinstance(selector, PerPrompt) else (selector,)
     if isinstance(selector, PerPrompt) and len(rows) != len(lengths):
-        raise SinkjaxError(f"per_prompt gives {what} positions for {len(rows)} prompts, the batch has {len(lengths)}")
+        raise SinkjaxError(f"per_prompt has {what} positions for {len(rows)} prompts, but the batch has {len(lengths)}")
     last = np.array([max(row) if isinstance(row, tuple) else 0 for row in rows])
     beyond = np.flatnonzero((last < T) & (last >= lengths))
     if beyond.size:
@@ -72,7 +72,7 @@ def _position_mask(what: str, selector: Selector, lengths: np.ndarray, T: int) -
 
 
 def refuse_far_positions(label: str, terms: Sequence[Resolved], T: int) -> None:
-    """Raise if the rotary indices of several terms may add up to more than 32 bits hold."""
+    """Raise if the rotary indices of several terms could add up to more than 32 bits."""
     values = [term.value for term in terms if term.site == Site.POSITION and not isinstance(term.value, jax.core.Tracer)]
     total = T - 1 + sum(int(np.abs(np.asarray(value, np.int64)).max()) for value in values)
     if len(values) > 1 and total > LARGEST:
@@ -80,15 +80,15 @@ def refuse_far_positions(label: str, terms: Sequence[Resolved], T: int) -> None:
 
 
 def _indices(term: Term, B: int, T: int) -> Any:
-    """A POSITION value as int [B or 1, T]; a shift plus its base must fit 32 bits."""
+    """Return a POSITION value as int [B or 1, T]; a shift plus its base must fit in 32 bits."""
     xp = jnp if isinstance(term.value, jax.Array) else np
     array = as_array("rotary indices", term.value)
     whole = array.dtype.kind in "iu" or (array.dtype.kind == "O" and all(type(index) is int for index in array.flat))
-    if whole and array.size and not isinstance(array, jax.core.Tracer):  # numpy holds larger ones as objects
+    if whole and array.size and not isinstance(array, jax.core.Tracer):  # NumPy stores larger integers as objects
         low, high = int(array.min()), int(array.max()) + (T - 1 if term.op == "shift" else 0)
         if not (-LARGEST <= low and high <= LARGEST):
             worst = high if high > LARGEST else low
-            raise SinkjaxError(f"rotary indices are whole numbers of 32 bits, up to {LARGEST}, and one would be {worst}")
+            raise SinkjaxError(f"rotary indices are 32-bit integers, at most {LARGEST}, but one would be {worst}")
     refuse(array.dtype.kind not in "iu", f"rotary indices are integers, not {array.dtype}")
     if array.shape not in ((), (T,), (B, T)):
         raise SinkjaxError(f"rotary indices must have shape (), ({T},) or ({B}, {T}), not {tuple(array.shape)}")
@@ -96,7 +96,7 @@ def _indices(term: Term, B: int, T: int) -> Any:
 
 
 def _swap(value: Any, lengths: np.ndarray) -> np.ndarray:
-    """A swap as int [B or 1, 2]."""
+    """Return a swap as int [B or 1, 2]."""
     pairs = np.atleast_2d(as_array("a swap", value))
     if pairs.dtype.kind not in "iu":
         raise SinkjaxError(f"a swap needs integer positions, not {short(value)}")
@@ -114,7 +114,7 @@ def _swap(value: Any, lengths: np.ndarray) -> np.ndarray:
 
 
 def _value(term: Term, config: Config, B: int, T: int, dims: np.ndarray) -> Any:
-    """A value in its canonical rank; traced values stay traced."""
+    """Reshape a value to its canonical rank; traced values stay traced."""
     spec, L = SITES[term.site], config.layers
     xp = jnp if isinstance(term.value, jax.Array) else np
     value = as_numbers(term.value)
@@ -141,14 +141,14 @@ def _value(term: Term, config: Config, B: int, T: int, dims: np.ndarray) -> Any:
             raise SinkjaxError(f"a value at {term.site.name} has {size} entries over {name}; allowed: {sizes}")
     chosen = np.array(list(dict.fromkeys(term.dims))) if isinstance(term.dims, tuple) else np.flatnonzero(dims)
     if spec.dims and 1 < value.shape[-1] == len(chosen):
-        place = np.full(dims.size, -1)  # place of each dim among the chosen ones, in the order named; -1 is the 0 behind them
+        place = np.full(dims.size, -1)  # each dim's index among the chosen ones, in the order named; -1: the appended 0
         place[chosen] = np.arange(len(chosen))
         value = xp.pad(value, [(0, 0)] * (value.ndim - 1) + [(0, 1)])[..., place]
     return value
 
 
 def refuse_beyond(label: str, terms: Sequence[Resolved], dtype: str) -> None:
-    """Raise for a value that becomes infinite in the dtype of the run; scores and factors are float32 in every dtype."""
+    """Raise if a value would become infinite in the run's dtype; scores and factors are float32 in every dtype."""
     limit = float(jnp.finfo(dtype).max)
     for term in terms:
         scored = term.site in (*PAIRS, Site.POSITION) or term.op not in ("set", "add", "inject")
@@ -159,7 +159,7 @@ def refuse_beyond(label: str, terms: Sequence[Resolved], dtype: str) -> None:
         if largest > limit:
             name = getattr(term.site, "name", term.site)
             raise SinkjaxError(
-                f"{label}: the value {largest:g} of an edit at {name} is beyond {dtype}, whose largest number is {limit:.8g}"
+                f"{label}: the value {largest:g} of an edit at {name} overflows {dtype}, whose largest number is {limit:.8g}"
             )
 
 
@@ -225,13 +225,13 @@ def _masks(term: Resolved) -> bool:
 
 
 def _masked_at(term: Resolved, B: int) -> np.ndarray:
-    """Where a LOGITS term puts -inf: bool [L, H, B]."""
+    """Return where a LOGITS term is -inf: bool [L, H, B]."""
     masked = np.moveaxis(np.asarray(term.value) == -np.inf, 1, 2)
     return np.broadcast_to(term.layer_head[:, :, None] & masked, (*term.layer_head.shape, B))
 
 
 def _related(term: Resolved, rows: np.ndarray, T: int) -> np.ndarray:
-    """The pairs that the relation and the distances leave: bool [rows, T]."""
+    """Return the pairs that the relation and the distances keep: bool [rows, T]."""
     back = rows[:, None] - np.arange(T)[None, :]
     related = {"any": np.ones_like(back, bool), "self": back == 0, "others": back != 0}[term.relation]
     return related if term.distance is None else related & (back >= 0) & term.distance[back]

@@ -1,12 +1,12 @@
-"""Where an edit can act: the sites of the forward pass, in the order of execution.
+"""Sites of the forward pass where an edit can act, in order of execution.
 
-`sinkjax/transformer/forward.py` visits EMBED and POSITION_VECTOR once and every other site once a layer; this table says what
-array is there, its allowed operations, and the selectors of its cells. `edits/apply.py` holds the operations, by the kind
+`sinkjax/transformer/forward.py` visits EMBED and POSITION_VECTOR once and every other site once per layer. This table specifies
+each site's array, the allowed operations and the selectors of its cells. `edits/apply.py` implements the operations for each kind
 of array.
 
-A new site is a member of `Site`, a row of `SITES`, and a `tape(Site.X, x)` at its place in the forward; one with another array
-than vectors [B, T, (H,) D] or scores [B, H, Q, S] also needs a function in `apply.py` and a visit in `tape.py`. The tests that
-loop over `Site` then ask for the rest.
+A new site is a member of `Site`, a row of `SITES`, and a `tape(Site.X, x)` call at its place in the forward pass. If its array is
+neither vectors [B, T, (H,) D] nor scores [B, H, Q, S], it also needs a function in `apply.py` and a visit in `tape.py`. Tests
+that loop over `Site` cover the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Site(StrEnum):
-    """The sites, first to last."""
+    """The sites, in order of execution."""
 
     EMBED = "embed"
     POSITION_VECTOR = "position_vector"
@@ -48,7 +48,7 @@ class Site(StrEnum):
 
 
 BEFORE_BLOCKS = (Site.EMBED, Site.POSITION_VECTOR)  # visited once, before the first block
-PAIRS = (Site.LOGITS, Site.WEIGHTS)  # numbers of a query and a key
+PAIRS = (Site.LOGITS, Site.WEIGHTS)  # one number per query and key
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Spec:
 
     @property
     def dims(self) -> str | None:
-        """The last axis if `dims` selects along it."""
+        """The last axis, if `dims` selects along it."""
         return self.axes[-1] if self.axes[-1] in ("width", "head_dim", "mlp_width", "expert") else None
 
     @property
@@ -126,7 +126,7 @@ SITES: dict[Site, Spec] = {
 
 
 def as_site(name: Site | str) -> Site:
-    """A site by its name, in either case. Errors: a name that is not a site's."""
+    """Return a site by its case-insensitive name, or raise for an unknown name."""
     try:
         return Site(str(name).lower())
     except ValueError:
@@ -134,8 +134,8 @@ def as_site(name: Site | str) -> Site:
 
 
 def lacks(config: Config, site: Site) -> str | None:
-    """The part that the model lacks for this site, such as "no MLP", or None if it has it."""
-    from sinkjax.model.positions import AddedPosition  # imports JAX, which a declaration of edits does without
+    """Name the part that the model lacks for this site, such as "no MLP", or return None."""
+    from sinkjax.model.positions import AddedPosition  # deferred because it imports JAX, which declaring edits does not need
 
     if config.mlp_width is None and site in (Site.RESID_MID, Site.MLP_IN, Site.NEURON, Site.MLP_OUT):
         return "no MLP"
@@ -149,7 +149,7 @@ def lacks(config: Config, site: Site) -> str | None:
 
 
 def axis_size(config: Config, axis: str) -> int:
-    """The size of an axis that the config fixes; 0 where the model lacks it."""
+    """Return the size of an axis that the config fixes, or 0 if the model lacks it."""
     return {
         "layer": config.layers,
         "head": config.heads,

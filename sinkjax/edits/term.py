@@ -1,4 +1,4 @@
-"""One operation at one site: as it is stated, with selectors (`Term`), and as the arrays that jitted code sees (`Resolved`).
+"""One operation at one site: as declared, with selectors (`Term`), and as the arrays that jitted code sees (`Resolved`).
 
 The pytree structure and the shapes of resolved terms are the *kind* of an edit: edits of one kind stack along a leading axis and
 compile once, whatever their layers, heads, positions and strengths. Nothing in them has T x T entries, so thousands of stacked
@@ -25,7 +25,7 @@ from sinkjax.model.config import Config
 
 @dataclass(frozen=True)
 class Range:
-    """A slice with non-negative ends, hashable on every supported Python."""
+    """A slice with non-negative ends that is hashable on every supported Python version."""
 
     start: int | None
     stop: int | None
@@ -39,22 +39,22 @@ class PerPrompt:
     positions: tuple[tuple[int, ...], ...]
 
 
-Along = tuple[int, ...] | Range | None  # a selector along one axis, None for all of it
+Along = tuple[int, ...] | Range | None  # a selector along one axis; None selects everything
 Selector = Along | PerPrompt
 Select = int | Sequence[int] | slice | PerPrompt | None
 
 
 def per_prompt(positions: Sequence[int | Sequence[int]]) -> PerPrompt:
-    """Positions that differ per prompt, for `queries`, `keys` and `position`.
+    """Select positions that differ per prompt, for `queries`, `keys` and `position`.
 
     Args:
-        positions: Entry b is the position (or positions) of prompt b.
+        positions: One entry per prompt: its position or positions.
 
     Returns:
         A selector.
 
     Raises:
-        SinkjaxError: There is no entry, or one that is not a position or a sequence of positions.
+        SinkjaxError: There are no entries, or one is neither a position nor a sequence of positions.
     """
     given: Any = positions
     if not isinstance(given, Sequence | np.ndarray) or len(given) == 0:
@@ -86,9 +86,9 @@ class Resolved:
 
     layer_head: bool [L, H], [L, K] or [L, 1] by the site's head axis. query, key: bool [B or 1, T], the selected positions (a
     site with one position axis uses the one of its name). dims: bool [size of the last axis, or 1]. value: int [B or 1, T] at
-    POSITION, int [B or 1, 2] for a swap, else float [L or 1, B or 1, (T or 1,) (H or 1,) (dims or 1)], with the head and dims
-    axes that the site has, and one of positions if the value was given one. distance: bool [T], the selected distances of a query
-    from its key, or None for all.
+    POSITION, int [B or 1, 2] for a swap, else float [L or 1, B or 1, (T or 1,) (H or 1,) (dims or 1)], with the site's head and
+    dims axes, and a position axis if the value has one. distance: bool [T], the selected distances of a query from its key, or
+    None for all.
     """
 
     layer_head: Any
@@ -104,7 +104,7 @@ class Resolved:
     distance: Any = None
 
     def for_prompts(self, prompts: np.ndarray) -> Resolved:
-        """The same term for some prompts of the batch, by number."""
+        """Return the same term for some prompts of the batch, given by index."""
         axis = 0 if self.site == Site.POSITION or self.op == "swap" else 1
 
         def take(array: Any, axis: int) -> Any:
@@ -113,9 +113,10 @@ class Resolved:
         return dataclasses.replace(self, query=take(self.query, 0), key=take(self.key, 0), value=take(self.value, axis))
 
     def for_rows(self, first: jax.Array | int, count: int) -> Resolved:
-        """The same term for `count` positions from `first` on, in arrays that begin there.
+        """Return the same term for `count` positions starting at `first`, in arrays that start there.
 
-        A swap must lie within them or before them. LOGITS and WEIGHTS stay whole, as they are told the positions of their rows.
+        A swap must be within or before them. LOGITS and WEIGHTS terms stay whole, because they are passed the positions of their
+        rows.
         """
         if self.op == "swap":
             return dataclasses.replace(self, value=self.value - first)
@@ -131,7 +132,7 @@ class Resolved:
         return dataclasses.replace(self, query=take(self.query), key=take(self.key), value=value)
 
     def padded(self, total: int) -> Resolved:
-        """The same term padded to `total` positions; it does nothing at the new ones."""
+        """Return the same term padded to `total` positions; it does nothing at the new ones."""
 
         def pad(array: Any, axis: int) -> np.ndarray:
             entries = np.asarray(array)
@@ -144,7 +145,7 @@ class Resolved:
         return dataclasses.replace(self, query=pad(self.query, 1), key=pad(self.key, 1), value=value, distance=distance)
 
     def where(self, active: jax.Array) -> Resolved:
-        """The same term where `active`, bool [], holds; elsewhere one that selects nothing, or swaps a row with itself."""
+        """Return the same term if `active`, bool [], is true, else one that selects nothing or swaps a row with itself."""
         if self.op == "swap":
             return dataclasses.replace(self, value=jnp.where(active, self.value, self.value[:, :1]))
         return dataclasses.replace(self, layer_head=self.layer_head & active)
@@ -160,16 +161,16 @@ Edits = tuple[Resolved, ...]
 
 
 def first_layer(edits: Edits, config: Config) -> int:
-    """The first block whose computation the edits can change; blocks before it give the baseline's numbers.
+    """Return the first block whose computation the edits can change; earlier blocks reproduce the baseline.
 
-    RESID at layer l changes nothing inside of block l, but the record of depth l + 1: it starts at l all the same.
+    An edit of RESID at layer l changes nothing inside block l, but it changes the record at depth l + 1, so it also starts at l.
     """
     starts = [0 if term.site in BEFORE_BLOCKS else int(np.argmax(np.asarray(term.layer_head).any(axis=1))) for term in edits]
     return min(starts, default=config.layers)
 
 
 def as_indices(what: str, value: Any) -> tuple[int, ...]:
-    """One int or a sequence of ints as a tuple; negative ones, booleans, fractions and emptiness are refused."""
+    """Return an int or a sequence of ints as a tuple; raise for negative ints, booleans, fractions and empty sequences."""
     entries = np.asarray(as_array(f"a {what} selector", value))
     if entries.size == 0:
         raise SinkjaxError(f"an empty {what} selector selects nothing")
@@ -196,12 +197,12 @@ def as_along(what: str, value: Select) -> Along:
 
 
 def as_positions(what: str, value: Select) -> Selector:
-    """A caller's positions, which may differ per prompt, as a selector."""
+    """Return positions, which may differ per prompt, as a selector."""
     return value if isinstance(value, PerPrompt) else as_along(what, value)
 
 
 def selected(what: str, selector: Along, size: int) -> np.ndarray:
-    """A selector along an axis as bool [size]."""
+    """Return a selector along an axis as a mask, bool [size]."""
     chosen = np.zeros(size, bool)
     if selector is None:
         chosen[:] = True
@@ -220,9 +221,9 @@ def selected(what: str, selector: Along, size: int) -> np.ndarray:
 
 
 def as_numbers(value: Any) -> Any:
-    """The value of an edit as an array of float64 where the caller enabled it, else of float32. Errors: it is not numeric."""
+    """Return an edit's value as an array, float64 if the caller enabled it and float32 otherwise; raise if it is not numeric."""
     array = as_array("the value of an edit", value)
     if array.dtype.kind not in "iuf" and not jnp.issubdtype(array.dtype, jnp.floating):
-        raise SinkjaxError(f"the value of an edit is a number, not {'text' if array.dtype.kind in 'SU' else array.dtype}")
-    with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, and is refused by the caller
+        raise SinkjaxError(f"the value of an edit must be a number, not {'text' if array.dtype.kind in 'SU' else array.dtype}")
+    with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, which the caller rejects
         return array.astype(jnp.result_type(float))

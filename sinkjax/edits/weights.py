@@ -1,7 +1,7 @@
 """Terms that edit parameters: entries, rows, columns or a low-rank part of a matrix, or entries of a vector.
 
-A weight edit is a term like any other: it composes, is batched in sweeps, and starts at its first layer. A changed matrix is not
-built: `Corrected` holds the change, and `project` adds its effect to the product.
+A weight edit is a term like any other: it composes, is batched in sweeps, and starts at its first layer. The changed matrix is
+never built: `Corrected` stores the change, and `project` adds its effect to the product.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class WeightTerm:
 
     @property
     def site(self) -> str:
-        """The parameter, in place of another term's site."""
+        """The parameter, which takes the place of a site."""
         return f"weights {self.name}"
 
     def resolve(self, config: Config) -> ResolvedWeight:
-        """The arrays of the term. Errors: a parameter that the model lacks, or that cannot be edited; rows, columns or layers out
-        of range; a value of another shape, or not finite.
+        """Resolve the term to arrays. Errors: the model lacks the parameter, or it cannot be edited; rows, columns or layers are
+        out of range; the value has the wrong shape or is not finite.
         """
         rows, cols = shape_of(self.name, config)
         if rows is None and self.rows is not None:
@@ -71,7 +71,7 @@ class ResolvedWeight:
     name: str = struct.field(pytree_node=False)
     op: str = struct.field(pytree_node=False)
 
-    by_position, centre = False, None  # as terms at sites may have
+    by_position, centre = False, None  # for terms at sites, which may have per-position values
 
     @property
     def site(self) -> str:
@@ -84,11 +84,11 @@ class ResolvedWeight:
     for_rows = padded = for_prompts
 
     def where(self, active: jax.Array) -> ResolvedWeight:
-        """The same term where `active`, bool [], holds; elsewhere one that selects nothing."""
+        """Return the same term if `active`, bool [], is true, else one that selects nothing."""
         return dataclasses.replace(self, layer_head=self.layer_head & active)
 
     def applied(self, w: Any, layer: jax.Array | int) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-        """The parameter of a layer under this term, and how many entries it addresses and changes there, float [] each."""
+        """Return a layer's edited parameter, and the numbers of entries that the term addresses and changes, float [] each."""
         on = self.layer_head[layer, 0]
         count = self.rows.shape[0] * self.cols.shape[0]
         addressed = jnp.where(on, jnp.float32(count), 0)
@@ -110,24 +110,24 @@ class ResolvedWeight:
 
 
 def inputs_of(name: str, ndim: int) -> int:
-    """How many of the first axes of a layer's parameter are its inputs; 0 for a vector."""
+    """Return how many leading axes of a layer's parameter are inputs; 0 for a vector."""
     return min(MATRICES[name], ndim - 1) if name in MATRICES else 0
 
 
 def _indices(what: str, chosen: Along, size: int) -> np.ndarray:
-    """The chosen rows or columns, in the order given."""
+    """Return the chosen rows or columns, in the order given."""
     mask = selected(what, chosen, size)
     refuse(isinstance(chosen, tuple) and len(set(chosen)) < len(chosen), f"a {what} is chosen twice")
     return np.array(chosen, np.int32) if isinstance(chosen, tuple) else np.flatnonzero(mask).astype(np.int32)
 
 
 def _value(term: WeightTerm, L: int, rows: int, cols: int, vector: bool) -> Any:
-    """The value in its canonical rank, [L or 1, rows or 1, cols or 1], or both factors with an axis of layers."""
+    """Return the value as [L or 1, rows or 1, cols or 1], or both factors with a layer axis."""
     if isinstance(term.value, tuple):
-        refuse(vector, f"{term.name} is a vector, which no low-rank change fits")
+        refuse(vector, f"{term.name} is a vector, so it cannot take a low-rank change")
         left, right = (_number(part) for part in term.value)
         if left.ndim not in (2, 3) or right.ndim != left.ndim:
-            raise SinkjaxError(f"factors of a low-rank change are [rows, k] and [k, cols], not {left.shape} and {right.shape}")
+            raise SinkjaxError(f"a low-rank change needs factors [rows, k] and [k, cols], not {left.shape} and {right.shape}")
         left, right = (part.reshape((1,) * (3 - part.ndim) + part.shape) for part in (left, right))
         wanted = (rows, left.shape[-1]), (left.shape[-1], cols)
         if (left.shape[1:], right.shape[1:]) != wanted or {left.shape[0], right.shape[0]} - {1, L}:
@@ -151,14 +151,14 @@ def _value(term: WeightTerm, L: int, rows: int, cols: int, vector: bool) -> Any:
 def _number(value: Any) -> Any:
     array = as_numbers(value)
     if not isinstance(array, jax.core.Tracer) and not np.isfinite(np.asarray(array)).all():
-        raise SinkjaxError("the value of an edit of weights must be finite")
+        raise SinkjaxError("the value of a weight edit must be finite")
     return array
 
 
 def shape_of(name: str, config: Config) -> tuple[int | None, int]:
-    """Inputs and outputs of a matrix of the blocks, or None and the entries of a vector.
+    """Return (inputs, outputs) of a matrix of the blocks, or (None, entries) of a vector.
 
-    Errors: there is no such parameter in the model; it is one that cannot be edited.
+    Errors: the model has no such parameter, or it cannot be edited.
     """
     layers, allowed = params.abstract(config)["layers"], editable(config)
     if name not in layers:

@@ -73,7 +73,7 @@ def head_types(
 
     for name, number, least in (("prompts", prompts, 1), ("period", period, 2), ("draws", draws, 1)):
         if not is_integer(number) or number < least:
-            raise SinkjaxError(f"{name} must be a whole number of at least {least}, not {number!r}")
+            raise SinkjaxError(f"{name} must be an integer of at least {least}, not {number!r}")
 
     def of(model: Model) -> xarray.Dataset:
         tokens = repeated_tokens(model, prompts, period, bos, seed)

@@ -68,7 +68,7 @@ def super_weights(
     numbers: dict[str, Any] = {"most": most, "controls": controls}
     for name, number in numbers.items():
         if not isinstance(number, int) or number < 1:
-            raise SinkjaxError(f"{name} must be a whole number of at least 1, not {number!r}")
+            raise SinkjaxError(f"{name} must be an integer of at least 1, not {number!r}")
     tokens, lengths, _ = check_batch(tokens, lengths, config)
     found: list[dict[str, Any]] = []
     while len(found) < most:

@@ -191,7 +191,7 @@ def check_seed(seed: Any) -> None:
     if isinstance(seed, jax.Array):
         return
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed <= LARGEST:
-        raise SinkjaxError(f"a seed must be a whole number from 0 to {LARGEST}, not {short(seed)}")
+        raise SinkjaxError(f"a seed must be an integer from 0 to {LARGEST}, not {short(seed)}")
 
 
 def check_dtype(dtype: str) -> None:

@@ -1,1 +1,1 @@
-"""Measurements as data: what to measure (`probe`), the reductions inside the forward pass, and the record that comes out."""
+"""Measurements as data: the request (`probe`), the reductions inside the forward pass, and the resulting record."""

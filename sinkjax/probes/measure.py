@@ -1,4 +1,4 @@
-"""Measurements inside a traced forward: the probe's statistics at a site, reduced where the array is."""
+"""Compute a probe's statistics inside a traced forward pass, each at the site of its array."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PADDED = ("position", "query", "key")  # axes along which a prompt can be shorte
 
 
 def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool = False) -> dict[str, jax.Array]:
-    """All of a probe's statistics at a site. The barrier keeps these reductions out of the fusions of the watched arrays."""
+    """Compute all of a probe's statistics at a site. The barrier keeps these reductions out of the watched arrays' fusions."""
     wanted = [entry for entry in probe.statistics if entry.site == site and (entry.dims[1] == "depth" or not depth_only)]
     raw = [entry for entry in probe.captures if entry.site == site and not depth_only]
     if not wanted and not raw:
@@ -26,7 +26,7 @@ def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool
     found = {}
     for entry in wanted:
         seen, of = (x, view) if entry.sums else _divided(x, view)
-        # Built-in statistics are 0 at keys that are left out; of others that is not known.
+        # Built-in statistics are known to be 0 at the omitted keys; other statistics may not be.
         seen, of = (seen, of) if entry not in probe.extra else _with_all_keys(seen, of)
         value = entry.fn(seen.astype(jnp.promote_types(x.dtype, jnp.float32)), of)
         if entry in probe.extra and entry.finish is None:
@@ -36,7 +36,7 @@ def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool
 
 
 def _check(entry: Statistic, value: Any, prompts: int) -> None:
-    """Raise unless a statistic is an array of real numbers with the axes that it states."""
+    """Raise unless a statistic is an array of real numbers with its declared axes."""
     axes = (entry.dims[0], *entry.dims[2:])
     array = isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jnp.complexfloating)
     if not array or value.ndim != len(axes) or len(value) != prompts:
@@ -62,33 +62,33 @@ def finish(probe: Probe, values: dict[str, jax.Array], lengths: jax.Array) -> di
 
 
 def query_axes(probe: Probe) -> dict[str, int]:
-    """For results at LOGITS and WEIGHTS: the axis that joins blocks of queries; all other results are added up."""
+    """Map each result at LOGITS and WEIGHTS to the axis that joins blocks of queries; all other results are summed."""
     joined = {entry.name: entry.dims.index("query") - 1 for entry in probe.statistics if "query" in entry.dims}
     return joined | {entry.name: 2 for entry in probe.captures if entry.site in PAIRS}  # [B, H, Q, S]
 
 
 def _divided(x: jax.Array, view: View) -> tuple[jax.Array, View]:
-    """The array itself, where it is still to be divided."""
+    """Divide the array by its pending divisor, if it has one."""
     if not isinstance(view, PairView) or view.divisor is None:
         return x, view
     return x / view.divisor, dataclasses.replace(view, divisor=None)
 
 
 def _with_all_keys(x: jax.Array, view: View) -> tuple[jax.Array, View]:
-    """The array of a block of queries at LOGITS or WEIGHTS, over all keys: keys outside the block are hidden, and 0."""
+    """Extend a query block's array at LOGITS or WEIGHTS to all keys: keys outside the block are hidden and 0."""
     if not isinstance(view, PairView) or x.shape[-1] == view.key.shape[2]:
         return x, view
     return _to_all_keys(x, view), dataclasses.replace(view, visible=_to_all_keys(view.visible, view))
 
 
 def _to_all_keys(x: jax.Array, view: View) -> jax.Array:
-    """Zeros (False) after the block's own keys, along the last axis."""
+    """Pad the last axis with zeros (False) to all keys."""
     missing = view.key.shape[2] - x.shape[-1] if isinstance(view, PairView) else 0
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)]) if missing else x
 
 
 def _select(entry: Capture, x: jax.Array, view: View) -> jax.Array:
-    """The captured dims (and positions, except of blocks of queries, which are chosen once they are joined)."""
+    """Select the captured dims and positions (except in blocks of queries, whose positions are selected after joining)."""
     if isinstance(view, PairView) and entry.site == Site.LOGITS:
         x = jnp.where(view.visible, x, -jnp.inf)
     if entry.positions is not None and entry.site not in PAIRS:
@@ -97,7 +97,7 @@ def _select(entry: Capture, x: jax.Array, view: View) -> jax.Array:
 
 
 def _pad(array: jax.Array, axes: tuple[str, ...], lengths: jax.Array, capture: Capture | None = None) -> jax.Array:
-    """NaN (-1) beyond each prompt's length; a capture may hold chosen positions (queries) and chosen dims (keys) only."""
+    """Write NaN (-1) beyond each prompt's length; a capture may contain only some positions (queries) and dims (keys)."""
     floating = jnp.issubdtype(array.dtype, jnp.floating)
     if not floating and not jnp.issubdtype(array.dtype, jnp.signedinteger):
         return array

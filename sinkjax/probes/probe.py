@@ -1,10 +1,10 @@
-"""What to measure: a frozen, static description. `Probe()` asks for nothing, and a probe never changes a number.
+"""Frozen, static description of the measurements. `Probe()` requests none, and a probe never changes a number.
 
-Whoever asks for anything also gets `non_finite`, int32 by prompt and depth: the number of positions whose residual stream has an
-activation that is infinite or NaN.
+Any request also returns `non_finite`, int32 by prompt and depth: the number of positions with an infinite or NaN activation in
+the residual stream.
 
-Statistics are reduced inside the layer loop, at the site where their array lives, so nothing large leaves it. A statistic is a
-small function; `probes/statistics.py` has the built-in ones, `extra=` takes others, and `probes/measure.py` applies them.
+Statistics are reduced inside the layer loop, at the site of their array, so nothing large leaves the loop. Each is a small
+function: `probes/statistics.py` has the built-in ones, `extra=` accepts others, and `probes/measure.py` applies them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Capture:
     """Raw values at a site, after its edits, in the dtype of the run.
 
     Attributes:
-        site: Where; any site but POSITION.
+        site: Any site except POSITION.
         layers: Tuple of ints, or None for all.
         positions: Tuple of ints, the same for all prompts, or None for all; at LOGITS and WEIGHTS they choose queries.
         dims: Indices along the last axis, tuple of ints, or None for all.
         name: Its name in the record; by default the site's in lower case, or "queries", "keys" and "values".
 
     Raises:
-        SinkjaxError: The site is POSITION or unknown; an index is negative, no int, or named twice.
+        SinkjaxError: The site is POSITION or unknown; an index is negative, not an int, or named twice.
     """
 
     site: Site
@@ -51,7 +51,7 @@ class Capture:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "site", as_site(self.site))
-        refuse(self.site == Site.POSITION, "POSITION holds indices, not activations; there is nothing to capture")
+        refuse(self.site == Site.POSITION, "POSITION contains indices, not activations, so it cannot be captured")
         object.__setattr__(self, "name", self.name or DEFAULT_NAMES.get(self.site, str(self.site)))
         for what in ("layers", "positions", "dims"):
             chosen = getattr(self, what)
@@ -59,16 +59,16 @@ class Capture:
                 object.__setattr__(self, what, _each_once(f"{what.removesuffix('s')} of {self.name}", chosen))
 
     def layer_list(self, config: Config) -> tuple[int, ...]:
-        """The captured layers; EMBED and POSITION_VECTOR have the one."""
+        """List the captured layers; EMBED and POSITION_VECTOR have one."""
         if self.site in BEFORE_BLOCKS:
             return (0,)
         return tuple(range(config.layers)) if self.layers is None else self.layers
 
     @property
     def axes(self) -> dict[str, tuple[int, ...] | None]:
-        """The axes in the record: name -> the chosen entries, None for all.
+        """Map each axis in the record to its chosen entries; None for all.
 
-        A subset gets an axis name of its own, so that it never clashes with a whole one.
+        A subset gets its own axis name, so that it never clashes with the full axis.
         """
         prompt, *others = SITES[self.site].axes
         chosen = {"layer": self.layers, "position": self.positions, "query": self.positions, "key_position": self.positions}
@@ -84,13 +84,14 @@ class Capture:
 class Probe:
     """Which statistics a forward returns, as float32 or wider. Entries beyond a prompt's length are NaN (-1 for integers).
 
-    A record also holds `non_finite`, int [B, depth]: the number of positions with an activation that is infinite or NaN.
+    A record also includes `non_finite`, int [B, depth]: the number of positions with an infinite or NaN activation.
 
     Attributes:
-        attention_received: Attention on each key, mean over the queries that see it, its own included: [B, L, H, S]. So key 0 has
-            at least 1 / T, also where it is masked for all others.
-        attention_share: Like `attention_received`, for each row's absolute weights over their sum; for rows that do not sum to 1.
-        row_entropy: Entropy of each query's weights in nats; axes as `record.dims` says, as for all that follow.
+        attention_received: Attention on each key, averaged over the queries that see it, including its own: [B, L, H, S]. Key 0
+            therefore has at least 1 / T, even if it is masked for all other queries.
+        attention_share: Like `attention_received`, with each row's absolute weights divided by their sum; for rows that do not
+            sum to 1.
+        row_entropy: Entropy of each query's weights in nats. For this and all later entries, `record.dims` lists the axes.
         query_key_cosine: Cosine between each key and the rotated queries that come after it.
         resid_max: max |h| over the dims of the residual stream, [B, depth, T]; depth 0 is the embedding.
         resid_norm: L2 norm of h, by depth and position.
@@ -102,15 +103,15 @@ class Probe:
         key_norm: L2 norm of each key.
         value_norm: L2 norm of each value.
         nll: Negative log-likelihood of each next token in nats, [B, T].
-        attention_received_bias: Mean over queries of what goes to no key (a sink logit, a 1 in the denominator, an attention
-            bias).
+        attention_received_bias: Mean over queries of the attention that goes to no key (to a sink logit, a 1 in the denominator,
+            or an attention bias).
         attention_share_bias: Like `attention_received_bias`, for the share of each row's absolute weight that goes to no key.
         attention: Layers whose full attention maps are returned; True for all.
         capture: Raw values.
         extra: Further reductions.
 
     Raises:
-        SinkjaxError: `capture` or `extra` holds something else; two statistics have one name.
+        SinkjaxError: `capture` or `extra` has an entry of the wrong type; two statistics share a name.
     """
 
     attention_received: bool = False
@@ -136,7 +137,7 @@ class Probe:
     def __post_init__(self) -> None:
         for entry in fields(self):
             if entry.type == "bool" and not isinstance(getattr(self, entry.name), bool | np.bool_):
-                raise SinkjaxError(f"{entry.name} of a probe is True or False, not {short(getattr(self, entry.name))}")
+                raise SinkjaxError(f"{entry.name} of a probe must be True or False, not {short(getattr(self, entry.name))}")
         for name, kind in (("capture", Capture), ("extra", Statistic)):
             entries = getattr(self, name)
             if not isinstance(entries, Sequence) or not all(isinstance(entry, kind) for entry in entries):
@@ -146,13 +147,13 @@ class Probe:
             object.__setattr__(self, "attention", ())
         elif self.attention is not True and self.attention != ():
             object.__setattr__(self, "attention", _each_once("layer of attention", self.attention))
-        names = ["nll", "cells_addressed", "cells_changed", "empty_rows"]  # other entries of a record
+        names = ["nll", "cells_addressed", "cells_changed", "empty_rows"]  # names of other entries of a record
         names += [entry.name for entry in self.statistics] + [entry.name for entry in self.captures]
         twice = {name for name in names if names.count(name) > 1}
         refuse(bool(twice), f"two statistics of one probe are both named {', '.join(sorted(twice))}")
 
     def __repr__(self) -> str:
-        """What identifies a probe in stored results."""
+        """Return the text that identifies a probe in stored results."""
         return f"Probe({', '.join(f'{name}={value!r}' for name, value in stated(self).items())})"
 
     def _repr_html_(self) -> str:
@@ -160,10 +161,10 @@ class Probe:
 
     @classmethod
     def of(cls, *names: str) -> Probe:
-        """The probe that asks for these built-in statistics by name.
+        """Make a probe that requests built-in statistics by name.
 
         Args:
-            *names: Fields of `Probe` that are True or False, such as "nll".
+            *names: Boolean fields of `Probe`, such as "nll".
 
         Returns:
             The probe.
@@ -179,20 +180,20 @@ class Probe:
 
     @functools.cached_property
     def statistics(self) -> tuple[Statistic, ...]:
-        """The reductions asked for, built-in and extra; with them, or any other request, the count of non-finite values."""
+        """The requested reductions, built-in and extra, plus the count of non-finite values if anything is requested."""
         asked = tuple(entry for name, entry in BUILT_IN.items() if getattr(self, name)) + self.extra
         return (*asked, NON_FINITE) if asked or self.captures or self.nll else ()
 
     @functools.cached_property
     def captures(self) -> tuple[Capture, ...]:
-        """The raw values asked for; full attention maps are captures of WEIGHTS."""
+        """The requested raw values; full attention maps are captures of WEIGHTS."""
         if not self.attention:
             return self.capture
         layers = None if isinstance(self.attention, bool) else self.attention
         return (Capture(Site.WEIGHTS, layers=layers, name="attention"), *self.capture)
 
     def check(self, config: Config, T: int) -> None:
-        """Refuse a probe that a model or a batch cannot answer.
+        """Raise if the probe does not fit a model or a batch.
 
         Args:
             config: The architecture of the model.
@@ -200,7 +201,7 @@ class Probe:
 
         Raises:
             SinkjaxError: A captured layer, position or dim is out of range; a statistic or a capture is at a site that the model
-                lacks; the loss is asked for, and the model has no vocabulary.
+                lacks; the loss is requested and the model has no vocabulary.
         """
         refuse(self.nll and config.vocab_size is None, "nll is the loss of the next token, but this model has no vocabulary")
         for name, site in [(entry.name, entry.site) for entry in self.statistics] + [(e.name, e.site) for e in self.captures]:
@@ -216,7 +217,7 @@ class Probe:
                         raise SinkjaxError(f"{entry.name}: {what} {index} is out of range: there are {size}, 0 to {size - 1}")
 
     def labels(self) -> dict[str, np.ndarray]:
-        """The chosen layers, positions and dims along the axes that a capture has to itself."""
+        """The chosen layers, positions and dims along the axes that belong to a single capture."""
         every = {axis: chosen for entry in self.captures for axis, chosen in entry.axes.items()}
         return {axis: np.asarray(chosen) for axis, chosen in every.items() if chosen is not None}
 
@@ -228,7 +229,7 @@ class Probe:
 
 
 def _each_once(what: str, chosen: Any) -> tuple[int, ...]:
-    """Indices as a tuple; one that is named twice is refused."""
+    """Return indices as a tuple; raise if one is named twice."""
     indices = as_indices(what, chosen)
     refuse(len(set(indices)) < len(indices), f"a {what} is named twice: {', '.join(map(str, indices))}")
     return indices

@@ -1,4 +1,4 @@
-"""Measurements: a dict of arrays, everywhere, and its one conversion to a labelled `xarray.Dataset`."""
+"""Measurements as a dict of arrays, and the conversion to a labelled `xarray.Dataset`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @jax.tree_util.register_pytree_with_keys_class
 class Record(dict[str, Any]):
-    """Statistic name -> array. Asking for one that was not measured is an error that says how to ask for it.
+    """Mapping from statistic name to array. Looking up one that was not measured raises an error that says how to request it.
 
     dims: statistic name -> the names of its axes, e.g. ("prompt", "layer", "head", "key"); a static part of the pytree.
     """
@@ -34,7 +34,7 @@ class Record(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         held = ", ".join(map(str, self)) or "nothing"
         raise MissingStatistic(
-            f"{name!r} was not measured; the record holds {held}; ask for it with Probe({name}=True) before the run"
+            f"{name!r} was not measured; the record has {held}; request it with Probe({name}=True) before the run"
         )
 
     def _rows(self) -> list[tuple[str, str]]:
@@ -53,20 +53,20 @@ class Record(dict[str, Any]):
         prompt: int = 0,
         layers: Sequence[int] | None = None,
     ) -> Maps:
-        """One prompt's maps, to step through in a notebook, which keeps them: `attention`, `attention_received`, `resid_max`,
-        `resid_norm`, as far as they were measured.
+        """Show one prompt's maps in a notebook: those of `attention`, `attention_received`, `resid_max` and `resid_norm` that
+        were measured. The saved notebook keeps them.
 
         Args:
-            after: Another record of the same prompts, drawn beside this one.
-            tokens: The text of each position (`model.tokenizer.tokens(tokens[0])`); None: its number.
-            prompt: Which one, counted from 0.
-            layers: The layers of `attention`, as labels; None: counted from 0.
+            after: Another record of the same prompts, drawn next to this one.
+            tokens: The text of each position (`model.tokenizer.tokens(tokens[0])`); None shows its index.
+            prompt: Index of the prompt, from 0.
+            layers: Layer labels of `attention`; None counts from 0.
 
         Returns:
-            The maps; `.html()` is a page of its own.
+            The maps; `.html()` returns a standalone page.
 
         Raises:
-            SinkjaxError: Nothing of these was measured; the records do not fit each other, the tokens or the prompt.
+            SinkjaxError: None of these was measured; the records do not fit each other, the tokens or the prompt.
         """
         from sinkjax.viewing.records import maps_of
 
@@ -83,18 +83,19 @@ class Record(dict[str, Any]):
 
 
 def to_dataset(record: Record, labels: Mapping[str, Any] | None = None) -> xarray.Dataset:
-    """A record as a labelled dataset.
+    """Convert a record to a labelled dataset.
 
     Args:
-        record: Its arrays have the axes `record.dims[name]`, with an extra leading `edit` axis if they come from a sweep.
+        record: Measurements whose arrays have the axes `record.dims[name]`, with an extra leading `edit` axis if they come from a
+            sweep.
         labels: Dimension -> values along it (`prompt`, `edit`, `layer`, ...); dimensions without labels count from 0.
 
     Returns:
         The dataset.
 
     Raises:
-        SinkjaxError: An array is named like an axis, or its rank fits neither its dims nor edit + dims; labels have another
-            length than their dimension.
+        SinkjaxError: An array has the name of an axis, or its rank fits neither its dims nor edit + dims; the number of labels
+            differs from the size of their dimension.
     """
     import xarray
 

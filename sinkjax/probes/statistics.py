@@ -1,4 +1,4 @@
-"""Statistics: their interface (`Statistic`), their input (`View`), and the built-in ones, a small function each."""
+"""Statistics: their interface (`Statistic`), their input (`View`), and one small function per built-in statistic."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class PairView(View):
     """The context at LOGITS and WEIGHTS, where the array belongs to a block of queries.
 
     rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, H, Q, D] and key [B, K, T, D],
-    rotated, and mapped if the normaliser has a kernel. In a long prompt, a built-in statistic gets the first S of T keys, all
-    that these queries can see; any other gets all. bias: float [B, H, Q], at WEIGHTS, the part of each row that goes
-    to no key, by the normaliser or to a key of no token; None if there never is one. ahead: whether a query may see keys
-    after it, as in a prefix. divisor: float [B, H, Q, 1], at WEIGHTS: the array must still be divided by it; None for any
-    statistic without `sums`.
+    rotated, and mapped if the normaliser has a kernel. In a long prompt, a built-in statistic receives only the first S of T
+    keys, which include all that these queries can see; any other receives all T. bias: float [B, H, Q], at WEIGHTS, the part of
+    each row that goes to no token's key, through the normaliser or an extra key; None if the model has neither. ahead: whether a
+    query may see later keys, as in a prefix. divisor: float [B, H, Q, 1], at WEIGHTS, a divisor that is still to be applied to
+    the array; None for any statistic without `sums`.
     """
 
     rows: jax.Array
@@ -61,18 +61,19 @@ class Statistic:
 
     Attributes:
         name: Its name in the record.
-        site: Where; any site but EMBED and POSITION.
-        fn: (array at the site, at least float32; a `View`, at LOGITS and WEIGHTS a `PairView`) -> array with the axes `dims` less
-            layer or depth. At LOGITS and WEIGHTS it sees a block of queries: outputs over "query" are joined, others added up.
-        dims: Names of the axes; they begin with "prompt" and "layer", or, at RESID, "prompt" and "depth" (depth 0 is the
+        site: Any site except EMBED and POSITION.
+        fn: (array at the site, at least float32; a `View`, at LOGITS and WEIGHTS a `PairView`) -> array with the axes `dims`
+            except layer or depth. At LOGITS and WEIGHTS it sees a block of queries: outputs over "query" are joined, all others
+            summed.
+        dims: Names of the axes; they start with "prompt" and "layer", or, at RESID, "prompt" and "depth" (depth 0 is the
             embedding).
-        finish: (array, lengths int [B]) -> array, applied to the combined result of the blocks; None: nothing.
-        sums: At WEIGHTS, the sums over rows that `fn` returns: of the weight on each key ("received"), of that from later queries
-            ("later"), or of the weight on no key ("no key"). Such an `fn` divides by `view.divisor` itself, and a kernel may
-            compute the sums in its place. None: something else.
+        finish: (array, lengths int [B]) -> array, applied to the combined result of the blocks, or None.
+        sums: At WEIGHTS, the kind of sum over rows that `fn` returns: the weight on each key ("received"), the weight on it from
+            later queries ("later"), or the weight on no key ("no key"). Such an `fn` applies `view.divisor` itself, and a kernel
+            may compute the sums instead. None for anything else.
 
     Raises:
-        SinkjaxError: `dims` begins otherwise, or nothing can be reduced at the site.
+        SinkjaxError: `dims` does not start in this way, or nothing can be reduced at the site.
     """
 
     name: str
@@ -80,7 +81,7 @@ class Statistic:
     fn: Callable[[jax.Array, Any], jax.Array]
     dims: tuple[str, ...]
     finish: Callable[[jax.Array, jax.Array], jax.Array] | None = None
-    sums: Literal["received", "later", "no key"] | None = field(default=None, repr=False)  # stores name a statistic without it
+    sums: Literal["received", "later", "no key"] | None = field(default=None, repr=False)  # not part of identities
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "site", as_site(self.site))
@@ -89,10 +90,10 @@ class Statistic:
             self.dims[1] == "depth" and self.site != Site.RESID
         ):
             raise SinkjaxError(
-                f"the dims of {self.name} must begin with prompt, layer (or prompt, depth at RESID), not {self.dims}"
+                f"the dims of {self.name} must start with prompt, layer (or prompt, depth at RESID), not {self.dims}"
             )
         if self.site in (*BEFORE_BLOCKS, Site.POSITION):
-            raise SinkjaxError(f"{self.name}: statistics are taken in blocks; depth 0 of RESID is the embedding")
+            raise SinkjaxError(f"{self.name}: statistics are measured inside blocks; for the embedding, use depth 0 of RESID")
 
 
 def column_sums(weights: jax.Array, view: PairView) -> jax.Array:
@@ -101,11 +102,11 @@ def column_sums(weights: jax.Array, view: PairView) -> jax.Array:
         weights = jnp.where(view.rows[:, None] >= jnp.arange(weights.shape[-1]), weights, 0)
     real = jnp.broadcast_to(view.real_rows[..., 0].astype(weights.dtype), weights.shape[:3])
     real = real if view.divisor is None else real / view.divisor[..., 0]
-    return jnp.einsum("BHQ,BHQS->BHS", real, weights, precision="highest")  # a product: a masked sum would copy the weights
+    return jnp.einsum("BHQ,BHQS->BHS", real, weights, precision="highest")  # a masked sum would copy the weights
 
 
 def row_sizes(weights: jax.Array, view: PairView) -> jax.Array:
-    """Each row's absolute weight, what goes to no key included (Gu et al. 2025, with their 1e-8): [B, H, Q]."""
+    """Each row's absolute weight, including weight on no key (Gu et al. 2025, with their 1e-8): [B, H, Q]."""
     keys = jnp.abs(weights).sum(axis=-1) + 1e-8
     return keys if view.bias is None else keys + jnp.abs(view.bias)
 
@@ -140,7 +141,7 @@ def mean_over_queries(sums: jax.Array, lengths: jax.Array) -> jax.Array:
 
 
 def later_sums(weights: jax.Array, view: PairView) -> jax.Array:
-    """Sum over queries after a key of the weight on it, the query at the key itself left out: [B, H, S]."""
+    """Sum over later queries of the weight on each key, excluding the query at the key itself: [B, H, S]."""
     own = view.rows[:, None] == jnp.arange(weights.shape[-1])[None, :]
     return column_sums(jnp.where(own, 0, weights), view)
 
@@ -159,10 +160,10 @@ def later_share_sums(weights: jax.Array, view: PairView) -> jax.Array:
 
 @functools.cache
 def sinking_heads(eps: float, shares: bool = False) -> Statistic:
-    """Share of a layer's heads that sink on each key, as its later queries see it: prompt, layer, key.
+    """Share of a layer's heads that sink on each key, judged by later queries: prompt, layer, key.
 
-    Gu et al.'s threshold (2025), but without the query at the key itself, for edits that decide that query's mask. It has no
-    head axis, so that sweeps of many edits stay small. shares: use shares of each row's weight, for rows that do not sum to 1.
+    Gu et al.'s threshold (2025), but without the query at the key itself, for edits that change that query's mask. It has no head
+    axis, to keep sweeps of many edits small. shares: whether to use shares of each row's weight, for rows that do not sum to 1.
     """
     finish = functools.partial(share_above, eps=eps)
     dims = ("prompt", "layer", "key")
@@ -194,7 +195,7 @@ def cosine_sums(scores: jax.Array, view: PairView) -> jax.Array:
 
 def row_entropy(weights: jax.Array, view: View) -> jax.Array:
     """Entropy of each row in nats, 0 log 0 = 0: [B, H, Q]."""
-    nothing = weights <= 0  # False for NaN, which must not count as nothing
+    nothing = weights <= 0  # False for NaN, which must not count as 0
     return jnp.where(nothing, 0, -weights * jnp.log(jnp.where(nothing, 1, weights))).sum(axis=-1)
 
 
@@ -209,15 +210,15 @@ def head_norm(x: jax.Array, view: View) -> jax.Array:
 
 
 def abs_max(x: jax.Array, view: View) -> jax.Array:
-    """Largest absolute value over dims, NaN if one of them is not finite.
+    """Largest absolute value over dims; NaN if any is not finite.
 
-    It is found by two extremes of x itself, which saves a CPU a copy of its absolute values. XLA's maximum skips NaN there.
+    We take the maximum and minimum of x, which on a CPU saves a copy of |x|. XLA's maximum skips NaN there.
     """
     return jnp.maximum(x.max(axis=-1), -x.min(axis=-1)) + _zero_or_nan(x)
 
 
 def abs_argmax(x: jax.Array, view: View) -> jax.Array:
-    """The dim of the largest absolute value, or one that is not finite; ties take the lowest dim.
+    """Dim of the largest absolute value, or of a non-finite one; ties take the lowest dim.
 
     `jnp.argmax` costs a CPU four times as much.
     """
@@ -249,7 +250,7 @@ def abs_median(x: jax.Array, view: View) -> jax.Array:
     next_up = jnp.where(bits > lower[..., None], bits, jnp.iinfo(whole).max).min(axis=-1)
     upper = jnp.where(at_most > rank + 1, lower, next_up)
     low, high = (jax.lax.bitcast_convert_type(found, x.dtype) for found in (lower, upper))
-    return low / 2 + high / 2 + _zero_or_nan(x)  # halves are exact, so their sum is rounded once
+    return low / 2 + high / 2 + _zero_or_nan(x)  # halving is exact, so their sum is rounded only once
 
 
 def excess_kurtosis(x: jax.Array, view: View) -> jax.Array:
@@ -268,22 +269,22 @@ def first_cosine(x: jax.Array, view: View) -> jax.Array:
 
 
 def unit(x: jax.Array) -> jax.Array:
-    """Vectors along the last axis, divided by their length; zeros stay."""
+    """Normalise vectors along the last axis; zero vectors stay zero."""
     return x / jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), jnp.finfo(x.dtype).tiny)
 
 
 def _zero_or_nan(x: jax.Array) -> jax.Array:
-    """0 where all dims are finite, else NaN: a product and a sum, which cost a CPU a third of `isfinite` and a count."""
+    """Return 0 where all dims are finite, else NaN. On a CPU this product and sum cost a third of `isfinite` and a count."""
     return (x * 0).sum(axis=-1)
 
 
 def non_finite_cells(x: jax.Array, view: View) -> jax.Array:
-    """Number of positions within each prompt with an activation that is infinite or NaN: int32 [B]."""
+    """Number of positions in each prompt with an infinite or NaN activation: int32 [B]."""
     real = jnp.arange(x.shape[1])[None, :] < view.lengths[:, None]
     return (real & jnp.isnan(_zero_or_nan(x))).sum(axis=-1, dtype=jnp.int32)
 
 
-# In every record of a probe that asks for anything, so that no number is read from what overflowed.
+# Part of every record of a non-empty probe, so that overflow never goes unnoticed.
 NON_FINITE = Statistic("non_finite", Site.RESID, non_finite_cells, ("prompt", "depth"))
 
 BUILT_IN: dict[str, Statistic] = {

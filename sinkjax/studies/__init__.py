@@ -1,4 +1,4 @@
-"""Studies as values (conditions, measurements and claims), and the one framework that runs them all.
+"""Studies as values (conditions, measurements and claims), and the framework that runs them.
 
-A study is written in the words of `sinkjax.studies.vocabulary`; docs/add-a-study.md shows how.
+A study is written with the words in `sinkjax.studies.vocabulary`; docs/add-a-study.md shows how.
 """

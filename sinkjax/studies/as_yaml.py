@@ -1,4 +1,4 @@
-"""A study as text: the prose of its config file, and the YAML document that reads back equal."""
+"""Studies as text: the prose in a config file, and a YAML document that reads back equal."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ WIDTH = 110  # characters per line
 
 
 def with_prose(study: Study, prose: Mapping[str, Any], what: str) -> Study:
-    """A study with the prose of its config file.
+    """Add the prose of its config file to a study.
 
     Args:
         study: The declared study.
-        prose: title, question, notes, and claims: name -> statement, or {statement, paper}.
+        prose: The title, question, notes, and claims (name -> statement, or {statement, paper}).
         what: The file, for errors.
 
     Returns:
-        The study with both.
+        The study with its prose.
 
     Raises:
         SinkjaxError: A key or the name of a claim is unknown.
@@ -60,7 +60,7 @@ def _line(text: object) -> str:
 
 
 def to_yaml(study: Study) -> str:
-    """A study as a YAML document, which `from_yaml` reads back equal.
+    """Write a study as a YAML document, which `from_yaml` reads back equal.
 
     Args:
         study: The study.
@@ -78,7 +78,7 @@ def to_yaml(study: Study) -> str:
 
 
 class Compact(documents.Dumper):
-    """YAML that writes whatever fits into a line on one line."""
+    """YAML dumper that writes everything that fits on one line."""
 
     def represent_sequence(self, tag: str, sequence: Iterable[object], flow_style: bool | None = None) -> yaml.SequenceNode:
         return super().represent_sequence(tag, sequence, _fits(sequence))
@@ -88,7 +88,7 @@ class Compact(documents.Dumper):
 
 
 def _fits(value: object) -> bool:
-    """Whether a value fits into a line."""
+    """Return whether a value fits on one line."""
     return len(str(value)) < WIDTH - 20
 
 
@@ -108,7 +108,7 @@ def _claim(claim: Claim) -> dict[str, object]:
 
 
 def from_yaml(text: str, what: str = "the study") -> Study:
-    """The study of a YAML document.
+    """Read a study from a YAML document.
 
     Args:
         text: The document.
@@ -124,7 +124,7 @@ def from_yaml(text: str, what: str = "the study") -> Study:
 
 
 def from_document(values: Mapping[str, object], what: str) -> Study:
-    """The study of a mapping, as `from_yaml`."""
+    """Read a study from a mapping, as `from_yaml`."""
     known = [entry.name for entry in dataclasses.fields(Study)]
     given: dict[str, Any] = {}
     for key, node in values.items():
@@ -150,7 +150,7 @@ def from_document(values: Mapping[str, object], what: str) -> Study:
 
 def _mapping(node: object, where: str) -> Mapping[str, Any]:
     if not isinstance(node, dict):
-        raise SinkjaxError(f"{where} must hold names and values, not {documents.describe(node)}")
+        raise SinkjaxError(f"{where} must be a mapping of names to values, not {documents.describe(node)}")
     return node
 
 

@@ -1,4 +1,4 @@
-"""From the stores of a study to its section: summary, verdicts, findings, figures, maps, texts and notes."""
+"""Build a study's section from its stores: summary, verdicts, findings, figures, maps, texts and notes."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from sinkjax.viewing.maps import Maps
 
 
-MOST_FEATURED = 12  # conditions of the short table, where a study does not choose them
+MOST_FEATURED = 12  # conditions in the short table, if a study does not choose them
 
 
 def assemble(study: Study, config: Settings, stores: Mapping[str, xarray.Dataset]) -> Section:
     """Build a study's section of results, without its model.
 
     Args:
-        study: the declaration.
-        config: its settings.
-        stores: name -> finished store; optional stores and unfinished trainings may be missing.
+        study: The declaration.
+        config: The study's settings.
+        stores: Name -> finished store; optional stores and unfinished trainings may be missing.
     """
     results = Results(study, config, stores)
     architecture = results.architecture
@@ -72,7 +72,7 @@ def assemble(study: Study, config: Settings, stores: Mapping[str, xarray.Dataset
 
 
 def _provenance(results: Results) -> Mapping[str, object]:
-    named = {"model", "revision", "dtype", "text", "split", "bos", "prompts", "length"}  # these come from the store's own facts
+    named = {"model", "revision", "dtype", "text", "split", "bos", "prompts", "length"}  # in the store's own facts
     named |= {name for name in ("ignore_keys", "tokenizer") if not getattr(results.config, name, None)}
     stated = {name: value for name, value in vars(results.config).items() if name not in named and value is not None}
     settings = ", ".join(f"{name} {documents.plain(value)}" for name, value in stated.items())
@@ -80,12 +80,12 @@ def _provenance(results: Results) -> Mapping[str, object]:
 
 
 def _line(text: str) -> str:
-    """A text that is written over several lines as one."""
+    """Join a text written over several lines."""
     return " ".join(text.split())
 
 
 def standard_notes(results: Results) -> list[str]:
-    """How the numbers of any study were made: means and intervals, definitions of its measures, its controls."""
+    """Describe how a study's numbers were made: means and intervals, definitions of measures, and controls."""
     notes = []
     if results.sweeps:
         prompts = dict.fromkeys(results[sweep.name].sizes["prompt"] for sweep in results.mains)
@@ -105,7 +105,7 @@ def standard_notes(results: Results) -> list[str]:
         for control in sweep.controls:
             if control.name in results:
                 drawn = [condition for condition in results.conditions(control.name) if condition.budget is not None]
-                if not drawn:  # no claim that this model tests needs one
+                if not drawn:  # no claim that this model can test needs one
                     continue
                 budgets = len({condition.budget for condition in drawn})
                 each = f"{len(drawn)} different random edits" + (f" of {budgets} budgets" if budgets > 1 else "")
@@ -123,7 +123,7 @@ def standard_notes(results: Results) -> list[str]:
 
 
 def _methods(results: Results) -> str:
-    """How the intervals of the summary were made, in words."""
+    """Describe how the summary's intervals were made."""
     words = {
         "t": "Student's t",
         "clustered t": "Student's t with cluster-robust errors",
@@ -135,7 +135,7 @@ def _methods(results: Results) -> str:
 
 
 def _maps(results: Results) -> list[Maps]:
-    """Attention and activations of the conditions that the study shows, for each sweep that it shows."""
+    """Make attention and activation maps of the shown conditions, for each shown sweep."""
     stores = [store for store in results.stores if store == MAPS or store.startswith(f"{MAPS}-")]
     names = {f"{results.study.name}-{store}".replace("/", "-"): results[store] for store in stores}
     return [views.maps(name, data, about=f" {source(data, bands=False)}") for name, data in names.items()]
@@ -145,16 +145,16 @@ LARGEST = "largest change of any statistic (millionths of its largest value)"
 
 
 def noop_rows(data: xarray.Dataset) -> list[Row]:
-    """The rows of the summary, from the store of the no-op edits."""
+    """Make the summary rows from the store of the no-op edits."""
     labels = [str(label) for label in data["edit"].values[1:]]
     largest = 1e6 * np.max(list(changes(data, labels).values()), axis=0)
     return [Row(label, NOOP_SERIES, LARGEST, value) for label, value in zip(labels, intervals.intervals(largest), strict=True)]
 
 
 def changes(data: xarray.Dataset, labels: Sequence[str]) -> dict[str, NDArray]:
-    """Statistic -> its largest change from the first edit, as a part of its largest value there: float[label, prompt].
+    """Map each statistic to its largest change from the first edit, relative to its largest value there: float[label, prompt].
 
-    A number that is undefined (NaN) in one of the two runs only counts as infinitely far.
+    A number that is undefined (NaN) in only one of the two runs counts as an infinite change.
     """
     found = {}
     for name, values in data.data_vars.items():
@@ -171,7 +171,7 @@ def changes(data: xarray.Dataset, labels: Sequence[str]) -> dict[str, NDArray]:
 
 
 def noop_finding(data: xarray.Dataset, labels: Sequence[str]) -> str:
-    """One sentence on the effect of no-op edits. labels: their labels, in a store whose first row has no edit."""
+    """Describe the effect of no-op edits in one sentence. labels: their labels, in a store whose first row has no edit."""
     largest = {name: float(change.max()) for name, change in changes(data, labels).items()}
     cells = float(data["cells_addressed"].sel(edit=list(labels)).sum("prompt").min())
     what = "; ".join(label.removeprefix("identity (").removesuffix(")") for label in labels)

@@ -28,7 +28,7 @@ WHOLE = Chunk(0, (), 0)  # the one call of a calculation
 
 
 def calculate(calculation: Calculation, model: Model, batch: Batch, path: Place) -> None:
-    """Compute and write the store `path`, unless it is there. Errors: the store of other numbers; no permission, no room."""
+    """Compute and write the store `path`, unless it exists. Errors: a store of other numbers; no permission or no space."""
     prompts = prompts_identity(batch.tokens, batch.lengths)
     identity = description(model, "highest") | {"calculation": calculation.name, "prompts": prompts}
     if holds(path, identity):
@@ -36,14 +36,14 @@ def calculate(calculation: Calculation, model: Model, batch: Batch, path: Place)
     found = calculation.compute(model, batch)
     if set(found.data_vars) != set(calculation.variables):
         given, declared = (", ".join(sorted(map(str, names))) for names in (found.data_vars, calculation.variables))
-        raise SinkjaxError(f"the calculation {calculation.name} declares the variables {declared}, but gives {given}")
+        raise SinkjaxError(f"the calculation {calculation.name} declares the variables {declared}, but returns {given}")
     write_whole(found, path, identity, dict(batch.study))
 
 
 def holds(path: Place, identity: Mapping[str, object]) -> bool:
-    """Whether the store `path` is there and whole; one with files missing or changed is to be written again, which is said.
+    """Return whether the store `path` exists and is complete; report one with missing or changed files, to be rewritten.
 
-    Errors: the store of other numbers.
+    Errors: a store of other numbers.
     """
     store = existing(path, identity)
     if store and store.faults:
@@ -52,10 +52,10 @@ def holds(path: Place, identity: Mapping[str, object]) -> bool:
 
 
 def write_whole(dataset: xarray.Dataset, path: Place, identity: Mapping[str, object], study: Mapping[str, object]) -> None:
-    """Write a dataset as the store `path`, whole or not at all; `identity` and `study`, JSON, say how it was made.
+    """Write a dataset atomically as the store `path`; `identity` and `study` are its provenance, as JSON.
 
-    It becomes one object first, so several processes write the same store from it. A sound store from a faster process stays.
-    Errors: it holds other numbers; no permission or no room.
+    It first becomes a single object, so several processes write the same store from it. A valid store from a faster process
+    stays. Errors: the store has other numbers; no permission or no space.
     """
     attributes = json.loads(json.dumps({IDENTITY: identity, HARDWARE: [facts()], "study": study}))
     files = _files(dataset.assign_attrs(attributes))
@@ -63,14 +63,14 @@ def write_whole(dataset: xarray.Dataset, path: Place, identity: Mapping[str, obj
     store.mend()
     if not store.finished:
         store.write(WHOLE, 0, {name: np.frombuffer(content, np.uint8) for name, content in files.items()})
-        with contextlib.suppress(FileNotFoundError, ValueError):  # another process has finished, or a disk has failed
+        with contextlib.suppress(FileNotFoundError, ValueError):  # another process has finished, or the disk has failed
             files = {name: array.tobytes() for name, array in store.read(WHOLE, 0).items()}
         header = _header(files)
         store.publish(header, {name: content for name, content in files.items() if name not in header.files()})
 
 
 def _files(dataset: xarray.Dataset) -> dict[str, bytes]:
-    """The files of a dataset as a zarr group."""
+    """Return the files of a dataset as a zarr group."""
     import zarr
 
     files: dict[str, Any] = {}

@@ -38,10 +38,10 @@ def carry_out(first: Place, second: Place) -> tuple[Section, Place]:
 
 
 def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, str]) -> Section:
-    """Every measure that both stores allow, of every edit, in A, in B and as their difference.
+    """Compute every measure that both stores allow, for every edit, in A, in B and as their difference.
 
-    Differences are paired by prompt where both hold the same prompts, else there are none.
-    Errors: stores without edits, with other edits, or with no statistic in common that has a measure.
+    Differences are paired by prompt if both stores have the same prompts; otherwise there are none.
+    Errors: the stores have no edits, different edits, or no common statistic that has a measure.
     """
     edits, stores = _edits(first, second, paths), {A: first, B: second}
     measures = _measures(first, second)
@@ -102,7 +102,7 @@ def _edits(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, st
 
 
 def _measures(first: xarray.Dataset, second: xarray.Dataset) -> list[Measure]:
-    """The measures of a sweep's summary, with the key and threshold of A's study, if it has them."""
+    """Return the measures of a sweep's summary, with the key and threshold of A's study, if it has them."""
     stated = {"key": 0, "eps": 0.3} | first.attrs.get("study", {}).get("config", {})
     shared = [name for name in MEASURES if name in first and name in second]
     found = [measure for name in shared for measure in measures_of(name, stated["key"], stated["eps"])]
@@ -112,7 +112,7 @@ def _measures(first: xarray.Dataset, second: xarray.Dataset) -> list[Measure]:
 
 
 def _finding(measure: str, edits: list[str], values: Values) -> str:
-    """In how many edits the two stores differ, and where most."""
+    """Describe in how many edits the two stores differ, and where they differ most."""
     differences = {edit: values[edit, measure, DIFFERENCE] for edit in edits}
     apart = [
         edit for edit, one in differences.items() if one.low is not None and one.high is not None and not one.low <= 0 <= one.high

@@ -1,7 +1,7 @@
-"""The typed configs that studies share. This module imports no JAX, so that help and errors are immediate.
+"""Typed configs that studies share. This module does not import JAX, so that help and errors are immediate.
 
-A config holds everything that decides the numbers, and nothing else: the results folder, the device and its memory limit
-are options of the command. A field's default is written only here; the files in `configs/` list the fields that a study sets.
+A config contains everything that determines the numbers, and nothing else: the results folder, the device and its memory limit
+are command options. A field's default is written only here; the files in `configs/` list the fields that a study sets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sinkjax.model.names import Dtype
 
 
 class Settings:
-    """The settings of a study. Each study declares its own, so that their names are checked when it is read."""
+    """Settings of a study. Each study declares its own, so that their names are checked when it is read."""
 
     if TYPE_CHECKING:
 
@@ -29,16 +29,16 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class OnModel(Settings):
-    """A given model, and how it is read."""
+    """A given model, and how to load it."""
 
     model: str = "smollm2-135m"
-    """preset, Hugging Face folder or hub id, or .gguf file; or one of these after "untrained:", for random weights"""
+    """preset, Hugging Face folder or hub id, or .gguf file; after "untrained:", that architecture with random weights"""
     revision: str | None = None
     """branch, tag or commit of a hub id"""
     ignore_keys: tuple[str, ...] = field(default=(), metadata=documents.LATER)
-    """keys of the model's config.json, of its metadata, and tensors to leave out, if no number depends on them"""
+    """keys of the model's config.json or metadata, or tensors, to ignore because no number depends on them"""
     tokenizer: str | None = field(default=None, metadata=documents.LATER)
-    """folder, .gguf file or hub id whose tokenizer reads the text, if the model's files hold none"""
+    """folder, .gguf file or hub id of a tokenizer, if the model's files have none"""
     dtype: Dtype = "float32"
     """precision of the parameters and activations"""
 
@@ -52,13 +52,13 @@ class StudyConfig(OnModel):
     """Settings of every study on a trained model and natural text."""
 
     text: str = "auto"
-    """"auto", "wikitext", "packaged", or a file (a document is an article of WikiText, or else a line) or folder (a .txt file)"""
+    """"auto", "wikitext", "packaged", a folder (a document per .txt file), or a file (one per WikiText article, else per line)"""
     split: Split = "confirm"
     """documents that are read: rules were chosen on explore; verdicts are made on confirm"""
     prompts: int = 64
     """passages of text"""
     length: int = 64
-    """tokens of each passage, BOS included"""
+    """tokens per passage, including the BOS"""
     bos: Literal["model", "tokenizer", "none"] | int = "none"
     """prefix of each passage: the model's own BOS, its tokenizer's prefix, nothing, or a token id"""
     seed: int = 0
@@ -70,13 +70,13 @@ class Trains(Settings):
     """Settings of every study that trains its own models."""
 
     seeds: int = 8
-    """runs of each model, each with an initialisation and data of its own"""
+    """runs per model, each with its own initialisation and data"""
     dtype: Dtype = "float32"
     """precision of the parameters and activations"""
     seed: int = 0
-    """seed of the first run (the others follow), of the data that are measured on and of the bootstrap"""
+    """seed of the first run (later runs count up), of the evaluation data and of the bootstrap"""
     only: tuple[str, ...] = field(default=(), metadata=documents.CHOICE)
-    """names of the trainings to run, by default all; others are shown if they are finished"""
+    """names of the trainings to run (default: all); others are shown if they are finished"""
 
     def __post_init__(self) -> None:
         typed(self)
@@ -86,7 +86,7 @@ class Trains(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class All(OnModel):
-    """Every study of one paper, or of all papers, on one model: one report."""
+    """Every study of one paper, or of all papers, on one model, in one report."""
 
     family: str = ""
     """family of studies, the first part of their names ("kiya"); "" for every family"""
@@ -106,16 +106,16 @@ class All(OnModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One study on every checkpoint of a series, or on several models: one report."""
+    """One study on every checkpoint of a series, or on several models, in one report."""
 
     study: tyro.conf.Suppress[str]
     """its name"""
     checkpoints: tyro.conf.Suppress[str | None] = None
     """a folder of checkpoints, such as a training's"""
     models: tyro.conf.Suppress[tuple[str, ...]] = ()
-    """or several models, each as for `model` of a study"""
+    """or several models, each like `model` of a study"""
     revisions: tyro.conf.Suppress[tuple[str, ...]] = ()
-    """branches, tags or commits of the one hub id in `models`"""
+    """branches, tags or commits of the single hub id in `models`"""
     dtype: Dtype = "float32"
     """precision of the parameters and activations"""
     settings: tyro.conf.Suppress[Mapping[str, object]] = field(default_factory=dict)
@@ -133,12 +133,12 @@ class Series:
         if self.revisions and len(self.models) != 1:
             raise SinkjaxError(f"revisions needs exactly one hub id in models, not {len(self.models)}")
         for name in ("model", "revision", "dtype"):
-            refuse(name in self.settings, f"settings must not state {name!r}, which the series states itself")
+            refuse(name in self.settings, f"settings must not set {name!r}, which the series sets itself")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllTrained:
-    """Every study of one lab that trains its own models: one report."""
+    """Every study of one lab that trains its own models, in one report."""
 
     family: str = ""
     """lab of studies, the first part of their names ("trigger"); "" for every lab"""
@@ -147,9 +147,9 @@ class AllTrained:
     seeds: int | None = None
     """runs, steps and seed of all studies, overriding their own configs"""
     steps: int | None = None
-    """training steps of a run, at most"""
+    """maximum training steps per run"""
     seed: int | None = None
-    """seed of the first run, of the data that are measured on and of the bootstrap"""
+    """seed of the first run, of the evaluation data and of the bootstrap"""
 
     def __post_init__(self) -> None:
         typed(self)

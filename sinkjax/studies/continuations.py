@@ -1,4 +1,4 @@
-"""Text that a model writes under an edit: a calculation that any study can offer, and its lines on a page."""
+"""Text that a model generates under edits: a calculation available to any study, and its lines on a page."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def continuations(
     start: int = START,
     prepare: Callable[[Model, Batch], tuple[Condition, ...]] | None = None,
 ) -> Calculation:
-    """The likeliest TOKENS tokens after the first START of each prompt, under each condition: `text` (edit, prompt) and `start`.
+    """Generate the TOKENS most likely tokens after the first START of each prompt, under each condition.
 
-    start: lowest number of given tokens, where an edit names positions beyond START. prepare: returns the conditions in place
-    of `conditions`, from all `prompts`; the first PROMPTS of these are continued.
+    The result has `text` (edit, prompt) and `start`. start: minimum number of given tokens, if an edit names positions beyond
+    START. prepare: returns the conditions that replace `conditions`, from all `prompts`; only the first PROMPTS are continued.
     """
     given = max(START, start)
 
     def compute(model: Model, batch: Batch) -> xarray.Dataset:
-        """How the model continues the prompts under some edits."""
+        """How the model continues the prompts under edits."""
         import xarray
 
         tokenizer = model.tokenizer
@@ -50,7 +50,7 @@ def continuations(
             for row, length in zip(np.asarray(batch.tokens), np.asarray(batch.lengths).tolist(), strict=True)
         ][:PROMPTS]
         shown = prepare(model, batch) if prepare else conditions
-        apart = functools.cache(functools.partial(blocks_apart, model))  # one copy for all conditions
+        apart = functools.cache(functools.partial(blocks_apart, model))  # one copy shared by all conditions
         written = [_continue(model, starts, condition, apart) for condition in shown]
         return xarray.Dataset(
             {
@@ -66,7 +66,7 @@ def continuations(
 
 
 def samples(data: xarray.Dataset) -> tuple[Sample, ...]:
-    """The lines of a page, from the store of `continuations`."""
+    """Return the lines of a page from the store of `continuations`."""
     edits, starts = map(str, data["edit"].values), data["start"].values
     return tuple(
         Sample(str(start), edit, str(text))

@@ -1,8 +1,8 @@
-"""Contrasts as words: the numbers per document that judge a claim, each the paper's own comparison.
+"""Contrasts as words: the paper's own comparisons, as numbers per document that judge a claim.
 
-A contrast returns `Parts`: its value in each document, its value under each matched control, and the whole that its size is a
-share of. Sizes without an upper bound are compared in logarithms; their whole is the distance, in logarithms, from the unedited
-value to the whole.
+A contrast returns `Parts`: its value in each document, its value under each matched control, and the whole that its size is
+divided by. Sizes without an upper bound are compared in logarithms; the denominator is then the distance, in logarithms, from the
+unedited value to the whole.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from sinkjax.studies.scope import Contrast, Measure
 
 
 def _facts(measure: Measure) -> tuple[tuple[float, float] | None, str]:
-    """Range and unit of the differences of a measure."""
+    """Return the range and the unit of a measure's differences."""
     facts = measure.meaning.facts
     return facts.get("range"), "log" if facts.get("log") else facts.get("unit", "")
 
 
 def _ends(span: tuple[float, float] | None) -> tuple[float, float] | None:
-    """The range of the differences of a measure, from the range of its values."""
+    """Return the range of a measure's differences, from the range of its values."""
     return None if span is None else (span[0] - span[1], span[1] - span[0])
 
 
@@ -41,10 +41,10 @@ def effect(
     Args:
         read: The stores.
         measure: The compared measure.
-        where: Under which conditions.
-        whole: The unedited measure that the effect is divided by; None: `measure` itself.
-        above: The measure of the unedited model that is subtracted from the whole, such as the size of an ordinary activation.
-            None: nothing, or, in logarithms, `measure` itself.
+        where: The conditions.
+        whole: The unedited measure that the effect is divided by; None for `measure` itself.
+        above: A measure of the unedited model to subtract from the whole, such as the size of an ordinary activation. None for
+            nothing, or, in logarithms, `measure` itself.
         controls: Whether the grid's controls are matched to these conditions.
     """
     base, drawn = read.edited(measure, where, edited=False), read.controls(measure, where) if controls else None
@@ -84,8 +84,8 @@ def difference(read: Readings, measure: Measure, where: At, minus: At, whole: Me
         measure: The compared measure.
         where: The conditions.
         minus: The conditions that are subtracted.
-        whole: The unedited measure that it is divided by; None: its value under `where`, or, in logarithms, the
-            distance from there to no edit.
+        whole: The unedited measure that it is divided by; None for its value under `where`, or, in logarithms, the distance from
+            there to no edit.
     """
     one, other = read.edited(measure, where), read.edited(measure, minus)
     plain = read.edited(measure, where, edited=False)
@@ -98,14 +98,14 @@ def difference(read: Readings, measure: Measure, where: At, minus: At, whole: Me
 
 @Contrast.define(controlled=("kept",))
 def recovered(read: Readings, measure: Measure, harmed: At, kept: At, whole: At | None = None) -> Parts:
-    """The part of a damage that is undone, as a share of all of it.
+    """The share of some damage that is undone.
 
     Args:
         read: The stores.
         measure: The harmed measure, such as the loss.
         harmed: Conditions with the damage.
         kept: Conditions that undo some of it.
-        whole: Conditions without the damage; None: no edit.
+        whole: Conditions without the damage; None for no edit.
     """
     worst = read.edited(measure, harmed)
     best = read.edited(measure, harmed, edited=False) if whole is None else read.edited(measure, whole)
@@ -125,7 +125,7 @@ def part(read: Readings, measure: Measure, where: At, of: At, falls: bool = Fals
         measure: The compared measure.
         where: The conditions.
         of: The conditions whose effect is the whole.
-        falls: Whether effects are counted downwards, as a whole that is a fall must be.
+        falls: Whether effects are counted downwards, as required if the whole is a fall.
     """
     base, controls, sign = read.edited(measure, where, edited=False), read.controls(measure, where), -1 if falls else 1
     gained = None if controls is None else sign * (controls - base[: controls.shape[1]])
@@ -138,11 +138,11 @@ def part(read: Readings, measure: Measure, where: At, of: At, falls: bool = Fals
 
 @Contrast.define(wholes=(), of="", axes=("along",), uncontrolled="the other values of the axis are the comparison")
 def slope(read: Readings, measure: Measure, where: At, along: str) -> Parts:
-    """The rise of a measure along an axis of a grid, by a straight line over the order of its values, from first to last.
+    """The rise of a measure along an axis of a grid, from first to last value, by a straight line over their order.
 
     Args:
         read: The stores.
-        measure: What rises.
+        measure: The measure.
         where: The conditions, with every value of the axis; the values of other axes are samples.
         along: The name of the axis.
     """
@@ -168,7 +168,7 @@ def unedited(read: Readings, measure: Measure, grid: str, minus: Measure | None 
         read: The stores.
         measure: The measure.
         grid: The grid whose first condition is read.
-        minus: The subtracted measure; None: nothing.
+        minus: The subtracted measure, or None.
     """
     store = read.store(grid)
     found = read.of(measure, store, grid, ())[0]

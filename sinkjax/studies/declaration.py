@@ -1,7 +1,7 @@
-"""A study as a value: grids, measures, claims and figures in words that are printed as YAML and read back equal.
+"""A study as a value: grids, measures, claims and figures as words, which print as YAML and read back equal.
 
 A paper's study is declared in Python (`sinkjax/papers/<paper>/<study>.py`); its prose (title, question, statements, the paper's
-numbers, notes) is in its config file. A user's study may be written in the same way, or as one YAML file.
+numbers, notes) is in its config file. Your own study can be written in the same way, or as a single YAML file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sinkjax.studies.grids import At, Draws, Grid
 from sinkjax.studies.scope import Contrast, FigureWord, Known, Measure
 from sinkjax.studies.words import Field, Number, Table, Word, frozen, words_in
 
-STUDY = "study"  # the key of a document that holds a whole study
+STUDY = "study"  # the key of a document that contains a whole study
 
 
 class Premise(Word, noun="premise", supplied=1):
@@ -26,34 +26,34 @@ class Premise(Word, noun="premise", supplied=1):
 
 
 class Identity(Word, noun="identity", supplied=1):
-    """A fact that the edit or a theorem forces in every model: a check of the code."""
+    """A fact that the edit or a theorem forces in every model, and so a check of the code."""
 
 
 class Described(Word, noun="described number", supplied=1):
-    """Exact numbers, such as functions of the weights: rows of the summary, without a test."""
+    """Exact numbers, such as functions of the weights, which become summary rows without a test."""
 
 
 class Computation(Word, noun="computation", supplied=3):
-    """Numbers that no edit or statistic gives: a named function of the model and a batch."""
+    """Numbers that no edit or statistic can give, from a named function of the model and a batch."""
 
 
 class Training(Word, noun="training", supplied=2):
-    """Models that are trained: a named function of the settings and the training's name that gives a `TrainingSpec`.
+    """Models to train, from a named function of the settings and the training's name that returns a `TrainingSpec`.
 
-    Its fact `config` is the dataclass of the settings that every study with such trainings has.
+    Its fact `config` is the dataclass of settings shared by all studies with such trainings.
     """
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of a study: its default, which sets its type, and a line of help."""
+    """A setting of a study: its default, which determines its type, and a help text."""
 
     value: object
     help: str = ""
 
 
 def setting(value: object, help: str = "") -> Setting:
-    """A setting with a line of help.
+    """Make a setting with a help text.
 
     Args:
         value: The default: a number, a string, a boolean, or a tuple of these.
@@ -67,15 +67,15 @@ def setting(value: object, help: str = "") -> Setting:
 
 @dataclass(frozen=True)
 class Claim:
-    """One figure, table or theorem of a paper, and the contrast that the paper uses.
+    """A claim about one figure, table or theorem of a paper, with the contrast that the paper uses.
 
     Attributes:
-        contrast: The contrast that is judged; or an identity, which holds or fails; or exact numbers, which are described.
+        contrast: The contrast to judge, an identity (holds or fails), or exact numbers (described).
         source: Paper and figure, table or section.
         sign: 1 if the paper says that the contrast is above 0, -1 if below.
         stays: Whether the paper says that nothing changes.
         given: The paper's own premise, or None.
-        beside: Further readouts, printed without a word.
+        beside: Additional readouts, printed without a word.
         statement: The claim in one sentence.
         paper: The paper's own number.
     """
@@ -91,17 +91,17 @@ class Claim:
 
     def __post_init__(self) -> None:
         if not isinstance(self.contrast, Contrast | Identity | Described):
-            raise SinkjaxError(f"a claim takes a contrast, an identity or described numbers, not {self.contrast!r}")
+            raise SinkjaxError(f"a claim needs a contrast, an identity or described numbers, not {self.contrast!r}")
         if not isinstance(self.given, Premise | None):
-            raise SinkjaxError(f"the premise of a claim is a premise, not {self.given!r}")
+            raise SinkjaxError(f"the premise of a claim must be a premise, not {self.given!r}")
         for entry in self.beside:
             if not isinstance(entry, Contrast):
-                raise SinkjaxError(f"beside a claim stand contrasts, not {entry!r}")
-        refuse(self.sign not in (-1, 1), f"the sign of a claim is 1 or -1, not {self.sign!r}")
+                raise SinkjaxError(f"beside takes contrasts, not {entry!r}")
+        refuse(self.sign not in (-1, 1), f"the sign of a claim must be 1 or -1, not {self.sign!r}")
 
     @property
     def words(self) -> tuple[Word, ...]:
-        """Everything that it reads."""
+        """All words that the claim reads."""
         return (self.contrast, *((self.given,) if self.given is not None else ()), *self.beside)
 
 
@@ -115,7 +115,7 @@ PARTS: dict[str, type[Word]] = {
     "measures": Measure,
     "figures": FigureWord,
 }
-ALIKE = 0.75  # an unused setting at least this similar to another is taken for a misspelling
+ALIKE = 0.75  # an unused setting at least this similar to another is assumed to be a misspelling
 TABLES = ("settings", "known", "grids", "controls", "computations", "trainings", "claims")
 
 
@@ -125,15 +125,15 @@ class Study:
 
     Attributes:
         name: "paper/study".
-        title, question: Texts of its section; they may name settings in braces.
+        title, question: Texts of its section; they may refer to settings in braces.
         notes: How to read the numbers.
-        settings: Name -> setting, in addition to the shared ones; a plain value changes the default of a shared one.
+        settings: Name -> setting, besides the shared ones; a plain value changes the default of a shared setting.
         needs: Parts that a model must have (`studies/specs.py`).
         known: Name -> number measured on the unedited model before the sweeps.
-        grids: Name -> conditions; one named "identity" holds edits that must change nothing.
+        grids: Name -> conditions; a grid named "identity" has edits that must change nothing.
         controls: Grid -> its random controls, which run for the conditions that claims are about.
         computations: Name -> calculation that no edit can express.
-        trainings: Name -> models that the study trains, in place of grids and computations on a given model.
+        trainings: Name -> models that the study trains, instead of grids and computations on a given model.
         measures: Columns of the summary, for every condition or for the models of every training.
         claims: Name -> claim.
         figures: The figures.
@@ -161,7 +161,7 @@ class Study:
         object.__setattr__(self, "settings", frozen(settings))
         self._check_kinds()
         if bool(self.trainings) == bool(self.grids or self.computations):
-            raise SinkjaxError(f"{self.name}: a study needs a grid or a computation, or else trainings")
+            raise SinkjaxError(f"{self.name}: a study needs a grid, a computation or a training")
         self._check_claims()
         for name in self.controls:
             if name not in self.grids:
@@ -174,7 +174,7 @@ class Study:
         self._check_fields()
 
     def _check_kinds(self) -> None:
-        """Refuse values of the wrong kind in any part."""
+        """Raise for values of the wrong kind in any part."""
         kinds: dict[str, type] = {**PARTS, "claims": Claim}
         for part, kind in kinds.items():
             entries = getattr(self, part)
@@ -183,10 +183,10 @@ class Study:
                     raise SinkjaxError(f"{self.name}: {part} takes {getattr(kind, 'noun', 'claim')}s, not {entry!r}")
         for name in ("name", "title", "question"):
             if not isinstance(getattr(self, name), str):
-                raise SinkjaxError(f"{self.name}: the {name} of a study is a text, not {short(getattr(self, name))}")
+                raise SinkjaxError(f"{self.name}: the {name} of a study must be a string, not {short(getattr(self, name))}")
 
     def _check_claims(self) -> None:
-        """Refuse two claims on the same numbers, and one that a whole stays where there is none."""
+        """Raise for two claims on the same numbers, or for a claim with `stays` but no whole."""
         judged: dict[tuple[object, ...], str] = {}
         for name, claim in self.claims.items():
             first = judged.setdefault((claim.contrast, claim.given, claim.sign, claim.stays), name)
@@ -198,7 +198,7 @@ class Study:
                 raise SinkjaxError(f"{self.name}: claim {name}: stays needs a whole, and {claim.contrast.word} here has none")
 
     def _check_names(self, word: Word) -> None:
-        """Refuse a word that names a grid, a computation or a training that the study does not have."""
+        """Raise for a word that names a grid, a computation or a training that the study lacks."""
         named = [("grid", "grid", self.grids), ("grid", "over", self.grids), ("computation", "computation", self.computations)]
         named += [("training", argument, self.trainings) for argument in word.meaning.facts.get("trainings", ())]
         for what, argument, names in () if isinstance(word, Grid) else named:
@@ -207,7 +207,7 @@ class Study:
                 raise SinkjaxError(f"{self.name}: {unknown(what, written, names)}")
 
     def _check_axes(self, word: Word) -> None:
-        """Refuse the name of an axis that the grid of a word does not have."""
+        """Raise for an axis name that a word's grid lacks."""
         if isinstance(word, At):
             along = self.grids[word.given["grid"]].given["over"] or {}
             for axis in word.given["fixed"] or {}:
@@ -223,7 +223,7 @@ class Study:
                 raise SinkjaxError(f"{self.name}: {word.word}: {unknown(f'axis of {grid}', name, along)}")
 
     def _check_fields(self) -> None:
-        """Refuse a field that nothing gives, and a setting that nothing reads because its name is misspelt."""
+        """Raise for a field without a value, or a setting that nothing reads because its name is misspelt."""
         fields = {word.name for word in self.words if isinstance(word, Field)}
         shared = {*SHARED, *common_settings(self)}
         allowed = {*self.settings, *self.known, *axes(self), *shared}
@@ -236,7 +236,7 @@ class Study:
 
     @property
     def words(self) -> list[Word | Field]:
-        """Every word and field of the study."""
+        """Return every word and field of the study."""
         parts = [self.known, self.grids, self.controls, self.computations, self.trainings, self.measures, self.figures]
         return [word for part in (*parts, *(claim.words for claim in self.claims.values())) for word in words_in(part)]
 
@@ -245,10 +245,10 @@ class Study:
 
 
 def _has_whole(contrast: Word) -> bool:
-    """Whether a contrast is a share of a whole: a named one, or else the measure itself.
+    """Return whether a contrast is a share of a whole: a named one, or the measure itself.
 
-    Its facts: `wholes`, the arguments that name one, where nothing else is a whole of logarithms; `of`, the argument without
-    which there is none.
+    Its facts: `wholes`, the arguments that name a whole, which logarithms require; `of`, an argument that must be given for there
+        to be a whole.
     """
     given, facts = contrast.given, contrast.meaning.facts
     if any(given.get(name) is not None for name in facts.get("wholes", ())):
@@ -259,16 +259,16 @@ def _has_whole(contrast: Word) -> bool:
 
 
 def stated(study: Study) -> dict[str, Setting]:
-    """The settings of a study that it states itself, each with its line of help."""
+    """Return the settings that a study states itself, each with its help text."""
     return {name: entry for name, entry in study.settings.items() if isinstance(entry, Setting)}
 
 
 def axes(study: Study) -> set[str]:
-    """The names of all axes of a study's grids."""
+    """Return the names of all axes of a study's grids."""
     return {name for grid in study.grids.values() for name in grid.given["over"] or {}}
 
 
-# Settings that a study has if its words name them.
+# Settings that a study has only if its words name them.
 SHARED: dict[str, Setting] = {
     "eps": Setting(0.3, "attention that a key must receive on average to be a head's sink (Gu et al. 2025)"),
     "controls": Setting(20, "random controls for each condition that a claim is about"),
@@ -279,10 +279,10 @@ SHARED: dict[str, Setting] = {
 
 
 def base_config(study: Study) -> type[StudyConfig]:
-    """The dataclass of the settings that all studies of a kind have: on a given model, or with trainings of one kind."""
+    """Return the settings dataclass shared by all studies of a kind: on a given model, or with trainings of one kind."""
     return next((word.meaning.facts["config"] for word in study.trainings.values()), StudyConfig)
 
 
 def common_settings(study: Study) -> frozenset[str]:
-    """The names of the settings that all studies of its kind have."""
+    """Return the names of the settings shared by all studies of its kind."""
     return frozenset(entry.name for entry in dataclasses.fields(base_config(study)))

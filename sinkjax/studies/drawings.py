@@ -1,6 +1,6 @@
-"""Figures as words. Titles, axes, legends and captions come from the drawn data; a study names measures and grids.
+"""Figures as words. Titles, axes, legends and captions come from the drawn data; a study only names measures and grids.
 
-Figures are drawn from the stores, and one whose grid did not run is left out.
+Figures are drawn from the stores; a figure is omitted if its grid did not run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sinkjax.analysis.intervals import Intervals
     from sinkjax.report.figures.layers import Line
 
-FEWEST = 3  # points of a line
+FEWEST = 3  # minimum points of a line
 LAYERS = "last edited layer (0-based)"
 UNIT = re.compile(r" \([^()]*\)$")
 JOINING = ("at", "from", "of", "on", "than", "the", "to")
@@ -35,7 +35,7 @@ wrapped = partial(textwrap.fill, width=30)
 
 
 def series_of(points: Sequence[Point]) -> dict[str, list[int]]:
-    """The series of a grid that can be drawn as lines, and their conditions."""
+    """Group the conditions of a grid into series that can be drawn as lines."""
     found: dict[str, list[int]] = {}
     for row, point in enumerate(points):
         if point.place is not None:
@@ -44,7 +44,7 @@ def series_of(points: Sequence[Point]) -> dict[str, list[int]]:
 
 
 def drawable(points: Sequence[Point], over: str) -> dict[str, list[int]]:
-    """The series of layers that make a line; prefixes go from the first layer to all. Errors: Absent, there are none."""
+    """Return the series of layers that make a line; prefixes go from the first layer to all. Raises Absent if there are none."""
     series = series_of(points)
     if prefixes := series.get(SERIES["prefixes"], []):
         first = [row for row in series.get(SERIES["each"], []) if points[row].x == 0 < points[prefixes[0]].x]
@@ -61,7 +61,7 @@ def interval_of(read: Readings, grid: str, values: NDArray) -> Intervals:
 
 
 def row_label(read: Readings, measures: Sequence[Measure]) -> str:
-    """The y axis of measures that share a panel: the common part of their names."""
+    """Return the y label of measures that share a panel: the common part of their names."""
     names = [read.name(measure) for measure in measures]
     if len(names) == 1:
         return names[0]
@@ -70,7 +70,7 @@ def row_label(read: Readings, measures: Sequence[Measure]) -> str:
 
 
 def shared_words(names: Sequence[str]) -> str:
-    """The first words that all names share, without a trailing preposition or article."""
+    """Return the leading words that all names share, without a trailing preposition or article."""
     head = names[0].split()
     while head and not (all(f"{name} ".startswith(f"{' '.join(head)} ") for name in names) and head[-1] not in JOINING):
         head.pop()
@@ -78,7 +78,7 @@ def shared_words(names: Sequence[str]) -> str:
 
 
 def own_words(names: Sequence[str]) -> list[str]:
-    """Names of series that share an axis, without the words of its label: "key 0" of "heads that sink on key 0 (%)"."""
+    """Shorten series names on a shared axis by the words of its label, such as "key 0" for "heads that sink on key 0 (%)"."""
     shared = shared_words(names)
     if not shared or len(names) == 1:
         return list(names)
@@ -86,19 +86,19 @@ def own_words(names: Sequence[str]) -> list[str]:
 
 
 def names_of(read: Readings, rows: Iterable[Sequence[Measure]]) -> str:
-    """The measures of a figure, as its caption starts."""
+    """Name the measures of a figure, for the start of its caption."""
     what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
     return f"{what[0].upper()}{what[1:]}"
 
 
 def titled(read: Readings, grid: str, caption: str) -> str:
-    """A caption that starts with the grid's title, if it has one."""
+    """Prepend the grid's title, if any, to a caption."""
     title = read.results.sweeps[grid].prefix
     return f"{title[0].upper()}{title[1:]}: {caption[0].lower()}{caption[1:]}" if title else caption
 
 
 def hyphens(measure: Measure) -> str:
-    """A measure's name in the name of a file."""
+    """Return a measure's name for use in a file name."""
     return measure.word.replace("_", "-")
 
 
@@ -106,16 +106,16 @@ def hyphens(measure: Measure) -> str:
 def lines(
     read: Readings, measures: Measure, over: str, x: str = "layers", effect: bool = False, log_x: bool = False, by: str = ""
 ) -> Drawing:
-    """Measures along the conditions of a grid, with bands for their intervals; dashed: no edit.
+    """Measures along the conditions of a grid, with interval bands and a dashed line for no edit.
 
     Args:
         read: The stores.
-        measures: One for each row of panels, or a tuple of measures that share a row (along an axis, and in one place: a panel).
+        measures: One per row of panels, or a tuple of measures that share a row (or a panel, along an axis in a single place).
         over: The grid.
-        x: "layers" (one column of panels for each series of layers) or an axis (one line for each place).
-        effect: Whether differences from no edit are drawn.
+        x: "layers" (one column of panels per series of layers) or an axis (one line per place).
+        effect: Whether to draw differences from no edit.
         log_x: Whether the x axis is logarithmic.
-        by: Another axis, with a line for each value; lines are means over all further axes.
+        by: Another axis, with one line per value; lines are means over all other axes.
     """
     from sinkjax.report.figures import layers as picture
 
@@ -164,7 +164,7 @@ def place_label(read: Readings, points: Sequence[Point], place: object) -> str:
 def _line(
     read: Readings, measure: Measure, grid: str, rows: Sequence[Sequence[int]], x: Sequence[Any], effect: bool, name: str = ""
 ) -> Line:
-    """A measure along some conditions, at each x the mean of its rows, with the value of no edit as a dashed line."""
+    """Draw a measure along conditions, as the mean of the rows at each x, with a dashed line for no edit."""
     from sinkjax.report.figures.layers import Line
 
     def along(edited: bool) -> NDArray:
@@ -178,7 +178,7 @@ def _line(
 
 @FigureWord.define()
 def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool = True) -> Drawing:
-    """Measures in each layer under some conditions, means over the axes of a grid, and without an edit.
+    """Measures in each layer, with and without edits, averaged over the axes of a grid.
 
     Args:
         read: The stores.
@@ -226,7 +226,7 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
 
 @FigureWord.define()
 def along(read: Readings, measure: Measure, argument: str, values: object, conditions: At) -> Drawing:
-    """A measure against one of its own arguments, such as a key or a threshold: a line for each choice of conditions.
+    """A measure against one of its own arguments, such as a key or a threshold: with one line per choice of conditions.
 
     Args:
         read: The stores.

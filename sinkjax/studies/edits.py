@@ -1,4 +1,4 @@
-"""Edits as words: sinkjax's constructors under their own names, further ones that studies share, and the layers they act in."""
+"""Edits as words: sinkjax's constructors under their own names, more that studies share, and the layers where they act."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _lowered(constructor: str, scope: Scope, **arguments: object) -> sinkjax.Edit:
-    """One of sinkjax's own edits, its arguments read; None means the constructor's default."""
+    """Make one of sinkjax's own edits from evaluated arguments; None means the constructor's default."""
     found = {name: _listed(scope.get(value)) for name, value in arguments.items()}
     return getattr(sinkjax, constructor)(**{name: value for name, value in found.items() if value is not None})
 
@@ -33,7 +33,7 @@ def _listed(value: object) -> object:
 
 
 def _own(name: str, needed: str, optional: str = "") -> Callable[..., EditWord]:
-    """A constructor of sinkjax as a word; its arguments are named here, because importing it would import JAX."""
+    """Make a word of a sinkjax constructor; its arguments are listed here because importing it would import JAX."""
     keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(argument, keyword) for argument in needed.split()]
     parameters += [inspect.Parameter(argument, keyword, default=None) for argument in optional.split()]
@@ -57,13 +57,13 @@ swap_embeddings = _own("swap_embeddings", "i j")
 
 @EditWord.define()
 def compose(scope: Scope, edits: EditWord) -> sinkjax.Edit:
-    """Several edits as one, in their order."""
+    """Combine several edits into one, in order."""
     return sinkjax.compose(*map(scope.get, as_tuple(edits)))
 
 
 @EditWord.define()
 def see_only(scope: Scope, position: object, key: object) -> sinkjax.Edit:
-    """Let a query see only one earlier key, where `attend_self` lets it see only itself."""
+    """Let a query see only one earlier key; compare `attend_self`, where it sees only itself."""
     place, seen = scope.get(position), scope.get(key)
     hidden = [number for number in range(place + 1) if number != seen]
     return sinkjax.edit("logits", "set", -np.inf, queries=place, keys=hidden, label=f"query {place} sees key {seen} alone")
@@ -71,7 +71,7 @@ def see_only(scope: Scope, position: object, key: object) -> sinkjax.Edit:
 
 @EditWord.define()
 def cut_links(scope: Scope, count: object, site: str = "logits", renormalise: object = False) -> sinkjax.Edit:
-    """Hide one random key from as many random later queries; the key is not at position `count`."""
+    """Hide one random key from `count` random later queries; the key is not at position `count`."""
     rng, number, length = scope.random, scope.get(count), scope.config.length
     keys = [key for key in range(length - number) if key != number]
     if not keys:
@@ -87,15 +87,15 @@ def cut_links(scope: Scope, count: object, site: str = "logits", renormalise: ob
 
 @EditWord.define()
 def window(scope: Scope, size: object, keep: object = ()) -> sinkjax.Edit:
-    """Hide all keys but some that every query keeps and each query's last ones (Xiao et al. 2024).
+    """Hide all keys except each query's most recent ones and some that every query keeps (Xiao et al. 2024).
 
     Args:
         scope: The study's scope.
-        size: How many keys each query sees, kept and last ones together.
-        keep: Positions that stay visible, or the number of first positions that do.
+        size: Number of keys that each query sees, both kept and recent.
+        keep: Positions that stay visible, or the number of first positions that stay visible.
 
     Raises:
-        SinkjaxError: The kept ones leave no last key, or the window is never full.
+        SinkjaxError: The kept keys leave no room for a recent one, or the window is never full.
     """
     kept, number, length = scope.get(keep), scope.get(size), scope.config.length
     count = kept if isinstance(kept, int) else len(kept)
@@ -109,7 +109,7 @@ def window(scope: Scope, size: object, keep: object = ()) -> sinkjax.Edit:
 
 @EditWord.define()
 def swap_indices(scope: Scope, i: object, j: object) -> sinkjax.Edit:
-    """Exchange the rotary indices of two positions; the tokens and the mask stay."""
+    """Exchange the rotary indices of two positions; tokens and mask are unchanged."""
     indices, one, other = np.arange(scope.config.length), scope.get(i), scope.get(j)
     if max(one, other) >= indices.size:
         raise SinkjaxError(f"position {max(one, other)} is beyond prompts of {indices.size} tokens")
@@ -124,8 +124,8 @@ def hide(scope: Scope, way: object, keys: object = None, queries: object = None)
     Args:
         scope: The study's scope.
         way: "logits" (minus infinity), "weights" (0 after the softmax), or "renormalised" (0, and the row rescaled to sum to 1).
-        keys: Keys that are hidden, except from their own queries; None: all.
-        queries: Queries that see only themselves; None: all.
+        keys: Keys to hide, except from their own queries; None for all.
+        queries: Queries that see only themselves; None for all.
     """
     chosen = {name: scope.get(value) for name, value in (("keys", keys), ("queries", queries)) if value is not None}
     site, value = ("logits", -np.inf) if scope.get(way) == "logits" else ("weights", 0.0)
@@ -133,7 +133,7 @@ def hide(scope: Scope, way: object, keys: object = None, queries: object = None)
 
 
 def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Config) -> sinkjax.Edit:
-    """An edit in some layers or heads only.
+    """Restrict an edit to some layers or heads.
 
     Args:
         edit: The edit in every layer.
@@ -141,10 +141,10 @@ def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Config) -> s
         architecture: The model's architecture.
 
     Returns:
-        The edit. A term before the blocks has no layers and stays as it is.
+        The edit. A term before the blocks has no layers and is unchanged.
 
     Raises:
-        SinkjaxError: Some heads are named, and a term is not a mask of logits.
+        SinkjaxError: Heads are named, but a term is not a mask of logits.
     """
     from sinkjax.edits.term import as_along
 
@@ -163,12 +163,12 @@ def _placed(
     if term.site in BEFORE_BLOCKS:
         return term
     if isinstance(term, WeightTerm):
-        raise SinkjaxError("controls in other layers or heads are drawn for edits at sites, not for edits of weights")
+        raise SinkjaxError("controls in other layers or heads are only available for edits at sites, not for weight edits")
     if cells[0][1] is None:
         return dataclasses.replace(term, layers=layers)
     if term.site != sinkjax.Site.LOGITS or term.value != -np.inf:
         raise SinkjaxError(f"only masks of logits act in chosen heads, not an edit at {term.site.name}")
-    value = np.zeros((architecture.layers, 1, architecture.heads), np.float32)  # 0 added to a logit changes nothing
+    value = np.zeros((architecture.layers, 1, architecture.heads), np.float32)  # adding 0 to a logit changes nothing
     for layer, head in cells:
         value[layer, 0, head] = -np.inf
     return dataclasses.replace(term, op="add", value=value, layers=layers)
@@ -176,5 +176,5 @@ def _placed(
 
 @EditWord.define()
 def no_edit(scope: Scope) -> sinkjax.Edit:
-    """Nothing is changed."""
+    """Change nothing."""
     return sinkjax.compose(label="no edit")

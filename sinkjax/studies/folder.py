@@ -1,4 +1,4 @@
-"""The folder of a run (config, stores, summary, figures, page), facts about its stores, and a folder that was sent as a zip."""
+"""A run's folder (config, stores, summary, figures, page), facts about its stores, and unpacking a zipped folder."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 PAGE, SUMMARY, CLAIMS, FIGURES = "report.html", "summary.csv", "claims.csv", "figures"
-SUFFIX, LARGEST = ".zip", 50_000_000_000  # ending of a packed folder, and the most bytes that it may take unpacked
-TOKENS, POSITIONS = 14, 24  # drawn of each prompt, so that a tick is legible and a column is visible
+SUFFIX, LARGEST = ".zip", 50_000_000_000  # suffix of a packed folder, and its maximum unpacked bytes
+TOKENS, POSITIONS = 14, 24  # positions drawn per prompt, so that ticks are legible and columns visible
 
 
 def store_path(folder: Place, name: str) -> Place:
-    """The path of a spec's store."""
+    """Return the path of a spec's store."""
     return folder / f"{name}.zarr"
 
 
 def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
-    """The store of a sweep or a calculation; of one that is not finished, and need not be, only the attributes.
+    """Open the store of a sweep or a calculation; if it may be unfinished and is, return only the attributes.
 
-    Errors: none there, not a store, or damaged metadata; files missing or changed; a sweep that was interrupted.
+    Errors: there is no store; damaged metadata; files missing or changed; an interrupted sweep.
     """
     from sinkjax.sweeps.store import Store, described
 
@@ -40,20 +40,20 @@ def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
     store = Store(path)
     if store.finished and store.faults:
         raise SinkjaxError(
-            f"the store {path} is damaged ({described(store.faults)}); rerun the command that began it to recompute that"
+            f"the store {path} is damaged ({described(store.faults)}); rerun the command that started it to recompute that"
         )
     if store.finished:
         return store.dataset()
     if finished:
-        share = min(99, int(100 * store.done.mean())) if store.done.size else 0  # all may be computed and not yet put together
-        raise SinkjaxError(f"the sweep in {path} is not finished ({share}% done); rerun the command that began it to resume it")
+        share = min(99, int(100 * store.done.mean())) if store.done.size else 0  # all calls may be done, but not yet the arrays
+        raise SinkjaxError(f"the sweep in {path} is not finished ({share}% done); rerun the command that started it to resume it")
     import xarray
 
     return xarray.Dataset(attrs=dict(store.header.attributes))
 
 
 def provenance(dataset: xarray.Dataset) -> dict[str, object]:
-    """Facts that a reader needs about how a store was made, as text."""
+    """Describe how a store was made, for readers."""
     sweep, study, (machine, *_) = dataset.attrs["sweep"], dataset.attrs.get("study", {}), dataset.attrs["hardware"]
     versions = sweep["versions"] | {name: machine[name] for name in ("jax", "jaxlib")}
     model, prompts = sweep["model"], sweep["prompts"]
@@ -76,12 +76,12 @@ def provenance(dataset: xarray.Dataset) -> dict[str, object]:
 
 
 def devices_in_words(attributes: Mapping[str, Any]) -> str:
-    """The devices that computed a dataset with these attributes."""
+    """Name the devices that computed a dataset with these attributes."""
     return ", then ".join(dict.fromkeys(machine["devices"] for machine in attributes["hardware"]))
 
 
 def over(stores: Iterable[xarray.Dataset]) -> str:
-    """The kind of prompts in some stores: documents, passages that may share a document, or not text ("prompts")."""
+    """Name the kind of prompts in stores: documents, passages that may share a document, or "prompts" if not text."""
     found = [data.attrs.get("study", {}).get("documents", ()) for data in stores]
     if not found or not all(found):
         return "prompts"
@@ -90,7 +90,7 @@ def over(stores: Iterable[xarray.Dataset]) -> str:
 
 
 def _split(study: Mapping[str, Sequence[str]]) -> str:
-    """The split and how much of it was read, in words."""
+    """Describe the split and how much of it was read."""
     if not study.get("documents"):
         return ""
     documents, genres = len(set(study["documents"])), len(set(filter(None, study.get("genres", ()))))
@@ -108,35 +108,35 @@ def unpack(archive: Path) -> Path:
         The folder of the results.
 
     Raises:
-        SinkjaxError: It is not a zip, is damaged, or holds no results; unpacked it would take more than LARGEST bytes; the folder
-            next to it exists already; no permission or room.
+        SinkjaxError: The archive is not a zip, is damaged, or contains no results; it would unpack to more than LARGEST bytes;
+            the target folder already exists; no permission or space.
     """
     folder = archive.with_suffix("")
     if folder.exists():
-        raise SinkjaxError(f"{folder} is there already; use it (sinkjax report {folder}), or move it out of the way of {archive}")
+        raise SinkjaxError(f"{folder} already exists; use it (sinkjax report {folder}), or move it out of the way of {archive}")
     try:
         with zipfile.ZipFile(archive) as packed:
             entries = packed.infolist()
             found = sorted((entry.filename for entry in entries if Path(entry.filename).name == CONFIG_FILE), key=len)
             if not found:
-                raise SinkjaxError(f"{archive} holds no results: no {CONFIG_FILE} is in it")
+                raise SinkjaxError(f"{archive} contains no results: it has no {CONFIG_FILE}")
             if (size := sum(entry.file_size for entry in entries)) > LARGEST:
-                raise SinkjaxError(f"{archive} would take {size:,} bytes, and at most {LARGEST:,} are unpacked")
-            packed.extractall(folder)  # which keeps every name inside the folder
+                raise SinkjaxError(f"{archive} would unpack to {size:,} bytes, but the limit is {LARGEST:,}")
+            packed.extractall(folder)  # extractall keeps every name inside the folder
         inner = folder / Path(found[0]).parent
         if inner != folder and inner.parent == folder and len(list(folder.iterdir())) == 1:  # a zip of the folder itself
             inner.rename(aside := folder.with_name(f"{folder.name}.unpacked"))
             folder.rmdir()
             inner = aside.rename(folder)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise SinkjaxError(f"{archive} is not a whole zip file: {error}") from None
+        raise SinkjaxError(f"{archive} is not a complete zip file: {error}") from None
     except OSError as error:
         raise cannot_write(folder, error) from error
     return inner
 
 
 def write_results(section: Section, folder: Place) -> None:
-    """Write the figures, the summary and the page of a section into a folder."""
+    """Write a section's figures, summary and page into a folder."""
     from sinkjax.report.page import page
 
     for drawing in section.drawings:
@@ -147,11 +147,11 @@ def write_results(section: Section, folder: Place) -> None:
 
 
 def source(data: xarray.Dataset, bands: bool = True, others: Sequence[xarray.Dataset] = (), text: bool = True) -> str:
-    """The end of a caption: intervals, prompts, model, precision, BOS (unless the stores differ in it) and text.
+    """Write the end of a caption: intervals, prompts, model, precision, BOS (unless the stores differ in it) and text.
 
-    others: further stores that are drawn. text: whether the numbers depend on a text.
+    others: other stores that are drawn. text: whether the numbers depend on a text.
     """
-    made, study = data.attrs["sweep"], data.attrs.get("study", {})  # a store that Python made states no study
+    made, study = data.attrs["sweep"], data.attrs.get("study", {})  # a store made from Python names no study
     counts = dict.fromkeys(str(one.sizes["prompt"]) for one in (data, *others) if "prompt" in one.sizes)
     texts = dict.fromkeys(one.attrs["study"]["text"].partition(", because")[0] for one in (data, *others) if "study" in one.attrs)
     bos = f", BOS {study['bos']}" if study and all(one.attrs["study"]["bos"] == study["bos"] for one in others) else ""

@@ -37,14 +37,14 @@ class Grid(Word, noun="grid", supplied=1):
 
 
 class Draws(Word, noun="controls", supplied=1):
-    """Random edits that are the controls of a grid."""
+    """Random edits that serve as the controls of a grid."""
 
 
 class At(Word, noun="choice of conditions", supplied=1):
-    """Some conditions of a grid."""
+    """A choice of conditions of a grid."""
 
 
-Bound = tuple[tuple[str, object], ...]  # axis and value of each axis
+Bound = tuple[tuple[str, object], ...]  # name and value of each axis
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Point(Condition):
     Attributes:
         place: Where it acts; None for no edit.
         bound: (axis, value) of each axis.
-        draw: The number of a control; -1 for a condition.
-        where: The label of the place.
+        draw: Index of a control; -1 for a condition.
+        where: Label of the place.
     """
 
     place: Word | None = None
@@ -76,19 +76,19 @@ def grid(
     prompts: object = F.prompts,
     title: object = "",
 ) -> list[Point]:
-    """An edit in every place and with every value of every axis, after a condition without an edit.
+    """A condition without an edit, then an edit in every place and with every value of every axis.
 
     Args:
         scope: The study's scope.
-        edit: The edit; it may name the axes. None: only the unedited model.
+        edit: The edit, which may name the axes; None for only the unedited model.
         layers: Places in layers.
-        heads: Places in heads, in addition to no places in layers.
+        heads: Places in heads; then there are no places in layers.
         over: Axis -> its values.
         bos: Token before each prompt; "own" for the model's BOS or the token id that the config names.
         inputs: "text", "joined" (documents one after another, for long prompts), "random" (tokens drawn evenly) or "repeat" (one
             token throughout).
-        prompts: How many prompts.
-        title: Before the labels of its rows, where several grids have the same conditions.
+        prompts: Number of prompts.
+        title: Prefix of its row labels, if several grids have the same conditions.
     """
     axes = over or {}
     values = [as_tuple(scope.get(entry)) for entry in axes.values()]
@@ -104,7 +104,7 @@ def grid(
             bound = tuple(zip(axes, combination, strict=True))
             label = _label(place, bound, alone=len(origins) == 1 and place.place == ALL)
             made = placed(scope.at(dict(bound)).get(edit), place.cells, scope.architecture).named(label)
-            if label in seen and seen[label] == content(made):  # one set of layers in two series, such as the first layer
+            if label in seen and seen[label] == content(made):  # the same layers can be in two series, such as the first layer
                 continue
             seen[label] = content(made)
             x, series = place.x if not bound else bound[-1][1], _series(origin, place, bound)
@@ -113,7 +113,7 @@ def grid(
 
 
 def _series(origin: Place, place: Placed, bound: Bound) -> str:
-    """The conditions that one belongs with; `upto` several layers is a series, and `upto` one layer is not."""
+    """Name the series of a condition; `upto` several layers is a series, and `upto` one layer is not."""
     if origin.word == "upto" and place.place != origin and not bound:
         return SERIES["prefixes"]
     return SERIES.get(origin.word, place.label if place.place == origin or not bound else "several layers")
@@ -125,7 +125,7 @@ def _label(place: Placed, bound: Bound, alone: bool) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value of an axis; texts other than words are quoted, because spaces and line breaks cannot be seen."""
+    """Format an axis value; strings that are not words are quoted, because spaces and line breaks are invisible."""
     quoted = isinstance(value, str) and not all(re.fullmatch(r"[\w-]+", part) for part in value.split(" "))
     return f"{value:g}" if isinstance(value, float) else repr(value) if quoted else str(value)
 
@@ -136,8 +136,8 @@ def draws(scope: Scope, edit: EditWord, heads: object = "same") -> EditWord:
 
     Args:
         scope: The study's scope.
-        edit: The edit, with random numbers in it.
-        heads: "same" places, or "random" heads, as many as the condition has.
+        edit: The edit, which contains random numbers.
+        heads: "same" for the condition's places, or "random" for as many random heads.
     """
     return edit
 
@@ -146,25 +146,25 @@ def draws(scope: Scope, edit: EditWord, heads: object = "same") -> EditWord:
 def at(
     scope: Scope, grid: str, place: Place | None = None, fixed: Mapping[str, object] | None = None
 ) -> tuple[str, Place | None, dict[str, object]]:
-    """Conditions of a grid: in one place or in all, with some axes fixed; the others are averaged over.
+    """Conditions of a grid: in one place or in all, with some axes fixed and averaged over the others.
 
     Args:
         scope: The study's scope.
         grid: The name of the grid.
-        place: A single place; None: every place.
+        place: A single place; None for every place.
         fixed: Axis -> its value.
     """
     return grid, place, {name: scope.get(value) for name, value in (fixed or {}).items()}
 
 
 def inputs_of(grid: Grid, scope: Scope) -> Inputs:
-    """The inputs of a grid."""
+    """Return the inputs of a grid."""
     bos = scope.get(grid.given["bos"])
     return Inputs(scope.get(grid.given["inputs"]), own_bos(scope.config) if bos == "own" else bos)
 
 
 def own_bos(config: Settings) -> int:
-    """The token id that the config names as BOS, else the one that the model's files name; no weights are read.
+    """Return the BOS token id from the config, else from the model's files, without reading weights.
 
     Raises:
         Absent: Neither names one.
@@ -181,7 +181,7 @@ def own_bos(config: Settings) -> int:
 
 
 def matching(points: Sequence[Point], chosen: At, scope: Scope) -> list[int]:
-    """Which conditions of a grid are chosen.
+    """Return which conditions of a grid are chosen.
 
     Args:
         points: The conditions.
@@ -189,10 +189,10 @@ def matching(points: Sequence[Point], chosen: At, scope: Scope) -> list[int]:
         scope: The study's scope.
 
     Returns:
-        Their numbers, without no edit unless the grid has nothing else.
+        Their indices, excluding the unedited condition unless the grid has nothing else.
 
     Raises:
-        SinkjaxError: The grid has none.
+        SinkjaxError: The grid has no such condition.
     """
     _, place, fixed = scope.get(chosen)
 
@@ -213,7 +213,7 @@ def matching(points: Sequence[Point], chosen: At, scope: Scope) -> list[int]:
 
 
 def _written_out(place: Word, scope: Scope) -> Word:
-    """A place with its numbers, such as `layer: 3` for `layer: last_layer`; a known number, which a plan lacks, stays."""
+    """Evaluate a place's numbers, such as `layer: 3` for `layer: last_layer`; known numbers, which a plan lacks, stay."""
     if any(isinstance(word, Field) and word.name in scope.known for word in words_in(place)):
         return place
     return place.but(**{name: scope.get(value) for name, value in place.arguments})
@@ -222,18 +222,18 @@ def _written_out(place: Word, scope: Scope) -> Word:
 def controls(
     drawn: Draws, name: str, points: Sequence[Point], rows: Sequence[int], cells: Mapping[Word, Placed], scope: Scope
 ) -> Iterator[Point]:
-    """No edit, then `config.controls` different random edits for each of some conditions, or all that there are.
+    """Draw controls: no edit, then `config.controls` different random edits per condition, or all that exist.
 
     Args:
         drawn: The word.
         name: Name of the random stream, which depends only on (seed, name).
         points: The conditions of the grid.
-        rows: The conditions that have controls.
+        rows: Indices of the conditions that have controls.
         cells: Place -> its cells.
         scope: The study's scope.
 
     Yields:
-        The controls, each with the place, the axes and the label of its condition as budget.
+        The controls, each with its condition's place and axes, and its label as budget.
     """
     rng = intervals.generator(scope.config.seed, name)
     template, heads = drawn.given["edit"], drawn.given["heads"]
@@ -250,7 +250,7 @@ def controls(
                 inside = tuple(sorted(divmod(int(number), H) for number in rng.choice(L * H, len(inside), replace=False)))
             return placed(here.get(template), inside, scope.architecture)
 
-        # Placeholders of known arrays are alike, but not the labels that name their draw.
+        # Placeholders of known arrays are equal, but the labels that name their draw are not.
         drawn_edits = without_replacement(scope.config.controls, draw, lambda edit: (edit.label, content(edit)))
         for number, edit in enumerate(drawn_edits):
             label = f"control {number} of {point.label}: {edit.label}"
@@ -258,7 +258,7 @@ def controls(
 
 
 def cells_of(grid: Grid, scope: Scope) -> dict[Word, Placed]:
-    """Every single place of a grid, and its cells."""
+    """Map every single place of a grid to its cells."""
     given = grid.given
     places = given["heads"] if given["heads"] is not None else given["layers"]
     return {one.place: one for one in scope.places(places)}

@@ -1,4 +1,4 @@
-"""The prompts of a spec: the study's passages of text, or tokens that are not text."""
+"""Prompts of a spec: the study's passages of text, or tokens that are not text."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TEXTS = {"text": passages, "joined": joined}
 
 
 def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
-    """The first `count` prompts of a study, of one kind. Errors: a model without a tokenizer; what `sinkjax.encode` refuses."""
+    """Return a study's first `count` prompts of one kind. Errors: the model has no tokenizer; as for `sinkjax.encode`."""
     config, tokenizer = chosen.config, model.tokenizer
     if tokenizer is None:
         raise SinkjaxError(
             f"{config.model} has no tokenizer, so it cannot read text: name a folder, .gguf file or hub id with one as tokenizer"
         )
     bos = config.bos if inputs.bos is None else inputs.bos
-    if bos == "tokenizer":  # stored as resolved
+    if bos == "tokenizer":  # store the resolved value
         bos = tokenizer.prefix[0] if tokenizer.prefix else "none"
     if inputs.kind in TEXTS:
         found = TEXTS[inputs.kind](
@@ -61,9 +61,9 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
 
 
 def drawn(kind: str, tokenizer: Tokenizer, bos: str | int, count: int, length: int, vocabulary: int, seed: int) -> np.ndarray:
-    """Token ids int32 [count, length] drawn evenly from the vocabulary without special tokens, after the BOS asked for.
+    """Draw token ids int32 [count, length] uniformly from the vocabulary without special tokens, after the requested BOS.
 
-    kind: "random", each position a draw of its own, or "repeat", one draw a prompt.
+    kind: "random" for one draw per position, or "repeat" for one draw per prompt.
     """
     rng = intervals.generator(seed, f"{kind} tokens")
     ordinary = np.setdiff1d(np.arange(vocabulary), tokenizer.special)

@@ -1,4 +1,4 @@
-"""Judge the claims of a study on its stores, next to the untrained twin, and draw its figures and choose its short table."""
+"""Judge a study's claims from its stores, next to the untrained twin; draw its figures and choose its short table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sinkjax.studies.results import Results
 
 
-LISTED = 8  # rows of described numbers that a table of claims shows
+LISTED = 8  # maximum rows of described numbers in a table of claims
 CONTROLS, TWIN = "-controls", "-twin"  # endings of the stores of a grid's controls, and of a grid on the untrained twin
 
 
@@ -38,7 +38,7 @@ def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: M
         settings: The study's settings, for the statement.
 
     Returns:
-        The verdict; "untested" where a grid did not run or the paper's premise is not met.
+        The verdict; "untested" if a grid did not run or the paper's premise is not met.
     """
     stated = (filled(claim.statement or name, settings), claim.source, claim.paper)
     kind = {Identity: "identity", Described: "described"}.get(type(claim.contrast), "claim")
@@ -61,7 +61,7 @@ def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: M
 
 
 def _uncontrolled(claim: Claim, parts: Parts) -> str:
-    """Why a claim is compared with no controls, as text; "" if it is."""
+    """Explain why a claim has no controls; "" if it has."""
     if parts.controls is not None:
         return ""
     if claim.stays:
@@ -70,7 +70,7 @@ def _uncontrolled(claim: Claim, parts: Parts) -> str:
 
 
 def _listed(claim: Claim, read: Readings) -> str:
-    """The rows of described numbers as text."""
+    """Format the rows of described numbers."""
     try:
         rows: list[Row] = claim.contrast.evaluate(read)
     except Absent as error:
@@ -85,7 +85,7 @@ def _listed(claim: Claim, read: Readings) -> str:
 
 
 def evidence(parts: Parts, read: Readings) -> Evidence:
-    """Input of the rule: the numbers, their clusters, and the kind of sample."""
+    """Collect the rule's input: the numbers, their clusters, and the kind of sample."""
     results, count = read.results, len(parts.contrast)
     clusters = results.genres(count)
     if clusters is None or len(set(clusters.tolist())) in (1, count):
@@ -95,7 +95,7 @@ def evidence(parts: Parts, read: Readings) -> Evidence:
 
 
 def _twin(claim: Claim, twin: Readings) -> Judgement | None:
-    """The judgement on the untrained twin, or None where it did not run."""
+    """Judge a claim on the untrained twin; None if it did not run."""
     try:
         parts = claim.contrast.evaluate(twin)
     except Absent:
@@ -104,7 +104,7 @@ def _twin(claim: Claim, twin: Readings) -> Judgement | None:
 
 
 def _beside(claim: Claim, read: Readings) -> tuple[str, ...]:
-    """The further readouts of a claim, each as a line."""
+    """Format a claim's additional readouts, one line each."""
     lines = []
     for contrast in claim.beside:
         try:
@@ -121,27 +121,27 @@ def _beside(claim: Claim, read: Readings) -> tuple[str, ...]:
 
 
 def readings(study: Study, results: Results, twin: bool = False) -> Readings:
-    """The stores of a study as its contrasts and figures read them."""
+    """Wrap a study's stores for its contrasts and figures."""
     scope = Scope(results.config, results.architecture)
     return Readings(scope, results, study.known, TWIN if twin else "", study.trainings)
 
 
 def verdicts(study: Study, results: Results) -> tuple[Verdict, ...]:
-    """Every claim of a study, judged, next to the untrained twin.
+    """Judge every claim of a study, next to the untrained twin.
 
     Args:
         study: The study.
         results: Its stores.
 
     Returns:
-        A verdict for each claim, in their order.
+        One verdict per claim, in order.
     """
     read, twin = readings(study, results), readings(study, results, twin=True)
     return tuple(verdict(name, claim, read, twin, vars(results.config)) for name, claim in study.claims.items())
 
 
 def exact_rows(study: Study, results: Results) -> list[Row]:
-    """The summary rows of exact numbers; the table of claims says why where a model has none."""
+    """Make the summary rows of exact numbers; the table of claims gives the reason if a model has none."""
     read, found = readings(study, results), []
     for claim in study.claims.values():
         if isinstance(claim.contrast, Described):
@@ -155,7 +155,7 @@ def drawn_figure(study: Study, word: FigureWord, results: Results) -> Drawing | 
 
 
 def featured_labels(study: Study, results: Results) -> list[str]:
-    """The conditions of the short table: no edit, and the claims' conditions with at most one value of each axis."""
+    """Choose the short table: no edit, and the claims' conditions with at most one value per axis."""
     read, labels = readings(study, results), list[str]()
     for name in study.grids:
         if name in results and name != NOOP:

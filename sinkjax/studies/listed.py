@@ -1,4 +1,4 @@
-"""sweep: any list or grid of edits, written in YAML (`edits/edit_list.py`), summarised and drawn."""
+"""The study `sweep`: any list or grid of edits, written in YAML (`edits/edit_list.py`), summarised and drawn."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from sinkjax.studies.results import Results
 
 
-DRAWN = 9  # edits of a figure, so that its panels stay legible
+DRAWN = 9  # maximum edits in a figure, so that its panels stay legible
 
-# statistics that a summary has measures of
+# statistics that have measures in a summary
 MEASURES = ("attention_received", "resid_max", "nll")
 
 
 def measures_of(statistic: str, key: int, eps: float) -> tuple[Measure, ...]:
-    """The measures that a summary takes from a statistic, of a key and a threshold."""
+    """Return a summary's measures of a statistic, for a key and a threshold."""
     if statistic == "attention_received":
         note = (
             f"A head sinks on a key if its attention to it, averaged over all queries that see the key, is above {eps:g} (Gu et"
@@ -54,18 +54,18 @@ def measures_of(statistic: str, key: int, eps: float) -> tuple[Measure, ...]:
 
 
 def largest_activation(position: int) -> Measure:
-    """Largest |h| at a position over all depths and dims."""
+    """Return the largest |h| at a position, over all depths and dims."""
     return Measure(f"largest |h| at position {position}", lambda data: _largest(data)[..., position])
 
 
 def _largest(data: xarray.Dataset) -> NDArray:
-    """Largest |h| over depths and dims: float[edit, prompt, position], NaN beyond a prompt."""
+    """Return the largest |h| over depths and dims: float[edit, prompt, position], NaN beyond a prompt."""
     return np.asarray(data["resid_max"]).max(axis=-2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listed(StudyConfig):
-    """Any list or grid of edits; all others are compared with the first one."""
+    """Any list or grid of edits, all compared with the first."""
 
     probe: tuple[str, ...] = ("attention_received", "resid_max")
     """statistics to measure"""
@@ -95,7 +95,7 @@ def measures(config: Listed) -> tuple[Measure, ...]:
 
 
 def activations(results: Results) -> Drawing:
-    """The largest |h| at each depth and position under the first edits."""
+    """Draw the largest |h| at each depth and position under the first edits."""
     from sinkjax.report.figures import layers
 
     data = results[SWEEP]

@@ -1,4 +1,4 @@
-"""Lower a study from a value to the framework's form: sweeps of conditions and controls, measures, verdicts and figures."""
+"""Lower a study from a value to the framework's form: sweeps with controls, measures, verdicts and figures."""
 
 from __future__ import annotations
 
@@ -115,14 +115,14 @@ def lower(study: Study) -> framework.Study:
 
 
 def _shared(study: Study) -> dict[str, Any]:
-    """The fields that the framework's form of every study has."""
+    """Return the framework fields that every study has."""
     of_study: dict[str, Callable[..., Any]] = {"figures": _figures, "notes": _notes, "verdicts": verdicts}
     fields = {"name": study.name, "config": config_type(study), "title": study.title or study.name, "question": study.question}
     return fields | {name: functools.partial(make, study) for name, make in of_study.items()}
 
 
 def _trains(study: Study) -> framework.Study:
-    """The framework's form of a study that trains its own models."""
+    """Lower a study that trains its own models."""
 
     labels = [trained.label(name, word) for name, word in study.trainings.items()]
 
@@ -142,12 +142,12 @@ def _trains(study: Study) -> framework.Study:
 
 
 def _figures(study: Study, config: Settings, architecture: Config) -> list[Callable[[Results], Drawing | list[Drawing] | None]]:
-    """What draws the figures of a study."""
+    """Return the functions that draw a study's figures."""
     return [functools.partial(drawn_figure, study, word) for word in study.figures]
 
 
 def _notes(study: Study, config: Settings, results: Results) -> list[str]:
-    """The notes of a study, after the definitions of its measures if it trains models; sweeps state their own definitions."""
+    """Return a study's notes, preceded by the definitions of its measures if it trains models; sweeps define their own."""
     every = [*study.measures, *(word for word in study.words if isinstance(word, Measure))] if study.trainings else []
     definitions = dict.fromkeys(note for measure in every if (note := measure.meaning.facts.get("note")))
     return [*definitions, *(filled(note, vars(config)) for note in study.notes)]
@@ -157,7 +157,7 @@ def _notes(study: Study, config: Settings, results: Results) -> list[str]:
 
 
 def _known(study: Study) -> Values:
-    """The known numbers of a study, as values that are measured once the model is loaded."""
+    """Return a study's known numbers, as values to measure once the model is loaded."""
     known = study.known
 
     def compute(config: Settings, model: Model, batch: Batch, edited: Model | None = None) -> dict[str, object]:
@@ -168,7 +168,7 @@ def _known(study: Study) -> Values:
 
 
 def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture: Config) -> Iterator[Sweep]:
-    """A grid as a sweep with its controls, and the conditions of claims on the untrained twin."""
+    """Lower a grid to a sweep with its controls, and to the claims' conditions on the untrained twin."""
     scope = Scope(config, architecture)
     values = _known(study) if study.known else None
     measures = measures_of(study, name)
@@ -214,7 +214,7 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
 
 
 def _as_measure(study: Study, name: str, measure: Measure, config: Settings, architecture: Config) -> framework.Measure:
-    """A measure as the summary reads it: each condition at its own axes, compared with no edit there."""
+    """Lower a measure for the summary: each condition is read at its own axes and compared with no edit there."""
     scope = Scope(config, architecture)
     named = {one.name for one in words_in(measure) if isinstance(one, Field)}
     grid = study.grids[name]
@@ -228,7 +228,7 @@ def _as_measure(study: Study, name: str, measure: Measure, config: Settings, arc
 
     @functools.cache
     def bounds() -> dict[str, dict[str, object]]:
-        """The axes of each condition and control, by its label."""
+        """Map each condition's and control's label to its axes."""
         blanks = blank(study.known, scope, 1)
         points: list[Point] = []
         for sweep in _sweeps(study, name, grid, config, architecture):
@@ -256,7 +256,7 @@ def _as_measure(study: Study, name: str, measure: Measure, config: Settings, arc
 
 
 def _first(grid: Grid, axis: str, scope: Scope) -> object:
-    """The first value of an axis, where the unedited condition is read."""
+    """Return the first value of an axis, where the unedited condition is read."""
     return as_tuple(scope.get(grid.given["over"][axis]))[0]
 
 
@@ -275,5 +275,5 @@ def _calculations(study: Study, config: Settings, architecture: Config) -> Itera
 
 
 def _has_twin(config: Settings) -> bool:
-    """Whether a study is also measured on the untrained twin of its model."""
+    """Return whether a study is also measured on its model's untrained twin."""
     return bool(config.twin) and not str(config.model).startswith(UNTRAINED)

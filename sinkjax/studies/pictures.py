@@ -19,19 +19,19 @@ from sinkjax.studies.words import F, as_tuple
 
 
 def _short(label: str) -> str:
-    """The layers of a place, as a tick shows them."""
+    """Shorten the layers of a place for a tick label."""
     return label.removeprefix("layers ").removeprefix("layer ").replace("the one in which", "where")
 
 
 @FigureWord.define(axes=("axis",))
 def heatmap(read: Readings, measures: Measure, over: str, axis: str) -> Drawing:
-    """Means of measures over the places of a grid (across) and the values of an axis (up).
+    """Heat maps of mean measures: places of a grid across, values of an axis upwards.
 
     Args:
         read: The stores.
-        measures: One or several, one row of maps each.
+        measures: One or several, each in its own row of maps.
         over: The grid.
-        axis: The name of the axis.
+        axis: The name of the vertical axis.
     """
     from sinkjax.report.figures import grid as picture
 
@@ -68,7 +68,7 @@ def heatmap(read: Readings, measures: Measure, over: str, axis: str) -> Drawing:
 
 @FigureWord.define()
 def activations(read: Readings, conditions: At) -> Drawing:
-    """Largest |h| by depth and position: no edit, and some conditions."""
+    """Largest |h| by depth and position, without an edit and under some conditions."""
     from sinkjax.report.figures import layers as picture
 
     chosen = as_tuple(conditions)
@@ -98,7 +98,7 @@ def received(read: Readings, keys: object, over: str) -> Drawing:
     L = data.sizes["layer"]
 
     def columns(key: int, rows: Sequence[int]) -> NDArray:
-        """A column for each layer, which is NaN where no condition ends."""
+        """Make one column per layer, NaN where no condition ends."""
         found = np.full((L, L), np.nan)
         for row, values in zip(rows, data.isel(edit=rows).sel(key=key).mean(["prompt", "head"]).values, strict=True):
             found[points[row].x] = values
@@ -115,7 +115,7 @@ def received(read: Readings, keys: object, over: str) -> Drawing:
 
 @FigureWord.define()
 def dots(read: Readings, measures: Measure, over: str) -> Drawing:
-    """Means of the conditions of a grid side by side, and each of their controls as a mark of its own."""
+    """Means of a grid's conditions side by side, with each control as its own mark."""
     from sinkjax.report.figures import points as picture
 
     store, drawn, columns = read.store(over), f"{over}-controls", {}
@@ -140,7 +140,7 @@ def dots(read: Readings, measures: Measure, over: str) -> Drawing:
 
 @FigureWord.define()
 def scatter(read: Readings, x: Measure, y: Measure, over: str) -> Drawing:
-    """One measure against another: a dot for the mean of each condition of a grid."""
+    """One measure against another, with a dot for the mean of each condition of a grid."""
     from sinkjax.report.figures import scatter as picture
 
     points = read.points(over)
@@ -155,13 +155,13 @@ def scatter(read: Readings, x: Measure, y: Measure, over: str) -> Drawing:
 
 @FigureWord.define()
 def maps(read: Readings, conditions: At, layers: object = F.map_layers, tokens: int = TOKENS) -> list[Drawing]:
-    """Attention maps of one prompt: no edit, and some conditions; the page has them to step through, with continuations.
+    """Attention maps of one prompt, without an edit and under some conditions; interactive on the page, with continuations.
 
     Args:
         read: The stores.
         conditions: The conditions to show.
-        layers: Which layers; none: an early, a middle and a late one.
-        tokens: How many are drawn at most.
+        layers: The layers; empty for an early, a middle and a late one.
+        tokens: Maximum number of tokens drawn.
     """
     from sinkjax.report.figures import attention
     from sinkjax.studies.views import map_data
@@ -188,5 +188,5 @@ def maps(read: Readings, conditions: At, layers: object = F.map_layers, tokens: 
 
 
 def drawn_layers(asked: tuple[int, ...], L: int) -> tuple[int, ...]:
-    """The layers of maps: those asked for, or an early, a middle and a late one."""
+    """Return the layers of maps: the requested ones, or an early, a middle and a late one."""
     return asked or tuple(sorted({0, L // 3, 2 * L // 3}))

@@ -1,4 +1,4 @@
-"""Places: words for sets of layers and heads, and for series of such sets. This module imports no JAX."""
+"""Places: words for sets of layers and heads, and for series of such sets. This module does not import JAX."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _first(last: int) -> str:
 
 
 def _known(scope: Scope, number: object) -> str:
-    """The name of a known number; "" for any other one."""
+    """Return the name of a known number; "" for any other number."""
     return number.name if isinstance(number, Field) and number.name in scope.known else ""
 
 
@@ -36,7 +36,7 @@ def layer(scope: Scope, number: object) -> list[Placed]:
 
 @Place.define()
 def upto(scope: Scope, last: object) -> list[Placed]:
-    """Layers 0 to `last`, that one included; of several numbers, one set for each that is not the last layer."""
+    """Layers 0 to `last`, inclusive; for several numbers, one set for each that is not the last layer."""
     found, L = scope.get(last), scope.architecture.layers
     if isinstance(found, tuple):
         return [Placed(upto(end), _first(end), _whole(range(end + 1)), end) for end in found if end < L - 1]
@@ -46,7 +46,7 @@ def upto(scope: Scope, last: object) -> list[Placed]:
 
 @Place.define()
 def between(scope: Scope, first: object, last: object) -> list[Placed]:
-    """Layers `first` to `last`, both included."""
+    """Layers `first` to `last`, inclusive."""
     start, end = scope.get(first), scope.get(last)
     known = _known(scope, first)
     name = f"the layers from the one in which it {known}" if known else f"layers {start} to {end}"
@@ -55,7 +55,7 @@ def between(scope: Scope, first: object, last: object) -> list[Placed]:
 
 @Place.define()
 def after(scope: Scope, number: object) -> list[Placed]:
-    """The layers after one; in a model that has none, its last layer."""
+    """The layers after one; the last layer if there are none."""
     L, first = scope.architecture.layers, scope.get(number) + 1
     known = _known(scope, number)
     name = f"layers after the one in which it {known}" if known else f"layers from {first} on"
@@ -64,7 +64,7 @@ def after(scope: Scope, number: object) -> list[Placed]:
 
 @Place.define("each")
 def each_(scope: Scope) -> list[Placed]:
-    """Every layer by itself."""
+    """Every layer on its own."""
     return [found for number in range(scope.architecture.layers) for found in scope.get(layer(number))]
 
 
@@ -85,7 +85,7 @@ each, prefixes, ALL = each_(), prefixes_(), all_()
 
 
 def _sizes(scope: Scope, shares: object) -> dict[int, float]:
-    """Sizes of the head sets for some shares (whole layers, neither none nor all), and the first share of each."""
+    """Return head set sizes for shares (whole layers, neither none nor all), and the first share that gives each size."""
     L, H = scope.architecture.layers, scope.architecture.heads
     found: dict[int, float] = {}
     for share in as_tuple(scope.get(shares)):
@@ -102,7 +102,7 @@ def top(scope: Scope, scores: Field, share: object) -> list[Placed]:
     Args:
         scope: The study's scope.
         scores: A known array, float[layer * head].
-        share: A share of all heads, one number or several; rounded to the number of heads in whole layers.
+        share: One or several shares of all heads, rounded to whole layers.
     """
     order, H = np.argsort(-np.asarray(scope.get(scores)), kind="stable"), scope.architecture.heads
     return [
@@ -113,7 +113,7 @@ def top(scope: Scope, scores: Field, share: object) -> list[Placed]:
 
 @Place.define()
 def first_heads(scope: Scope, share: object) -> list[Placed]:
-    """The heads of the first layers, as many as `top` has."""
+    """The heads of the first layers, as many as in `top`."""
     H = scope.architecture.heads
     return [
         Placed(first_heads(part), f"the {size} heads of {_first(size // H - 1)}", _heads(np.arange(size), H), size)
@@ -122,5 +122,5 @@ def first_heads(scope: Scope, share: object) -> list[Placed]:
 
 
 def _heads(numbers: NDArray, heads: int) -> tuple[Cell, ...]:
-    """Heads by number, each layer * H + head, as cells."""
+    """Convert head numbers, layer * H + head, to cells."""
     return tuple((int(number) // heads, int(number) % heads) for number in numbers)

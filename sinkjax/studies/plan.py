@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 Part = tuple[SweepSpec | Calculation, Plan | None]  # a part of a study, with the plan if it is a sweep
 REPEATS = 8
-BACKWARD = 3  # products of a training step, as a multiple of a forward's
-# Constants of a process on a CPU. Those of a process and of a program are as `kiya/mask` took them on mini-sink, whose parameters
-# weigh nothing. `scripts/bench_studies.py` compares plans with runs of other models (docs/benchmarks.md).
-LIBRARIES, START_SECONDS = 600_000_000, 6  # bytes of Python, JAX and a first sweep; imports, text and checks of all edits
-PROGRAM, PROGRAM_SECONDS = 10_000_000, 1.6  # each compiled program: its bytes; to trace and compile it, and to write its store
-PAGE, PAGE_SECONDS = 150_000_000, 5  # figures and page, when the models are gone
-CALCULATION_PROGRAMS = 2  # the time of a calculation, in programs
+BACKWARD = 3  # matrix products of a training step, as a multiple of a forward pass
+# Constants of a process on a CPU. Those per process and per program were measured with `kiya/mask` on mini-sink, whose parameters
+# need almost no memory. `scripts/bench_studies.py` compares plans with runs of other models (docs/benchmarks.md).
+LIBRARIES, START_SECONDS = 600_000_000, 6  # bytes of Python, JAX and a first sweep; seconds of imports, text and checks of edits
+PROGRAM, PROGRAM_SECONDS = 10_000_000, 1.6  # per compiled program: bytes; seconds to trace and compile it, and to write its store
+PAGE, PAGE_SECONDS = 150_000_000, 5  # seconds for figures and page, after the models are freed
+CALCULATION_PROGRAMS = 2  # time of a calculation, in compiled programs
 VOCABULARY_ENTRY = 260  # bytes of a tokenizer, on Gemma 3 270M
 LOAD_SECONDS = 30e-9  # seconds per parameter of SmolLM2 to load it, or to draw it for the twin
 READ_SECONDS = 0.5e-9  # seconds per parameter of SmolLM2 for each generated token
-MOST_FLOPS = 3e11  # most FLOPs of one measurement, which takes seconds even for wide models on a CPU
+MOST_FLOPS = 3e11  # maximum FLOPs of one measurement, which takes seconds even for wide models on a CPU
 
 
 def show_plan(title: str, plan: Plan, config: Config, probe: Probe, dtype: str, hardware: Hardware) -> None:
@@ -70,7 +70,7 @@ def show_plan(title: str, plan: Plan, config: Config, probe: Probe, dtype: str, 
 
 
 def _time(plan: Plan, config: Config, probe: Probe, dtype: str, hardware: Hardware) -> str:
-    """How long the blocks of a sweep take, as text: processor time on a CPU, which others may use too, else by the clock."""
+    """Describe the time of a sweep's blocks: processor time on a CPU, which others may also use, else wall-clock time."""
     flops = plan.flops if hardware.kind == "cpu" else plan.critical_flops / hardware.shards
     if hardware.platform in PLATFORMS:
         rate, source = PLATFORMS[hardware.platform].rates.get(dtype), f"of the data sheet of {hardware.platform}"
@@ -83,7 +83,7 @@ def _time(plan: Plan, config: Config, probe: Probe, dtype: str, hardware: Hardwa
 
 
 def _of_processes(plan: Plan, hardware: Hardware) -> list[tuple[str, str]]:
-    """How many processes have a part of a sweep, if there are several."""
+    """Describe how many processes have a part of a sweep, if there are several."""
     if hardware.processes == 1:
         return []
     idle = hardware.processes - plan.processes
@@ -91,11 +91,11 @@ def _of_processes(plan: Plan, hardware: Hardware) -> list[tuple[str, str]]:
 
 
 def process_bytes(parts: Iterable[tuple[bool, int, int]], config: Config, dtype: str) -> int:
-    """The peak memory of a process on a CPU that runs the parts of a study in their order and makes its page.
+    """Estimate the peak memory of a CPU process that runs a study's parts in order and makes its page.
 
     Args:
-        parts: Whether each part runs on the untrained twin, which is loaded for the first one that does and stays; the bytes that
-            it needs in addition to the models; the programs that it compiles, which stay.
+        parts: For each part, whether it runs on the untrained twin (which, once loaded, stays), the bytes that it needs besides
+            the models, and the number of programs that it compiles (which also stay).
         config: The architecture of both models.
         dtype: Their dtype.
 
@@ -111,7 +111,7 @@ def process_bytes(parts: Iterable[tuple[bool, int, int]], config: Config, dtype:
 
 
 def process_seconds(parts: Iterable[Part], config: Config, dtype: str) -> dict[str, float]:
-    """The processor time of a process on a CPU that runs the parts of a study without a compilation cache, by what takes it."""
+    """Estimate the processor time, by cause, of a CPU process that runs a study's parts without a compilation cache."""
     count, models, programs, compute = params.count(config), 1, 0, 0.0
     for spec, planned in parts:
         models = max(models, 1 + spec.twin)
@@ -131,7 +131,7 @@ def process_seconds(parts: Iterable[Part], config: Config, dtype: str) -> dict[s
 
 
 def study_bytes(parts: Sequence[Part], config: Config, dtype: str) -> int:
-    """`process_bytes` of a study's sweeps and calculations."""
+    """Return `process_bytes` for a study's sweeps and calculations."""
     needs = []
     for spec, planned in parts:
         if isinstance(spec, Calculation):
@@ -155,7 +155,7 @@ def show_total(title: str, parts: Sequence[Part], config: Config, dtype: str) ->
 
 
 def show_calculation(title: str, calculation: Calculation, config: Config, length: int, dtype: str) -> None:
-    """Print a calculation's purpose, inputs and model; it has no edits to count and its cost is not known."""
+    """Print a calculation's purpose, inputs and model; it has no edits to count, and its cost is unknown."""
     count = params.count(config)
     lines = [
         ("what", _first_sentence(calculation.compute)),
@@ -183,7 +183,7 @@ def show_training_plan(title: str, spec: TrainingSpec, config: Config) -> None:
 
 
 def _first_sentence(compute: object) -> str:
-    """The start of a function's docstring, up to the first full stop or colon."""
+    """Return the start of a function's docstring, up to the first full stop or colon."""
     while isinstance(compute, functools.partial):
         compute = compute.func
     line = " ".join((compute.__doc__ or "").split("\n\n")[0].split())
@@ -192,9 +192,10 @@ def _first_sentence(compute: object) -> str:
 
 @functools.cache
 def block_rate(config: Config, T: int, probe: Probe, dtype: str) -> float:
-    """FLOPs a second of a block with its statistics on the default device, counted as `block_flops` does.
+    """Measure the FLOP/s of a block with its statistics on the default device, counted as in `block_flops`.
 
-    Seconds are processor time on a CPU, which other work may share, else the clock's; the median of REPEATS. Weights are all 1.
+    Seconds are processor time on a CPU, which other work may share, else wall-clock time: the median of REPEATS. Weights are all
+    1.
     """
     clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
     prompts = max(1, TOKENS_PER_CALL[jax.default_backend()] // T)

@@ -16,8 +16,8 @@ from sinkjax.studies.words import as_tuple
 if TYPE_CHECKING:
     from sinkjax.model.config import Config
 
-MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) that depends only on a token's size
-CHAT = ("<|im_start|>",)  # tokens that open a turn of a chat; they separated no documents in pretraining
+MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) on the size of one activation
+CHAT = ("<|im_start|>",)  # tokens that start a chat turn; they did not separate documents in pretraining
 POSITIONS = {
     "Rope": "rotary",
     "LayerRopes": "rotary",
@@ -28,10 +28,10 @@ POSITIONS = {
 
 
 def kind_of_positions(architecture: Config) -> str:
-    """How a model knows positions: "rotary", "added" (to the embedding), "scores" (added to these) or "none".
+    """Return how a model encodes positions: "rotary", "added" (to the embedding), "scores" (added to scores) or "none".
 
     Args:
-        architecture: The model's config, or its plain fields as a store has them.
+        architecture: The model's config, or its plain fields from a store.
 
     Returns:
         The kind.
@@ -68,7 +68,7 @@ def _unedited(read: Readings, measure: Measure, grid: str, cut: float, sign: int
 
 @Premise.define()
 def separates_documents(read: Readings, grid: str) -> tuple[bool, str]:
-    """The BOS of a grid separated documents in pretraining: the config names it, or it does not open a turn of a chat."""
+    """A grid's BOS separated documents in pretraining: the config names it, or it does not start a chat turn."""
     number, text = read.results[read.store(grid)].attrs["study"]["first_tokens"][0]
     named = isinstance(read.scope.config.bos, int)
     return named or text not in CHAT, f"BOS is {text!r} (token {number}), which must have separated documents in pretraining"
@@ -82,7 +82,7 @@ def without_bos(read: Readings, grid: str) -> tuple[bool, str]:
 
 
 def _plain_keys(architecture: Config) -> bool:
-    return getattr(architecture, "qk_norm", None) is None  # a store leaves out unstated fields
+    return getattr(architecture, "qk_norm", None) is None  # a store omits unstated fields
 
 
 @Premise.define(architecture=_plain_keys)
@@ -103,7 +103,7 @@ def positions_are(read: Readings, kinds: tuple[str, ...]) -> tuple[bool, str]:
 
 
 def _unnormed(architecture: Config) -> bool:
-    place = getattr(architecture, "norm_place", "pre")  # a store leaves out the defaults
+    place = getattr(architecture, "norm_place", "pre")  # a store omits defaults
     return place not in ("sandwich", "output") and getattr(architecture, "head_norm", None) is None
 
 
@@ -115,7 +115,7 @@ def attention_unnormed(read: Readings) -> tuple[bool, str]:
 
 @Premise.define()
 def all_of(read: Readings, premises: Premise) -> tuple[bool, str]:
-    """Several premises hold; the first that fails is named."""
+    """Several premises hold; the first one that fails is reported."""
     found = [one.evaluate(read) for one in as_tuple(premises)]
     return next((one for one in found if not one[0]), (True, "; ".join(text for _, text in found)))
 
@@ -137,13 +137,13 @@ def same(read: Readings, measure: Measure, one: At, other: At, within: object) -
 
 @Identity.define()
 def unchanged(read: Readings, measure: Measure, where: At, within: object) -> tuple[bool, str]:
-    """An edit leaves a measure as it is, up to rounding.
+    """An edit leaves a measure unchanged, up to rounding.
 
     Args:
         read: The stores.
-        measure: What cannot change, in every document.
+        measure: The measure that cannot change, in every document.
         where: The conditions.
-        within: The largest difference that rounding explains, in the unit of the measure (of a size: of its logarithm).
+        within: The largest difference that rounding explains, in the unit of the measure (for a size, of its logarithm).
     """
     apart = float(np.abs(read.edited(measure, where) - read.edited(measure, where, edited=False)).max())
     return apart <= read.scope.get(within), f"largest change of {read.name(measure, where)}: {apart:.2g}"

@@ -1,4 +1,4 @@
-"""Conditions and measures that the claims, figures and summary of a study read, and their numbers in its stores."""
+"""Read the conditions and measures of a study's claims, figures and summary from its stores."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parts:
-    """The numbers of a contrast that its judgement needs.
+    """The numbers of a contrast that are needed to judge it.
 
     Attributes:
         contrast: float[document] or float[document, position].
-        controls: The same under each control, float[control, document, ...] on the first documents; None without controls.
+        controls: The contrast under each control, float[control, document, ...] on the first documents; None without controls.
         whole: The denominator of the contrast's share, in the same shape; None without a whole.
-        range: The lowest and the highest value of the measure; None for one without bounds, in logarithms.
+        range: Lowest and highest value of the measure; None for a measure without bounds, in logarithms.
         unit: Unit of the contrast.
         label: The comparison as text.
         relative: Whether contrast + whole is the edited value of the measure.
-        whole_range: The lowest and the highest whole; None: `range`.
-        all_controls: Whether there are no more controls than these.
+        whole_range: Lowest and highest value of the whole; None for `range`.
+        all_controls: Whether these are all possible controls.
     """
 
     contrast: NDArray
@@ -55,7 +55,7 @@ class Parts:
 
 
 class Readings:
-    """The stores of a study as contrasts read them.
+    """Access to a study's stores for contrasts.
 
     Args:
         scope: Settings and architecture.
@@ -78,11 +78,11 @@ class Readings:
         self._points: dict[str, tuple[Point, ...]] = {}
 
     def store(self, grid: str) -> str:
-        """The name of a grid's store."""
+        """Return the name of a grid's store."""
         return f"{grid}{self.suffix}"
 
     def scope_of(self, grid: str, measure: Word) -> Scope:
-        """The scope of a grid, with the known numbers that a measure names."""
+        """Return a grid's scope, with the known numbers that a measure names."""
         named = {field.name for field in words_in(measure) if isinstance(field, Field)} & self.known.keys()
         if not named:
             return self.scope
@@ -91,12 +91,12 @@ class Readings:
         return Scope(self.scope.config, self.scope.architecture, blank(wanted, self.scope, 1) | measured(wanted, self.scope, run))
 
     def of(self, measure: Measure, store: str, grid: str, bound: Bound) -> NDArray:
-        """As `raw`, in logarithms for a measure without an upper bound."""
+        """Read a measure as `raw` does, in logarithms if it has no upper bound."""
         found = self.raw(measure, store, grid, bound)
         return np.log(found) if measure.meaning.facts.get("log") else found
 
     def raw(self, measure: Measure, store: str, grid: str, bound: Bound) -> NDArray:
-        """A measure of every condition of a store, with axes at given values: float[condition, document]."""
+        """Read a measure for every condition of a store, with axes at given values: float[condition, document]."""
         key = (measure, store, tuple(entry for entry in bound if Field(entry[0]) in _fields(measure)))
         if key not in self._read:
             here = self.scope_of(grid, measure).at(dict(bound))
@@ -104,7 +104,7 @@ class Readings:
         return self._read[key]
 
     def value(self, measure: Measure, grid: str, row: int, edited: bool = True) -> NDArray:
-        """A measure of one condition of a grid, or (edited=False) without an edit at its axes: float[document]."""
+        """Read a measure for one condition of a grid, or (edited=False) for no edit at its axes: float[document]."""
         points = self.points(self.store(grid))
         return self.raw(measure, self.store(grid), grid, points[row].bound)[row if edited else 0]
 
@@ -114,7 +114,7 @@ class Readings:
         return self._points[store]
 
     def edited(self, measure: Measure, chosen: At, edited: bool = True) -> NDArray:
-        """A measure under the chosen conditions, or without an edit at the same axes: float[document(, condition)]."""
+        """Read a measure under the chosen conditions, or for no edit at the same axes: float[document(, condition)]."""
         grid = self.scope.get(chosen)[0]
         store = self.store(grid)
         points = self.points(store)
@@ -124,7 +124,7 @@ class Readings:
         return joined(np.stack(found, axis=-1))
 
     def controls(self, measure: Measure, chosen: At) -> NDArray | None:
-        """A measure under the controls of the chosen conditions: float[control, document(, condition)], or None without any."""
+        """Read a measure under the chosen conditions' controls: float[control, document(, condition)]; None if there are none."""
         grid = self.scope.get(chosen)[0]
         store = f"{grid}-controls"
         if self.suffix or store not in self.results:
@@ -141,20 +141,20 @@ class Readings:
         return joined(np.stack([column[:count] for column in columns], axis=-1))
 
     def exhausted(self, chosen: At) -> bool:
-        """Whether the controls of the chosen conditions are all that there are of their kind."""
+        """Return whether the chosen conditions' controls are all that exist of their kind."""
         grid = self.scope.get(chosen)[0]
         drawn = [point.draw for point in self.points(f"{grid}-controls")] if f"{grid}-controls" in self.results else []
         return max(drawn, default=0) + 1 < self.scope.config.controls if drawn else False
 
     def drawing(self, name: str, figure: Figure, caption: str, *stores: str, bands: bool = True) -> Drawing:
-        """A drawing whose caption ends with the model, and with the prompts if they were read.
+        """Make a drawing whose caption ends with the model, and with the prompts if they were read.
 
         Args:
             name: Name of the file.
             figure: The figure.
             caption: Its caption.
-            *stores: The stores that it was made from, the first one first.
-            bands: Whether it has bands for intervals.
+            *stores: The stores that it was made from, starting with the main one.
+            bands: Whether it has interval bands.
 
         Returns:
             The drawing.
@@ -166,7 +166,7 @@ class Readings:
         return Drawing(name, figure, f"{caption} {source(first, bands and reads, others, text=reads)}")
 
     def where(self, chosen: At) -> str:
-        """A choice of conditions in words."""
+        """Describe a choice of conditions."""
         grid, place, fixed = self.scope.get(chosen)
         points = self.points(self.store(grid))
         rows = matching(points, chosen, self.scope)
@@ -179,14 +179,14 @@ class Readings:
         return ", ".join(filter(None, (prefix, *(f"{name} {value}" for name, value in fixed.items()), where))) or grid
 
     def name(self, measure: Measure, chosen: At | None = None) -> str:
-        """A measure and conditions in words."""
+        """Describe a measure and conditions."""
         grid = self.scope.get(chosen)[0] if chosen is not None else ""
         known = self.scope_of(grid, measure) if grid else self.scope
         return label_of(measure, known)
 
 
 def joined(values: NDArray) -> NDArray:
-    """float[..., 1] without its last axis."""
+    """Drop a last axis of size 1."""
     return values[..., 0] if values.shape[-1] == 1 else values
 
 
@@ -196,25 +196,25 @@ def _fields(measure: Measure) -> set[Field]:
 
 
 def claims_on(study: Study, name: str) -> list[Claim]:
-    """The claims that read a grid or a computation."""
+    """Return the claims that read a grid or a computation."""
     return [claim for claim in study.claims.values() if name in read_by(claim)]
 
 
 def judged_on(study: Study, name: str, scope: Scope) -> bool:
-    """Whether a contrast that can be judged reads a grid or a computation, which then runs on the untrained twin too."""
+    """Return whether a testable contrast reads a grid or a computation, which then also runs on the untrained twin."""
     return any(isinstance(claim.contrast, Contrast) and possible(claim, scope) for claim in claims_on(study, name))
 
 
 def read_by(claim: Claim) -> set[str]:
-    """The grids and computations that a claim reads."""
+    """Return the grids and computations that a claim reads."""
     words = [word for part in claim.words for word in words_in(part) if isinstance(word, Word)]
     return {str(word.given[name]) for word in words for name in ("grid", "computation") if name in word.given}
 
 
 def claimed_rows(study: Study, name: str, points: Sequence[Point], scope: Scope, controlled: bool = False) -> list[int]:
-    """The conditions of a grid that claims are about.
+    """Return the conditions of a grid that claims are about.
 
-    controlled: those whose contrast has controls; of a grid without claims, all.
+    controlled: only those whose contrast has controls; all, for a grid without claims.
     """
     rows: dict[int, None] = {}
     if controlled and not claims_on(study, name):
@@ -233,7 +233,7 @@ def claimed_rows(study: Study, name: str, points: Sequence[Point], scope: Scope,
 
 
 def possible(claim: Claim, scope: Scope) -> bool:
-    """Whether the architecture leaves the premise of a claim open; otherwise neither controls nor the twin run for it."""
+    """Return whether a claim's premise can hold in this architecture; otherwise its controls and twin do not run."""
     for word in words_in(claim.given):
         if isinstance(word, Word):
             fits = word.meaning.facts.get("architecture")
@@ -243,7 +243,7 @@ def possible(claim: Claim, scope: Scope) -> bool:
 
 
 def measures_of(study: Study, name: str) -> list[Measure]:
-    """Every measure that a grid is read by: from the summary (where its axes fit), from claims and from figures."""
+    """Return every measure that reads a grid: in the summary (if its axes fit), in claims and in figures."""
     axes = {*(study.grids[name].given["over"] or {})}
     known = {*study.known, *(entry.name for entry in dataclasses.fields(config_type(study)))}
     found: dict[Measure, None] = {

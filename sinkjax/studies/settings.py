@@ -109,7 +109,7 @@ def _check_choices(study: Study, config: Settings) -> None:
 
 
 def _integers(study: Study, config: Settings, entry: object) -> list[tuple[str, int]]:
-    """The whole numbers that an argument of a measure takes, each with the name of its setting."""
+    """The integers that an argument of a measure takes, each with the name of its setting."""
     plus = entry.plus if isinstance(entry, Field) else 0
     if isinstance(entry, Field):
         over = [grid.given["over"] or {} for grid in study.grids.values()]

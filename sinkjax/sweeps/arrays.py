@@ -1,4 +1,4 @@
-"""The arrays of a finished store: a zarr group of format 2, whose text every reader has, with checksums in its chunks."""
+"""Arrays of a finished store: a zarr format 2 group, which every reader supports, with a checksum in each chunk."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-DIMS = "_ARRAY_DIMENSIONS"  # where xarray looks for the names of axes
-METADATA = ".zmetadata"  # consolidated metadata; written last, so a store with it is finished
-LARGEST = 2**31 - 17  # bytes of a chunk that Blosc takes
+DIMS = "_ARRAY_DIMENSIONS"  # the attribute in which xarray looks for axis names
+METADATA = ".zmetadata"  # consolidated metadata; it is written last, so a store that has it is finished
+LARGEST = 2**31 - 17  # maximum bytes of a chunk in Blosc
 
 
 def codecs() -> list[Any]:
-    """How chunks are encoded: compressed, then with a checksum, so that every reader notices a change."""
+    """Return the codecs of a chunk: compression, then a checksum, so that every reader notices a change."""
     from numcodecs import Blosc
     from numcodecs.checksum32 import CRC32C
 
@@ -22,7 +22,7 @@ def codecs() -> list[Any]:
 
 
 def storable(dtype: np.dtype) -> np.dtype:
-    """The dtype of stored values: zarr has no bfloat16, and float32 holds its values exactly."""
+    """Return the dtype of stored values: zarr has no bfloat16, and float32 represents its values exactly."""
     return np.dtype("float32") if dtype == "bfloat16" else dtype
 
 
@@ -37,11 +37,11 @@ class Array:
     dtype: np.dtype
 
     def file(self, *index: int) -> str:
-        """The file of a chunk by its first indices; the others are 0."""
+        """Return the file name of a chunk from its leading indices; the rest are 0."""
         return f"{self.name}/{'.'.join(map(str, (*index, *[0] * (len(self.size) - len(index)))))}"
 
     def encode(self, values: np.ndarray) -> bytes:
-        """The content of a chunk's file. Values that are fewer than a chunk's come at its start."""
+        """Encode a chunk's file. If there are fewer values than a chunk has, they come at its start."""
         content: Any = np.zeros(self.size, self.dtype)
         content[tuple(slice(length) for length in values.shape)] = values
         for codec in codecs():
@@ -50,7 +50,7 @@ class Array:
 
 
 def metadata_of(arrays: Iterable[Array], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of each metadata file of a group."""
+    """Return the content of each metadata file of a group."""
     found: dict[str, Any] = {".zgroup": {"zarr_format": 2}, ".zattrs": dict(attributes)}
     for array in arrays:
         found[f"{array.name}/.zattrs"] = {DIMS: array.dims}
@@ -68,7 +68,7 @@ def metadata_of(arrays: Iterable[Array], attributes: Mapping[str, Any]) -> dict[
 
 
 def arrays_of(metadata: Mapping[str, Any]) -> Iterator[Array]:
-    """The arrays of a group with this metadata."""
+    """Return the arrays of a group with this metadata."""
     for file, entry in metadata.items():
         name = file.removesuffix("/.zarray")
         if name != file:

@@ -1,4 +1,4 @@
-"""The computation of a sweep: its inputs, its devices, and the facts that identify it."""
+"""A sweep's computation: inputs, devices, and the facts that identify it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CELLS = ("cells_addressed", "cells_changed")
 
 @dataclass(frozen=True)
 class Computation:
-    """The computation of a sweep: arrays in, records out.
+    """A sweep's computation: arrays in, records out.
 
     resolved: one resolved edit per entry of the `edit` dimension. spec: the static arguments of the jitted functions. labels: of
     dimensions. coordinates: further ones of the edits.
@@ -54,12 +54,12 @@ class Computation:
 
     @functools.cached_property
     def mesh(self) -> Mesh | None:
-        """The mesh on which the model was placed, else all devices of this process; None for a single one.
+        """The mesh that the model was placed on, else all devices of this process; None for a single device.
 
-        Errors: a mesh with some of the devices of joined processes, but not all.
+        Errors: the mesh has some but not all devices of the joined processes.
         """
         placed = jax.tree.leaves(self.model.params)[0].sharding
-        if isinstance(placed, NamedSharding):  # an explicit mesh would want a sharding for every intermediate
+        if isinstance(placed, NamedSharding):  # an explicit mesh would require a sharding for every intermediate
             mesh = Mesh(placed.mesh.devices, placed.mesh.axis_names)
         else:
             mesh = Mesh(np.array(jax.local_devices()), (DATA,))
@@ -72,12 +72,12 @@ class Computation:
 
     @property
     def joined(self) -> bool:
-        """Whether the model is on devices of several processes, which then all take part in each call."""
+        """Whether the model spans devices of several processes, which then all take part in each call."""
         return is_joined(self.mesh)
 
     @functools.cached_property
     def params(self) -> Params:
-        """The parameters on the mesh: as the model was placed on it, or a copy on each device."""
+        """The parameters on the mesh: as the model was placed, or one copy per device."""
         mesh = self.mesh
         if mesh is None or self.joined:
             return self.model.params
@@ -89,27 +89,27 @@ class Computation:
         return jax.tree.map(place, self.model.params)
 
     def place(self, tree: Any) -> Any:
-        """Put arrays with a leading axis over devices on these."""
+        """Place arrays that have a leading device axis on the devices."""
         if self.mesh is None:
             return tree
         where = NamedSharding(self.mesh, PartitionSpec(data_axes(self.mesh) or None))
         return processes.place(tree, where) if self.joined else jax.device_put(tree, where)
 
     def each(self, function: Callable, *inputs: Any) -> Any:
-        """`shared.each` of these inputs, placed."""
+        """Run `shared.each` on these inputs, placed on the devices."""
         return each(self.params, *inputs, function=function, mesh=self.mesh, spec=self.spec)
 
     def hardware(self, memory: int | None = None) -> Hardware:
-        """The hardware that a sweep is planned for here."""
+        """Return the hardware to plan for on this machine."""
         hardware = Hardware.of(self.mesh, memory) if self.mesh else Hardware(memory)
         return hardware if self.joined else dataclasses.replace(hardware, processes=processes.rank()[1])
 
     def facts(self) -> dict[str, Any]:
-        """The facts about the machine that are kept."""
+        """Return the facts about the machine that are stored."""
         return facts(self.mesh or Mesh(np.array([*jax.tree.leaves(self.params)[0].devices()]), (DATA,)))
 
     def schedule(self, memory: int | None) -> Schedule:
-        """The calls, planned for this machine."""
+        """Plan the calls for this machine."""
         B, T = self.tokens.shape[:2]
         dtype, hardware = str(dtype_of(self.model.params)), self.hardware(memory)
         return plan_resolved(self.model.config, self.resolved, (B, T), self.spec.probe, dtype, hardware).schedule
@@ -118,12 +118,12 @@ class Computation:
         """All that decides the numbers and their labels, as JSON."""
         structure = [str(jax.tree.structure(edits)) for edits in self.resolved]
         found = description(self.model, self.spec.precision, self.params) | {
-            "probe": re.sub(r" at 0x[0-9a-f]+", "", repr(self.spec.probe)),  # where a function lies differs between processes
+            "probe": re.sub(r" at 0x[0-9a-f]+", "", repr(self.spec.probe)),  # addresses differ between processes
             "prompts": prompts_identity(self.tokens, self.lengths),
             "edits": {"count": len(self.resolved), "sha256": digest(*structure, *jax.tree.leaves(self.resolved))},
             "labels": {axis: {"count": len(values), "sha256": digest(*map(str, values))} for axis, values in self.labels.items()},
         }
-        if self.coordinates:  # stores of earlier versions have none
+        if self.coordinates:  # stores of earlier versions lack it
             found["coordinates"] = {name: digest(*map(str, values.tolist())) for name, values in self.coordinates.items()}
         if self.spec.attention_impl != "sinkjax":  # stores of earlier versions do not name it
             found["attention_impl"] = self.spec.attention_impl
@@ -131,10 +131,11 @@ class Computation:
 
     @functools.cached_property
     def layout(self) -> tuple[Measured, Fixed]:
-        """The content of a store: variables to be written, and coordinates, tokens and lengths, which are known before a sweep.
+        """Return the layout of a store: the variables to write, and the arrays known before a sweep (coordinates, tokens,
+        lengths).
 
-        Errors: labels of a dimension that does not exist, or of another length; a label that is given twice; as for `_as_labels`;
-        a statistic that has the name of a dimension.
+        Errors: labels of a dimension that does not exist, or of the wrong length; a duplicate label; a statistic with the name of
+            a dimension; as for `_as_labels`.
         """
         B, T = self.tokens.shape[:2]
         record = jax.eval_shape(lambda *args: baseline(*args, spec=self.spec)[1], self.params, self.tokens, self.lengths)
@@ -152,12 +153,12 @@ class Computation:
                 raise SinkjaxError(f"labels of {axis!r} have shape {values.shape}, but there are {sizes.get(axis, 'no')} entries")
             found, counts = np.unique(values, return_counts=True)
             if counts.max(initial=0) > 1:
-                how = "; name one of the edits otherwise with edit.named(label)" * (axis == "edit")
+                how = "; rename one of the edits with edit.named(label)" * (axis == "edit")
                 raise SinkjaxError(f"labels of {axis!r} name {found[counts.argmax()].item()!r} twice{how}")
         fixed: dict[str, tuple[tuple[str, ...], np.ndarray]] = {axis: ((axis,), values) for axis, values in coordinates.items()}
         fixed |= {name: (("edit",), values) for name, values in self.coordinates.items()}
         for name in variables.keys() & {*fixed, "length", "tokens"}:
-            raise SinkjaxError(f"a sweep stores something else as {name!r}; give the statistic or capture another name")
+            raise SinkjaxError(f"a sweep has another array named {name!r}; give the statistic or capture another name")
         fixed["length"] = (("prompt",), np.asarray(self.lengths))
         if self.tokens.ndim == 2:
             fixed["tokens"] = (("prompt", "position"), np.asarray(self.tokens))
@@ -165,12 +166,12 @@ class Computation:
 
 
 def prompts_identity(tokens: Any, lengths: Any) -> dict[str, Any]:
-    """The facts that identify prompts, as JSON."""
+    """Return the facts that identify prompts, as JSON."""
     return {"count": len(lengths), "positions": tokens.shape[1], "sha256": digest(tokens, lengths)}
 
 
 def description(model: Model, precision: str, params: Params | None = None) -> dict[str, Any]:
-    """Model and versions behind some numbers, as JSON. params: the model's own, where they were placed elsewhere."""
+    """Describe the model and software versions, as JSON. params: the model's original parameters, if placed elsewhere."""
     from sinkjax import __version__
 
     return {
@@ -184,13 +185,13 @@ def description(model: Model, precision: str, params: Params | None = None) -> d
 
 
 def _as_labels(axis: str, values: Any) -> np.ndarray:
-    """Labels of a dimension as an array.
+    """Return the labels of a dimension as an array.
 
-    Errors: neither numbers nor text; rows of different lengths, control characters, NaN or infinity.
+    Errors: labels are neither numbers nor text; rows have different lengths; control characters, NaN or infinity.
     """
     array = np.asarray(as_array(f"labels of {axis!r}", values))
     if array.dtype.kind == "U":
-        for label in values:  # an array has no NUL at a label's end
+        for label in values:  # NumPy drops a trailing NUL from a label
             refuse_control(f"the label {label!r} of {axis!r}", str(label))
     refuse(array.dtype.kind not in "biufU", f"labels of {axis!r} must be all numbers or all text, not {array.dtype}")
     refuse(array.dtype.kind == "f" and not np.isfinite(array).all(), f"labels of {axis!r} must be finite numbers")
@@ -198,6 +199,6 @@ def _as_labels(axis: str, values: Any) -> np.ndarray:
 
 
 def unchanged(dataset: xarray.Dataset) -> list[str]:
-    """The labels of a sweep's edits that addressed cells and changed none in any prompt: neutral ones, or without effect."""
+    """List the labels of edits that addressed cells but changed none in any prompt: neutral or ineffective edits."""
     addressed, changed = (dataset[name].sum("prompt").values for name in CELLS)
     return [str(label) for label in dataset["edit"].values[(addressed > 0) & (changed == 0)]]

@@ -1,4 +1,4 @@
-"""The header of a store, written by its first process: the computation, its calls, and the machine."""
+"""A store's header, written by its first process: the computation, its calls, and the machine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sinkjax.sweeps.arrays import LARGEST, METADATA, Array, arrays_of, metadata_
 from sinkjax.sweeps.schedule import Schedule
 
 HEADER, CALLS = ".sweep", ".calls"
-MACHINES = ".hardware"  # a file for each machine that wrote to a store, except the one that made it
+MACHINES = ".hardware"  # one file per machine that wrote to a store, except its creator
 CHANGED = "has changed since it was written"
-# Attributes: what two runs must share for one to resume the other, their calls, and the machine that made the store.
+# Attributes: the identity that a resuming run must share, the schedule of calls, and the machine that made the store.
 IDENTITY, SCHEDULE, HARDWARE = "sweep", "schedule", "hardware"
-CHUNK_BYTES = 1 << 23  # a chunk of the largest variable has at most so many, unless one edit has more
+CHUNK_BYTES = 1 << 23  # maximum in a chunk of the largest variable, unless a single edit has more
 
 Json = Mapping[str, Any]
 Measured = Mapping[str, tuple[tuple[str, ...], tuple[int, ...], np.dtype]]  # name -> ((edit, prompt, ...), shape, dtype)
@@ -32,7 +32,7 @@ Fixed = Mapping[str, tuple[tuple[str, ...], np.ndarray]]  # name -> (dims, value
 
 @dataclass(frozen=True)
 class Header:
-    """The metadata of a store's arrays, by file, and once they are there the checksum of each chunk's file."""
+    """The metadata of a store's arrays, by file, and, once they exist, the checksum of each chunk's file."""
 
     metadata: Json
     sums: Mapping[str, int] = field(default_factory=dict)
@@ -43,12 +43,12 @@ class Header:
         return dict(self.metadata[".zattrs"])
 
     def variables(self) -> list[Array]:
-        """The arrays [edit, prompt, ...] that calls fill; a calculation has none."""
+        """The arrays [edit, prompt, ...] that calls fill; empty for a calculation."""
         swept = SCHEDULE in self.attributes
         return [array for array in arrays_of(self.metadata) if swept and array.dims[:2] == ("edit", "prompt")]
 
     def files(self) -> dict[str, bytes]:
-        """The files of metadata: two for each array, the header, and the one that readers look for."""
+        """The metadata files: two per array, the header, and the one that readers look for."""
         found = {name: json.dumps(entry).encode() for name, entry in self.metadata.items()}
         found[METADATA] = json.dumps({"zarr_consolidated_format": 1, "metadata": self.metadata, "sums": self.sums}).encode()
         return {HEADER: sealed(found[METADATA]), **found}
@@ -80,24 +80,24 @@ class Header:
         for array in arrays:
             if (size := math.prod(array.size) * array.dtype.itemsize) > LARGEST:
                 raise SinkjaxError(
-                    f"{array.name} has {size:,} bytes in one call, and a chunk of a store takes {LARGEST:,}: take fewer prompts,"
+                    f"{array.name} has {size:,} bytes in one call, but a chunk has at most {LARGEST:,}: use fewer prompts,"
                     " or measure it in fewer layers or positions"
                 )
         return cls(json.loads(json.dumps(metadata_of(arrays, {**attributes, **own}))))
 
     @classmethod
     def read(cls, path: Place, key: str = "") -> Header | None:
-        """The header of the store `path`, from its arrays if it is lost; None if nothing is there yet.
+        """Read the header of the store `path`, from its arrays if it is lost; None if there is no store yet.
 
-        key: the computation's: if both are lost, and all objects are its own, the store starts again and keeps them.
-        Errors: other content; a store of another version.
+        key: the computation's key; if both are lost and all objects have this key, the store starts again and keeps them. Errors:
+            `path` has other content, or is a store of another version.
         """
         try:
             if header := cls._parsed(path, HEADER) or cls._parsed(path, METADATA):
                 return header
             there = {name.partition("/")[0] for name in listed(path)}
             calls = [name for name in listed(path / CALLS) if name[0] != "."]
-            if there and (header := cls._parsed(path, HEADER)):  # another process has just put it there
+            if there and (header := cls._parsed(path, HEADER)):  # another process has just written it
                 return header
         except OSError as error:
             if not (isinstance(error, NotADirectoryError) and path.is_file()):
@@ -117,7 +117,7 @@ class Header:
 
     @classmethod
     def _parsed(cls, path: Place, file: str) -> Header | None:
-        """The header in a file, its own or the arrays' metadata. Errors: OSError; a store of another version."""
+        """Parse the header from its own file or the arrays' metadata. Errors: OSError; a store of another version."""
         try:
             content = read_bytes(path / file)
             found = json.loads(unsealed(content) if file == HEADER else content)
@@ -131,24 +131,24 @@ class Header:
 
 
 def sealed(content: bytes) -> bytes:
-    """Content, and a line with its checksum."""
+    """Append a line with a checksum to content."""
     return content + f"\n{zlib.crc32(content):08x}\n".encode()
 
 
 def unsealed(content: bytes) -> bytes:
-    """Content without its checksum. Errors: ValueError, if the two do not match."""
+    """Return content without its checksum; raise ValueError if they do not match."""
     if content[-10:] != f"\n{zlib.crc32(memoryview(content)[:-10]):08x}\n".encode():
         raise ValueError(CHANGED)
     return content[:-10]
 
 
 def key_of(identity: Json) -> str:
-    """The key of a computation, the first part of its objects' names."""
+    """Return the key of a computation, which prefixes its objects' names."""
     return digest(json.dumps(identity, sort_keys=True))
 
 
 def differences(have: Any, want: Any, name: str = "") -> list[str]:
-    """The differences of two values of JSON, by dotted name."""
+    """List the differences between two JSON values, by dotted name."""
     if isinstance(have, dict) and isinstance(want, dict):
         keys = sorted(have.keys() | want.keys())
         return [entry for key in keys for entry in differences(have.get(key), want.get(key), f"{name}.{key}".lstrip("."))]

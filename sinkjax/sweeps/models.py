@@ -18,7 +18,7 @@ from sinkjax.sweeps.run import sweep
 if TYPE_CHECKING:
     import xarray
 
-OTHER = re.compile(r"[^\w.-]+")  # characters of a label that a file's name does not take
+OTHER = re.compile(r"[^\w.-]+")  # characters of a label that a file name cannot contain
 
 
 def sweep_models(
@@ -43,29 +43,29 @@ def sweep_models(
         result = sinkjax.sweep_models("results/pretrain/mini/softmax", tokens, [sinkjax.mask_key(0)])
         result = sinkjax.sweep_models("EleutherAI/pythia-70m", tokens, edits, revisions=["step1000", "step2000"])
 
-    The weights of the next checkpoint are read while one is measured. Parameters are arguments of the compiled programs, so each
-    kind of edit compiles once for the whole series.
+    The next checkpoint's weights are read while the current one is measured. Parameters are arguments of the compiled programs,
+    so each kind of edit compiles once for the whole series.
 
     Args:
-        models: A folder with models below it, such as the folder of a training with `checkpoints:`; or several models as `load`
-            takes them; or, with `revisions`, one hub id.
+        models: A folder that contains models, such as that of a training with `checkpoints:`; several models, each as for `load`;
+            or, with `revisions`, one hub id.
         tokens, edits, probe, lengths, memory, precision, attributes, attention_impl: As for `sweep`.
-        revisions: Branches, tags or commits of the one model.
-        out: A folder (or a URL, as for `sweep`) for one store per checkpoint, which the same call resumes; None keeps the result
-            in memory.
-        dtype: Type of all parameters, as for `load`.
-        trim_cache: Whether to remove each checkpoint from the hub's local cache when it has been measured, unless it was there
-            before. At most two are there at a time.
+        revisions: Branches, tags or commits of a single hub id.
+        out: A folder (or a URL, as for `sweep`) for one store per checkpoint, which repeating the call resumes; None keeps the
+            result in memory.
+        dtype: Dtype of all parameters, as for `load`.
+        trim_cache: Whether to remove each checkpoint from the local Hub cache after measuring it, unless it was there before. The
+            cache then has at most two at a time.
         progress: Whether to show a bar over checkpoints.
 
     Returns:
-        A dataset with the dimensions `checkpoint` and `edit` before the others of `sweep`, in memory. Coordinates along
-        `checkpoint`: its label (the path below the folder, the name of the model or the revision); and `step` and `run`, if all
-        labels state them.
+        A dataset in memory, with the dimensions `checkpoint` and `edit` before the others of `sweep`. Coordinates along
+        `checkpoint`: its label (the path below the folder, the model's name or the revision), and `step` and `run` if all labels
+        state them.
 
     Raises:
-        SinkjaxError: As for `load` and `sweep`; no model in the folder; two checkpoints of different architectures, with the
-            fields that differ, or with the same weights, by their names.
+        SinkjaxError: As for `load` and `sweep`; the folder contains no model; two checkpoints have different architectures (the
+            differing fields are listed) or identical weights (their names are listed).
     """
     import xarray
 
@@ -80,7 +80,7 @@ def sweep_models(
             data = sweep(model, tokens, edits, probe, lengths, out=store, progress=False, **same)
             found.append(data.load().assign_attrs(sources=[dict(model.source)]))
             advance(1, member.label)
-    swept = [name for name, values in found[0].data_vars.items() if "edit" in values.dims]  # tokens are shared
+    swept = [name for name, values in found[0].data_vars.items() if "edit" in values.dims]  # all checkpoints get the same tokens
     shared: dict[str, Any] = {"coords": "minimal", "compat": "override", "combine_attrs": "drop_conflicts"}
     result = xarray.concat(found, "checkpoint", data_vars=swept, **shared)
     sources = [source for data in found for source in data.attrs["sources"]]

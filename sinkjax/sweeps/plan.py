@@ -1,7 +1,7 @@
-"""A sweep before it runs: how edits are grouped into kinds and chunks, and what that costs in compilations, bytes and FLOPs.
+"""Plan a sweep before it runs: grouping of edits into kinds and chunks, and the cost in compilations, bytes and FLOPs.
 
-Edits of one kind and one base are sorted by the block at which they start from it and cut into chunks; a chunk starts at its
-smallest block. How many prompts and edits a call takes follows from the devices: see `_best_schedule`.
+Edits of one kind and one base are sorted by the block at which they start from the base, and cut into chunks; a chunk starts at
+its smallest block. The number of prompts and edits per call depends on the devices; see `_best_schedule`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from sinkjax.sweeps.sharing import Origin, origins
 from sinkjax.transformer.cost import block_flops, block_parameters, run_bytes
 from sinkjax.transformer.spec import ForwardSpec
 
-# Tokens in one call beyond which a device gains nothing from more: a CPU's matrix products are at full rate from about a
-# thousand rows on, and each further edit in a chunk only adds skipped blocks that must be run.
+# Tokens per call beyond which a device gains nothing: a CPU's matrix products reach their full rate at about a
+# thousand rows, and each further edit in a chunk only adds blocks that could have been skipped.
 TOKENS_PER_CALL = {"cpu": 1024, "gpu": 8192, "tpu": 8192}
 # Copies of a record alive in an edited run: the scan's output, the returned record, and a fraction for the current layer.
 RECORDS = 2.25
-# Cost of a block in addition to its tokens, in tokens: reading its parameters, and starting it.
+# Fixed cost of a block, in tokens: reading its parameters, and starting it.
 TOKENS_PER_BLOCK = {"cpu": 64, "gpu": 256, "tpu": 256}
 
 
@@ -46,12 +46,12 @@ TOKENS_PER_BLOCK = {"cpu": 64, "gpu": 256, "tpu": 256}
 class Plan:
     """The work of a sweep.
 
-    edits, prompts, positions: sizes. kinds: description of each kind of edit. schedule: the calls. devices: of a process.
-    processes: number of processes with work to do. rounds: the most that a process computes. compiles: jitted programs.
-    layer_passes: blocks times edits times prompt blocks that are computed on all devices, bases included. critical_passes: those
-    that fit into the time from the first to the last one, on one device. kept: the share of the devices' time, in all processes,
-    for work that one device would have to do too, each edit from its own start. bytes: peak estimate of each device, by part.
-    flops: of all matrix products. result_bytes: the uncompressed result.
+    edits, prompts, positions: sizes. kinds: description of each kind of edit. schedule: the calls. devices: devices per process.
+        processes: number of processes with work to do. rounds: maximum number of rounds in a process. compiles: number of jitted
+        programs. layer_passes: blocks times edits times prompt blocks computed on all devices, including bases. critical_passes:
+        passes that one device could do in the sweep's wall-clock time. kept: share of the devices' time, in all processes, spent
+        on work that one device would have to do too, with each edit from its own start. bytes: estimated peak per device, by
+        part. flops: FLOPs of all matrix products. result_bytes: size of the uncompressed result.
     """
 
     edits: int
@@ -77,7 +77,7 @@ class Plan:
 
     @property
     def critical_flops(self) -> float:
-        """FLOPs that one device could do in the time that the sweep takes on all of them."""
+        """FLOPs that one device could do in the sweep's wall-clock time on all devices."""
         return self.flops * self.critical_passes / self.layer_passes
 
 
@@ -90,9 +90,9 @@ def plan(
     dtype: str = "float32",
     hardware: Hardware = ONE,
 ) -> Plan:
-    """Plan a sweep of `edits` over prompts of these lengths, padded to T. No weights are needed.
+    """Plan a sweep of `edits` over prompts of these lengths, padded to T, without loading weights.
 
-    Errors: an edit that does not fit the model or the prompts; a memory in which one prompt does not fit.
+    Errors: an edit does not fit the model or the prompts; the memory is too small for one prompt.
     """
     probe.check(config, T)
     resolved = [resolve(entry, config, lengths, T, dtype) for entry in edits]
@@ -102,7 +102,7 @@ def plan(
 def plan_resolved(
     config: Config, resolved: Sequence[Edits], batch: tuple[int, int], probe: Probe, dtype: str, hardware: Hardware
 ) -> Plan:
-    """`plan` of edits that are resolved already. batch: prompts and positions, B and T."""
+    """Plan a sweep of resolved edits. batch: number of prompts and positions, B and T."""
     B, T = batch
     L, devices = config.layers, hardware.devices
     refuse(not resolved, "a sweep needs at least one edit")
@@ -152,7 +152,7 @@ def plan_resolved(
 
 
 def duration(schedule: Schedule, B: int, L: int, T: int, hardware: Hardware, extra: int) -> float:
-    """The time until the last device is done, in tokens of a block, each of which takes `extra` more than its own.
+    """Return the time until the last device is done, in tokens of a block; each block costs `extra` tokens more.
 
     B, L, T: prompts, layers, positions.
     """
@@ -165,10 +165,10 @@ def duration(schedule: Schedule, B: int, L: int, T: int, hardware: Hardware, ext
 
 
 def _critical(rounds: Sequence[Round], base: float, call: Callable[[Chunk], float], ahead: int) -> float:
-    """The time from the first to the last round. base, call: the times that a base and each call take.
+    """Return the time from the first to the last round. base, call: the durations of a base and of each call.
 
-    A device that is done with its part of a round starts the next one; but a round starts only when all of the one `ahead` + 1
-    before it is done.
+    A device that finishes its part of a round starts the next, but a round starts only after the one `ahead` + 1 rounds earlier
+    is completely done.
     """
     finish, done = [0.0] * len(rounds[0].runs), [0.0] * (ahead + 1)
     runs = None
@@ -183,24 +183,24 @@ def _critical(rounds: Sequence[Round], base: float, call: Callable[[Chunk], floa
 def _best_schedule(
     groups: Sequence[list[int]], starts: Sequence[Origin], B: int, L: int, cost: Cost, hardware: Hardware
 ) -> Schedule:
-    """The prompts and edits of a call, within the memory, with which the devices are done first.
+    """Choose the prompts and edits per call that finish earliest within the memory.
 
-    A block takes the time of its tokens and TOKENS_PER_BLOCK more. Wide calls start from the first of many edits; narrow ones,
-    and few prompts at a time, cost more calls; and remainders leave devices idle.
+    A block takes the time of its tokens plus TOKENS_PER_BLOCK. A wide call starts at the earliest of many edits; narrow calls, or
+    few prompts per call, mean more calls; and remainders leave devices idle.
     """
     memory, T = hardware.memory_bytes(), cost.positions
     extra, most = TOKENS_PER_BLOCK[hardware.kind], TOKENS_PER_CALL[hardware.kind]
-    lists: list[dict[int | None, list[int]]] = [{} for _ in groups]  # for each kind, by base: the blocks where edits start
+    lists: list[dict[int | None, list[int]]] = [{} for _ in groups]  # for each kind, the blocks where edits start, by base
     for kind, numbers in enumerate(groups):
         for origin in sorted((starts[number] for number in numbers), key=lambda origin: origin.block):
             if origin.block < L:
                 lists[kind].setdefault(origin.base, []).append(origin.block)
 
     def width(kind: int, b: int) -> int:
-        """Edits per call of a kind in calls of b prompts, as if the devices waited for each other."""
+        """Return the edits per call of a kind, for b prompts, as if the devices waited for each other."""
         devices = hardware.devices * hardware.processes
         whole, rest = divmod(math.ceil(B / b), devices)
-        sharing = devices // rest if rest else 0  # devices of one run, once there are fewer runs than devices
+        sharing = devices // rest if rest else 0  # devices per run, if there are fewer runs than devices
 
         def time(w: int) -> int:
             strides = (whole, w), (min(rest, 1), w * sharing)
@@ -221,7 +221,7 @@ def _best_schedule(
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes that a sweep takes on a device.
+    """Bytes that a sweep needs on a device.
 
     positions: T of each prompt. weights: the parameters. block: the parameters of one block, which a scan copies. stream: the
     inputs of all blocks in the shared runs of one prompt. record: the record of one prompt. run(B): one edited run of B prompts.
@@ -236,7 +236,8 @@ class Cost:
 
     @classmethod
     def of(cls, config: Config, T: int, probe: Probe, dtype: str, hardware: Hardware, streams: int, weights_edited: bool) -> Cost:
-        """The cost of prompts of T positions, with `streams` shared runs kept. weights_edited: whether an edit acts there."""
+        """Compute the cost of prompts of T positions, with `streams` shared runs kept. weights_edited: whether an edit acts at
+        WEIGHTS."""
         size, shards = jnp.dtype(dtype).itemsize, hardware.shards
         widened = hardware.kind == "cpu" and size < 4  # XLA computes in float32 on a CPU, and converts all blocks at once
         inner = 4 if widened else size
@@ -251,7 +252,7 @@ class Cost:
         )
 
     def prompts_that_fit(self, B: int, memory: int) -> int:
-        """The largest number of prompts per call. Errors: a memory in which not one fits."""
+        """Return the largest number of prompts per call, at most B; raise if not even one fits."""
 
         def need(prompts: int) -> int:
             return self.weights + self.block + prompts * self.stream + self.run(prompts)
@@ -263,12 +264,12 @@ class Cost:
         return most
 
     def edits_that_fit(self, prompts: int, memory: int) -> int:
-        """The number of edited runs of these many prompts that fit beside the parameters and the baseline."""
+        """Return the number of edited runs of this many prompts that fit next to the parameters and the baseline."""
         return (memory - self.weights - self.block - prompts * self.stream) // self.run(prompts)
 
 
 def record_shapes(config: Config, T: int, probe: Probe, dtype: str) -> Record:
-    """The record of one prompt of T positions as shapes and dtypes, from an abstract run."""
+    """Return the shapes and dtypes of the record of one prompt of T positions, from an abstract run."""
     shaped = jax.ShapeDtypeStruct
     params = jax.tree.map(lambda leaf: shaped(leaf.shape, dtype), abstract(config))
     tokens = shaped((1, T), "int32") if config.vocab_size else shaped((1, T, config.width), dtype)

@@ -1,4 +1,4 @@
-"""`sweep`: many edits, one model, one batch of prompts; planned, shared, stored, resumable."""
+"""`sweep`: many edits on one model and one batch of prompts; planned, shared, stored and resumable."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
 
-COORDINATES = "coordinates"  # attribute: variables that xarray takes for coordinates, by the CF conventions
+COORDINATES = "coordinates"  # attribute that lists the variables that xarray reads as coordinates, by the CF conventions
 
 
 def sweep(
@@ -66,31 +66,31 @@ def sweep(
 ) -> xarray.Dataset:
     """Measure every edit on every prompt.
 
-    Prompts, and edits too if there are fewer prompts than devices, are spread over all axes except "model" of the mesh on which
-    the model was placed, else over all devices. If the mesh has devices of joined processes (`jax.distributed`), so that a model
-    may be wider than a host, all of them compute every call, and the first one writes.
+    Prompts (and edits, if there are fewer prompts than devices) are spread over all devices, or over all axes except "model" of
+    the mesh that the model was placed on. If the mesh has devices of joined processes (`jax.distributed`), so that the model can
+    be larger than a host, all processes compute every call, and the first one writes.
 
     Args:
         model: The model.
         tokens: int [B, T], padded on the right, or float [B, T, d].
-        edits: Edits of any kinds; each kind compiles once, and an edit whose first layer is l takes the blocks before it from
-            the baseline.
+        edits: Edits of any kind. Each kind compiles once, and an edit whose first layer is l takes the earlier blocks from the
+            baseline.
         probe: The statistics.
         lengths: int [B], by default T for all.
-        labels: Dimension -> labels; edits are labelled by `edit.label` by default.
-        out: A zarr store, written chunk by chunk; the same call resumes it, and after a kill gives the values of an undisturbed
-            run bit for bit. Calls in several processes at once share the work. A URL ("s3://bucket/mask.zarr") is one in an
-            object store, for which the extra `remote` and the protocol's own library (s3fs, gcsfs) must be installed. None keeps
-            the result in memory.
-        memory: Bytes of each device to plan with, by default all that it has.
+        labels: Mapping from dimension to labels; by default, edits are labelled by `edit.label`.
+        out: A zarr store, written chunk by chunk. Repeating the call resumes it, even after a kill, with values that are
+            bit-identical to those from an undisturbed run. Simultaneous calls in several processes share the work. A URL
+            ("s3://bucket/mask.zarr") names a store in an object store, which requires the extra `remote` and the protocol's own
+            library (s3fs, gcsfs). None keeps the result in memory.
+        memory: Bytes per device to plan with, by default all of its memory.
         precision: Matrix product precision, as in `sinkjax.forward`.
-        attributes: Provenance kept with the result (text, BOS policy, ...), as JSON.
+        attributes: Provenance to store with the result (text, BOS policy, ...), as JSON.
         progress: Whether to show a bar.
-        check: Whether parameters that are NaN or infinite are refused; False is for the study of a broken model.
-        strict: Whether a store that was begun on other hardware is refused. It is resumed otherwise, which is said, and gives the
-            same numbers to rounding; the attribute `hardware` lists the machines.
-        attention_impl: As for `sinkjax.forward`, and stored. With "fused" in 16 bits on a GPU, runs whose scores are edited are
-            computed by another program than the baseline, so that they differ by the rounding of weights to 16 bits too.
+        check: Whether NaN or infinite parameters are an error; False lets you study a broken model.
+        strict: Whether resuming a store that was started on other hardware is an error. Otherwise a message reports it, and the
+            numbers agree to rounding; the attribute `hardware` lists the machines.
+        attention_impl: As for `sinkjax.forward`; it is stored. With "fused" in 16 bits on a GPU, runs with edited scores use a
+            different program from the baseline, so they also differ by the rounding of weights to 16 bits.
 
     Returns:
         A dataset with a leading `edit` dimension and the coordinates of `Edit.named`; `cells_addressed` and `cells_changed` count
@@ -99,9 +99,9 @@ def sweep(
         of such prompts by label.
 
     Raises:
-        SinkjaxError: An edit does not fit (`Edit.resolve`), addressed no cell, or left a row of attention empty; a parameter is
-            not finite; the store is of another sweep, or with `strict` of another machine; the output cannot be written; a fused
-            attention does not support an edit or the probe.
+        SinkjaxError: An edit does not fit (`Edit.resolve`), addressed no cell, or left an attention row empty; a parameter is not
+            finite; the store belongs to another sweep or, with `strict`, to another machine; the output cannot be written; the
+            attention implementation does not support an edit or the probe.
     """
     check_model(model)
     for name, given in (("labels", labels), ("attributes", attributes)):
@@ -117,19 +117,19 @@ def sweep(
         check_implementation(attention_impl, model.config, terms, probe)
     for axis, values in (labels or {}).items():
         wrong = isinstance(values, str) or not hasattr(values, "__len__")
-        refuse(wrong, f"labels of {axis!r} must be a list of numbers or of texts, not {short(values)}")
+        refuse(wrong, f"labels of {axis!r} must be a list of numbers or of strings, not {short(values)}")
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
     coordinates = coordinates_of(edits)
     computation = Computation(model, tokens, lengths, resolved, spec, labels, coordinates)
     identity = computation.identity()
-    refuse(computation.joined and out is None, "a sweep of joined processes needs `out`, a folder or URL that all of them see")
+    refuse(computation.joined and out is None, "a sweep of joined processes needs `out`, a folder or URL that all can access")
     about = {**(attributes or {}), **({COORDINATES: " ".join(coordinates)} if coordinates else {})}
 
     def header() -> Header:
         return Header.of_sweep(identity, computation.facts(), computation.schedule(memory), about, *computation.layout)
 
     def ready(path: Place) -> Store:
-        """The store at `path`, made or resumed."""
+        """Create or resume the store at `path`."""
         store = begin(path, identity, header, durable=out is not None)
         if store.finished and store.faults:
             say(f"{path}: {described(store.faults)}; computing only that again")
@@ -155,10 +155,11 @@ def sweep(
 def finished(
     out: Path, model: Model, tokens: Any, edits: Sequence[Edit], probe: Probe, lengths: Any, attributes: Mapping[str, Any]
 ) -> bool:
-    """Whether `out` contains all of a sweep whose edits have values that only a prepared model gives; `edits` are placeholders.
+    """Return whether `out` has the complete sweep; `edits` are placeholders for edits whose values need a prepared model.
 
-    Everything else that decides the numbers must agree: model, prompts, probe, labels, versions, and `attributes`, which with the
-    model and the prompts decide the values. Errors: a finished store of another sweep (each difference is named).
+    Everything else that determines the numbers must agree: model, prompts, probe, labels, versions, and `attributes`, which
+        determine the values together with the model and the prompts. Errors: a finished store of another sweep (each difference
+        is named).
     """
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
@@ -189,9 +190,10 @@ def fill(store: Store, computation: Computation, progress: bool) -> None:
 
 
 def _work(store: Store, computation: Computation) -> Iterator[list[Round]]:
-    """This process's share if several fill the store (whole runs, so that few are computed twice), then all remaining calls.
+    """Yield this process's share if several fill the store (whole runs, so that few are computed twice), then all remaining
+    calls.
 
-    A process that helps others, or resumes a store, starts at the end of the order, where others come last.
+    A process that helps others or resumes a store starts at the end of the order, which others reach last.
     """
     (number, count), B, L = processes.rank(), len(computation.lengths), computation.model.config.layers
     devices = computation.hardware().devices
@@ -204,7 +206,7 @@ def _work(store: Store, computation: Computation) -> Iterator[list[Round]]:
 
 
 def _missing(store: Store, rounds: Iterable[Round]) -> Iterator[Round]:
-    """The calls of each round that nobody has done when the round is asked for."""
+    """Yield each round's calls that are still missing when the round is requested."""
     for entry in rounds:
         done = {device for device, block, chunk in entry.calls() if store.look(chunk, block)}
         chunks = tuple(None if device in done else chunk for device, chunk in enumerate(entry.chunks))
@@ -214,9 +216,9 @@ def _missing(store: Store, rounds: Iterable[Round]) -> Iterator[Round]:
 
 @processes.needed()
 def fill_together(ready: Callable[[], Store], computation: Computation, progress: bool) -> None:
-    """`fill` for a model on devices of several processes: all of them compute every call, and the first one writes.
+    """`fill` a store when the model spans devices of several processes: all compute every call, and the first one writes.
 
-    ready: returns the store, in the first process. A signal to any of them ends all after the current call.
+    ready: returns the store, in the first process. A signal to any process stops all of them after the current call.
     """
     store: Any = processes.by_first(ready)  # None in the other processes
 
@@ -245,7 +247,7 @@ def fill_together(ready: Callable[[], Store], computation: Computation, progress
 
 
 def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[int, Chunk, Record]]:
-    """The record of each call, (block of prompts, chunk of edits), with a leading axis over edits; a few rounds are under way."""
+    """Yield each call's record, (block of prompts, chunk of edits), with a leading edit axis; a few rounds run ahead."""
     under_way: deque[tuple[Round, Record]] = deque()
     ahead = computation.hardware().calls_ahead
     for begun in itertools.chain(_rounds(computation, schedule, todo), itertools.repeat(None, ahead)):
@@ -255,13 +257,13 @@ def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round])
             done, record = under_way.popleft()
             record = processes.whole(record) if computation.joined else jax.device_get(record)
             for device, block, chunk in done.calls():
-                of_base = chunk.start >= computation.model.config.layers  # it serves all edits
+                of_base = chunk.start >= computation.model.config.layers  # one copy serves all edits
                 own = slice(device, device + 1) if of_base else device
                 yield block, chunk, jax.tree.map(lambda array, own=own: array[own], record)
 
 
 def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[Round, Record]]:
-    """The records of each round, with leading axes over devices and, but of a base, edits; a base is run once."""
+    """Yield the records of each round, with leading axes over devices and (except for a base) edits; a base is run once."""
     L = computation.model.config.layers
 
     def resolved(number: Any, prompts: np.ndarray) -> Edits:
@@ -270,14 +272,14 @@ def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round])
     for runs, rounds in itertools.groupby(todo, key=lambda entry: entry.runs):
         first = np.array([block for block, _ in runs]) * schedule.prompt_block
         prompts = first[:, None] + np.arange(schedule.prompt_block)
-        prompts = np.where(prompts < len(computation.lengths), prompts, 0)  # prompts that fill the last block are not written
+        prompts = np.where(prompts < len(computation.lengths), prompts, 0)  # padding prompts in the last block are not written
         tokens, lengths = computation.place((computation.tokens[prompts], computation.lengths[prompts]))
         of_base: Edits = ()
         if None not in (bases := [number for _, number in runs]):
             of_base = computation.place(stack([resolved(number, own) for number, own in zip(bases, prompts, strict=True)]))
         base, record = computation.each(baseline, tokens, lengths, of_base)
         for entry in rounds:
-            idle = next(chunk for _, _, chunk in entry.calls())  # its edits are placeholders for devices without a call
+            idle = next(chunk for _, _, chunk in entry.calls())  # devices without a call get its edits as placeholders
             width = schedule.widths[idle.kind]
             if idle.start == L:
                 yield entry, record
@@ -300,12 +302,12 @@ def _write(store: Store, computation: Computation, block: int, chunk: Chunk, rec
     values = {}
     for name, array in record.items():
         array = array[: shape[0], :prompts]
-        array = np.broadcast_to(array, (*shape, *array.shape[2:]))  # one result of the base serves all edits of a chunk
+        array = np.broadcast_to(array, (*shape, *array.shape[2:]))  # the base's result serves all edits of a chunk
         values[name] = array.sum(axis=-1) if name in CELLS else array.astype(storable(array.dtype), copy=False)
     empty = values.pop("empty_rows", np.zeros(shape))
     if empty.any():
         edit = chunk.edits[int(np.argwhere(empty)[0][0])]
-        raise SinkjaxError(f"edit {edit} leaves {int(empty.max())} rows of attention without a key")
+        raise SinkjaxError(f"edit {edit} masks every visible key in {int(empty.max())} rows of attention")
     store.write(chunk, block, dict.fromkeys(CELLS, np.zeros(shape, np.float32)) | values)
     return len(chunk.edits)
 

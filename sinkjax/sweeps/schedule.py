@@ -1,7 +1,7 @@
-"""The schedule of a sweep: edits of one kind and one base, sorted by the block at which they start, cut into chunks.
+"""A sweep's schedule: edits of one kind and one base, sorted by the block at which they start and cut into chunks.
 
 One device computes a chunk of edits on a block of prompts in one call. A schedule does not depend on the number of devices: its
-calls are dealt to the devices of the machine at hand, which may be another when a sweep is resumed.
+calls are dealt to the devices of the current machine, which may differ when a sweep is resumed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from sinkjax.sweeps.sharing import Origin
 
 @dataclass(frozen=True)
 class Chunk:
-    """Edits run in one call: their numbers in the list, the block they start from, and in whose run (an edit, None: unedited).
+    """Edits run in one call: their indices, the block they start from, and the run that they start in (an edit, or None:
+    unedited).
 
-    A chunk that starts behind the last block runs nothing and has the record of its base.
+    A chunk that starts after the last block runs nothing and has the record of its base.
     """
 
     kind: int
@@ -33,8 +34,8 @@ class Chunk:
 class Schedule:
     """The calls of a sweep, fixed when a store is made, so that a resumed sweep repeats them.
 
-    prompt_block: prompts per call. widths: edits per call of each kind (a smaller chunk is filled up). chunks: the calls for each
-    block of prompts, the chunks of one base in a row.
+    prompt_block: prompts per call. widths: edits per call of each kind (a smaller chunk is padded). chunks: the calls for each
+        block of prompts, with the chunks of one base in a row.
     """
 
     prompt_block: int
@@ -46,7 +47,7 @@ class Schedule:
         return [(block, chunk) for block in range(-(-B // self.prompt_block)) for chunk in self.chunks]
 
     def shares(self, B: int, devices: int, processes: int, L: int) -> list[list[Round]]:
-        """The rounds of each of several processes that have so many devices each, and do not wait for each other.
+        """Return the rounds of each of several independent processes with this many devices each.
 
         All calls are dealt to all devices, so that whole runs go to one device while there are enough of them.
         """
@@ -55,40 +56,40 @@ class Schedule:
         return [[Round(entry.runs[part], entry.chunks[part]) for entry in rounds if any(entry.chunks[part])] for part in own]
 
     def to_json(self) -> dict:
-        """As plain lists and numbers."""
+        """Return the schedule as plain lists and numbers."""
         chunks = [[chunk.kind, chunk.start, list(chunk.edits), chunk.base] for chunk in self.chunks]
         return {"prompt_block": self.prompt_block, "widths": list(self.widths), "chunks": chunks}
 
     @classmethod
     def from_json(cls, data: dict) -> Schedule:
-        """The schedule that `to_json` wrote."""
+        """Read a schedule written by `to_json`."""
         chunks = tuple(Chunk(kind, tuple(edits), start, base) for kind, start, edits, base in data["chunks"])
         return cls(data["prompt_block"], tuple(data["widths"]), chunks)
 
 
 @dataclass(frozen=True)
 class Round:
-    """The calls that devices make at one time by one program, each from its own run and its own start.
+    """The calls that devices make simultaneously with one program, each from its own run and start.
 
-    runs: for each device, the block of prompts and the base from which it starts. chunks: for each device, None: it is idle. All
-    have one kind, and all have blocks to run or none has.
+    runs: for each device, the block of prompts and the base where it starts. chunks: one per device, None if it is idle. All have
+        the same kind, and either all or none have blocks to run.
     """
 
     runs: tuple[tuple[int, int | None], ...]
     chunks: tuple[Chunk | None, ...]
 
     def calls(self) -> Iterator[tuple[int, int, Chunk]]:
-        """(device, block of prompts, chunk) of each call."""
+        """List (device, block of prompts, chunk) for each call."""
         for device, ((block, _), chunk) in enumerate(zip(self.runs, self.chunks, strict=True)):
             if chunk is not None:
                 yield device, block, chunk
 
 
 def deal(calls: Iterable[tuple[int, Chunk]], devices: int, L: int) -> list[Round]:
-    """Deal calls (block of prompts, chunk of edits) to devices: prompts first, then the edits of those devices that share some.
+    """Deal calls (block of prompts, chunk of edits) to devices: by prompts first, then by edits among devices that share prompts.
 
-    Each device makes a run and takes its chunks, as many runs as devices at one time. If there are fewer runs, several devices
-    make each one; its chunks are dealt to them, the longest first, each to the device with the least work. L: layers.
+    Each device computes a run and its chunks, with as many runs at a time as devices. If there are fewer runs, several devices
+    compute each one, and its chunks are dealt to them, longest first, each to the device with the least work. L: layers.
     """
     of_run: dict[tuple[int, int | None], list[Chunk]] = {}
     for block, chunk in calls:
@@ -98,14 +99,14 @@ def deal(calls: Iterable[tuple[int, Chunk]], devices: int, L: int) -> list[Round
         stages.setdefault(None if run[1] is None else chunks[0].kind, []).append(run)
     rounds: list[Round] = []
     for runs in stages.values():
-        runs.sort(key=lambda run: -len(of_run[run]))  # runs that take about as long at one time
+        runs.sort(key=lambda run: -len(of_run[run]))  # run those that take about equally long at the same time
         for first in range(0, len(runs), devices):
             rounds += _deal_wave(of_run, runs[first : first + devices], devices, L)
     return rounds
 
 
 def _deal_wave(of_run: dict, runs: Sequence[tuple[int, int | None]], devices: int, L: int) -> Iterator[Round]:
-    """The rounds of at most as many runs as there are devices."""
+    """Return the rounds of at most one run per device."""
     places = tuple(runs[device % len(runs)] for device in range(devices))
     load = [0] * devices
     programs: dict[Hashable, None] = {(chunk.kind, chunk.start == L): None for run in runs for chunk in of_run[run]}
@@ -125,17 +126,17 @@ def _deal_wave(of_run: dict, runs: Sequence[tuple[int, int | None]], devices: in
 
 
 def kind_of(edits: Edits) -> tuple:
-    """The kind of a resolved edit: its pytree structure and the shapes of its arrays. One kind stacks, and compiles once."""
+    """Return a resolved edit's kind: its pytree structure and array shapes. Edits of one kind stack and compile once."""
     return jax.tree.structure(edits), tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(edits))
 
 
 def stack(edits: Sequence[Edits]) -> Edits:
-    """Resolved edits of one kind, each array with a leading axis over edits."""
+    """Stack resolved edits of one kind: each array gets a leading edit axis."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *edits)
 
 
 def cut_into_chunks(groups: Sequence[list[int]], widths: Sequence[int], starts: Sequence[Origin], L: int) -> tuple[Chunk, ...]:
-    """Edits of one kind and base, in the order of their starts; edits that run nothing are separate."""
+    """Cut edits of one kind and base into chunks, in order of their starts; edits that run nothing are separate."""
     parts: dict[tuple, list[int]] = {}
     for kind, numbers in enumerate(groups):
         for number in sorted(numbers, key=lambda number: starts[number].block):

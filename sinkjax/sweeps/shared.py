@@ -1,8 +1,8 @@
 """The two jitted functions of a sweep: a base, and a stack of edits that start from its residual stream. `each` runs them.
 
-The base is the unedited run, or the run of an edit. Blocks before the first one in which an edit differs from it would repeat it.
-The scan skips them by a `lax.cond` on a *start that is not batched*, so that vmap keeps it a branch, one compilation serves every
-start, and reverse mode still works. In `each`, a device has a start of its own, and none waits for another.
+The base is the unedited run, or the run of an edit. Blocks before the first one where an edit differs from it would only repeat
+the base. The scan skips them with a `lax.cond` on an *unbatched start*, so that it stays a branch under vmap, one compilation
+serves every start, and reverse mode still works. In `each`, every device has its own start, and none waits for another.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Base:
     trace: Trace
 
     def counting(self, edits: Edits) -> Base:
-        """The base with cells counted for each term of these edits, 0 in the unedited run, so that its tree is of their kind."""
+        """Add cell counts for each term of these edits (0 in the unedited run), so that the base's tree matches their kind."""
         layers = self.trace.layers
         if layers["counts"]:
             return self
-        none = 0 * layers["empty_rows"].astype(jnp.float32)  # on the devices of the base, so that nothing compiles anew
+        none = 0 * layers["empty_rows"].astype(jnp.float32)  # on the base's devices, to avoid a recompilation
         counts = {number: (none, none) for number, term in enumerate(edits) if term.site not in BEFORE_BLOCKS}
         return dataclasses.replace(self, trace=dataclasses.replace(self.trace, layers=layers | {"counts": counts}))
 
@@ -50,7 +50,7 @@ class Base:
 def baseline(
     params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits = (), *, spec: ForwardSpec
 ) -> tuple[Base, Record]:
-    """Run the model unedited, or with the one edit given. Returns the part that other runs share, and the record."""
+    """Run the model unedited, or with the given edit. Returns the part that other runs share, and the record."""
     params = with_sink_token(params, spec)
     h, start = embed(params, tokens, lengths, edits, spec)
     step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)
@@ -69,7 +69,7 @@ def baseline(
 def edited(
     params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, start: jax.Array, base: Base, *, spec: ForwardSpec
 ) -> Record:
-    """The records of a stack of edits of one kind, each of which takes everything before block `start` (int) from the base.
+    """Run a stack of edits of one kind, each starting at block `start` (int) of the base.
 
     edits: resolved, each leaf with a leading axis over edits. base: `counting` them. Returns a record with that leading axis.
     """
@@ -88,7 +88,7 @@ def edited(
         def skip_or_run(carry: tuple, xs: tuple[jax.Array, dict[str, Any]]) -> tuple[tuple, dict]:
             (h, slots), (layer, of_base) = carry, xs
 
-            def run() -> tuple[tuple, dict]:  # parameters are sliced in here, so that a skipped block does not even read them
+            def run() -> tuple[tuple, dict]:  # slice parameters inside the branch, so that a skipped block does not read them
                 return step(h, slots, layer, jax.tree.map(lambda leaf: leaf[layer], params["layers"]))
 
             return jax.lax.cond(layer < start, lambda: (carry, of_base), run)
@@ -102,9 +102,9 @@ def edited(
 
 @partial(jax.jit, static_argnames=("function", "mesh", "spec"))
 def each(params: Params, *inputs: Any, function: Callable, mesh: Mesh | None, spec: ForwardSpec) -> Any:
-    """`baseline` or `edited` on each device, with inputs and results that have a leading axis over devices.
+    """Run `baseline` or `edited` on each device, with a leading device axis on inputs and results.
 
-    mesh: its axes but "model" are the devices meant, each of which is then a group that has the parameters in shards; None: one.
+    mesh: all axes except "model" count as devices, each a group of devices that shard the parameters; None: a single device.
     """
 
     def one(params: Params, *inputs: Any) -> Any:

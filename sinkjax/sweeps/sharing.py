@@ -1,8 +1,8 @@
 """Find the blocks that edits share, and choose the run and the block from which each edit starts.
 
-Two runs that did the same up to a block have the same residual stream there. So every edit can start from the unedited run at the
-first block that it changes. Edits that differ only in where along the layers they act, like masks of layers 0 to l, have more in
-common with one of themselves; that one is then run first and is a base of its own.
+Two runs that are equal up to a block have the same residual stream there, so every edit can start from the unedited run at the
+first block that it changes. Edits that differ only in the layers where they act, such as masks of layers 0 to l, share more
+blocks with one another; one of them is then run first, as a base for the others.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits, first_layer
 from sinkjax.model.config import Config
 
-WORTH = 2  # forwards that a base beside the unedited run must save: it takes a compilation
+WORTH = 2  # forward passes that an additional base must save, because it costs a compilation
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an edit starts: in whose run (base: an edit by number, None: the unedited one) and behind how many shared blocks."""
+    """Start of an edit: its base (an edit's index, or None for the unedited run) and the number of blocks that they share."""
 
     base: int | None
     block: int
 
 
 def origins(resolved: Sequence[Edits], config: Config) -> list[Origin]:
-    """The origin of each edit. An edit that is a base, or acts as its base does, shares all L blocks and runs none."""
+    """Find the origin of each edit. An edit that is a base, or equal to its base, shares all L blocks and runs none."""
     found = [Origin(None, first_layer(edits, config)) for edits in resolved]
     families: dict[tuple, list[int]] = {}
     for number, edits in enumerate(resolved):
@@ -52,14 +52,14 @@ def _best_base(edits: Sequence[Edits], first: np.ndarray) -> tuple[int, np.ndarr
     masks = np.stack([np.concatenate([np.asarray(term.layer_head) for term in entry], axis=1) for entry in edits])
     acts = np.unique(masks.reshape(-1, masks.shape[-1]), axis=0, return_inverse=True)[1]
     acts = acts.reshape(masks.shape[:2])  # [edits, L]: equal numbers where edits act on the same heads in a layer
-    behind = np.ones((len(acts), 1), bool)  # where an edit that never differs does so
+    behind = np.ones((len(acts), 1), bool)  # the place of a difference for edits that never differ
     shared = [np.append(acts != row, behind, axis=1).argmax(axis=1) for row in acts]
     base = int(np.argmax([np.maximum(common - first, 0).sum() for common in shared]))
     return base, shared[base]
 
 
 def _content(edits: Edits) -> tuple:
-    """All of an edit but its layers and heads: its structure, and digests of all its other arrays."""
+    """Return all of an edit except its layers and heads: its structure, and digests of its other arrays."""
     bare = [dataclasses.replace(term, layer_head=None) for term in edits]
     arrays = map(np.asarray, jax.tree.leaves(bare))
     digests = (hashlib.blake2b(f"{array.dtype}{array.shape}".encode() + array.tobytes()).digest() for array in arrays)

@@ -1,10 +1,10 @@
-"""The store of a sweep or a calculation: a folder of immutable objects that becomes a group of arrays.
+"""Store of a sweep or a calculation: a folder of immutable objects that becomes a group of arrays.
 
-The first process writes a header with the computation and its division into calls. Each call gives one object, and the call is
-done once its object exists. Any number of processes compute missing objects; if two compute the same one, the first to arrive
-stays. When no call is left, the objects become zarr arrays, and the header gets their checksums. The file that shows them to
-readers comes last, and then the objects go. Nothing is locked. A file that is missing or changed later is written again, from
-its calls if need be.
+The first process writes a header with the computation and its division into calls. Each call produces one object and is done once
+its object exists. Any number of processes compute missing objects; if two compute the same one, the first stays. When no calls
+remain, the objects become zarr arrays, and the header gets their checksums. The file that shows the arrays to readers is written
+last, and then the objects are deleted. There are no locks. A file that later is missing or has changed is written again, if
+necessary by repeating its calls.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from sinkjax.sweeps.schedule import Chunk, Schedule
 if TYPE_CHECKING:
     import xarray
 
-CALL = ".call"  # in an object: the coordinates of its call, the block of prompts and then the edits
+CALL = ".call"  # in an object: the call's coordinates, first the block of prompts and then the edits
 
 
 class Store:
     """An open store, all of its arrays checked.
 
-    done: bool [edit, prompt_block], whether it is computed. finished: whether a reader sees its arrays. faults: damaged file ->
-    its fault. new: whether this process wrote its header. Errors: no store.
+    done: bool [edit, prompt_block], whether it is computed. finished: whether readers can see the arrays. faults: damaged file ->
+        its fault. new: whether this process wrote the header. Errors: there is no store.
     """
 
     def __init__(self, path: Place, header: Header | None = None, durable: bool = True):
@@ -52,9 +52,9 @@ class Store:
         self._read()
 
     def _read(self) -> None:
-        """Find out from the disk what there is."""
+        """Read the state of the store from disk."""
         self.finished = bool((self.path / METADATA).is_file())
-        if self.finished:  # by now the header has checksums
+        if self.finished:  # the header has checksums by now
             self.header = Header.read(self.path) or self.header
         self.faults = dict(self._faults()) if self.finished or self.header.sums else {}
         E, B, self.group, prompts = 0, 1, 1, 1
@@ -69,11 +69,11 @@ class Store:
             self.done[list(chunk.edits), block] = self.object(chunk, block).name in there
 
     def _files(self, group: int, block: int) -> list[str]:
-        """The chunks of a group of edits and a block of prompts, one for each variable."""
+        """List the chunks of a group of edits and a block of prompts, one per variable."""
         return [variable.file(group, block) for variable in self.variables]
 
     def _faults(self) -> Iterator[tuple[str, str]]:
-        """The files that are missing or have changed, and the fault of each; the header itself is no longer needed."""
+        """Map each missing or changed file to its fault; the header itself is no longer needed."""
         wanted = self.header.files()
         del wanted[HEADER]
         for name in (*self.header.sums, *wanted):
@@ -83,15 +83,15 @@ class Store:
                     yield name, CHANGED
             except (FileNotFoundError, NotADirectoryError):
                 yield name, "is missing"
-            except OSError:  # a folder, or a disk that fails
+            except OSError:  # a folder, or a disk failure
                 yield name, CHANGED
 
     def object(self, chunk: Chunk, block: int) -> Place:
-        """Where the object of a call lies."""
+        """Return the path of a call's object."""
         return self.path / CALLS / f"{self.key}-{digest(np.array([block, *chunk.edits]))}"
 
     def left(self) -> list[tuple[int, Chunk]]:
-        """The calls that are not done: (block of prompts, chunk of edits)."""
+        """List the remaining calls: (block of prompts, chunk of edits)."""
         blocks = range(self.done.shape[1])
         return [(block, chunk) for block in blocks for chunk in self.schedule.chunks if not self._has(chunk, block)]
 
@@ -99,25 +99,26 @@ class Store:
         return bool(self.done[list(chunk.edits), block].all())
 
     def look(self, chunk: Chunk, block: int) -> bool:
-        """Whether a call is done by now, by this process or another."""
+        """Check whether a call is done by now, in this process or another."""
         if not self._has(chunk, block) and (self.object(chunk, block).is_file() or self._finished_by_another()):
             self.done[list(chunk.edits), block] = True
         return self._has(chunk, block)
 
     def write(self, chunk: Chunk, block: int, values: Mapping[str, np.ndarray]) -> None:
-        """Keep the results of a call, by variable [edits of the chunk, prompts of the block, ...], unless its object exists."""
+        """Store the results of a call, by variable [edits of the chunk, prompts of the block, ...], unless its object exists."""
         arrays = {name: np.ascontiguousarray(array) for name, array in values.items()}
         content = headers.sealed(safetensors.save({CALL: np.array([block, *chunk.edits]), **arrays}))
         with _keeping():
             try:
                 write_new(self.object(chunk, block), content, durable=self.durable, scratch=self.path / CALLS)
-            except SinkjaxError:  # its folder goes when another process has put the arrays together
+            except SinkjaxError:  # the folder is deleted once another process has made the arrays
                 if not self._finished_by_another():
                     raise
         self.done[list(chunk.edits), block] = True
 
     def read(self, chunk: Chunk, block: int) -> dict[str, np.ndarray]:
-        """The results of a call. Errors: FileNotFoundError; ValueError if its object has changed or belongs to another call."""
+        """Read the results of a call. Errors: FileNotFoundError; ValueError if its object has changed or belongs to another
+        call."""
         try:
             found: dict[str, np.ndarray] = safetensors.load(headers.unsealed(read_bytes(self.object(chunk, block))))
         except (IsADirectoryError, SafetensorError):
@@ -134,16 +135,16 @@ class Store:
             self.finished = False
 
     def compact(self, fixed: Fixed) -> None:
-        """Make the arrays, once no call is left. A damaged object is removed, and its call is left again.
+        """Make the arrays once no calls remain. A damaged object is removed, and its call remains to be done.
 
-        fixed: the arrays that are known beforehand.
+        fixed: the arrays that are known before the sweep.
         """
         try:
             sums = dict(self._chunks())
             if not self.left():
                 arrays = [array for array in arrays_of(self.header.metadata) if array.name in fixed]
                 self.publish(self.header, {array.file(): array.encode(fixed[array.name][1]) for array in arrays}, sums)
-        except (FileNotFoundError, SinkjaxError) as error:  # another process has removed the objects, or is about to
+        except (FileNotFoundError, SinkjaxError) as error:  # another process has removed the objects or is about to
             self._read()
             if self.finished:
                 self.finish()
@@ -151,7 +152,7 @@ class Store:
                 raise
 
     def _chunks(self) -> Iterator[tuple[str, int]]:
-        """Write those chunks of arrays that are not there, or not sound, from the objects; (file, checksum) of all."""
+        """Write missing or damaged chunks from the objects; return (file, checksum) for all."""
         places = {edit: (chunk, row) for chunk in self.schedule.chunks for row, edit in enumerate(chunk.edits)}
         for group, block in np.ndindex(self.sound.shape):
             if self.sound[group, block]:
@@ -165,7 +166,7 @@ class Store:
                 yield variable.file(group, block), zlib.crc32(content)
 
     def _results(self, chunk: Chunk, block: int) -> dict[str, np.ndarray]:
-        """The results of a call; empty if its object is damaged, and the call is left again."""
+        """Return the results of a call; if its object is damaged, return nothing and mark the call as remaining."""
         try:
             return self.read(chunk, block)
         except ValueError as error:
@@ -175,7 +176,7 @@ class Store:
             return {}
 
     def publish(self, header: Header, chunks: Mapping[str, bytes], sums: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Write chunks and metadata, the file that readers look for last. sums: checksums of chunks that were written before."""
+        """Write chunks and metadata; the file that readers look for comes last. sums: checksums of chunks written earlier."""
         found = {name: zlib.crc32(content) for name, content in chunks.items()}
         self.header = Header(header.metadata, dict(sorted({**sums, **found}.items())))
         for name, content in {**chunks, **self.header.files()}.items():
@@ -187,16 +188,16 @@ class Store:
             write(self.path / name, content, durable=self.durable, scratch=self.path / CALLS)
 
     def _finished_by_another(self) -> bool:
-        """Whether another process has put the arrays together since this one looked."""
+        """Return whether another process has made the arrays in the meantime."""
         return not self.finished and bool((self.path / METADATA).is_file())
 
     def finish(self) -> None:
-        """Remove the objects of a store whose arrays are there."""
+        """Remove the objects of a store whose arrays exist."""
         remove(self.path / CALLS)
         self.finished, self.faults, self.done[...] = True, {}, True
 
     def dataset(self) -> xarray.Dataset:
-        """The store as a dataset; values are read when they are used."""
+        """Open the store as a dataset; values are read lazily."""
         import xarray
 
         options = dict(getattr(self.path, "storage_options", {})) or None  # of an object store
@@ -204,7 +205,7 @@ class Store:
         return found.assign_attrs({HARDWARE: self.hardware()})
 
     def hardware(self) -> list[dict[str, Any]]:
-        """The machines that wrote to the store: the one that made it, then others."""
+        """List the machines that wrote to the store, starting with its creator."""
         found = [*self.header.attributes[HARDWARE]]
         for file in sorted((self.path / headers.MACHINES).glob("*.json")):
             try:
@@ -214,9 +215,9 @@ class Store:
         return found
 
     def join(self, facts: Mapping[str, Any], strict: bool) -> None:
-        """Record the machine that goes on with a store, and say so if it is not the one that made it.
+        """Record the machine that resumes a store, with a message if it did not create it.
 
-        strict: whether it is refused instead. Errors: that; no permission or no room.
+        strict: whether a different machine is an error. Errors: also no permission or no space.
         """
         first, *others = self.hardware()
         differs = differences(first, facts)
@@ -228,14 +229,14 @@ class Store:
             )
         if differs and facts not in others:
             what = "with other versions" if all(entry.startswith("jax") for entry in differs) else "on other hardware"
-            end = "results computed here are equal to rounding, not bit for bit"
-            say(f"{self.path} was begun {what} ({'; '.join(differs)}): {end}")
+            end = "results computed here agree to rounding, not bit for bit"
+            say(f"{self.path} was started {what} ({'; '.join(differs)}): {end}")
             write(self.path / headers.MACHINES / f"{digest(json.dumps(facts))}.json", json.dumps(facts))
 
 
 @contextlib.contextmanager
 def _keeping() -> Iterator[None]:
-    """Say of an error that finished work is kept."""
+    """Add to an error that finished work is kept."""
     try:
         yield
     except SinkjaxError as error:
@@ -244,17 +245,17 @@ def _keeping() -> Iterator[None]:
 
 
 def begin(path: Place, identity: Mapping[str, Any], make: Callable[[], Header], durable: bool = True) -> Store:
-    """The store `path` with this identity: a new one, or one that an earlier call or another process has begun.
+    """Open the store `path` with this identity: a new one, or one started by an earlier call or another process.
 
-    identity: everything that defines the numbers (model, prompts, edits, probe, versions, ...), as JSON. make: gives the header
-    of a new store. Errors: no permission or no room; other content; the store of another sweep (each difference is named).
+    identity: everything that defines the numbers (model, prompts, edits, probe, versions, ...), as JSON. make: returns the header
+        of a new store. Errors: no permission or no space; other content; the store of another sweep (each difference is named).
     """
     if store := existing(path, identity, durable):
         return store
     header, new = make(), False
     try:
         new = write_new(path / HEADER, header.files()[HEADER], durable=durable, scratch=path / CALLS)
-    except SinkjaxError:  # no room, unless another process was so fast that it has finished
+    except SinkjaxError:  # no space, unless another process has already finished
         if Header.read(path) is None:
             for folder in (path / CALLS, path):
                 with contextlib.suppress(OSError, NotImplementedError):
@@ -266,15 +267,15 @@ def begin(path: Place, identity: Mapping[str, Any], make: Callable[[], Header], 
 
 
 def existing(path: Place, identity: Mapping[str, Any], durable: bool = True) -> Store | None:
-    """The store `path`, None where nothing is there. Errors: as for `begin`."""
+    """Open the store `path`, or return None if it does not exist. Errors: as for `begin`."""
     if (header := Header.read(path, headers.key_of(identity))) is None:
         return None
     if found := differences(header.attributes[IDENTITY], json.loads(json.dumps(identity))):
-        raise SinkjaxError(f"{path} holds another sweep ({'; '.join(found)}); choose another output or delete it")
+        raise SinkjaxError(f"{path} contains another sweep ({'; '.join(found)}); choose another output or delete it")
     return Store(path, header, durable)
 
 
 def described(found: Mapping[str, str]) -> str:
-    """The faults of parts of a store as text; "" without any."""
+    """Describe the faults of parts of a store as text; "" if there are none."""
     shown = [f"{part} {fault}" for part, fault in found.items()]
     return "; ".join(shown[:3]) + (f"; and {len(shown) - 3} more" if len(shown) > 3 else "")

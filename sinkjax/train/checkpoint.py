@@ -1,4 +1,4 @@
-"""Checkpoints of a training: the state of all runs and the length of the log that belongs to it, written in the background."""
+"""Training checkpoints: the state of all runs and the matching length of the log, written in the background."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sinkjax.runtime import extras, interruption, processes
 from sinkjax.train.state import TrainState
 
 CHECKPOINTS = "checkpoints"
-BESIDE = 1 << 16  # bytes that Orbax writes in addition to the arrays: its metadata, and for each array ...
+BESIDE = 1 << 16  # bytes that Orbax writes besides the arrays: its metadata, and for each array ...
 EACH = 1 << 12  # ... a name, a description and the rest of a block
-SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in the text of the ValueError that Orbax's C++ raises
+SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in the message of the ValueError from Orbax's C++ code
 ORBAX_LOG = logging.getLogger("absl")
 
 
 class Checkpoints:
-    """The checkpoints of a folder; the last one is kept. `meta`: a JSON mapping stored together with the state."""
+    """Checkpoints in a folder; only the last is kept. `meta`: a JSON mapping stored with the state."""
 
     def __init__(self, folder: Path, look_only: bool = False):
         extras.require("the folder of a training", "train", "orbax.checkpoint")
@@ -37,7 +37,7 @@ class Checkpoints:
         self.path = (folder / CHECKPOINTS).absolute()
         options = ocp.CheckpointManagerOptions(max_to_keep=None if look_only else 1, create=not look_only)
         try:
-            # Remains of a kill. Orbax would remove them in a thread that nothing waits for.
+            # Left over after a kill. Orbax would remove them in a thread that nothing waits for.
             for left in () if look_only or not processes.first() else self.path.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
                 shutil.rmtree(left)
             self._manager = ocp.CheckpointManager(self.path, options=options)
@@ -46,15 +46,15 @@ class Checkpoints:
         self._under_way, self._wanted = self.path, 0
 
     def __enter__(self) -> Checkpoints:
-        self._level, ORBAX_LOG.level = ORBAX_LOG.level, logging.CRITICAL  # errors that its threads log are raised here too
+        self._level, ORBAX_LOG.level = ORBAX_LOG.level, logging.CRITICAL  # raise errors that its threads only log
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             with interruption.held(), self._in_one_sentence():
-                self._manager.close()  # waits for the writing threads; their errors would be lost otherwise
+                self._manager.close()  # waits for the writing threads, whose errors would otherwise be lost
         except SinkjaxError:
-            if error is None:  # else what came first is what counts
+            if error is None:  # otherwise the first error counts
                 raise
         finally:
             ORBAX_LOG.level = self._level
@@ -65,9 +65,9 @@ class Checkpoints:
         return self._manager.latest_step()
 
     def save(self, number: int, state: TrainState, meta: dict[str, Any]) -> None:
-        """Start writing a checkpoint, after waiting for an earlier one. The state may be donated afterwards.
+        """Wait for any earlier checkpoint and start writing this one. The state may be donated afterwards.
 
-        Errors: no room for this one; the earlier one could not be written. The last committed one stays.
+        Errors: no space for this one; the earlier one could not be written. The last committed checkpoint stays.
         """
         import orbax.checkpoint as ocp
 
@@ -78,16 +78,16 @@ class Checkpoints:
             self._wanted = sum(shard.data.nbytes for shard in written) + EACH * len(leaves) + BESIDE
             self._under_way = self.path / str(number)
             reserve(self.path, self._wanted, self._under_way)
-            copy = jax.tree.map(jnp.copy, state)  # on a CPU the writer would look at the buffers that the next step overwrites
+            copy = jax.tree.map(jnp.copy, state)  # on a CPU, the writer would read buffers that the next step overwrites
             self._manager.save(number, args=ocp.args.Composite(state=ocp.args.StandardSave(copy), meta=ocp.args.JsonSave(meta)))
 
     def wait(self) -> None:
-        """Wait until the last one is committed. Errors: it could not be written."""
+        """Wait until the last checkpoint is committed; raise if it could not be written."""
         with self._in_one_sentence():
             self._manager.wait_until_finished()
 
     def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
-        """The last committed state and its `meta`, or None. Errors: a state of another shape.
+        """Load the last committed state and its `meta`, or None. Errors: the state has a different shape.
 
         like: shapes, dtypes and shardings, by default the first device. Each device reads its own part.
         """
@@ -108,7 +108,7 @@ class Checkpoints:
 
     @contextmanager
     def _in_one_sentence(self) -> Iterator[None]:
-        """Errors: one sentence when the file system refuses something to Orbax."""
+        """Turn Orbax's file system errors into a single sentence."""
         try:
             yield
         except (OSError, ValueError) as error:

@@ -14,20 +14,20 @@ from sinkjax.config_files.documents import CHOICE, LATER
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 
-KIND = "training"  # the key of a document that names its task
-SAVE_EVERY = 30.0  # seconds of work that an interruption may cost
-SPAN = 100  # the last of log-spaced checkpoints has this many times the steps of the first after step 0
-CONVERGED, DIVERGED, ALL_STEPS = "converged", "diverged", "all steps"  # how a run ends
+KIND = "training"  # the key in a config file that names its task
+SAVE_EVERY = 30.0  # maximum seconds of work that an interruption may cost
+SPAN = 100  # ratio of the last to the first (after step 0) log-spaced checkpoint step
+CONVERGED, DIVERGED, ALL_STEPS = "converged", "diverged", "all steps"  # outcomes of a run
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Runs of one task: every seed with every learning rate and every variant of the task, all of them together."""
+    """Runs of one task: every combination of seed, learning rate and task variant."""
 
     seed: int = 0
-    """seed of the first run's initialisation and data; further runs have the following seeds"""
+    """seed of the first run's initialisation and data (later runs count up)"""
     seeds: int = 1
-    """runs of each learning rate and variant"""
+    """runs per learning rate and variant"""
     learning_rates: tuple[float, ...] = (1e-3,)
     """constant learning rates of Adam"""
     beta1: float = 0.9
@@ -35,11 +35,11 @@ class Training:
     beta2: float = 0.95
     """Adam's decay of the mean squared gradient"""
     steps: int = 50_000
-    """updates of a run, unless it stops earlier"""
+    """updates per run, unless it stops earlier"""
     batch: int = 128
-    """sequences of one step"""
+    """sequences per step"""
     eval_every: int = 100
-    """steps between evaluations on held-out data, computed in one call"""
+    """steps between evaluations on held-out data, which run in one call"""
     eval_batch: int = 256
     """held-out sequences"""
     data_seed: int = 0
@@ -51,10 +51,10 @@ class Training:
     together: Literal["auto", "vmap", "map"] = "auto"
     """how the runs of one device are computed: together (vmap) or in sequence (map); auto: map on CPUs, vmap elsewhere"""
     dtype: Dtype = "float32"
-    """type of the parameters and activations; not float16, because Adam's epsilon is 0 there"""
+    """dtype of the parameters and activations; not float16, where Adam's epsilon is 0"""
     checkpoints: int | tuple[int, ...] = field(default=0, metadata=LATER)
-    """models of each run that are kept: at a list of steps, or a number of them, the initialised one, the last, and between them
-    log-spaced, starting at a hundredth of the steps; each is evaluated too"""
+    """models to save per run: a list of steps, or a count (the initial and final models, and log-spaced steps between them,
+    starting at 1% of training); each is also evaluated"""
 
     @property
     def summary(self) -> str:
@@ -79,7 +79,7 @@ class Training:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The steps whose models are kept, rising; a step that log spacing repeats is kept once."""
+        """Steps whose models are kept, in ascending order, without repeats from log spacing."""
         if not isinstance(self.checkpoints, int):
             return tuple(sorted(self.checkpoints))
         count = self.checkpoints - 1  # in addition to the initialised model
@@ -87,7 +87,7 @@ class Training:
         return tuple(sorted({0, *spaced, self.steps})) if count > 0 else (self.steps,) * self.checkpoints
 
     def next_stop(self, step: int) -> int:
-        """Where a call that begins at `step` ends: at the next evaluation, the next kept model or the last step."""
+        """Return where a call that starts at `step` ends: at the next evaluation, the next kept model or the last step."""
         evaluation = (step // self.eval_every + 1) * self.eval_every
         return min(evaluation, self.steps, *(stop for stop in self.kept if stop > step))
 
@@ -101,13 +101,13 @@ class AdamWTraining(Training):
     weight_decay: float = 0.1
     """decoupled, on all parameters"""
     warmup: int = 100
-    """updates during which the learning rate rises linearly"""
+    """updates with a linearly rising learning rate"""
     schedule: Literal["constant", "cosine"] = "constant"
     """schedule of the learning rate after the warm-up"""
     lowest: float = 0.1
     """final value of the cosine schedule, as a fraction of the learning rate"""
     micro_batch: int | None = None
-    """sequences whose gradient is computed at a time and accumulated over the batch; by default all of them"""
+    """sequences per gradient computation, accumulated over the batch (default: all)"""
     mesh: tuple[int, int] = field(default=(1, 1), metadata=CHOICE)
     """devices of one run: the number that share the sequences of a (micro-)batch, and the number that share the matrices; where
     several processes are joined, all devices share the sequences of a text by default"""
@@ -119,12 +119,11 @@ class AdamWTraining(Training):
     momentum: float = field(default=0.9, metadata=LATER)
     """momentum of SGD; Muon uses beta2"""
     edits: str = field(default="", metadata=LATER)
-    """edits in force in the training steps, not in evaluations: a YAML document with a list `edits`; on the command line its
-    file"""
+    """edits active in training steps but not in evaluations: YAML with a list `edits` (on the command line, its file)"""
     from_step: int = field(default=0, metadata=LATER)
     """first step with the edits"""
     until: int | None = field(default=None, metadata=LATER)
-    """first step without them again; by default they stay"""
+    """first step without the edits again (default: never)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""Save a run of a training, finished or at a step, as a model folder, which `sinkjax.load` reads like any other."""
+"""Save a training run, finished or at a step, as a model folder for `sinkjax.load`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from sinkjax.train.trained import Trained
 
 MODELS = "models"  # folder of a finished training
 
-LIST = 12  # numbers of a measurement that a card shows at most
+LIST = 12  # maximum numbers of a measurement shown in a card
 
 
 def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None = None) -> Path:
     """Write the model of one run, with its tokenizer and a card of how it was trained and evaluated.
 
-    run: its number in the table of runs. dtype: type of the stored weights, None: as trained.
-    Errors: no such run; a task without models of this library; data that changed since; see `native.save`.
+    run: its index in the table of runs. dtype: dtype of the stored weights; None keeps the trained dtype.
+    Errors: no such run; the task's models are not sinkjax models; the data have changed; see `native.save`.
     """
     one_of("run", run, range(len(trained.runs)))
     task = trained.task
@@ -51,9 +51,9 @@ def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None =
 def keep(
     folder: Path, name: str, task: ModelTask, state: TrainState, every: Sequence[Run], step: int, source: DataSource | None
 ) -> None:
-    """Write the models of all runs that are at step `step`, and did not stop, into the series of a training called `name`.
+    """Save the models of all runs that have reached step `step` without stopping, in the series of the training `name`.
 
-    One that a killed training wrote already is written again, with the same bits. Errors: as for `native.save`.
+    A model that a killed training already wrote is rewritten with identical bits. Errors: as for `native.save`.
     """
     for run in every:
         if int(np.asarray(state.step)[run.run]) == step and int(np.asarray(state.status)[run.run]) == RUNNING:
@@ -64,13 +64,13 @@ def keep(
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove the models in the folder of a training that a killed process was writing. No other process may be at it."""
+    """Remove models that a killed process left incomplete. No other process may be training in the folder."""
     for left in (*folder.glob(f"{SERIES}/*/.*"), *folder.glob(f"{MODELS}/.*")):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def card(trained: Trained, run: int, parameters: int) -> str:
-    """The model card of a run, in Markdown: its training, its data and the last evaluation in its log."""
+    """Write a run's model card in Markdown: training, data and the last evaluation in its log."""
     first, lines = read(trained.folder)
     ended = trained.runs[run]
     about = {
@@ -102,7 +102,7 @@ def _table(values: dict[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    """A value of the log in a few digits; a long list abbreviated."""
+    """Format a logged value in a few digits, abbreviating long lists."""
     if isinstance(value, list):
         shown = [_short(entry) for entry in value]
         return ", ".join(shown if len(shown) <= LIST else [*shown[: LIST // 2], "...", *shown[-LIST // 2 :]])

@@ -1,4 +1,4 @@
-"""The files written during a training: its log, its speed and, if requested, TensorBoard event files, one folder for each run."""
+"""Files written during training: the log, the speed and, if requested, TensorBoard event files, one folder per run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LABELS = ("run", "seed", "learning_rate", "variant", "step", "status")
 
 
 def event_writer() -> Any:
-    """The class that writes event files. Errors: its package is not installed."""
+    """Return the class that writes event files; raise if its package is not installed."""
     extras.require("writing TensorBoard files", "tensorboard")
     from tensorboardX import SummaryWriter
 
@@ -26,7 +26,7 @@ def event_writer() -> Any:
 
 
 class Events:
-    """Event files, written from the lines of the log and then extended with it."""
+    """Event files, first written from the existing log and then extended with it."""
 
     def __init__(self, folder: Path, lines: Iterable[Mapping[str, Any]]):
         self._make, self._folder = event_writer(), folder / EVENTS
@@ -35,7 +35,7 @@ class Events:
         self.write(lines)
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Add evaluations; an array becomes one curve for each entry, named by its index."""
+        """Add evaluations; an array becomes one curve per entry, named by its index."""
         for line in lines:
             run = line["run"]
             if run not in self._writers:
@@ -55,10 +55,10 @@ class Events:
 
 
 class Journal:
-    """The first of joined processes writes; its errors are raised in all of them."""
+    """The log and event files of a training. In joined processes, the first one writes, and its errors are raised in all."""
 
     def __init__(self, folder: Path, size: int):
-        """size: bytes of the log that belong to the last checkpoint."""
+        """Open the journal. size: bytes of the log that belong to the last checkpoint."""
         self.folder, self.size = folder, size
         self._log: Log | None = processes.by_first(lambda: Log(folder, size))
         self._events: Events | None = None
@@ -69,7 +69,7 @@ class Journal:
                 file.close()
 
     def begin(self, header: Mapping[str, Any] | None, tensorboard: bool) -> None:
-        """Write the first line of the log, None: it is there; and event files of the lines that are there."""
+        """Write the first line of the log (None if it exists), and event files of existing lines."""
 
         def write() -> None:
             if header and self._log:
@@ -80,7 +80,7 @@ class Journal:
         processes.by_first(write)
 
     def add(self, step: int, lines: Sequence[Mapping[str, Any]], pace: dict[str, float]) -> None:
-        """Add the evaluations of a call that reached `step`, and its speed."""
+        """Add the evaluations and speed of a call that reached `step`."""
 
         def write() -> None:
             assert self._log is not None
@@ -93,6 +93,6 @@ class Journal:
         processes.by_first(write)
 
     def sync(self) -> None:
-        """Wait until all lines are on the disk."""
+        """Wait until all lines are on disk."""
         if self._log:
             self._log.sync()

@@ -1,4 +1,4 @@
-"""The log of a training, as JSON lines: a header, then one line for each evaluation of a run."""
+"""A training's log as JSON lines: a header, then one line per evaluation of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Log:
         try:
             self._file = (folder / LOG).open("ab", buffering=0)
             if self._file.tell() < size:
-                raise SinkjaxError(f"{folder / LOG} is shorter than its checkpoint says: something else has changed it")
+                raise SinkjaxError(f"{folder / LOG} is shorter than recorded in its checkpoint: something else has changed it")
             self._file.truncate(size)
         except OSError as error:
             raise cannot_write(folder / LOG, error) from error
@@ -33,7 +33,7 @@ class Log:
         self._file.close()
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Append lines. Errors: no room."""
+        """Append lines. Errors: no space."""
         text = "".join(json.dumps(plain(line)) + "\n" for line in lines).encode()
         try:
             rest = memoryview(text)
@@ -44,7 +44,7 @@ class Log:
         self.size += len(text)
 
     def sync(self) -> None:
-        """Wait until all lines are on the disk. Errors: no room, which some file systems notice only here."""
+        """Wait until all lines are on disk. Errors: no space, which some file systems report only here."""
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -52,7 +52,7 @@ class Log:
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The first line of a log, and its evaluations in their order. Errors: no log.
+    """Read a log: its first line, and its evaluations in order. Errors: no log.
 
     An incomplete last line, left by a kill or by a training that is writing it, is ignored.
     """
@@ -61,11 +61,11 @@ def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         first, *lines = text[: text.rfind("\n") + 1].splitlines()
         return json.loads(first), [json.loads(line) for line in lines]
     except (OSError, ValueError):
-        raise SinkjaxError(f"{folder} holds no log of a training; start the training first") from None
+        raise SinkjaxError(f"{folder} contains no training log; start the training first") from None
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON: arrays as lists, a float32 by its shortest decimal representation, non-finite numbers as null."""
+    """Convert a value to JSON: arrays as lists, a float32 by its shortest decimal representation, non-finite numbers as null."""
     if isinstance(value, Mapping):
         return {name: plain(entry) for name, entry in value.items()}
     if isinstance(value, np.ndarray) and value.ndim:

@@ -1,8 +1,9 @@
-"""`train` trains every run of a task into a folder, and resumes at any moment bit for bit.
+"""`train`: train every run of a task into a folder; can be resumed at any point, bit for bit.
 
-The folder holds `config.yaml`, the log (`log.jsonl`), the last checkpoint, the models kept so far (in `series`) and, at the end,
-`summary.json` and the language models (in `models`). A checkpoint stores the state together with the length of the log, so a
-resumed training truncates later lines and writes them again. A model is kept before the checkpoint of its step: none is missing.
+The folder contains `config.yaml`, the log (`log.jsonl`), the last checkpoint, the models kept so far (in `series`) and, at the
+end, `summary.json` and the language models (in `models`). A checkpoint stores the state together with the length of the log, so a
+resumed training truncates later lines and writes them again. A model is saved before the checkpoint of its step, so none is ever
+missing.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ PACKAGES = ("jax", "jaxlib", "numpy", "optax", "sinkjax")
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Stored together with a state: the step reached (-1: none), the length of the log, and the seconds, without compilation, of
-    `run_steps` steps."""
+    """Progress, stored with a state.
+
+    It has the step reached (-1: none), the length of the log, and the seconds, without compilation, of `run_steps` steps."""
 
     step: int = -1
     log_bytes: int = 0
@@ -68,10 +70,10 @@ def train(
     save_every: float = SAVE_EVERY,
     progress: bool = True,
 ) -> Trained:
-    """Train every run of a task; arguments and errors as for `sinkjax.tasks.train`, which finds the task of a config."""
+    """Train every run of a task; arguments and errors as for `sinkjax.tasks.train`."""
     config = task.config
     check_dtype(config.dtype)
-    extras.require("training", "train")  # refused before there is a folder
+    extras.require("training", "train")  # checked before the folder is created
     if tensorboard:
         event_writer()
     if config.kept and not isinstance(task, ModelTask):
@@ -79,8 +81,8 @@ def train(
     if not processes.first():
         say, progress, tensorboard = (lambda line: None), False, False
     if processes.joined() and is_remote(place(folder)):
-        raise SinkjaxError(f"joined processes train into a folder that they all see, not into {folder}; copy it afterwards")
-    # Joined processes end together, so a signal to one of them waits until they agree on it.
+        raise SinkjaxError(f"joined processes train into a folder that all can access, not into {folder}; copy it afterwards")
+    # Joined processes end together, so a signal to one waits until all agree on it.
     together = interruption.held() if processes.joined() else contextlib.nullcontext()
     with processes.needed(), together, local(folder) as (here, mirror):
         return _train(task, here, mirror, say, tensorboard, save_every, progress)
@@ -95,7 +97,7 @@ def _train(
     save_every: float,
     progress: bool,
 ) -> Trained:
-    """`train`, once its arguments are checked. All joined processes compute, and the first one writes.
+    """Train with checked arguments. All joined processes compute, and the first one writes.
 
     folder: on this machine. mirror: copies it to the requested place, if that is a URL.
     """
@@ -107,7 +109,7 @@ def _train(
     with contextlib.ExitStack() as stack:
         processes.by_first(lambda: stack.enter_context(alone(folder)))
         processes.by_first(lambda: remove_unfinished(folder))
-        with interruption.held():  # so that it is closed, whatever comes
+        with interruption.held():  # so that it is always closed
             checkpoints = stack.enter_context(Checkpoints(folder))
         found = checkpoints.restore(devices.layout)
         state, done = (found[0], Progress(**found[1])) if found else (devices.begin(), Progress())
@@ -120,7 +122,7 @@ def _train(
             processes.by_first(lambda: same_data(folder, source))
         journal.begin(None if done.log_bytes else header(task, every, devices, source), tensorboard)
         if done.log_bytes and processes.first() and (began := read(folder)[0]["devices"]) != devices.named:
-            say(f"it began on {began} and goes on, on {devices.named}, with numbers that are equal to rounding")
+            say(f"it started on {began} and continues on {devices.named}, so numbers agree only to rounding")
         if going(state, config):
             say(f"{len(every)} runs of up to {config.steps} steps" + (f", from step {done.step}" if done.step > 0 else ""))
         total, before = len(every) * config.steps, made(state, config)
@@ -163,13 +165,13 @@ def _train(
 
 
 def finish(result: Trained) -> None:
-    """Write each run's language model as a folder that `sinkjax.load` reads, and last the summary of the training."""
+    """Save each run's language model as a folder for `sinkjax.load`, then the training's summary."""
     task, path = result.task, result.folder / SUMMARY
     if isinstance(task, ModelTask) and not path.is_file():
         for ended in result.runs:
             if task.model(ended.run.variant).vocab_size is not None:
                 save_run(result, ended.run.run, result.folder / MODELS / f"run-{ended.run.run:03d}")
-    outcomes = [one.labels() for one in result.runs]  # how, and after how many steps
+    outcomes = [one.labels() for one in result.runs]  # outcome and number of steps
     facts = {KIND: task.name, "milliseconds_per_step_of_a_run": result.milliseconds, "runs": outcomes}
     write(path, json.dumps(facts, indent=1) + "\n")
 
@@ -183,9 +185,9 @@ def call(
     devices: RunParallel,
     host: HostBatches | None,
 ) -> tuple[TrainState, Progress, list[dict[str, Any]]]:
-    """Advance the runs `left` to their next evaluation; the first call only evaluates the initialised models.
+    """Advance the runs `left` to their next evaluation; the first call only evaluates the initial models.
 
-    Returns the state, the progress and the lines of the log.
+    Returns the state, the progress and the log lines.
     """
     config = devices.config
     step = config.next_stop(done.step) if done.step >= 0 else 0
@@ -226,11 +228,11 @@ def claim(folder: Path, task: Task) -> None:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from training in `folder`; a kill releases it. Errors: another process trains there."""
+    """Lock `folder` against other trainings; a kill releases it. Errors: another process is training there."""
     try:
         release = take_lock(folder / LOCK, timeout=0)
     except filelock.Timeout:
-        raise Unavailable(f"another process trains in {folder}; wait for it, or choose another folder") from None
+        raise Unavailable(f"another process is training in {folder}; wait for it, or choose another folder") from None
     try:
         yield
     finally:
@@ -238,7 +240,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def header(task: Task, every: tuple[Run, ...], devices: RunParallel, source: DataSource | None) -> dict[str, Any]:
-    """The first line of a log: the training, its devices, and the sampling unit of intervals over its runs."""
+    """Return the first line of a log: the training, its devices, and the sampling unit of intervals over its runs."""
     config = task.config
     over = "initialisations only: all runs see the same data" if config.shared_data else "initialisations and data"
     return {
@@ -255,5 +257,5 @@ def header(task: Task, every: tuple[Run, ...], devices: RunParallel, source: Dat
 
 
 def made(state: TrainState, config: Training) -> int:
-    """Steps of all runs that are done or no longer needed."""
+    """Count the steps of all runs that are done or no longer needed."""
     return int(np.where(np.asarray(state.status) == RUNNING, np.asarray(state.step), config.steps).sum())

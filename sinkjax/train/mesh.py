@@ -1,7 +1,7 @@
-"""One run on many devices: the batch divided along the mesh axis "data", matrices along "model".
+"""One run on many devices: the batch is sharded along the mesh axis "data", matrices along "model".
 
-Between steps, parameters and their optimiser state are divided along both axes: the residual stream's axis along "data" (fully
-sharded data parallelism). Only the placement of arrays is stated; XLA divides the computation of a step accordingly.
+Between steps, parameters and optimiser state are sharded along both axes, with the residual stream's axis along "data" (fully
+sharded data parallelism). We only specify the placement of arrays; XLA partitions a step accordingly.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ STORED = params.RULES | {"width": "data"}  # logical axis -> mesh axis, between 
 
 
 def mesh_of(config: Training, task: Task) -> Mesh | None:
-    """The mesh that a config asks for, or None. Joined processes divide batches that are read over all devices unasked.
+    """Return the mesh that a config requests, or None. Joined processes shard batches read on the host over all devices by
+    default.
 
-    Errors: too few devices, or not all of the joined processes; a task without models of this library, or whose batches each
-    device would generate in full; devices that do not divide a (micro-)batch, or the width, so that each would hold
-    a whole state.
+    Errors: too few devices, or not all devices of the joined processes; a task without sinkjax models, or with batches that every
+        device would generate in full; a (micro-)batch or width that is not divisible by the devices, so that each would store a
+        whole state.
     """
     if not isinstance(config, AdamWTraining):
         return None
@@ -40,7 +41,7 @@ def mesh_of(config: Training, task: Task) -> Mesh | None:
             return None
         shape, rows = (here, 1), config.micro_batch or config.batch
         if rows % here:
-            raise SinkjaxError(f"{here} devices do not divide a (micro-)batch of {rows} sequences; choose another, or a mesh")
+            raise SinkjaxError(f"a (micro-)batch of {rows} sequences is not divisible by {here} devices; change it, or set mesh")
     count = shape[0] * shape[1]
     if count > here:
         raise SinkjaxError(f"mesh {list(shape)} needs {count} devices, and there are {here}")
@@ -49,17 +50,17 @@ def mesh_of(config: Training, task: Task) -> Mesh | None:
     if not isinstance(task, ModelTask):
         raise SinkjaxError("mesh is for sinkjax models")
     if shape[0] > 1 and not isinstance(task, HostDataTask):
-        raise SinkjaxError(f"mesh divides batches that are read, but these are made on the device; choose [1, {shape[1]}]")
+        raise SinkjaxError(f"mesh shards batches read on the host, but these are generated on the device; choose [1, {shape[1]}]")
     for width in dict.fromkeys(task.model(variant).width for variant in task.variants):
         if width % shape[0]:
             raise SinkjaxError(
-                f"mesh {list(shape)} divides parameters along the width, and {shape[0]} do not divide {width}; choose another"
+                f"mesh {list(shape)} shards parameters along the width, and {width} is not divisible by {shape[0]}"
             )
     return Mesh(np.array(jax.devices()[:count]).reshape(shape), ("data", "model"))
 
 
 def placement(state: TrainState, task: Task, mesh: Mesh) -> TrainState:
-    """The sharding of each leaf of a state of many runs between steps. state: arrays or shapes."""
+    """Return the sharding between steps for each leaf of a state of many runs. state: arrays or shapes."""
     assert isinstance(task, ModelTask)
     leaves = jax.tree_util.tree_leaves_with_path(params.abstract(task.model(task.variants[0])))
     specs = {jax.tree_util.keystr(path): params.sharding(leaf, mesh, STORED).spec for path, leaf in leaves}
@@ -73,9 +74,9 @@ def placement(state: TrainState, task: Task, mesh: Mesh) -> TrainState:
 
 
 def gather(values: Params, task: Task, mesh: Mesh) -> Params:
-    """The parameters of one run, traced, as a step uses them: each device has all parameters but the ones divided along "model".
+    """Gather one run's traced parameters for a step: each device has all of them, except for shards along "model".
 
-    XLA would else divide the residual stream as the parameters are, and exchange activations instead of parameters.
+    Otherwise XLA would shard the residual stream like the parameters, and exchange activations instead of parameters.
     """
     assert isinstance(task, ModelTask)
     where = jax.tree.map(lambda leaf: params.sharding(leaf, mesh), params.abstract(task.model(task.variants[0])))
@@ -83,13 +84,14 @@ def gather(values: Params, task: Task, mesh: Mesh) -> Params:
 
 
 def rows_here(mesh: Mesh, rows: int) -> np.ndarray:
-    """The rows of a batch of `rows` that are on devices of this process, int64, ascending."""
+    """Return the rows of a batch of `rows` on this process's devices, int64, ascending."""
     held = NamedSharding(mesh, PartitionSpec("data")).addressable_devices_indices_map((rows,))
     return np.unique(np.concatenate([np.arange(rows)[index] for index in held.values()]))
 
 
 def place_batches(batches: T, mesh: Mesh, rows: int) -> T:
-    """Batches of `rows` sequences as global arrays, divided along them. batches: numpy [runs, steps, `rows_here`, ...]."""
+    """Place batches of `rows` sequences as global arrays, sharded along the sequences. batches: numpy [runs, steps, `rows_here`,
+    ...]."""
     where, held = NamedSharding(mesh, PartitionSpec(None, None, "data")), rows_here(mesh, rows)
 
     def part(leaf: np.ndarray, index: tuple[slice, ...]) -> np.ndarray:
@@ -103,7 +105,7 @@ def place_batches(batches: T, mesh: Mesh, rows: int) -> T:
 
 
 def place_held_out(batch: T, mesh: Mesh) -> T:
-    """Held-out sequences, all present in every process, divided along the devices if these divide them. batch: [rows, ...]."""
+    """Place held-out sequences, which every process has in full, sharded over the devices if divisible. batch: [rows, ...]."""
     rows = {len(leaf) for leaf in jax.tree.leaves(batch)}
     divided = all(count % mesh.shape["data"] == 0 for count in rows)
     return processes.place(batch, NamedSharding(mesh, PartitionSpec("data" if divided else None)))

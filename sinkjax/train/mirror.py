@@ -1,8 +1,8 @@
-"""A training whose folder is a URL: it runs in a folder of this machine, and each of its checkpoints is copied.
+"""Training into a URL: runs in a local folder, and copies every checkpoint.
 
-Orbax writes only to file systems and to Google's store, and no object can be appended to, as a log is. A copy counts once the
-list of its files is written, one object: a kill before that leaves the files of the list before. The list also names its writer,
-so a process that finds another's list there knows that another one has begun to train in this place, and ends.
+Orbax writes only to file systems and to Google's store, and objects cannot be appended to, as a log requires. A copy is valid
+once the list of its files, a single object, is written; after an earlier kill, the previous list is still valid. The list also
+names its writer, so a process that finds another writer's list knows that another training has started there, and stops.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from sinkjax.config_files.files import CONFIG_FILE
 from sinkjax.config_files.places import Place, delete, is_remote, listed, place, reached, read_bytes
 from sinkjax.errors import SinkjaxError, Unavailable
 
-LISTED = ".files.json"  # in the object store: the files of the last whole copy
-# Files of a training: those that it no longer has are removed.
+LISTED = ".files.json"  # in the object store: the list of the files of the last complete copy
+# Files of a training; copies of deleted ones are removed.
 WRITTEN = ("checkpoints", "config.yaml", "events", "log.jsonl", "models", "series", "speed.jsonl", "summary.json")
-OWN = ".lock"  # a file of only this machine
+OWN = ".lock"  # a file that is never copied
 
 
 class Mirror:
-    """A folder of this machine, `folder`, which is removed with this object, and its copy at `place`."""
+    """A local folder, `folder`, which is deleted with this object, and its copy at `place`."""
 
     def __init__(self, where: Place):
         self.place, self.folder, self.name = where, Path(tempfile.mkdtemp(prefix="sinkjax-")), secrets.token_hex(8)
-        self.seen: bytes | None = None  # the list that is expected to be there
+        self.seen: bytes | None = None  # the list that is expected at `place`
         self._sent: dict[str, tuple[int, int]] = {}  # copied file -> its size and time
         self.remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def pull(self) -> None:
-        """Fetch the last whole copy, if there is one, or a training that somebody put there. Errors: other content is there."""
+        """Fetch the last complete copy, or a training that somebody uploaded. Errors: `place` has other content."""
         with reached(self.place):
             self.seen = self._list()
             names = sorted(self._there()) if self.seen is None else _names(self.seen)
@@ -56,7 +56,7 @@ class Mirror:
         """
         here = self._here()
         with reached(self.place):
-            if self.seen is None:  # a kill within the first copy leaves the files that were pulled
+            if self.seen is None:  # a kill during the first copy leaves the files that were pulled
                 self._write_list(sorted(self._sent))
             for name in (name for name, state in here.items() if self._sent.get(name) != state):
                 self._check_alone()
@@ -75,7 +75,7 @@ class Mirror:
     def _check_alone(self) -> None:
         """Raise unless the list is still the one that this process saw or wrote."""
         if self._list() != self.seen:
-            raise Unavailable(f"another process trains in {self.place} too: this one ends, and the other goes on")
+            raise Unavailable(f"another process is also training in {self.place}: this one stops, and the other continues")
 
     def _list(self) -> bytes | None:
         try:
@@ -84,7 +84,7 @@ class Mirror:
             return None
 
     def _there(self) -> set[str]:
-        """All objects but the list."""
+        """Return all objects except the list."""
         return set(listed(self.place)) - {LISTED}
 
     def _here(self) -> dict[str, tuple[int, int]]:
@@ -93,7 +93,7 @@ class Mirror:
 
 
 def _names(content: bytes) -> list[str] | None:
-    """The files of a list; None if it names others than files below a folder, on any system."""
+    """Return the files of a list; None if any is not below the folder, on any operating system."""
     with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):
         names: list[str] = json.loads(content)["files"]
         parts = [name.replace("\\", "/").split("/") for name in names]
@@ -104,7 +104,7 @@ def _names(content: bytes) -> list[str] | None:
 
 @contextlib.contextmanager
 def local(folder: str | Place) -> Iterator[tuple[Path, Mirror | None]]:
-    """The folder of a training; for a URL a folder of this machine with its last copy, and the mirror to be pushed there.
+    """Return a training's folder; for a URL, a local folder with its last copy, and the mirror that pushes to it.
 
     Errors name the given place, not the folder of this machine, which they remove: another process trains there, or took over;
     other content; a refusal of the object store.
@@ -125,5 +125,5 @@ def local(folder: str | Place) -> Iterator[tuple[Path, Mirror | None]]:
 
 
 def called(folder: Path, mirror: Mirror | None) -> str:
-    """How a training is called: by the folder or the URL that was given."""
+    """Return the folder or URL that a training was given, as its name."""
     return str(mirror.place if mirror else folder)

@@ -1,4 +1,4 @@
-"""Batches from the host for one call at a time, prepared by a thread of grain while the device computes."""
+"""Host batches for one call at a time, prepared by a grain thread while the device computes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.train.log import read
 from sinkjax.train.task import DataSource
 
-AHEAD = 1  # calls made ahead of their use
+AHEAD = 1  # calls prepared in advance
 
 
 class HostBatches:
-    """The data of runs: `seeds` by the number of a run, `count` batches a call, `rows` of each (None: all)."""
+    """Data of the runs: `seeds` by run index, `count` batches per call, `rows` of each batch (None: all)."""
 
     def __init__(self, source: DataSource, seeds: Sequence[int], count: int, rows: np.ndarray | None = None):
         self._source, self._seeds, self._count, self._rows = source, seeds, count, rows
@@ -30,11 +30,11 @@ class HostBatches:
         self.held_out = source.held_out()
 
     def at(self, runs: Sequence[int], first: int) -> Any:
-        """The batches `first` to `first + count - 1` of some runs: leaves [runs, count, ...]."""
+        """Return batches `first` to `first + count - 1` of some runs: leaves [runs, count, ...]."""
         import grain
 
         wanted = (tuple(runs), first)
-        if self._made and self._made[0] == wanted:  # asked for once more after the very first call, which makes no step
+        if self._made and self._made[0] == wanted:  # requested once more after the very first call, which makes no step
             return self._made[1]
         if self._next != wanted:
             calls = CallBatches(self._source, tuple(self._seeds[run] for run in runs), first, self._count, self._rows)
@@ -46,7 +46,7 @@ class HostBatches:
 
 @dataclass(frozen=True)
 class CallBatches:
-    """Batches of runs of these seeds, with random access: item n has `count` of each run, starting at `first + n count`."""
+    """Random access to batches: item n has `count` batches per run (one per seed), starting at `first + n count`."""
 
     source: DataSource
     seeds: tuple[int, ...]
@@ -64,12 +64,12 @@ class CallBatches:
 
 
 def same_data(folder: Path, source: DataSource) -> None:
-    """Raise unless the data are the training's own, by the first line of its log."""
+    """Raise unless the data match the first line of the training's log."""
     began = read(folder)[0]["data"]
     other = [name for name in source.card if documents.plain(source.card[name]) != began.get(name)]
     if other:
         raise SinkjaxError(
-            f"the data of the training in {folder} changed since it began ({', '.join(other)}); choose another folder"
+            f"the data of the training in {folder} changed since it started ({', '.join(other)}); choose another folder"
         )
 
 

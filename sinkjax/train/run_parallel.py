@@ -1,8 +1,10 @@
-"""Runs divided among the devices and computed on each together (vmap) or in sequence (map); or, for a config with a mesh, each
-run divided among all devices of the mesh (`sinkjax/train/mesh.py`). The devices belong to all joined processes.
+"""Distribute runs over devices.
+
+Each device computes its runs together (vmap) or in sequence (map). With a mesh, each run is sharded over all devices of the mesh
+instead (`sinkjax/train/mesh.py`). The devices belong to all joined processes.
 
 With 64 runs of the trigger task (one layer, one head) on two CPU devices, a step of a run takes 0.41 ms of processor time in
-sequence, 0.66 ms together. The numbers of a run do not depend on it. Runs are redistributed whenever some end.
+sequence and 0.66 ms together. A run's numbers do not depend on this choice. Runs are redistributed whenever some end.
 """
 
 from __future__ import annotations
@@ -33,8 +35,10 @@ AXIS = PartitionSpec("run")
 
 @dataclass(frozen=True)
 class CallSpec:
-    """The static arguments of a call: the task, its config, how the runs of a device are computed, the devices over which runs
-    are divided, and those over which each run is, if it is."""
+    """Static arguments of a call.
+
+    They are the task, its config, the way a device computes its runs, the devices that share the runs, and the devices that share
+    each run, if any."""
 
     task: Task
     config: Training
@@ -46,20 +50,20 @@ class CallSpec:
 class RunParallel:
     """The devices of a training and the compiled call.
 
-    together: "vmap" or "map", resolved. where, layout: the shardings of the state of all runs between calls; shapes with them.
+    together: "vmap" or "map", resolved. where, layout: shardings of the state of all runs between calls, and shapes with them.
     """
 
     def __init__(self, task: Task, config: Training, runs: int):
         self.task, self.config, self.runs = task, config, runs
         self.parallel = mesh_of(config, task)
-        # Of joined processes, each takes part, with runs or without.
+        # Every joined process takes part, even without runs.
         count = jax.device_count() if processes.joined() else min(runs, jax.device_count())
         self.devices = list(self.parallel.devices.flat) if self.parallel else jax.devices()[:count]
         cpu = self.devices[0].platform == "cpu"
         self.together = config.together if config.together != "auto" else ("map" if cpu or self.parallel else "vmap")
         self.mesh = Mesh(np.array(self.devices[:1] if self.parallel else self.devices), ("run",))
-        self.compiled: set[int] = set()  # numbers of slots of the calls so far
-        # The place of the state of all runs between calls. Every joined process needs all of it where runs are divided.
+        self.compiled: set[int] = set()  # numbers of slots used so far
+        # Placement of the state of all runs between calls. If runs are distributed, every joined process needs all of it.
         everywhere = NamedSharding(self.mesh, PartitionSpec())
         home = everywhere if processes.joined() else SingleDeviceSharding(self.devices[0])
         every = shapes(task, config)
@@ -68,20 +72,20 @@ class RunParallel:
         self._everywhere, self._home = everywhere, home
 
     def begin(self) -> TrainState:
-        """The state of all runs before the first step, at its place."""
+        """Initialise the state of all runs, placed on the devices."""
         if self.parallel:
             return begin_divided(self.task, self.config, self.where)
         state = begin_all(self.task, self.config)[0]
         return processes.place(state, self._everywhere) if processes.joined() else state
 
     def rows(self, rows: int) -> np.ndarray | None:
-        """The rows of a batch of `rows` that this process needs, None: all of them."""
+        """Return the rows of a batch of `rows` that this process needs; None for all."""
         return rows_here(self.parallel, rows) if self.parallel else None
 
     def advance(
         self, state: TrainState, runs: RunArrays, going: Sequence[int], limit: int, batches: Any = None, held_out: Any = None
     ) -> tuple[TrainState, Metrics]:
-        """Advance the runs `going` to step `limit`. Returns the new state of all runs, and the metrics of `going` in their order.
+        """Advance the runs `going` to step `limit`; return the new state of all runs, and the metrics of `going` in order.
 
         state, runs: of all runs [R]. batches (leaves [going, steps of a call, ...], the `rows` of each), held_out: data read on
         the host, if any.
@@ -104,7 +108,7 @@ class RunParallel:
     def _on_mesh(
         self, state: TrainState, runs: RunArrays, going: Sequence[int], limit: int, batches: Any, held_out: Any, mesh: Mesh
     ) -> tuple[TrainState, Metrics]:
-        """`advance`, each run on all devices of a mesh."""
+        """Do `advance` with each run on all devices of a mesh."""
         self.compiled.add(self.slots(len(going)))
         place, limits = np.zeros(self.runs, np.int32), np.full(self.runs, -1, np.int32)
         place[going], limits[going] = np.arange(len(going)), limit
@@ -115,18 +119,18 @@ class RunParallel:
 
     @property
     def hardware(self) -> tuple[int, str]:
-        """The number of devices of each kind."""
+        """Number of devices of each kind."""
         return len(self.devices), self.devices[0].device_kind
 
     @property
     def named(self) -> str:
-        """The hardware in words."""
+        """The hardware as text."""
         return " x ".join(map(str, self.hardware))
 
     def slots(self, going: int) -> int:
-        """Slots for runs in one call: a multiple of the number of devices, with one compilation for each number.
+        """Return the number of run slots in a call: a multiple of the number of devices. Each number needs one compilation.
 
-        Empty slots cost nothing in sequence, so their number stays; under vmap they do, so it is halved when possible.
+        Empty slots cost nothing in sequence, so their number stays; under vmap they cost time, so it is halved when possible.
         """
         each = -(-self.runs // len(self.devices))
         while self.together == "vmap" and each > 1 and going <= len(self.devices) * (each - each // 2):
@@ -140,8 +144,8 @@ class RunParallel:
 def deal(going: Sequence[int], devices: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
     """Deal runs to devices evenly.
 
-    Returns the run in each slot, int [slots], with the slots of a device adjacent and a number beyond all runs in empty ones; and
-    the slot of each run of `going`, int [len(going)].
+    Returns the run in each slot, int [slots], with a device's slots adjacent and an out-of-range index in empty ones; and the
+    slot of each run of `going`, int [len(going)].
     """
     each = slots // devices
     hand = np.arange(len(going))

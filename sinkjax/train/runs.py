@@ -1,4 +1,4 @@
-"""The runs of a training: one for each variant, learning rate and seed, in this order."""
+"""Runs of a training: one per variant, learning rate and seed, in this order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sinkjax.train.task import Task
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its number, and its differences from the others."""
+    """One run: its index, and its differences from the others."""
 
     run: int
     seed: int
@@ -25,17 +25,17 @@ class Run:
     variant: str
 
     def label(self) -> str:
-        """A run in words."""
+        """Describe the run as text."""
         return f"run {self.run} (seed {self.seed}, learning rate {self.learning_rate:g}, {self.variant})"
 
     def labels(self) -> dict[str, Any]:
-        """The entries of a line of the log that identify its run."""
+        """Return the entries of a log line that identify its run."""
         return asdict(self)
 
 
 @struct.dataclass
 class RunArrays:
-    """A run as the step takes it: seed int32, learning_rate float32, variant int32; [] or stacked over runs [R]."""
+    """A run as input of a step: seed int32, learning_rate float32, variant int32; [] or stacked over runs [R]."""
 
     seed: jax.Array
     learning_rate: jax.Array

@@ -29,8 +29,10 @@ PEAKS = {
 
 
 def token_flops(config: Config) -> float:
-    """FLOPs of one trained token: 6 for each parameter but the embedding (the head counts), and causal attention, three times
-    (once forward, twice backward) 2 T H D in each layer."""
+    """Return the training FLOPs per token.
+
+    These are 6 per parameter, excluding the embedding but including the head, plus causal attention: 2 T H D per layer, three
+        times (once forward, twice backward)."""
     assert config.vocab_size is not None
     embedding = 0 if config.tied else config.vocab_size * config.width
     attention = 6 * config.layers * config.context * config.heads * config.head_dim
@@ -38,7 +40,8 @@ def token_flops(config: Config) -> float:
 
 
 def measured(task: Task, steps: int, seconds: float, devices: int, kind: str) -> dict[str, float]:
-    """tokens_per_second and, on a device whose peak is known, flop_utilisation, of `steps` steps (all runs together); else {}."""
+    """Return tokens_per_second and, if the device's peak is known, flop_utilisation for `steps` steps of all runs; otherwise
+    {}."""
     if not isinstance(task, TokenTask) or not steps or not seconds:
         return {}
     tokens = steps * task.tokens_per_step() / seconds
@@ -49,7 +52,7 @@ def measured(task: Task, steps: int, seconds: float, devices: int, kind: str) ->
 
 
 def note(folder: Path, step: int, found: dict[str, float]) -> None:
-    """Append a line to the folder's file. Errors: no room."""
+    """Append a line to the folder's file. Errors: no space."""
     if found:
         line = json.dumps({"step": step, **found}) + "\n"
         try:

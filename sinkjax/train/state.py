@@ -1,6 +1,6 @@
-"""The state of a run (parameters, optimiser, step, status), its optimiser, and the memory that a run needs.
+"""State of a run (parameters, optimiser, step, status), its optimiser, and the memory that it needs.
 
-Adam at a constant rate, or, for an `AdamWTraining`, AdamW with warm-up, decay and clipping.
+The optimiser is Adam at a constant rate or, for an `AdamWTraining`, AdamW with warm-up, decay and clipping.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 RUNNING, STOPPED, BROKEN = range(3)
-HEADS = ("q", "k", "v", "o")  # matrices with two axes for one of their sides
+HEADS = ("q", "k", "v", "o")  # matrices with one side split into two axes
 STATUS = ("running", CONVERGED, DIVERGED)
 
 
@@ -33,8 +33,8 @@ STATUS = ("running", CONVERGED, DIVERGED)
 class TrainState:
     """One run, or many stacked on a leading axis.
 
-    step: int32 [], updates made. status: int32 [], RUNNING, STOPPED (the goal of its task was reached, by these parameters) or
-    BROKEN (loss or gradient was not finite; the parameters are the last ones before that); STATUS in words.
+    step: int32 [], number of updates. status: int32 [], RUNNING, STOPPED (these parameters reached the task's goal) or BROKEN (a
+        loss or gradient was not finite; the parameters are the last ones before that). STATUS has their names.
     """
 
     params: Params
@@ -44,12 +44,12 @@ class TrainState:
 
 
 def begin(params: Params, run: RunArrays, config: Training) -> TrainState:
-    """The state of one run before its first step."""
+    """Initialise the state of one run."""
     return TrainState(params, optimiser_of(config, run.learning_rate).init(params), jnp.int32(0), jnp.int32(RUNNING))
 
 
 def optimiser_of(config: Training, learning_rate: jax.Array) -> optax.GradientTransformation:
-    """The optimiser of a run. learning_rate: float [], the highest of its schedule."""
+    """Make a run's optimiser. learning_rate: float [], the maximum of its schedule."""
     extras.require("training", "train", "optax")
     import optax
 
@@ -71,7 +71,7 @@ def optimiser_of(config: Training, learning_rate: jax.Array) -> optax.GradientTr
 
 
 def muon(config: AdamWTraining, schedule: Callable[[jax.Array], jax.Array]) -> optax.GradientTransformation:
-    """Muon (Jordan et al. 2024) for stacked matrices, one a block, and AdamW with Nesterov momentum for all other parameters."""
+    """Use Muon (Jordan et al. 2024) for stacked matrices, one per block, and AdamW with Nesterov momentum for the rest."""
     from optax import contrib
 
     def matrices(params: Params) -> Any:
@@ -79,7 +79,7 @@ def muon(config: AdamWTraining, schedule: Callable[[jax.Array], jax.Array]) -> o
             inputs = MATRICES.get(path[-1].key)
             if inputs is None or leaf.ndim < 3:
                 return None
-            begin = leaf.ndim - (3 if path[-1].key in HEADS else 2)  # before it: blocks and experts
+            begin = leaf.ndim - (3 if path[-1].key in HEADS else 2)  # leading axes: blocks and experts
             inputs = min(inputs, leaf.ndim - begin - 1)
             return contrib.MuonDimensionNumbers(tuple(range(begin, begin + inputs)), tuple(range(begin + inputs, leaf.ndim)))
 
@@ -97,7 +97,7 @@ def muon(config: AdamWTraining, schedule: Callable[[jax.Array], jax.Array]) -> o
 
 
 def factor(config: AdamWTraining, count: jax.Array) -> jax.Array:
-    """The factor on the learning rate in the update after `count` others, float32 []."""
+    """Return the learning rate factor of the update that follows `count` others, float32 []."""
     count = jnp.asarray(count, jnp.float32)
     warm = jnp.minimum(1, (count + 1) / max(1, config.warmup))
     if config.schedule == "constant":
@@ -107,10 +107,10 @@ def factor(config: AdamWTraining, count: jax.Array) -> jax.Array:
 
 
 def training_bytes(task: Task, config: Training) -> dict[str, int]:
-    """Part -> bytes, for a run on one device.
+    """Estimate bytes by part, for a run on one device.
 
-    The part kept for the gradient is the residuals of the loss of a (micro-)batch; the compiler may keep less, and needs memory
-    of its own.
+    The part kept for the gradient is the residuals of the loss of a (micro-)batch. The compiler may keep less, and needs some
+    memory itself.
     """
     rows = getattr(config, "micro_batch", None) or config.batch
     params = jax.eval_shape(task.init, 0)
@@ -128,7 +128,7 @@ COPIES = 3  # copies of a run's parameters: weights and Adam's two means
 
 
 def least_bytes(task: Task, config: Training) -> int:
-    """Least memory of a training: the state of all runs, and the batches of a call where the host makes them."""
+    """Return a training's minimum memory: the state of all runs, plus a call's batches if they come from the host."""
     runs = table(config, task)
     count = parameters(task.model(task.variants[0])) if isinstance(task, ModelTask) else 0
     state = COPIES * count * jnp.dtype(config.dtype).itemsize * len(runs)

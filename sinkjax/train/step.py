@@ -1,9 +1,9 @@
-"""The computation of one call: many steps of a run in a scan, then an evaluation on held-out data.
+"""Computation of one call: a scan over many steps of a run, then an evaluation on held-out data.
 
-Training data can take their random bits from JAX's threefry or from `HASH`, which hashes a counter with the two words of a key by
-the 32-bit mixer "lowbias32" (C. Wellons, 2018, public domain): cheap even compared with a small model. It is not cryptographic
-and never used for parameters. Its statistics are tested, and each word depends only on (key, index), also under vmap.
-Time saved: docs/benchmarks.md, "Random bits for training data" (scripts/bench_batches.py).
+Random bits for training data come from JAX's threefry or from `HASH`, which hashes a counter and the two words of a key with the
+32-bit mixer "lowbias32" (C. Wellons, 2018, public domain). `HASH` is cheap even compared with a small model; it is not
+cryptographic and never used for parameters. Its statistics are tested, and each word depends only on (key, index), also under
+vmap. Time saved: docs/benchmarks.md, "Random bits for training data" (scripts/bench_batches.py).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ WORDS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32}
 
 
 def key(seed: int, name: str, generator: str) -> jax.Array:
-    """The key of a stream: `generator` is "threefry" or "hash"."""
+    """Make a stream's key. generator: "threefry" or "hash"."""
     impl = HASH if generator == "hash" else "threefry2x32"
     return jax.random.fold_in(jax.random.key(seed, impl=impl), zlib.crc32(name.encode()))
 
 
 def mix(x: jax.Array) -> jax.Array:
-    """A permutation of the 32-bit words where every input bit flips about half of the output bits."""
+    """Permute the 32-bit words so that every input bit flips about half of the output bits."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)
@@ -86,8 +86,8 @@ def advance(
     """Advance one run to step `limit`, int32 [], by at most `eval_every` steps, and evaluate it.
 
     batches, held_out: data read on the host (batches with a leading axis of `eval_every`), None for data generated on the device.
-    used: the parameters as computed with, from the state's parameters: the same numbers, laid out otherwise.
-    A run that stops earlier keeps its state. A negative limit leaves the run as it is, with metrics of zero.
+    used: maps the state's parameters to the ones used in the computation, which are the same numbers in another layout. A run
+        that stops earlier keeps its state. A negative limit leaves the run unchanged, with zero metrics.
     """
 
     def go(state: TrainState) -> tuple[TrainState, Metrics]:
@@ -109,7 +109,7 @@ def advance(
 def update(
     state: TrainState, run: RunArrays, batch: Any, task: Task, config: Training, used: Used
 ) -> tuple[TrainState, tuple[jax.Array, jax.Array]]:
-    """One step; without an update if the batch reaches the goal or its loss or gradient is not finite.
+    """Make one step, without an update if the batch reaches the goal or its loss or gradient is not finite.
 
     batch: read on the host, or None. Also returns the loss and the squared norm of the gradient.
     """
@@ -140,7 +140,7 @@ def gradient_of(
     of = jax.value_and_grad(lambda params, *rest: task.loss(used(params), *rest), has_aux=True)
     if not isinstance(config, AdamWTraining) or config.micro_batch in (None, config.batch):
         return of(params, batch, variant)
-    # A group takes every n-th row, so that each device's rows (neighbours, in a mesh) are spread over all groups.
+    # A group takes every n-th row, so that each device's rows (adjacent in a mesh) are spread over all groups.
     groups = jax.tree.map(lambda leaf: leaf.reshape(config.micro_batch, -1, *leaf.shape[1:]).swapaxes(0, 1), batch)
 
     def add(sums: Any, group: Any) -> tuple[Any, jax.Array]:
@@ -159,7 +159,7 @@ def _held_out(task: Task, config: Training) -> Any:
 
 
 def _watched(losses: jax.Array, squares: jax.Array) -> Metrics:
-    """Entries of the log from the steps of a call, [K] each, NaN for steps that were not made."""
+    """Return log entries for the steps of a call, [K] each, with NaN for skipped steps."""
     norms = jnp.sqrt(squares)
     return {
         "train_loss": jnp.nanmean(losses),
@@ -169,6 +169,6 @@ def _watched(losses: jax.Array, squares: jax.Array) -> Metrics:
 
 
 def data_key(config: Training, seed: jax.Array, step: jax.Array) -> jax.Array:
-    """The key of a run's batch, from (data seed, seed of the run, step), or from (data seed, step) if the data are shared."""
+    """Make the key of a run's batch from (data seed, run's seed, step), or from (data seed, step) if the data are shared."""
     stream = key(config.data_seed, "training data", config.random_bits)
     return jax.random.fold_in(stream if config.shared_data else jax.random.fold_in(stream, seed), step)

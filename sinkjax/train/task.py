@@ -15,12 +15,11 @@ from sinkjax.train.config import Training
 
 
 class Task(Hashable, Protocol):
-    """A model and its loss. Hashable, as it is a static argument of the jitted step; all methods but `init` are traced.
+    """A model and its loss. Must be hashable, as a static argument of the jitted step; all methods except `init` are traced.
 
-    Its data are generated on the device (`DeviceDataTask`) or read on the host (`HostDataTask`).
-    name: folder name of its trainings. config: the training's. variants: at least one name; variants are the differences
-    between runs besides seed and learning rate, with parameters of the same shape. Methods receive a variant as int32 [], its
-    index in `variants`.
+    Its data are generated on the device (`DeviceDataTask`) or read on the host (`HostDataTask`). name: folder name of its
+    trainings. config: the training's config. variants: at least one name; variants are differences between runs other than seed
+    and learning rate, and their parameters have the same shapes. Methods receive a variant as int32 [], its index in `variants`.
     """
 
     @property
@@ -33,13 +32,13 @@ class Task(Hashable, Protocol):
     def variants(self) -> tuple[str, ...]: ...
 
     def init(self, seed: int) -> Params:
-        """Parameters drawn from a seed."""
+        """Draw parameters from a seed."""
 
     def loss(self, params: Params, batch: Any, variant: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The loss, float [], and whether the run has reached its goal on this batch, bool []; before the update."""
+        """Return the loss before the update, float [], and whether the run reached its goal on this batch, bool []."""
 
     def evaluate(self, params: Params, batch: Any, variant: jax.Array) -> dict[str, jax.Array]:
-        """Logged values of an evaluation: name -> float [] or a small array."""
+        """Return an evaluation's values to log: name -> float [] or a small array."""
 
 
 @runtime_checkable
@@ -47,10 +46,10 @@ class DeviceDataTask(Protocol):
     """A task whose data are generated on the device; both methods are traced."""
 
     def batch(self, key: jax.Array) -> Any:
-        """The training batch of one step, a pytree; `key` comes from (data seed, run, step)."""
+        """Return the training batch of one step, a pytree; `key` comes from (data seed, run, step)."""
 
     def held_out(self, key: jax.Array) -> Any:
-        """The held-out batch; `key` comes from the data seed."""
+        """Return the held-out batch; `key` comes from the data seed."""
 
 
 @runtime_checkable
@@ -58,27 +57,27 @@ class SteppedTask(Protocol):
     """A task whose loss depends on the step."""
 
     def at_step(self, batch: Any, step: jax.Array) -> Any:
-        """The batch as the loss takes it in an update after `step` others, int32 []; traced."""
+        """Return the batch for the update after `step` others, int32 []; traced."""
 
 
 class DataSource(Protocol):
-    """Data on the host. card: their description, as JSON; a training is resumed only with data of the same card."""
+    """Data on the host. card: their description as JSON; a training can be resumed only with data of the same card."""
 
     @property
     def card(self) -> dict[str, Any]: ...
 
     def batch(self, seed: int, k: int, rows: np.ndarray | None = None) -> Any:
-        """Batch k of a run with this seed, a pytree of numpy arrays that depends only on the two and the config.
+        """Return batch k of a run with this seed: a pytree of NumPy arrays that depends only on these and the config.
 
-        rows: of the batch that are wanted, int [n]; None: all.
+        rows: requested rows of the batch, int [n]; None for all.
         """
 
     def held_out(self) -> Any:
-        """The held-out batch."""
+        """Return the held-out batch."""
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer of the text; None for data that are not text."""
+        """The tokenizer of the text, or None for data that are not text."""
 
 
 @runtime_checkable
@@ -89,7 +88,7 @@ class HostDataTask(Protocol):
         """Prepare the data. say: called with a line of text before slow steps."""
 
     def batch_shapes(self) -> Any:
-        """Shapes and dtypes of a training batch."""
+        """Return the shapes and dtypes of a training batch."""
 
 
 @runtime_checkable
@@ -97,15 +96,15 @@ class SummarisingTask(Protocol):
     """A task whose evaluations are reduced on the host before they are logged."""
 
     def summarise(self, measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """The entries of the log, from the values of `evaluate` for one run."""
+        """Return log entries from the values of `evaluate` for one run."""
 
 
 @runtime_checkable
 class ModelTask(Protocol):
-    """A task that trains models of this library, which can be saved one by one."""
+    """A task that trains sinkjax models, which can be saved one by one."""
 
     def model(self, variant: str) -> Config:
-        """The architecture of a variant's runs."""
+        """Return the architecture of a variant's runs."""
 
 
 @runtime_checkable
@@ -113,7 +112,7 @@ class TokenTask(Protocol):
     """A task whose speed is reported in tokens per second."""
 
     def tokens_per_step(self) -> int:
-        """Tokens of one run in a step."""
+        """Tokens per step of one run."""
 
     def flops_per_token(self) -> float:
-        """FLOPs of a training step, for each of its tokens."""
+        """FLOPs of a training step, per token."""

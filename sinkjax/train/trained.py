@@ -1,4 +1,4 @@
-"""A finished training, read from its folder: the parameters of every run, its end and its cost."""
+"""A finished training read from its folder: parameters, outcome and cost of every run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from sinkjax.train.task import Task
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended. outcome: CONVERGED, DIVERGED, or ALL_STEPS if it made every step without reaching its goal.
+    """Outcome of a run.
 
-    steps: updates made.
+    outcome: CONVERGED, DIVERGED, or ALL_STEPS if it made every step without reaching its goal. steps: number of updates.
     """
 
     run: Run
@@ -39,10 +39,9 @@ class Ended:
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished training. params: leaves [runs, ...]; a diverged run has its last finite ones.
-
-    folder: with its files; of a training at a URL a temporary one of its mirror, which is removed with this object.
-    milliseconds: mean wall time of one step of one run without compilation; None if every step was part of a first call.
+    """A finished training. params: leaves [runs, ...]; a diverged run has its last finite ones. folder: the folder of its files;
+    for a training at a URL, the mirror's temporary folder, which is deleted with this object. milliseconds: mean wall time of one
+    step of one run without compilation; None if every step was part of a first call.
     """
 
     folder: Path
@@ -55,11 +54,11 @@ class Trained:
 
     @property
     def name(self) -> str:
-        """The folder or the URL into which it was trained."""
+        """The folder or URL of the training."""
         return called(self.folder, self.mirror)
 
     def groups(self) -> dict[tuple[str, float], list[Ended]]:
-        """The runs of each variant and learning rate."""
+        """Runs by variant and learning rate."""
         found: dict[tuple[str, float], list[Ended]] = {}
         for ended in self.runs:
             found.setdefault((ended.run.variant, ended.run.learning_rate), []).append(ended)
@@ -70,23 +69,23 @@ class Trained:
 
 
 def load_trained(folder: Path, task: Task, mirror: Mirror | None = None) -> Trained:
-    """Read a finished training of a task. mirror: see `Trained`. Errors: no checkpoint; runs that are not finished."""
+    """Read a finished training of a task. mirror: see `Trained`. Errors: no checkpoint, or unfinished runs."""
     config = task.config
     with Checkpoints(folder, look_only=True) as checkpoints:
         found = checkpoints.restore(shapes(task, config))
     if found is None:
-        raise SinkjaxError(f"the training in {folder} has no checkpoint yet; rerun the command that began it to continue it")
+        raise SinkjaxError(f"the training in {folder} has no checkpoint yet; rerun the command that started it to continue")
     state, meta = found
     return trained(folder, task, state, meta, mirror)
 
 
 def trained(folder: Path, task: Task, state: TrainState, meta: dict[str, Any], mirror: Mirror | None = None) -> Trained:
-    """The finished runs of a state. Errors: some are not finished."""
+    """Return the finished runs of a state; raise if any is unfinished."""
     config = task.config
     left = going(state, config)
     if left:
         raise SinkjaxError(
-            f"the training in {folder} is not finished: {len(left)} of {len(state.step)} runs go on from step "
+            f"the training in {folder} is not finished: {len(left)} of {len(state.step)} runs continue from step "
             f"{int(np.asarray(state.step)[left].max())}; rerun the command that began it to continue it"
         )
     ended = tuple(
@@ -98,9 +97,9 @@ def trained(folder: Path, task: Task, state: TrainState, meta: dict[str, Any], m
 
 
 def begin_all(task: Task, config: Training) -> tuple[TrainState, RunArrays]:
-    """The state of all runs before the first step, and the table, stacked."""
+    """Initialise the stacked state of all runs, and the table of runs."""
     every = table(config, task)
-    # Seed by seed, as XLA compiles the random numbers of a small model in two seconds, but in ten under vmap.
+    # Seed by seed, because XLA compiles a small model's random numbers in two seconds, but in ten under vmap.
     params = {seed: task.init(seed) for seed in {run.seed for run in every}}
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(params[run.seed] for run in every))
     runs = arrays(every, task)
@@ -113,7 +112,7 @@ def _begin(params: Params, runs: RunArrays, config: Training) -> TrainState:
 
 
 def shapes(task: Task, config: Training) -> TrainState:
-    """Shapes and dtypes of the state of all runs; nothing is computed."""
+    """Return the shapes and dtypes of the state of all runs, without computing it."""
     every = table(config, task)
     one = jax.eval_shape(lambda: task.init(config.seed))
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(every), *leaf.shape), leaf.dtype), one)
@@ -121,7 +120,7 @@ def shapes(task: Task, config: Training) -> TrainState:
 
 
 def begin_divided(task: Task, config: Training, where: TrainState) -> TrainState:
-    """The state of `begin_all`, each array made at its place. where: the shardings, undivided along the axis of runs."""
+    """Initialise the state of `begin_all` with each array made in place. where: the shardings, not split along runs."""
     every = table(config, task)
     runs = jax.tree.map(np.asarray, arrays(every, task))
     each = jax.tree.map(lambda leaf: NamedSharding(leaf.mesh, PartitionSpec(*leaf.spec[1:])), where.params)
@@ -133,5 +132,5 @@ def begin_divided(task: Task, config: Training, where: TrainState) -> TrainState
 
 
 def going(state: TrainState, config: Training) -> list[int]:
-    """The runs that are not finished."""
+    """Return the unfinished runs."""
     return np.flatnonzero((np.asarray(state.status) == RUNNING) & (np.asarray(state.step) < config.steps)).tolist()

@@ -1,1 +1,1 @@
-"""The forward pass of every model: block, attention, MLP, and the places where edits and probes act."""
+"""The forward pass of every model: block, attention, MLP, and the sites where edits and probes act."""

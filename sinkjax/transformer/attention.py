@@ -1,7 +1,7 @@
-"""Attention in blocks of queries: causal, and both ways within a prefix if there is one.
+"""Attention in blocks of queries: causal, and bidirectional within the prefix of a prefix LM.
 
 Long prompts are split into a few groups of queries, and each group computes only the keys that one of its queries can see: two
-groups take 3/4, four 5/8, eight 9/16, sixteen 17/32 of the work of a whole square, where a causal triangle is 1/2.
+groups do 3/4 of the work of the full square, four 5/8, eight 9/16 and sixteen 17/32; the causal triangle is 1/2.
 
 Shape suffixes: B prompts, T positions of queries, S of keys (T of them, unless an earlier pass's keys are kept), Q queries of a
 block, N keys of that block, H query heads, K key-value heads, D head width.
@@ -31,11 +31,11 @@ from sinkjax.probes.statistics import PairView
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
 
-# Queries whose scores exist at one time; no array of T x T outlives a block unless a map is asked for.
+# Queries whose scores exist at the same time; no T x T array outlives a block unless a map is requested.
 QUERY_BLOCK = 256
-GROUPED_BLOCK = 128  # the same where there are groups of queries
-GROUPED_FROM = 512  # lowest number of positions with groups
-MOST_GROUPS, FEW_GROUPS = 16, 4  # on a CPU, and elsewhere: each is compiled by itself, which takes a GPU seconds
+GROUPED_BLOCK = 128  # the same, in prompts split into groups of queries
+GROUPED_FROM = 512  # prompts with fewer positions are not split into groups
+MOST_GROUPS, FEW_GROUPS = 16, 4  # on a CPU, and elsewhere: each group is compiled separately, in seconds on a GPU
 
 Axes = Mapping[str, int]  # name in the record -> its axis of queries
 
@@ -43,10 +43,10 @@ Axes = Mapping[str, int]  # name in the record -> its axis of queries
 class Given(NamedTuple):
     """The inputs that all blocks of queries of a layer share.
 
-    k: [B, K, S, D], as it is multiplied; wide_k: the same for statistics. v: [B, K, S, D]; own: [B, H, S, D], where an edit may
-    have changed the values of a query head, else None. extra: the key of no token, or None. scale: factor on the scores. window:
-    int, the number of last keys a query sees, or None. w: the parameters of the layer. last: whether mixtures of values are
-    divided, and not the weights.
+    k: [B, K, S, D], in the dtype of the product; wide_k: the same for statistics. v: [B, K, S, D]; own: [B, H, S, D], if an edit
+        may have changed the values of a query head, else None. extra: the key of no token, or None. scale: factor on the scores.
+        window: int, the number of most recent keys that a query sees, or None. w: the parameters of the layer. last: whether the
+        mixtures of values are divided instead of the weights.
     """
 
     k: jax.Array
@@ -70,13 +70,13 @@ def attend(
     tape: Tape,
     rounded: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """Attention of rotated queries to `visible_keys`, by the config's scale, positions and normaliser.
+    """Compute attention of rotated queries to `visible_keys`, with the config's scale, positions and normaliser.
 
-    own_BSHD: the values of each query head, where an edit may have changed them, else None.
-    window: int, the number of last keys a query sees, or None. w: the parameters of the layer. tape: the layer's, with what is
-    static in the pass and the position of the first query. rounded: whether weights get the dtype of v before their product.
+    own_BSHD: the values of each query head, if an edit may have changed them, else None. window: int, the number of most recent
+        keys that a query sees, or None. w: the parameters of the layer. tape: the layer's tape, with the static part of the pass
+        and the position of the first query. rounded: whether weights are cast to the dtype of v before their product.
     Scores, weights and their sums are at least float32; queries and keys are multiplied in `ops.multiplied_dtype`.
-    Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see nothing, int [B].
+    Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see no key, int [B].
     """
     T, S = q_BTHD.shape[1], k_BSKD.shape[1]
     config, precision = tape.spec.config, tape.spec.precision
@@ -99,7 +99,7 @@ def attend(
     )
     axes = query_axes(tape.probe)
     groups: list[tuple] = []
-    for begin, end in query_groups(T) if tape.kept is None else [(0, T)]:  # these begin anywhere among the keys
+    for begin, end in query_groups(T) if tape.kept is None else [(0, T)]:  # these may start anywhere among the keys
         N = S if tape.kept else max(end, min(config.prefix or 0, T))
         block = partial(_block, given=given, N=N, tape=tape)
         groups.append(_in_blocks(block, q_BHTD[:, :, begin:end], tape.first + begin, block_size(T), axes))
@@ -113,7 +113,7 @@ def attend(
 
 
 def _block(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tape) -> tuple:
-    """Outputs of a block of queries over the first N keys, its rows that see nothing, its measurements and counts of cells."""
+    """Compute one query block over the first N keys: outputs, rows that see no key, measurements and cell counts."""
     inner, config = Tape(tape.spec, tape.edits, tape.lengths, tape.layer), tape.spec.config  # empty, for a loop inside a layer
     seen = visible_keys(rows_Q, N, given.window, config.prefix, tape.lengths)[:, None]
     view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(given.wide_k.dtype), given.wide_k, ahead=config.prefix is not None)
@@ -127,7 +127,7 @@ def _block(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tap
     scores, visible = inner.logits(scores, view)
     learned = {**given.w.get("normaliser", {}), "rows": rows_Q}
     divisor: jax.Array | None = None
-    if given.last:  # the same numbers to rounding, with one pass less over the block
+    if given.last:  # equal to rounding, with one pass fewer over the block
         weights, divisor = config.normaliser.undivided(scores, visible, learned)
         bias = config.normaliser.bias(scores, visible, learned)
     else:
@@ -147,7 +147,7 @@ def _score(
     w: Mapping[str, Any],
     spec: ForwardSpec,
 ) -> jax.Array:
-    """Scores [B, H, Q, N], scaled, capped and with their position's numbers, whose distances back are below `total`."""
+    """Compute scores [B, H, Q, N], scaled, capped and with position biases for distances back below `total`."""
     (B, H, Q, D), (K, N) = q_BHQD.shape, k_BKND.shape[1:3]
     # The query heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
     scores = ops.score(q_BHQD.reshape(B, K, -1, D), k_BKND, scale, spec.precision).reshape(B, H, Q, N)
@@ -155,7 +155,8 @@ def _score(
 
 
 def _mix(weights: jax.Array, divisor: jax.Array | None, of_extra: jax.Array | None, given: Given, precision: str) -> jax.Array:
-    """Outputs [B, H, Q, D] from weights [B, H, Q, N], divided if they are still to be, and an extra key's weights [B, H, Q]."""
+    """Mix values into outputs [B, H, Q, D], with weights [B, H, Q, N], a pending divisor or None, and an extra key's weights [B,
+    H, Q]."""
     (B, H, Q, N), v_BKSD = weights.shape, given.v
     weights = weights.astype(v_BKSD.dtype)
     out = ops.mix(weights.reshape(B, v_BKSD.shape[1], -1, N), v_BKSD[:, :, :N], precision).reshape(B, H, Q, v_BKSD.shape[-1])
@@ -175,10 +176,10 @@ def attend_kept(
     tape: Tape,
     rotate: Callable[..., jax.Array],
 ) -> tuple[jax.Array, jax.Array]:
-    """Attention of new tokens to the keys that the cache policy of the pass keeps; as `attend`, of queries and keys not rotated.
+    """Compute attention of new tokens to the keys that the cache policy keeps; as `attend`, but with unrotated queries and keys.
 
-    tape.kept is replaced by the keys and values that are kept after these tokens. rotate: vectors, their indices and the layer to
-    rotated ones. Nothing is edited or measured here.
+    Replaces tape.kept with the keys and values that are kept after these tokens. rotate: maps vectors, their indices and the
+    layer to rotated vectors. Nothing is edited or measured here.
     """
     (B, Q, H, _), K = q_BQHD.shape, k_BQKD.shape[2]
     config, precision, policy = tape.spec.config, tape.spec.precision, tape.spec.cache
@@ -217,13 +218,13 @@ def attend_kept(
 
 
 def score_scale(tape: Tape, dtype: jnp.dtype) -> jax.Array | float:
-    """The factor on the scores of the tape's layer."""
+    """Return the factor on the scores of the tape's layer."""
     config = tape.spec.config
     return jnp.asarray(config.score_scale, dtype)[tape.layer] if isinstance(config.score_scale, tuple) else config.scale
 
 
 def needs_pairs(edits: Edits, probe: Probe) -> dict[str, bool]:
-    """Each request for the scores or weights themselves, which only this module's attention has, and whether it is made."""
+    """Map each feature that needs the scores or weights, which only this module computes, to whether it is requested."""
     measured = [entry.name for entry in probe.statistics if entry.site in PAIRS and entry.sums is None]
     measured += [entry.name for entry in probe.captures if entry.site in PAIRS]
     return {
@@ -233,12 +234,12 @@ def needs_pairs(edits: Edits, probe: Probe) -> dict[str, bool]:
 
 
 def block_size(T: int) -> int:
-    """How many of T queries have scores at one time."""
+    """Return how many of T queries have their scores in memory at once."""
     return min(T, QUERY_BLOCK) if T < GROUPED_FROM else GROUPED_BLOCK
 
 
 def divided_last(T: int, config: Config, edited: bool) -> bool:
-    """Whether mixtures of values are divided, and not the weights. edited: whether an edit acts on these.
+    """Return whether mixtures of values are divided instead of the weights. edited: whether an edit acts on the weights.
 
     It does not depend on the probe, because a probe never changes a number.
     """
@@ -246,9 +247,10 @@ def divided_last(T: int, config: Config, edited: bool) -> bool:
 
 
 def query_groups(T: int) -> list[tuple[int, int]]:
-    """The first query of each group, and the one behind its last.
+    """Return each group's first query and the one after its last.
 
-    A group has two blocks or more: XLA unrolls a loop over one, and then holds the scores of several groups at one time.
+    A group has at least two blocks: XLA unrolls a loop over a single block, and then the scores of several groups are alive at
+        once.
     """
     blocks = -(-T // block_size(T))
     most = MOST_GROUPS if jax.default_backend() == "cpu" else FEW_GROUPS
@@ -260,7 +262,7 @@ def query_groups(T: int) -> list[tuple[int, int]]:
 def _in_blocks(
     block: Callable[[jax.Array, jax.Array], tuple], q_BHQD: jax.Array, begin: jax.Array | int, size: int, axes: Axes
 ) -> tuple:
-    """Run `block` over blocks of the queries from position `begin` on: outputs over queries are joined, others added up."""
+    """Run `block` over blocks of queries from position `begin`; join outputs over queries and sum all others."""
     Q = q_BHQD.shape[2]
     if Q <= size:
         return block(begin + jnp.arange(Q), q_BHQD)
@@ -289,7 +291,7 @@ def _in_blocks(
 
 
 def _together(groups: list[tuple], axes: Axes) -> tuple:
-    """The results of the groups of queries as one: joined along queries or added up, like blocks."""
+    """Combine the results of the groups of queries: join them along queries or sum them, as for blocks."""
     if len(groups) == 1:
         return groups[0]
     outs, empties, records, counts = zip(*groups, strict=True)

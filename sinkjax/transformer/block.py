@@ -1,6 +1,6 @@
 """One block of a transformer, and the body of the scan over all of them.
 
-The config's layout says where the norms are, and whether the MLP reads the block's input or attention's result
+The config's layout specifies where the norms are, and whether the MLP reads the block's input or attention's result
 (sinkjax/model/config.py).
 """
 
@@ -35,7 +35,7 @@ ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
     "gelu": partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": partial(jax.nn.gelu, approximate=True),
-    "gelu_bloom": lambda x: 0.5 * x * (1 + jnp.tanh(0.79788456 * x * (1 + 0.044715 * x * x))),  # sqrt(2 / pi), cut off
+    "gelu_bloom": lambda x: 0.5 * x * (1 + jnp.tanh(0.79788456 * x * (1 + 0.044715 * x * x))),  # sqrt(2 / pi), truncated
     "relu": jax.nn.relu,
     "relu2": lambda x: jnp.square(jax.nn.relu(x)),
 }
@@ -45,7 +45,7 @@ READ_AT = {"q": Site.Q_IN, "k": Site.K_IN, "v": Site.V_IN}
 
 
 def block(h: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
-    """One transformer block: the residual stream h [B, T, d] in and out, and the number of rows that see no key, [B]."""
+    """Apply one block to the residual stream h [B, T, d]; return the new stream and the number of rows that see no key, [B]."""
     config, layout = tape.spec.config, tape.spec.config.layout
     out, empty_rows = attention(tape.read(Site.ATTN_IN, reading(h, w, "attn_norm", config)), w, window, rotate, tape)
     added = add_to_residual(h, tape(Site.ATTN_OUT, as_added(out, w, "attn_out_norm", config)), w, "attn_norm", config)
@@ -60,7 +60,7 @@ def block(h: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, t
 
 
 def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
-    """The output of attention (W_O included) on the normed residual stream [B, T, d], and the rows that see no key."""
+    """Return attention's output (including W_O) on the normed residual stream [B, T, d], and the rows that see no key."""
     config, precision, x = tape.spec.config, tape.spec.precision, read.x
     read = read._replace(x=tape.quantised(x))
 
@@ -74,7 +74,7 @@ def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable,
         q, k = rotate(tape, q, k)  # POSITION
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
         own = own_values(v, tape)  # HEAD_VALUE
-        v, own = (v, own) if own is None or tape.kept is None else (own, None)  # tokens before them were kept by query head too
+        v, own = (v, own) if own is None or tape.kept is None else (own, None)  # earlier tokens were cached by query head too
         k, v = tape.seen(k, v)
         heads, empty_rows = implementation(tape.spec.attention_impl).attend(q, k, v, own, window, w, tape)  # LOGITS, WEIGHTS
     else:
@@ -92,9 +92,9 @@ def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable,
 def vectors(
     x: jax.Array, w: Params, name: str, config: Config, precision: str, edited: Callable[[jax.Array], jax.Array] | None = None
 ) -> jax.Array:
-    """Queries, keys or values (name: "q", "k" or "v") of x [..., d], with their bias, clip and norm: [..., heads, D].
+    """Compute queries, keys or values (name: "q", "k" or "v") of x [..., d], with bias, clip and norm: [..., heads, D].
 
-    edited: what edits make of their product, before the bias.
+    edited: applies edits to the product, before the bias.
     """
     product = project(x, w[name], precision)
     out = add_bias(product if edited is None else edited(product), w.get(f"{name}_bias"))
@@ -104,7 +104,7 @@ def vectors(
 
 
 def of_each_head(product: jax.Array, read: Read, w: jax.Array, site: Site, tape: Tape) -> jax.Array:
-    """The product of read.x [B, T, d] with w [d, heads, D], of each head's own copy of it where an edit changes that.
+    """Multiply read.x [B, T, d] by w [d, heads, D], using a separate copy of x per head if an edit changes it.
 
     The copies exist only if something is edited or measured at `site`.
     """
@@ -121,7 +121,7 @@ def of_each_head(product: jax.Array, read: Read, w: jax.Array, site: Site, tape:
 
 
 def own_values(v: jax.Array, tape: Tape) -> jax.Array | None:
-    """The values [B, S, H, D] that each query head mixes, copies of v [B, S, K, D]; None where no edit changes one of them."""
+    """Return the values [B, S, H, D] that each query head mixes, copies of v [B, S, K, D]; None if no edit changes them."""
     if not tape.watches(Site.HEAD_VALUE):
         return None
     own = tape(Site.HEAD_VALUE, jnp.repeat(v, tape.spec.config.heads // v.shape[2], axis=2))
@@ -131,10 +131,10 @@ def own_values(v: jax.Array, tape: Tape) -> jax.Array | None:
 def block_step(
     spec: ForwardSpec, lengths: jax.Array, edits: Edits, T: int, dtype: jnp.dtype, first: jax.Array | int = 0
 ) -> Callable[..., tuple[tuple[jax.Array, dict], dict]]:
-    """The body of the scan: from (h, slots), a layer's number and its parameters to the next (h, slots) and its measurements.
+    """Make the scan's body: it maps (h, slots), a layer index and parameters to the next (h, slots) and the measurements.
 
-    first: the position of the first of the T rows; then the body also takes and returns the kept part of a layer (see `Tape`).
-    Slots carry raw values out of the few layers that were asked for, so that a map of one layer costs one map.
+    first: the position of the first of the T rows; then the body also takes and returns a layer's cache (see `Tape`). Slots carry
+        raw values out of only the requested layers, so that a map of one layer costs the memory of one map.
     """
     config, probe = spec.config, spec.probe
     wide = jnp.promote_types(dtype, jnp.float32)
@@ -160,14 +160,14 @@ def block_step(
 
 
 def windows(config: Config) -> jax.Array | None:
-    """The number of last keys that a query sees in each layer, int [L]; None: all in all layers."""
+    """Return the number of most recent keys that a query sees in each layer, int [L]; None if no layer has a window."""
     return None if config.windows is None else jnp.asarray([window or LARGEST for window in config.windows])
 
 
 def rotary(config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtype, edits: Edits) -> Callable[..., tuple]:
-    """A function of the tape, queries and keys at positions `index` [1 or B, T] that rotates them.
+    """Make a function of (tape, queries, keys) that rotates them at positions `index` [1 or B, T].
 
-    Its tables are made once unless POSITION is edited.
+    The tables are computed once unless POSITION is edited.
     """
     if not config.ropes:
         return lambda tape, q, k: (q, k)
@@ -190,7 +190,7 @@ def rotary(config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtyp
 
 
 def at_index(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> Callable[..., jax.Array]:
-    """A function of vectors [B, S, heads, D], their rotary indices [S] and the layer that rotates them, if the model does."""
+    """Make a function that rotates vectors [B, S, heads, D] by rotary indices [S] in a layer, if the model uses rotation."""
     kinds = [rope.frequencies(kind, config.head_dim, lengths, dtype) for kind in config.ropes]
 
     def rotate(x: jax.Array, index: jax.Array, layer: jax.Array) -> jax.Array:
@@ -202,7 +202,7 @@ def at_index(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> Callable[.
 
 
 def of_layer(tables: list[tuple[jax.Array, jax.Array]], config: Config, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The cosines and sines of a layer, from the tables of each kind of rotary position; ones and zeros without rotation."""
+    """Select a layer's cosines and sines from the tables of each kind of rotary position; ones and zeros without rotation."""
     if not isinstance(config.position, LayerRopes):
         return tables[0]
     still = jnp.ones_like(tables[0][0]), jnp.zeros_like(tables[0][1])
@@ -212,8 +212,8 @@ def of_layer(tables: list[tuple[jax.Array, jax.Array]], config: Config, layer: j
 
 
 def fill_slot(slot: jax.Array | None, value: jax.Array, layer: jax.Array, layers: tuple[int, ...]) -> jax.Array:
-    """Write a layer's raw value into its place among the captured layers; other layers leave the slot alone."""
-    if slot is None:  # only while shapes are worked out
+    """Write a layer's raw value into its slot; layers that are not captured leave the slot unchanged."""
+    if slot is None:  # only during shape inference
         return jnp.zeros((len(layers), *value.shape), value.dtype)
     place = jnp.asarray([layers.index(entry) if entry in layers else -1 for entry in range(max(layers) + 1)])
     place = jnp.where(layer < place.size, place[jnp.minimum(layer, place.size - 1)], -1)
@@ -221,7 +221,7 @@ def fill_slot(slot: jax.Array | None, value: jax.Array, layer: jax.Array, layers
 
 
 def empty_slots(step: Callable, params: Params, h: jax.Array, probe: Probe) -> dict:
-    """The carried slots, before the first block."""
+    """Make the carried slots, before the first block."""
     if all(capture.site in BEFORE_BLOCKS for capture in probe.captures):
         return {}
     first = jax.tree.map(lambda leaf: leaf[0], params["layers"])
@@ -230,7 +230,7 @@ def empty_slots(step: Callable, params: Params, h: jax.Array, probe: Probe) -> d
 
 
 def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
-    """The output of the MLP, or of each token's experts: [B, T, d] to [B, T, d]; NEURON in between."""
+    """Compute the output of the MLP, or of each token's experts: [B, T, d] to [B, T, d], with NEURON in between."""
     config, precision = tape.spec.config, tape.spec.precision
     if config.experts is None:
         x = tape.quantised(x)
@@ -252,7 +252,7 @@ def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
 
 
 def hidden(project: Callable[[str], jax.Array], config: Config) -> jax.Array:
-    """The hidden units of an MLP. project: multiplies the input by the matrix of a name."""
+    """Compute the hidden units of an MLP. project: multiplies the input by the named matrix."""
     if not config.gated_mlp:
         return ACTIVATION[str(config.activation)](project("up"))
     gate, up = project("gate"), project("up")
@@ -260,7 +260,7 @@ def hidden(project: Callable[[str], jax.Array], config: Config) -> jax.Array:
 
 
 def reading(h: jax.Array, w: dict[str, Any], name: str, config: Config) -> Read:
-    """The residual stream as the next part of a block reads it."""
+    """Norm the residual stream as the next part of a block reads it."""
 
     def norm(stream: jax.Array) -> jax.Array:
         return config.norm(stream, w, name) if config.norm is not None and config.layout.inputs else stream
@@ -269,7 +269,7 @@ def reading(h: jax.Array, w: dict[str, Any], name: str, config: Config) -> Read:
 
 
 def as_added(out: jax.Array, w: dict[str, Any], name: str, config: Config, at: jax.Array | None = None) -> jax.Array:
-    """The output of attention or the MLP, as it is added to the residual stream. at: see `Norm`, also below."""
+    """Apply the post-norm and residual factor, if any, to the output of attention or the MLP. at: see `Norm`."""
     out = config.norm(out, w, name, at) if config.norm is not None and config.layout.outputs else out
     return out if config.multipliers.residual == 1 else out * config.multipliers.residual
 
@@ -277,11 +277,11 @@ def as_added(out: jax.Array, w: dict[str, Any], name: str, config: Config, at: j
 def add_to_residual(
     h: jax.Array, change: jax.Array, w: dict[str, Any], name: str, config: Config, at: jax.Array | None = None
 ) -> jax.Array:
-    """The residual stream with a change."""
+    """Add a change to the residual stream."""
     h = h + change if config.residual else change
     return config.norm(h, w, name, at) if config.norm is not None and config.layout.sums else h
 
 
 def final_normed(h: jax.Array, params: Params, config: Config, at: jax.Array | None = None) -> jax.Array:
-    """The last residual stream as the unembedding reads it."""
+    """Norm the last residual stream as the unembedding reads it."""
     return config.norm(h, params, "final_norm", at) if config.norm is not None and not config.layout.sums else h

@@ -1,8 +1,8 @@
-"""Incremental decoding with a cache of keys and values, as `generate` does it.
+"""Incremental decoding with a cache of keys and values, used by `generate`.
 
-Every row is computed once, in the block of `forward`, so this is exact where no later token and no later length changes an
-earlier row, and where a row needs only the others' keys and values; `why_not` names the exceptions. Edits act on the rows
-that they select, wherever these are.
+Every row is computed once, by the same block as `forward`. This is exact if no later token or length changes an earlier row, and
+if a row needs only the keys and values of other rows; `why_not` reports the exceptions. Edits act on the rows that they select,
+in the prompt or after it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from sinkjax.transformer.tape import Kept
 
 
 class Unstacked(NamedTuple):
-    """Parameters whose blocks lie apart: all but the blocks, and each block's own.
+    """Parameters with separate blocks: everything except the blocks, and a list of each block's parameters.
 
-    A loop over stacked blocks copies each one's matrices before it reads them, which for one row is most of the work.
+    A loop over stacked blocks copies each block's matrices before reading them, which is most of the work for a single row.
     """
 
     whole: Params
@@ -38,14 +38,14 @@ class Unstacked(NamedTuple):
 
     @classmethod
     def of(cls, params: Params, spec: ForwardSpec) -> Unstacked:
-        """The blocks of `params`, copied once."""
+        """Copy the blocks of `params` once."""
         whole = with_sink_token(params, spec)
         layers = [jax.tree.map(lambda leaf, layer=layer: leaf[layer], whole["layers"]) for layer in range(spec.config.layers)]
         return cls({name: leaf for name, leaf in whole.items() if name != "layers"}, layers)
 
     @staticmethod
     def copied_bytes(config: Config, dtype: str) -> int:
-        """Bytes of the copy that `of` makes."""
+        """Return the bytes of the copy that `of` makes."""
         return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(abstract(config)["layers"])) * jnp.dtype(dtype).itemsize
 
 
@@ -60,18 +60,19 @@ def go_on(
     spec: ForwardSpec,
     total: int,
 ) -> tuple[jax.Array, list[Kept]]:
-    """The next rows of prompts that may grow to `total` tokens. Three programs are compiled for each T, whatever the depth.
+    """Compute the next rows of prompts that may grow to `total` tokens, with three compiled programs per T at any depth.
 
-    tokens: int [B, T] at positions first to first + T - 1. Only the first `count` are real; the others pad the shape, and edits
-    that move or centre rows ignore them. kept: per layer, the rotated keys and values [B, total, K, D] of earlier positions, as
-    an earlier call returned them; None in the first call. edits: resolved for `total` positions. Returns the logits [B, V] after
+    tokens: int [B, T] at positions first to first + T - 1. Only the first `count` are real; the rest are padding, which edits
+        that move or centre rows ignore. kept: per layer, the rotated keys and values [B, total, K, D] of earlier positions, as
+        returned by an earlier call; None in the first call. edits: resolved for `total` positions. Returns the logits [B, V]
+        after
     the last real row, and the updated `kept`.
     """
     config, B = spec.config, tokens.shape[0]
-    at = np.int32(first), np.int32(count)  # Python's own integers would be weakly typed, and compile again
+    at = np.int32(first), np.int32(count)  # Python ints would be weakly typed and trigger a recompilation
     h = _begin(params.whole, jnp.asarray(tokens), *at, edits, spec=spec, total=total)
     if kept is None:
-        own = any(term.site == Site.HEAD_VALUE for term in edits)  # then values of each query head are kept
+        own = any(term.site == Site.HEAD_VALUE for term in edits)  # then the cache has values of each query head
         keys, values = (
             (B, total, heads, config.head_dim) for heads in (config.kv_heads, config.heads if own else config.kv_heads)
         )
@@ -115,10 +116,10 @@ def _of_rows(edits: Edits, first: jax.Array, count: int) -> Edits:
 def stream(
     params: Params, tokens: jax.Array, first: jax.Array, kept: Any, edits: Edits, *, spec: ForwardSpec
 ) -> tuple[jax.Array, Any]:
-    """The loss of the next tokens of long texts, under the cache policy of the pass.
+    """Compute the next-token loss of long texts under the cache policy of the pass.
 
-    tokens: int [B, N + 1], from position `first`, N a multiple of the policy's block; the last is a target alone. kept:
-    an earlier call's result, None for the first. edits: resolved for all positions of the texts.
+    tokens: int [B, N + 1], from position `first`, N a multiple of the policy's block; the last token is only a target. kept: the
+        cache from the previous call, None in the first. edits: resolved for all positions of the texts.
     Returns -log p of the next token in nats, [B, N], and the new cache.
     """
     config, policy, (B, N) = spec.config, spec.cache, (tokens.shape[0], tokens.shape[1] - 1)
@@ -144,7 +145,7 @@ def stream(
 
 
 def why_not(config: Config, edits: Edits, first: int, total: int) -> str | None:
-    """Why the cache cannot extend prompts from `first` (or more) to `total` tokens; None: it can.
+    """Return why the cache cannot extend prompts from `first` (or more) to `total` tokens, or None if it can.
 
     edits: resolved for `total` positions.
     """

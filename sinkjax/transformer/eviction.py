@@ -1,8 +1,8 @@
-"""Cache policies: which earlier keys and values a model that reads a long text still has.
+"""Cache policies: which earlier keys and values stay available while a model reads a long text.
 
-A policy keeps keys before their rotary rotation, and positions are those inside the cache, as in StreamingLLM: however long the
-text, no query is further from a key than the cache is large. Shape suffixes: B texts, Q new tokens, S keys, K key-value heads, D
-head width.
+A policy keeps keys before their rotary rotation and counts positions inside the cache, as in StreamingLLM. No query is therefore
+further from a key than the size of the cache, however long the text. Shape suffixes: B texts, Q new tokens, S keys, K key-value
+heads, D head width.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Streaming:
 
     sinks: int = 4
     window: int = 1020
-    block: ClassVar[int] = 128  # tokens that are computed at one time: it changes numbers only by rounding
+    block: ClassVar[int] = 128  # tokens computed at a time; this changes results only by rounding
 
     def __post_init__(self) -> None:
         _refuse_size("sinks", self.sinks, 0)
@@ -59,7 +59,7 @@ class Streaming:
         return {f"{part}_{what}": jnp.zeros((B, size, K, D), dtype) for part, size in sizes.items() for what in "kv"}
 
     def keys(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int) -> tuple[Keys, ...]:
-        """The cache that the tokens from `first` see: k, v [B, Q, K, D] are theirs."""
+        """Return the cache that the tokens from `first` see; k, v [B, Q, K, D] are their own."""
         rows = first + jnp.arange(k.shape[1])
         at = first - self.window + jnp.arange(self.window + k.shape[1])
         begin = jnp.maximum(at[0], 0)  # small angles are exact
@@ -74,13 +74,13 @@ class Streaming:
         return tuple(parts)
 
     def keep(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int, received: jax.Array) -> Kept:
-        """The cache after them. received: [B, K, S], the attention that each of `keys` got."""
+        """Return the cache after these tokens. received: [B, K, S], the attention that each of `keys` got."""
         sinks = {f"sink_{what}": self._sinks(kept[f"sink_{what}"], new, first) for what, new in (("k", k), ("v", v))}
         recent = {name: jnp.concatenate([kept[name], new], axis=1) for name, new in (("recent_k", k), ("recent_v", v))}
         return sinks | {name: every[:, -self.window :] for name, every in recent.items()}
 
     def _sinks(self, old: jax.Array, new: jax.Array, first: jax.Array | int) -> jax.Array:
-        """The first tokens' vectors, with those among the new tokens."""
+        """Update the vectors of the first tokens with any that are among the new tokens."""
         place = jnp.arange(self.sinks) - first
         arrived = (place >= 0) & (place < new.shape[1])
         return jnp.where(arrived[:, None, None], new[:, jnp.clip(place, 0, new.shape[1] - 1)], old)
@@ -88,17 +88,17 @@ class Streaming:
 
 @dataclass(frozen=True)
 class H2O:
-    """k keys in each layer and key-value head: the last k // 2, and the others that got most attention so far.
+    """k keys per layer and key-value head: the last k // 2, and those of the others with the most attention so far.
 
-    Attention is added up over queries and over the query heads of a key-value head, and the key with the least of it is evicted
+    Attention is summed over queries and over the query heads of a key-value head, and the key with the least is evicted
     (Zhang et al. 2023, arXiv 2306.14048).
 
     Attributes:
-        k: Keys that a query sees at most, its own included.
+        k: Maximum number of keys that a query sees, including its own.
     """
 
     k: int
-    block: ClassVar[int] = 1  # tokens that are computed at one time: the next ones do not see keys evicted by these
+    block: ClassVar[int] = 1  # tokens computed at a time, because later ones must not see keys evicted by these
 
     def __post_init__(self) -> None:
         _refuse_size("k", self.k, 2)
@@ -119,18 +119,19 @@ class H2O:
         }
 
     def worth(self, position: jax.Array, received: jax.Array, last: jax.Array | int) -> jax.Array:
-        """A rank of the keys at these positions, [B, S, K]; the lowest is evicted. last: the last token's position."""
+        """Rank the keys at these positions, [B, S, K]; the lowest is evicted. last: the last token's position."""
         return jnp.where(position > last - self.k // 2, jnp.inf, received)
 
     def keys(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int) -> tuple[Keys, ...]:
-        """The cache seen by the token at `first`: k, v [B, 1, K, D] are its own. Slots fill from the last one, by position."""
+        """Return the cache that the token at `first` sees; k, v [B, 1, K, D] are its own. Slots fill from the end, by
+        position."""
         index = jnp.arange(self.k)
         seen = index >= self.k - 1 - first
         all_k, all_v = (jnp.concatenate([old, new], axis=1) for old, new in ((kept["k"], k), (kept["v"], v)))
         return (Keys(all_k, all_v, index, index[-1:], seen[None, None, None]),)
 
     def keep(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int, received: jax.Array) -> Kept:
-        """The cache after it. received: [B, K, S], the attention that each of `keys` got."""
+        """Return the cache after this token. received: [B, K, S], the attention that each of `keys` got."""
         B, _, K, _ = k.shape
         position = jnp.concatenate([kept["position"], jnp.full((B, 1, K), first)], axis=1)
         total = jnp.pad(kept["received"], ((0, 0), (0, 1), (0, 0))) + received.swapaxes(1, 2)
@@ -154,4 +155,4 @@ CachePolicy = Streaming | H2O
 
 def _refuse_size(name: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise SinkjaxError(f"{name} must be a whole number of at least {least}, not {short(value)}")
+        raise SinkjaxError(f"{name} must be an integer of at least {least}, not {short(value)}")

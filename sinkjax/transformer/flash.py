@@ -1,11 +1,11 @@
-"""`attention_impl="pallas"`: softmax attention as two Pallas kernels, which hold one tile of scores at a time.
+"""`attention_impl="pallas"`: softmax attention as two Pallas kernels, with only one tile of scores in memory.
 
 The first kernel returns the outputs of the heads and the log-sum-exp of every row of scores, in at least float32. The second sums
 exp(score - log-sum-exp) over the queries of each key, and runs only if the probe measures such sums. Both are in `tiles.py` and
-make the same tiles of scores, with soft cap, ALiBi, window, prefix and the edits at LOGITS, so nothing of the size T x T is ever
-stored. In 16 bits, weights are rounded to the dtype of the values before their product, as in every fused attention.
+compute the same tiles of scores, including soft cap, ALiBi, window, prefix and edits at LOGITS, so no T x T array is ever stored.
+In 16 bits, weights are rounded to the dtype of the values before their product, as in every fused attention.
 
-On a GPU the kernels compile through Triton, on a TPU through Mosaic. A CPU interprets them: that is for tests, and slow.
+The kernels compile through Triton on a GPU and through Mosaic on a TPU. A CPU interprets them, which is slow and meant for tests.
 
 Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head width, Q queries and N keys of a tile.
 """
@@ -35,7 +35,7 @@ from sinkjax.transformer.attention import needs_pairs, score_scale
 from sinkjax.transformer.tape import Tape
 from sinkjax.transformer.tiles import LOWEST, Arrays, Tiling, columns, forward, padded
 
-NORMALISERS = (Softmax, SinkLogit, OffByOne)  # exp(score) over its sum, with or without a logit that has no key
+NORMALISERS = (Softmax, SinkLogit, OffByOne)  # exp(score) over its sum, with or without a sink logit
 
 
 def attend(
@@ -47,7 +47,7 @@ def attend(
     w: Mapping[str, Any],
     tape: Tape,
 ) -> tuple[jax.Array, jax.Array]:
-    """As `attention.attend`, for everything that `cannot` does not name."""
+    """Compute `attention.attend` for every request that `cannot` does not list."""
     B, T, H, _ = q_BTHD.shape
     config = tape.spec.config
     wide, multiplied = jnp.promote_types(q_BTHD.dtype, jnp.float32), ops.multiplied_dtype(q_BTHD.dtype)
@@ -68,7 +68,7 @@ def attend(
     of_extra = None if extra_scores is None else jnp.exp(extra_scores - lse_BHT)
     if extra is not None and of_extra is not None:
         out_BHTD = extra.add(out_BHTD.astype(wide), of_extra)
-    counted = jnp.where((jnp.arange(total) < tape.lengths[:, None])[:, None, :, None], lse, -LOWEST)  # rows of no token give 0
+    counted = jnp.where((jnp.arange(total) < tape.lengths[:, None])[:, None, :, None], lse, -LOWEST)  # padding rows contribute 0
     for entry in tape.probe.statistics:
         if entry.site != Site.WEIGHTS:
             continue
@@ -92,7 +92,7 @@ def attend(
 
 
 def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
-    """Each request that the kernels do not support, and whether it is made."""
+    """Map each feature that the kernels do not support to whether it is requested."""
     of_distances = isinstance(config.position, ScorePosition)
     extra = not isinstance(config.attention_bias, ValueBias | None)
     return {
@@ -115,7 +115,7 @@ def _(primals: tuple, tangents: tuple) -> tuple:
 
 
 def _arrays(total: int, scale: jax.Array | float, window: jax.Array | None, tape: Tape, wide: jnp.dtype) -> Arrays:
-    """What else makes a tile: each array is [B or 1, H or 1, T or 1, T or 1], by prompt, head, query and key.
+    """Collect a tile's other inputs: each array is [B or 1, H or 1, T or 1, T or 1], by prompt, head, query and key.
 
     For each term at LOGITS: whether it selects the query, the key and the head, its value, and whether it hides the key.
     """
@@ -148,7 +148,7 @@ def _arrays(total: int, scale: jax.Array | float, window: jax.Array | None, tape
 def _extra_scores(
     q_BHTD: jax.Array, extra: ExtraKey | None, scale: jax.Array | float, w: Mapping[str, Any], tape: Tape
 ) -> jax.Array | None:
-    """Scores [B, H, T] that take part in each row and have no column: of a key of no token, or a sink logit."""
+    """Return scores [B, H, T] that enter each row's sum without a column: of an extra key, or a sink logit."""
     (B, H, T, _), config = q_BHTD.shape, tape.spec.config
     if extra is not None:
         return extra.scores(q_BHTD, scale, config, tape.spec.precision)[..., 0]
@@ -160,7 +160,7 @@ def _extra_scores(
 
 
 def _slopes(config: Config) -> np.ndarray | None:
-    """The change of a score with each step back, by head: float [H]; None if the position does not act on scores like this."""
+    """Return the change of a score per step back, by head, float [H]; None if positions do not bias scores linearly."""
     if not isinstance(config.position, Alibi | PowerAlibi):
         return None
     return config.position.by_distance(2, config.heads, {})[:, 1]

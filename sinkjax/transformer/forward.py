@@ -1,4 +1,4 @@
-"""The forward pass of every model here: a pure function of arrays.
+"""The forward pass of every model: a pure function of arrays.
 
     h = embed(tokens) (+ positions)            EMBED, POSITION_VECTOR, before a norm
     in each block
@@ -7,13 +7,13 @@
         h = h + mlp(norm(h))                   MLP_IN, ROUTER, NEURON, MLP_OUT, RESID
     logits = unembed(norm(h))
 
-A config may lack the norm, the rotation, the MLP, the sum or the unembedding: then so does this, and the sites that go with it.
-Each part that varies has its own file in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS),
+A config may lack the norm, the rotation, the MLP, the sum or the unembedding; the pass then skips it and the sites that go with
+it. Each part that varies has its own file in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS),
 normalisers.py, heads.py, config.py (in each layout ATTN_OUT and MLP_OUT are added, and RESID is the next block's input).
 
-Edits are data that go in, measurements are data that come out, and `tape(Site.X, x)` marks each place where both happen. The
-blocks are stacked and run by one `lax.scan`. Shape suffixes: B prompts, T positions, S keys, H query heads, K key-value heads, D
-head width, d residual width, F MLP width, V vocabulary, L blocks.
+Edits are input data and measurements are output data; `tape(Site.X, x)` marks each place where both happen. The blocks are
+stacked and run by one `lax.scan`. Shape suffixes: B prompts, T positions, S keys, H query heads, K key-value heads, D head width,
+d residual width, F MLP width, V vocabulary, L blocks.
 """
 
 from __future__ import annotations
@@ -71,32 +71,33 @@ def forward(
     remat: bool = False,
     attention_impl: str = "sinkjax",
 ) -> Output:
-    """Run a model on a batch of right-padded prompts, edited and measured.
+    """Run a model on a batch of right-padded prompts, with edits and measurements.
 
     May be traced (jit, grad, vmap) in params, tokens, lengths and the values of edits; traced values are not checked.
 
     Args:
-        params: A model that `sinkjax.load` returned, or parameters alone, in the tree of `params.abstract(config)`.
+        params: A model from `sinkjax.load`, or only its parameters, as a tree like `params.abstract(config)`.
         tokens: int [B, T], or float [B, T, d] for a config without a vocabulary.
-        config: The architecture, of parameters alone.
-        edits: One, or a sequence applied left to right.
-        probe: What to measure.
-        lengths: int [B], by default T for all; what lies beyond a prompt's length changes nothing.
-        logits: Whether to compute them; float32 [B, T, V], which a long prompt may not have room for.
+        config: The architecture, if `params` is not a model.
+        edits: An edit, or a sequence applied left to right.
+        probe: The measurements.
+        lengths: Prompt lengths, int [B], by default T for all; tokens beyond a prompt's length have no effect.
+        logits: Whether to compute the logits, float32 [B, T, V], which may not fit in memory for a long prompt.
         precision: Precision of every matrix product: "highest" (full float32 on every device), "high" or "default".
-        unroll: Compile the blocks one after the other and not as a loop, which copies each block's inputs of the gradient: for
-            training a few small blocks.
-        remat: Compute the inside of a block once more for its gradient, instead of keeping it.
+        unroll: Whether to unroll the loop over blocks. The loop copies each block's inputs for the gradient, so unrolling helps
+            when training a few small blocks.
+        remat: Whether to recompute the inside of a block for its gradient instead of keeping it.
         attention_impl: "sinkjax"; "fused" (`transformer/fused.py`), cuDNN's on GPUs in 16 bits; or "pallas"
-            (`transformer/flash.py`), kernels for GPUs and TPUs that also take edits of the scores and measure the attention that
-            keys receive. The last two round weights to the dtype of the values and refuse what needs the weights themselves.
+            (`transformer/flash.py`), kernels for GPUs and TPUs that also support edits of the scores and measure the attention
+            that keys receive. The last two round weights to the dtype of the values and raise for requests that need the weights
+            themselves.
 
     Returns:
         Logits, or the normed last residual stream of a model without a vocabulary, and the record of the probe's statistics.
 
     Raises:
-        SinkjaxError: Parameters have no config, or do not fit it; a token is outside of the vocabulary; a prompt is empty or
-            longer than the context; a probe or edits do not fit (`Probe.check`, `Edit.resolve`); the precision is unknown.
+        SinkjaxError: Parameters have no config, or do not fit it; a token is outside the vocabulary; a prompt is empty or longer
+            than the context; a probe or edits do not fit (`Probe.check`, `Edit.resolve`); the precision is unknown.
     """
     params, config = _parts(params, config)
     spec = ForwardSpec(
@@ -112,10 +113,10 @@ def forward(
 
 
 def _parts(params: Params | Loaded, config: Config | None) -> tuple[Params, Config]:
-    """Parameters and architecture, of a model or as they were given."""
+    """Return parameters and architecture, from a model or as given."""
     if not isinstance(params, Mapping) and hasattr(params, "params") and hasattr(params, "config"):
         if config not in (None, params.config):
-            raise SinkjaxError("config is for parameters alone: a model has its own")
+            raise SinkjaxError("pass config only with bare parameters: a model has its own")
         return params.params, params.config
     if config is None:
         raise SinkjaxError("parameters need their config: forward(params, tokens, config), or forward(model, tokens)")
@@ -124,7 +125,7 @@ def _parts(params: Params | Loaded, config: Config | None) -> tuple[Params, Conf
 
 @partial(jax.jit, static_argnames="spec")
 def run(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, *, spec: ForwardSpec) -> Output:
-    """The jitted core of `forward`: arrays in, arrays out."""
+    """Run the jitted core of `forward`: arrays in, arrays out."""
     params = with_sink_token(params, spec)
     h, trace = through_blocks(params, tokens, lengths, edits, spec=spec)
     return complete(params, h, tokens, lengths, edits, trace, spec)
@@ -133,7 +134,7 @@ def run(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, *, 
 def through_blocks(
     params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, *, spec: ForwardSpec
 ) -> tuple[jax.Array, Trace]:
-    """The residual stream after the last block, [B, T, d], and the measurements up to there."""
+    """Return the residual stream after the last block, [B, T, d], and the measurements so far."""
     h, start = embed(params, tokens, lengths, edits, spec)
     step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)
     slots = empty_slots(step, params, h, spec.probe)
@@ -145,7 +146,7 @@ def through_blocks(
 
 
 def with_sink_token(params: Params, spec: ForwardSpec) -> Params:
-    """The parameters, with the keys and values that a sink token has in each layer, if the model has one (see `SinkToken`)."""
+    """Add the keys and values of the sink token in each layer to the parameters, if the model has one (see `SinkToken`)."""
     config = spec.config
     if not isinstance(config.attention_bias, SinkToken):
         return params
@@ -153,7 +154,7 @@ def with_sink_token(params: Params, spec: ForwardSpec) -> Params:
     alone = dataclasses.replace(config, attention_bias=None, vocab_size=None, position=position)
     probe = Probe(capture=(Capture(Site.KEY, name="key"), Capture(Site.VALUE, name="value")))
     own = ForwardSpec(config=alone, probe=probe, precision=spec.precision)
-    jitted = jax.jit(through_blocks, static_argnames="spec")  # `cached.py` is outside of any jitted function
+    jitted = jax.jit(through_blocks, static_argnames="spec")  # `cached.py` calls this outside any jitted function
     _, trace = jitted(params, params["sink_token"][None, None], jnp.ones(1, jnp.int32), (), spec=own)
     return params | {"layers": params["layers"] | {"attention_bias": {name: kept[:, 0, 0] for name, kept in trace.slots.items()}}}
 
@@ -167,8 +168,8 @@ def embed(
     first: jax.Array | int = 0,
     total: int | None = None,
 ) -> tuple[jax.Array, dict[str, Any]]:
-    """The residual stream at depth 0, [B, T, d], and its measurements. first, total: see `positions.vectors`."""
-    vectors = () if spec.config.vocab_size else (spec.config.width,)  # checked here, where every jitted caller passes
+    """Return the residual stream at depth 0, [B, T, d], and its measurements. first, total: see `positions.vectors`."""
+    vectors = () if spec.config.vocab_size else (spec.config.width,)  # checked here because every jitted caller passes through
     chex.assert_shape(tokens, (None, None, *vectors))
     chex.assert_shape(lengths, tokens.shape[:1])
     tape = Tape(spec, edits, lengths, layer=jnp.int32(0))
@@ -183,7 +184,7 @@ def embed(
 
 
 def embedding(params: Params, tokens: jax.Array, spec: ForwardSpec) -> jax.Array:
-    """The embedding's rows as they enter the residual stream, [B, T, d]."""
+    """Return the embedding rows as they enter the residual stream, [B, T, d]."""
     rows: jax.Array = params["embed"][tokens]
     factor = spec.config.multipliers.embedding
     if spec.config.embed_width is not None:

@@ -1,6 +1,6 @@
 """The implementations of attention, and their limits.
 
-The kernels are imported only if they are asked for, because JAX still calls Pallas experimental.
+The kernels are imported only on request, because JAX still calls Pallas experimental.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sinkjax.transformer import attention, fused
 
 
 def implementation(name: str) -> Any:
-    """The module that computes attention: `attend`, with the arguments of `attention.attend`, and, but for that one, `cannot`."""
+    """Return the module that computes attention. It has `attend`, as in `attention.py`, and all others also have `cannot`."""
     if name == "pallas":
         from sinkjax.transformer import flash
 
@@ -24,7 +24,7 @@ def implementation(name: str) -> Any:
 
 
 def check_implementation(name: str, config: Config, edits: Edits, probe: Probe) -> None:
-    """Raise an error that names a request that attention by this implementation does not support."""
+    """Raise an error that names a requested feature that this implementation does not support."""
     for what, asked in {} if name == "sinkjax" else implementation(name).cannot(config, edits, probe).items():
         if asked:
-            raise SinkjaxError(f'attention_impl "{name}" keeps no scores and weights, so it cannot do {what}; choose "sinkjax"')
+            raise SinkjaxError(f'attention_impl "{name}" does not support {what}; choose "sinkjax"')

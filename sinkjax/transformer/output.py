@@ -1,4 +1,4 @@
-"""The result of a forward: logits and the record, assembled from the scan's results."""
+"""The result of a forward pass: logits and the record, assembled from the scan's results."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sinkjax.probes.record import Record
 from sinkjax.transformer.block import final_normed
 from sinkjax.transformer.spec import ForwardSpec
 
-NLL_TOKENS = 128  # tokens whose vocabulary logits exist at one time when only their loss is asked for
+NLL_TOKENS = 128  # tokens whose logits exist at the same time if only their loss is requested
 
 
 @struct.dataclass
 class Output:
-    """The result of a forward.
+    """The result of a forward pass.
 
-    logits: float [B, T, V]; None if not asked for, or without a vocabulary. output: float [B, T, d], the normed last residual
+    logits: float [B, T, V]; None if not requested, or without a vocabulary. output: float [B, T, d], the normed last residual
     stream of a model without a vocabulary, else None. record: the probe's statistics and, in a run with edits,
     `cells_addressed` and `cells_changed` (prompt, term) and `empty_rows` (prompt), the rows of attention left without a key.
     """
@@ -53,7 +53,7 @@ class Trace:
 def complete(
     params: Params, h: jax.Array, tokens: jax.Array, lengths: jax.Array, edits: Edits, trace: Trace, spec: ForwardSpec
 ) -> Output:
-    """From the last residual stream and all that was measured to the `Output`."""
+    """Build the `Output` from the last residual stream and all measurements."""
     config, probe = spec.config, spec.probe
     x = final_normed(h, params, config)
     if config.vocab_size is None:
@@ -65,17 +65,18 @@ def complete(
 
 
 def logits_of(x: jax.Array, params: Params, config: Config, precision: str) -> jax.Array:
-    """The logits [..., V] of the normed last residual stream [..., d]."""
+    """Return the logits [..., V] of the normed last residual stream [..., d]."""
     return token_logits(unembedded_width(x, params, config, precision), params, config, precision)
 
 
 def unembedded_width(x: jax.Array, params: Params, config: Config, precision: str) -> jax.Array:
-    """The normed last residual stream [..., d] in the width of the unembedding, [..., e]; as it is where these are one."""
+    """Project the normed last residual stream [..., d] to the unembedding's width, [..., e]; return it unchanged if they are
+    equal."""
     return x if config.embed_width is None else project(x, params["embed_out"], precision)
 
 
 def token_logits(x: jax.Array, params: Params, config: Config, precision: str) -> jax.Array:
-    """The logits of the vocabulary, at least float32: x [..., e] to [..., V]."""
+    """Return vocabulary logits, at least float32: x [..., e] to [..., V]."""
     unembed = params["embed"].T if config.tied else params["unembed"]
     wide = jnp.promote_types(x.dtype, jnp.float32)
     logits = add_bias(project(x, unembed, precision, preferred_element_type=wide), params.get("unembed_bias"))
@@ -86,7 +87,7 @@ def token_logits(x: jax.Array, params: Params, config: Config, precision: str) -
 def output(
     logits: jax.Array | None, hidden: jax.Array | None, nll: jax.Array | None, trace: Trace, edits: Edits, probe: Probe
 ) -> Output:
-    """Stack depths and layers, put the prompt axis first, add up the counts of each edit."""
+    """Stack depths and layers, move the prompt axis first, and sum the counts of each edit."""
     values, dims = {}, probe.dims()
     for entry in probe.statistics:
         array = trace.layers["record"][entry.name]
@@ -110,7 +111,7 @@ def output(
 def next_token_nll(to_logits: Callable, x: jax.Array, tokens: jax.Array, lengths: jax.Array, prefix: int | None) -> jax.Array:
     """-log p(tokens[i + 1]) in nats at position i: float [B, T], in blocks of tokens.
 
-    NaN from length - 1 on, and where the token is in the prefix, so that it is seen.
+    NaN from length - 1 on, and where the next token is in the prefix and therefore visible.
     """
     nll = token_nll(to_logits, x, jnp.roll(tokens, -1, axis=1))
     target = jnp.arange(1, x.shape[1] + 1)[None, :]

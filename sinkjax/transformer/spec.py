@@ -1,4 +1,4 @@
-"""The static part of a forward pass, as one record: with it, and the shapes of its arrays, a pass compiles once."""
+"""The static part of a forward pass as one record. A pass compiles once per record and shapes of arrays."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ class ForwardSpec:
     Attributes:
         config: The architecture.
         probe: The measurements.
-        logits: Whether they are computed.
+        logits: Whether to compute the logits.
         precision: Precision of every matrix product, one of PRECISIONS ("highest": full float32 on every device).
-        unroll: Whether the blocks are compiled one after the other and not as a loop, which copies the gradient's inputs of
-            each: for training a few small blocks.
-        remat: Whether the inside of a block is computed once more for its gradient, instead of being kept.
+        unroll: Whether to unroll the loop over blocks, which otherwise copies each block's inputs for the gradient.
+        remat: Whether to recompute the inside of a block for its gradient instead of keeping it.
         attention_impl: One of IMPLEMENTATIONS; see `fused.py` and `flash.py` in this folder.
         quantisation: The bits of activations, keys and values, or None; the weights' bits are in the parameters.
-        cache: Which keys a pass in pieces keeps (`cached.stream`); None: all of them.
+        cache: The policy for which keys `cached.stream` keeps; None keeps all.
     """
 
     config: Config

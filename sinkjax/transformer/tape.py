@@ -1,4 +1,4 @@
-"""The tape: at each site it applies the edits that act there, then records the probe's statistics.
+"""The tape, which applies the edits at each site and then records the probe's statistics.
 
 One tape lives while one block is traced; its results leave the block as plain arrays, so the forward stays a pure function.
 """
@@ -21,7 +21,7 @@ from sinkjax.probes.measure import measure
 from sinkjax.probes.statistics import PairView, View
 from sinkjax.transformer.spec import ForwardSpec
 
-Kept = tuple[jax.Array, jax.Array]  # under a cache policy: what that keeps (`eviction.Kept`)
+Kept = tuple[jax.Array, jax.Array]  # under a cache policy, its state (`eviction.Kept`)
 
 
 class Read(NamedTuple):
@@ -36,7 +36,7 @@ class Tape:
     """Edits and measurements of one layer.
 
     spec: the static part of the pass. layer: int32 []. first: the position of the first row of the arrays.
-    kept: keys and values of the layer at all S positions, [B, S, K, D] each, if the pass goes on from an earlier one.
+    kept: keys and values of the layer at all S positions, [B, S, K, D] each, if the pass continues an earlier one.
     record: statistic -> array of this layer. counts: term number -> (addressed, changed) cells, float [B] each.
     """
 
@@ -49,11 +49,11 @@ class Tape:
         self.counts: dict[int, apply.Counts] = {}
 
     def at(self, site: Site) -> list[tuple[int, Resolved]]:
-        """The terms that act at a site, left to right, with their numbers."""
+        """Return the terms that act at a site, left to right, with their indices."""
         return [(number, term) for number, term in enumerate(self.edits) if term.site == site]
 
     def watches(self, site: Site) -> bool:
-        """Whether anything is edited or measured at a site."""
+        """Return whether anything is edited or measured at a site."""
         measured = [entry.site for entry in self.probe.statistics] + [entry.site for entry in self.probe.captures]
         return bool(self.at(site)) or site in measured
 
@@ -65,7 +65,7 @@ class Tape:
         return x
 
     def read(self, site: Site, read: Read) -> Read:
-        """Visit a site where the normed stream is read. `inject` adds to the stream itself, before the norm and all else here."""
+        """Visit a site where the normed stream is read. `inject` adds to the stream first, before its norm."""
         x, stream, norm = read
         for number, term in self.at(site):
             if term.op == "inject":
@@ -79,7 +79,7 @@ class Tape:
         return Read(x, stream, norm)
 
     def parameters(self, w: Params) -> Params:
-        """The parameters of this layer under the edits of weights, the first place of a block that edits act at."""
+        """Return this layer's parameters under the weight edits, which act before everything else in a block."""
         for number, term in enumerate(self.edits):
             if isinstance(term, ResolvedWeight):
                 changed, counts = term.applied(w[term.name], self.layer)
@@ -88,7 +88,7 @@ class Tape:
         return w
 
     def quantised(self, x: jax.Array, what: str = "activations", groups: int = 1) -> jax.Array:
-        """x [B, T, ...] as the run's bits of `what`, "activations" or "kv", hold it; groups: axes of x that have own scales."""
+        """Round x [B, T, ...] to the run's bits for `what`, "activations" or "kv". groups: axes of x with their own scales."""
         how = self.spec.quantisation
         if how is None:
             return x
@@ -101,7 +101,7 @@ class Tape:
         return query, key
 
     def seen(self, k: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Keys, rotated, and values that the rows may see: their own, or, if any are kept, all of them, these among them now."""
+        """Return rotated keys and values that the rows may see: their own, or the whole cache, which now includes them."""
         if self.kept is None:
             return k, v
         old_k, old_v = self.kept
@@ -118,7 +118,7 @@ class Tape:
         return scores, visible
 
     def weights(self, weights: jax.Array, view: PairView) -> jax.Array:
-        """Visit WEIGHTS: weights [B, H, Q, S]; where no term acts, they may be still to be divided by `view.divisor`."""
+        """Visit WEIGHTS: weights [B, H, Q, S]; without edits, they may still need division by `view.divisor`."""
         for number, term in self.at(Site.WEIGHTS):
             weights, self.counts[number] = apply.weights(term, weights, view.visible, view.rows, self.layer, self.lengths)
         self.record |= measure(self.probe, Site.WEIGHTS, weights, view)

@@ -1,4 +1,4 @@
-"""The two Pallas kernels of `flash.py`: the tiles that they run over, and the computation in each.
+"""The two Pallas kernels of `flash.py`: their tiling, and the computation in each tile.
 
 Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head width, Q queries and N keys of a tile.
 """
@@ -21,7 +21,7 @@ from sinkjax.transformer.spec import ForwardSpec
 LOWEST = -1e30  # a score below all others whose differences are finite
 
 Arrays = dict[str, Any]  # the inputs of a tile other than queries and keys; see `flash._arrays`
-Part = tuple[bool, Any, Any]  # whether some pair of a tile may be hidden, and the first and the last (excluded) of these tiles
+Part = tuple[bool, Any, Any]  # whether a tile may hide a pair, and the first and last (exclusive) of these tiles
 Cells = tuple[jax.Array, jax.Array]  # the addressed and the changed cells of a term in a tile, bool [Q, N]
 
 
@@ -30,7 +30,7 @@ class Tiling:
     """The static part of both kernels.
 
     queries, keys: the sides of a tile. prefix: its length, 0 without one. edits: operation and relation of each term at LOGITS.
-    precision: precision of products; a product of two 16-bit numbers is exact at any.
+    precision: precision of products; a product of two 16-bit numbers is exact at any precision.
     """
 
     queries: int
@@ -42,9 +42,9 @@ class Tiling:
 
     @classmethod
     def of(cls, T: int, D: int, spec: ForwardSpec, terms: Sequence[Resolved], wide: bool) -> Tiling:
-        """The tiles of T positions and heads of width D. wide: whether the products are of 32 bits or more.
+        """Choose tiles for T positions and heads of width D. wide: whether products have 32 bits or more.
 
-        On a GPU the shared memory of 228 kB must hold a tile of queries and three of keys and of values.
+        On a GPU, a tile of queries and three tiles each of keys and values must fit in the 228 kB of shared memory.
         """
         side = max(16, pl.next_power_of_2(T))
         less = (2 if wide else 1) * (2 if D > 128 else 1)
@@ -59,19 +59,19 @@ class Tiling:
         )
 
     def keys_of(self, first: jax.Array, window: jax.Array, total: int) -> list[Part]:
-        """The tiles of keys that the tile of queries from row `first` on sees. total: the number of all."""
+        """Return the key tiles that the query tile at row `first` sees. total: the number of all tiles."""
         end = jnp.minimum(jnp.maximum((first + self.queries - 1) // self.keys + 1, pl.cdiv(self.prefix, self.keys)), total)
         begin = 0 if self.prefix else jnp.maximum(first - window + 1, 0) // self.keys
         return self._parts(begin, _up(first + self.queries - window, self.keys), (first + 1) // self.keys, end)
 
     def queries_of(self, first: jax.Array, window: jax.Array, total: int) -> list[Part]:
-        """The tiles of queries that come at or after the tile of keys from column `first` on, and see it."""
+        """Return the query tiles at or after the key tile at column `first` that see it."""
         window = jnp.minimum(window, total * self.queries)
         end = total if self.prefix else jnp.minimum(_up(first + self.keys - 1 + window, self.queries), total)
         return self._parts(first // self.queries, _up(first + self.keys, self.queries), (first + window) // self.queries, end)
 
     def _parts(self, begin: Any, full_from: Any, full_to: Any, end: Any) -> list[Part]:
-        """Tiles from `begin` to `end`, of which those from `full_from` to `full_to` hide nothing, unless edits or a prefix do."""
+        """Split tiles `begin` to `end`: `full_from` to `full_to` hide nothing, unless edits or a prefix do."""
         if self.edits or self.prefix:
             return [(True, begin, end)]
         full_from = jnp.clip(full_from, begin, end)
@@ -80,12 +80,12 @@ class Tiling:
 
 
 def _up(x: jax.Array, side: int) -> jax.Array:
-    """How many tiles hold x places; of a negative number none."""
+    """Return the number of tiles needed for x places; 0 if x is negative."""
     return (jnp.maximum(x, 0) + side - 1) // side
 
 
 def padded(x: jax.Array, tiling: Tiling) -> jax.Array:
-    """x [B, heads, T, D] with zeros up to whole tiles and a power of two, which Triton asks for."""
+    """Zero-pad x [B, heads, T, D] to whole tiles in T and, as Triton requires, a power of two in D."""
     T, D = x.shape[2:]
     missing = -T % max(tiling.queries, tiling.keys), max(16, pl.next_power_of_2(D)) - D
     return jnp.pad(x, [(0, 0), (0, 0), (0, missing[0]), (0, missing[1])]) if any(missing) else x
@@ -94,11 +94,11 @@ def padded(x: jax.Array, tiling: Tiling) -> jax.Array:
 def forward(
     q: jax.Array, k: jax.Array, v: jax.Array, extra: jax.Array | None, arrays: Arrays, tiling: Tiling
 ) -> tuple[jax.Array, jax.Array, list[jax.Array]]:
-    """Outputs [B, H, T, D] of the heads in the dtype of v, log-sum-exps [B, H, T, 1], and counts of cells by row.
+    """Return head outputs [B, H, T, D] in the dtype of v, log-sum-exps [B, H, T, 1], and cell counts by row.
 
     q [B, H, T, D], k [B, K, T, D], v [B, K or H, T, D]; T a multiple of both sides of a tile, D a power of two.
-    extra: scores [B, H, T, 1] of a key of no token, or of a sink logit; they take part in each row. A row that sees nothing
-    gives 0 for both. Each count is [B, H, T, 1]: addressed and changed for each term, and last, if there is one, the keys seen.
+    extra: scores [B, H, T, 1] of an extra key or a sink logit, which enter each row's sum. A row that sees nothing has 0 for
+        both. Each count is [B, H, T, 1]: addressed and changed for each term, and last, if there is one, the keys seen.
     """
     B, H, T, D = q.shape
     wide = jnp.promote_types(q.dtype, jnp.float32)
@@ -126,7 +126,7 @@ def forward(
 def columns(q: jax.Array, k: jax.Array, lse: jax.Array, arrays: Arrays, tiling: Tiling, *, later: bool) -> jax.Array:
     """Sums over the queries of each prompt, from the key on or (`later`) after it, of the weight on each key: [B, H, 1, T].
 
-    lse: from `forward`, but beyond the prompt a number above all scores. All else as there.
+    lse: from `forward`, but larger than all scores beyond the prompt. All other arguments as for `forward`.
     """
     B, H, T, D = q.shape
     share = H // k.shape[1]
@@ -148,7 +148,7 @@ def columns(q: jax.Array, k: jax.Array, lse: jax.Array, arrays: Arrays, tiling: 
 
 
 def _forward(q_ref: Any, k_ref: Any, v_ref: Any, extra_ref: Any, refs: Any, *outputs: Any, tiling: Tiling) -> None:
-    """The first kernel: a tile of queries and all keys that it sees, by the running maximum of Milakov and Gimelshein (2018)."""
+    """First kernel: a query tile and all keys that it sees, with the running maximum of Milakov and Gimelshein (2018)."""
     out_ref, lse_ref, *count_refs = outputs
     first = pl.program_id(2) * tiling.queries
     q, wide = q_ref[...], lse_ref.dtype
@@ -162,7 +162,7 @@ def _forward(q_ref: Any, k_ref: Any, v_ref: Any, extra_ref: Any, refs: Any, *out
         scores = jnp.where(visible, scores, LOWEST) if hides else scores
         new = jnp.maximum(top, scores.max(axis=1, keepdims=True))
         powers = jnp.exp(scores - new)
-        powers = jnp.where(visible, powers, 0) if hides else powers  # in a row that has seen nothing, the largest is hidden too
+        powers = jnp.where(visible, powers, 0) if hides else powers  # if all are hidden, so is the maximum
         shrunk = jnp.exp(top - new)
         values = v_ref[keys, :]
         mixed = mixed * shrunk + _product(powers.astype(values.dtype), values, (1, 0), wide, tiling.precision)
@@ -185,7 +185,7 @@ def _forward(q_ref: Any, k_ref: Any, v_ref: Any, extra_ref: Any, refs: Any, *out
 
 
 def _columns(q_ref: Any, k_ref: Any, lse_ref: Any, refs: Any, out_ref: Any, *, tiling: Tiling, later: bool) -> None:
-    """The second kernel: a tile of keys and all queries at or after it that see it."""
+    """Second kernel: a key tile and all queries at or after it that see it."""
     first = pl.program_id(2) * tiling.keys
     k = k_ref[...]
     given = _loaded({name: ref for name, ref in refs.items() if name != "edits"})
@@ -208,7 +208,7 @@ def _columns(q_ref: Any, k_ref: Any, lse_ref: Any, refs: Any, out_ref: Any, *, t
 def _tile(
     q: jax.Array, k: jax.Array, row: jax.Array, column: jax.Array, given: Arrays, tiling: Tiling
 ) -> tuple[jax.Array, jax.Array, list[Cells]]:
-    """Scores and visibility [Q, N] of the queries and keys that begin at `row` and `column`, after the edits, and their cells."""
+    """Return edited scores and visibility [Q, N] of the tile at `row` and `column`, and its cell counts."""
     wide = given["scale"].dtype
     rows, back = _places(row, column, tiling)
     scores = ops.soft_cap(_product(q, k, (1, 1), wide, tiling.precision) * given["scale"], tiling.cap)
@@ -232,25 +232,25 @@ def _tile(
 
 
 def _places(row: jax.Array, column: jax.Array, tiling: Tiling) -> tuple[jax.Array, jax.Array]:
-    """The positions of a tile's queries, and the distance back from each to each key: int [Q, N]."""
+    """Return the positions of a tile's queries, and the distance back from each to each key: int [Q, N]."""
     rows = row + jax.lax.broadcasted_iota(jnp.int32, (tiling.queries, tiling.keys), 0)
     return rows, rows - column - jax.lax.broadcasted_iota(jnp.int32, (tiling.queries, tiling.keys), 1)
 
 
 def _product(a: jax.Array, b: jax.Array, axes: tuple[int, int], wide: jnp.dtype, precision: str) -> jax.Array:
-    """A product of two matrices over one axis of each, added up in `wide`."""
+    """Multiply two matrices over one axis of each, accumulating in `wide`."""
     contracted = (((axes[0],), (axes[1],)), ((), ()))
     return jax.lax.dot_general(a, b, contracted, precision=precision, preferred_element_type=wide)
 
 
 def _loaded(refs: Any, rows: Any = slice(None), keys: Any = slice(None)) -> Any:
-    """The arrays themselves, at these rows and keys if they have such an axis."""
+    """Load the arrays at these rows and keys, along the axes that they have."""
     everything = slice(None)
     return jax.tree.map(lambda ref: ref[rows if ref.shape[0] > 1 else everything, keys if ref.shape[1] > 1 else everything], refs)
 
 
 def _specs(arrays: Arrays, side: int, tiled: int) -> Arrays:
-    """The part of each array that program (prompt, head, tile) reads, by tiles of `side` along the axis `tiled`, 2 or 3."""
+    """Specify the part of each array that program (prompt, head, tile) reads: tiles of `side` along axis `tiled`, 2 or 3."""
 
     def spec(x: jax.Array) -> pl.BlockSpec:
         split = x.shape[tiled] > 1
@@ -267,7 +267,7 @@ def _specs(arrays: Arrays, side: int, tiled: int) -> Arrays:
 
 
 def _device() -> dict[str, Any]:
-    """How the device that is here runs a kernel."""
+    """Return how this device runs a kernel."""
     match jax.default_backend():
         case "cpu":
             return {"interpret": True}
@@ -279,6 +279,6 @@ def _device() -> dict[str, Any]:
 
 
 def _whole(x: jax.Array, H: int) -> pl.BlockSpec:
-    """All rows of a prompt's head, of x [B, K or H, T, D]; query heads share the rows of their group."""
+    """Specify all rows of a prompt's head in x [B, K or H, T, D]; query heads share the rows of their group."""
     share = H // x.shape[1]
     return pl.BlockSpec((None, None, *x.shape[2:]), lambda b, h, i: (b, h // share, 0, 0))

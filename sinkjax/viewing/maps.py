@@ -1,7 +1,7 @@
-"""Maps that a reader steps through, on a page or in a notebook, without a network or a library.
+"""Interactive maps for pages and notebooks, without a network or a library.
 
-The page contains every map, packed as codes of 8 bits on one scale per panel, so that a value can be read off to about 2%;
-`viewer.js` draws them.
+The page contains every map, packed as 8-bit codes on one scale per panel, so values are accurate to about 2%. `viewer.js` draws
+them.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from numpy.typing import NDArray
 
 from sinkjax.errors import SinkjaxError
 
-MISSING = 255  # the code of NaN; values have the codes below
+MISSING = 255  # the code of NaN; values use the codes below it
 DECADES = 1e4  # the range of a logarithmic scale, as in the figures
-MOST = 8_000_000  # cells of all maps, so that a notebook with them still opens
-# Pixels, as in `viewer.js`: the widest grid of tokens, by itself and next to another; its largest cell; title, legend and labels.
+MOST = 8_000_000  # maximum cells of all maps, so that a notebook with them still opens
+# Pixels, as in `viewer.js`: widest grid of tokens, alone and next to another; its largest cell; title, legend and labels.
 ALONE, BESIDE, CELL, AROUND = 600, 440, 28, 215
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One quantity, as a map for each run and choice, all on one colour scale.
+    """One quantity as a map per run and choice, all on one colour scale.
 
-    values: float[run, *choices, row, column], at least 0, NaN for none. quantity: the colour's meaning. choices: name -> labels
-    of the axes between; panels that share a name share the choice, and "prompt" also chooses the tokens. row, column: names of
-    the axes; one that contains "token" is labelled with the texts of tokens, another counts from 0, upwards.
+    values: float[run, *choices, row, column], at least 0, NaN if missing. quantity: the meaning of the colour. choices: name ->
+        labels of the axes between; panels with the same name share the choice, and "prompt" also chooses the tokens. row, column:
+        names of the axes; one that contains "token" is labelled with token texts, any other counts upwards from 0.
     """
 
     title: str
@@ -48,10 +48,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class Maps:
-    """Panels of several runs, two of them side by side; a notebook draws it if a cell ends with it.
+    """Panels of several runs, two of them side by side; a notebook displays it as a cell's last expression.
 
     runs: their names. tokens: the text of each position, one list per prompt. said: the caption. start: choice -> index of the
-    label that is shown first, 0 for a choice that it does not name. name: unique on a page.
+        label shown first, 0 by default. name: unique on a page.
     """
 
     runs: Sequence[str]
@@ -75,17 +75,17 @@ class Maps:
         wide = ALONE if len(self.runs) == 1 else BESIDE
         grids = (min(wide, CELL * panel.values.shape[-2]) if "token" in panel.row else BESIDE // 2 for panel in self.panels)
         height = 80 + sum(AROUND + grid for grid in grids)
-        words = f"{repr(self)[5:-1]}. To step through these maps, open and trust this notebook in Jupyter, Colab or VS Code."
+        words = f"{repr(self)[5:-1]}. To view these interactive maps, open and trust this notebook in Jupyter, Colab or VS Code."
         return (
             f'<iframe sandbox="allow-scripts" srcdoc="{escape(self.html())}" style="width: 100%; height: {height}px; border: 0">'
             f"{escape(words)}</iframe>"
         )
 
     def html(self) -> str:
-        """Return a page with nothing but these maps.
+        """Return a page with only these maps.
 
         Raises:
-            SinkjaxError: The maps have more cells than a notebook should.
+            SinkjaxError: The maps have too many cells for a notebook.
         """
         cells = sum(panel.values.size for panel in self.panels)
         if cells > MOST:
@@ -94,7 +94,8 @@ class Maps:
         return f'{page}<body class="alone">{self.figure()}{script()}</body></html>'
 
     def figure(self) -> str:
-        """The maps for a page with the style `viewer.css` and `script`. No text of a model becomes markup or ends a script."""
+        """Return the maps for a page with the style `viewer.css` and `script`; model text is escaped so it cannot act as
+        markup."""
         data = json.dumps(self.contents(), ensure_ascii=False).replace("<", "\\u003c")
         return (
             f'<figure class="maps" id="{escape(self.name)}"><div class="place">This page\'s script draws the maps.</div>'
@@ -102,7 +103,7 @@ class Maps:
         )
 
     def contents(self) -> dict[str, Any]:
-        """The data that `viewer.js` draws, for JSON."""
+        """Return the data that `viewer.js` draws, for JSON."""
         choices: dict[str, Sequence[str]] = reduce(lambda met, panel: met | {**panel.choices}, self.panels, {})
         return {
             "runs": list(self.runs),
@@ -116,17 +117,17 @@ class Maps:
 
 
 def asset(name: str) -> str:
-    """The text of `viewer.js` or `viewer.css`."""
+    """Return the text of `viewer.js` or `viewer.css`."""
     return files("sinkjax").joinpath("viewing", name).read_text(encoding="utf-8")
 
 
 def script() -> str:
-    """The elements at the end of a page that draw its maps."""
+    """Return the elements at the end of a page that draw its maps."""
     return f'<div id="tip" hidden></div><script type="module">\n{asset("viewer.js")}\nwatch();\n</script>'
 
 
 def strongest(attention: NDArray) -> int:
-    """The layer where one key gets the most attention of all queries; attention: [layer, head, query, key]."""
+    """Find the layer where a single key receives the most attention from all queries; attention: [layer, head, query, key]."""
     return int(np.nansum(attention.mean(axis=1), axis=1).max(axis=1).argmax())
 
 
@@ -139,7 +140,7 @@ def _packed(panel: Panel) -> dict[str, Any]:
 
 
 def encode(values: NDArray, log: bool) -> tuple[NDArray[np.uint8], float, float]:
-    """Values, at least 0, as codes of 8 bits on one scale, and its lower and upper end. NaN becomes MISSING.
+    """Encode values (at least 0) as 8-bit codes on one scale, and return its ends. NaN becomes MISSING.
 
     A linear scale has code = 254 sqrt(value / high), so that small values keep their differences; log: 254 log(value / low) /
     log(high / low) over at most DECADES; smaller values share the code 0.

@@ -24,10 +24,10 @@ def maps_of(
     said: str = "",
     layers: Sequence[int] | None = None,
 ) -> Maps:
-    """One prompt of several records side by side.
+    """Make maps of one prompt of several records side by side.
 
-    records: name -> record. tokens: the text of each position; None: its number. layers: the layers of `attention`;
-    None: all. Errors: records that share no statistic of DRAWN, or differ in shape; a prompt out of range.
+    records: name -> record. tokens: the text of each position; None for its index. layers: the layers of `attention`; None for
+        all. Errors: the records share no statistic in DRAWN, or differ in shape; the prompt is out of range.
     """
     drawn = {name: make for name, make in DRAWN.items() if all(name in record for record in records.values())}
     if not drawn:
@@ -42,7 +42,7 @@ def maps_of(
 
 
 def _of_prompt(records: Mapping[str, Any], name: str, prompt: int) -> NDArray:
-    """One prompt of a statistic of all records, float[run, ...]."""
+    """Select one prompt of a statistic from all records, float[run, ...]."""
     arrays = [np.asarray(record[name], np.float32) for record in records.values()]
     shapes = dict.fromkeys(str(array.shape) for array in arrays)
     if len(shapes) > 1:
@@ -56,20 +56,20 @@ def _of_prompt(records: Mapping[str, Any], name: str, prompt: int) -> NDArray:
 
 
 def attention(values: NDArray, layers: Sequence[int], choices: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Panel:
-    """The panel of attention, float[run, *choices, layer, head, query, key], with the mean over heads before the heads."""
+    """Make the panel of attention, float[run, *choices, layer, head, query, key], with the mean over heads first."""
     values = np.concatenate([values.mean(axis=-3, keepdims=True), values], axis=-3)
     named = {"layer": [*map(str, layers)], "head": [MEAN, *map(str, range(values.shape[-3] - 1))]}
     return Panel("Attention", "attention weight", values, {**choices, **named}, "query token", "key token")
 
 
 def residual(values: NDArray, title: str, quantity: str, choices: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Panel:
-    """The panel of a statistic of the residual stream, float[run, *choices, depth, position]."""
+    """Make the panel of a residual-stream statistic, float[run, *choices, depth, position]."""
     return Panel(title, quantity, values, choices, "depth", "token", log=True)
 
 
 def _attention(values: NDArray, layers: Sequence[int] | None) -> Panel:
     panel = attention(values, range(values.shape[1]) if layers is None else layers)
-    looked = np.tri(values.shape[-1], dtype=bool) | (panel.values != 0)  # a prefix looks ahead
+    looked = np.tri(values.shape[-1], dtype=bool) | (panel.values != 0)  # attention in a prefix looks ahead
     return replace(panel, values=np.where(looked, np.abs(panel.values), np.nan))
 
 

@@ -327,7 +327,7 @@ def test_undecided_heads_by_hand():
     [
         (lambda r: metrics.sink_rate(r, 6), ["position 6", "0 to 5"]),
         (lambda r: metrics.sink_rate(r, -1), ["position -1"]),
-        (lambda r: metrics.sink_rate(r, 0.5), ["whole number"]),
+        (lambda r: metrics.sink_rate(r, 0.5), ["integer"]),
         (lambda r: metrics.sink_rate(r, [0, 1]), ["(2,)"]),
         (lambda r: metrics.sink_rate(r, eps=np.nan), ["eps"]),
         (lambda r: metrics.sink_rate(r, per="layers"), ["'layers'", "'layer'"]),

@@ -227,7 +227,7 @@ def test_llama_3_frequencies_are_recognised(tmp_path, factor):
         ({"rope.scaling.attn_factor": 1.5}, "'rope.scaling.attn_factor'"),
         ({"split.count": 3}, "is one part of 3"),
         ({"general.type": "adapter"}, "is not a model: its general.type is 'adapter'"),
-        ({"attention.head_count": [4, 4]}, "'num_attention_heads' .* must be a whole number"),
+        ({"attention.head_count": [4, 4]}, "'num_attention_heads' .* must be an integer"),
         ({"attention.head_count_kv": 3}, "4 query heads cannot share 3"),
         ({"tokenizer.ggml.model": "bert"}, "unknown tokenizer.ggml.model"),
     ],

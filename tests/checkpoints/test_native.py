@@ -180,7 +180,7 @@ def test_random_weights_of_the_same_architecture(folder, tiny_config):
     [
         ({"heds": 3}, r"config.json: unknown key 'heds' \(did you mean 'heads'"),
         ({"heads": ...}, "config.json lacks the key 'heads'"),
-        ({"heads": 6.0}, "config.json: heads must be a whole number, not 6.0"),
+        ({"heads": 6.0}, "config.json: heads must be an integer, not 6.0"),
         ({"heads": 5}, "config.json: 5 query heads cannot share 2"),
         ({"norm": {"type": "RMSNrm", "eps": 1e-5}}, r"norm: unknown type 'RMSNrm' \(did you mean 'RMSNorm'"),
         (

@@ -31,7 +31,7 @@ def test_a_hub_that_is_not_to_be_asked_is_not_asked(monkeypatch):
         raise AssertionError("asked")
 
     monkeypatch.setattr("sinkjax.data.corpora.hub_answers", ask)
-    assert dict(doctor.facts())["hub"] == "not asked, because HF_HUB_OFFLINE is set"  # tests/conftest.py sets it
+    assert dict(doctor.facts())["hub"] == "not checked, because HF_HUB_OFFLINE is set"  # tests/conftest.py sets it
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -48,7 +48,7 @@ def test_the_hub_is_asked_once_and_not_for_long(answers, monkeypatch):
     monkeypatch.setattr("huggingface_hub.get_session", lambda: type("Session", (), {"head": head})())
     monkeypatch.setattr("sinkjax.data.corpora.PATIENCE_SECONDS", 0.2)
     started = time.monotonic()
-    assert ("does not answer within" in doctor._hub()) is not answers
+    assert ("did not respond within" in doctor._hub()) is not answers
     assert time.monotonic() - started < 10
 
 

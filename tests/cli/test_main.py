@@ -227,13 +227,13 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["run", "--prompts", "3"], "takes a study before its options"),
         (["run", "kiya/musk"], "unknown study 'kiya/musk' (did you mean 'kiya/mask'?)"),
         (["run", "kiya/mask", "--promts", "3"], "unknown option '--promts' (did you mean '--prompts'?)"),
-        (["run", "kiya/mask", "--prompts", "many"], "--prompts must be a whole number, not 'many'"),
+        (["run", "kiya/mask", "--prompts", "many"], "--prompts must be an integer, not 'many'"),
         (["run", "kiya/mask", "--prompts", "1", "2"], "--prompts takes one value, not 2: 1 2"),
         (["run", "kiya/mask", "--twin", "3"], "--twin is a switch and takes no value, not '3'"),
         (["run", "kiya/mask", "--head-shares", "0.1", "x"], "--head-shares takes a list, each entry a number, not 'x'"),
         (["run", "kiya/mask", "--prompts", "0"], "prompts must be at least 1, not 0"),
-        (["run", "kiya/mask", "--prompts"], "--prompts needs a value: a whole number"),
-        (["run", "kiya/mask", "--bos", "auto"], "--bos must be 'model' or 'tokenizer' or 'none' or a whole number, not 'auto'"),
+        (["run", "kiya/mask", "--prompts"], "--prompts needs a value: an integer"),
+        (["run", "kiya/mask", "--bos", "auto"], "--bos must be 'model' or 'tokenizer' or 'none' or an integer, not 'auto'"),
         (["run", "kiya/mask", "--dtype", "float8"], "--dtype must be 'float32' or 'bfloat16'"),
         (["run", "kiya/mask", "more"], "unexpected 'more': options are written --NAME VALUE"),
         (["run", "kiya/mask", "--model", "nowhere"], "unknown model 'nowhere'"),
@@ -251,7 +251,7 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["sweep", "nothing.yaml"], "unknown study 'nothing.yaml'"),
         (["sweep", "sweep/first-key", "--edits", "3"], "unknown option '--edits'"),
         (["sweep", "sweep/first-key", "--probe", "attention_recieved"], "did you mean 'attention_received'?"),
-        (["plan", "kiya/mask", "--out", "x"], "sinkjax plan writes nothing, so it takes no --out"),
+        (["plan", "kiya/mask", "--out", "x"], "sinkjax plan writes nothing, so it has no --out"),
         (["plan", "kiya/mask", "--memory", "0.1"], "more than the 0.10 GB allowed"),
         (["plan", "kiya/mask", "--eps", "2"], "eps must lie between 0 and 1"),
         (["report"], "Missing from sinkjax report"),
@@ -269,7 +269,7 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["train", "trigger/softmax-1l1h", "--residual", "maybe"], "--residual must be true or false, not 'maybe'"),
         (["sites", "nowhere"], "unknown model 'nowhere'"),
         (["sites", "--length", "0"], "needs at least 1 prompt of 1 to 8192 tokens"),
-        (["sites", "--prompts", "x"], "--prompts must be a whole number, not 'x'"),
+        (["sites", "--prompts", "x"], "--prompts must be an integer, not 'x'"),
     ],
     ids=str,
 )
@@ -286,7 +286,7 @@ def test_a_mistake_is_one_sentence(arguments, words, capsys, tmp_path, monkeypat
 
 def test_what_only_tyro_refuses_is_one_sentence_too(capsys, monkeypatch):
     monkeypatch.setattr("sinkjax.config_files.documents.misfit", lambda *_: "")
-    assert "make no sense together; see sinkjax run kiya/mask --help" in fails(capsys, "run", "kiya/mask", "--prompts", "many")
+    assert "cannot be combined; see sinkjax run kiya/mask --help" in fails(capsys, "run", "kiya/mask", "--prompts", "many")
 
 
 @pytest.mark.long

@@ -24,5 +24,5 @@ def test_the_bounds_themselves_are_allowed():
 
 @pytest.mark.parametrize("steps", [2.5, True, "3", None, float("nan")])
 def test_a_number_of_steps_is_a_whole_number(steps):
-    with pytest.raises(SinkjaxError, match="steps must be a whole number"):
+    with pytest.raises(SinkjaxError, match="steps must be an integer"):
         TriggerTraining(steps=steps)

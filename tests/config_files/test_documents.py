@@ -49,13 +49,13 @@ def test_exponents_without_a_dot_are_numbers():
     [
         ("{count: 1, rat: 2}", "unknown key 'rat' (did you mean 'rate'?)"),
         ("{rate: 1}", "lacks the key 'count'"),
-        ("{count: 1.0}", "count must be a whole number, not 1.0"),
-        ("{count: true}", "count must be a whole number, not True"),
-        ("{count: '1'}", "count must be a whole number, not the text '1'"),
+        ("{count: 1.0}", "count must be an integer, not 1.0"),
+        ("{count: true}", "count must be an integer, not True"),
+        ("{count: '1'}", "count must be an integer, not the text '1'"),
         ("{count: 1, rate: fast}", "rate must be a number, not the text 'fast'"),
-        ("{count: 1, kind: c}", "kind must be 'a' or 'b' or a whole number, not the text 'c'"),
-        ("{count: 1, layers: 3}", "layers must be a list, each entry a whole number, not 3"),
-        ("{count: 1, layers: [0, x]}", "layers[1] must be a whole number, not the text 'x'"),
+        ("{count: 1, kind: c}", "kind must be 'a' or 'b' or an integer, not the text 'c'"),
+        ("{count: 1, layers: 3}", "layers must be a list, each entry an integer, not 3"),
+        ("{count: 1, layers: [0, x]}", "layers[1] must be an integer, not the text 'x'"),
         ("{count: 1, flag: 1}", "flag must be true or false, not 1"),
         ("{count: 1, count: 2}", "the key 'count' is written twice"),
         ("count: [1", "not valid YAML"),
@@ -92,7 +92,7 @@ BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         ("a: !!float", "the tag 'tag:yaml.org,2002:float' is not allowed (line 1)"),
         ("a: !!timestamp x", "is not allowed"),
         ("a: !mine x", "the tag '!mine' is not allowed"),
-        ("count: 0x" + "f" * 9000, "a whole number has more than 64 bits (line 1)"),
+        ("count: 0x" + "f" * 9000, "an integer has more than 64 bits (line 1)"),
     ],
     ids=["bomb", "aliases", "cycle", "levels", "depth", "keys", "bytes", "float", "timestamp", "own tag", "digits"],
 )
@@ -136,7 +136,7 @@ def test_a_run_does_not_read_the_config_of_a_run_that_is_cut(tmp_path, end):
         ({"eps": 1.0}, "eps must lie between 0 and 1"),
         ({"map_layers": [-1]}, "map_layers has -1"),
         ({"controls": 0}, "controls must be at least 1"),
-        ({"bos": "auto"}, "bos must be 'model' or 'tokenizer' or 'none' or a whole number"),
+        ({"bos": "auto"}, "bos must be 'model' or 'tokenizer' or 'none' or an integer"),
     ],
 )
 def test_a_config_refuses_values_that_make_no_study(fields: dict, sentence: str):

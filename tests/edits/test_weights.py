@@ -154,7 +154,7 @@ def test_a_sweep_gives_what_single_passes_give_and_starts_at_the_first_edited_la
     assert found.equals(again)
     other = [edit_weights("down", "set", 0.5, layers=layer, rows=row) for layer in range(3) for row in (0, 5)]
     labels = {"edit": [one.label for one in edits]}
-    with pytest.raises(SinkjaxError, match="holds another sweep"):
+    with pytest.raises(SinkjaxError, match="contains another sweep"):
         sinkjax.sweep(
             drawn, tokens(), other, labels=labels, probe=EVERYTHING, lengths=LENGTHS, out=tmp_path / "a.zarr", progress=False
         )
@@ -203,9 +203,9 @@ def test_generation_goes_on_under_it(tiny_config, tiny_params) -> None:
         (("down_proj", "set", 0.0), "unknown parameter of the blocks 'down_proj'"),
         (("down", "multiply", 0.0), "unknown operation on weights 'multiply'"),
         (("down", "set", float("nan")), "must be finite"),
-        (("down", "set", "a"), "is a number, not"),
+        (("down", "set", "a"), "must be a number, not"),
         (("down", "set", np.zeros((3, 4))), "has shape"),
-        (("down", "set", (np.zeros((3, 1)), np.zeros((1, 4)))), "a low-rank change is two factors, which op='add' adds"),
+        (("down", "set", (np.zeros((3, 1)), np.zeros((1, 4)))), "requires op='add'"),
         (("down", "add", (np.zeros((3, 1)), np.zeros((1, 4)))), "low-rank change of 48 rows and 32 columns do not have shapes"),
         (("attn_norm", "add", (np.zeros((3, 1)), np.zeros((1, 4)))), "attn_norm is a vector"),
     ],

@@ -80,7 +80,7 @@ def test_checkpoints_are_measured_as_single_models_are(tmp_path) -> None:
     ("changes", "sentence"),
     [
         ({"bos": "model"}, "no tokenizer, so its BOS must be named"),
-        ({"bos": "none", "period": 1}, "period must be a whole number of at least 2"),
+        ({"bos": "none", "period": 1}, "period must be an integer of at least 2"),
         ({"bos": "none", "period": 7}, "7 different tokens, twice, do not fit a model with 13 tokens and a context of 12"),
         ({"bos": "none", "draws": 0}, "draws must be"),
     ],

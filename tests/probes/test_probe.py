@@ -286,7 +286,7 @@ def test_a_statistic_that_was_not_asked_for_is_named(run) -> None:
     record = run(Probe(resid_max=True)).record
     with pytest.raises(
         sinkjax.errors.MissingStatistic,
-        match=r"'resid_norm' was not measured; the record holds non_finite, resid_max; .*Probe\(resid_norm=True\)",
+        match=r"'resid_norm' was not measured; the record has non_finite, resid_max; .*Probe\(resid_norm=True\)",
     ):
         record["resid_norm"]
     assert set(record) == {"non_finite", "resid_max"}
@@ -295,7 +295,7 @@ def test_a_statistic_that_was_not_asked_for_is_named(run) -> None:
 REFUSED: dict[str, Callable] = {
     "unknown statistic 'attention_recieved' .*did you mean 'attention_received'": lambda: Probe.of("attention_recieved"),
     "unknown site 'RESIDD' .*did you mean 'RESID'": lambda: Capture("residd"),
-    "POSITION holds indices": lambda: Capture(Site.POSITION),
+    "POSITION contains indices": lambda: Capture(Site.POSITION),
     "a layer of resid is named twice": lambda: Capture(Site.RESID, layers=(1, 1)),
     "layer of resid -1 is negative": lambda: Capture(Site.RESID, layers=-1),
     "empty position of resid": lambda: Capture(Site.RESID, positions=()),
@@ -304,10 +304,10 @@ REFUSED: dict[str, Callable] = {
     "both named nll": lambda: Probe(capture=(Capture(Site.RESID, name="nll"),)),
     "capture takes a sequence of Capture": lambda: Probe(capture=Capture(Site.RESID)),
     "extra takes a sequence of Statistic": lambda: Probe(extra=[Capture(Site.RESID)]),
-    "dims of x must begin with prompt, layer": lambda: Statistic("x", Site.QUERY, abs_median, ("prompt", "position")),
+    "dims of x must start with prompt, layer": lambda: Statistic("x", Site.QUERY, abs_median, ("prompt", "position")),
     "at RESID\\), not": lambda: Statistic("x", Site.ATTN_OUT, abs_median, ("prompt", "depth", "position")),
     "x: fn must be a function, not 3": lambda: Statistic("x", Site.QUERY, 3, ("prompt", "layer", "position")),
-    "depth 0 of RESID is the embedding": lambda: Statistic("x", Site.EMBED, abs_median, ("prompt", "layer", "position")),
+    "for the embedding, use depth 0 of RESID": lambda: Statistic("x", Site.EMBED, abs_median, ("prompt", "layer", "position")),
 }
 
 

@@ -37,7 +37,7 @@ def test_paths_name_the_statistics(record: Record) -> None:
 def test_a_missing_statistic_is_an_error_that_says_how_to_get_it(record: Record) -> None:
     with pytest.raises(
         sinkjax.errors.MissingStatistic,
-        match=r"'resid_min' was not measured; the record holds .*resid_max.*Probe\(resid_min=True\)",
+        match=r"'resid_min' was not measured; the record has .*resid_max.*Probe\(resid_min=True\)",
     ):
         record["resid_min"]
     with pytest.raises(KeyError):

@@ -97,7 +97,7 @@ def races(count: int, rounds: int, folder: Path) -> None:
         assert not list(results.rglob(".calls"))
         assert shared  # at least once, each of them did a part
         said = racers.race(results / "another.zarr", *(f"label-{number}" for number in range(count)))
-        refused = [line for line in said if "holds another sweep (labels.prompt.sha256" in line]
+        refused = [line for line in said if "contains another sweep (labels.prompt.sha256" in line]
         assert len(refused) == count - 1
 
 

@@ -118,7 +118,7 @@ def test_a_chunk_is_named_and_only_its_edit_is_computed_again(sweep, store, caps
     act, words = DAMAGES[damage]
     act(store / name / CHUNKS[name])
     sentence = f"{name}/{CHUNKS[name]} {words}"
-    assert_refused(f"is damaged ({sentence}); rerun the command that began it to recompute that", lambda: open_store(store))
+    assert_refused(f"is damaged ({sentence}); rerun the command that started it to recompute that", lambda: open_store(store))
     write = Store.write
     monkeypatch.setattr(Store, "write", lambda self, chunk, *rest: [computed.append(chunk.edits), write(self, chunk, *rest)])
     sweep(store)
@@ -252,7 +252,7 @@ def test_a_sound_calculation_is_not_replaced(squares):
     write_whole(xarray.Dataset({"square": ("n", np.zeros(3))}), squares, IDENTITY, {"text": "none"})
     assert files(squares) == before
     other = IDENTITY | {"calculation": "cubes"}
-    assert_refused("holds another sweep", lambda: write_whole(xarray.Dataset(), squares, other, {}))
+    assert_refused("contains another sweep", lambda: write_whole(xarray.Dataset(), squares, other, {}))
 
 
 # ---- a file system without locks

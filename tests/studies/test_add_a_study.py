@@ -80,7 +80,7 @@ def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, caps
             "claims: {a: {contrast: {effect: {measure: loss, where: {at: b}}}}}\n",
             "unknown grid 'b'",
         ),
-        ("mine.yaml", "study: mine\nmeasures: [loss]\n", "a study needs a grid or a computation"),
+        ("mine.yaml", "study: mine\nmeasures: [loss]\n", "a study needs a grid, a computation or a training"),
         ("mine.yaml", "study: mine\nclaims: {a: {sign: 1}}\n", "takes one of contrast, identity, described"),
     ],
 )

@@ -69,7 +69,9 @@ def test_values_in_bfloat16_are_stored_as_they_are(chosen: Chosen, tmp_path: Pat
 
 def test_a_calculation_that_gives_other_variables_is_refused_and_nothing_is_stored(chosen, tmp_path, monkeypatch):
     declare(monkeypatch, "cubes", "squares")
-    with pytest.raises(SinkjaxError, match=r"the calculation squares declares the variables cubes, squares, but gives squares$"):
+    with pytest.raises(
+        SinkjaxError, match=r"the calculation squares declares the variables cubes, squares, but returns squares$"
+    ):
         run.carry_out(chosen, tmp_path / "out")
     assert not list((tmp_path / "out").glob("*.zarr"))
 

@@ -237,7 +237,7 @@ def test_the_texts_of_a_study_name_its_own_settings(name):
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        ({"grids": {}}, "mine/one: a study needs a grid or a computation"),
+        ({"grids": {}}, "mine/one: a study needs a grid, a computation or a training"),
         ({"measures": (mask_key(0),)}, r"mine/one: measures takes measures, not mask_key\(0\)"),
         ({"grids": {"masks": mask_key(0)}}, r"mine/one: grids takes grids, not mask_key\(0\)"),
         ({"known": {"forms": loss()}}, "mine/one: known takes known numbers, not loss"),
@@ -278,10 +278,10 @@ def test_an_axis_may_be_named_by_measures():
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"contrast": loss()}, "a claim takes a contrast, an identity or described numbers, not loss"),
-        ({"contrast": SINK, "sign": 0}, "the sign of a claim is 1 or -1, not 0"),
-        ({"contrast": SINK, "given": SINK}, "the premise of a claim is a premise, not effect"),
-        ({"contrast": SINK, "beside": (loss(),)}, "beside a claim stand contrasts, not loss"),
+        ({"contrast": loss()}, "a claim needs a contrast, an identity or described numbers, not loss"),
+        ({"contrast": SINK, "sign": 0}, "the sign of a claim must be 1 or -1, not 0"),
+        ({"contrast": SINK, "given": SINK}, "the premise of a claim must be a premise, not effect"),
+        ({"contrast": SINK, "beside": (loss(),)}, "beside takes contrasts, not loss"),
     ],
 )
 def test_a_claim_that_makes_no_sense_is_refused(fields, sentence):
@@ -301,8 +301,8 @@ def test_a_claim_that_makes_no_sense_is_refused(fields, sentence):
         ),
         ("{study: a/b, grids: {t: grid}, settings: {c: {help: a}}}", r"settings\.c lacks the key 'value', its default"),
         ("{study: a/b, grids: {t: grid}, settings: {lenght: 8}}", r"unknown setting 'lenght' \(did you mean 'length'\?\)"),
-        ("{study: a/b, grids: [grid]}", "the study: grids must hold names and values"),
-        ("{study: a/b, grids: {text: grid}, claims: [a]}", "the study: claims must hold names and values"),
+        ("{study: a/b, grids: [grid]}", "the study: grids must be a mapping of names to values"),
+        ("{study: a/b, grids: {text: grid}, claims: [a]}", "the study: claims must be a mapping of names to values"),
         ("{study: a/b, grids: {text: grids}}", r"the study: grids\.text: unknown grid 'grids' \(did you mean 'grid'\?\)"),
         ("{study: a/b, grids: {text: grid}, claims: {a: {contrast: {effekt: 1}}}}", r"claims\.a\.contrast: unknown contrast"),
         ("{study: a/b, grids: {text: grid}, claims: {a: {contrasts: 1}}}", r"claims\.a: unknown key 'contrasts'"),

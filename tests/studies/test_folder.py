@@ -47,11 +47,11 @@ def test_a_colleague_rebuilds_the_page_without_the_model(shared, capsys):
         assert code == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(folder / "report.html")
     assert cli.main(["report", str(archive)]) == 2  # unpacked already
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"no zip", "is not a whole zip file"), (None, "holds no results: no config.yaml is in it")]
+    ("content", "words"), [(b"no zip", "is not a complete zip file"), (None, "contains no results: it has no config.yaml")]
 )
 def test_what_holds_no_results_is_refused_and_leaves_nothing(content, words, tmp_path):
     archive = tmp_path / "sent.zip"

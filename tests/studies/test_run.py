@@ -151,7 +151,7 @@ def test_an_unfinished_run_has_no_page(files, finished, tmp_path):
         run.build(streaming(files), tmp_path)
     shutil.copytree(finished / "windows.zarr", tmp_path / "windows.zarr")
     (tmp_path / "windows.zarr" / ".zmetadata").unlink()
-    with pytest.raises(SinkjaxError, match=r"no store .*zarr|not finished .*rerun the command that began it"):
+    with pytest.raises(SinkjaxError, match=r"no store .*zarr|not finished .*rerun the command that started it"):
         run.build(streaming(files), tmp_path)
     shutil.rmtree(tmp_path / "windows.zarr")
     (tmp_path / "windows.zarr").mkdir()

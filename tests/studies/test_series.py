@@ -104,7 +104,7 @@ def test_models_and_revisions_are_named_one_by_one(files):
         ({"models": ("mini-sink",)}, "either a folder of checkpoints or a list of models"),
         ({"checkpoints": None}, "either a folder of checkpoints or a list of models"),
         ({"checkpoints": None, "models": ("a/b", "c/d"), "revisions": ("main",)}, "revisions needs exactly one hub id"),
-        ({"settings": {"model": "mini-sink"}}, "settings must not state 'model'"),
+        ({"settings": {"model": "mini-sink"}}, "settings must not set 'model'"),
     ],
 )
 def test_a_series_that_makes_no_sense_is_refused(fields, sentence):

@@ -98,7 +98,7 @@ def test_a_study_named_like_a_shipped_one_is_refused(tmp_path) -> None:
 
 @pytest.mark.parametrize("field", ["title", "question"])
 def test_a_study_without_words_is_refused(field) -> None:
-    with pytest.raises(SinkjaxError, match=f"the {field} of a study is a text, not None"):
+    with pytest.raises(SinkjaxError, match=f"the {field} of a study must be a string, not None"):
         dataclasses.replace(as_value("kiya/mask"), name="mine", **{field: None})
 
 

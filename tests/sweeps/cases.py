@@ -136,7 +136,7 @@ def count_traces(monkeypatch: pytest.MonkeyPatch, **most: int) -> None:
 
 
 def assert_close(got: Any, want: Any, tolerance: float, what: str = "") -> None:
-    """Equal where not finite, and elsewhere to `tolerance` of the largest value; whole numbers exactly."""
+    """Equal where not finite, and elsewhere to `tolerance` of the largest value; integers exactly."""
     got, want = np.asarray(got), np.asarray(want)
     assert got.shape == want.shape, what
     if want.dtype.kind not in "fV":

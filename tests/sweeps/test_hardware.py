@@ -51,7 +51,7 @@ def test_any_number_of_devices_resumes_what_another_began(tiny_config, tiny_para
     together = sweep(after, out)
     [said] = [line for line in capsys.readouterr().err.splitlines() if "hardware" in line]
     assert f'devices was "{before} x cpu", now "{after} x cpu"' in said
-    assert "equal to rounding, not bit for bit" in said
+    assert "agree to rounding, not bit for bit" in said
     assert [machine["devices"] for machine in together.attrs["hardware"]] == [f"{before} x cpu", f"{after} x cpu"]
     for name in alone.variables:
         assert_close(together[name], alone[name], 1e-6, name)
@@ -104,7 +104,7 @@ def test_another_version_of_jax_is_told_and_recorded(tiny_config, tiny_params, m
     with pytest.raises(SinkjaxError, match=r'jax was "[\d.]+", now "99.0".*, but strict requires the same'):
         sweep(strict=True)
     found = sweep()
-    assert "was begun with other versions (jax was" in capsys.readouterr().err
+    assert "was started with other versions (jax was" in capsys.readouterr().err
     assert [machine["jax"] for machine in found.attrs["hardware"]] == [jax.__version__, "99.0"]
 
 

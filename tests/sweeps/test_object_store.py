@@ -176,7 +176,7 @@ def test_the_store_of_something_else_is_named(bucket, asked):
     with pytest.raises(SinkjaxError, match=r"s3://results/other\.zarr exists and is not the store of a sweep"):
         sinkjax.sweep(**asked, out=f"{bucket}/other.zarr", progress=False)
     sinkjax.sweep(**asked, out=f"{bucket}/same.zarr", progress=False)
-    with pytest.raises(SinkjaxError, match="holds another sweep"):
+    with pytest.raises(SinkjaxError, match="contains another sweep"):
         sinkjax.sweep(**{**asked, "edits": edits()[1:]}, out=f"{bucket}/same.zarr", progress=False)
 
 

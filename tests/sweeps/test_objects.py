@@ -163,7 +163,7 @@ def test_of_two_that_begin_at_once_the_first_header_stays(tmp_path):
         begin(tmp_path / "y.zarr", {"number": 1}, lambda: header({"number": 1}))
         return header({"number": 2})
 
-    with pytest.raises(SinkjaxError, match="holds another sweep"):
+    with pytest.raises(SinkjaxError, match="contains another sweep"):
         begin(tmp_path / "y.zarr", {"number": 2}, late)
 
 
@@ -189,7 +189,7 @@ def test_what_a_kill_left_before_there_was_a_header_is_no_other_content(tmp_path
 
 def test_what_no_chunk_can_hold_is_refused_before_anything_is_there():
     wide = VARIABLES | {"a": (("edit", "prompt", "x"), (E, B, 2**28), np.dtype("float32"))}
-    with pytest.raises(SinkjaxError, match=r"a has 2,147,483,648 bytes in one call, .* 2,147,483,631: take fewer prompts"):
+    with pytest.raises(SinkjaxError, match=r"a has 2,147,483,648 bytes in one call, .* 2,147,483,631: use fewer prompts"):
         header({}, wide, 2)
     assert header({}, wide, 1).variables()[0].size == (1, 1, 2**28)
     values = np.broadcast_to(np.float32(0), (B, 2**27))

@@ -62,7 +62,7 @@ def test_fused_attention_gives_the_same_sweep_and_is_stored(tiny_config, model):
         assert_close(fused[name], own[name], 1e-5, name)
     assert fused.attrs["sweep"]["attention_impl"] == "fused"
     assert "attention_impl" not in own.attrs["sweep"]  # so stores of earlier versions are resumed
-    with pytest.raises(SinkjaxError, match="cannot do edits at WEIGHTS"):
+    with pytest.raises(SinkjaxError, match="does not support edits at WEIGHTS"):
         sinkjax.sweep(model, prompts(tiny_config), [sinkjax.edit("weights", "scale", 0.5, keys=0)], PROBE, attention_impl="fused")
 
 
@@ -154,7 +154,7 @@ def test_edits_that_do_not_fit_are_refused_before_anything_is_written(tiny_confi
 def test_a_row_emptied_at_run_time_raises_and_is_not_marked_done(tiny_config, model, tmp_path, monkeypatch):
     monkeypatch.setattr("sinkjax.edits.edit.refuse_empty_rows", lambda *args: None)
     edits = [sinkjax.mask_key(0), sinkjax.edit(Site.LOGITS, "set", -np.inf, keys=0, layers=1)]
-    with pytest.raises(SinkjaxError, match=r"edit 1 leaves 6 rows of attention without a key"):
+    with pytest.raises(SinkjaxError, match=r"edit 1 masks every visible key in 6 rows of attention"):
         sinkjax.sweep(model, prompts(tiny_config), edits, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")
     assert not Store(tmp_path / "x.zarr").done[1].any()
 
@@ -206,7 +206,7 @@ def test_edits_that_change_no_cell_are_listed(tiny_config, model):
         ({"labels": {"prompt": ["a", "b\0"]}}, "the label .* of 'prompt' holds the control character"),
         ({"attributes": {"a": {"b": float("nan")}}}, "attributes must be JSON"),
         ({"memory": float("nan")}, "memory must be a number of bytes above 0"),
-        ({"edits": [sinkjax.set_positions(query=2**40)]}, "rotary indices are whole numbers of 32 bits"),
+        ({"edits": [sinkjax.set_positions(query=2**40)]}, "rotary indices are 32-bit integers"),
     ],
     ids=["edits", "labels", "NUL", "NaN", "memory", "position"],
 )

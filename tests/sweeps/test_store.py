@@ -142,7 +142,7 @@ def test_a_store_of_another_sweep_is_refused_with_the_difference(run, model, tok
     before = run().load()
     for name in ("unchanged", "overflowed"):  # a sweep says so of what it returns, from counts that the store holds
         del before.attrs[name]
-    with pytest.raises(SinkjaxError, match="holds another sweep") as refused:
+    with pytest.raises(SinkjaxError, match="contains another sweep") as refused:
         run(**change(model, tokens))
     assert difference in str(refused.value)
     xarray.testing.assert_identical(xarray.open_zarr(tmp_path / "x.zarr", chunks=None).load(), before)

@@ -63,7 +63,7 @@ def test_help_lists_the_fields_of_a_training(file, capsys):
         (["train", "kiya/mask"], "kiya/mask is a study, not a training; use: sinkjax run kiya/mask"),
         (["train", "nowhere"], "unknown training 'nowhere'"),
         (["train", "--seeds", "3"], "takes a training before its options"),
-        (["train", "FILE", "--seed", "x"], "--seed must be a whole number, not 'x'"),
+        (["train", "FILE", "--seed", "x"], "--seed must be an integer, not 'x'"),
         (["train", "FILE", "--step", "3"], "unknown option '--step' (did you mean '--steps'?)"),
         (["train", "FILE", "--learning-rates", "0"], "learning_rates must be positive numbers, not 0.0"),
         (["train", "FILE", "--platform", "tpu"], "platform 'tpu' was asked for"),

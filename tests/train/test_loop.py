@@ -161,7 +161,7 @@ def test_a_folder_in_which_another_process_trains_is_left_alone(done):
     command = [sys.executable, "-c", f"import sys; from sinkjax.train.loop import Path, alone\n{hold}", str(done.folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
-        with pytest.raises(SinkjaxError, match="another process trains in"):
+        with pytest.raises(SinkjaxError, match="another process is training in"):
             train(SMALL, done.folder, progress=False)
         other.kill()
     assert train(SMALL, done.folder, progress=False).runs == done.runs
@@ -170,7 +170,7 @@ def test_a_folder_in_which_another_process_trains_is_left_alone(done):
 def test_what_was_changed_behind_its_back_is_refused(done, tmp_path):
     shutil.copytree(done.folder, tmp_path / "log")
     (tmp_path / "log" / "log.jsonl").write_text("{}\n")
-    with pytest.raises(SinkjaxError, match="is shorter than its checkpoint says"):
+    with pytest.raises(SinkjaxError, match="is shorter than recorded in its checkpoint"):
         train(SMALL, tmp_path / "log", progress=False)
     shutil.copytree(done.folder, tmp_path / "state")
     for file in (tmp_path / "state" / "checkpoints").rglob("*"):
@@ -195,7 +195,7 @@ def test_a_training_that_was_not_finished_is_not_read_as_one(tmp_path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         train(SMALL, tmp_path / "out", progress=False, save_every=0)
     monkeypatch.undo()
-    with pytest.raises(SinkjaxError, match="is not finished: 10 of 12 runs go on from step 100;"):
+    with pytest.raises(SinkjaxError, match="is not finished: 10 of 12 runs continue from step 100;"):
         load_runs(tmp_path / "out")
 
 

@@ -92,7 +92,7 @@ def test_processes_that_are_joined_divide_a_text_over_all_devices(monkeypatch):
     assert mesh_of(SMALL, task).shape == {"data": 8, "model": 1}
     for fields, sentence in (
         ({"mesh": (2, 1)}, r"mesh \[2, 1\] leaves out some of the 8 devices of the joined processes"),
-        ({"batch": 12}, r"8 devices do not divide a \(micro-\)batch of 12 sequences"),
+        ({"batch": 12}, r"a \(micro-\)batch of 12 sequences is not divisible by 8 devices"),
     ):
         config = dataclasses.replace(SMALL, **fields)
         with pytest.raises(SinkjaxError, match=sentence):
@@ -139,7 +139,7 @@ def test_a_mesh_must_divide_the_batch(mesh):
 def test_a_mesh_must_divide_the_width():
     """No device may hold all of a state without a word."""
     config = dataclasses.replace(SMALL, width=18, heads=9, mesh=(4, 1))
-    with pytest.raises(SinkjaxError, match=r"mesh \[4, 1\] divides parameters along the width, and 4 do not divide 18"):
+    with pytest.raises(SinkjaxError, match=r"mesh \[4, 1\] shards parameters along the width, and 18 is not divisible by 4"):
         RunParallel(pretrain.task(config), config, 2)
     state = RunParallel(pretrain.task(config), dataclasses.replace(config, mesh=(2, 1)), 2).begin()
     matrices = [leaf for leaf in jax.tree.leaves(state.params) if leaf.ndim > 1 and 18 in leaf.shape]
@@ -148,7 +148,7 @@ def test_a_mesh_must_divide_the_width():
 
 def test_a_mesh_does_not_divide_batches_that_each_device_would_make():
     config = BackcopyTraining(layers=1, width=16, mlp_width=16, batch=8, context=8, text="packaged", mesh=(2, 1))
-    with pytest.raises(SinkjaxError, match=r"these are made on the device; choose \[1, 1\]"):
+    with pytest.raises(SinkjaxError, match=r"these are generated on the device; choose \[1, 1\]"):
         RunParallel(backcopy.task(config), config, 1)
     RunParallel(backcopy.task(config), dataclasses.replace(config, mesh=(1, 2)), 1)
 

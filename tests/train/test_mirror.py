@@ -109,7 +109,7 @@ def test_of_two_that_train_in_one_place_the_first_one_ends(bucket):
         (mirror.folder / "a").write_text(content)
         mirror.push()
         (mirror.folder / "a").write_text(f"{content} and more")
-    with pytest.raises(SinkjaxError, match=f"another process trains in {where} too"):
+    with pytest.raises(SinkjaxError, match=f"another process is also training in {where}"):
         first.push()
     assert (where / "a").read_bytes() == b"2"
     second.push()
@@ -213,7 +213,7 @@ def test_who_is_overtaken_while_it_copies_stops(bucket, monkeypatch):
         (where / LISTED).write_bytes(b'{"writer": "another", "files": []}')
 
     monkeypatch.setattr(mirror.place.fs, "put_file", put_file)
-    with pytest.raises(Unavailable, match="another process trains"):
+    with pytest.raises(Unavailable, match="another process is also training"):
         mirror.push()
     assert len(sent) == 1
 

@@ -142,9 +142,9 @@ def test_heavy_hitters_are_those_of_a_loop(tiny_config, k: int) -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Streaming(-1, 5), "sinks must be a whole number of at least 0, not -1"),
-        (lambda: Streaming(4, 0), "window must be a whole number of at least 1, not 0"),
-        (lambda: H2O(1), "k must be a whole number of at least 2, not 1"),
+        (lambda: Streaming(-1, 5), "sinks must be an integer of at least 0, not -1"),
+        (lambda: Streaming(4, 0), "window must be an integer of at least 1, not 0"),
+        (lambda: H2O(1), "k must be an integer of at least 2, not 1"),
     ],
 )
 def test_sizes_that_make_no_sense_are_refused(make: Any, sentence: str) -> None:

@@ -159,5 +159,5 @@ def test_a_model_brings_its_config_along(tiny_params, tiny_config, tokens) -> No
     np.testing.assert_array_equal(of_model.record["nll"], of_parts.record["nll"])
     with pytest.raises(sinkjax.SinkjaxError, match="parameters need their config"):
         sinkjax.forward(tiny_params, tokens)
-    with pytest.raises(sinkjax.SinkjaxError, match="config is for parameters alone"):
+    with pytest.raises(sinkjax.SinkjaxError, match="pass config only with bare parameters"):
         sinkjax.forward(model, tokens, dataclasses.replace(tiny_config, context=32))

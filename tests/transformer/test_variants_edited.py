@@ -173,5 +173,5 @@ def test_a_sweep_of_vectors_gives_what_the_forward_gives_and_resumes(x, tmp_path
     again = sinkjax.sweep(model, x, edits, probe=probe, lengths=LENGTHS, out=tmp_path / "toy.zarr", progress=False)
     np.testing.assert_array_equal(again["output"], stored["output"])
     other = Model(bare(normaliser=NAMED["sink-logit"], gate=HeadGate(), score_scale=0.5), model.params, None, {"kind": "toy"})
-    with pytest.raises(SinkjaxError, match=r"holds another sweep \(config.score_scale was 1.0, now 0.5\)"):
+    with pytest.raises(SinkjaxError, match=r"contains another sweep \(config.score_scale was 1.0, now 0.5\)"):
         sinkjax.sweep(other, x, edits, probe=probe, lengths=LENGTHS, out=tmp_path / "toy.zarr", progress=False)

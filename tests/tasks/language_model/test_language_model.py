@@ -344,7 +344,7 @@ def test_a_text_that_changed_is_no_text_to_go_on_with(done):
     source = done.task.open(lambda line: None)
     prefetch.same_data(done.folder, source)
     other = SimpleNamespace(card=source.card | {"corpus": "0" * 64})
-    with pytest.raises(SinkjaxError, match=r"data of the training in .* changed since it began \(corpus\)"):
+    with pytest.raises(SinkjaxError, match=r"data of the training in .* changed since it started \(corpus\)"):
         prefetch.same_data(done.folder, other)
 
 
@@ -366,7 +366,7 @@ def test_a_text_that_changed_is_no_text_to_go_on_with(done):
         ({"compute_dtype": "float64"}, 'dtype "float64" needs'),
         ({"micro_batch": 3}, r"micro_batch must divide batch \(4\), not 3"),
         ({"bias_dims": 3}, "bias_dims, bias_value and bias_scale are for the attention_bias 'k'"),
-        ({"attention_impl": "fused", "window": 5}, "so it cannot do windows"),
+        ({"attention_impl": "fused", "window": 5}, "does not support windows"),
         ({"alpha": 0.5}, "alpha is for the normaliser 'scaled', not for 'softmax'"),
         ({"dtype": "float16"}, 'dtype "float16" cannot be trained'),
         ({"lowest": 3.0}, "lowest must be at most 1, not 3"),
