@@ -1,1 +1,1 @@
-"""Files of configs and results: typed YAML, read strictly, and files that are written whole or not at all."""
+"""Config and result files: strict, typed YAML, and atomic writes."""

@@ -1,4 +1,4 @@
-"""Checks of the fields of a config, each an error that names the field. This module imports no JAX."""
+"""Checks of config fields; every error names the field. This module does not import JAX."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 
-LARGEST = 2**31 - 1  # largest int32: positions, seeds and sizes have 32 bits on a device
+LARGEST = 2**31 - 1  # largest int32, because positions, seeds and sizes have 32 bits on a device
 MANY = 1_000_000
 # Sanity limits: no real study needs more.
 MOST = {
@@ -18,23 +18,23 @@ MOST = {
     **dict.fromkeys(("controls", "seeds"), 10_000),
     "layers": 4096,
 }
-MIN_QUERIES = 8  # fewer queries say little about a key: such a one is not searched for a sink
+MIN_QUERIES = 8  # keys seen by fewer queries are not searched for a sink, because these say little about a key
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is an int or a float, and no bool."""
+    """Return whether a value is an int or a float, and not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def typed(config: Any) -> None:
-    """Raise an error that names a field whose value is not of the type that it is declared with."""
+    """Raise if the value of a field does not have its declared type."""
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(config):
         documents.convert(getattr(config, field.name), hints[field.name], field.name)
 
 
 def at_least(config: Any, most: int = LARGEST, /, **bounds: int) -> None:
-    """Raise an error that names a field that is not a number between its bound and `most`; None passes."""
+    """Raise if a field is not a number between its bound and `most`; None passes."""
     for name, bound in bounds.items():
         value, limit = getattr(config, name), min(MOST.get(name, most), most)
         if value is not None and not bound <= value < math.inf:
@@ -44,13 +44,13 @@ def at_least(config: Any, most: int = LARGEST, /, **bounds: int) -> None:
 
 
 def last_seed(config: Any) -> None:
-    """Raise an error if the seeds of the runs, from the first on, leave the range of seeds."""
+    """Raise if the seeds of the runs, counting from the first, exceed the range of seeds."""
     last = config.seed + config.seeds - 1
     refuse(last > LARGEST, f"seed must be at most {LARGEST}, but the last of {config.seeds} runs would have {last}")
 
 
 def above(config: Any, **bounds: float) -> None:
-    """Raise an error that names a field that is not a number above its bound; None passes."""
+    """Raise if a field is not a number above its bound; None passes."""
     for name, bound in bounds.items():
         value = getattr(config, name)
         if value is not None and not bound < value < math.inf:
@@ -58,7 +58,7 @@ def above(config: Any, **bounds: float) -> None:
 
 
 def only_for(config: Any, name: str, here: bool, what: str) -> None:
-    """Raise an error that names a field that has another value than its default where nothing reads it."""
+    """Raise if a field that nothing reads differs from its default."""
     refuse(not here and getattr(config, name) != type(config).__dataclass_fields__[name].default, f"{name} is for {what}")
 
 
@@ -69,29 +69,29 @@ def below(config: Any, name: str, limit: str) -> None:
 
 
 def share(config: Any, name: str) -> None:
-    """Raise unless a field lies strictly between 0 and 1."""
+    """Raise unless a field is strictly between 0 and 1."""
     refuse(not 0 < getattr(config, name) < 1, f"{name} must lie between 0 and 1, not {getattr(config, name)}")
 
 
 def each_once(config: Any, name: str) -> None:
-    """Raise unless a field lists something, and nothing twice."""
+    """Raise unless a field is a non-empty list without repeats."""
     listed = getattr(config, name)
     if not listed or len(set(listed)) < len(listed):
         raise SinkjaxError(f"{name} must name at least one, and each of them once, not {list(listed)}")
 
 
 def layers_below(config: Any, name: str, L: int) -> None:
-    """Raise an error that names a layer of a field that a model of `L` layers lacks."""
+    """Raise if a field lists a layer that a model of `L` layers lacks."""
     for layer in getattr(config, name):
         refuse(layer >= L, f"{name} has layer {layer}, but the model has {L}, 0 to {L - 1}")
 
 
 def refuse(wrong: bool, why: str) -> None:
-    """Raise an error that says why a value is refused, if it is wrong."""
+    """Raise an error with the reason `why` if a value is wrong."""
     if wrong:
         raise SinkjaxError(why)
 
 
 def without_repeats(name: str, values: Sequence[Any]) -> None:
-    """Raise an error that names a field which lists a value twice."""
+    """Raise if a field lists a value twice."""
     refuse(len(set(values)) < len(values), f"{name} names a value twice: {', '.join(map(str, values))}")

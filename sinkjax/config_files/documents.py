@@ -1,6 +1,6 @@
-"""YAML, JSON and typed configs: strict reading, and writing of a config that reads back as itself.
+"""YAML, JSON and typed configs: strict reading, and writing that reads back as an equal config.
 
-A record inside of a config is a mapping with its class's name under `type`, beside its fields.
+A record inside a config is a mapping with its class's name under `type`, next to its fields.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ TAG = "type"
 # Metadata of a field that chooses a part of a study, its devices, or the words that show it: folders may differ
 # in it.
 CHOICE = {"choice": True}
-# Metadata of a field that records did not have when the first results were stored.
+# Metadata of a field that did not exist when the first results were stored.
 LATER = {"later": True}
-# Limits of a document: far more than any config, and so little that reading it takes a second.
+# Limits of a document: far more than any config needs, and small enough to read in a second.
 MOST_BYTES, MOST_VALUES, MOST_KEYS, MOST_ALIASES, DEEPEST = 1_000_000, 20_000, 300, 100, 40
 LARGEST = 2**63
 
 
 class Loader(Composer, CParser, SafeConstructor, Resolver):
-    """Safe YAML within bounds, which refuses tags and a key written twice, and reads 1e-5 as the number that it is in YAML 1.2.
+    """Bounded, safe YAML without tags or duplicate keys, which reads 1e-5 as a number, as in YAML 1.2.
 
-    libyaml parses it, in a tenth of the time. An alias counts as all the values that it stands for.
+    It is parsed by libyaml, in a tenth of the time. An alias counts as all the values that it refers to.
     """
 
     def __init__(self, text: str):
@@ -44,7 +44,7 @@ class Loader(Composer, CParser, SafeConstructor, Resolver):
             base.__init__(self)
         CParser.__init__(self, text)
         self.values = self.aliases = self.depth = 0
-        self.sizes: dict[yaml.Node, int] = {}  # size of each complete node that an anchor may name
+        self.sizes: dict[yaml.Node, int] = {}  # size of each complete node that an anchor may refer to
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: Any = self.peek_event()
@@ -66,7 +66,7 @@ class Loader(Composer, CParser, SafeConstructor, Resolver):
         return node
 
     def count(self, values: int, line: str) -> None:
-        """Note that so many values more have been read. Errors: a bound that is passed by now."""
+        """Count values that have been read; raise if a limit is exceeded."""
         self.values += values
         limits = {"values": (self.values, MOST_VALUES), "aliases": (self.aliases, MOST_ALIASES), "levels": (self.depth, DEEPEST)}
         for what, (number, most) in limits.items():
@@ -99,10 +99,9 @@ Loader.add_implicit_resolver(
 
 
 class Dumper(yaml.SafeDumper):
-    """Safe YAML whose every string reads back as itself, by YAML 1.1 and 1.2.
+    """Safe YAML in which every string reads back as itself, under both YAML 1.1 and 1.2.
 
-    A string that looks like a number, a boolean or null is quoted; a line break that is not ASCII is escaped, because a
-    reader folds it.
+    A string that looks like a number, a boolean or null is quoted. A non-ASCII line break is escaped, because readers fold it.
     """
 
 
@@ -111,7 +110,7 @@ def _text(dumper: Dumper, text: str) -> yaml.ScalarNode:
 
 
 Dumper.add_representer(str, _text)
-# Beside what PyYAML takes for them: `y` of YAML 1.1, exponents without a dot or a sign (`0E0`, also `Loader`) and `0o7` of 1.2.
+# Besides those of PyYAML: `y` of YAML 1.1, exponents without a dot or a sign (`0E0`, also `Loader`) and `0o7` of 1.2.
 Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]$"), list("yYnN"))
 Dumper.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(0o[0-7]+|[0-9_]*(\.[0-9._]*)?([eE][-+]?[0-9]+)?)$"), list("-+.0123456789")
@@ -119,19 +118,19 @@ Dumper.add_implicit_resolver(
 
 
 def dump(values: Mapping[str, Any]) -> str:
-    """A mapping as a YAML document, in its order."""
+    """Write a mapping as a YAML document, in order."""
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
 def flow(value: Any) -> str:
-    """A value as YAML in one line, for messages."""
+    """Write a value as YAML on one line, for messages."""
     return yaml.dump(value, Dumper=Dumper, default_flow_style=True, sort_keys=False, width=10_000).strip()
 
 
 def parse(text: str, what: str) -> dict[str, Any]:
-    """A YAML document as a mapping with names as keys.
+    """Parse a YAML document as a mapping with names as keys.
 
-    Errors: anything else, with the line where YAML stops making sense; tags, a key written twice, more than a config may hold.
+    Errors: anything else, with the line of the first syntax error; tags; a duplicate key; a document beyond the limits.
     """
     if len(text) > MOST_BYTES:
         raise SinkjaxError(f"{what} is longer than a config may be ({MOST_BYTES:,} characters)")
@@ -150,7 +149,7 @@ def parse(text: str, what: str) -> dict[str, Any]:
 
 
 def build(cls: type[C], values: Mapping[str, Any], what: str) -> C:
-    """A config from its values. Errors: an unknown or missing key, a value of another type, a value that the config refuses."""
+    """Build a config from its values. Errors: an unknown or missing key, a value of the wrong type, or an invalid value."""
     hints = get_type_hints(cls, include_extras=True)
     known = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in values:
@@ -167,7 +166,7 @@ def build(cls: type[C], values: Mapping[str, Any], what: str) -> C:
 
 
 def read_whole(cls: type[C], values: Mapping[str, Any], text: str, what: str) -> C:
-    """A config from the values of a document that `write` made: every field but `LATER` ones, and a line break at the end.
+    """Build a config from a document made by `write`, which has every field except `LATER` ones and a final line break.
 
     Errors: see `build`; an incomplete document.
     """
@@ -180,7 +179,7 @@ def read_whole(cls: type[C], values: Mapping[str, Any], text: str, what: str) ->
 
 
 def convert(value: Any, hint: Any, what: str) -> Any:
-    """`value` as the type `hint`, which it must already be: only lists become tuples, and integers floats."""
+    """Check that `value` has the type `hint`; the only conversions are from lists to tuples and from integers to floats."""
     if get_origin(hint) is Annotated:
         return convert(value, get_args(hint)[0], what)
     huge = isinstance(value, int) and abs(value) >= LARGEST
@@ -207,11 +206,11 @@ def convert(value: Any, hint: Any, what: str) -> Any:
 
 
 def records(hint: Any) -> dict[str, type]:
-    """Name -> class of every record that a hint allows; for an abstract class, the subclasses in its package."""
+    """Map names to classes of all records that a hint allows; for an abstract class, the subclasses in its package."""
     found: list[type] = []
     for option in options(hint):
         derived = [option] if inspect.isclass(option) else []
-        for cls in derived:  # grows as it is read
+        for cls in derived:  # grows during iteration
             package = option.__module__.rpartition(".")[0]
             derived += [heir for heir in cls.__subclasses__() if heir.__module__.rpartition(".")[0] == package]
         found += [cls for cls in derived if dataclasses.is_dataclass(cls) and not inspect.isabstract(cls)]
@@ -219,12 +218,12 @@ def records(hint: Any) -> dict[str, type]:
 
 
 def options(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of a union, or the one type."""
+    """Return the alternatives of a union, or the single type."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def allowed(hint: Any) -> str:
-    """A type in words."""
+    """Describe a type."""
     words = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null", Path: "a path"}
     parts = []
     for option in options(hint):
@@ -240,12 +239,12 @@ def allowed(hint: Any) -> str:
 
 
 def takes_more(values: Sequence[str], hint: Any) -> bool:
-    """Whether an option of the command line that has some words already takes the next one too."""
+    """Return whether a command-line option that already has some words accepts another."""
     return any(get_origin(option) is tuple for option in options(hint)) or (hint is not bool and not values)
 
 
 def misfit(values: Sequence[str], hint: Any) -> str:
-    """Why the words after an option of the command line do not fit its type, as the end of a sentence; "" if they do."""
+    """Explain, as the end of a sentence, why the words after an option do not fit its type; "" if they do."""
     if hint is bool:
         return f"is a switch and takes no value, not {values[0]!r}" if values else ""
     lists = [option for option in options(hint) if get_origin(option) is tuple]
@@ -266,7 +265,7 @@ def misfit(values: Sequence[str], hint: Any) -> str:
 
 
 def _reads(word: str, option: Any) -> bool:
-    """Whether a word of the command line can be a value of a type."""
+    """Return whether a command-line word can be a value of a type."""
     if get_origin(option) is Literal:
         return word in map(str, get_args(option))
     if option in (int, float):
@@ -282,7 +281,7 @@ def _reads(word: str, option: Any) -> bool:
 
 
 def describe(value: Any) -> str:
-    """A wrong value in words."""
+    """Describe a wrong value."""
     kinds = {dict: "a mapping", list: "a list", tuple: "a list", type(None): "null"}
     if type(value) in kinds:
         return kinds[type(value)]
@@ -292,30 +291,30 @@ def describe(value: Any) -> str:
 
 
 def write(name: str, config: Any, key: str = "experiment") -> str:
-    """The YAML document of a resolved config: the study's name, under `key`, and every field."""
+    """Write the YAML document of a resolved config: the study's name, under `key`, and every field."""
     return dump(plain({key: name, **fields(config)}))
 
 
 def differences(old: Any, new: Any) -> list[str]:
-    """The fields that differ between two configs of one type, as text, except fields that choose a part of the study."""
+    """Describe the differences between two configs of one type, except fields that choose a part of the study."""
     was, now = fields(old), fields(new)
     decides = [field.name for field in dataclasses.fields(new) if not field.metadata.get("choice")]
     return [f"{name} was {was[name]!r}, now {now[name]!r}" for name in decides if plain(was[name]) != plain(now[name])]
 
 
 def decisive(config: Any) -> dict[str, Any]:
-    """Every field of a config by name, with the fields where folders may differ at their default."""
+    """Return every field of a config by name, with default values for fields in which folders may differ."""
     choices = {field.name: _default(field) for field in dataclasses.fields(config) if field.metadata.get("choice")}
     return {**fields(config), **choices}
 
 
 def fields(config: Any) -> dict[str, Any]:
-    """Every field of a config by name, its values untouched."""
+    """Return every field of a config by name, with unchanged values."""
     return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
 def stated(record: Any) -> dict[str, Any]:
-    """The fields of a record that identify a result: all but later ones at their default, so that old results stay valid."""
+    """Return the fields that identify a result: all except later ones at their default, so that old results stay valid."""
     return {
         field.name: getattr(record, field.name)
         for field in dataclasses.fields(record)
@@ -328,7 +327,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Tuples as lists, mappings as dicts and records tagged, all the way down: what YAML and JSON can hold."""
+    """Convert to YAML and JSON types recursively: tuples to lists, mappings to dicts, and records to tagged dicts."""
     if dataclasses.is_dataclass(value):
         return {TAG: type(value).__name__, **plain(fields(value))}
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Files and folders written whole or not at all, and the folder that a config has to itself."""
+"""Atomic writing of files and folders, and the folder of a config."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from sinkjax.runtime.resources import config_path, configs
 
 CONFIG_FILE = "config.yaml"  # in the folder of a run
 MOST_BYTES = 4 * documents.MOST_BYTES  # a character has up to four
-MOST_TEXT = 1_000_000_000  # bytes of a text that is read whole
+MOST_TEXT = 1_000_000_000  # maximum bytes of a text that is read at once
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the process
 
-# Of a file system without hard links, and without locks.
+# errors of a file system without hard links, and without locks
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 def ends_all(error: SinkjaxError) -> bool:
-    """Whether an error affects the whole place (full, read-only or unreachable) and not just this operation."""
+    """Return whether an error affects the whole location (full, read-only or unreachable) and not just this operation."""
     cause = error.__context__
     return isinstance(error, Unavailable) or (isinstance(cause, OSError) and cause.errno in (*NO_ROOM, errno.EROFS))
 
 
 def write(path: Place, content: str | bytes, durable: bool = False, scratch: Place | None = None) -> None:
-    """Write a file under another name first, then rename it; an object as it is. Several processes may write one.
+    """Write a file under a temporary name and rename it, or write an object directly. Safe for several processes.
 
-    durable: whether its content is on the disk before it has its name, so that a loss of power leaves no empty file. scratch:
-    the folder for the other name, by default the file's own. Errors: no permission, no room.
+    durable: whether the content reaches the disk before the rename, so that a power failure leaves no empty file. scratch: the
+        folder of the temporary name, by default the file's own. Errors: no permission, no space.
     """
     raw = content.encode() if isinstance(content, str) else content
     if is_remote(path):
@@ -50,7 +50,7 @@ def write(path: Place, content: str | bytes, durable: bool = False, scratch: Pla
 
 
 def write_new(path: Place, content: str | bytes, durable: bool = False, scratch: Place | None = None) -> bool:
-    """Write a file unless there is one: of several writers one succeeds. Returns whether it was this one.
+    """Write a file unless it exists: of several writers, one succeeds. Returns whether it was this one.
 
     Errors: as for `write`.
     """
@@ -72,9 +72,9 @@ def write_new(path: Place, content: str | bytes, durable: bool = False, scratch:
 
 @contextmanager
 def _scratch(path: Path, content: bytes, durable: bool, folder: Path | None) -> Iterator[Path]:
-    """A file next to `path` or in a folder that no other process writes; removed at the end if it is still there.
+    """Make a temporary file, next to `path` or in `folder`; it is removed at the end if it still exists.
 
-    Errors: as for `write`, here and while it gets its name.
+    Errors: as for `write`, also during the rename.
     """
     begun = (folder or path.parent) / f".{path.name}.{secrets.token_hex(4)}.new"
     try:
@@ -93,10 +93,10 @@ def _scratch(path: Path, content: bytes, durable: bool, folder: Path | None) -> 
 
 @contextmanager
 def whole_folder(folder: Path, wanted: int) -> Iterator[Path]:
-    """A new folder beside `folder`, to be filled, which takes its name at the end, with every file on the disk.
+    """Make a new folder to fill, which replaces `folder` at the end, with every file on disk.
 
-    An existing entry is renamed away just before and deleted just after; if the filling breaks off, it stays untouched. wanted:
-    the bytes to be written, for messages. Errors: no permission, no room.
+    An existing entry is renamed just before and deleted just after; if filling is interrupted, it is untouched. wanted: the bytes
+    to be written, for messages. Errors: no permission, no space.
     """
     scratch = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
     replaced = scratch.with_suffix(".old")
@@ -120,9 +120,9 @@ def whole_folder(folder: Path, wanted: int) -> Iterator[Path]:
 
 
 def reserve(folder: Path, wanted: int, path: Path) -> None:
-    """Raise unless `folder` takes `wanted` more bytes, which are to become `path`.
+    """Raise unless `folder` has space for `wanted` more bytes, to be written as `path`.
 
-    The file system itself is asked, by a file without a name, so that quotas and limits count too.
+    This allocates an unnamed file, so that quotas and limits also count.
     """
     try:
         if hasattr(os, "posix_fallocate"):
@@ -135,9 +135,9 @@ def reserve(folder: Path, wanted: int, path: Path) -> None:
 
 
 def take_lock(file: Path, timeout: float) -> Callable[[], object]:
-    """Take an OS file lock, which a kill releases; returns a function that releases it. A no-op where there are no locks.
+    """Take an OS file lock, which a kill releases; returns a function that releases it. A no-op if the file system has no locks.
 
-    Errors: `filelock.Timeout`, if another process keeps the lock for so many seconds; OSError.
+    Errors: `filelock.Timeout` if another process holds the lock for this many seconds; OSError.
     """
     import filelock
 
@@ -150,14 +150,14 @@ def take_lock(file: Path, timeout: float) -> Callable[[], object]:
 
 
 def has_locks(folder: Path) -> bool:
-    """Whether the file system of a folder has locks.
+    """Return whether the file system of a folder has locks.
 
-    Asked beforehand: some versions of filelock take the answer for a lock of another process, others make a file that outlives a
-    kill do for a lock.
+    We check this first, because some versions of filelock mistake the error for another process's lock, and others fall back to a
+    file that outlives a kill.
     """
     try:
         import fcntl
-    except ImportError:  # Windows, which has them
+    except ImportError:  # Windows, which has locks
         return True
     with tempfile.TemporaryFile(dir=folder) as probe:
         try:
@@ -170,13 +170,13 @@ def has_locks(folder: Path) -> bool:
 
 
 def cannot_write(path: Path, error: OSError, wanted: int | None = None) -> SinkjaxError:
-    """The error for a path that could not be written. wanted: the bytes to be written, said if there was no room."""
+    """Build the error for a path that could not be written. wanted: the bytes to be written, mentioned if there was no space."""
     bytes_wanted = f" (at least {wanted:,} bytes wanted)" if wanted is not None and error.errno in NO_ROOM else ""
     return SinkjaxError(f"cannot write {path}: {error.strerror or error}{bytes_wanted}")
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the names in a folder, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -185,12 +185,12 @@ def _sync(path: Path) -> None:
 
 
 def user_place(name: Any) -> Place:
-    """A place of results that a user names: a path or a URL. Errors: see `user_path`; a URL that cannot be used."""
+    """Return a results location that a user names: a path or a URL. Errors: see `user_path`; an unusable URL."""
     return place(name) if url_protocol(name) else user_path(name)
 
 
 def user_path(name: Any) -> Path:
-    """The path that a user names, `~` expanded. Errors: no such user; a URL, or an impossible path."""
+    """Return the path that a user names, with `~` expanded. Errors: no such user; a URL; an impossible path."""
     if url_protocol(name):
         raise SinkjaxError(f"{str(name)[:LONGEST]} is a URL, but this must be a local path: copy it to this machine first")
     if not isinstance(name, str | Path) or name == "" or "\0" in str(name):
@@ -206,7 +206,7 @@ def user_path(name: Any) -> Path:
 
 
 def regular(path: Place, most: int | None = None) -> None:
-    """Raise unless a path is a file, of at most `most` bytes: a pipe may keep a reader waiting, and a device may never end."""
+    """Raise unless a path is a file of at most `most` bytes: a pipe may block a reader, and a device may never end."""
     try:
         with reached(path):
             found = path.stat()
@@ -219,7 +219,7 @@ def regular(path: Place, most: int | None = None) -> None:
 
 
 def read_text(path: Place, most: int = MOST_BYTES, encoding: str = "utf-8") -> str:
-    """A file's text. most: largest size in bytes. Errors: see `regular`; not readable, not UTF-8."""
+    """Read a file's text. most: maximum size in bytes. Errors: see `regular`; not readable, or not UTF-8."""
     regular(path, most)
     try:
         with reached(path):
@@ -232,9 +232,9 @@ def read_text(path: Place, most: int = MOST_BYTES, encoding: str = "utf-8") -> s
 
 
 def claim_folder(folder: Place, document: str, differences: Callable[[str], list[str]], what: str) -> None:
-    """Write the document of a config into a folder that is new or empty, or find there what belongs to it; taken up again.
+    """Claim a folder for a config: write its document into a new or empty folder, or accept a folder that already has it.
 
-    differences: from the existing document to the differing fields. what: the kind of thing whose folder it is, for messages.
+    differences: maps the existing document to the differing fields. what: what the folder is for, in messages.
     Errors: a file in its place; other content, or another config's (each field that differs); no permission.
     """
     identity = folder / CONFIG_FILE
@@ -244,7 +244,7 @@ def claim_folder(folder: Place, document: str, differences: Callable[[str], list
                 raise SinkjaxError(f"{folder} is a file; choose a folder for the results")
             if not identity.is_file():
                 others = [name for name in listed(folder) if not name.startswith(f".{CONFIG_FILE}.")] if folder.is_dir() else []
-                if others and not identity.is_file():  # which another process may have made since
+                if others and not identity.is_file():  # another process may have made it since
                     raise SinkjaxError(f"{folder} exists with other content; choose another --out")
                 if not others and write_new(identity, document):
                     return
@@ -255,21 +255,21 @@ def claim_folder(folder: Place, document: str, differences: Callable[[str], list
         found = differences(read_text(identity))
         if found and listed(folder) != [CONFIG_FILE]:
             raise SinkjaxError(f"{folder} holds another {what} ({'; '.join(found)}); choose another --out or delete it")
-        if found:  # left by a run that failed before its first result
+        if found:  # left over from a run that failed before its first result
             write(identity, document)
 
 
 def shipped(kind: str = "experiment") -> list[str]:
-    """The names of the shipped configs whose documents have the key `kind`: studies (also whole ones), or trainings."""
+    """Return the names of shipped configs whose documents have the key `kind`: studies (also whole ones), or trainings."""
     keys = {"experiment", "study"} if kind == "experiment" else {kind}
     return [name for name, file in configs().items() if keys & documents.parse(file.read_text(encoding="utf-8"), name).keys()]
 
 
 def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[str, str, Place | None]:
-    """The document that a user names, its name for messages, and its folder if an earlier run wrote it.
+    """Return the document that a user names, its name for messages, and its folder if an earlier run wrote it.
 
-    kind: the shipped configs that an unknown name may have meant. what: noun for an unknown one. Errors: nothing of that
-    name.
+    kind: the kind of shipped configs to suggest for an unknown name. what: noun for an unknown name. Errors: nothing has that
+        name.
     """
     if name in configs():
         return config_path(name).read_text(encoding="utf-8"), name, None

@@ -1,6 +1,6 @@
 """Storage locations for results: a folder, or a prefix in an object store that fsspec supports (`s3://`, `gs://`, ...).
 
-An object is written whole or not at all; nothing is renamed, and there are no locks.
+Objects are written atomically; nothing is renamed, and there are no locks.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from urllib.request import url2pathname
 from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.runtime import extras
 
-LIBRARIES = ("aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs")  # whose errors are not OSErrors
+LIBRARIES = ("aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs")  # libraries whose errors are not OSErrors
 
 
 class NoAnswer(Exception):
-    """An object store did not answer, which says nothing about its content."""
+    """An object store did not respond; this says nothing about its content."""
 
 
-Place: TypeAlias = Any  # a `pathlib.Path`, or a `upath.UPath`, which for an object store only has its methods
+Place: TypeAlias = Any  # a `pathlib.Path`, or a `upath.UPath`, which for an object store only shares its methods
 
 
 def place(out: Any) -> Place:
-    """A path, or the place in an object store of a URL. Errors: the library of a protocol is not installed; no such one."""
+    """Return a path, or a URL's location in an object store. Errors: the protocol is unknown, or its library is not installed."""
     protocol = url_protocol(out)
     if protocol is None:
         return Path(out)
@@ -37,14 +37,14 @@ def place(out: Any) -> Place:
         if where.netloc not in ("", "localhost"):
             raise SinkjaxError(f"{out} is on another machine; a folder on this one is file:///FOLDER")
         return Path(url2pathname(where.path))
-    if isinstance(out, Path):  # which has made "s3:/bucket" of it
+    if isinstance(out, Path):  # it has turned the URL into "s3:/bucket"
         raise SinkjaxError(f"give {protocol}:// as text: a Path takes it for a folder with a colon in its name")
     extras.require(f"a store at {protocol}://", "remote")
     from upath import UPath
 
     try:
         path: Place = UPath(str(out), **{**getattr(out, "storage_options", {}), "use_listings_cache": False})
-        path.fs.invalidate_cache()  # makes the connection's object, and so imports its library
+        path.fs.invalidate_cache()  # creates the connection object, which imports its library
     except (ImportError, OSError, TypeError, ValueError) as error:
         raise SinkjaxError(f"cannot use {protocol}://: {_words(error)}") from None
     return path
@@ -52,12 +52,12 @@ def place(out: Any) -> Place:
 
 @contextlib.contextmanager
 def reached(path: Place) -> Iterator[None]:
-    """Turn errors of an object store and its library, such as for a wrong key, into one sentence."""
+    """Turn errors of an object store and its library, such as a wrong key, into one sentence."""
     try:
         yield
     except Exception as error:
         library = type(error).__module__.partition(".")[0]
-        of_disk = isinstance(error, OSError) and error.filename is not None  # which names the file of this machine
+        of_disk = isinstance(error, OSError) and error.filename is not None  # the local file's error names it
         of_store = (isinstance(error, OSError | NotImplementedError | NoAnswer) and not of_disk) or library in LIBRARIES
         if not is_remote(path) or not of_store:
             raise
@@ -65,23 +65,23 @@ def reached(path: Place) -> Iterator[None]:
 
 
 def url_protocol(out: Any) -> str | None:
-    """What stands before "://" of a URL; None for a path of this machine."""
+    """Return the part of a URL before "://", or None for a local path."""
     scheme, found, _ = str(out).partition(":/")
     return scheme if found and len(scheme) > 1 and "/" not in scheme else None
 
 
 def is_remote(path: Place) -> bool:
-    """Whether a path is one of an object store."""
+    """Return whether a path is in an object store."""
     return not isinstance(path, Path)
 
 
 def read_bytes(file: Place) -> bytes:
-    """A file, or an object as it is now: opened as a file, one that is replaced in this moment would be an error.
+    """Read a file, or an object in one request, because an object opened as a file fails if it is replaced meanwhile.
 
-    Errors: OSError of a disk; of an object store FileNotFoundError, or NoAnswer.
+    Errors: OSError from a disk; FileNotFoundError or NoAnswer from an object store.
     """
     if not is_remote(file):
-        at_once = getattr(os, "O_NONBLOCK", 0)  # somebody may have put a pipe in its place, whose other end nobody opens
+        at_once = getattr(os, "O_NONBLOCK", 0)  # the path may be a pipe whose other end nobody opens
         with open(file, "rb", opener=lambda name, flags: os.open(name, flags | at_once)) as stream:
             return stream.read()
     try:
@@ -96,7 +96,7 @@ def read_bytes(file: Place) -> bytes:
 def listed(folder: Place) -> list[str]:
     """The names of what lies directly in a folder, or of all objects below a prefix, relative to it; none if it does not exist.
 
-    An object that stands for an empty folder, as consoles make it, is left out.
+    Objects that represent empty folders, as made by web consoles, are omitted.
     """
     with contextlib.suppress(FileNotFoundError):  # also if another process removes it in this moment
         if not is_remote(folder):
@@ -108,26 +108,26 @@ def listed(folder: Place) -> list[str]:
 
 
 def create(file: Place, content: bytes) -> bool:
-    """Write an object unless there is one: of several writers one succeeds. Returns whether it was this one."""
+    """Write an object unless it exists: of several writers, one succeeds. Returns whether it was this one."""
     try:
         file.fs.pipe_file(file.path, content, mode="create")
     except FileExistsError:
         return False
     except OSError as error:
-        if "ConditionalRequestConflict" in str(error):  # S3 is just deleting it
+        if "ConditionalRequestConflict" in str(error):  # S3 is deleting it at this moment
             return False
         raise
     return True
 
 
 def delete(file: Place) -> None:
-    """Remove a file, or an object, if it is there."""
+    """Remove a file or an object, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         file.fs.rm_file(file.path) if is_remote(file) else file.unlink()
 
 
 def remove(folder: Place) -> None:
-    """Remove a folder, or all objects below a prefix, if there is anything."""
+    """Remove a folder, or all objects below a prefix, if any exist."""
     if not is_remote(folder):
         shutil.rmtree(folder, ignore_errors=True)
     elif folder.exists():

@@ -1,1 +1,1 @@
-"""Texts and tokens: prompts with an explicit BOS policy, and corpora that say where they come from."""
+"""Texts and tokens: prompts with an explicit BOS policy, and corpora with provenance."""

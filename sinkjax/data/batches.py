@@ -1,4 +1,4 @@
-"""Batches of a token file: batch k is a function of (data seed, k) alone. Importing this module imports no JAX.
+"""Batches of a token file: batch k depends only on (data seed, k). This module does not import JAX.
 
 A batch is a dict of numpy arrays, T = context + 1:
     tokens     int32 [B, T]  inputs are tokens[:, :-1], targets tokens[:, 1:]
@@ -18,29 +18,30 @@ from sinkjax.data.tokens import Split, Tokens
 from sinkjax.errors import SinkjaxError, one_of
 
 Batch = dict[str, np.ndarray]
-CYCLE = 1_000  # in so many rows each domain has its share
-SHORTEST = 64  # fewest tokens of a document that a block may start with: sinks are measured in so many (Gu et al. 2025)
+CYCLE = 1_000  # every this many rows, each domain has its share
+SHORTEST = 64  # minimum tokens of a document at the start of a block: sinks are measured in this many (Gu et al. 2025)
 
 
 class Batches:
     """The batches of one split of a corpus.
 
-    "train" never ends: every block once an epoch, each epoch in an order of its own, an epoch's end within a batch if it
-    comes to that. "validation" has `count` batches of distinct blocks, the same for every seed; an incomplete batch is
-    left out, unless it is all there is. `unique`, `repeated_blocks` and `weights` act on "train" only. With weights each domain
-    has epochs of its own, and every `CYCLE` rows hold it as often as its weight says, to the nearest row.
+    "train" never ends: every block appears once per epoch, each epoch has its own order, and an epoch may end within a batch.
+    "validation" has `count` batches of distinct blocks, the same for every seed; an incomplete batch is dropped, unless it is the
+    only one. `unique`, `repeated_blocks` and `weights` affect only "train". With weights, each domain has its own epochs, and its
+    share of every `CYCLE` rows matches its weight to the nearest row.
 
-    blocks: how many different blocks there are. count: how many batches, None for "train".
+    blocks: number of different blocks. count: number of batches, None for "train".
     """
 
     def __init__(
         self, tokens: Tokens, config: Blocks, split: Split = "train", vocab_size: int | None = None, at_documents: bool = False
     ):
-        """vocab_size: the model's, for random tokens and to be checked; None: the tokenizer's.
+        """Open a split.
 
-        at_documents: blocks begin where documents of `SHORTEST` tokens or more do (of a whole block, if that is shorter) and run
-        on into the next one; else one block follows another.
-        Errors: no whole block in the split; a tokenizer without the BOS asked for; ids outside the vocabulary.
+        vocab_size: the model's vocabulary size, for random tokens and for checks; None for the tokenizer's. at_documents: whether
+            blocks start where documents of at least `SHORTEST` tokens do (or of a whole block, if that is shorter) and continue
+            into the next document; otherwise blocks are contiguous. Errors: the split has no whole block; the tokenizer lacks the
+            requested BOS; ids are outside the vocabulary.
         """
         self.tokens, self.config, self.split, self.at_documents = tokens, config, split, at_documents
         self.vocab_size = tokens.vocab_size if vocab_size is None else vocab_size
@@ -61,7 +62,7 @@ class Batches:
         self.count = len(self._fresh) // self.rows if split == "validation" else None
 
     def at(self, k: int, rows: np.ndarray | None = None) -> Batch:
-        """Batch k, from 0. rows: the wanted rows, None: all. Errors: a batch that is not there."""
+        """Return batch k, from 0. rows: the requested rows, None for all. Errors: the batch does not exist."""
         if k < 0 or (self.count is not None and k >= self.count):
             last = "" if self.count is None else f" and end with {self.count - 1}"
             raise SinkjaxError(f"there is no batch {k} of the {self.split} split: batches begin with 0{last}")
@@ -69,7 +70,7 @@ class Batches:
         return self._batch(chosen if rows is None else chosen[rows])
 
     def _block_starts(self) -> np.ndarray:
-        """The first token of each block in the token file, int64, ascending: as many in each span of the split as fit."""
+        """Return the first token of each block in the token file, int64, ascending: as many per span of the split as fit."""
         width = self.config.context + 1
         spans = self.tokens.spans(self.split)
         if self.at_documents:
@@ -90,7 +91,7 @@ class Batches:
         return starts
 
     def _documents(self, start: int, stop: int) -> np.ndarray:
-        """Where the blocks of a span begin that begin with a document."""
+        """Return the starts of a span's blocks that start with a document."""
         separator, card = self.tokens.card["corpus"]["separator"], self.tokens.card["tokenizer"]
         width = self.config.context + 1
         found = start + np.flatnonzero(self.tokens.ids[start:stop] == card[separator])
@@ -101,7 +102,7 @@ class Batches:
         return begins[long & (begins + width <= stop)]
 
     def _choice(self) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the blocks that recur in every batch, and of the others. A smaller share is part of a larger one."""
+        """Return the indices of blocks that recur in every batch, and of the others. A smaller share is part of a larger one."""
         n = len(self._starts)
         if self.split == "validation":
             return np.arange(0), np.arange(n)
@@ -113,7 +114,7 @@ class Batches:
         return repeated, fresh
 
     def _by_domain(self) -> dict[str, tuple[np.ndarray, int]]:
-        """Domain -> the blocks that begin in it, and their rows of a cycle; one domain of all blocks where none is weighted."""
+        """Map each domain to its blocks and its rows of a cycle; without weights, one domain has all blocks."""
         weights, domains = self.config.weights, self.tokens.domains
         if self.split == "validation" or not weights:
             return {"": (self._fresh, CYCLE)}
@@ -128,7 +129,7 @@ class Batches:
         return {name: (found, int(rows)) for name, found, rows in zip(weights, blocks, np.diff(edges), strict=True)}
 
     def _chosen(self, k: int) -> np.ndarray:
-        """The numbers of the blocks of batch k, repeated blocks first."""
+        """Return the indices of the blocks of batch k, repeated blocks first."""
         repeated = self.config.repeated_rows if self.split == "train" else 0
         rows = self.rows - repeated
         found = [self._in_order("repeated", self._repeated, np.arange(k * repeated, (k + 1) * repeated))]
@@ -148,7 +149,7 @@ class Batches:
         return np.concatenate([*found, chosen])
 
     def _in_order(self, name: str, blocks: np.ndarray, place: np.ndarray) -> np.ndarray:
-        """The blocks at these places of an endless reading, int64 [place]: all of them once an epoch, in an order of its own."""
+        """Return the blocks at these places of an endless reading, int64 [place]: each once per epoch, reshuffled every epoch."""
         found = np.empty(len(place), np.int64)
         epoch = place // max(1, len(blocks))
         for number in np.unique(epoch):
@@ -157,7 +158,7 @@ class Batches:
         return found
 
     def _batch(self, blocks: np.ndarray) -> Batch:
-        """The batch of the blocks of these numbers."""
+        """Return the batch of the blocks with these indices."""
         config = self.config
         tokens = self.tokens.ids[self._starts[blocks][:, None] + np.arange(config.context + 1)].astype(np.int32)
         if config.bos == "first":
@@ -174,14 +175,14 @@ class Batches:
 
 @lru_cache(maxsize=8)
 def _order(seed: int, name: str, epoch: int, count: int) -> np.ndarray:
-    """An epoch's order of `count` blocks. Not grain's own shuffle, which takes milliseconds a row where there are few blocks."""
+    """Return an epoch's order of `count` blocks. (Grain's own shuffle takes milliseconds per row if there are few blocks.)"""
     return np.argsort(_draw(seed, f"{name} of epoch {epoch}", np.arange(count)), kind="stable")
 
 
 def _draw(seed: int, name: str, *index: np.ndarray) -> np.ndarray:
-    """64 random bits for each entry of the indices, a function of (seed, name, entry) alone.
+    """Draw 64 random bits for each index, which depend only on (seed, name, index).
 
-    The finaliser of SplitMix64 (Steele et al. 2014) after each word: vectorised, and the same in every version of numpy.
+    The finaliser of SplitMix64 (Steele et al. 2014) after each word: vectorised, and the same in every version of NumPy.
     """
     bits = np.array([seed], np.uint64)
     for word in (np.array([zlib.crc32(name.encode())]), *index):

@@ -1,6 +1,6 @@
-"""The data of a pretraining: a corpus as tokens, and its batches. This module imports no JAX.
+"""Pretraining data: a corpus as tokens, and its batches. This module does not import JAX.
 
-Positions count from 0, in tokens of a block, its BOS included. Gu et al. 2025 count them from 1.
+Positions count from 0, in tokens of a block, including its BOS. Gu et al. 2025 count them from 1.
 The config of a training that reads text includes every field of `Corpus` and `Blocks`; `part` extracts either one.
 """
 
@@ -26,7 +26,7 @@ BPE_SMALLEST, BPE_LARGEST = 256 + len(BPE_SPECIAL), 1_000_000  # every byte has 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """A text as tokens: every setting that decides the content of the token file."""
+    """A tokenised text: every setting that determines the content of the token file."""
 
     text: str = "packaged"
     """"packaged" (184 kB in 12 genres), a file or a folder (.txt, .jsonl, .parquet, ...), or the hub id of a data set"""
@@ -39,16 +39,16 @@ class Corpus:
     column: str = "text"
     """name of the text column in a data set or a file of records; each row is a document"""
     limit: int | None = None
-    """bytes of text at most, the first ones"""
+    """maximum bytes of text, from the start"""
     tokenizer: str = BPE
     """"bpe" (byte-level, trained on all of this text), or the tokenizer of a preset, a folder, a .gguf file or a
     model on the hub"""
     vocabulary: int = 2048
-    """tokens of a trained tokenizer; 0 is its BOS, 1 its EOS"""
+    """vocabulary size of a trained tokenizer; 0 is its BOS, 1 its EOS"""
     separator: Literal["none", "bos", "eos"] = "none"
     """the tokenizer's BOS before each document, its EOS after each, or nothing"""
     validation: float = 0.05
-    """share of the tokens that no training reads: the last ones of each of eight sections of the file"""
+    """share of the tokens held out from training: the last ones of each of eight sections of the file"""
 
     def __post_init__(self) -> None:
         typed(self)
@@ -61,10 +61,10 @@ class Corpus:
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
-    """How a run reads a token file: blocks of `context` inputs and the token after them, in batches.
+    """Reading of a token file: blocks of `context` inputs and the token after them, in batches.
 
-    Every policy reads the same text in the same order: a BOS and fixed or random tokens take places in a block, not text from
-    the next one.
+    Every policy reads the same text in the same order: a BOS and fixed or random tokens replace positions of a block and never
+        shift text into the next one.
     """
 
     context: int = 256
@@ -72,7 +72,7 @@ class Blocks:
     batch: int = 16
     """blocks of a batch"""
     bos: Literal["first", "none"] = "first"
-    """the tokenizer's BOS first in every block (the block's last token gives way), or not"""
+    """whether the tokenizer's BOS comes first in every block (replacing the block's last token)"""
     fixed_positions: tuple[int, ...] = ()
     """positions that hold the fixed token in every block (the paper's 1, 2, 3 are 0, 1, 2)"""
     fixed_token: int = 1
@@ -80,13 +80,13 @@ class Blocks:
     random_positions: tuple[int, ...] = ()
     """positions that hold a random token, uniform over the vocabulary, drawn once for each block"""
     prefix: int = 0
-    """first positions that see each other both ways (prefix language model) and are not predicted"""
+    """first positions that see each other in both directions (prefix language model) and are not predicted"""
     unique: float = 1.0
-    """share of the training blocks that is read at all, over and over"""
+    """fraction of the training blocks to use, repeated as often as needed"""
     repeated_blocks: int = 0
-    """further blocks that recur in every batch"""
+    """additional blocks that recur in every batch"""
     repeated_rows: int = 0
-    """rows of a batch that they fill"""
+    """rows of a batch for these blocks"""
     weights: tyro.conf.Suppress[Mapping[str, float]] = field(default_factory=dict, hash=False, metadata=LATER)
     """domain (a folder directly below a folder of texts, a genre of the packaged text) -> its share of the training blocks that
     are read, relative to the others; a domain that is not named is not read. None named: all blocks alike"""
@@ -122,5 +122,5 @@ class Blocks:
 
 
 def part(config: Any, cls: type[C]) -> C:
-    """The fields of `cls` that a larger config has under the same names. Errors: as for `cls`."""
+    """Extract a `cls` from a larger config with the same field names. Errors: as for `cls`."""
     return cls(**{field.name: getattr(config, field.name) for field in dataclasses.fields(cls)})  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
-"""Passages of natural text: WikiText-2 if it can be had, a text of the user's, or documents that ship with the library.
+"""Passages of natural text: WikiText-2 if available, a user's text, or documents that ship with the library.
 
-A text is a list of documents, each in one of two splits: the rules of studies were chosen on "explore", and their verdicts are
-made on "confirm". A packaged document is one passage, its line breaks kept; the first of a genre and every other one after it are
-in "explore". Any other text is read as one paragraph a line, without empty lines and headings in WikiText's form ( = Title = ),
-and its documents are split by their sha256. They are the articles of WikiText, each below a heading of level 1, or the files of a
-folder; in a single file without such headings each line is a document of its own.
+A text is a list of documents, each in one of two splits: the studies' rules were chosen on "explore", and verdicts are made on
+"confirm". A packaged document is one passage, with its line breaks; the first of each genre and every second one after it are in
+"explore". Any other text is read as one paragraph per line, without empty lines or headings in WikiText's form ( = Title = ), and
+its documents are split by their sha256. Documents are WikiText's articles, each below a level-1 heading, or the files of a
+folder; in a single file without such headings, each line is a document.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ ARTICLE = re.compile(r"= (?!= ).* =")  # a heading of level 1
 
 @dataclass(frozen=True)
 class Passages:
-    """Texts and where they come from.
+    """Texts and their sources.
 
-    texts: whole paragraphs or packaged documents, in the order of their choice. documents: each one's document in the source,
-    counted from 0. genres: each one's genre, "" where the source has none. source: one line on the text that was used, and why,
-    if another was preferred. sha256: the texts' hash, to be stored with every result.
+    texts: whole paragraphs or packaged documents, in the order of their choice. documents: index of each text's document in the
+        source. genres: each text's genre, "" if the source has none. source: one line on the text that was used, and the reason
+        if it was not the preferred one. sha256: the texts' hash, to be stored with every result.
     """
 
     texts: tuple[str, ...]
@@ -69,26 +69,27 @@ def passages(
     size: Callable[[str], int] = len,
     seed: int = 0,
 ) -> Passages:
-    """`count` distinct passages that are long enough, each from its beginning to its end.
+    """Choose `count` distinct passages that are long enough, each complete.
 
-    Every document gives one before any gives a second. The choice and the order depend only on (seed, text), so that the
-    first passages are the same whatever `count` is.
+    Every document provides one passage before any provides a second. The choice and the order depend only on (seed, text), so the
+    first passages are the same for any `count`.
 
     Args:
-        source: "auto" (WikiText-2 if it can be had, else the packaged documents; the result says which), "wikitext", "packaged",
-            or the path of a UTF-8 text or of a folder of them (.txt), with one paragraph a line.
+        source: "auto" (WikiText-2 if available, else the packaged documents; the result says which), "wikitext", "packaged", or
+            the path of a UTF-8 text or a folder of them (.txt), with one paragraph per line.
         count: Number of passages, at least 1.
-        split: Which half of the documents; "all" for both.
+        split: The half of the documents, or "all" for both.
         length: Lower bound on `size`.
-        size: What `length` counts; characters unless given, tokens with size=lambda text: len(tokenizer.encode(text)).
-        seed: Which passages.
+        size: Measures a text for `length`; by default in characters. For tokens, use size=lambda text:
+            len(tokenizer.encode(text)).
+        seed: Seed of the choice of passages.
 
     Returns:
         The passages, with their documents and genres.
 
     Raises:
-        SinkjaxError: A source that does not exist, cannot be had, or is not UTF-8; an unknown split; fewer than `count` passages
-            of that size in the split.
+        SinkjaxError: The source does not exist, is not available, or is not UTF-8; the split is unknown; it has fewer than
+            `count` passages of that size.
     """
     documents, description = _checked(source, count, split, length)
     homes: dict[str, int] = {}
@@ -115,10 +116,10 @@ def joined(
     size: Callable[[str], int] = len,
     seed: int = 0,
 ) -> Passages:
-    """`count` long texts, each made of whole passages with a blank line between them until it is long enough.
+    """Make `count` long texts, each by joining whole passages with blank lines until it is long enough.
 
-    A text begins with a document of its own and goes on to the next document when this one ends. The rest of a document when
-    the text is long enough is not used, so no two texts share a document. The order depends on (seed, text) alone.
+    A text starts with its own document and continues with the next when that one ends. Once the text is long enough, the rest of
+    its last document is not used, so no two texts share a document. The order depends only on (seed, text).
 
     Args:
         source, split, length, size: See `passages`.
@@ -126,10 +127,10 @@ def joined(
         seed: Seed of the order of the documents.
 
     Returns:
-        The texts, each with the number and the genre of its first document.
+        The texts, each with the index and the genre of its first document.
 
     Raises:
-        SinkjaxError: See `passages`; the documents of the split make fewer than `count` texts.
+        SinkjaxError: See `passages`; the split's documents are too few for `count` texts.
     """
     documents, description = _checked(source, count, split, length)
     homes = {one.passages: number for number, one in enumerate(documents) if split in (one.split, "all")}
@@ -157,7 +158,7 @@ def joined(
 
 
 def _checked(source: str | Path, count: int, split: Split, length: int) -> tuple[list[_Document], str]:
-    """The documents of a source and its description. Errors: an invalid count, length or split; no paragraphs."""
+    """Read a source's documents and description. Errors: an invalid count, length or split; no paragraphs."""
     for name, number in (("count", count), ("length", length)):
         refuse(type(number) is not int or number < 1, f"{name} must be an integer of at least 1, not {short(number)}")
     one_of("split", split, SPLITS)
@@ -167,7 +168,7 @@ def _checked(source: str | Path, count: int, split: Split, length: int) -> tuple
 
 
 def _in_turn(homes: dict[str, int], seed: int, fits: Callable[[str], bool]) -> Iterator[str]:
-    """The texts that fit, in rounds of at most one for each document; a round in the order of the hashes of (seed, text)."""
+    """Order the texts that fit in rounds of at most one per document, each round by the hashes of (seed, text)."""
     waiting = sorted(homes, key=lambda text: _digest([str(seed), text]))
     while waiting:
         given: set[int] = set()
@@ -208,7 +209,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _articles(lines: Iterable[str]) -> list[_Document]:
-    """The articles of a text in WikiText's form; without any, each of its paragraphs as a document."""
+    """Split a text in WikiText's form into articles; without headings, every paragraph is a document."""
     articles: list[list[str]] = [[]]
     for line in lines:
         if ARTICLE.fullmatch(line.strip()):
@@ -228,7 +229,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _split(texts: Iterable[str]) -> Split:
-    """The split of a document, by the lowest bit of the first byte of the sha256 of its paragraphs, one a line."""
+    """Return a document's split: the lowest bit of the first byte of the sha256 of its paragraphs, one per line."""
     return SPLITS[hashlib.sha256("\n".join(texts).encode()).digest()[0] & 1]
 
 
@@ -237,12 +238,12 @@ def _digest(texts: Iterable[str]) -> str:
 
 
 def packaged_documents() -> list[str]:
-    """The packaged documents, genre by genre, each ending with a line break."""
+    """Return the packaged documents, genre by genre, each ending with a line break."""
     return [text for texts in packaged_genres().values() for text in texts]
 
 
 def packaged_genres() -> dict[str, list[str]]:
-    """Genre -> its packaged documents, each ending with a line break."""
+    """Map each genre to its packaged documents, each ending with a line break."""
     genres: dict[str, list[str]] = {}
     for document in _packaged():
         genres.setdefault(document.genre, []).append(document.passages[0] + "\n")
@@ -250,7 +251,7 @@ def packaged_genres() -> dict[str, list[str]]:
 
 
 def _packaged() -> list[_Document]:
-    """Every genre's file in the order of their names; in each, a line "%% name" stands before a document."""
+    """Read every genre's file, sorted by name; in each, a line "%% name" precedes a document."""
     folder = files("sinkjax").joinpath("data", "assets", "passages")
     found = []
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
@@ -261,12 +262,12 @@ def _packaged() -> list[_Document]:
 
 
 def _wikitext() -> list[str]:
-    """WikiText-2's lines from the cache of `datasets`, or from the hub if that answers. Errors: neither has it."""
+    """Load WikiText-2's lines from the cache of `datasets`, or from the Hub if it responds. Errors: neither has it."""
     extras.require("WikiText-2", "train", "datasets")
     import datasets
 
     with _quiet("datasets", "huggingface_hub"):
-        with suppress(Exception):  # an empty or broken cache: ask the hub
+        with suppress(Exception):  # an empty or broken cache: try the Hub
             from datasets.packaged_modules.cache.cache import Cache
 
             found = Cache(repo_id=REPOSITORY, dataset_name="wikitext", config_name=CONFIGURATION, version="auto", hash="auto")
@@ -274,18 +275,18 @@ def _wikitext() -> list[str]:
         refuse(not hub_answers(), "WikiText-2 is not in the cache of datasets and the hub does not answer")
         try:
             return datasets.load_dataset(REPOSITORY, CONFIGURATION, split=PORTION)["text"][:]
-        except Exception as error:  # a hub fails in as many ways as there are networks
+        except Exception as error:  # network access can fail in many ways
             raise SinkjaxError(f"WikiText-2 could not be loaded from the hub ({type(error).__name__})") from error
 
 
 def hub_answers() -> bool:
-    """Whether one request comes back within PATIENCE_SECONDS; in a thread, as looking up a name has no timeout of its own."""
+    """Return whether a request succeeds within PATIENCE_SECONDS, in a thread because name lookup has no timeout."""
     from huggingface_hub import constants, get_session
 
     statuses: list[int] = []
 
     def ask() -> None:
-        with suppress(Exception):  # every failure means the same: no answer
+        with suppress(Exception):  # any failure means that there is no response
             statuses.append(get_session().head(constants.ENDPOINT, timeout=PATIENCE_SECONDS).status_code)
 
     thread = threading.Thread(target=ask, daemon=True)
@@ -296,7 +297,7 @@ def hub_answers() -> bool:
 
 @contextmanager
 def _quiet(*names: str) -> Iterator[None]:
-    """Loggers silenced, because their warnings about retries would drown the one sentence about the source."""
+    """Silence loggers whose warnings about retries would drown out the sentence about the source."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     try:

@@ -1,4 +1,4 @@
-"""Texts as batches of token ids, with the BOS that the caller asks for."""
+"""Encode texts as batches of token ids, with the requested BOS."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from sinkjax.errors import SPACING, SinkjaxError, refuse_control, unknown
 if TYPE_CHECKING:
     from sinkjax.checkpoints.tokenizer import Tokenizer
 
-PAD = 0  # any id would do: nothing reads a position at or beyond a prompt's length
+PAD = 0  # any id works, because nothing reads positions at or beyond a prompt's length
 
 
 def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length: int = 64) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids of texts, one row each, padded on the right.
+    """Encode texts as token ids, one row each, padded on the right.
 
     Args:
-        model: Whose tokenizer, vocabulary and context count.
-        texts: One for each prompt.
+        model: The model, for its tokenizer, vocabulary and context.
+        texts: One text per prompt.
         bos: The prefix of each text. "model": the BOS token that the model's files name (`model.tokenizer.bos`), whether or
             not its own tokenizer would add it; "tokenizer": its own tokenizer's prefix, if any; "none": nothing; an int:
             that token id.
-        length: Tokens of a row, BOS included; a longer text is cut to its first tokens.
+        length: Tokens per row, including the BOS; a longer text is cut to its first tokens.
 
     Returns:
-        Tokens, int32 [B, length], with 0 behind each prompt's end, and lengths, int32 [B], each at least 1.
+        Tokens, int32 [B, length], with 0 after each prompt's end, and lengths, int32 [B], each at least 1.
 
     Raises:
-        SinkjaxError: There is no tokenizer; "model" where the files name no BOS; a text begins with the BOS put before it, as
-            chat templates do (double BOS); a text is empty, or holds control characters beside line breaks and tabs; the length
-            is beyond the model's context; a token id is outside its vocabulary.
+        SinkjaxError: There is no tokenizer; `bos` is "model" but the files name no BOS; a text already starts with the BOS
+            (double BOS, as from chat templates); a text is empty, or contains control characters other than line breaks and tabs;
+            the length exceeds the model's context; a token id is outside its vocabulary.
     """
     _check_texts(model, texts)
     context = model.config.context
@@ -52,7 +52,7 @@ def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length:
 
 
 def prompt_ids(model: Model, texts: Sequence[str], bos: str | int) -> list[list[int]]:
-    """The token ids of texts, whole, with what stands before each. Errors: as for `encode`."""
+    """Return the token ids of whole texts, with their prefix. Errors: as for `encode`."""
     tokenizer = _check_texts(model, texts)
     prefix, size = bos_ids(tokenizer, bos), model.config.vocab_size or 0
     for index, text in enumerate(texts):
@@ -61,7 +61,7 @@ def prompt_ids(model: Model, texts: Sequence[str], bos: str | int) -> list[list[
 
 
 def bos_ids(tokenizer: Tokenizer, bos: str | int) -> list[int]:
-    """The ids that a BOS policy puts before each text. Errors: as for `encode`."""
+    """Return the ids that a BOS policy puts before each text. Errors: as for `encode`."""
     if bos == "none":
         return []
     if bos == "model":
@@ -76,7 +76,7 @@ def bos_ids(tokenizer: Tokenizer, bos: str | int) -> list[int]:
 
 
 def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) -> list[int]:
-    """The whole prompt of one text: its ids after the prefix, all of them in a vocabulary of `size` tokens."""
+    """Return one text's prompt: the prefix and its ids, checked against a vocabulary of `size` tokens."""
     refuse(not ids, f"{what} is empty: {text!r} has no tokens")
     if prefix and ids[: len(prefix)] == prefix:
         raise SinkjaxError(f'{what} already begins with the BOS token {ids[0]} ({text[:20]!r}...); encode it with bos="none"')
@@ -87,7 +87,7 @@ def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) 
 
 
 def _check_texts(model: Model, texts: Sequence[str]) -> Tokenizer:
-    """The tokenizer of a model, for texts. Errors: there is none; these are not texts."""
+    """Return a model's tokenizer for these texts. Errors: it has none; these are not texts."""
     check_model(model)
     if model.tokenizer is None:
         raise SinkjaxError(

@@ -1,4 +1,4 @@
-"""Where a corpus comes from: what identifies it, and its documents one by one. This module imports no JAX."""
+"""Sources of a corpus: identification, and iteration over documents. This module does not import JAX."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BUILDERS = {
 
 
 def kind(corpus: Corpus) -> Literal["packaged", "local", "hub"]:
-    """What sort of thing `corpus.text` names; a path that exists goes before a hub id. Errors: nothing of that name."""
+    """Return what `corpus.text` names; an existing path takes precedence over a hub id. Errors: nothing has that name."""
     from sinkjax.checkpoints.hub import HUB_ID
 
     path = user_path(corpus.text)
@@ -45,7 +45,7 @@ def kind(corpus: Corpus) -> Literal["packaged", "local", "hub"]:
 def identify(corpus: Corpus) -> dict[str, Any]:
     """Fingerprint a source: the sha256 of local files, or the commit of a data set on the hub.
 
-    Errors: no or unreadable files, files of several kinds, a data set that the hub does not give.
+    Errors: missing or unreadable files; files of several kinds; a data set that the Hub does not provide.
     """
     source = kind(corpus)
     if source == "hub":
@@ -60,12 +60,12 @@ def identify(corpus: Corpus) -> dict[str, Any]:
 
 
 def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The documents in their order, each as (domain, text): rows of a data set or of a file of records, or files of text.
+    """Yield the documents in order, each as (domain, text): rows of a data set or a file of records, or text files.
 
-    A domain is a folder directly below a folder of texts, or a genre of the packaged text; all else is the domain "". The
-    documents of one follow each other.
+    A domain is a folder directly below a folder of texts, or a genre of the packaged text; anything else is in the domain "". A
+    domain's documents are contiguous.
 
-    identity: from `identify`. Errors: as there; text that is not UTF-8; a column that is missing or holds no text.
+    identity: from `identify`. Errors: as for `identify`; text that is not UTF-8; a column that is missing or not text.
     """
     if identity["kind"] == "packaged":
         yield from ((genre, text) for genre, texts in packaged_genres().items() for text in texts)
@@ -73,7 +73,7 @@ def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[tuple[str
         options = {"path": corpus.text, "name": corpus.subset, "revision": identity["commit"]}
         yield from (("", text) for text in _rows(corpus, options))
     else:
-        found = sorted(_files(corpus).items(), key=lambda file: _domain(file) != "")  # stable: those below no folder go first
+        found = sorted(_files(corpus).items(), key=lambda file: _domain(file) != "")  # stable: files below no folder come first
         for domain, files in groupby(found, key=_domain):
             paths = [path for _, path in files]
             options = {"path": BUILDERS[paths[0].suffix], "data_files": {corpus.split: [str(path) for path in paths]}}
@@ -83,12 +83,12 @@ def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[tuple[str
 
 
 def _domain(file: tuple[str, Path]) -> str:
-    """The folder directly below the corpus's that contains a file (name, path), or ""."""
+    """Return the folder directly below the corpus folder that contains a file (name, path), or ""."""
     return file[0].partition("/")[0] if "/" in file[0] else ""
 
 
 def _rows(corpus: Corpus, options: dict[str, Any]) -> Iterator[str]:
-    """The text of each row of a data set. options: arguments of `datasets.load_dataset` that name it."""
+    """Yield the text of each row of a data set. options: arguments of `datasets.load_dataset` that identify it."""
     extras.require(f"reading {corpus.text}", "train", "datasets")
     import datasets
 
@@ -103,7 +103,7 @@ def _rows(corpus: Corpus, options: dict[str, Any]) -> Iterator[str]:
     except UnicodeDecodeError:
         wrong = next(name for name, path in _files(corpus).items() if not _is_utf8(path))
         raise SinkjaxError(f"{wrong} of {corpus.text} is not UTF-8 text") from None
-    except Exception as error:  # networks, archives and parsers fail in as many ways as there are of them
+    except Exception as error:  # networks, archives and parsers can fail in many ways
         reason = (str(error).strip().splitlines() or [""])[0][:200]
         raise SinkjaxError(f"cannot read {corpus.text}: {type(error).__name__}: {reason}") from error
 
@@ -113,7 +113,7 @@ def _root(corpus: Corpus) -> Path:
 
 
 def _files(corpus: Corpus) -> dict[str, Path]:
-    """Name -> path of a corpus's files in the order of their names, all of one builder."""
+    """Map the names of a corpus's files to their paths, sorted by name; all must use the same builder."""
     root = _root(corpus)
     if root.is_file():
         one_of("kind of text file", root.suffix, BUILDERS)
@@ -127,7 +127,7 @@ def _files(corpus: Corpus) -> dict[str, Path]:
 
 
 def _digest(path: Path) -> dict[str, Any]:
-    """Bytes and sha256 of a file."""
+    """Return the size and sha256 of a file."""
     try:
         with path.open("rb") as file:
             return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
@@ -144,13 +144,13 @@ def _is_utf8(path: Path) -> bool:
 
 
 def _commit(corpus: Corpus) -> str:
-    """The commit that a revision of a data set names now."""
+    """Return the commit that a data set's revision currently refers to."""
     extras.require(f"the data set {corpus.text}", "hub", "huggingface_hub")
     from huggingface_hub import HfApi
 
     try:
         return str(HfApi().dataset_info(corpus.text, revision=corpus.revision).sha)
-    except Exception as error:  # network libraries raise many kinds; each means that it is not to be had
+    except Exception as error:  # network libraries raise many kinds of errors; each means that the data set is not available
         at = f" at revision {corpus.revision}" if corpus.revision else ""
         raise SinkjaxError(
             f"there is no file or folder {corpus.text}, and the hub gives no data set of that name{at} ({type(error).__name__})"

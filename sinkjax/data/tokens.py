@@ -1,10 +1,10 @@
-"""A corpus as a memory-mapped file of token ids, made once, with a record of its source. This module imports no JAX.
+"""A corpus as a memory-mapped file of token ids, made once, with its provenance. This module does not import JAX.
 
-A folder holds `tokens.bin` (the ids, one after the other, little-endian uint16, or uint32 for a larger vocabulary),
-`corpus.json` (the card: settings, source, counts, hashes, versions) and the tokenizer as a Hugging Face folder has it. It is
-written under another name and renamed, so a file that exists is complete. Whether the ids are unchanged is
-checked by their sha256 when the file is opened: `tokens.checked.json` holds the sum last found, with the file's size and times,
-and as long as these are the same the file is not read again.
+A folder contains `tokens.bin` (the ids, one after the other, little-endian uint16, or uint32 for a larger vocabulary),
+`corpus.json` (the card: settings, source, counts, hashes, versions) and the tokenizer, as in a Hugging Face folder. It is written
+under another name and then renamed, so an existing folder is complete. Opening the file verifies its sha256.
+`tokens.checked.json` caches the last digest with the file's size and times; while these are unchanged, the file is not read
+again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sinkjax.errors import SinkjaxError, one_of
 
 FORMAT = 1  # version of the folder
 CARD, IDS, CHECKED = "corpus.json", "tokens.bin", "tokens.checked.json"
-SECTIONS = 8  # validation takes the last tokens of each, so that it is drawn from all over the corpus
+SECTIONS = 8  # validation uses the last tokens of each section, so that it covers the whole corpus
 
 Say = Callable[[str], None]
 Split = Literal["train", "validation"]
@@ -44,7 +44,7 @@ Split = Literal["train", "validation"]
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """A token file. folder: its place. card: its `corpus.json`. ids: uint16 or uint32 [count], mapped and not read."""
+    """A token file. folder: its folder. card: its `corpus.json`. ids: uint16 or uint32 [count], memory-mapped."""
 
     folder: Path
     card: Mapping[str, Any] = field(repr=False)
@@ -62,7 +62,7 @@ class Tokens:
 
     @property
     def vocab_size(self) -> int:
-        """The tokenizer's size: the vocabulary that a model at least needs."""
+        """The tokenizer's size, which is the minimum vocabulary of a model."""
         return int(self.card["tokenizer"]["vocab_size"])
 
     @property
@@ -77,17 +77,17 @@ class Tokens:
 
     @property
     def domains(self) -> Any:
-        """Domain (see `sources.documents`) -> the index of its first token, ascending; none in a card of an earlier version."""
+        """Index of the first token by domain (see `sources.documents`), ascending; empty in a card of an earlier version."""
         return self.card.get("domains", {})
 
     def spans(self, split: Split) -> list[tuple[int, int]]:
-        """The stretches (start, stop) of `ids` that belong to a split, ascending; no token belongs to both splits."""
+        """Return the ranges (start, stop) of `ids` in a split, ascending; the splits are disjoint."""
         one_of("split", split, ("train", "validation"))
         return spans(len(self.ids), self.card["corpus"]["validation"])[split]
 
 
 def spans(count: int, validation: float) -> dict[str, list[tuple[int, int]]]:
-    """How `count` tokens are split: the last share `validation` of each of `SECTIONS` equal sections is for validation."""
+    """Split `count` tokens: the last share `validation` of each of `SECTIONS` equal sections is for validation."""
     sections = SECTIONS if validation else 1
     edges = [count * section // sections for section in range(sections + 1)]
     cuts = [stop - round((stop - start) * validation) for start, stop in pairwise(edges)]
@@ -95,9 +95,9 @@ def spans(count: int, validation: float) -> dict[str, list[tuple[int, int]]]:
 
 
 def folder_for(corpus: Corpus, root: Path) -> Path:
-    """The folder under `root` where `prepare` keeps a corpus unless told otherwise: one for each setting.
+    """Return the default folder of `prepare` under `root` for a corpus; every setting has its own.
 
-    The packaged text has one for each of its versions.
+    Each version of the packaged text has its own folder too.
     """
     settings = _settings(corpus)
     if sources.kind(corpus) == "packaged":
@@ -107,16 +107,16 @@ def folder_for(corpus: Corpus, root: Path) -> Path:
 
 
 def prepare(corpus: Corpus, folder: Path, say: Say | None = None) -> Tokens:
-    """The token file of a corpus in `folder`, made unless it is there already; one process makes it, others wait for it.
+    """Open or make the token file of a corpus in `folder`; one process makes it while others wait.
 
-    say: called with a line of text before each slow step. Once the file is made, its source is no longer needed.
-    Errors: a source that is missing, empty or not text; a folder that holds something else, or tokens of other settings or of
-    a source that has changed since, with the names of what differs.
+    say: called with a line of text before each slow step. Once the file exists, its source is no longer needed. Errors: the
+        source is missing, empty or not text; the folder has other content, or tokens from other settings or a source that has
+        changed since (the differences are named).
     """
     if (folder / CARD).is_file():
         return _reopen(corpus, folder)
     with _locked(folder):
-        if (folder / CARD).is_file():  # made by another process in the meantime
+        if (folder / CARD).is_file():  # another process has made it in the meantime
             return _reopen(corpus, folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise SinkjaxError(f"{folder} holds something other than a corpus; choose another folder")
@@ -134,7 +134,7 @@ def prepare(corpus: Corpus, folder: Path, say: Say | None = None) -> Tokens:
 
 
 def open_tokens(folder: Path) -> Tokens:
-    """A token file that was made before, whether or not its source is still there. Errors: none there; one that was changed."""
+    """Open an existing token file; its source is not needed. Errors: there is none, or it was changed."""
     refuse(not (folder / CARD).is_file(), f"{folder} is not a corpus: it holds no {CARD}")
     card = read_json(folder / CARD)
     refuse(card.get("format") != FORMAT, f"{folder} was made by another version of sinkjax; delete it to rebuild it")
@@ -156,7 +156,7 @@ def open_tokens(folder: Path) -> Tokens:
 
 
 def _sha256(path: Path) -> str:
-    """The sum of a file: the one that was stored, if the file is as it was then, else computed and stored, if that can be."""
+    """Return a file's digest: the cached one if the file is unchanged, else computed and, if possible, cached."""
     stat, stored = path.stat(), path.with_name(CHECKED)
     state = {"size": stat.st_size, "modified": stat.st_mtime_ns, "changed": stat.st_ctime_ns}
     with suppress(SinkjaxError):
@@ -164,14 +164,14 @@ def _sha256(path: Path) -> str:
         if known == {**state, "sha256": known.get("sha256")}:
             return str(known["sha256"])
     found = _sum(path, *state.values())
-    with suppress(SinkjaxError):  # a cache that is only read is summed once a process
+    with suppress(SinkjaxError):  # a read-only cache is hashed once per process
         write(stored, json.dumps({**state, "sha256": found}) + "\n")
     return found
 
 
 @lru_cache
 def _sum(path: Path, *state: int) -> str:
-    """The sha256 of a file in a state."""
+    """Compute the sha256 of a file in a given state."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -238,7 +238,7 @@ def _empty(corpus: Corpus) -> NoReturn:
 
 
 def _separators(corpus: Corpus, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """The ids before and after each document."""
+    """Return the ids before and after each document."""
     if corpus.separator == "none":
         return [], []
     token = tokenizer.bos if corpus.separator == "bos" else tokenizer.eos
@@ -248,7 +248,7 @@ def _separators(corpus: Corpus, tokenizer: Tokenizer) -> tuple[list[int], list[i
 
 
 def _settings(corpus: Corpus) -> dict[str, Any]:
-    """The fields of a corpus, with local sources by name, because their place does not matter."""
+    """Return the fields of a corpus, with local sources by name, because their location does not matter."""
     settings = dataclasses.asdict(corpus)
     for name, reserved in (("text", "packaged"), ("tokenizer", BPE)):
         path = Path(settings[name]).expanduser()
@@ -258,7 +258,7 @@ def _settings(corpus: Corpus) -> dict[str, Any]:
 
 
 def _reopen(corpus: Corpus, folder: Path) -> Tokens:
-    """The token file in a folder. Errors, naming what differs, unless it belongs to the corpus as it is now."""
+    """Open the token file in a folder; raise, naming the differences, unless it matches the current corpus."""
     tokens = open_tokens(folder)
     have, want = tokens.card["corpus"], _settings(corpus)
     other = [f"{name} is {have.get(name)!r} there and {want[name]!r} here" for name in want if have.get(name) != want[name]]
@@ -279,13 +279,13 @@ def _changed(names: list[str], tokens: Tokens) -> SinkjaxError:
 
 
 def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> list[str]:
-    """The names of files, or other parts of a source's identity, that have changed."""
+    """Return the names of changed files, or of other changed parts of a source's identity."""
     have, want = have.get("files", have), want.get("files", want)
     return [name for name in sorted({*have, *want}) if have.get(name) != want.get(name)]
 
 
 def _locked(folder: Path) -> filelock.AcquireReturnProxy:
-    """The lock of a folder: other processes wait here while one makes it. Errors: no permission."""
+    """Lock a folder: other processes wait here while one makes it. Errors: no permission."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         return filelock.FileLock(folder.with_name(f".{folder.name}.lock")).acquire()

@@ -1,4 +1,4 @@
-"""Documents cut into pieces to tokenise, and the tokenizer: one trained on the corpus, or an existing model's. Imports no JAX."""
+"""Cut documents into pieces to tokenise, and train or load the tokenizer. This module does not import JAX."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import tokenizers
 
 
-PIECE = 1 << 16  # characters of a piece at most
-GROUP = 1 << 21  # characters that are tokenised side by side, about
+PIECE = 1 << 16  # maximum characters of a piece
+GROUP = 1 << 21  # approximate characters tokenised in parallel
 
 
 class Piece(NamedTuple):
-    """A stretch of a document, and whether it is its first or its last one."""
+    """A piece of a document, and whether it is the first or the last."""
 
     text: str
     first: bool
@@ -29,10 +29,10 @@ class Piece(NamedTuple):
 
 
 def cut(documents: Iterable[str]) -> Iterator[Piece]:
-    """Documents in pieces that join to them, each but the first of a document beginning with white space.
+    """Cut documents into pieces; each piece except a document's first starts with white space.
 
-    Byte-level tokenizers split there anyway, so the tokens match the whole text's; a stretch without any white space is
-    cut where it is too long.
+    Byte-level tokenizers split there anyway, so the tokens match the whole text's; text without white space is cut at the maximum
+    length.
     """
     for text in documents:
         edges = [0]
@@ -45,7 +45,7 @@ def cut(documents: Iterable[str]) -> Iterator[Piece]:
 
 
 def groups(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """Pieces in lists of about `GROUP` characters."""
+    """Group pieces in lists of about `GROUP` characters."""
     group: list[Piece] = []
     size = 0
     for piece in pieces:
@@ -59,7 +59,7 @@ def groups(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
 
 
 def beginning(documents: Iterable[tuple[str, str]], limit: int | None) -> Iterator[tuple[str, str]]:
-    """The documents (domain, text) that hold something, as far as `limit` bytes of UTF-8 go; None: all of them."""
+    """Yield non-empty documents (domain, text), up to `limit` bytes of UTF-8; None for all."""
     left = limit
     for domain, text in documents:
         if left is not None:
@@ -72,9 +72,9 @@ def beginning(documents: Iterable[tuple[str, str]], limit: int | None) -> Iterat
 
 
 def train_bpe(pieces: Iterable[str], vocabulary: int) -> Tokenizer:
-    """A byte-level BPE tokenizer of exactly `vocabulary` tokens: BOS (id 0), EOS (id 1), 256 bytes, merges.
+    """Train a byte-level BPE tokenizer of exactly `vocabulary` tokens: BOS (id 0), EOS (id 1), 256 bytes, merges.
 
-    Any text in UTF-8 has tokens, and decodes to itself. Errors: a text with too few pairs for as many merges.
+    Any UTF-8 text can be encoded and decodes to itself. Errors: the text has too few pairs for this many merges.
     """
     from tokenizers import Tokenizer as Backend
     from tokenizers import decoders, models, pre_tokenizers, trainers
@@ -96,7 +96,7 @@ def train_bpe(pieces: Iterable[str], vocabulary: int) -> Tokenizer:
 
 
 def existing(source: str) -> Tokenizer:
-    """The tokenizer of a preset, a folder, a .gguf file, or a hub id; the model's architecture does not matter.
+    """Load the tokenizer of a preset, a folder, a .gguf file, or a hub id, regardless of the model's architecture.
 
     Errors: nothing of that name; no tokenizer there.
     """
@@ -122,12 +122,12 @@ def sha256(tokenizer: Tokenizer) -> str:
 
 
 def size(tokenizer: Tokenizer) -> int:
-    """One more than the largest id: the least size of a model's vocabulary."""
+    """Return the largest id plus one: the minimum size of a model's vocabulary."""
     return max(tokenizer.backend.get_vocab(with_added_tokens=True).values()) + 1
 
 
 def encoder(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
-    """A backend that takes a special token written out in a text for plain text: no document can forge a BOS."""
+    """Return a backend that treats special tokens in a text as plain text, so that no document can forge a BOS."""
     backend = copied(tokenizer.backend)
     backend.encode_special_tokens = True
     return backend

@@ -1,1 +1,1 @@
-"""The explorer: a page to change a model with a mouse and see the effect at once."""
+"""The explorer: an interactive page that shows the effect of an edit at once."""

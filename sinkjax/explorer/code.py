@@ -1,4 +1,4 @@
-"""A state as code: Python that computes the page's numbers, and the YAML of a sweep. This module imports no JAX."""
+"""A state as code: Python that computes the page's numbers, and the YAML of a sweep. This module does not import JAX."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sinkjax.config_files import documents
 from sinkjax.explorer.state import State, arguments
 
 STATISTICS = ("attention_received", "resid_max", "nll")
-FILLER = " ."  # behind a prompt in its file, where the length of the sweep cuts it off
+FILLER = " ."  # appended to a prompt in its file; the sweep's length cuts it off
 
 PYTHON = """\
 import jax
@@ -34,13 +34,13 @@ print([model.tokenizer.decode([word]) for word in words])
 
 
 def python(state: State, model: dict[str, str], size: int, words: int) -> str:
-    """Python code that computes the displayed numbers.
+    """Write Python code that computes the displayed numbers.
 
     Args:
         state: The displayed state.
-        model: The name to load the model by, and its dtype and revision where they are not the default.
-        size: Length that the page pads the prompt to, so that shapes are the same.
-        words: Next words that are listed.
+        model: The name to load the model by, and its dtype and revision if they are not the defaults.
+        size: Length to which the page pads the prompt, for equal shapes.
+        words: Number of next words listed.
 
     Returns:
         The code, which ends with `attention`, `received`, `largest`, `sink`, `loss`, `chances` and `words` after the edit.
@@ -61,16 +61,16 @@ def python(state: State, model: dict[str, str], size: int, words: int) -> str:
 
 
 def sweep_config(state: State, model: dict[str, str], length: int, prompt_file: Path) -> str:
-    """The YAML that makes `sinkjax sweep` measure the state's edit next to no edit.
+    """Write YAML for `sinkjax sweep` to measure the state's edit next to no edit.
 
     Args:
         state: The displayed state.
         model: See `python`.
-        length: Tokens of the prompt, BOS included.
-        prompt_file: Where `prompt_line` lies.
+        length: Tokens of the prompt, including the BOS.
+        prompt_file: Path of the file with `prompt_line`.
 
-    Returns:
-        The document.
+        Returns:
+            The YAML document.
     """
     given = arguments(state).items()
     edit = {name: f"{value.start}:{value.stop}" if isinstance(value, slice) else value for name, value in given}
@@ -90,20 +90,20 @@ def sweep_config(state: State, model: dict[str, str], length: int, prompt_file: 
 
 
 def prompt_line(state: State) -> str:
-    """The text file that this sweep reads the prompt from.
+    """Return the text file from which this sweep reads the prompt.
 
-    A passage has as many tokens as the sweep's length, a BOS before it not counted, so with one a token follows that is cut off.
+    A passage has as many tokens as the sweep's length, not counting a BOS; so with a BOS, one more token follows and is cut off.
     """
     return f"{state.prompt}{FILLER if state.bos == 'model' else ''}\n"
 
 
 def _stated(model: dict[str, str]) -> dict[str, str]:
-    """What `sinkjax.load` takes beside the name."""
+    """Return the arguments of `sinkjax.load` besides the name."""
     return {name: value for name, value in model.items() if name != "model" and (name, value) != ("dtype", "float32")}
 
 
 def _text(value: str) -> str:
-    """A text as Python writes it, in double quotes."""
+    """Write a text as a Python literal in double quotes."""
     return json.dumps(value, ensure_ascii=False)
 
 

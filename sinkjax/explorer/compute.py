@@ -1,4 +1,4 @@
-"""The page's numbers, from a model and a state: one program for each kind of edit and each size."""
+"""Compute the page's numbers from a model and a state: one program per kind of edit and size."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from sinkjax.probes.record import Record
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
 
-LONGEST = 512  # tokens of a prompt
-SIZES = (32, 64, 128, 256, LONGEST)  # prompts are padded to these, so that few lengths are compiled
-WORDS = 10  # likeliest next words
-COMPONENTS = 10  # shown, by the size of their effects
-MOST_BYTES = 10**9  # limit for the attention maps of all layers and heads
-REMEMBERED = 4  # results whose maps stay on the device
+LONGEST = 512  # maximum tokens of a prompt
+SIZES = (32, 64, 128, 256, LONGEST)  # prompts are padded to multiples of this, so that few lengths are compiled
+WORDS = 10  # number of most likely next words
+COMPONENTS = 10  # number of components shown, by the size of their effects
+MOST_BYTES = 10**9  # maximum bytes of the attention maps of all layers and heads
+REMEMBERED = 4  # number of results whose maps stay on the device
 
 PROBE = Probe(attention=True, attention_received=True, resid_max=True, resid_argmax=True, nll=True)
 
@@ -54,7 +54,7 @@ class Prompt:
 
 @partial(jax.jit, static_argnames="config")
 def measured(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, *, config: Config) -> tuple[Record, Any]:
-    """The record of a prompt, with the maps of all layers, and the chances and ids of the WORDS likeliest next tokens."""
+    """Measure a prompt: the record with maps of all layers, and the probabilities and ids of the most likely next tokens."""
     spec = ForwardSpec(config=config, probe=PROBE, logits=True)
     out = run(params, tokens, lengths, edits, spec=spec)
     assert out.logits is not None
@@ -62,7 +62,7 @@ def measured(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits
 
 
 class Workbench:
-    """A model that states are measured on; the last measurements are remembered, so that a change of view computes nothing."""
+    """A model for measuring states; recent measurements are cached, so that a change of view computes nothing."""
 
     def __init__(self, model: Model):
         check_model(model)
@@ -76,17 +76,17 @@ class Workbench:
         self._explained = functools.lru_cache(REMEMBERED)(self._explain)
 
     def kinds(self) -> list[str]:
-        """The edits that act in this model."""
+        """The kinds of edits available in this model."""
         without = {"drop_mlp"} if lacks(self.model.config, Site.MLP_OUT) else set()
         return [kind for kind in KINDS if kind not in without]
 
     def matrices(self) -> dict[str, Any]:
-        """The matrices whose entries can be scaled, by name: their rows and columns."""
+        """Rows and columns of the matrices whose entries can be scaled, by name."""
         config = self.model.config
         return {name: shape_of(name, config) for name in MATRICES if name in editable(config)}
 
     def named(self) -> dict[str, str]:
-        """How the model is loaded: the fields of a sweep's config that say so."""
+        """Fields of a sweep's config that specify how to load the model."""
         source = self.model.source
         revision = {"revision": source["revision"]} if source.get("revision") else {}
         return {"model": str(source["name"]), **revision, "dtype": source["dtype"]}
@@ -124,21 +124,21 @@ class Workbench:
     def _measure(self, edited: State) -> tuple[Record, Any]:
         prompt = self.prompt(edited.prompt, edited.bos)
         edits = edits_of(edited)
-        resolve(edits, self.model.config, prompt.lengths, len(prompt.texts))  # so that errors count no padding
+        resolve(edits, self.model.config, prompt.lengths, len(prompt.texts))  # so that errors do not count padding
         resolved = resolve(edits, self.model.config, prompt.lengths, prompt.tokens.shape[1])
         return measured(self.model.params, prompt.tokens, prompt.lengths, resolved, config=self.model.config)
 
     def view(self, state: State) -> dict[str, Any]:
-        """The page's numbers for a state, before and after the edit (None: there is none).
+        """Return the page's numbers for a state, before and after the edit (None if there is no edit).
 
-        Arrays are of the prompt's own positions: attention [query, key], received [layer, key], largest [depth, position] and the
-        its dim, sink [layer], loss [position] with NaN at the last; words and chances: the likeliest next ones.
+        Arrays cover the prompt's own positions: attention [query, key], received [layer, key], largest [depth, position] and its
+        dim, sink [layer], loss [position] with NaN at the last. words and chances: the most likely next words.
 
         Args:
             state: The displayed state.
 
         Returns:
-            The page's data, arrays as `packed` gives them.
+            The page's data, with arrays encoded by `packed`.
 
         Raises:
             SinkjaxError: The prompt is too long or cannot be encoded; the edit or the view does not fit the model.
@@ -172,23 +172,23 @@ class Workbench:
         }
 
     def continued(self, state: State) -> dict[str, str | None]:
-        """The likeliest WORDS tokens that the model writes after the prompt, as texts before and after the edit (None: no edit).
+        """Generate the WORDS most likely tokens after the prompt, as texts before and after the edit (None if there is no edit).
 
-        Errors: as for `view`; a prompt that with them is beyond the context.
+        Errors: as for `view`; the prompt plus these tokens exceeds the context.
         """
         write = partial(generate, self.model, state.prompt, max_new_tokens=WORDS, bos=state.bos)
         return {"before": write(), "after": None if state.kind == "none" else write(edits_of(state))}
 
     def explained(self, state: State) -> dict[str, Any]:
-        """The components that make a key's sink, in the model without the edit.
+        """Find the components that cause a key's sink, in the unedited model.
 
         Args:
             state: The displayed state.
 
         Returns:
             The COMPONENTS whose outputs at the key, set to zero, change the mean attention to it most: their names, exact effects
-            and first-order estimates. "checked": how many were replaced. "spearman": the rank correlation of estimates and
-            effects over all of them (None: there is none).
+            and first-order estimates. "checked": the number of replaced components. "spearman": the rank correlation of their
+            estimates and effects, or None.
 
         Raises:
             SinkjaxError: As for `view`.
@@ -219,7 +219,7 @@ class Workbench:
         }
 
     def warm(self, state: State) -> Iterator[str]:
-        """Compile every kind of edit for the length of a prompt; yields each kind, compiled."""
+        """Compile every kind of edit for a prompt's length; yields each compiled kind."""
         plain = replace(without_edit(state), matrix=[*self.matrices()][-1])
         for kind in ("none", *self.kinds()):
             jax.block_until_ready(self._measure(replace(plain, kind=kind)))
@@ -232,23 +232,23 @@ def check_shown(what: str, value: int, size: int) -> None:
 
 
 def without_edit(state: State) -> State:
-    """The prompt of a state alone."""
+    """Return only the prompt of a state, without its edit."""
     return State(prompt=state.prompt, bos=state.bos)
 
 
 def looking_nowhere(state: State) -> State:
-    """A state but for what of its results is looked at, so that states that give the same results are equal."""
+    """Reset the view-only fields of a state, so that states with the same results compare equal."""
     return replace(state, layer=0, head=None, key=0)
 
 
 @jax.jit
 def _map(maps: jax.Array, layer: jax.Array, head: jax.Array) -> jax.Array:
-    """One map [T, T] of [1, L, H, T, T]; head -1: the mean over heads."""
+    """Select one map [T, T] from [1, L, H, T, T]; head -1 is the mean over heads."""
     of_layer = maps[0, layer]
     return jnp.where(head < 0, of_layer.mean(axis=0), of_layer[head])
 
 
 def packed(array: np.ndarray) -> dict[str, Any]:
-    """An array as JSON holds it: its shape, and its float32 numbers in base64, little-endian, NaN included."""
+    """Encode an array for JSON: its shape, and its float32 values in base64, little-endian, including NaN."""
     array = np.asarray(array)
     return {"shape": array.shape, "data": base64.b64encode(array.astype("<f4").tobytes()).decode()}

@@ -1,4 +1,4 @@
-"""Who is answered: a browser on this machine, for the page itself, with the token in the address."""
+"""Request filter: only a local browser, on the explorer's own page and with the token from its URL, gets a response."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Guard:
         path = scope["path"][len(self.prefix) - 1 :]
         try:
             await self.app({**scope, "path": path, "raw_path": path.encode()}, receive, with_headers)
-        except asyncio.CancelledError:  # the server ends, and the rest of the request has not come
+        except asyncio.CancelledError:  # the server is stopping before the rest of the request has arrived
             await PlainTextResponse("the explorer has ended", status_code=503)(scope, receive, with_headers)
 
     def refusal(self, scope: Any) -> str:
-        """Why a request is refused; "" if it is not."""
+        """Return the reason why a request is refused, or ""."""
         given = [(name, value.decode("latin-1")) for name, value in scope["headers"]]
         hosts, origins = ([value for name, value in given if name == wanted] for wanted in (b"host", b"origin"))
         if hosts != [self.host]:

@@ -1,4 +1,4 @@
-"""How the explorer begins: as a widget of a notebook, or on a server in a thread, for the command line."""
+"""Launch the explorer: as a notebook widget, or on a server in a thread for the command line."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from sinkjax.explorer.widget import Explorer
 
 HOST = "127.0.0.1"
-ENDING = 2  # seconds that an answer may take while the server ends
+ENDING = 2  # seconds that a response may take while the server stops
 PROMPT = "They sent for Ness at half past two to bring the doctor over."
 
 
 def explore(model: Model | str, prompt: str | None = None, out: str | Path = "results/explore") -> Explorer:
-    """Change a model with a mouse inside a notebook: the result shows as the last line of a cell.
+    """Explore a model interactively in a notebook; the widget is shown if it is a cell's last expression.
 
-    The command `sinkjax explore` shows the same on a page of its own.
+    The command `sinkjax explore` shows the same on a separate page.
 
     Args:
         model: The model, or an argument of `sinkjax.load`.
@@ -37,7 +37,7 @@ def explore(model: Model | str, prompt: str | None = None, out: str | Path = "re
         out: The folder for saved states.
 
     Returns:
-        A widget (anywidget), whose `state` and `edits` follow the screen; `close()` ends it.
+        A widget (anywidget), whose `state` and `edits` follow the display; `close()` stops it.
 
     Raises:
         SinkjaxError: The packages of `sinkjax[explore]` are not installed; the model has no tokenizer; the prompt is not a single
@@ -50,13 +50,13 @@ def explore(model: Model | str, prompt: str | None = None, out: str | Path = "re
 
 
 def answers_of(model: Model, prompt: str | None, out: str | Path) -> Answers:
-    """The answers for a model. Errors: it has no tokenizer; the prompt is not a single line, or does not fit the model."""
+    """Make the handlers for a model. Errors: it has no tokenizer; the prompt is not a single line, or does not fit the model."""
     bench = Workbench(model)
     return Answers(bench, first_state(bench, PROMPT if prompt is None else prompt), Path(out))
 
 
 def first_state(bench: Workbench, prompt: str) -> State:
-    """The page's first state: the first key masked, in the map of a middle layer. Errors: a prompt that cannot be shown."""
+    """Return the page's first state: the first key masked, showing a middle layer. Errors: the prompt cannot be shown."""
     facts = bench.facts()
     state = State(prompt=prompt, bos="model" if facts["bos"] else "none", kind="mask_key", layer=facts["layers"] // 2)
     bench.prompt(state.prompt, state.bos)
@@ -71,11 +71,11 @@ class Served:
     """
 
     def __init__(self, answers: Answers, port: int = 0):
-        """Begin to serve.
+        """Start the server.
 
         Args:
             answers: The model's answers.
-            port: Port of the page's address, which only this machine reaches; 0 for any free one.
+            port: Port of the page, which only this machine can access; 0 for any free port.
 
         Raises:
             SinkjaxError: The packages are not installed; the port is taken.
@@ -89,15 +89,15 @@ class Served:
             app, access_log=False, log_config=None, lifespan="on", timeout_graceful_shutdown=ENDING, ws="none"
         )
         server = uvicorn.Server(config)
-        self._server = weakref.ref(server)  # once the thread has ended, nothing holds the model here
+        self._server = weakref.ref(server)  # release the model once the thread has ended
         self._ended = threading.Event()
         self._thread = threading.Thread(target=_serve, args=(server, listening, self._ended), daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when the server has ended: no page has been open for a while, or `end` was called."""
-        # Not `join`: in Python 3.11 a signal that interrupts it marks the thread as ended, while it goes on.
-        while not self._ended.wait(0.2):  # in short turns, so that a signal is heard
+        """Wait until the server has stopped: no page has been open for a while, or `end` was called."""
+        # Not `join`: in Python 3.11, a signal that interrupts it marks the thread as ended while it still runs.
+        while not self._ended.wait(0.2):  # in short intervals, so that signals are handled
             pass
 
     def end(self) -> None:
@@ -105,7 +105,7 @@ class Served:
             server.should_exit = True
 
     def close(self) -> None:
-        """End the server, which then lets go of the model."""
+        """Stop the server and release the model."""
         self.end()
         self.wait()
         self._thread.join()
@@ -119,7 +119,7 @@ def _serve(server: Any, listening: socket.socket, ended: threading.Event) -> Non
 
 
 def packages() -> Any:
-    """The package uvicorn. Errors: it or starlette is not installed."""
+    """Return the package uvicorn; raise if it or starlette is not installed."""
     extras.require("the explorer", "explore", "starlette", "uvicorn")
     import uvicorn
 
@@ -127,7 +127,7 @@ def packages() -> Any:
 
 
 def _listening(port: int) -> socket.socket:
-    """A socket that listens on this machine's own address. Errors: the port is taken, or none at all."""
+    """Open a socket that listens on the local address. Errors: the port is taken, or none is available."""
     found = socket.socket()
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -14,18 +14,18 @@ from sinkjax.explorer.state import State, edits_of, write_state
 from sinkjax.probes.probe import Probe
 from sinkjax.sweeps.run import sweep
 
-DIGITS = 8  # a state's files are named by so many digits of its sha256
+DIGITS = 8  # digits of a state's sha256 in its files' names
 PROMPT = ".txt"
 
 
 def base_of(state: State, out: Path) -> Path:
-    """The files of a state in the folder `out`, without their suffixes: the same state always has the same ones."""
+    """Return the path of a state's files in `out`, without suffix; it depends only on the state."""
     digest = hashlib.sha256(write_state(looking_nowhere(state)).encode()).hexdigest()[:DIGITS]
     return out / f"{state.kind}-{digest}"
 
 
 def codes(bench: Workbench, state: State, out: Path) -> dict[str, str]:
-    """The state as code: {"python": ..., "yaml": ...}. Errors: a prompt that cannot be encoded."""
+    """Return the state as code: {"python": ..., "yaml": ...}. Errors: the prompt cannot be encoded."""
     prompt = bench.prompt(state.prompt, state.bos)
     return {
         "python": python(state, bench.named(), prompt.tokens.shape[1], WORDS),
@@ -39,10 +39,10 @@ def save(bench: Workbench, state: State, out: Path) -> Path:
     Args:
         bench: The model.
         state: The displayed state.
-        out: The folder; a state that was saved there before is not computed again.
+        out: The folder; a state that is already saved there is not recomputed.
 
     Returns:
-        The store, which `sinkjax report` reads. A YAML file for `sinkjax sweep` and the prompt are next to it.
+        The store, for `sinkjax report`. Next to it are the prompt and a YAML file for `sinkjax sweep`.
 
     Raises:
         SinkjaxError: The edit does not fit the prompt; the folder cannot be written.

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST_BYTES = 100_000  # limit for a request
-PATIENCE = 15.0  # seconds that a closing page still counts as open: a reload takes less
-SILENCE = 180.0  # the same for one that fell silent: browsers let hidden pages speak once a minute
-LOOK = 0.5  # seconds between two looks at what there is to do
+MOST_BYTES = 100_000  # maximum bytes of a request
+PATIENCE = 15.0  # seconds for which a closing page still counts as open; a reload takes less
+SILENCE = 180.0  # the same for a silent page; browsers let hidden pages send one signal a minute
+LOOK = 0.5  # polling interval in seconds
 FILES = ("", "page.css", "main.js", "page.js", "draw.js", "viewer.js", "viewer.css")  # "": page.html
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
 class Superseded(Exception):
-    """A newer computation took the place of one that waited."""
+    """A newer computation replaced one that was waiting."""
 
 
 class Turns:
-    """One computation at a time, in a thread; only the newest waiting one is done."""
+    """Run one computation at a time, in a thread; of those waiting, only the newest runs."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -56,36 +56,36 @@ class Turns:
 
 
 class Presence:
-    """The open pages, by their signals every few seconds and on closing."""
+    """Track open pages by their signals every few seconds and on closing."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
     def seen(self, page: str) -> None:
-        """A page is open."""
+        """Record that a page is open."""
         self._until[page] = time.monotonic() + SILENCE
 
     def left(self, page: str) -> None:
-        """A page closes, or is loaded again."""
+        """Record that a page closes or reloads."""
         self._until[page] = time.monotonic() + PATIENCE
 
     @property
     def over(self) -> bool:
-        """Whether there were pages, and none is open now."""
+        """Return whether there were pages and none is open now."""
         return bool(self._until) and max(self._until.values()) < time.monotonic()
 
 
 def application(answers: Answers, token: str, host: str, end: Callable[[], None]) -> Guard:
-    """The page and its answers.
+    """Make the web application.
 
     Args:
         answers: One model's answers.
         token: Required first part of every path.
-        host: The address and port that it answers at, and no others.
+        host: The only address and port to which it responds.
         end: Called when no page is open any more.
 
-    Returns:
-        The application, by the interface ASGI.
+        Returns:
+            The ASGI application.
     """
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse, Response

@@ -1,4 +1,4 @@
-"""The displayed state, as one frozen record: from JSON and back, and the edit that it stands for. This module imports no JAX."""
+"""The displayed state as one frozen record: JSON conversion, and its edit. This module does not import JAX."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sinkjax.errors import SinkjaxError, one_of
 if TYPE_CHECKING:
     from sinkjax.edits.edit import Edit
 
-# Constructor -> its arguments, each with the field of the state that gives it.
+# Constructor -> its arguments, each with the field of the state that sets it.
 KINDS: dict[str, dict[str, str]] = {
     "mask_key": {"key": "token", "layers": "layers", "heads": "heads"},
     "attend_self": {"position": "token", "layers": "layers", "heads": "heads"},
@@ -26,8 +26,8 @@ KINDS: dict[str, dict[str, str]] = {
     "drop_mlp": {"position": "token", "layers": "layers"},
     "edit_weights": {"name": "matrix", "op": "op", "value": "value", "layers": "layers", "rows": "row", "cols": "col"},
 }
-LARGEST_VALUE = 1e6  # end of a slider; far beyond any activation
-HEADING = re.compile("= .* =")  # a line that files of text take for a title
+LARGEST_VALUE = 1e6  # slider limit; far beyond any activation
+HEADING = re.compile("= .* =")  # a line that text files interpret as a title
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +35,11 @@ class State:
     """The displayed state.
 
     Attributes:
-        prompt: One paragraph, as a line of a text file that a sweep reads.
-        bos: What stands before it, as for `sinkjax.encode`.
+        prompt: One paragraph, as a line of a sweep's text file.
+        bos: Token before it, as for `sinkjax.encode`.
         kind: The edit: a name in KINDS, or "none".
-        token: The position that is edited, from 0, BOS included.
-        other: The position that it is swapped with.
+        token: The edited position, from 0, counting the BOS.
+        other: The position to swap it with.
         value: The number to add, set, or multiply by.
         dim: The dim of the residual stream that is set.
         matrix: The matrix whose entries are scaled.
@@ -52,8 +52,8 @@ class State:
         key: The key whose sink rate is shown.
 
     Raises:
-        SinkjaxError: A field has another type, is negative or not finite; the prompt is empty or no single line; the layers are
-            out of order; no head is chosen, or one twice.
+        SinkjaxError: A field has the wrong type, is negative or not finite; the prompt is empty or not a single line; the layers
+            are out of order; no head is chosen, or one is chosen twice.
     """
 
     prompt: str
@@ -71,7 +71,7 @@ class State:
     layer: int = 0
     head: int | None = None
     key: int = 0
-    op: ClassVar[str] = "scale"  # the operation of an edit of weights
+    op: ClassVar[str] = "scale"  # the operation of a weight edit
 
     def __post_init__(self) -> None:
         typed(self)
@@ -93,7 +93,7 @@ class State:
 
 
 def read_state(text: str | bytes) -> State:
-    """The state in a JSON object. Errors: no JSON, a key that is unknown, missing or written twice, a value that does not fit."""
+    """Read a state from a JSON object. Errors: invalid JSON; an unknown, missing or duplicate key; an invalid value."""
     try:
         values = json.loads(text, object_pairs_hook=without_repeats, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -103,21 +103,21 @@ def read_state(text: str | bytes) -> State:
 
 
 def write_state(state: State) -> str:
-    """The state as a JSON object with every field."""
+    """Write the state as a JSON object with every field."""
     return json.dumps(documents.plain(documents.fields(state)), ensure_ascii=False)
 
 
 def arguments(state: State) -> dict[str, Any]:
-    """The arguments of the edit's constructor, those left out that are at their default; {} for no edit.
+    """Return the arguments of the edit's constructor, omitting defaults; {} for no edit.
 
-    Several layers are a slice, one is an int; heads are a list.
+    Several layers become a slice, a single one an int; heads become a list.
     """
     found = {name: _argument(field, getattr(state, field)) for name, field in KINDS.get(state.kind, {}).items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def edits_of(state: State) -> tuple[Edit, ...]:
-    """The edit, or none. Errors: the constructor refuses a value."""
+    """Return the edit as a tuple, empty for none. Errors: the constructor rejects a value."""
     import sinkjax
 
     return () if state.kind == "none" else (getattr(sinkjax, state.kind)(**arguments(state)),)

@@ -1,4 +1,4 @@
-"""The explorer as a widget: in Jupyter, Colab, VS Code and marimo, wherever the kernel runs."""
+"""The explorer as a widget, for Jupyter, Colab, VS Code and marimo, with local or remote kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _read(name: str) -> str:
 
 
 def module() -> str:
-    """The script of the widget: one module, which imports nothing."""
+    """Return the widget's script: one module without imports."""
     body = _read("page.html").split('<body class="page">')[1].split("<noscript>")[0]
     constants = f"const PAGE = {json.dumps(body)}, STYLE = {json.dumps(asset('viewer.css') + _read('page.css'))};\n"
     parts = [asset("viewer.js"), *(_read(name) for name in ("draw.js", "page.js", "widget.js"))]
@@ -31,7 +31,7 @@ def module() -> str:
 
 
 class Explorer(anywidget.AnyWidget):
-    """The explorer of one model in a notebook. A cell that runs delays its answers, since a kernel does one thing at a time.
+    """The explorer of one model in a notebook. A running cell delays its responses, because a kernel does one thing at a time.
 
     Attributes:
         state: The displayed state, as a dict with the fields of a link; it can be set.
@@ -41,7 +41,7 @@ class Explorer(anywidget.AnyWidget):
     state = traitlets.Dict().tag(sync=True)
 
     def __init__(self, answers: Answers):
-        """Show the first state, and begin to compile every kind of edit in a thread while nothing else is computed."""
+        """Show the first state, and start compiling every kind of edit in a thread while idle."""
         super().__init__(state=json.loads(write_state(answers.start)))
         self._answers: Answers | None = answers
         self._turn, self._asked = threading.Lock(), threading.Event()
@@ -51,7 +51,7 @@ class Explorer(anywidget.AnyWidget):
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        """The edit on screen, as `sinkjax.forward` takes it; () for none. Errors: `state` is not one."""
+        """The displayed edit, for `sinkjax.forward`; () for none. Errors: `state` is not valid."""
         return edits_of(read_state(json.dumps(self.state)))
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class Explorer(anywidget.AnyWidget):
         super().close()
 
     def _hear(self, _: Any, message: dict[str, Any], buffers: Any) -> None:
-        """Answer a message {"number", "path", "body"} of the page."""
+        """Answer a message {"number", "path", "body"} from the page."""
         with self._turn:
             if self._answers is None:
                 return
@@ -73,7 +73,7 @@ class Explorer(anywidget.AnyWidget):
                 said, ok = self._answers.answer(message["path"], body), True
             except SinkjaxError as error:
                 said, ok = {"error": str(error)}, False
-            except Exception as error:  # the page would wait for ever; the kernel's log gets the traceback
+            except Exception as error:  # otherwise the page would wait forever; the kernel's log gets the traceback
                 self.send({"number": message["number"], "ok": False, "said": {"error": repr(error)}})
                 raise
         self.send({"number": message["number"], "ok": ok, "said": said})

@@ -1,1 +1,1 @@
-"""A study's results: a page, tables, and files that are either whole or absent."""
+"""Reports of a study's results: a page, tables, and files that are written atomically."""

@@ -1,4 +1,4 @@
-"""The answer of a page in one sentence, made from the words on its claims or, without claims, from its largest effect."""
+"""The answer of a page in one sentence, from the words on its claims or, without claims, from its largest effect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEADS = {  # word on a claim -> start of the answer, for a statement of a paper 
     "differs": ("Not as in the paper", "Not true here"),
     "undecided": ("Undecided", "Undecided"),
 }
-OURS = "ours"  # start of the source of a statement that no paper makes
+OURS = "ours"  # prefix of the source of our own statements
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Answer:
     Attributes:
         lead: Its start, such as "As in the paper"; "" without claims.
         text: The result, as a sentence.
-        number: The one number that decides it, with its interval; "" without one.
+        number: The deciding number, with its interval, or "".
         word: The word on the claim; "" without claims.
     """
 
@@ -45,15 +45,15 @@ class Answer:
 
 
 def answer(section: Section) -> Answer | None:
-    """Answer with the first claim that this model tests, a paper's before ours; without claims, with the largest effect.
+    """Answer with the first tested claim, the paper's before ours; without claims, with the largest effect.
 
-    Without effects, the first finding, the checks of the code or the first number of the weights answers.
+    Without effects, answer with the first finding, the checks of the code or the first number of the weights.
 
     Args:
         section: The study's section.
 
     Returns:
-        The answer; None if the section has nothing to answer with.
+        The answer, or None if the section has no results.
     """
     claims = [one for one in section.verdicts if one.kind == "claim"]
     tested = [one for one in claims if one.judgement.word in LEADS]
@@ -66,7 +66,7 @@ def answer(section: Section) -> Answer | None:
 
 
 def about(section: Section) -> str:
-    """The model, the size of the sample and the words on the claims, in one line."""
+    """Describe the model, the sample size and the words on the claims, in one line."""
     sizes = [row.value.n for row in section.rows if row.value.n > 1]
     sample = f"{max(sizes):,} {section.over}" if sizes else ""
     count = sum(one.kind == "claim" for one in section.verdicts)
@@ -75,7 +75,7 @@ def about(section: Section) -> str:
 
 
 def _effect(rows: Sequence[Row]) -> Answer | None:
-    """The largest effect on the first measure whose interval leaves out 0."""
+    """Describe the largest effect on the first measure whose interval excludes 0."""
     if not rows:
         return None
     first = rows[0]
@@ -93,7 +93,7 @@ def _effect(rows: Sequence[Row]) -> Answer | None:
 
 
 def _checks(verdicts: Sequence[Verdict]) -> Answer | None:
-    """The number of checks that hold; without checks, the first number that is described."""
+    """Describe the number of checks that hold or, without checks, the first described number."""
     checks = [one.word for one in verdicts if one.kind == "identity" and one.word != "untested"]
     if checks:
         held = checks.count("holds")
@@ -102,6 +102,6 @@ def _checks(verdicts: Sequence[Verdict]) -> Answer | None:
 
 
 def _size(row: Row) -> float:
-    """How far the interval of an effect is from 0; 0 where it includes it."""
+    """Return the distance of an effect's interval from 0; 0 if the interval includes 0."""
     low, high = row.effect.low, row.effect.high
     return 0.0 if low is None or high is None else max(low, -high, 0.0)

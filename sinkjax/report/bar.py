@@ -1,4 +1,4 @@
-"""A small bar of one claim: its number with the interval, beside its controls and the untrained twin, as SVG within the page."""
+"""A small bar for one claim: its number with the interval, next to its controls and the untrained twin, as inline SVG."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sinkjax.analysis.verdicts import Verdict
 
 WIDTH, HEIGHT, MARGIN = 180, 26, 6  # pixels
-CLIP = (-1.0, 2.0)  # shares of the whole beyond these end in an arrow
+CLIP = (-1.0, 2.0)  # shares of the whole beyond these are drawn as arrows
 MARKS = (0.0, 0.5, 1.0)  # shares: nothing, the line between "weaker" and "replicates", and the whole
 
 
@@ -62,7 +62,7 @@ def bar(one: Verdict) -> str:
 
 
 def _controls(one: Verdict) -> tuple[float, ...]:
-    """From the lowest to the highest control, on the scale of the bar; empty without controls."""
+    """Return the lowest and the highest control on the bar's scale; empty without controls."""
     rank, whole = one.judgement.rank, one.judgement.W
     if rank is None or rank.spread is None:
         return ()
@@ -71,7 +71,7 @@ def _controls(one: Verdict) -> tuple[float, ...]:
 
 
 def _arrow(low: float, high: float, scale: float, value: Interval) -> str:
-    """Arrows where the interval extends beyond the bar."""
+    """Draw arrows where the interval extends beyond the bar."""
     middle, parts = HEIGHT / 2, []
     for beyond, at, tip in (
         (value.high is not None and value.high > high, MARGIN + (high - low) * scale, 5),

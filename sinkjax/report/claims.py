@@ -1,4 +1,4 @@
-"""The claims of a section as a table: a row each, with word, one number, its bar, and everything else folded away."""
+"""A section's claims as a table: one row each, with word, number and bar; everything else is collapsed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEGEND = (
 
 
 def claims(found: Sequence[Verdict]) -> str:
-    """The tables of claims, of exact numbers, and of checks.
+    """Make the tables of claims, exact numbers and checks.
 
     Args:
         found: The verdicts of a section.

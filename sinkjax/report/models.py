@@ -1,4 +1,4 @@
-"""Printed lists of models and of their sites; no weights are read."""
+"""Print lists of models and of their sites, without reading weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sinkjax.transformer.forward import forward
 def show_models(verbose: bool = False) -> None:
     """Print the presets and whether they are installed, the models in this package, the names of hub ids, and the families.
 
-    verbose: whether to print of each family what separated documents in pretraining.
+    verbose: whether to print, for each family, the token that separated documents in pretraining.
     """
     lines = [(name, preset.title, preset.requirement, _installed(name)) for name, preset in PRESETS.items()]
     show("presets", ("model", "what it is", "package", "state"), lines)
@@ -48,7 +48,7 @@ SEPARATORS = ("family", "token", "in front of documents", "remarks")
 
 
 def separators() -> list[tuple[str, str, str, str]]:
-    """A line for each family, as SEPARATORS names them."""
+    """Return one line per family, as named in SEPARATORS."""
     words = {True: "yes", False: "no", None: "not known"}
     known = [(name, family.separator) for name, family in families().items()]
     return [
@@ -88,7 +88,7 @@ def show_sites(source: str, prompts: int, length: int, dtype: str, ignore_keys: 
 
 
 def site_arrays(config: Config, prompts: int, length: int, dtype: str) -> dict[Site, jax.ShapeDtypeStruct]:
-    """The array at each site of one layer, evaluated abstractly; POSITION holds indices and is left out."""
+    """Evaluate the array at each site of one layer abstractly, except POSITION, which contains indices."""
     if not 1 <= prompts <= MOST["prompts"] or not 1 <= length <= config.context:
         raise SinkjaxError(
             f"a batch needs at least 1 prompt of 1 to {config.context} tokens, and at most {MOST['prompts']} of them,"

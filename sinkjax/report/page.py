@@ -1,4 +1,4 @@
-"""A self-contained page: text, tables, figures and maps in one HTML file that needs no network, and a script only for maps."""
+"""A self-contained page: text, tables, figures and maps in one HTML file, without a network, and with a script only for maps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sinkjax.viewing.maps import Maps
 
 
-LARGEST = 20_000_000  # bytes of a page, so that it opens quickly and can be sent
+LARGEST = 20_000_000  # maximum bytes of a page, so that it opens quickly and can be sent
 # Nothing may be fetched from anywhere: a page is self-contained.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 
@@ -26,10 +26,10 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 def page(
     sections: Sequence[Section], title: str, skipped: Mapping[str, str] | None = None, headline: Drawing | None = None
 ) -> str:
-    """The page of one or more sections, with a list of contents where there are several.
+    """Make the page of one or more sections, with a table of contents if there are several.
 
     skipped: study -> why it has no section; given for a page of several studies, empty if each has one. headline: a figure of all
-    sections, which comes first; each section is then folded away.
+        sections, which comes first; the sections are then collapsed.
     """
     style = asset("viewer.css") + files("sinkjax").joinpath("report", "style.css").read_text(encoding="utf-8")
     live = script() if any(section.views for section in sections) else ""
@@ -54,12 +54,12 @@ def page(
 
 
 def _place(view: Maps) -> str:
-    """The mark that the maps replace."""
+    """Return the placeholder that the maps replace."""
     return f"<!-- maps {escape(view.name)} -->"
 
 
 def _fill_views(text: str, sections: Sequence[Section], room: int) -> str:
-    """Put the maps into their places, as many as fit into `room` bytes; the others refer to the study's own page."""
+    """Insert as many maps as fit into `room` bytes; the others refer to the study's own page."""
     for section in sections:
         for view in section.views:
             figure = view.figure()
@@ -71,7 +71,7 @@ def _fill_views(text: str, sections: Sequence[Section], room: int) -> str:
 
 
 def _contents(sections: Sequence[Section], title: str, skipped: Mapping[str, str]) -> str:
-    """A line for each study: a link, its answer and the words on its claims, or why it did not run."""
+    """List the studies: a link, the answer and the words on the claims, or the reason why a study did not run."""
     lines = [
         f'<tr><th><a href="#{escape(section.study)}">{escape(section.study)}</a></th>'
         f"<td>{escape(str(answer(section) or section.title))}</td><td>{escape(verdicts(section))}</td></tr>"
@@ -86,7 +86,7 @@ def _contents(sections: Sequence[Section], title: str, skipped: Mapping[str, str
 
 
 def _samples(samples: Sequence[Sample]) -> str:
-    """How the model continues each prompt, one line for each edit."""
+    """Show the model's continuations of each prompt, one line per edit."""
     if not samples:
         return ""
     parts = ["<h2>How the model continues</h2>"]
@@ -101,7 +101,7 @@ def _samples(samples: Sequence[Sample]) -> str:
 
 
 def _summary(section: Section) -> str:
-    """The short table, with an explanation of its cells."""
+    """Make the short table, with an explanation of its cells."""
     if not section.rows:
         return ""
     shown = table(section.rows, section.featured)
@@ -114,7 +114,7 @@ def _summary(section: Section) -> str:
 
 
 def _section(section: Section, shared: Mapping[str, object]) -> str:
-    """The answer and the figure that shows it first, then the claims, and then everything that they rest on."""
+    """Make a section: first the answer and its figure, then the claims, then everything that supports them."""
     headline, *others = section.drawings or (None,)
     own = {name: value for name, value in section.provenance.items() if name not in shared}
     parts = [
@@ -147,7 +147,7 @@ def _said(found: Answer) -> str:
 
 
 def _common(sections: Sequence[Section]) -> dict[str, object]:
-    """The provenance that all of several sections have in common, which is shown once at the end of their page."""
+    """Return the provenance common to several sections, which is shown once at the end of the page."""
     if len(sections) < 2:
         return {}
     first, *rest = (section.provenance for section in sections)
@@ -155,7 +155,7 @@ def _common(sections: Sequence[Section]) -> dict[str, object]:
 
 
 def _everything(section: Section) -> str:
-    """All conditions, folded away where the short table leaves some out."""
+    """Make the collapsed table of all conditions, if the short table omits some."""
     whole = table(section.rows)
     if len(whole.lines) == len(section.featured):
         return ""

@@ -26,7 +26,7 @@ class Drawing:
     caption: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "caption", " ".join(self.caption.split()))  # it may be written over several lines
+        object.__setattr__(self, "caption", " ".join(self.caption.split()))  # the source may wrap it over several lines
 
     @cached_property
     def svg(self) -> bytes:
@@ -50,9 +50,9 @@ class Sample:
 class Section:
     """The results of a study.
 
-    study: its name. question: the papers' findings, in short. findings: further numbers in sentences. rows: the summary, one for
-    each condition and measure. featured: labels of the conditions in the short table.
-    notes: how the numbers were made. provenance: name -> value. views: maps to step through. samples: continuations of prompts.
+    study: its name. question: the papers' findings, in short. findings: additional numbers in sentences. rows: the summary, one
+        per condition and measure. featured: labels of the conditions in the short table.
+    notes: how the numbers were made. provenance: name -> value. views: interactive maps. samples: continuations of prompts.
     subject: the noun for a condition. over: the sampling unit of means and intervals. verdicts: judged claims.
     """
 
@@ -74,7 +74,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """What several studies found. skipped: study -> why it has no section, in one sentence."""
+    """Results of several studies. skipped: study -> the reason why it has no section, in one sentence."""
 
     title: str
     sections: tuple[Section, ...]

@@ -1,4 +1,4 @@
-"""A summary as a table: conditions down, measures across, the same on a page and in a terminal."""
+"""A summary as a table, conditions down and measures across, for pages and terminals alike."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ __all__ = ["Cell", "Table", "cell", "interval", "number", "table", "verdicts"]
 
 @dataclass(frozen=True)
 class Cell:
-    """The words of one measure of one condition: value, effect, and the rank of the effect among controls ("" for none)."""
+    """The text for one measure of one condition: value, effect, and the effect's rank among controls ("" for none)."""
 
     value: str
     effect: str
     rank: str
 
 
-EMPTY = Cell("", "", "")  # for a measure that a condition does not have
+EMPTY = Cell("", "", "")  # for a measure that a condition lacks
 
 
 @dataclass(frozen=True)
 class Table:
-    """columns: heads. lines: (label, one cell for each column)."""
+    """columns: headings. lines: (label, one cell per column)."""
 
     columns: tuple[str, ...]
     lines: tuple[tuple[str, tuple[Cell, ...]], ...]
 
 
 def table(rows: Sequence[Row], conditions: Sequence[str] | None = None) -> Table:
-    """A summary, or the part of it that belongs to `conditions`, with the measures that these have.
+    """Make a table of a summary, or of its part for `conditions`, with the measures that these have.
 
-    All others are compared with the first condition.
+    All conditions are compared with the first.
     """
     labels = conditions if conditions is not None else tuple(dict.fromkeys(row.condition for row in rows))
     wanted = frozenset(labels)
@@ -50,12 +50,12 @@ def table(rows: Sequence[Row], conditions: Sequence[str] | None = None) -> Table
 
 
 def cell(row: Row, compared: bool) -> Cell:
-    """One row in words."""
+    """Format one row."""
     effect = interval(row.effect, signed=True) if compared else ""
     return Cell(interval(row.value), effect, str(row.rank) if row.rank else "")
 
 
 def verdicts(section: Section) -> str:
-    """How many claims of a section have which word."""
+    """Count the words on a section's claims."""
     words = Counter(one.judgement.word for one in section.verdicts if one.kind == "claim")
     return ", ".join(f"{count} {word}" for word, count in words.most_common()) or "no claims to judge"

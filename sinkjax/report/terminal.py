@@ -1,4 +1,4 @@
-"""Output of the command line: tables as wide as the terminal, on standard output."""
+"""Command line output: tables as wide as the terminal, on standard output."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from sinkjax.train.trained import Trained
 
 
-MOST_LINES = 60  # shown of a table of edits; the page and summary.csv have all
+MOST_LINES = 60  # maximum rows of a table of edits; the page and summary.csv have all
 
 
 def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], caption: str = "") -> None:
-    """Print a table; numbers and bytes are already words."""
+    """Print a table; numbers and bytes are already formatted."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -36,7 +36,7 @@ def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], 
 
 
 def show_section(section: Section) -> None:
-    """Print a section's answer and a line for each claim, or its short tables if it has no claims."""
+    """Print a section's answer and one line per claim, or its short tables if it has no claims."""
     print(f"{printable(section.title)}\n")
     if section.verdicts:
         _show_answer(section)
@@ -46,7 +46,7 @@ def show_section(section: Section) -> None:
 
 
 def show_suite(report: Report) -> None:
-    """Print each study's findings in a suite and the statements of its paper that hold; the tables are on their pages."""
+    """Print each study's findings and the paper's statements that hold; the tables are on the studies' pages."""
     for section in report.sections:
         print(f"\n{printable(f'{section.study}: {section.title}')}\n")
         if section.verdicts:
@@ -57,7 +57,7 @@ def show_suite(report: Report) -> None:
 
 
 def show_training(trained: Trained) -> None:
-    """Print how the runs of a training ended."""
+    """Print the outcomes of a training's runs."""
     lines = []
     for (variant, rate), runs in trained.groups().items():
         steps = sorted(ended.steps for ended in runs if ended.outcome == CONVERGED)
@@ -76,8 +76,8 @@ def _show_answer(section: Section) -> None:
 
 
 def _number(one: Verdict) -> str:
-    """The number of a claim, with the reason where the number does not decide a word."""
-    if not one.number:  # a check, or nothing was measured
+    """Format a claim's number, with the reason if the number alone does not decide the word."""
+    if not one.number:  # a check, or a claim without measurements
         return one.judgement.reason or one.label
     return f"{one.number}. {one.judgement.reason}" if one.word == "untested" else one.number
 
@@ -102,7 +102,7 @@ def _show_tables(section: Section) -> None:
 
 
 def in_words(count: float) -> str:
-    """Bytes in words: 1.2 MB."""
+    """Format bytes, such as 1.2 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Where the library runs: devices, processes that JAX joined, signals, progress bars, optional packages and shipped files.
+"""Runtime environment: devices, joined processes, signals, progress bars, optional packages and shipped files.
 
-Nothing here knows of models; every other folder may use it.
+Nothing here depends on models; every other folder may use it.
 """

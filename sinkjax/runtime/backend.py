@@ -1,4 +1,4 @@
-"""The device that a command computes on, and how JAX starts there."""
+"""Choice of a command's device, and the start of JAX."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sinkjax.runtime.resources import cache_folder
 
 CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 PLATFORMS_VARIABLE = "JAX_PLATFORMS"
-SHORTEST_COMPILATION = 0.1  # seconds; what compiled faster is not worth a file
+SHORTEST_COMPILATION = 0.1  # seconds; programs that compile faster are not worth a file
 
 
 def start_jax(platform: str, dtype: str, join: bool = False) -> None:
-    """Choose the platform, and keep compiled programs for the next process. Errors: one that is not here.
+    """Choose the platform, and cache compiled programs for later processes. Errors: the platform is not available.
 
     join: whether this is one of several processes that compute together; errors as for `processes.join`.
     """
@@ -48,12 +48,12 @@ def start_jax(platform: str, dtype: str, join: bool = False) -> None:
 
 
 def use_all_cores() -> None:
-    """Let JAX see each CPU core as a device, so that runs are divided among them; the environment may say how many instead."""
+    """Make JAX treat each CPU core as a device, to divide runs among them; the environment can override the number."""
     import jax
 
     if "JAX_NUM_CPU_DEVICES" not in os.environ:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        with contextlib.suppress(RuntimeError):  # the back end runs already, in a notebook say, and keeps its devices
+        with contextlib.suppress(RuntimeError):  # the back end already runs, e.g. in a notebook, and keeps its devices
             jax.config.update("jax_num_cpu_devices", cores)
 
 
@@ -68,7 +68,7 @@ def host_memory(entry: str = "MemAvailable") -> int:
 
 
 def processor() -> str:
-    """The name of the host's processor on Linux, else its architecture."""
+    """Return the name of the host's processor on Linux, else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -77,7 +77,7 @@ def processor() -> str:
 
 
 def refuse_larger_than_memory(what: str, size: int) -> None:
-    """Raise for arrays of `size` bytes, which all devices of this machine together cannot hold."""
+    """Raise if all devices of this machine together cannot hold arrays of `size` bytes."""
     import jax
 
     limits = [(device.memory_stats() or {}).get("bytes_limit") for device in jax.local_devices()]

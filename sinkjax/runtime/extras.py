@@ -1,4 +1,4 @@
-"""Optional dependencies: extras of `pyproject.toml`, the modules of each, and the one error for a missing one."""
+"""Optional dependencies: extras of `pyproject.toml`, their modules, and the error for a missing one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from sinkjax.errors import SinkjaxError
 
-# Extra -> the modules that only it brings.
+# Extra -> the modules that only it installs.
 EXTRAS = {
     "train": ("optax", "orbax.checkpoint", "grain", "datasets"),
     "report": ("matplotlib",),
@@ -18,7 +18,7 @@ EXTRAS = {
 
 
 def missing(extra: str) -> list[str]:
-    """The modules of an extra that are not installed. None is imported."""
+    """List the modules of an extra that are not installed, without importing any."""
     return [name for name in EXTRAS[extra] if not _is_there(name)]
 
 
@@ -33,5 +33,5 @@ def require(what: str, extra: str, *modules: str) -> None:
 def _is_there(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # nor is the package that it would be in
+    except ModuleNotFoundError:  # its parent package is not installed either
         return False

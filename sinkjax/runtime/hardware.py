@@ -1,4 +1,4 @@
-"""The devices that work is spread over: their limits, which a plan counts on, and the facts that results keep about a machine."""
+"""Devices for computation: their limits, for plans, and the facts about a machine that results store."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from jax.sharding import Mesh
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.runtime.backend import host_memory, processor
 
-DATA, MODEL = "data", "model"  # axes of a mesh: computations are divided along the first, parameters along the second
+DATA, MODEL = "data", "model"  # axes of a mesh: computations are sharded along the first, parameters along the second
 GB, TERA = 10**9, 1e12
-SHARE = 0.9  # part of a device's memory that a plan may fill
+SHARE = 0.9  # fraction of a device's memory that a plan may fill
 
 
 @dataclass(frozen=True)
 class Platform:
-    """A device by its data sheet. kind: as JAX names it. memory: bytes. rates: FLOPs a second of dense products, by dtype."""
+    """A device from its data sheet. kind: its name in JAX. memory: bytes. rates: FLOP/s of dense products, by dtype."""
 
     kind: str
     memory: int
@@ -34,7 +34,7 @@ def _gpu(memory: int, float32: float, half: float) -> Platform:
 
 
 def _tpu(memory: int, bfloat16: float) -> Platform:
-    """Float32 products at the precision "highest" are six of bfloat16 (jax.lax.Precision)."""
+    """Make a TPU; a float32 product at precision "highest" takes six bfloat16 products (jax.lax.Precision)."""
     return Platform("tpu", memory * GB, {"float32": bfloat16 / 6 * TERA, "bfloat16": bfloat16 * TERA})
 
 
@@ -56,9 +56,11 @@ PLATFORMS = {
 class Hardware:
     """The hardware that a sweep is planned for.
 
-    memory: bytes that the parameters and one call may take on a device, None: all that it has. devices: groups of devices over
-    which prompts and edits are spread. shards: devices of a group, over which the parameters are. platform: "cpu", "gpu", "tpu"
-    or one of PLATFORMS, None: this process's. processes: number of processes that fill the same store, each with these devices.
+    memory: bytes that the parameters and one call may use on a device; None for all. devices: number of device groups over which
+        prompts and edits are spread. shards: devices per group, over which the parameters are sharded. platform: "cpu", "gpu",
+        "tpu"
+    or one of PLATFORMS; None for this process's. processes: number of processes that fill the same store, each with these
+    devices.
     """
 
     memory: int | None = None
@@ -69,7 +71,8 @@ class Hardware:
 
     @classmethod
     def of(cls, mesh: Mesh | None, memory: int | None = None) -> Hardware:
-        """The hardware of a model on this mesh; None: all devices of this process, with a copy of the parameters on each."""
+        """Return the hardware of a model on this mesh; None for all devices of this process, each with a copy of the
+        parameters."""
         if mesh is None:
             return cls(memory, jax.local_device_count())
         devices = math.prod(mesh.shape[axis] for axis in data_axes(mesh))
@@ -77,16 +80,16 @@ class Hardware:
 
     @property
     def kind(self) -> str:
-        """As JAX names the platform."""
+        """The platform's name in JAX."""
         return PLATFORMS[self.platform].kind if self.platform in PLATFORMS else self.platform or jax.default_backend()
 
     @property
     def calls_ahead(self) -> int:
-        """Calls that are under way while one is written: more on many devices, so that they do not wait for each other."""
+        """Calls in progress while one is written: more on many devices, so that they do not wait for each other."""
         return 1 if self.devices == 1 else 3
 
     def memory_bytes(self) -> int:
-        """Bytes of a device to plan with: the stated number, else all that it has. Errors: not a number above 0."""
+        """Return the bytes per device to plan with: the stated number, else all of its memory. Errors: not a number above 0."""
         if self.memory is None:
             return int(SHARE * PLATFORMS[self.platform].memory) if self.platform in PLATFORMS else device_memory()
         given: Any = self.memory
@@ -99,7 +102,7 @@ ONE = Hardware()  # a device of this process
 
 
 def device_memory() -> int:
-    """Bytes of a device that a sweep may plan with: 90% of its limit; of a CPU, its share of half of the host's free memory."""
+    """Return the bytes that a sweep may use per device: 90% of its limit; on CPUs, a share of half of the host's free memory."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(SHARE * stats["bytes_limit"])
@@ -107,14 +110,14 @@ def device_memory() -> int:
 
 
 def data_axes(mesh: Mesh | None) -> tuple[str, ...]:
-    """The axes of a mesh over which prompts and edits are spread: all except the axes of the model's own sharding."""
+    """Return the mesh axes over which prompts and edits are spread: all except those of the model's own sharding."""
     return tuple(axis for axis in mesh.axis_names if axis != MODEL) if mesh else ()
 
 
 def axes_of(mesh: str | None, devices: int | None) -> dict[str, int] | None:
-    """The axes that `--mesh` and `--devices` ask for, as {"data": ..., "model": ...}; None if they ask for nothing.
+    """Return the axes requested by `--mesh` and `--devices`, as {"data": ..., "model": ...}, or None.
 
-    Errors: a text that is not like "data=4,model=2"; an unknown axis; numbers below 1, or that do not fit each other.
+    Errors: the text is not like "data=4,model=2"; an axis is unknown; numbers are below 1 or contradict each other.
     """
     if devices is not None and devices < 1:
         raise SinkjaxError(f"--devices must be at least 1, not {devices}")
@@ -133,7 +136,7 @@ def axes_of(mesh: str | None, devices: int | None) -> dict[str, int] | None:
 
 
 def make_mesh(axes: Mapping[str, int]) -> Mesh:
-    """The first devices of this process as a mesh, or all of joined processes. Errors: there are not so many."""
+    """Make a mesh of the first devices of this process, or of all joined processes. Errors: there are too few devices."""
     wanted = math.prod(axes.values())
     devices = jax.devices() if wanted == jax.device_count() else jax.local_devices()
     if wanted > len(devices):
@@ -143,12 +146,12 @@ def make_mesh(axes: Mapping[str, int]) -> Mesh:
 
 
 def is_joined(mesh: Mesh | None) -> bool:
-    """Whether a mesh has devices of other processes too."""
+    """Return whether a mesh includes devices of other processes."""
     return mesh is not None and not set(mesh.devices.flat) <= set(jax.local_devices())
 
 
 def facts(mesh: Mesh | None = None) -> dict[str, Any]:
-    """Facts about the machine of a computation, as JSON. mesh: None for all devices of this process."""
+    """Return facts about the machine of a computation, as JSON. mesh: None for all devices of this process."""
     devices = jax.local_devices() if mesh is None else list(mesh.devices.flat)
     return {
         "devices": f"{len(devices)} x {devices[0].device_kind}",

@@ -1,9 +1,9 @@
 """SIGINT (Ctrl-C) and SIGTERM in a command: loops stop between calls, other code where it is; a second signal exits at once.
 
-Python raises KeyboardInterrupt wherever the main thread is. In a callback of the garbage collector (JAX has one) the exception
-is printed and lost; in the middle of a write it leaves a partial file. So loops hold a signal back (`held`) until they check for
-it (`check`), and an exception that is lost elsewhere is raised again. Only a command installs this (`handled`): callers of the
-library keep Python's own behaviour.
+Python raises KeyboardInterrupt wherever the main thread is. In a garbage collector callback (JAX has one) the exception is
+printed and lost; in the middle of a write it leaves a partial file. Loops therefore defer a signal (`held`) until they check for
+it (`check`), and an exception that is lost elsewhere is raised again. Only commands install this (`handled`); callers of the
+library keep Python's behaviour.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-RETRY = 0.02  # seconds until a lost exception is raised again, out of the callback that lost it
-SHOW_CURSOR = b"\x1b[?25h"  # which a progress bar hides
+RETRY = 0.02  # seconds until a lost exception is raised again, outside the callback that lost it
+SHOW_CURSOR = b"\x1b[?25h"  # shows the cursor, which a progress bar hides
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the command to end."""
+    """A signal requested the end of the command."""
 
     def __init__(self, number: int):
         super().__init__(signal.Signals(number).name)
@@ -34,7 +34,7 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass
 class _State:
-    """number: the signal received, if any. holders: how many loops hold it back."""
+    """State of signal handling. number: the signal received, if any. holders: number of loops that defer it."""
 
     number: int | None = None
     holders: int = 0
@@ -45,8 +45,8 @@ _state = _State()
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """While this lasts, the first SIGINT or SIGTERM raises `Interrupted`; one that the process was started to ignore does not."""
-    if threading.current_thread() is not threading.main_thread():  # Python handles signals only in the main one
+    """Make the first SIGINT or SIGTERM raise `Interrupted`, unless the process was started to ignore it."""
+    if threading.current_thread() is not threading.main_thread():  # Python handles signals only in the main thread
         yield
         return
     heed = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
@@ -61,13 +61,13 @@ def handled() -> Iterator[None]:
     try:
         yield
         check()
-    except BaseException as error:  # code on the way may have made another error of it
+    except BaseException as error:  # code in between may have turned it into another error
         if _state.number is None:
             raise
         raise Interrupted(_state.number) from error
     finally:
         try:
-            _state.holders += 1  # from here on nothing is raised: a signal that comes in between leaves the rest to do
+            _state.holders += 1  # from here on nothing is raised, because a signal in between would skip the rest
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             sys.unraisablehook = hook
@@ -80,7 +80,7 @@ def handled() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Hold signals back: within, and in its calls, only `check` raises; the outermost of several calls it at its end."""
+    """Defer signals: inside this context only `check` raises; the outermost context calls it at its end."""
     _state.holders += 1
     try:
         yield
@@ -97,17 +97,17 @@ def check() -> None:
 
 
 def received() -> int | None:
-    """The signal that the next `check` raises for, or None. A loop can save its work first."""
+    """Return the signal for which the next `check` raises, or None, so that a loop can save its work first."""
     return _state.number
 
 
 def receive(number: int) -> None:
-    """Act as if this process had received a signal, which a process that it is joined to did."""
+    """Act as if this process had received a signal that a joined process received."""
     _state.number = _state.number or number
 
 
 def leave() -> None:
-    """Let the next signal end the process, which was interrupted and waits for its threads."""
+    """Let the next signal end an interrupted process that waits for its threads."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
 
@@ -123,7 +123,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _raise_again(lost: Any) -> None:
-    """In the place of `sys.unraisablehook`, which is called for an exception that nothing can catch."""
+    """Replace `sys.unraisablehook`, which is called for an exception that nothing can catch."""
     if isinstance(lost.exc_value, Interrupted):
         signal.setitimer(signal.ITIMER_REAL, RETRY)
     else:
@@ -131,7 +131,7 @@ def _raise_again(lost: Any) -> None:
 
 
 def _end_at_the_second(read: socket.socket, heed: set[int]) -> None:
-    """End the process at the second signal, from a thread: the main one may be in a computation for long."""
+    """End the process at the second signal, from a thread, because the main one may be in a long computation."""
     count = 0
     with read:
         while numbers := read.recv(16):

@@ -22,16 +22,16 @@ from sinkjax.runtime import interruption
 
 T = TypeVar("T")
 ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
-WORDS = 120  # characters of what JAX says when another process was lost
-GRACE = 2.0  # seconds that the first process, which failed, leaves the others: without it JAX ends them
+WORDS = 120  # maximum characters of JAX's message when another process was lost
+GRACE = 2.0  # seconds that a failed first process gives the others, because JAX ends them once it is gone
 
 
 def join() -> None:
     """Join the processes that a launcher started; JAX's back end must not run yet.
 
-    Slurm, Open MPI, Kubernetes and TPU slices say themselves who takes part. Elsewhere each process has three variables: the
-    address (host:port) of the first one in ADDRESS, their number in COUNT and its own, from 0, in NUMBER.
-    Errors: neither of them says; the others do not come.
+    Slurm, Open MPI, Kubernetes and TPU slices specify the participants themselves. Elsewhere, set three variables for each
+    process: ADDRESS, the address (host:port) of the first process; COUNT, the number of processes; and NUMBER, its index from 0.
+    Errors: neither is given; the other processes do not connect.
     """
     stated = [int(os.environ[name]) if os.environ.get(name, "").isdecimal() else None for name in (COUNT, NUMBER)]
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -42,7 +42,7 @@ def join() -> None:
             f"the processes cannot be joined ({' '.join(str(error).split())}); start them with a launcher, or set {ADDRESS},"
             f" {COUNT} and {NUMBER} do"
         ) from None
-    for number in interruption.SIGNALS:  # JAX has put a handler of its own in the place of Python's
+    for number in interruption.SIGNALS:  # JAX has replaced Python's handler with its own
         if (handler := signal.getsignal(number)) is not None:
             signal.signal(number, handler)
     meet()
@@ -54,7 +54,7 @@ def meet() -> None:
 
 
 def end(code: int) -> None:
-    """End this process, which failed, at once if it is one of several: JAX's own exit would wait five minutes for the others."""
+    """End this failed process immediately if it is one of several; JAX's own exit would wait five minutes for the others."""
     if joined():
         sys.stdout.flush()
         sys.stderr.flush()
@@ -64,7 +64,7 @@ def end(code: int) -> None:
 
 @contextlib.contextmanager
 def needed() -> Iterator[None]:
-    """Say in a sentence that a process which this one was joined to is gone; JAX raises an error of its runtime."""
+    """Turn JAX's runtime error about a lost joined process into one sentence."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -75,7 +75,7 @@ def needed() -> Iterator[None]:
 
 
 def rank() -> tuple[int, int]:
-    """This process's index and the number of processes, joined or not, from JAX, a Slurm step, or COUNT and NUMBER."""
+    """Return this process's index and the number of processes, joined or not, from JAX, Slurm, or COUNT and NUMBER."""
     if joined():
         return jax.process_index(), jax.process_count()
     for count, number in (("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"), (COUNT, NUMBER)):
@@ -86,12 +86,12 @@ def rank() -> tuple[int, int]:
 
 
 def joined() -> bool:
-    """Whether this is one of several processes."""
+    """Return whether this is one of several processes."""
     return jax.process_count() > 1
 
 
 def first() -> bool:
-    """Whether this is the process that writes."""
+    """Return whether this is the process that writes."""
     return jax.process_index() == 0
 
 
@@ -103,7 +103,7 @@ def by_first(action: Callable[[], T]) -> T | None:
     if first():
         try:
             found = action()
-        except BaseException as error:  # the others must hear of it first
+        except BaseException as error:  # the others must be told first
             raised = error
     message = _of_first("" if raised is None else str(raised) or type(raised).__name__)
     if raised is not None:
@@ -114,7 +114,7 @@ def by_first(action: Callable[[], T]) -> T | None:
 
 
 def from_first(action: Callable[[], Any]) -> Any:
-    """The result of an action of the first process, which is JSON, in all of them; its errors are raised in all of them."""
+    """Run `action` in the first process and return its JSON result in all; if it raises, all processes raise."""
     found = by_first(action)
     return json.loads(_of_first(json.dumps(found))) if joined() else found
 
@@ -127,14 +127,14 @@ def _of_first(text: str) -> str:
 
 
 def largest(*values: int) -> list[int]:
-    """The largest of each of these numbers, int32, that any process has."""
+    """Return the maximum over processes of each of these numbers, int32."""
     if not joined():
         return [*values]
     return [int(most) for most in _of_each(np.array(values, np.int32)).max(axis=0)]
 
 
 def check_same(what: str, value: Any) -> None:
-    """Raise, in all processes, unless they all have the same value, which is JSON. what: names it in the message."""
+    """Raise in all processes unless they have the same JSON value. what: its name in the message."""
     crc = zlib.crc32(json.dumps(value, sort_keys=True).encode()) >> 1
     most, least = largest(crc, -crc)
     if most != -least:
@@ -144,18 +144,18 @@ def check_same(what: str, value: Any) -> None:
 def whole(tree: Any) -> Any:
     """Gather arrays sharded over joined processes into numpy arrays on each; in a single process, return them unchanged.
 
-    One array at a time is whole on a device.
+    Only one array at a time is complete on a device.
     """
     return jax.tree.map(lambda leaf: np.asarray(_everywhere()[1](leaf)), tree) if joined() else tree
 
 
 def place(tree: Any, where: NamedSharding) -> Any:
-    """Arrays that every process has alike, on the host or on a device, as global arrays."""
+    """Make global arrays from arrays that are the same in every process, on the host or on a device."""
     return jax.tree.map(lambda leaf: jax.make_array_from_callback(np.shape(leaf), where, np.asarray(leaf).__getitem__), tree)
 
 
 def _of_each(values: np.ndarray) -> np.ndarray:
-    """The arrays of each process, [processes, ...]; all of the same shape and dtype."""
+    """Gather an array from each process, [processes, ...]; all must have the same shape and dtype."""
     divided, gather = _everywhere()
     owners = [device.process_index for device in jax.devices()]
     given = jax.make_array_from_callback((len(owners), *values.shape), divided, lambda index: values[None])
@@ -164,7 +164,7 @@ def _of_each(values: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _everywhere() -> tuple[NamedSharding, Callable[[jax.Array], jax.Array]]:
-    """The sharding that divides a leading axis over all devices, and the function that copies an array to each of them."""
+    """Return the sharding that splits a leading axis over all devices, and a function that replicates an array on them."""
     mesh = Mesh(np.array(jax.devices()), ("device",))
     divided, everywhere = NamedSharding(mesh, PartitionSpec("device")), NamedSharding(mesh, PartitionSpec())
     return divided, jax.jit(lambda array: array, out_shardings=everywhere)

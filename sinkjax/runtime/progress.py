@@ -1,6 +1,6 @@
-"""Progress of long work: a bar on a terminal's error stream, one line in a notebook, else a line now and then.
+"""Progress of long work: a bar on a terminal's stderr, one line in a notebook, otherwise occasional lines.
 
-A command that is interrupted (`interruption.py`) ends such work where it says how far it is.
+An interrupted command (`interruption.py`) stops such work when it reports progress.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterator
 from sinkjax.errors import printable
 from sinkjax.runtime import interruption
 
-QUIET = 60  # seconds between reports of progress where no terminal shows a bar
-OFTEN = 0.5  # seconds between changes of the line in a notebook
+QUIET = 60  # seconds between progress lines if no terminal shows a bar
+OFTEN = 0.5  # seconds between updates of the line in a notebook
 MARK = {"sinkjax": "progress"}  # metadata of that line
 
 
 @contextlib.contextmanager
 def bar(name: str, show: bool, total: int, done: int, heed: bool = True) -> Iterator[Callable[[int, str], None]]:
-    """A progress bar with the time left; yields the function that advances it by an amount and says, in words, at what rate.
+    """Show a progress bar with the time left; yields a function that advances it by an amount and takes the rate as text.
 
-    In a command, a signal waits for the next advance, which raises `interruption.Interrupted`; heed=False: for the caller to ask.
+    In a command, a signal is deferred to the next advance, which raises `interruption.Interrupted`; heed=False leaves the check
+    to the caller.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -30,7 +31,7 @@ def bar(name: str, show: bool, total: int, done: int, heed: bool = True) -> Iter
     counts = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     console = Console(stderr=True)
-    shown = show and console.is_terminal  # rich 13 prints where it is disabled
+    shown = show and console.is_terminal  # rich 13 prints even if it is disabled
     drawn = Progress(*counts, *times, console=console) if shown else None
     line = _line(f"{name}: {done} of {total}") if show else None
     with interruption.held(), drawn or contextlib.nullcontext():
@@ -56,7 +57,7 @@ def bar(name: str, show: bool, total: int, done: int, heed: bool = True) -> Iter
 
 
 def _line(text: str) -> Callable[[str], None] | None:
-    """Show a line in the output of a notebook's cell; returns what changes it. None where there is no notebook."""
+    """Show a line in a notebook cell's output and return a function that updates it; None outside a notebook."""
     ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if not hasattr(ipython, "kernel"):
         return None
@@ -67,16 +68,16 @@ def _line(text: str) -> Callable[[str], None] | None:
 
 
 def say(line: str) -> None:
-    """Print a line that a user must see, on the error stream, control characters escaped."""
+    """Print a line for the user on stderr, with control characters escaped."""
     print(printable(line), file=sys.stderr, flush=True)
 
 
 def silent(line: str) -> None:
-    """Say nothing, where a function is to be told what to say."""
+    """Discard a line, for functions that expect a logger."""
 
 
 def duration(seconds: float) -> str:
-    """Seconds in words: 40 s, 3 min, 2.5 h."""
+    """Format seconds: 40 s, 3 min, 2.5 h."""
     if seconds < 100:
         return f"{seconds:.2g} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""Files outside the code: the shipped configs, found by name in a wheel and in a checkout alike, and the user's cache folder."""
+"""Files outside the code: shipped configs, found by name in both a wheel and a checkout, and the user's cache folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUFFIX = ".yaml"
 
 
 def root() -> Traversable:
-    """The folder of configs: a wheel has it inside the package, a checkout (an editable install) beside it."""
+    """Return the configs folder: inside the package in a wheel, next to it in a checkout (an editable install)."""
     package = files("sinkjax")
     for folder in (package / "configs", package / ".." / "configs"):
         if folder.is_dir():
@@ -22,7 +22,7 @@ def root() -> Traversable:
 
 
 def configs() -> dict[str, Traversable]:
-    """Every shipped config, sorted: name "paper/study", or "all" -> its YAML file."""
+    """Map the names of all shipped configs ("paper/study", or "all"), sorted, to their YAML files."""
     folders = {"": root()} | {f"{folder.name}/": folder for folder in root().iterdir() if folder.is_dir()}
     return {
         f"{family}{file.name.removesuffix(SUFFIX)}": file
@@ -33,12 +33,12 @@ def configs() -> dict[str, Traversable]:
 
 
 def config_path(name: str) -> Traversable:
-    """The YAML file of the shipped config `name`, e.g. "kiya/mask". Errors: a name that is not shipped."""
+    """Return the YAML file of the shipped config `name`, e.g. "kiya/mask". Errors: there is no such config."""
     shipped = configs()
     one_of("config", name, shipped)
     return shipped[name]
 
 
 def cache_folder() -> Path:
-    """The folder of this user's caches of sinkjax."""
+    """Return the user's cache folder for sinkjax."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sinkjax"

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 GAMMA = 0.5  # exponent of the colour scale
-TICK, LONGEST = 8, 9  # size of a token in points, and its characters
-NAME_WIDTH = 26  # characters of a run's name next to its maps
+TICK, LONGEST = 8, 9  # font size of a token in points, and its maximum characters
+NAME_WIDTH = 26  # maximum characters of a run's name next to its maps
 
 
 @styled
 def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Sequence[str]) -> Figure:
-    """Attention of queries (down) to keys (across), one panel for each run and layer, on one colour scale.
+    """Draw attention of queries (down) to keys (across), one panel per run and layer, on one colour scale.
 
     Args:
         values: float[row, layer, query, key], averaged over heads.
         rows: The names of the runs.
-        layers: 0-based.
-        tokens: The text of each position; as many as are to be drawn, at most the size of `values`.
+        layers: Layer indices, from 0.
+        tokens: The text of each position to draw, at most the size of `values`.
 
     Returns:
         A matplotlib figure.
@@ -48,12 +48,12 @@ def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Se
 
 @styled
 def by_layer(values: NDArray, layers: Sequence[int], tokens: Sequence[str]) -> Figure:
-    """Attention of queries (down) to keys (across) in some layers of one run, at most three in a row, on one colour scale.
+    """Draw attention of queries (down) to keys (across) in some layers of one run, at most three per row.
 
     Args:
         values: float[layer, query, key], averaged over heads.
-        layers: 0-based.
-        tokens: The text of each position; as many as are to be drawn.
+        layers: Layer indices, from 0.
+        tokens: The text of each position to draw.
 
     Returns:
         A matplotlib figure.
@@ -70,7 +70,7 @@ def by_layer(values: NDArray, layers: Sequence[int], tokens: Sequence[str]) -> F
 
 
 def _scale(values: NDArray, size: int) -> PowerNorm:
-    """One colour scale for all maps; their first `size` positions are drawn."""
+    """Make one colour scale for the first `size` positions of all maps."""
     from matplotlib.colors import PowerNorm
 
     causal = np.tri(size, dtype=bool)
@@ -78,7 +78,7 @@ def _scale(values: NDArray, size: int) -> PowerNorm:
 
 
 def _map(panel: Axes, values: NDArray, scale: PowerNorm, tokens: Sequence[str]) -> AxesImage:
-    """One map of float[query, key], with the tokens as ticks; keys that a query cannot see are grey."""
+    """Draw one map of float[query, key] with tokens as ticks; keys that a query cannot see are grey."""
     size, names = len(tokens), [_short(token) for token in tokens]
     image = draw_map(panel, np.where(np.tri(size, dtype=bool), values[:size, :size], np.nan), scale)
     panel.set_xticks(range(size), names, rotation=90, fontsize=TICK)
@@ -95,6 +95,6 @@ def _name_axes(figure: Figure, axes: Any, image: AxesImage) -> None:
 
 
 def _short(token: str) -> str:
-    """A token as a tick: line breaks and spaces made visible, cut to LONGEST characters, dollars kept from mathtext."""
+    """Format a token as a tick: make line breaks and spaces visible, cut it to LONGEST characters and escape dollar signs."""
     text = token.replace("\n", "↵").replace(" ", "·", 1) if token.strip() == "" else token.strip()
     return (text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…").replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Means over runs with bands, along a training: rows of panels, a legend next to each row, or above a single one."""
+"""Means over runs with bands, along a training: rows of panels with a legend next to each, or above a single one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity with its unit, which has a panel in each row. log: whether its axis is logarithmic. limits: the axis' ends."""
+    """A quantity with its unit, with one panel per row. log: whether its axis is logarithmic. limits: ends of the axis."""
 
     ylabel: str
     log: bool = False
@@ -40,11 +40,11 @@ class Column:
 
 @styled
 def bands(columns: Sequence[Column], grid: Sequence[Sequence[Sequence[Band]]], xlabel: str) -> Figure:
-    """Panels [row, column] of bands; the first band of each row is black; a column's panels share their scale.
+    """Draw panels [row, column] of bands; the first band of each row is black, and a column's panels share their scale.
 
     grid: [row][column] -> bands, of the same names in all columns of a row.
     """
-    single = len(grid) == 1  # a row of many panels is broken into several
+    single = len(grid) == 1  # a row of many panels is split into several
     rows = math.ceil(len(columns) / MOST_COLUMNS) if single else len(grid)
     width = math.ceil(len(columns) / rows) if single else len(columns)
     figure, axes = panels(rows, width, HEIGHT, sharex=True, sharey=False if single else "col")
@@ -72,5 +72,5 @@ def bands(columns: Sequence[Column], grid: Sequence[Sequence[Sequence[Band]]], x
         else:
             low, high = axes[0, number].get_ylim()
             high = max(high, least := reach(column.ylabel))
-            axes[0, number].set_ylim(max(low, -high / 30) if least else low, high)  # no room for a share below 0
+            axes[0, number].set_ylim(max(low, -high / 30) if least else low, high)  # no space below a share of 0
     return figure

@@ -1,4 +1,4 @@
-"""Small maps over queries (down) and keys (across), as many as a grid holds, on one colour scale."""
+"""Grids of small maps over queries (down) and keys (across), on one colour scale."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-WIDEST, BAR, HEAD = 3.4, 1.0, 0.8  # inches: the most that a map takes, the colour bar, the space above and below maps
-LABELS = 0.8  # inches of the maps' widths that their labels take
+WIDEST, BAR, HEAD = 3.4, 1.0, 0.8  # inches: maximum size of a map, the colour bar, the space above and below maps
+LABELS = 0.8  # inches of the maps' widths used by labels
 COLUMNS, TITLE = 5, 0.36  # maps in a row of a gallery, and inches above each of them
 TITLE_WIDTH = 100  # characters over all columns
 MOST_TICKS = 8  # for a wide map
@@ -34,14 +34,14 @@ def causal(
     marked: int | None = None,
     limits: tuple[float, float] | None = None,
 ) -> Figure:
-    """Causal maps, one panel for each row and column; keys that a query cannot see are grey.
+    """Draw causal maps, one panel per row and column; keys that a query cannot see are grey.
 
     Args:
         values: float[row, column, query, key].
         rows: The titles of the rows.
         columns: The titles of the columns.
         label: The colours' name, with their unit.
-        marked: A query whose row has an arrow on each map.
+        marked: A query whose row is marked by an arrow on each map.
         limits: The ends of the scale, by default 0 and the largest visible value.
 
     Returns:
@@ -67,7 +67,7 @@ def causal(
 
 @styled
 def gallery(values: NDArray, titles: Sequence[str], label: str, marked: int) -> Figure:
-    """Causal maps with a title each, COLUMNS in a row, on a scale from 0 to 1. values: float[map, query, key]; see `causal`."""
+    """Draw titled causal maps, COLUMNS per row, on a scale from 0 to 1. values: float[map, query, key]; see `causal`."""
     from matplotlib.colors import Normalize
 
     side = min((WIDTH - BAR) / COLUMNS, WIDEST)
@@ -97,7 +97,7 @@ def _draw(panel: Axes, values: NDArray, scale: Normalize, side: float, marked: i
     panel.set_xticks(range(0, T, step))
     panel.set_yticks(range(0, T, step))
     panel.tick_params(length=2, labelsize=8)
-    if marked is not None:  # on the grey side of the map, where no key is
+    if marked is not None:  # on the grey side of the map, which has no keys
         start, end = (marked + 0.7 + T / 6, marked), (marked + 0.7, marked)
         panel.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "#D55E00", "lw": 1.6})
     return image

@@ -1,4 +1,4 @@
-"""Measures against the step of a training, or next to each other for several models: a line or points for each edit."""
+"""Measures against the training step, or next to each other for several models, with a line or points per edit."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Series = Mapping[str, Sequence["Interval"]]  # condition -> its mean at each che
 
 @styled
 def checkpoints(measures: Mapping[str, Series], places: Sequence[float] | Sequence[str]) -> Figure:
-    """A panel for each measure.
+    """Draw one panel per measure.
 
     Args:
-        measures: Measure, with its unit -> condition -> means with intervals; the first condition, without an edit, is black.
-        places: Steps, which are joined by lines, or names of models, which are not.
+        measures: Measure (with unit) -> condition -> means with intervals; the first condition, without an edit, is black.
+        places: Steps, which are connected by lines, or names of models, which are not.
     """
     figure, axes = panels(1, len(measures), HEIGHT)
     named = isinstance(places[0], str)

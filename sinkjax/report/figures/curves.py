@@ -1,4 +1,4 @@
-"""Many runs of the same thing: a faint line each, and one bold line for all of them."""
+"""Many runs of one kind: a faint line each, and one bold line for all of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Axis:
 
 @styled
 def curves(grid: Sequence[Sequence[Axis]]) -> Figure:
-    """Curves of runs in panels that have scales of their own, with the names of all bundles in one legend.
+    """Draw curves of runs in panels with separate scales and one legend for all bundles.
 
     Args:
         grid: The panels, [row][column].

@@ -24,13 +24,13 @@ def draw_attribution(found: xarray.Dataset, names: int = 8) -> Figure:
 
     Args:
         found: The result of `sinkjax.attribute`.
-        names: How many nodes are drawn: those whose effect or estimate is largest.
+        names: Number of nodes to draw: those with the largest effects or estimates.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        SinkjaxError: This is not such a result, or no node in it was checked.
+        SinkjaxError: `found` is not such a result, or none of its nodes was checked.
     """
     if not {"estimate", "exact"} <= set(found):
         raise SinkjaxError("draw_attribution takes the result of sinkjax.attribute")
@@ -50,7 +50,7 @@ def draw_attribution(found: xarray.Dataset, names: int = 8) -> Figure:
 
 @styled
 def dumbbells(names: Sequence[str], values: Mapping[str, NDArray[Any]], unit: str, title: str) -> Figure:
-    """Two numbers for each name, joined by a line: the first filled, the second hollow."""
+    """Draw two numbers per name, connected by a line: the first filled, the second hollow."""
     figure, axes = panels(1, 1, ROW * (len(names) + 4))
     panel: Any = axes[0, 0]
     heights = np.arange(len(names))
@@ -76,14 +76,14 @@ def draw_parts(
         found: The result of `sinkjax.explain_score`, `explain_value` or `explain_logit`.
         layer: The layer, for a score or value.
         head: The head, as `layer`.
-        prompt: Which prompt; None: the mean over prompts.
-        count: How many parts have a bar, by size; all others are one bar.
+        prompt: Index of the prompt; None for the mean over prompts.
+        count: Number of parts with their own bar, by size; all others share one bar.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        SinkjaxError: This is not such a result; it lacks the layer, head or prompt, or one of them is to be named.
+        SinkjaxError: `found` is not such a result; it lacks the layer, head or prompt, or one of them must be given.
     """
     whole = next((name for name in WHOLES if name in found), None)
     if whole is None or "contribution" not in found:
@@ -106,7 +106,7 @@ def draw_parts(
 
 @styled
 def waterfall(rows: list[tuple[str, float]], whole: float, unit: str, title: str) -> Figure:
-    """Bars from the running sum before each part to the one after it, downwards, and the whole below."""
+    """Draw bars downwards, each from the running sum before a part to the one after it, with the whole at the bottom."""
     figure, axes = panels(1, 1, ROW * (len(rows) + 4))
     panel: Any = axes[0, 0]
     ends = np.cumsum([value for _, value in rows])
@@ -123,7 +123,7 @@ def waterfall(rows: list[tuple[str, float]], whole: float, unit: str, title: str
     panel.set_ylim(len(rows) + 0.6, -0.6)
     panel.tick_params(axis="y", length=0)
     panel.axvline(0, color="black", linewidth=0.6)
-    panel.use_sticky_edges = False  # bars to the left of 0 have a margin too
+    panel.use_sticky_edges = False  # also leave a margin for bars to the left of 0
     panel.margins(x=0.08)
     panel.set(xlabel=f"{unit}, summed from above", title=title)
     return figure

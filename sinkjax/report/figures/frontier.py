@@ -1,4 +1,4 @@
-"""Numbers next to curves that bound them: lines, and dots above or below them."""
+"""Numbers next to curves that bound them: lines, with dots above or below."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Panel:
 
 @styled
 def frontier(row: Sequence[Panel]) -> Figure:
-    """Panels side by side, each with its own scales; a name has one colour and form in all of them."""
+    """Draw panels side by side, each with its own scales; a name has the same colour and shape in all."""
     figure, axes = panels(1, len(row), HEIGHT)
     lines = dict.fromkeys(line.name for panel in row for line in panel.lines)
     dots = dict.fromkeys(each.name for panel in row for each in panel.dots)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE_WIDTH = 72  # characters of titles over the whole width of a figure
-TICK_WIDTH = 90  # and of the names of cells
+TITLE_WIDTH = 72  # maximum characters of titles over the whole width of a figure
+TICK_WIDTH = 90  # and of the cells' names
 LABEL_WIDTH = 11  # characters per inch of the label of a colour bar
 NARROWEST = 0.22  # as a share of the widest column
 MOST_TICKS = 16  # along one axis of a map
@@ -37,8 +37,8 @@ class Column:
 class Row:
     """The maps of one quantity on one colour scale.
 
-    values: for each column float[x, y], NaN where there is nothing. label: label of the colour bar. limits: ends of the scale, by
-    default the values' range. log: whether it is logarithmic. signed: whether colours part at the middle of the scale.
+    values: for each column float[x, y], NaN if missing. label: label of the colour bar. limits: ends of the scale, by default the
+        values' range. log: whether it is logarithmic. signed: whether colours diverge at the middle of the scale.
     """
 
     values: Sequence[NDArray]
@@ -50,7 +50,7 @@ class Row:
 
 @styled
 def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylabel: str, height: float = 2.9) -> Figure:
-    """Heat maps [row, column]; y goes up and is shared, a column is as wide as it has cells, each row has its colour bar.
+    """Draw heat maps [row, column]: y is shared and upwards, columns are as wide as their cells, each row has a colour bar.
 
     y: names of the cells from bottom to top.
     """
@@ -80,7 +80,7 @@ def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylab
 
 
 def _ticks(panel: Axes, axis: Literal["x", "y"], names: Sequence[str], room: float = math.inf) -> None:
-    """Names at the cells; of many, only so many that they do not touch; upright where `room`, in characters, is too small."""
+    """Label the cells, omitting names that would touch; vertical if `room`, in characters, is too small."""
     places = range(0, len(names), math.ceil(len(names) / MOST_TICKS))
     longest = max(len(name) for name in names)
     upright = axis == "x" and (longest > 3 or (longest == 3 and len(places) * (longest + 1) > room))

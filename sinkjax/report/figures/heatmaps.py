@@ -1,4 +1,4 @@
-"""Quantities over two axes, one small map for each condition."""
+"""Quantities over two axes, one small map per condition."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sinkjax.report.figures.style import draw_map, panels, styled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HEIGHT, WIDEST = 7.6, 3.0  # inches: width to share among the maps, and the most that one takes
+HEIGHT, WIDEST = 7.6, 3.0  # inches: total width of the maps, and the maximum for one
 TITLE_WIDTH = 110  # characters over all maps
 
 
 @styled
 def signed(values: NDArray, titles: Sequence[str], labels: tuple[str, str, str]) -> Figure:
-    """Maps side by side of a quantity of either sign, on one colour scale that is white at 0 and as wide on both sides.
+    """Draw maps of a signed quantity side by side, on one symmetric colour scale that is white at 0.
 
     values: float[map, y, x], NaN where there is nothing (grey). labels: for x, y and colour.
     """

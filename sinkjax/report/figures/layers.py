@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-TITLE_WIDTH = 36  # characters of a title's line above one of three columns
-NARROW = 100  # a logarithmic axis with a smaller ratio of its ends has plain numbers as ticks
+TITLE_WIDTH = 36  # maximum characters of a title's line above one of three columns
+NARROW = 100  # below this ratio of its ends, a logarithmic axis has plain numbers as ticks
 DASHED = (0, (4, 3))
 DECADES = 1e4  # the range of a logarithmic colour scale; smaller values share the darkest colour
 
 
 @dataclass(frozen=True)
 class Line:
-    """A series over x with an interval at each point. reference: the value that it is compared with, drawn dashed, or None.
-    compared: the reference's name in the legend.
+    """A series over x with an interval at each point.
+
+    reference: the value to compare with, drawn dashed, or None. compared: the reference's name in the legend.
     """
 
     name: str
@@ -44,8 +45,8 @@ class Line:
 class Panel:
     """Lines that share axes.
 
-    log: whether y is logarithmic. signed: whether y goes below 0, where a line is then drawn. top: lowest upper end of y along
-    the row, so that next to nothing looks like it; `style.reach` of its label anyway.
+    log: whether y is logarithmic. signed: whether y can be negative; a line is then drawn at 0. top: minimum upper end of y along
+        the row, so that small values look small; at least `style.reach` of its label.
     """
 
     title: str
@@ -57,17 +58,17 @@ class Panel:
 
     @property
     def least(self) -> float:
-        """What y reaches at least."""
+        """Minimum upper end of y."""
         return max(self.top, style.reach(self.ylabel))
 
 
 @styled
 def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = False, log_x: bool = False) -> Figure:
-    """Lines with bands for their intervals in panels that share x, and y along a row.
+    """Draw lines with interval bands in panels that share x, and y along a row.
 
     Args:
         grid: The panels, [row][column].
-        xlabel: The name of x. If every x is an integer, so is every tick.
+        xlabel: The name of x. If all x are integers, so are the ticks.
         legend_above: One legend over all panels, for lines of the same names, instead of one in the first panel of each row.
         log_x: Whether x is logarithmic.
 
@@ -90,9 +91,9 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
             if row == len(grid) - 1:
                 axes[row, column].set_xlabel(xlabel)
         if not (entries[0].log or entries[0].signed):
-            # once all panels are drawn, as it ends the search for a top that they share
+            # after all panels are drawn, because it ends the search for a shared top
             axes[row, 0].set_ylim(bottom=0, top=max(axes[row, 0].get_ylim()[1], *(panel.least for panel in entries)))
-            axes[row, 0].yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))  # no halves of things that are counted
+            axes[row, 0].yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))  # counts have no halves
         if entries[0].log:
             _near_the_means(axes[row, 0], entries)
             _whole_decade(axes[row, 0])
@@ -107,7 +108,7 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
 
 
 def _near_the_means(axes: Axes, entries: Sequence[Panel]) -> None:
-    """End a logarithmic y axis at half of the smallest mean: an interval that reaches to 0 would fill it with decades."""
+    """End a logarithmic y axis at half of the smallest mean, because an interval that reaches 0 would fill it with decades."""
     drawn = [
         number for panel in entries for line in panel.lines for number in (line.reference, *(one.mean for one in line.values))
     ]
@@ -116,7 +117,7 @@ def _near_the_means(axes: Axes, entries: Sequence[Panel]) -> None:
 
 
 def _whole_decade(axes: Axes) -> None:
-    """Make a logarithmic y axis reach over a power of ten at least, so that next to no difference looks like it."""
+    """Make a logarithmic y axis span at least a power of ten, so that tiny differences look tiny."""
     low, high = axes.get_ylim()
     if high < 10 * low:
         middle, half = math.sqrt(low * high), math.sqrt(10)
@@ -140,7 +141,7 @@ def _draw_lines(axes: Axes, panel: Panel) -> None:
 
 
 def _upward_map(panel: Axes, values: NDArray, scale: Normalize) -> AxesImage:
-    """A map of float[y, x] with y upwards and integers as ticks."""
+    """Draw a map of float[y, x] with y upwards and integer ticks."""
     from matplotlib.ticker import MaxNLocator
 
     for axis in (panel.xaxis, panel.yaxis):
@@ -150,9 +151,9 @@ def _upward_map(panel: Axes, values: NDArray, scale: Normalize) -> AxesImage:
 
 @styled
 def received(values: Mapping[str, Mapping[str, NDArray]], xlabel: str) -> Figure:
-    """Attention that a key receives, by edited layer (across) and by the layer where it is read (up), on one colour scale.
+    """Draw the attention that a key receives, by edited layer (across) and layer of measurement (up), on one colour scale.
 
-    values: row title -> column title -> float[x, layer] in 0..1, NaN where there is no such condition.
+    values: row title -> column title -> float[x, layer] in 0..1, NaN if there is no such condition.
     """
     from matplotlib.colors import Normalize
 
@@ -171,7 +172,7 @@ def received(values: Mapping[str, Mapping[str, NDArray]], xlabel: str) -> Figure
 
 @styled
 def activations(values: NDArray, titles: Sequence[str]) -> Figure:
-    """Largest |h| by position (across) and depth (up), one panel for each run, on one logarithmic colour scale.
+    """Draw the largest |h| by position (across) and depth (up), one panel per run, on one logarithmic colour scale.
 
     Args:
         values: float[run, depth, position], positive. Depth 0 is the embedding, depth l + 1 the stream after block l.

@@ -1,4 +1,4 @@
-"""Single numbers side by side: one line a name, one panel a condition."""
+"""Single numbers side by side: one line per name, one panel per condition."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LINE_HEIGHT, MARGINS = 0.3, 1.2  # inches
-DODGE, SPAN = 0.24, 0.6  # shares of the distance between lines: between two points of one name, and over all of them
-MANY = 6  # so many points of one name are drawn small
+DODGE, SPAN = 0.24, 0.6  # shares of the distance between lines: between two points of one name, and across all of them
+MANY = 6  # from this many, points of one name are drawn small
 TITLE_WIDTH = 60  # characters over the whole width of a figure
 
 
 @dataclass(frozen=True)
 class Point:
-    """A number with its interval. name: its line. kind: decides its colour and marker, and is named in the legend."""
+    """A number with its interval. name: its line. kind: determines its colour and marker, and appears in the legend."""
 
     name: str
     value: Interval
@@ -35,10 +35,10 @@ def points(
     least: float | None = None,
     shared: bool = True,
 ) -> Figure:
-    """Panels side by side with the same names down; a name without a point has none in that panel.
+    """Draw panels side by side with the same names down; a name may lack a point in a panel.
 
-    Points of one name that share a panel are next to its line, in their order. least: makes the scale logarithmic; a value
-    smaller is drawn there. shared: whether the panels have one scale across.
+    Points of one name that share a panel are drawn next to its line, in order. least: makes the scale logarithmic and is its
+    smallest drawn value. shared: whether the panels share the horizontal scale.
     """
     names = list(dict.fromkeys(point.name for column in columns.values() for point in column))
     kinds = list(dict.fromkeys(point.kind for column in columns.values() for point in column))
@@ -54,7 +54,7 @@ def points(
             if low is not None:
                 panel.plot([low, high], [place, place], color=colour, linewidth=1.6)
             many = sum((other.name, other.kind) == (point.name, point.kind) for other in column) >= MANY
-            size, order = (3, 2) if many else (6, 3)  # one among many random ones stands out
+            size, order = (3, 2) if many else (6, 3)  # make one stand out among many random ones
             panel.plot(mean, place, color=colour, marker=marker, markersize=size, linestyle="none", zorder=order)
         panel.set_title(wrapped(title, TITLE_WIDTH // len(columns)))
         panel.set_yticks(range(len(names)), names)
@@ -79,7 +79,7 @@ def points(
 
 
 def _beside(point: Point, column: Sequence[Point]) -> float:
-    """Distance of a point from the line of its name, so that it hides no other one; it never reaches the next line."""
+    """Offset a point from the line of its name so that it hides no other point and stays short of the next line."""
     same = [other for other in column if other.name == point.name]
     step = min(DODGE, SPAN / max(len(same) - 1, 1))
     number = next(number for number, other in enumerate(same) if other is point)  # others may have the same value

@@ -1,4 +1,4 @@
-"""One quantity against another: a dot for each head, neuron or dim."""
+"""One quantity against another: one dot per head, neuron or dim."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TITLE_WIDTH = 44
 HEIGHT = 3.4  # inches
-NAME = (42.0, 8.5)  # width and height that a name takes, in points
+NAME = (42.0, 8.5)  # width and height of a name, in points
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,9 @@ def scatter(
     log: bool | Literal["x", "y"] = False,
     limits: tuple[tuple[float, float] | None, tuple[float, float] | None] = (None, None),
 ) -> Figure:
-    """Panels side by side on the same scales. log: the logarithmic axes, both or one. limits: ends of x and of y, by
-    default the dots' range.
+    """Draw panels side by side on the same scales.
+
+    log: the logarithmic axes, one or both. limits: ends of x and of y, by default the dots' range.
     """
     figure, axes = panels(1, len(columns), HEIGHT, sharex=True, sharey=True)
     for panel, (title, clouds) in zip(axes[0], columns.items(), strict=True):
@@ -57,7 +58,7 @@ def scatter(
                 bright += 1
             panel.scatter(cloud.x, cloud.y, label=cloud.name, linewidths=0, rasterized=cloud.faint, **style)
             if cloud.names:
-                panel.margins(x=0.1)  # room for them
+                panel.margins(x=0.1)  # space for them
         panel.set_title(textwrap.fill(title, TITLE_WIDTH))
         panel.set_xlabel(xlabel)
         for axis in ("x", "y"):
@@ -76,7 +77,7 @@ def scatter(
 
 
 def _write_names(panel: Axes, cloud: Cloud) -> None:
-    """Write the names next to their dots, from below upwards; one whose place is taken moves up and is tied to its dot."""
+    """Write names next to their dots, from bottom to top; a name whose place is taken moves up, with a line to its dot."""
     points = panel.transData.transform(np.column_stack([cloud.x, cloud.y])) * 72 / panel.figure.dpi
     written: list[tuple[float, float]] = []
     for number in np.argsort(points[:, 1]) if cloud.names else ():

@@ -1,4 +1,4 @@
-"""One style for every figure: colours that colour-blind readers tell apart, sizes for reading on a page."""
+"""One style for every figure: colours that colour-blind readers can distinguish, and legible sizes."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-# Okabe and Ito's palette, in the order of the series.
+# Okabe and Ito's palette, in the order in which series use it.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MAP, SIGNED_MAP, MISSING = "viridis", "RdBu_r", "#eeeeee"
 MISSING_SIGNED = "#cccccc"  # darker than the nearly white 0 of SIGNED_MAP
 WIDTH = 9.0  # inches, of a figure as wide as the page's text
 DPI = 160
-MOST_COLUMNS = 3  # more small panels would have illegible ticks
-HEADS = 10.0  # per cent that the axis of a share of heads reaches at least
-NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # a model's tokens may hold them
+MOST_COLUMNS = 3  # with more small panels, ticks would be illegible
+HEADS = 10.0  # minimum upper end, in %, of an axis for a share of heads
+NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # a model's tokens may contain them
 LETTERS, MARK = 112, 7  # width in characters of a legend as wide as a figure, and of a mark
 SETTINGS: Any = {
     "font.size": 10,
@@ -54,7 +54,7 @@ SETTINGS: Any = {
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """A drawing function under the common style, whatever the user's own matplotlib settings are."""
+    """Apply the common style to a drawing function, regardless of the user's matplotlib settings."""
 
     @wraps(draw)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -69,7 +69,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def panels(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
-    """A figure as wide as the page, with axes [rows, columns] that share their scales. height: inches of one row."""
+    """Make a figure as wide as the page, with axes [rows, columns] that share their scales. height: inches per row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
@@ -77,12 +77,12 @@ def panels(rows: int, columns: int, height: float, **options: Any) -> tuple[Figu
 
 
 def form(number: int) -> tuple[str, str]:
-    """The colour and the marker of a series by its number."""
+    """Return the colour and the marker of a series by index."""
     return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
 
 
 def draw_map(panel: Axes, values: NDArray, scale: Normalize, signed: bool = False, **options: Any) -> AxesImage:
-    """Draw values as a map without a frame; NaN is grey. options: further ones of `imshow`."""
+    """Draw values as a map without a frame; NaN is grey. options: other arguments of `imshow`."""
     from matplotlib import colormaps
 
     colours = colormaps[SIGNED_MAP if signed else MAP].with_extremes(bad=MISSING_SIGNED if signed else MISSING)
@@ -91,17 +91,17 @@ def draw_map(panel: Axes, values: NDArray, scale: Normalize, signed: bool = Fals
 
 
 def reach(label: str) -> float:
-    """The lowest upper end of a quantity's axis, so that small values look small: HEADS for "heads ... (%)", else 0."""
+    """Return the minimum upper end of a quantity's axis, so that small values look small: HEADS for "heads ... (%)", else 0."""
     return HEADS if label.startswith("heads ") and label.endswith("(%)") else 0.0
 
 
 def wrapped(text: str, width: int) -> str:
-    """The lines of a text, broken at this many characters."""
+    """Wrap a text at this many characters."""
     return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
 
 
 def leave_empty(axes: Any, used: int) -> None:
-    """Switch off the panels after the first `used`; the panels above them then have the ticks of their columns."""
+    """Hide the panels after the first `used`; the panels above them then show their columns' ticks."""
     columns = axes.shape[1]
     for panel in axes.flat[used:]:
         panel.set_axis_off()
@@ -110,11 +110,11 @@ def leave_empty(axes: Any, used: int) -> None:
 
 
 def legend_above(figure: Figure, axes: Axes) -> None:
-    """One legend over all panels, with one panel's names, in as many columns as the figure's width allows."""
+    """Draw one panel's legend above all panels, in as many columns as the figure's width allows."""
     handles, names = axes.get_legend_handles_labels()
 
     def letters(columns: int) -> int:
-        widest = (max(len(name) + MARK for name in column) for column in np.array_split(names, columns))  # as matplotlib does it
+        widest = (max(len(name) + MARK for name in column) for column in np.array_split(names, columns))  # as in matplotlib
         return sum(widest)
 
     columns = next((count for count in range(len(names), 1, -1) if letters(count) <= LETTERS), 1)
@@ -122,15 +122,15 @@ def legend_above(figure: Figure, axes: Axes) -> None:
 
 
 def logarithmic(axes: Axes, name: str) -> None:
-    """Make the axis "x" or "y" logarithmic, with plain numbers as ticks; the data that are drawn by then decide how many."""
+    """Make the axis "x" or "y" logarithmic, with plain numbers as ticks; their number depends on the data drawn so far."""
     axes.set(**{f"{name}scale": "log"})
     plain_ticks(axes.xaxis if name == "x" else axes.yaxis)
 
 
 def plain_ticks(axis: Axis) -> None:
-    """Ticks of a logarithmic axis at 1, 2 and 5 of each power of ten, as plain numbers.
+    """Put ticks of a logarithmic axis at 1, 2 and 5 times each power of ten, as plain numbers.
 
-    There are more if it spans less than a power of ten, and even ones below a factor of 3.
+    There are more if it spans less than a power of ten, and evenly spaced ones below a factor of 3.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -142,7 +142,7 @@ def plain_ticks(axis: Axis) -> None:
 
 
 def render(figure: Figure, kind: str) -> bytes:
-    """A figure as the bytes of an "svg" or "png" file, the same for the same numbers."""
+    """Render a figure as the bytes of an "svg" or "png" file, reproducibly."""
     import matplotlib
 
     with matplotlib.rc_context(SETTINGS), io.BytesIO() as buffer:
