@@ -1,4 +1,4 @@
-"""Released models by a short name: their architecture ships with the package, their weights are on the hub.
+"""Released models by short name: the architecture ships with the package, the weights are on the Hub.
 
 This lets you plan a study of a multi-gigabyte model, or run it on the same architecture with random weights, before downloading
 anything. The relevant parts of their config.json are in `released.json`, by family.
@@ -28,7 +28,7 @@ class Published:
 
 @functools.cache
 def architectures() -> dict[str, Published]:
-    """Short name -> released model. "shared" holds the values that all models of a family have."""
+    """Map short names to released models. "shared" in the file has the values common to a family."""
     found = {}
     for model_type, entries in json.loads(Path(__file__).with_name("released.json").read_text(encoding="utf-8")).items():
         shared = {"model_type": model_type, **entries.pop("shared", {})}
@@ -38,7 +38,7 @@ def architectures() -> dict[str, Published]:
 
 
 def architecture(name: str) -> Checkpoint:
-    """The checkpoint of a released model without weights or tokenizer."""
+    """Return the checkpoint of a released model, without weights or tokenizer."""
     values = architectures()[name].values
     config, assumed = read_config(values, f"the architecture {name}")
     family = families()[values["model_type"]]

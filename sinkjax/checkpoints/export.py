@@ -1,4 +1,4 @@
-"""A model as a Hugging Face Llama folder, which transformers and everything around it loads."""
+"""Export a model as a Hugging Face Llama folder for transformers and compatible tools."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def export(model: Model, folder: str | Path, dtype: str | None = None, card: str
 
     Args:
         model: The model.
-        folder: A folder of its own; an earlier export in it is replaced, once the new one is complete.
-        dtype: Type of the stored weights; None: as they are.
-        card: Markdown for README.md; None: a few words on where the model comes from.
+        folder: A folder for this export only; an earlier export is replaced once the new one is complete.
+        dtype: Dtype of the stored weights; None keeps it.
+        card: Markdown for README.md; None for a short note on the model's origin.
 
     Returns:
         The folder.
 
     Raises:
-        SinkjaxError: The architecture is not a Llama's, by the name of the field; and what `save` raises.
+        SinkjaxError: The architecture is not a Llama's (the field is named); also as for `save`.
     """
     check_model(model)
     folder = user_path(folder)
@@ -52,26 +52,26 @@ def export(model: Model, folder: str | Path, dtype: str | None = None, card: str
 
 
 def under_names(host: Mapping[str, np.ndarray], config: Config, table: names.Table | None) -> dict[str, np.ndarray]:
-    """The leaves of a model under their names in files, and in the shapes there. host: leaf name -> array."""
+    """Return a model's leaves with their names and shapes in files. host: leaf name -> array."""
     return {name: _as_stored(host, filled) for name, filled in names.slots(config, table).items()}
 
 
 def _as_stored(host: Mapping[str, np.ndarray], filled: Sequence[names.Slot]) -> np.ndarray:
-    """The stored tensor that slots are filled from."""
+    """Assemble the stored tensor from its filled slots."""
     stored = np.empty(filled[0].stored, host[filled[0].leaf].dtype)
     for slot in filled:
         block, seen = host[slot.leaf][slot.place], stored if slot.view is None else stored.reshape(slot.view)
         shape = seen[slot.index].shape
-        if slot.transposed:  # experts, if they are stored together, lie along a first axis of both
+        if slot.transposed:  # experts that are stored together are along the first axis of both
             block = block.reshape(*slot.stored[:-2], shape[-1], -1).swapaxes(-1, -2)
         seen[slot.index] = block.reshape(shape)
     return stored
 
 
 def llama_values(config: Config) -> dict[str, Any]:
-    """The config.json of a Llama.
+    """Return the config.json of a Llama.
 
-    It describes the nearest Llama, and a config that would read back differently is refused.
+    It describes the nearest Llama; a config that would read back differently raises an error.
     """
     norm = config.norm if isinstance(config.norm, RMSNorm) else RMSNorm(1e-5)
     rope = config.position if isinstance(config.position, Rope) else Rope(10000.0)

@@ -1,7 +1,7 @@
-"""A family: how one `model_type` of transformers states its architecture and names its tensors.
+"""A family: the architecture fields and tensor names of one `model_type` of transformers.
 
-`families/NAME.py` holds one `FAMILY`, and no list names it. Its `read` is a table from the keys of config.json to the fields of
-`Config`, made of the parts below, and `tensors` a table from the leaves of the parameter tree to the names of the stored tensors.
+Each `families/NAME.py` defines one `FAMILY` and is found automatically. Its `read` maps the keys of config.json to the fields of
+`Config`, using the helpers below, and `tensors` maps the leaves of the parameter tree to names of stored tensors.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Separator:
-    """What stood between documents in pretraining, as papers, model cards or maintainers say; nothing here reads it.
+    """The token between documents in pretraining, according to papers, model cards or maintainers; only for information.
 
     Attributes:
         token: Its text.
-        in_front: Whether the model learned from documents with it in front; None where that is not public or not known here.
-        note: More of it.
+        in_front: Whether the model was trained with it in front of documents; None if that is not public or not known to us.
+        note: Additional remarks.
     """
 
     token: str
@@ -54,17 +54,17 @@ class Family:
         model_type: Its name in config.json.
         read: Function from the file's fields to those of `Config`, in one spelling (see `hf_rope.one_spelling`).
         tensors: Leaf name -> tensor name, "{}" standing for the layer; see `names.Part` for leaves that share a tensor. A
-            function of the config where names depend on it.
+            function of the config if names depend on it.
         defaults: Key -> meaning of its absence, or a function of the fields that returns it. Only keys that published checkpoints
-            really leave out have one, because transformers documents their absence.
+            actually omit have one, because transformers documents their absence.
         spelled: Keys that only this family has -> the usual name.
         inert: Keys that change neither weights nor forward, in addition to those in `inert.yaml`.
         fixed: Keys with one supported value.
         prefix: Prefix of the names in `tensors`; files that were saved without the head lack it.
         aliases: Names that some files give to a tensor -> its name in `tensors`.
         buffers: Patterns of tensors that follow from the config.
-        separator: Separator of documents in pretraining; None where it is not public or not known here.
-        gguf: How llama.cpp writes it; None: it does not.
+        separator: Separator of documents in pretraining; None if it is not public or not known to us.
+        gguf: The family in llama.cpp's format; None if llama.cpp does not support it.
     """
 
     model_type: str
@@ -81,13 +81,13 @@ class Family:
     gguf: Gguf | None = None
 
     def names(self, config: Config) -> Table:
-        """The table of tensors of a model."""
+        """Return the table of a model's tensors."""
         return self.tensors(config) if callable(self.tensors) else self.tensors
 
 
 @functools.cache
 def families() -> dict[str, Family]:
-    """Every family by its model type: one for each module of the package `families`."""
+    """Map model types to families, one per module of the package `families`."""
     from sinkjax.checkpoints import families as package
 
     modules = sorted(entry.name for entry in pkgutil.iter_modules(package.__path__))
@@ -110,8 +110,10 @@ SIZES = {
 
 
 def sizes(fields: Fields, **renamed: str | None) -> dict[str, Any]:
-    """The fields of SIZES. renamed: their keys in this family; None: it has none, then there are as many key-value heads as
-    heads, these share the width evenly, and of others nothing is read."""
+    """Read the fields of SIZES.
+
+    renamed: their keys in this family; a key of None is not read: there are then as many key-value heads as heads, and the heads
+        share the width evenly."""
     keys = {**SIZES, **renamed}
     read: dict[str, Callable[[str], Any]] = {
         **dict.fromkeys(keys, fields.integer),
@@ -130,19 +132,19 @@ def sizes(fields: Fields, **renamed: str | None) -> dict[str, Any]:
 
 
 def even_head_dim(fields: Fields, width_key: str = "hidden_size", heads_key: str = "num_attention_heads") -> int:
-    """The width over the heads. Errors: it is not a multiple."""
+    """Return the width divided by the heads; raise unless it is a multiple."""
     width, heads = fields.integer(width_key), fields.integer(heads_key)
     refuse(width % heads > 0, f"{fields.where} states no head_dim, and {width_key} {width} is not a multiple of {heads} heads")
     return width // heads
 
 
 def as_many_as_heads(fields: Fields) -> int:
-    """The key-value heads of a file that does not state them."""
+    """Return the key-value heads of a file that does not state them."""
     return fields.integer("num_attention_heads")
 
 
 def rotary(fields: Fields, head_dim: int | None = None, partial: float = 1.0, kinds: tuple[str, ...] = KINDS) -> dict[str, Any]:
-    """The rotary position and the context. head_dim: its default is the rotated part, in families with partial rotation."""
+    """Read the rotary position and the context. head_dim: defaults to the rotated part, in families with partial rotation."""
     context, theta = fields.integer("max_position_embeddings"), fields.number("rope_theta")
     position, context = rope_of(fields.table("rope_scaling"), theta, context, fields, head_dim, partial, kinds)
     return {"position": position, "context": context}
@@ -153,7 +155,7 @@ def rms_norm(fields: Fields) -> dict[str, Any]:
 
 
 def layer_norm(fields: Fields, key: str, bias: bool = True) -> dict[str, Any]:
-    """A LayerNorm whose epsilon is under `key`."""
+    """Read a LayerNorm whose epsilon is under `key`."""
     return {"norm": LayerNorm(fields.number(key), bias=bias)}
 
 
@@ -162,7 +164,7 @@ def biases(qkv: bool, out: bool, mlp: bool) -> dict[str, Any]:
 
 
 def window(fields: Fields) -> int | None:
-    """The stated window. Null means none, but the key must be there: where it is not, transformers has a default of its own."""
+    """Read the window. Null means none, but the key is required, because transformers has its own default."""
     fields.read.add("sliding_window")
     if "sliding_window" in fields.values and not fields.stated("sliding_window"):
         return None
@@ -170,13 +172,13 @@ def window(fields: Fields) -> int | None:
 
 
 def optional_window(fields: Fields) -> int | None:
-    """The stated window; absent or null, none."""
+    """Read the window; absent or null means none."""
     fields.read.add("sliding_window")
     return fields.integer("sliding_window") if fields.stated("sliding_window") else None
 
 
 def windows(fields: Fields, size: int | None, sliding: Callable[[int], bool], layers: int) -> dict[str, Any]:
-    """The window of each layer: `size` where `layer_types` says so, or, without it, where `sliding` of the layer does."""
+    """Return each layer's window: `size` where `layer_types` says so, or, without it, where `sliding(layer)` is true."""
     fields.read.add("layer_types")
     kinds = fields.values.get("layer_types")
     if kinds is None:

@@ -14,16 +14,16 @@ from sinkjax.errors import LONGEST, SinkjaxError, unknown
 
 LARGEST = 2**31 - 1
 GREATEST = 1e30
-SHOWN = 20  # unknown keys that one message names
+SHOWN = 20  # maximum unknown keys named in a message
 
 
 @dataclass
 class Fields:
     """The settings of one file (or of one table in it).
 
-    values: key -> JSON value. where: names the file in messages. defaults: value of an absent (or null) key, or a function
-    of the settings that returns it; a key without one must be there. assumed: the defaults that were taken, for the provenance.
-    ignored: keys that the user wants to leave out; a nested table's keys have its name in front.
+    values: key -> JSON value. where: the file's name in messages. defaults: value of an absent (or null) key, or a function of
+        the settings that returns it; a key without a default is required. assumed: the defaults that were used, for provenance.
+        ignored: keys that the user wants to ignore; a nested table's keys are prefixed by its name.
     """
 
     values: Mapping[str, Any]
@@ -34,7 +34,7 @@ class Fields:
     ignored: Collection[str] = ()
 
     def get(self, key: str) -> Any:
-        """The value of a key, or its default; an error names a key that has neither."""
+        """Return the value of a key, or its default; raise if it has neither."""
         self.read.add(key)
         value = self.values.get(key)
         if value is None and key in self.defaults:
@@ -47,25 +47,25 @@ class Fields:
         return value
 
     def stated(self, key: str) -> bool:
-        """Whether the file itself gives the key a value."""
+        """Return whether the file itself sets the key."""
         return self.values.get(key) is not None
 
     def integer(self, key: str, low: int = 1, high: int = LARGEST) -> int:
-        """An integer from `low` to `high`."""
+        """Return an integer from `low` to `high`."""
         value = self.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise self.wrong(key, value, f"an integer from {low} to {high}")
         return value
 
     def number(self, key: str) -> float:
-        """A number above 0, and small enough for float32 arithmetic."""
+        """Return a number above 0 that is small enough for float32 arithmetic."""
         value = self.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < GREATEST:
             raise self.wrong(key, value, f"a number above 0 and below {GREATEST:g}")
         return float(value)
 
     def optional_number(self, key: str) -> float | None:
-        """A number above 0, or None where the file states none."""
+        """Return a number above 0, or None if the file has none."""
         self.read.add(key)
         return self.number(key) if self.stated(key) else None
 
@@ -82,22 +82,22 @@ class Fields:
         return value
 
     def table(self, key: str) -> dict[str, Any]:
-        """A nested table; an absent one is empty."""
+        """Return a nested table; an absent one is empty."""
         self.read.add(key)
         if self.stated(key) and not isinstance(self.values[key], dict):
             raise self.wrong(key, self.values[key], "a table of settings")
         return dict(self.values.get(key) or {})
 
     def fixed(self, key: str, only: Any) -> None:
-        """Raise unless the key is absent or has the one value that is supported."""
+        """Raise unless the key is absent or has the only supported value."""
         self.read.add(key)
         if self.stated(key) and self.values[key] != only:
             raise self.wrong(key, self.values[key], f"{only!r}, the only value supported")
 
     def finish(self, inert: Iterable[str] = (), prefix: str = "") -> None:
-        """Refuse every key with a value that was neither read nor is without effect, and every key to be ignored that was read.
+        """Raise for keys that were neither read nor are known to have no effect, and for ignored keys that were read.
 
-        inert: keys without effect. prefix: stands before the keys of a nested table in `ignored`.
+        inert: keys without effect. prefix: prefix of a nested table's keys in `ignored`.
         """
         for key in self.read:
             if prefix + key in self.ignored:
@@ -116,12 +116,12 @@ class Fields:
             )
 
     def wrong(self, key: str, value: Any, wanted: str) -> SinkjaxError:
-        """The error for a value of the wrong kind."""
+        """Build the error for a value of the wrong kind."""
         return SinkjaxError(f"{key!r} in {self.where} must be {wanted}, not {_short(value)}")
 
 
 def let_pass(keys: Collection[str]) -> str:
-    """The two ways to leave keys out deliberately, for an error."""
+    """Describe the two ways to ignore keys deliberately, for an error."""
     them = "it" if len(keys) == 1 else "them"
     listed = ", ".join(map(repr, keys)) + "," * (len(keys) == 1)
     return (

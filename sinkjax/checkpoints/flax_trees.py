@@ -1,6 +1,6 @@
-"""Models of Flax that are in memory: trees of parameters, named as by transformers or by the Gemma library.
+"""Flax models in memory: parameter trees with the names of transformers or of the Gemma library.
 
-A leaf is named by its path. Flax calls the tensors of its layers otherwise than PyTorch, and stores matrices the other way round:
+A leaf is named by its path. Flax names tensors differently from PyTorch, and stores matrices transposed:
 
     in the tree             in a file                                    array
     (path).kernel           (path).weight                                transposed
@@ -35,7 +35,7 @@ from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.config import Config
 
 SPELLED = {"kernel": "weight", "embedding": "weight", "scale": "weight"}
-GEMMA = "embedder.input_embedding"  # identifies a tree of the Gemma library
+GEMMA = "embedder.input_embedding"  # this path identifies a tree of the Gemma library
 GEMMA_LAYER = re.compile(r"layer_(\d+)\.(.+)")
 
 
@@ -49,7 +49,7 @@ def from_flax(
     assume: Mapping[str, Any] | None = None,
     check: bool = True,
 ) -> Model:
-    """A model from the parameters of a Flax model that is in memory: of linen, of NNX, or of the Gemma library.
+    """Make a model from the parameters of a Flax model in memory: linen, NNX or the Gemma library.
 
         flax_model = transformers.FlaxGPT2LMHeadModel.from_pretrained("gpt2")            # needs transformers 4
         model = sinkjax.from_flax(flax_model.config, flax_model.params)
@@ -58,9 +58,9 @@ def from_flax(
 
     Args:
         config: See `from_arrays`: a config.json, its folder or its mapping, a config of transformers, or a `sinkjax.Config`.
-        tree: The parameters: nested mappings (of linen with or without "params" around them) or an `nnx.State`, whose names are
-            in the table at the head of this module.
-        family: The model type whose names they are, where the config does not state it; needed with a `sinkjax.Config`.
+        tree: The parameters: nested mappings (of linen with or without "params" around them) or an `nnx.State`, with names as in
+            the table at the top of this module.
+        family: The model type whose names are used, if the config does not state it; required with a `sinkjax.Config`.
         tokenizer, dtype, ignore_keys, assume, check: See `from_arrays`; `ignore_keys` takes names as in files.
 
     Returns:
@@ -71,7 +71,7 @@ def from_flax(
             tree without leaves; two leaves of one name; a stack of the Gemma library that is not one.
     """
     leaves = dict(named_leaves(tree))
-    if not leaves or "" in leaves:  # a leaf alone has no name
+    if not leaves or "" in leaves:  # a bare leaf has no name
         raise SinkjaxError(f"a tree of Flax holds arrays in nested mappings, but {short(tree)} has none")
     if isinstance(config, Config) and family is None:
         raise SinkjaxError("a sinkjax.Config does not say how the leaves are named; give a family, such as family='llama'")
@@ -88,7 +88,7 @@ def from_flax(
 
 
 def named_leaves(tree: Any) -> Iterator[tuple[str, Any]]:
-    """The leaves of a tree by their paths, "layers.0.norm.scale", without the wrappers of linen and NNX."""
+    """Return the leaves of a tree by path, "layers.0.norm.scale", without the wrappers of linen and NNX."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         name = jax.tree_util.keystr(path, simple=True, separator=".").replace("/", ".")  # the Gemma library joins names by "/"
         # "params" is around a tree of linen, "value" within a variable of NNX and an array of linen that states its sharding.

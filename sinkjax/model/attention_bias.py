@@ -3,7 +3,7 @@
 These are an extra key and value that belong to no token and precede all others, or a value without a key.
 
 The extra key has no column: its weight is measured as `attention_received_bias` (Gu et al.'s Sink_*), no edit acts on it, and
-every query sees it, whatever window or prefix there is. It takes part in each row by the config's normaliser and scale.
+every query sees it, regardless of windows and prefixes. It enters each row through the config's normaliser and scale.
 `extra_key.py` has the arrays. L layers, d residual width, H query heads, K key-value heads, D head width.
 """
 
@@ -17,19 +17,20 @@ from sinkjax.errors import one_of
 
 @dataclass(frozen=True)
 class SinkToken:
-    """A learned vector in place of a token before the first; in each block it gets a query, a key and a value of its own.
+    """A learned vector that acts as a token before the first; in each block it has its own query, key and value.
 
-    It sees itself alone, so its residual stream is the same for all prompts: it runs through the blocks once, as a prompt of one
-    position, and the prompts see the keys and values that it has there. It stands at index -1, tokens from 0 on,
-    for rotary positions and for numbers of distances; vectors of positions are not added to it. Parameters: sink_token [d].
+    It sees only itself, so its residual stream is the same for all prompts: it runs through the blocks once, as a prompt of one
+        position, and the prompts see its keys and values there. Rotary positions and position biases place it at index -1, with
+        tokens starting at 0; position vectors are not added to it. Parameters: sink_token [d].
     """
 
 
 @dataclass(frozen=True)
 class KeyBias:
-    """A learned key k*, not rotated and at no distance, in each layer, with a value that is not learned.
+    """A learned key k* per layer, not rotated and without a position bias, with a fixed value.
 
-    shared: one k* for all key-value heads. dims: how many first dims of k* are learned, the others are 0; None: all. value: 0,
+    shared: one k* for all key-value heads. dims: number of leading dims of k* that are learned, the rest being 0; None for all.
+        value: 0,
     the first unit vector ("unit") or the vector of ones over sqrt(D) ("ones"), times value_scale.
     Parameters: layers/attention_bias/key [L, K, dims], or [L, dims] if shared.
     """
@@ -50,7 +51,7 @@ class KeyBias:
 
 @dataclass(frozen=True)
 class KeyValueBias:
-    """As `KeyBias`, with a learned value v* too.
+    """Like `KeyBias`, but with a learned value v*.
 
     Parameters: layers/attention_bias/key and value [L, K, D], or [L, D] if shared by all key-value heads.
     """
@@ -69,7 +70,7 @@ AttentionBias = SinkToken | KeyBias | KeyValueBias | ValueBias
 
 
 def leaves(bias: AttentionBias | None, heads: int, kv_heads: int, head_dim: int) -> dict[str, dict[str, int]]:
-    """Name -> named sizes of a bias's parameters in each layer."""
+    """Return the named sizes of a bias's parameters per layer, by name."""
     of_keys = {} if getattr(bias, "shared", False) else {"kv_heads": kv_heads}
     match bias:
         case KeyBias():

@@ -1,4 +1,4 @@
-"""The checks that arrays and batches of prompts pass before they reach jitted code."""
+"""Checks of arrays and batches of prompts before they reach jitted code."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sinkjax.model.config import Config
 
 
 def as_array(what: str, value: Any) -> Any:
-    """`value` as an array: a JAX array, traced or not, as it is, all else through numpy. Errors: rows of different lengths."""
+    """Convert `value` to an array: JAX arrays, traced or not, are unchanged; anything else goes through NumPy."""
     if isinstance(value, jax.Array):
         return value
     if isinstance(value, np.ma.MaskedArray):
-        raise SinkjaxError(f"{what} must be an array without a mask, whose entries would be read all the same")
+        raise SinkjaxError(f"{what} must be an array without a mask, because masked entries would be read too")
     try:
         return np.asarray(value)
     except ValueError:
@@ -26,10 +26,10 @@ def as_array(what: str, value: Any) -> Any:
 
 
 def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, jax.Array, np.ndarray]:
-    """Tokens and lengths as arrays, and the lengths as far as the host knows them (T where they are traced).
+    """Return tokens and lengths as arrays, and the lengths known on the host (T if they are traced).
 
     tokens: int [B, T], or float [B, T, d] for a config without a vocabulary. lengths: int [B] or None (T for all).
-    Errors: another rank or kind; a token outside of the vocabulary; a length of 0 or beyond T; T beyond the context.
+    Errors: wrong rank or kind; a token outside the vocabulary; a length of 0 or beyond T; T beyond the context.
     """
     tokens = as_array("tokens", tokens)
     if config.vocab_size is None:
@@ -57,7 +57,7 @@ def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, j
 
 
 def refuse_outside(ids: np.ndarray, vocab_size: int) -> None:
-    """Raise an error that names the first token of int [B, T] that is not in the vocabulary."""
+    """Raise if a token of int [B, T] is not in the vocabulary; the error names the first one."""
     wrong = (ids < 0) | (ids.astype(np.uint64) >= vocab_size)
     if wrong.any():
         b, t = np.argwhere(wrong)[0]

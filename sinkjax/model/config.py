@@ -1,8 +1,8 @@
-"""A frozen, hashable record of a model's architecture, a static argument of every jitted function.
+"""A frozen, hashable record of a model's architecture, used as a static argument of jitted functions.
 
-Variants are tagged sub-records (`Rope` or `NoPosition`, `RMSNorm` or `LayerNorm`, `ReLU`, ...), so that the forward reads as
-cases and not as flags. Nothing that a checkpoint must state has a default here: norm epsilon, rotary base, head width, key-value
-heads and tying.
+Variants are tagged sub-records (`Rope` or `NoPosition`, `RMSNorm` or `LayerNorm`, `ReLU`, ...), so that the forward pass reads as
+cases and not as flags. Settings that a checkpoint must state have no default here: norm epsilon, rotary base, head width,
+key-value heads and tying.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from sinkjax.model.rotary import LayerRopes, Rope
 class Layout:
     """The structure of a block around attention and the MLP.
 
-    inputs: whether the inputs of attention and the MLP are normed. outputs: whether their outputs are, before the addition. sums:
-    whether the residual stream is after each addition; then no norm follows the last block. parallel: whether the MLP reads the
-    block's input, as attention does, and not what attention made of it. shared: whether it reads it through attention's norm.
+    inputs: whether the inputs of attention and the MLP are normed. outputs: whether their outputs are normed before the addition.
+        sums: whether the residual stream is normed after each addition; then no norm follows the last block. parallel: whether
+        the MLP reads the block's input, like attention, instead of attention's result. shared: whether it reads it through
+        attention's norm.
     """
 
     inputs: bool = False
@@ -38,7 +39,7 @@ class Layout:
 
     @property
     def norms(self) -> tuple[str, ...]:
-        """The leaves of a block's norms."""
+        """Names of the leaves of a block's norms."""
         around = ("attn_norm",) if self.shared else ("attn_norm", "mlp_norm")
         return (around if self.inputs or self.sums else ()) + (("attn_out_norm", "mlp_out_norm") if self.outputs else ())
 
@@ -59,7 +60,7 @@ ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "gelu_bloom", "relu", "relu2")
 
 @dataclass(frozen=True)
 class NoPosition:
-    """Queries and keys know nothing of where they stand; only the causal mask does."""
+    """No positions in queries and keys; only the causal mask depends on position."""
 
 
 Position = Rope | LayerRopes | NoPosition | AddedPosition | ScorePosition
@@ -78,7 +79,7 @@ RECORDS: dict[str, tuple[Any, str]] = {
 
 @dataclass(frozen=True)
 class Multipliers:
-    """Constant factors: on the embedding's rows, on what attention and the MLP add, and on the logits (Granite, Gemma)."""
+    """Constant factors on the embedding rows, the outputs of attention and the MLP, and the logits (Granite, Gemma)."""
 
     embedding: float = 1.0
     residual: float = 1.0
@@ -87,7 +88,7 @@ class Multipliers:
 
 @dataclass(frozen=True)
 class Caps:
-    """Soft caps c tanh(x / c), on scores before LOGITS, and on the logits of tokens (Gemma 2); None: none."""
+    """Soft caps c tanh(x / c) on scores before LOGITS and on token logits (Gemma 2); None for no cap."""
 
     scores: float | None = None
     logits: float | None = None
@@ -95,9 +96,9 @@ class Caps:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A decoder-only transformer: a Llama, one with less in it, or with other parts.
+    """A decoder-only transformer: a Llama, possibly with parts removed or replaced.
 
-    An absent part has no parameters; `activation` has no meaning without an MLP, nor `tied` without a vocabulary.
+    An absent part has no parameters. `activation` is ignored without an MLP, and `tied` without a vocabulary.
 
     Attributes:
         layers: Number of blocks L.
@@ -106,7 +107,7 @@ class Config:
         kv_heads: Key-value heads K; query head h reads key-value head h // (H / K).
         head_dim: Width D of one head.
         mlp_width: Hidden width F of the MLP; None: no MLP.
-        vocab_size: Number of tokens V; None for a model fed with vectors (then there is no embedding and no unembedding).
+        vocab_size: Number of tokens V; None for a model that takes vectors and so has no embedding or unembedding.
         context: The longest prompt, in tokens.
         norm: Norm of the residual stream, or None.
         position: Rotary, none, or a record of sinkjax/model/positions.py, added to the embedding or to the scores.
@@ -116,23 +117,23 @@ class Config:
         qkv_bias, out_bias, mlp_bias: Which projections have a bias.
         windows: None (every layer sees all earlier keys), or for each layer the number of last keys that a query sees, itself
             included, or None. (A sliding window; what Gu et al. 2025 call a shifted window is the same operator.)
-        normaliser: What turns scores into weights.
+        normaliser: The function from scores to weights.
         score_scale: The factor on the scores, or one for each layer; None: 1 / sqrt(head_dim).
         norm_place: The places of a block's norms, and the input of its MLP: a key of `LAYOUTS`.
         attention_bias: A key and value of no token, or a value alone (sinkjax/model/attention_bias.py), or None.
         gated_mlp: Whether the MLP has a gate.
         summed_heads: Whether the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al.
             2025).
-        prefix: How many first positions see each other both ways, and are seen by all later ones beyond any window, or None. A
-            token of the prefix has no loss, since what would predict it sees it.
+        prefix: Number of first positions that see each other in both directions and that all later positions see beyond any
+            window, or None. Tokens of the prefix have no loss, because the positions that would predict them see them.
         qk_norm: Norm of each query and key before the rotation (sinkjax/model/norms.py), or None.
         head_norm: Norm of each head's output before a gate, or None.
         gate: On each head's output or its values (sinkjax/model/heads.py), or None.
-        residual: Whether a block's input is added to what attention, and then the MLP, give.
+        residual: Whether a block's input is added to the outputs of attention and the MLP.
         qkv_clip: The largest absolute value of queries, keys and values before a norm, or None.
         embed_norm: Whether the embedding is normed before the first block.
-        embed_width: Width of the embedding's rows, with a matrix into the residual stream and one out of it after the last norm;
-            None: they are of the width of the residual stream, without either.
+        embed_width: Width of the embedding rows, with one matrix into the residual stream and one out of it after the last norm;
+            None for the residual width, without these matrices.
         unembed_bias: Whether the logits have a bias.
         experts: A mixture of MLPs of this mlp_width in place of one, or None (sinkjax/model/experts.py).
         multipliers: Constant factors.
@@ -255,20 +256,20 @@ class Config:
 
     @property
     def neurons(self) -> int:
-        """Hidden units of the MLP, of all experts together. Errors: a model without."""
+        """Number of hidden units of the MLP, over all experts; raises without an MLP."""
         if self.mlp_width is None:
             raise SinkjaxError("this model has no MLP")
         return self.mlp_width * (1 if self.experts is None else self.experts.count)
 
     @property
     def scale(self) -> float:
-        """The factor on the products of queries and keys. Errors: it is not the same in all layers."""
+        """The factor on the products of queries and keys; raises if it differs between layers."""
         if isinstance(self.score_scale, tuple):
             raise SinkjaxError("this model scales the scores of each layer by a different factor")
         return self.head_dim**-0.5 if self.score_scale is None else self.score_scale
 
     def identity(self) -> dict[str, Any]:
-        """The architecture as JSON, as results are stored with it."""
+        """Return the architecture as JSON, for storage with results."""
         return {name: _identity(value) if is_dataclass(value) else value for name, value in _stated(self).items()}
 
 
@@ -281,20 +282,20 @@ def _refuse_size(name: str, value: Any) -> None:
     refuse(value > most, f"{name} must be at most {most}, not {value}")
 
 
-# Records that have gained optional fields since results were first stored, and the optional fields that they had then. The newer
-# ones are left out at their default, so that old results stay valid. Any other record states all of its fields.
+# Records that have gained optional fields since results were first stored, and the optional fields they had then. Newer fields
+# are omitted at their default, so that old results stay valid. All other records list all of their fields.
 FIRST: dict[type, tuple[str, ...]] = {Config: ("qkv_bias", "out_bias", "mlp_bias", "windows"), Rope: ("scaling",), Learned: ()}
 
 
 def _stated(record: Any) -> dict[str, Any]:
-    """The fields of a record that identify a result."""
+    """Return the fields of a record that identify a result."""
     every = {entry.name: (getattr(record, entry.name), entry.default) for entry in fields(record)}
     always = FIRST.get(type(record), every)
     return {name: value for name, (value, default) in every.items() if name in always or value != default}
 
 
 def _identity(record: Any) -> Any:
-    """A record as its `repr`, or as a mapping where the first results were stored so."""
+    """Return a record as its `repr`, or as a mapping if the first results stored it that way."""
     if type(record) in (RMSNorm, Rope):
         whole = asdict(record)
         return {name: whole[name] for name in _stated(record)}

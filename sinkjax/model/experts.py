@@ -1,8 +1,8 @@
-"""Mixtures of experts: a router sends each token to a few of E MLPs, and adds their weighted outputs.
+"""Mixtures of experts: a router sends each token to a few of E MLPs, whose weighted outputs are summed.
 
-Exact, as transformers does it: no token is dropped, whatever the load. Rows are sorted by expert into blocks of one expert each,
-so that an expert computes little more than the tokens it takes. Shape suffixes: N tokens, k experts of a token, R = N k rows, E
-experts, d residual width, F hidden width of an expert.
+This is exact, as in transformers: no token is dropped at any load. Rows are sorted by expert into blocks of one expert each, so
+that an expert computes little more than its own tokens. Shape suffixes: N tokens, k experts of a token, R = N k rows, E experts,
+d residual width, F hidden width of an expert.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import jax.numpy as jnp
 
 from sinkjax.config_files.checks import refuse
 
-BLOCK = 128  # rows of one expert that are multiplied at one time, at most
+BLOCK = 128  # maximum rows of one expert multiplied at a time
 
 
 @dataclass(frozen=True)
 class Experts:
     """A mixture of `count` experts in place of an MLP, each of the config's mlp_width; a token uses `active` of them.
 
-    The router's logits are x W_r; a token takes the experts with the largest, and weights them by their softmax over all experts,
-    divided by their sum if `normalised` (Mixtral, gpt-oss), else as it is (Qwen3-MoE, unless its config says otherwise). bias:
-    whether the logits have one.
-    Parameters: layers/router [L, d, E], router_bias [L, E], gate and up [L, E, d, F], down [L, E, F, d], and their biases.
+    The router's logits are x W_r; a token uses the experts with the largest, weighted by the softmax over all experts. The
+    weights are divided by their sum if `normalised` (Mixtral, gpt-oss), else unchanged (Qwen3-MoE, unless its config says
+    otherwise). bias: whether the logits have a bias. Parameters: layers/router [L, d, E], router_bias [L, E], gate and up [L, E,
+    d, F], down [L, E, F, d], and their biases.
     """
 
     count: int
@@ -58,17 +58,17 @@ class Routing(NamedTuple):
 
 
 def route(logits_NE: jax.Array, experts: Experts) -> Routing:
-    """Which experts each token takes, by the logits of the router."""
+    """Choose each token's experts from the router's logits."""
     top, chosen = jax.lax.top_k(logits_NE.astype(jnp.promote_types(logits_NE.dtype, jnp.float32)), experts.active)
     whole = top if experts.normalised else logits_NE.astype(top.dtype)
     return Routing(chosen, jnp.exp(top - jax.nn.logsumexp(whole, axis=-1, keepdims=True)))
 
 
 def by_expert(expert_R: jax.Array, count: int) -> Callable[..., jax.Array]:
-    """A function of rows [R, a], weights [E, a, b] and biases [E, b] or None: each row times the weights of its expert."""
+    """Make a function of rows [R, a], weights [E, a, b] and biases [E, b] or None that applies each row's expert to it."""
     rows = expert_R.size
     size = max(1, min(BLOCK, rows // count))
-    blocks = rows // size + min(count, rows)  # each expert fills all of its blocks but the last
+    blocks = rows // size + min(count, rows)  # each expert fills all of its blocks except the last
     taken = jnp.zeros(count, jnp.int32).at[expert_R].add(1)
     used = -(-taken // size)
     order = jnp.argsort(expert_R, stable=True)
@@ -89,13 +89,13 @@ def by_expert(expert_R: jax.Array, count: int) -> Callable[..., jax.Array]:
 
 
 def units(hidden_NkF: jax.Array, experts_Nk: jax.Array, count: int) -> jax.Array:
-    """Hidden units by their number expert * F + unit, [N, E F]; 0 of experts that a token does not take."""
+    """Return hidden units at index expert * F + unit, [N, E F]; 0 for experts that a token does not use."""
     N, _, F = hidden_NkF.shape
     spread = jnp.zeros((N, count, F), hidden_NkF.dtype).at[jnp.arange(N)[:, None], experts_Nk].set(hidden_NkF)
     return spread.reshape(N, count * F)
 
 
 def taken_units(units_NU: jax.Array, experts_Nk: jax.Array, count: int) -> jax.Array:
-    """The rows of each token's experts, [N, k, F]."""
+    """Select the units of each token's experts, [N, k, F]."""
     N = units_NU.shape[0]
     return units_NU.reshape(N, count, -1)[jnp.arange(N)[:, None], experts_Nk]

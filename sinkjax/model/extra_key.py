@@ -1,4 +1,4 @@
-"""The key of no token that `attention_bias.py` describes: its place in the scores, the weights and the outputs of attention.
+"""The extra key described in `attention_bias.py`: its part in scores, weights and outputs of attention.
 
 Shape suffixes: B prompts, Q queries of a block, S keys, R stacked rows of a key-value head, H query heads, K key-value heads, D
 head width.
@@ -20,19 +20,19 @@ from sinkjax.model.rotary import Rope
 
 
 class ExtraKey(NamedTuple):
-    """key: [B, K, D], as the scores are made of it. value: [B, K, D], or None for zeros."""
+    """A key of no token. key: [B, K, D], as used in scores. value: [B, K, D], or None for zeros."""
 
     key: jax.Array
     value: jax.Array | None
 
     def scores(self, q_BHQD: jax.Array, scale: jax.Array | float, config: Config, precision: str) -> jax.Array:
-        """Scores of queries, capped: [B, H, Q, 1]."""
+        """Return the queries' capped scores: [B, H, Q, 1]."""
         (B, H, Q, D), K = q_BHQD.shape, self.key.shape[1]
         q_BKRD = q_BHQD.reshape(B, K, -1, D).astype(self.key.dtype)
         return ops.soft_cap(ops.score(q_BKRD, self.key[:, :, None], scale, precision).reshape(B, H, Q, 1), config.caps.scores)
 
     def add(self, out_BHQD: jax.Array, weights_BHQ: jax.Array) -> jax.Array:
-        """Outputs of heads with the value, weighted."""
+        """Add the weighted value to the heads' outputs."""
         if self.value is None:
             return out_BHQD
         H = out_BHQD.shape[1]
@@ -41,7 +41,7 @@ class ExtraKey(NamedTuple):
 
 
 def extra_key(w: Mapping[str, Any], config: Config, lengths: jax.Array, dtype: jnp.dtype, precision: str) -> ExtraKey | None:
-    """The extra key of a layer with parameters `w`, or None. lengths: int [B]."""
+    """Return the extra key of a layer with parameters `w`, or None if the model has none. lengths: int [B]."""
     bias, shape = config.attention_bias, (lengths.size, config.kv_heads, config.head_dim)
     if bias is None or isinstance(bias, ValueBias):
         return None
@@ -68,9 +68,9 @@ def extra_key(w: Mapping[str, Any], config: Config, lengths: jax.Array, dtype: j
 def weigh(
     normaliser: Normaliser, scores: jax.Array, visible: jax.Array, given: Given, of_extra: jax.Array | None
 ) -> tuple[jax.Array, jax.Array | None, jax.Array]:
-    """Weights [B, H, Q, S] of keys, each row's mass on no key ([B, H, Q] or None), and the weights [B, H, Q] of an extra key.
+    """Return weights [B, H, Q, S], each row's mass on no key ([B, H, Q] or None), and an extra key's weights [B, H, Q].
 
-    of_extra: its scores [B, H, Q, 1], or None without one; then its weights are an empty array.
+    of_extra: the extra key's scores [B, H, Q, 1], or None; its weights are then an empty array.
     """
     if of_extra is None:
         return normaliser.weights(scores, visible, given), normaliser.bias(scores, visible, given), jnp.zeros(0)

@@ -1,4 +1,4 @@
-"""Digests of weights and of other values that decide the numbers."""
+"""Digests of weights and of other values that determine the numbers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sinkjax.model.params import Params
 
 
 def fingerprint(params: Params) -> str:
-    """A digest of all weights, the same on any devices."""
+    """Return a digest of all weights that does not depend on the devices."""
     return digest(*jax.tree.leaves(fingerprints(params)))
 
 
 def digest(*parts: Any) -> str:
-    """A digest of texts and arrays that tells apart any two lists of them."""
+    """Return a digest of strings and arrays that distinguishes any two lists of them."""
     sha = hashlib.sha256()
     for part in parts:
         array = np.frombuffer(part.encode(), np.uint8) if isinstance(part, str) else np.ascontiguousarray(part)
@@ -30,13 +30,13 @@ def digest(*parts: Any) -> str:
 
 @jax.jit
 def fingerprints(params: Params) -> Params:
-    """A uint32 for each leaf that depends on every bit and its place and, being exact, not on devices or the order of sums.
+    """Return a uint32 per leaf that depends on every bit and its place but, being exact, not on devices or summation order.
 
-    The sum is made in pieces, because XLA holds all words that it adds up at one time.
+    It is summed in pieces, because XLA materialises all words of a sum at once.
     """
 
     def one(leaf: jax.Array) -> jax.Array:
-        # No mesh splits layers or the width, which of a matrix is the shorter side.
+        # No mesh splits layers or the width, which is a matrix's shorter side.
         axis = int(np.argmin(leaf.shape)) if leaf.ndim == 2 else 0
         pieces = {1: 1, 2: math.gcd(leaf.shape[axis], 32)}.get(leaf.ndim, len(leaf))
         size = leaf.shape[axis] // pieces

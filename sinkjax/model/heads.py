@@ -1,4 +1,4 @@
-"""Optional parts of a head: a norm of its output, gates.
+"""Optional parts of a head: output norms and gates.
 
 Sources. Norm of the output: Li et al. 2026 and, as "SDPA GroupNorm", Qiu et al. 2025. Gates: Qiu et al.
 2025, arXiv 2505.06708. Scale of values: arXiv 2603.17771.
@@ -25,7 +25,8 @@ class HeadNorm:
     """o * gain / sqrt(mean(o^2) + eps) of each head's output o, before a gate and W_O (Li et al. 2026, "head-wise RMSNorm").
 
     gain: "shared", one vector for all heads of a layer (the paper's), or "head", one for each. offset: whether a vector of the
-    gain's shape is added to that. Parameters: layers/head_norm [L, D] or [L, H, D], and layers/head_norm_offset like it.
+        gain's shape is added to the result. Parameters: layers/head_norm [L, D] or [L, H, D], and layers/head_norm_offset like
+        it.
     """
 
     eps: float = 1e-6
@@ -39,15 +40,15 @@ class HeadNorm:
 
 @dataclass(frozen=True)
 class HeadGate:
-    """Each head's output times sigmoid(x w), a number for each head and query, before W_O (Qiu et al. 2025, head-wise).
+    """Each head's output times sigmoid(x w), one number per head and query, before W_O (Qiu et al. 2025, head-wise).
 
-    x is the block's normed input, which the queries are computed from. Parameters: layers/head_gate [L, d, H].
+    x is the block's normed input, from which the queries are computed. Parameters: layers/head_gate [L, d, H].
     """
 
 
 @dataclass(frozen=True)
 class ElementGate:
-    """Each head's output times sigmoid(x W), a number for each head, query and dim, before W_O (Qiu et al. 2025, element-wise).
+    """Each head's output times sigmoid(x W), one number per head, query and dim, before W_O (Qiu et al. 2025, element-wise).
 
     x as for `HeadGate`. Parameters: layers/element_gate [L, d, H, D].
     """
@@ -55,15 +56,15 @@ class ElementGate:
 
 @dataclass(frozen=True)
 class ValueGate:
-    """Values times sigmoid(x W), a number for each key-value head, key and dim (Qiu et al. 2025, G2).
+    """Values times sigmoid(x W), one number per key-value head, key and dim (Qiu et al. 2025, G2).
 
-    x is the block's normed input, which the values are computed from. Parameters: layers/value_gate [L, d, K, D].
+    x is the block's normed input, from which the values are computed. Parameters: layers/value_gate [L, d, K, D].
     """
 
 
 @dataclass(frozen=True)
 class SharedGate:
-    """Every head's output times the same sigmoid(x W), a number for each query and dim (Qiu et al. 2025, head-shared).
+    """Every head's output times the same sigmoid(x W), one number per query and dim (Qiu et al. 2025, head-shared).
 
     x as for `HeadGate`. Parameters: layers/shared_gate [L, d, D].
     """
@@ -71,7 +72,7 @@ class SharedGate:
 
 @dataclass(frozen=True)
 class ConstantGate:
-    """Each head's output times sigmoid(w), a learned number for each head and dim, whatever the input (input-independent).
+    """Each head's output times sigmoid(w), one learned number per head and dim, independent of the input.
 
     Qiu et al. 2025. Parameters: layers/constant_gate [L, H, D], 0 at first, as in the paper: a gate of one half.
     """
@@ -79,12 +80,12 @@ class ConstantGate:
 
 @dataclass(frozen=True)
 class NonSparseGate:
-    """As `ElementGate`, with its parameters, but times 0.5 + 0.5 sigmoid(x W), never below one half (Qiu et al. 2025)."""
+    """Like `ElementGate`, with the same parameters, but times 0.5 + 0.5 sigmoid(x W), at least one half (Qiu et al. 2025)."""
 
 
 @dataclass(frozen=True)
 class ValueScale:
-    """Values times a learned number for each key-value head, 1 at first: no gate, but another way for values to shrink.
+    """Values times a learned number per key-value head, initially 1: not a gate, but another way for values to shrink.
 
     Parameters: layers/value_scale [L, K].
     """
@@ -94,7 +95,7 @@ Gate = HeadGate | ElementGate | ValueGate | SharedGate | ConstantGate | NonSpars
 
 
 def gated_values(v_BTKD: jax.Array, x_BTd: jax.Array, w: Weights, gate: Gate | None, precision: str) -> jax.Array:
-    """Values, behind a value gate or scaled if the model has that."""
+    """Apply the model's value gate or value scale, if any."""
     if isinstance(gate, ValueScale):
         return v_BTKD * w["value_scale"][:, None]
     if not isinstance(gate, ValueGate):
@@ -103,13 +104,13 @@ def gated_values(v_BTKD: jax.Array, x_BTd: jax.Array, w: Weights, gate: Gate | N
 
 
 def normed_outputs(o_BTHD: jax.Array, w: Weights, norm: HeadNorm) -> jax.Array:
-    """Outputs of heads, each divided by its own root mean square, times the gain, plus the offset."""
+    """Norm head outputs: divide each by its own root mean square, multiply by the gain and add the offset."""
     normed = rms_norm(o_BTHD, w["head_norm"], norm.eps)
     return normed + w["head_norm_offset"] if norm.offset else normed
 
 
 def gated_outputs(o_BTHD: jax.Array, x_BTd: jax.Array, w: Weights, gate: Gate | None, precision: str) -> jax.Array:
-    """Outputs of heads, behind a gate on them if the model has one."""
+    """Apply the model's gate on head outputs, if any."""
     match gate:
         case HeadGate():
             return o_BTHD * jax.nn.sigmoid(project(x_BTd, w["head_gate"], precision))[..., None]

@@ -1,6 +1,6 @@
-"""Short names of the parts of a model and of how it is computed, for configs. This module imports no JAX.
+"""Short names, for configs, of model parts and computation options. This module does not import JAX.
 
-The tables that say which record each name stands for are in `normalisers.py` and in `tasks/language_model/model.py`.
+The tables from names to records are in `normalisers.py` and in `tasks/language_model/model.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The interface of a normaliser, and the softmax that several are made of."""
+"""The interface of a normaliser, and the softmax that several of them share."""
 
 from __future__ import annotations
 
@@ -12,54 +12,55 @@ Given = Mapping[str, jax.Array]
 
 
 class Normaliser(ABC):
-    """How scores become attention weights."""
+    """A function from scores to attention weights."""
 
     def learned(self) -> Mapping[str, tuple[str, ...]]:
-        """Name -> axes of its parameters in a layer: leaves `layers/normaliser/NAME` [L, ...].
+        """Axes of its parameters per layer, by name: leaves `layers/normaliser/NAME` [L, ...].
 
-        ("heads",) is a number for each head, 0 at first; ("head_dim", "feature") is a matrix of the head width on both sides.
+        ("heads",) is one number per head, initially 0; ("head_dim", "feature") is a matrix of the head width on both sides.
         """
         return {}
 
     @property
     def rows_sum_to_1(self) -> bool:
-        """Whether the weights of a row sum to 1, or to less because some goes to no key, so that each is a share of its row."""
+        """Whether a row's weights sum to 1, or to less because some goes to no key, so that each is a share of its row."""
         return False
 
     @property
     def kernel(self) -> bool:
-        """Whether `features` does anything."""
+        """Whether `features` changes its input."""
         return False
 
     def features(self, x: jax.Array, params: Given, precision: str) -> jax.Array:
-        """What stands for a rotated query or key [..., D] in the product that makes the scores: by default itself."""
+        """Map a rotated query or key [..., D] before the product that makes the scores; by default the identity."""
         return x
 
     @abstractmethod
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
-        """Weights of the shape and dtype of the scores.
+        """Return weights with the shape and dtype of the scores.
 
         scores: float [..., H, Q, S]. visible: bool, broadcastable to them. params: the layer's learned values and "rows", int
         [Q], the positions of the queries.
         """
 
     def undivided(self, scores: jax.Array, visible: jax.Array, params: Given) -> tuple[jax.Array, jax.Array | None]:
-        """Numbers [..., H, Q, S] that are the weights once divided by others [..., H, Q, 1]; None: they are the weights.
+        """Return numerators [..., H, Q, S] and divisors [..., H, Q, 1] of the weights; divisors of None mean no division.
 
-        Arguments as for `weights`. A product with them can be divided afterwards, which is less work.
+        Arguments as for `weights`. A product with the numerators can be divided afterwards, which is less work.
         """
         return self.weights(scores, visible, params), None
 
     def bias(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array | None:
-        """The share of each row that goes to no key, [..., H, Q]; None if there is never one. Arguments as for `weights`."""
+        """Return the share of each row that goes to no key, [..., H, Q], or None if none ever does. Arguments as for
+        `weights`."""
         return None
 
 
 @jax.custom_jvp
 def softmax(scores: jax.Array, visible: jax.Array, sink: jax.Array | None = None) -> jax.Array:
-    """Weights of every row over its visible keys; invisible ones are exactly 0, and so is a row that sees nothing.
+    """Return softmax weights over visible keys; invisible keys, and rows that see nothing, are exactly 0.
 
-    sink: a logit [..., 1, 1] that takes part in each row and has no column. The derivative is p (ds - sum p ds) in terms of the
+    sink: a logit [..., 1, 1] that enters each row's sum without a column. The derivative is p (ds - sum p ds) in terms of the
     weights p, so it is finite under any mask, and half the work of differentiating the terms that make them.
     """
     powers, total = undivided_softmax(scores, visible, sink)
@@ -77,21 +78,21 @@ def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
 
 
 def undivided_softmax(scores: jax.Array, visible: jax.Array, sink: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
-    """What `softmax` divides, at most 1, and by what, [..., Q, 1]."""
+    """Return the numerators of `softmax`, at most 1, and the divisors, [..., Q, 1]."""
     powers, of_sink = _powers(scores, visible, sink)
     total = powers.sum(axis=-1, keepdims=True)
     return powers, jnp.where(total > 0, total, 1) if of_sink is None else total + of_sink
 
 
 def sink_share(scores: jax.Array, visible: jax.Array, sink: jax.Array) -> jax.Array:
-    """The sink logit's share of each row of `softmax`: [..., Q]."""
+    """Return the sink logit's share of each row of `softmax`: [..., Q]."""
     powers, of_sink = _powers(scores, visible, sink)
     assert of_sink is not None
     return (of_sink / (powers.sum(axis=-1, keepdims=True) + of_sink))[..., 0]
 
 
 def _powers(scores: jax.Array, visible: jax.Array, sink: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
-    """exp of the visible scores and of the sink, over exp of the largest."""
+    """Return exp of the visible scores and of the sink, divided by exp of the largest."""
     seen = jnp.where(visible, scores, -jnp.inf)
     top = jax.lax.stop_gradient(seen.max(axis=-1, keepdims=True))
     if sink is not None:

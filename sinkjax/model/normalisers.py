@@ -1,8 +1,8 @@
-"""Normalisers: from scores to attention weights, each a frozen record behind the one signature `weights`.
+"""Normalisers, from scores to attention weights: frozen records with a common method `weights`.
 
-In all of them an invisible weight is exactly 0, a row that sees nothing is 0, and gradients are finite under any mask, whatever
-the hidden scores are. (So Gu et al.'s mask of unnormalised attention, a factor of 0 after the non-linearity, is the same thing.)
-A learned sink logit or a 1 in the denominator takes its share outside of the keys; `bias` tells how much.
+In all of them an invisible weight is exactly 0, a row that sees nothing is 0, and gradients are finite under any mask and any
+hidden scores. (Gu et al.'s mask of unnormalised attention, a factor of 0 after the non-linearity, is therefore equivalent.) A
+learned sink logit or a 1 in the denominator takes its share outside the keys; `bias` returns it.
 
 A kernel maps rotated queries and keys before their product; the scale of the scores stays.
 
@@ -52,13 +52,13 @@ class ScaledSoftmax(Normaliser):
 
 
 class WithLogit(Normaliser):
-    """A softmax in which a logit of no key takes part in each row."""
+    """A softmax in which a logit of no key enters each row's sum."""
 
     rows_sum_to_1 = True
 
     @abstractmethod
     def logit(self, scores: jax.Array, params: Given) -> jax.Array:
-        """The logit in the dtype of the scores, broadcastable to [..., H, 1, 1]."""
+        """Return the logit in the dtype of the scores, broadcastable to [..., H, 1, 1]."""
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return softmax(scores, visible, self.logit(scores, params))
@@ -72,7 +72,7 @@ class WithLogit(Normaliser):
 
 @dataclass(frozen=True)
 class SinkLogit(WithLogit):
-    """exp(s) / (exp(b) + sum exp(s)) with a learned b for each layer and head."""
+    """exp(s) / (exp(b) + sum exp(s)) with a learned b per layer and head."""
 
     def learned(self) -> Mapping[str, tuple[str, ...]]:
         return {"sink": ("heads",)}
@@ -83,7 +83,7 @@ class SinkLogit(WithLogit):
 
 @dataclass(frozen=True)
 class OffByOne(WithLogit):
-    """exp(s) / (1 + sum exp(s)): a sink logit that stays 0."""
+    """exp(s) / (1 + sum exp(s)): a sink logit fixed at 0."""
 
     def logit(self, scores: jax.Array, params: Given) -> jax.Array:
         return jnp.zeros((), scores.dtype)
@@ -93,7 +93,7 @@ class OffByOne(WithLogit):
 class ReLU(Normaliser):
     """max(s, 0), row i divided by 1 ("none"), by max(i, 1) ("index", as in Ran-Milo's code) or by i + 1 ("count").
 
-    i is the query's position, so a key that an edit hides leaves the other weights of the row alone.
+    i is the query's position, so hiding a key does not change the other weights of the row.
     """
 
     divisor: str = "index"
@@ -111,7 +111,7 @@ class ReLU(Normaliser):
 
 @dataclass(frozen=True)
 class Sigmoid(Normaliser):
-    """1 / (1 + exp(-(s + shift))), not divided by anything; Gu et al. have no shift."""
+    """1 / (1 + exp(-(s + shift))), without normalisation; Gu et al. use no shift."""
 
     shift: float = 0.0
 
@@ -121,7 +121,7 @@ class Sigmoid(Normaliser):
 
 @dataclass(frozen=True)
 class EluPlusOne(Normaliser):
-    """s + 1 above 0, exp(s) below; not divided by anything."""
+    """s + 1 above 0, exp(s) below, without normalisation."""
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return jnp.where(visible, elu_plus_one(jnp.where(visible, scores, 0)), 0)
@@ -164,7 +164,7 @@ class ClippedSoftmax(Normaliser):
 
 @dataclass(frozen=True)
 class Identity(Normaliser):
-    """s, of either sign; not divided by anything."""
+    """The scores themselves, of either sign, without normalisation."""
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return jnp.where(visible, scores, 0)
@@ -182,7 +182,7 @@ class EluKernel(Identity):
 
 @dataclass(frozen=True)
 class MlpKernel(Identity):
-    """The products of max(q A, 0) B and max(k A, 0) B, with one learned A and B [D, D] in each layer, for all its heads."""
+    """The products of max(q A, 0) B and max(k A, 0) B, with one learned A and B [D, D] per layer, shared by its heads."""
 
     def learned(self) -> Mapping[str, tuple[str, ...]]:
         return {"inner": ("head_dim", "feature"), "outer": ("feature", "head_dim")}
@@ -233,7 +233,7 @@ class Divided(Normaliser):
 class PNorm(Normaliser):
     """f(s) / (sum f(s)^p)^(1/p) for f = exp (`of` "softmax"; p = 1 is softmax) or the logistic function ("sigmoid").
 
-    In logarithms, so without a small number in the denominator.
+    It is computed in logarithms, so it needs no small number in the denominator.
     """
 
     of: str = "softmax"
@@ -246,12 +246,12 @@ class PNorm(Normaliser):
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         seen = jnp.where(visible, scores, 0)
         logs = seen if self.of == "softmax" else jax.nn.log_sigmoid(seen)
-        counted = visible | ~visible.any(axis=-1, keepdims=True)  # a row that sees nothing: anything finite, it becomes 0
+        counted = visible | ~visible.any(axis=-1, keepdims=True)  # a row that sees nothing becomes 0, so any finite value works
         total = jax.nn.logsumexp(self.p * logs, axis=-1, keepdims=True, where=counted) / self.p
         return jnp.where(visible, jnp.exp(jnp.where(visible, logs - total, 0)), 0)
 
 
-# The short names that configs use; `sinkjax/model/names.py` lists them for modules that import no JAX.
+# Short names for configs; `sinkjax/model/names.py` lists them for modules that do not import JAX.
 NAMED: dict[str, Normaliser] = {
     "softmax": Softmax(),
     "sink-logit": SinkLogit(),

@@ -1,4 +1,4 @@
-"""Norms: each a frozen record that names its parameters and computes it, for the residual stream or for queries and keys.
+"""Norms for the residual stream, queries and keys: frozen records that name their parameters and compute the norm.
 
 A norm at the leaf NAME reads its gain there and its bias at NAME_bias. Sources. RMSNorm: Zhang & Sennrich 2019; with a gain
 around 1: Gemma; LayerNorm: Ba et al. 2016, without a bias in MPT, without either in OLMo, with a gain around 1 in Nemotron;
@@ -39,13 +39,14 @@ class Norm(ABC):
 
     @abstractmethod
     def learned(self) -> Mapping[str, str]:
-        """What follows a leaf's name ("" for the gain, "_bias", ...) -> its initialiser."""
+        """Initialisers by suffix of the leaf's name ("" for the gain, "_bias", ...)."""
 
     @abstractmethod
     def __call__(self, x: jax.Array, w: Weights, name: str, at: jax.Array | None = None) -> jax.Array:
-        """x, normed with the parameters of the leaf `name` of w; their last axis matches x's.
+        """Norm x with the parameters of the leaf `name` of w, whose last axis matches x's.
 
-        at: the array, broadcastable to x, that the scale is measured on; None: x. With it the norm is affine in x ("frozen").
+        at: the array, broadcastable to x, on which the scale is measured; None for x. If given, the norm is affine in x
+            ("frozen").
         """
 
 
@@ -62,7 +63,7 @@ class RMSNorm(Norm):
 
 @dataclass(frozen=True)
 class SingleScaleRMSNorm(RMSNorm):
-    """An RMSNorm with one gain for all dims, so that no dim is scaled apart from the others."""
+    """An RMSNorm with one gain for all dims, so that no dim is scaled separately."""
 
     single: ClassVar[tuple[str, ...]] = ("",)
 
@@ -112,7 +113,7 @@ class OffsetLayerNorm(Norm):
 class DynamicTanh(Norm):
     """tanh(alpha * x) * gain + bias, with one learned alpha for all dims: no dim depends on another.
 
-    eps: the size of alpha * x below which tanh is the identity, for the slope alone (see `at`).
+    eps: the size of alpha * x below which tanh counts as the identity, only for the slope (see `at`).
     """
 
     eps: float = 1e-5
@@ -134,14 +135,14 @@ class DynamicTanh(Norm):
 
 
 def gains(norm: Norm, stored: jax.Array) -> jax.Array:
-    """The factor of a norm: the stored gain, plus 1 if the norm stores it around 1; at least float32."""
+    """Return a norm's factor: the stored gain, plus 1 if the norm stores it around 1; at least float32."""
     wide = stored.astype(jnp.promote_types(stored.dtype, jnp.float32))
     return wide + (norm.learned()[""] == "zeros")
 
 
 @dataclass(frozen=True)
 class EachHead:
-    """`norm` of each head's queries and keys, with parameters of its own for each head (StableLM 2)."""
+    """`norm` of each head's queries and keys, with separate parameters per head (StableLM 2)."""
 
     norm: Norm
 
@@ -153,15 +154,15 @@ class AllHeads:
     norm: Norm
 
     def __post_init__(self) -> None:
-        refuse(bool(self.norm.single), f"{type(self.norm).__name__} over all heads has one number for each head; choose EachHead")
+        refuse(bool(self.norm.single), f"{type(self.norm).__name__} over all heads has one number per head; choose EachHead")
 
 
-# Of queries and keys; a norm by itself is of each head, with the parameters of one head for all (Qwen3).
+# Norms of queries and keys; a plain norm acts on each head, with parameters shared by all heads (Qwen3).
 QueryKeyNorm = Norm | EachHead | AllHeads
 
 
 def normed_heads(x: jax.Array, w: Weights, name: str, norm: QueryKeyNorm, at: jax.Array | None = None) -> jax.Array:
-    """Queries or keys [..., heads, D], normed. at: see `Norm`, in the shape of x."""
+    """Norm queries or keys [..., heads, D]. at: see `Norm`, in the shape of x."""
     if isinstance(norm, AllHeads):
         flat = {leaf: w[leaf].reshape(-1) for leaf in (name + part for part in norm.norm.learned())}
         at = None if at is None else at.reshape(*at.shape[:-2], -1)

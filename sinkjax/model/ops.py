@@ -1,10 +1,10 @@
-"""The array operations of a block: projections, the norm, and the two products of attention.
+"""Array operations of a block: projections, the norm, and the two products of attention.
 
-The two products have derivatives in a form that XLA computes fast on a CPU. Numbers and shapes match the plain products.
-The gradient towards keys and values sums over queries, not the last axis of the incoming gradient; as a batched product XLA's
-CPU code then takes three times as long as for the same product of a transposed copy (measured from 8 x 8 to 256 x 256). So there
-the tangents are written such that their transposes copy first: the barriers keep XLA from undoing that. Elsewhere the plain
-product stands.
+The derivatives of the two products are written in a form that XLA computes fast on a CPU. Numbers and shapes match the plain
+products. The gradient towards keys and values sums over queries, not the last axis of the incoming gradient; as a batched
+product, XLA's CPU code then takes three times as long as for the same product of a transposed copy (measured from 8 x 8 to 256 x
+256). On a CPU the tangents are therefore written so that their transposes copy first, and barriers keep XLA from undoing this.
+Elsewhere we use the plain product.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 class Corrected:
     """A matrix and a change of some of its entries; `project` adds the effect of the change to the product.
 
-    base: the matrix, which may be corrected itself. rows, cols: int [r] and [c], the inputs and outputs of the entries. factors:
+    base: the matrix, which may itself be corrected. rows, cols: int [r] and [c], the inputs and outputs of the entries. factors:
     the change [r, c], or two factors of it, [r, k] and [k, c]. contracted: the number of leading axes that are inputs.
     """
 
@@ -42,7 +42,7 @@ class Corrected:
         return tuple(self.base.shape)
 
     def product(self, x: jax.Array, precision: str, **how: Any) -> jax.Array:
-        """As `project`."""
+        """Multiply x as `project` does."""
         out = project(x, self.base, precision, self.contracted, **how)
         change = x.reshape(*x.shape[: x.ndim - self.contracted], -1)[..., self.rows]
         for factor in self.factors:
@@ -51,7 +51,7 @@ class Corrected:
         return flat.at[..., self.cols].add(change.astype(flat.dtype)).reshape(out.shape)
 
     def dense(self) -> jax.Array:
-        """The matrix with its change."""
+        """Return the matrix with its change applied."""
         base = whole_matrix(self.base)
         flat = base.reshape(math.prod(base.shape[: self.contracted]), -1)
         wide = self._change().astype(jnp.promote_types(flat.dtype, jnp.float32))
@@ -68,7 +68,7 @@ def whole_matrix(w: jax.Array | Corrected) -> jax.Array:
 
 
 def entries(w: jax.Array | Corrected, rows: jax.Array, cols: jax.Array, contracted: int) -> jax.Array:
-    """Entries of a matrix, or (contracted: 0) of a vector, at each input and output: [r, c], in at least float32."""
+    """Return a matrix's (or, with contracted=0, a vector's) entries at each input and output: [r, c], at least float32."""
     if not isinstance(w, Corrected):
         flat = w.reshape(math.prod(w.shape[:contracted]), -1)[rows[:, None], cols[None]]
         return flat.astype(jnp.promote_types(flat.dtype, jnp.float32))
@@ -81,7 +81,7 @@ def entries(w: jax.Array | Corrected, rows: jax.Array, cols: jax.Array, contract
 
 
 def project(x: jax.Array, w: jax.Array | Corrected, precision: str, contracted: int = 1, **how: Any) -> jax.Array:
-    """x [B, T, ...] times w, over the last `contracted` axes of x and the first of w, as one product of two matrices.
+    """Multiply x [B, T, ...] by w over the last `contracted` axes of x and the first of w, as one matrix product.
 
     If tokens have two axes, XLA's CPU code transposes a copy of the gradient, which takes twice as long as the products.
     """
@@ -93,12 +93,12 @@ def project(x: jax.Array, w: jax.Array | Corrected, precision: str, contracted: 
 
 
 def add_bias(x: jax.Array, bias: jax.Array | None) -> jax.Array:
-    """x, with a bias if the model has one."""
+    """Add a bias to x, if the model has one."""
     return x if bias is None else x + bias
 
 
 def soft_cap(x: jax.Array, cap: float | None) -> jax.Array:
-    """cap tanh(x / cap), or x if there is none."""
+    """Return cap tanh(x / cap), or x without a cap."""
     return x if cap is None else cap * jnp.tanh(x / cap)
 
 
@@ -111,7 +111,7 @@ def rms_norm(x: jax.Array, gain: jax.Array, eps: float, at: jax.Array | None = N
 
 
 def multiplied_dtype(dtype: jnp.dtype) -> jnp.dtype:
-    """The dtype of queries and keys when `score` multiplies them, where the model's is `dtype`.
+    """Return the dtype in which `score` multiplies queries and keys of a model in `dtype`.
 
     A product of two 16-bit numbers is exact in float32, and fast where hardware has it; a CPU is faster with float32.
     """
@@ -119,17 +119,17 @@ def multiplied_dtype(dtype: jnp.dtype) -> jnp.dtype:
 
 
 def score(q_BKRD: jax.Array, k_BKSD: jax.Array, scale: jax.Array | float, precision: str) -> jax.Array:
-    """`scale` times every query with every key, added up in at least float32: [B, K, R, S]."""
+    """Return `scale` times the product of every query with every key, summed in at least float32: [B, K, R, S]."""
     product = _score if jax.default_backend() == "cpu" else _plain_score
     if jnp.finfo(q_BKRD.dtype).bits == 16:  # a scaled query would be rounded
         return product(q_BKRD, k_BKSD, precision) * scale
-    # Queries are scaled, not scores: that product would be fused into the softmax unless an edit lies between.
+    # Scale queries, not scores: scaling scores would be fused into the softmax only if no edit comes in between.
     scaled = q_BKRD if isinstance(scale, int | float) and scale == 1 else q_BKRD * scale
     return product(scaled, k_BKSD, precision)
 
 
 def mix(weights_BKRS: jax.Array, v_BKSD: jax.Array, precision: str) -> jax.Array:
-    """The values, weighted, added up in at least float32: [B, K, R, D]."""
+    """Return the weighted sum of values, in at least float32: [B, K, R, D]."""
     return (_mix if jax.default_backend() == "cpu" else _plain_mix)(weights_BKRS, v_BKSD, precision)
 
 
@@ -162,5 +162,5 @@ def _(precision: str, primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.A
 
 
 def _transposed(x: jax.Array) -> jax.Array:
-    """The last two axes exchanged, as a copy before any product, and of its derivative too."""
+    """Exchange the last two axes, as a copy before any product; the derivative copies too."""
     return jax.lax.optimization_barrier(jnp.swapaxes(jax.lax.optimization_barrier(x), -1, -2))

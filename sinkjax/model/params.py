@@ -1,6 +1,6 @@
-"""The parameters: one abstract tree states shape, logical axes and initialiser of each leaf; all else is derived from it.
+"""The parameters: one abstract tree specifies each leaf's shape, logical axes and initialiser.
 
-`init`, loading, sharding and export map over this tree, so that a leaf is described in exactly one place. Matrices are stored
+`init`, loading, sharding and export map over this tree, so every leaf is described in exactly one place. Matrices are stored
 input-first (`x @ w`), heads split out, layers stacked on a leading axis for the scan.
 """
 
@@ -157,12 +157,12 @@ def abstract(config: Config) -> Params:
 
 
 def init(config: Config, seed: int | jax.Array, dtype: str = "float32", std: float | None = None) -> Params:
-    """Random parameters. Each leaf draws from a key folded from (seed, its path), so no leaf depends on another's existence.
+    """Draw random parameters. Each leaf's key depends only on the seed and the leaf's path, not on other leaves.
 
-    With a traced seed the bits are the same: a division stays one, which XLA would make a product with the reciprocal.
+    A traced seed gives the same bits: we keep XLA from turning a division into a product with the reciprocal.
 
-    std: of every "normal" leaf, None: 1 / sqrt(fan_in). Errors: a dtype that is unknown or not enabled; a seed beyond 32 bits;
-    more bytes than this machine has.
+    std: standard deviation of every "normal" leaf; None for 1 / sqrt(fan_in). Errors: the dtype is unknown or not enabled; the
+        seed exceeds 32 bits; the parameters exceed this machine's memory.
     """
     check_dtype(dtype)
     check_seed(seed)
@@ -182,12 +182,12 @@ def init(config: Config, seed: int | jax.Array, dtype: str = "float32", std: flo
 
 
 def leaf_key(seed: int | jax.Array, path: tuple) -> jax.Array:
-    """The random key that `init` uses for the leaf at a path of the tree."""
+    """Return the random key that `init` uses for the leaf at a path."""
     return jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
 
 
 def check_seed(seed: Any) -> None:
-    """Raise unless JAX's random numbers can have this seed; a traced one passes."""
+    """Raise unless JAX accepts this seed; traced seeds pass."""
     if isinstance(seed, jax.Array):
         return
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed <= LARGEST:
@@ -195,14 +195,14 @@ def check_seed(seed: Any) -> None:
 
 
 def check_dtype(dtype: str) -> None:
-    """Raise unless parameters can have this dtype here."""
+    """Raise unless parameters can have this dtype."""
     one_of("dtype", dtype, DTYPES)
     if dtype == "float64" and jax.dtypes.canonicalize_dtype(dtype) != dtype:
         raise SinkjaxError('dtype "float64" needs jax.config.update("jax_enable_x64", True) (or JAX_ENABLE_X64=1) beforehand')
 
 
 def sharding(leaf: Leaf, mesh: Mesh, rules: Mapping[str, str] = RULES) -> NamedSharding:
-    """The placement of a leaf on a mesh, by its logical axes and the rules."""
+    """Return a leaf's sharding on a mesh, from its logical axes and the rules."""
     spec = []
     for size, axis in zip(leaf.shape, leaf.axes, strict=True):
         target = rules.get(axis)
@@ -221,7 +221,7 @@ def dtype_of(params: Params) -> np.dtype:
 
 
 def check(params: Params, config: Config) -> None:
-    """Raise an error that names every leaf that is missing, unexpected, of the wrong shape or of a dtype that is not enabled."""
+    """Raise if leaves are missing, unexpected, of the wrong shape or of a dtype that is not enabled; names all of them."""
 
     if not isinstance(config, Config):
         raise SinkjaxError(f"an architecture is a sinkjax.Config, not {short(config)}")
@@ -241,7 +241,7 @@ def check(params: Params, config: Config) -> None:
 
 
 def check_finite(params: Params) -> None:
-    """Raise an error that names every leaf that holds NaN or infinity."""
+    """Raise if leaves contain NaN or infinity; names all of them."""
     finite = jax.tree_util.tree_leaves_with_path(jax.device_get(_finite(params)))
     wrong = ["".join(f".{key.key}" for key in path)[1:] for path, yes in finite if not yes]
     if wrong:
@@ -251,5 +251,5 @@ def check_finite(params: Params) -> None:
 
 @jax.jit
 def _finite(params: Params) -> Params:
-    """For each leaf, whether all of it is finite: 0 times NaN or infinity is NaN. A maximum would lose a NaN on a CPU."""
+    """Return whether each leaf is finite, using that 0 times NaN or infinity is NaN. On a CPU, a maximum would lose a NaN."""
     return jax.tree.map(lambda leaf: jnp.isfinite((leaf * 0).sum()), params)

@@ -1,10 +1,10 @@
-"""Which keys a query sees, and positions that are not rotary: vectors added to the embedding, numbers added to the scores.
+"""Visibility of keys, and non-rotary positions: vectors added to the embedding, or biases added to the scores.
 
-A score's number depends on the distance back from the query to the key alone. A key ahead of its query, which only a prefix
-shows, counts as at distance 0, as in a T5 decoder.
+A score's bias depends only on the distance back from the query to the key. A key ahead of its query, visible only in a prefix,
+counts as distance 0, as in a T5 decoder.
 
-Sources. Sinusoidal: Vaswani et al. 2017; ALiBi: Press et al. 2022; buckets: Raffel et al. 2020 (T5); all of them beside each
-other: Gu et al. 2025, Table 3, whose "relative" row is `BucketIndex`.
+Sources. Sinusoidal: Vaswani et al. 2017; ALiBi: Press et al. 2022; buckets: Raffel et al. 2020 (T5); all of them compared: Gu et
+al. 2025, Table 3, whose "relative" row is `BucketIndex`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AddedPosition(ABC):
 
     @abstractmethod
     def vectors(self, T: int, width: int, params: Mapping[str, Any]) -> Any:
-        """Vectors of the first T positions, [T, width]. params: the model's."""
+        """Return vectors of the first T positions, [T, width]. params: the model's parameters."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Sinusoidal(AddedPosition):
 class Learned(AddedPosition):
     """A learned table. Parameters: positions [context + offset, width].
 
-    offset: the row of position 0; rows before it have no use (OPT).
+    offset: the row of position 0; rows before it are unused (OPT).
     """
 
     offset: int = field(default=0, repr=False)
@@ -58,11 +58,11 @@ class Learned(AddedPosition):
 
 
 class ScorePosition(ABC):
-    """A number for each distance (and head), added to the scaled scores before the edits at LOGITS."""
+    """A bias per distance (and head), added to the scaled scores before the edits at LOGITS."""
 
     @abstractmethod
     def by_distance(self, T: int, heads: int, w: Mapping[str, Any]) -> Any:
-        """The numbers at distances 0 to T - 1, [H or 1, T]. w: the parameters of the layer."""
+        """Return the biases at distances 0 to T - 1, [H or 1, T]. w: the parameters of the layer."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class PowerAlibi(ScorePosition):
 
 @dataclass(frozen=True)
 class Buckets(ScorePosition):
-    """Distances in buckets: half of them hold one distance each, the others grow to `max_distance` by equal ratios."""
+    """Distances in buckets: half of the buckets have one distance each, the others grow to `max_distance` by equal ratios."""
 
     buckets: int = 32
     max_distance: int = 128
@@ -106,7 +106,7 @@ class Buckets(ScorePosition):
         )
 
     def numbers(self, T: int) -> np.ndarray:
-        """The bucket of each distance from 0 to T - 1, int [T]."""
+        """Return the bucket of each distance from 0 to T - 1, int [T]."""
         near, distance = self.buckets // 2, np.arange(T)
         steps = np.log(np.maximum(distance, near) / near) / np.log(self.max_distance / near) * (self.buckets - near)
         return np.where(distance < near, distance, np.minimum(near + steps.astype(int), self.buckets - 1))
@@ -114,7 +114,7 @@ class Buckets(ScorePosition):
 
 @dataclass(frozen=True)
 class RelativeBias(Buckets):
-    """A learned number for each bucket and head, in each layer by itself (T5 shares one table among its layers).
+    """A learned bias per bucket and head, separate for each layer (T5 shares one table among its layers).
 
     Parameters: layers/relative_bias [L, H, buckets].
     """
@@ -125,7 +125,7 @@ class RelativeBias(Buckets):
 
 @dataclass(frozen=True)
 class BucketIndex(Buckets):
-    """The number of the bucket itself, so that scores grow with the distance: what Gu et al.'s code does for "relative"."""
+    """The bucket's index itself as the bias, so that scores grow with distance, as in Gu et al.'s code for "relative"."""
 
     def by_distance(self, T: int, heads: int, w: Mapping[str, Any]) -> np.ndarray:
         return self.numbers(T)[None]
@@ -134,7 +134,7 @@ class BucketIndex(Buckets):
 def vectors(
     h: jax.Array, position: object, params: Mapping[str, Any], first: jax.Array | int = 0, total: int | None = None
 ) -> jax.Array | None:
-    """The vectors [T, d] that are added to embedding rows h [B, T, d], in their dtype; None if the model has none.
+    """Return the vectors [T, d] to add to embedding rows h [B, T, d], in their dtype; None if the model has none.
 
     first: the position of the first row. total: the number of positions; None: T.
     """
@@ -146,7 +146,7 @@ def vectors(
 
 
 def add_to_scores(scores: jax.Array, position: object, back_QS: jax.Array, T: int, w: Mapping[str, Any]) -> jax.Array:
-    """Scores [B, H, Q, S] with the numbers of their distances, if the model has any. back: int, below T (more is T - 1)."""
+    """Add position biases, if any, to scores [B, H, Q, S]. back: int, below T (larger values count as T - 1)."""
     if not isinstance(position, ScorePosition):
         return scores
     numbers = jnp.asarray(position.by_distance(T, scores.shape[1], w), scores.dtype)
@@ -154,10 +154,10 @@ def add_to_scores(scores: jax.Array, position: object, back_QS: jax.Array, T: in
 
 
 def visible_keys(rows_Q: Any, T: int, window: Any, prefix: int | None, lengths_B: Any) -> Any:
-    """Whether the query at each of `rows_Q` sees each of T keys: bool [B or 1, Q, T]; numpy or JAX, as the arguments are.
+    """Return whether each query in `rows_Q` sees each of T keys: bool [B or 1, Q, T], in NumPy or JAX like the arguments.
 
-    Seen are the last `window` keys, the query's own included (None: all earlier ones), and whatever lies in the prefix: its first
-    `prefix` positions see each other both ways, as far as the prompt goes, and every later query sees them beyond any window.
+    A query sees the last `window` keys, including its own (None for all earlier ones), and the prefix: the first `prefix`
+    positions, within the prompt, see each other in both directions, and every later query sees them beyond any window.
     """
     keys = np.arange(T)
     back_QT = rows_Q[:, None] - keys
@@ -168,5 +168,5 @@ def visible_keys(rows_Q: Any, T: int, window: Any, prefix: int | None, lengths_B
 
 
 def in_prefix(T: int, prefix: int | None, lengths_B: Any) -> Any:
-    """Which positions are in the prefix and in the prompt: bool [B, T]."""
+    """Return which positions are in the prefix and in the prompt: bool [B, T]."""
     return np.arange(T) < lengths_B[:, None].clip(max=prefix or 0)

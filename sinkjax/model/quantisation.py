@@ -1,4 +1,4 @@
-"""Fake quantisation: round numbers to the values that a few bits can represent, and compute with them in the model's own dtype.
+"""Fake quantisation: round numbers to values that a few bits can represent, and compute in the model's own dtype.
 
 Rounding is symmetric, with 2^(bits - 1) - 1 steps on either side of zero and the largest absolute value as the last of them
 (absmax calibration). Rotations are randomised Hadamard matrices, as in QuaRot (Ashkboos et al. 2024, arXiv 2404.00456):
@@ -28,17 +28,17 @@ LARGEST_FACTOR = 64  # a product with a Hadamard matrix of a power of two is don
 
 @dataclass(frozen=True, kw_only=True)
 class Quantisation:
-    """How many bits a model runs with. Norms, biases, gates, the embedding and the unembedding stay as they are.
+    """Numbers of bits for a model. Norms, biases, gates, the embedding and the unembedding are unchanged.
 
     Attributes:
-        weights: Bits of the matrices of attention and the MLP, 2 to 16; None: not rounded.
+        weights: Bits of the matrices of attention and the MLP, 2 to 16; None for no rounding.
         activations: Bits of the inputs that these matrices multiply.
-        kv: Bits of keys and values, as they are kept: keys after their rotary rotation, or before it under a cache policy.
-        scale: The unit that has its own scale. For activations, keys and values: "tensor", one prompt, over the tokens that are
+        kv: Bits of keys and values in their cached form: keys after their rotary rotation, or before it under a cache policy.
+        scale: The unit that shares a scale. For activations, keys and values: "tensor", one prompt, over the tokens that are
             computed at a time; "channel", each dim of it; "token", each token, and each head of keys and values. Of weights:
             "tensor", a matrix; else each of its outputs.
         rotate: Whether to apply a randomised Hadamard rotation before rounding and its inverse afterwards.
-        keep: Positions whose activations, keys and values are not rounded and set no scale.
+        keep: Positions whose activations, keys and values are not rounded and do not affect the scale.
     """
 
     weights: int | None = None
@@ -60,18 +60,18 @@ class Quantisation:
 
     @property
     def off(self) -> bool:
-        """Whether it leaves every number as it is."""
+        """Whether it changes nothing."""
         return self.weights is None and self.activations is None and self.kv is None and not self.rotate
 
     def params(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters of a model with its matrices rounded."""
+        """Return a model's parameters with its matrices rounded."""
         if self.weights is None and not self.rotate:
             return dict(params)
         done = {name: self._matrix(name, w) for name, w in params["layers"].items() if name in MATRICES}
         return {**params, "layers": {**params["layers"], **done}}
 
     def vectors(self, x: jax.Array, bits: int | None, groups: int, rows: jax.Array, lengths: jax.Array) -> jax.Array:
-        """Vectors of tokens, rounded: x [B, T, ...] and back. rows: int [T], their positions. lengths: int [B]."""
+        """Round vectors of tokens, x [B, T, ...]. rows: int [T], their positions. lengths: int [B]."""
         if bits is None and not self.rotate:
             return x
         x_BTGD = x.reshape(*x.shape[:2], groups, -1)
@@ -84,7 +84,7 @@ class Quantisation:
         return (rotate(turned, back=True) if self.rotate else turned).reshape(x.shape).astype(x.dtype)
 
     def _matrix(self, name: str, w: jax.Array) -> jax.Array:
-        """A stack of matrices [L, (experts,) inputs, outputs], rounded."""
+        """Round a stack of matrices [L, (experts,) inputs, outputs]."""
         inputs = min(MATRICES[name], w.ndim - 2)  # one axis of summed heads
         begin = 2 if name in ("gate", "up", "down") and w.ndim == 4 else 1
         stack, inner, outer = w.shape[:begin], w.shape[begin : begin + inputs], w.shape[begin + inputs :]
@@ -97,7 +97,7 @@ class Quantisation:
 
 
 def rounded(x: jax.Array, bits: int, axes: Sequence[int], counts: jax.Array | None = None) -> jax.Array:
-    """s round(x / s), s = max |x| / (2^(bits - 1) - 1) over `axes`, of the entries that count; in at least float32."""
+    """Return s round(x / s), with s = max |x| / (2^(bits - 1) - 1) over `axes`, among entries that count; at least float32."""
     steps = 2 ** (bits - 1) - 1
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     size = jnp.abs(wide) if counts is None else jnp.where(counts, jnp.abs(wide), 0)
@@ -107,9 +107,9 @@ def rounded(x: jax.Array, bits: int, axes: Sequence[int], counts: jax.Array | No
 
 
 def rotate(x: jax.Array, back: bool = False) -> jax.Array:
-    """x R over the last axis, or x R^T: R = diag(signs) H / sqrt(n), H of entries +1 and -1, by its Kronecker factors.
+    """Return x R over the last axis, or x R^T, for R = diag(signs) H / sqrt(n), using the Kronecker factors of H (+1 and -1).
 
-    If no H of the width is known, R has blocks of the largest power of two that divides it.
+    If no H of this width is known, R has blocks of the largest power of two that divides it.
     """
     n = x.shape[-1]
     parts = factors(n)
@@ -127,7 +127,7 @@ def rotate(x: jax.Array, back: bool = False) -> jax.Array:
 
 @functools.cache
 def factors(n: int) -> tuple[np.ndarray, ...]:
-    """Orthogonal factors whose Kronecker product has width n; each has entries of equal size, or is an identity."""
+    """Return orthogonal factors whose Kronecker product has width n; each has entries of equal size, or is an identity."""
     from scipy.linalg import hadamard
 
     twos = n & -n
@@ -145,7 +145,7 @@ def factors(n: int) -> tuple[np.ndarray, ...]:
 
 
 def _paley(n: int) -> np.ndarray | None:
-    """A Hadamard matrix of width n by Paley's first or second construction over a prime field, or None."""
+    """Return a Hadamard matrix of width n by Paley's first or second construction over a prime field, or None."""
     for prime, second in ((n - 1, False), (n // 2 - 1, True)):
         fits = prime % 4 == (1 if second else 3) and n == (2 * (prime + 1) if second else prime + 1)
         if prime < 3 or not fits or any(prime % factor == 0 for factor in range(2, math.isqrt(prime) + 1)):

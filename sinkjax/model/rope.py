@@ -1,7 +1,7 @@
 """Rotary positions: one frequency table per scaling kind, cosines and sines, and the rotation itself.
 
-Frequencies are computed by numpy in float64 and rounded once; `dynamic` and LongRoPE alone depend on a prompt's length and are
-chosen where the lengths are. Shape suffixes: B prompts, T positions, H heads, D head width, P rotary pairs, D / 2 or fewer.
+Frequencies are computed by NumPy in float64 and rounded once; only `dynamic` and LongRoPE depend on a prompt's length, and are
+chosen on the device. Shape suffixes: B prompts, T positions, H heads, D head width, P rotary pairs, D / 2 or fewer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, L
 
 
 def frequencies(rope: Rope, head_dim: int, lengths: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, float]:
-    """Angle per index step of each rotary pair, and the factor on the cosine and sine tables.
+    """Return the angle per index step of each rotary pair, and the factor on the cosine and sine tables.
 
-    lengths: int [B], used by `DynamicScaling` and `LongScaling` alone (each prompt's own length, whatever batch it is in).
-    Returns float [B or 1, P] radians and a Python float (1 but for YaRN).
+    lengths: int [B], used only by `DynamicScaling` and `LongScaling` (each prompt's own length, regardless of the batch).
+    Returns float [B or 1, P] radians and a Python float (1 except for YaRN).
     """
     dims = head_dim if rope.dims is None else rope.dims
     exponents = np.arange(0, dims, 2) / dims
@@ -34,7 +34,7 @@ def frequencies(rope: Rope, head_dim: int, lengths: jax.Array, dtype: jnp.dtype)
 
 
 def tables(positions_BT: jax.Array, frequencies_BP: jax.Array, factor: float) -> tuple[jax.Array, jax.Array]:
-    """Cosines and sines, each [B or 1, T, P], of the rotary indices `positions_BT` (int), in the dtype of the frequencies."""
+    """Return cosines and sines, each [B or 1, T, P], of rotary indices `positions_BT` (int), in the dtype of the frequencies."""
     angles_BTP = positions_BT[..., None].astype(frequencies_BP.dtype) * frequencies_BP[:, None, :]
     return jnp.cos(angles_BTP) * factor, jnp.sin(angles_BTP) * factor
 
@@ -42,7 +42,7 @@ def tables(positions_BT: jax.Array, frequencies_BP: jax.Array, factor: float) ->
 def rotate(x_BTHD: jax.Array, cos_BTP: jax.Array, sin_BTP: jax.Array) -> jax.Array:
     """Rotate each pair (i, i + P) of every head by its angle, in the tables' dtype; returned in the dtype of `x`.
 
-    Dims from 2 P on stay as they are.
+    Dims from 2 P on are unchanged.
     """
     cos, sin, pairs = cos_BTP[:, :, None], sin_BTP[:, :, None], cos_BTP.shape[-1]
     wide = x_BTHD.astype(cos.dtype)
@@ -52,7 +52,7 @@ def rotate(x_BTHD: jax.Array, cos_BTP: jax.Array, sin_BTP: jax.Array) -> jax.Arr
 
 
 def _scaled(scaling: Scaling | None, plain: np.ndarray, theta: float, dims: int) -> tuple[np.ndarray, float]:
-    """The frequencies that do not depend on a prompt's length, and the factor on both tables."""
+    """Return the frequencies that do not depend on a prompt's length, and the factor on both tables."""
     match scaling:
         case LinearScaling():
             return plain / scaling.factor, 1.0
@@ -68,7 +68,7 @@ def _scaled(scaling: Scaling | None, plain: np.ndarray, theta: float, dims: int)
 
 def _yarn(scaling: YarnScaling, plain: np.ndarray, theta: float, head_dim: int) -> np.ndarray:
     def pair_with(turns: float) -> float:
-        """The (fractional) pair index that makes this many turns within the original context."""
+        """Return the (fractional) pair index that makes this many turns within the original context."""
         return head_dim * math.log(scaling.original_context / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
     low, high = pair_with(scaling.beta_fast), pair_with(scaling.beta_slow)
@@ -81,7 +81,7 @@ def _yarn(scaling: YarnScaling, plain: np.ndarray, theta: float, head_dim: int) 
 
 
 def _yarn_factor(scaling: YarnScaling) -> float:
-    """Factor on both tables (so its square acts on the logits): stated, or 0.1 m log(factor) + 1 as in the paper."""
+    """Return the factor on both tables (its square acts on the scores): as stated, or 0.1 m log(factor) + 1 as in the paper."""
 
     def growth(m: float) -> float:
         return 0.1 * m * math.log(scaling.factor) + 1.0 if scaling.factor > 1 else 1.0

@@ -1,4 +1,4 @@
-"""Rotary positions as records: the base, how its frequencies are scaled for long prompts, and which layers have which."""
+"""Rotary positions as records: the base, the scaling of frequencies for long prompts, and the assignment to layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LinearScaling:
 
 @dataclass(frozen=True)
 class DynamicScaling:
-    """NTK-aware base that grows with each prompt's own length once it exceeds `original_context` tokens."""
+    """NTK-aware base that grows with each prompt's length beyond `original_context` tokens."""
 
     factor: float
     original_context: int
@@ -65,7 +65,7 @@ Scaling = LinearScaling | DynamicScaling | Llama3Scaling | YarnScaling | LongSca
 
 @dataclass(frozen=True)
 class Rope:
-    """Rotary position embedding, half-split pairs (i, i + dims / 2) of the first `dims` dims of each head; None: of all."""
+    """Rotary position embedding, half-split pairs (i, i + dims / 2) of the first `dims` dims of each head, or of all if None."""
 
     theta: float
     scaling: Scaling | None = None
@@ -75,7 +75,7 @@ class Rope:
         refuse(not is_number(self.theta) or not self.theta > 0, f"the rotary base must be positive, not {self.theta}")
 
     def check(self, head_dim: int) -> None:
-        """Raise unless heads of this width can be rotated so."""
+        """Raise unless heads of this width can be rotated in this way."""
         dims = head_dim if self.dims is None else self.dims
         if self.dims is not None and not 2 <= dims <= head_dim:
             raise SinkjaxError(f"rotary dims must be None or from 2 to head_dim ({head_dim}), not {dims}")
@@ -90,9 +90,9 @@ class Rope:
 
 @dataclass(frozen=True)
 class LayerRopes:
-    """Rotary positions that are not the same in all layers (Gemma 3), or not in all (SmolLM3).
+    """Rotary positions that differ between layers (Gemma 3) or are absent in some (SmolLM3).
 
-    layers: for each layer the number of its kind, None: not rotated.
+    layers: the index of each layer's kind, or None if it is not rotated.
     """
 
     kinds: tuple[Rope, ...]

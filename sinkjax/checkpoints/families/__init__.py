@@ -1,1 +1,1 @@
-"""One module a family, found by `sinkjax/checkpoints/family.py`; it holds a `FAMILY`."""
+"""One module per family, found by `sinkjax/checkpoints/family.py`; each defines a `FAMILY`."""

@@ -1,4 +1,4 @@
-"""BLOOM (2022): LayerNorm, one of the embedding too, ALiBi, biases everywhere."""
+"""BLOOM (2022): LayerNorm, also on the embedding, ALiBi, and biases everywhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config; ALiBi does not bound the context, so it is the context of the pretraining."""
+    """Read the config; ALiBi does not bound the context, so we use the pretraining context."""
     found = sizes(fields, layers="n_layer", heads="n_head", kv_heads=None, head_dim=None, mlp_width=None, activation=None)
     return {
         **found,

@@ -20,7 +20,7 @@ SECOND = "blk.0.attn_norm_2.weight"
 
 
 def tensors(config: Config) -> names.Table:
-    """The norms of a parallel block with two have names of their own."""
+    """Return the tensor names; a parallel block with two norms names them differently."""
     return TENSORS | TWO_NORMS if config.norm_place == "parallel" else TENSORS
 
 
@@ -40,7 +40,7 @@ def read(fields: Fields) -> dict[str, Any]:
 
 
 def layout(fields: Fields, groups: bool) -> str:
-    """Where norms stand."""
+    """Return the places of the norms."""
     parallel, norms = fields.flag("parallel_attn"), fields.optional_number("num_ln_in_parallel_attn")
     if groups and not parallel:
         raise SinkjaxError(f"{fields.where} has new_decoder_architecture without parallel_attn, which is not supported")

@@ -13,7 +13,7 @@ from sinkjax.model.norms import OffsetRMSNorm
 
 
 def common(fields: Fields, key: str) -> dict[str, Any]:
-    """Fields that all Gemmas share. key: the activation's key; "gelu" means the tanh approximation, as in the releases."""
+    """Read fields that all Gemmas share. key: the activation's key; "gelu" means the tanh approximation, as in the releases."""
     found, bias = sizes(fields, activation=None), fields.flag("attention_bias")
     name = fields.choice(key, ACTIVATIONS, key)
     return {

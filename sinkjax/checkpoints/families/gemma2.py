@@ -19,7 +19,7 @@ TENSORS = {
 
 
 def sandwich(fields: Fields) -> dict[str, Any]:
-    """What Gemma 2 and 3 share."""
+    """Read the fields that Gemma 2 and 3 share."""
     found, scalar = common(fields, "hidden_activation"), fields.number("query_pre_attn_scalar")
     caps = (fields.optional_number(f"{which}_logit_softcapping") for which in ("attn", "final"))
     scale = None if scalar == found["head_dim"] else scalar**-0.5
@@ -37,7 +37,8 @@ FIXED = {"use_bidirectional_attention": False, "hidden_act": "gelu_pytorch_tanh"
 def query_scalar(file: GgufFile) -> float:
     """Return the number whose root divides the scores; a GGUF has no key for it.
 
-    As in llama.cpp it is the width over the heads in the two 27B models, known by their number of layers, else a head's width.
+    As in llama.cpp, it is the width divided by the heads in the two 27B models, identified by their number of layers, and a
+    head's width in all others.
     """
     if file.number("block_count") in (46, 62):
         return file.number("embedding_length") / file.number("attention.head_count")

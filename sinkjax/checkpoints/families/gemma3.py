@@ -26,7 +26,7 @@ def read(fields: Fields) -> dict[str, Any]:
 
 
 def positions(fields: Fields, seen: tuple[int | None, ...]) -> dict[str, Any]:
-    """The rotary positions of layers that see all keys, and of layers with a window, in either spelling."""
+    """Read the rotary positions of global layers and of layers with a window, in either spelling."""
     context, table = fields.integer("max_position_embeddings"), fields.table("rope_scaling")
     if "full_attention" in table or "sliding_attention" in table:
         tables = [dict(table.get(f"{kind}_attention") or {}) for kind in ("full", "sliding")]

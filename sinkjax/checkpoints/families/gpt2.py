@@ -36,7 +36,7 @@ def read(fields: Fields) -> dict[str, Any]:
 
 
 def scale(fields: Fields, found: dict[str, Any]) -> float | tuple[float, ...] | None:
-    """The factor on the scores: the usual one or none, perhaps over the number of the layer."""
+    """Return the factor on the scores: the usual one or none, possibly divided by the layer's number."""
     by_head = fields.flag("scale_attn_weights")
     if not fields.flag("scale_attn_by_inverse_layer_idx"):
         return None if by_head else 1.0

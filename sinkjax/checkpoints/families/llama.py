@@ -1,4 +1,4 @@
-"""Llama 1 to 3, TinyLlama, SmolLM 1 and 2, and whatever else is stored as a Llama (Touvron et al. 2023)."""
+"""Llama 1 to 3, TinyLlama, SmolLM 1 and 2, and all other models stored as a Llama (Touvron et al. 2023)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sinkjax.checkpoints.gguf_family import Gguf, has
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config; `attention_bias` is of all four projections."""
+    """Read the config; `attention_bias` applies to all four projections."""
     bias = fields.flag("attention_bias")
     return sizes(fields) | rotary(fields) | rms_norm(fields) | biases(bias, bias, fields.flag("mlp_bias"))
 

@@ -30,7 +30,7 @@ def read(fields: Fields) -> dict[str, Any]:
 
 
 def attention(fields: Fields) -> dict[str, Any]:
-    """The fields of the table `attn_config`."""
+    """Read the fields of the table `attn_config`."""
     inner = Fields(
         fields.table("attn_config"),
         f"attn_config of {fields.where}",
@@ -49,7 +49,7 @@ def attention(fields: Fields) -> dict[str, Any]:
 
 
 def gguf_attention(file: GgufFile) -> dict[str, Any]:
-    """Return the table `attn_config` of a GGUF, where a largest bias of 0 stands for no bias by distance."""
+    """Return the table `attn_config` of a GGUF, where a maximum bias of 0 means no ALiBi."""
     largest = file.number("attention.max_alibi_bias")
     whole = int(largest) if largest == largest // 1 else largest
     return {"alibi": largest > 0, "alibi_bias_max": whole or None, "clip_qkv": file.own.get("attention.clamp_kqv")}

@@ -11,7 +11,7 @@ from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import LayerNorm
 
-EPSILON = 1e-5  # in transformers' code, as no config states it
+EPSILON = 1e-5  # from transformers' code, because no config states it
 
 
 def read(fields: Fields) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""OLMo 2 (2025): norms of what attention and the MLP give, and one over all heads of the queries and of the keys."""
+"""OLMo 2 (2025): norms on the outputs of attention and the MLP, and norms over all heads of the queries and of the keys."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from sinkjax.checkpoints.gguf_family import Gguf
 
 
 def late_windows(fields: Fields, layers: int) -> dict[str, Any]:
-    """The windows of the layers from `max_window_layers` on."""
+    """Return the windows of the layers from `max_window_layers` on."""
     size = window(fields) if fields.flag("use_sliding_window") else None
-    fields.read |= {"sliding_window", "max_window_layers"}  # stated, but without effect, where no window is in use
+    fields.read |= {"sliding_window", "max_window_layers"}  # stated, but without effect if no window is in use
     first = fields.integer("max_window_layers", low=0) if size and not fields.stated("layer_types") else layers
     return windows(fields, size, lambda layer: layer >= first, layers)
 

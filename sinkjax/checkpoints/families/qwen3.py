@@ -14,7 +14,7 @@ TENSORS = names.LLAMA | names.modules("model.layers.{}.self_attn", q_norm="q_nor
 
 
 def attention(fields: Fields) -> dict[str, Any]:
-    """What Qwen3 and its mixtures of experts share."""
+    """Read the fields that Qwen3 and its mixtures of experts share."""
     norm, bias = rms_norm(fields), fields.flag("attention_bias")
     return norm | {"qk_norm": norm["norm"]} | biases(bias, bias, False)
 

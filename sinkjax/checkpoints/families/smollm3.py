@@ -12,7 +12,7 @@ from sinkjax.model.rotary import LayerRopes
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The config; windows, if in use, apply to the layers that are not rotated."""
+    """Read the config; windows, if in use, apply to the layers that are not rotated."""
     found, bias = sizes(fields, head_dim=None), fields.flag("attention_bias")
     position, rotated = rotary(fields), rotated_layers(fields, found["layers"])
     position["position"] = LayerRopes((position["position"],), tuple(0 if each else None for each in rotated))
@@ -22,7 +22,7 @@ def read(fields: Fields) -> dict[str, Any]:
 
 
 def rotated_layers(fields: Fields, layers: int) -> list[int]:
-    """For each layer 1 if it is rotated, else 0."""
+    """Return 1 for each rotated layer, else 0."""
     fields.read |= {"no_rope_layers", "no_rope_layer_interval"}
     stated = fields.values.get("no_rope_layers")
     if stated is None:
