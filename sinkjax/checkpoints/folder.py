@@ -30,12 +30,11 @@ INERT_TENSORS = ("*.rotary_emb.inv_freq",)
 def read_folder(
     folder: Path, ignore_keys: Collection[str] = (), assume: Mapping[str, Any] | None = None, weights: bool = True
 ) -> Checkpoint:
-    """A folder as transformers' `save_pretrained` writes it, or as `native` does.
+    """Read a folder in the format of transformers' `save_pretrained`, or of `native`.
 
-    Arguments as for `load.load`; weights False: none are looked for.
+    Arguments as for `load.load`; with weights=False, none are looked for.
 
-    Errors: no config.json or no safetensors in it; a missing shard; whatever is wrong in a file, by name; another model took its
-    place meanwhile.
+    Errors: no config.json or no safetensors; a missing shard; any fault in a file, by name; another model replaced it meanwhile.
     """
     if not (folder / "config.json").is_file():
         held = sorted(path.name for path in folder.glob("*.gguf"))
@@ -62,7 +61,7 @@ def family_checkpoint(
     tokenizer: Tokenizer | None,
     source: Mapping[str, Any],
 ) -> Checkpoint:
-    """The checkpoint of a config.json's `values`, read as `config`, and of tensors under their names in files of its family."""
+    """Make the checkpoint of a config.json's `values`, read as `config`, with tensors under their family's names."""
     family = families()[values["model_type"]]
     tensors = {family.aliases.get(name, name): tensor for name, tensor in tensors.items()}
     ignored = (*INERT_TENSORS, *family.buffers, *ignore_keys)
@@ -74,7 +73,7 @@ def family_checkpoint(
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files that hold the weights, whether or not they are there. Errors: none, or a damaged index."""
+    """Return the safetensors files of the weights, which need not exist. Errors: none are named, or a damaged index."""
     if (folder / SINGLE).is_file():
         return [folder / SINGLE]
     if (folder / INDEX).is_file():
@@ -85,13 +84,13 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def conversion(name: str) -> str:
-    """What turns the pickles of a model into a folder of safetensors, in words."""
+    """Describe how to convert a model's pickles to a folder of safetensors."""
     model = f"model = transformers.AutoModelForCausalLM.from_pretrained({name!r})"
     return f"where you trust them, run {model}; model.save_pretrained({Path(name).name + '-safetensors'!r})"
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Tensor name -> tensor over all files of a folder. Errors: a missing shard, or one without a tensor that it should hold."""
+    """Map tensor names to tensors over all files of a folder. Errors: a missing shard, or one that lacks a tensor."""
     tensors: dict[str, Tensor] = {}
     for file in weight_files(folder):
         refuse(not file.is_file(), f"the shard {file.name} that {folder / INDEX} names is missing")
@@ -103,7 +102,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _weights_of(values: Mapping[str, Any], folder: Path) -> dict[str, Tensor]:
-    """`read_weights` of a folder whose config.json held `values`. Errors: those; another model has taken its place."""
+    """Do `read_weights` for a folder whose config.json had `values`; also raise if another model has replaced it."""
     tensors = read_weights(folder)
     if repr(read_json(folder / "config.json")) != repr(values):  # NaN is not equal to itself
         raise SinkjaxError(f"{folder} was replaced by another model while it was read; load it again")

@@ -1,6 +1,6 @@
 """A GGUF file as a checkpoint: its metadata as a Hugging Face config, its tensors in Hugging Face layout.
 
-Each family has a table of how llama.cpp writes it (`Family.gguf`); this module reads a file by it.
+Each family has a table of its format in llama.cpp (`Family.gguf`), which this module uses to read a file.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ PRE_TOKENIZER = "tokenizer.ggml.pre"
 def read_gguf_checkpoint(
     path: Path | Sequence[Path], ignore_keys: Collection[str] = (), assume: Mapping[str, Any] | None = None
 ) -> Checkpoint:
-    """Read a GGUF file of a family that llama.cpp writes, its weights still unread.
+    """Read a GGUF file of a family that llama.cpp supports, without its weights.
 
     Args:
-        path: The file, or the pieces of one in their order.
+        path: The file, or its pieces in order.
         ignore_keys: See `load.load`; ignoring `tokenizer.ggml.pre` loads the model without a tokenizer.
         assume: See `load.load`, with config.json keys; it also replaces settings that the architecture only implies, such as an
             activation.
@@ -74,7 +74,7 @@ def read_gguf_checkpoint(
         The checkpoint.
 
     Raises:
-        SinkjaxError: An architecture, key, scaling kind or tensor that is not understood, each by name.
+        SinkjaxError: An architecture, key, scaling kind or tensor is not understood (it is named).
     """
     paths = [path] if isinstance(path, Path) else list(path)
     where = str(paths[0])
@@ -109,7 +109,7 @@ def read_gguf_checkpoint(
 def _hf_values(
     file: GgufFile, layout: Gguf, vocabulary: Any, where: str, ignored: Collection[str], assume: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The settings of a file under the keys of a config.json. Errors: metadata that is not understood, by its key."""
+    """Return a file's settings under the keys of a config.json. Errors: metadata that is not understood, by key."""
     own, keys = file.own, {**KEYS, **layout.keys}
     fields = Fields(own, where, read={*keys, "rope.scaling.type", "rope.scale_linear", *SCALING_KEYS}, ignored=ignored)
     stated = {to: own[key] for key, to in keys.items() if to is not None and key in own}
@@ -118,7 +118,7 @@ def _hf_values(
     head_dim = _head_dim(fields, file, keys, stated)
     for key, only in {"expert_count": 0, "attention.causal": True, **layout.fixed}.items():
         if key not in keys:
-            fields.fixed(key, float(np.float32(only)) if isinstance(only, float) else only)  # as a file holds it
+            fields.fixed(key, float(np.float32(only)) if isinstance(only, float) else only)  # as in a file
     stated |= _rotation(fields, file, layout, head_dim)
     fields.finish(INERT)
     implied = {key: value(file) if callable(value) else value for key, value in layout.implied.items() if key not in assume}
@@ -154,7 +154,7 @@ def _rotation(fields: Fields, file: GgufFile, layout: Gguf, head_dim: int | None
     found: dict[str, Any] = {}
     if layout.partial and head_dim and fields.stated("rope.dimension_count"):
         factor = fields.integer("rope.dimension_count", high=head_dim) / head_dim
-        found["partial_rotary_factor"] = math.nextafter(factor, 1.0)  # so that its product is not rounded down
+        found["partial_rotary_factor"] = math.nextafter(factor, 1.0)  # so that the product is not rounded down
     elif head_dim:
         fields.fixed("rope.dimension_count", head_dim)
     linear = {"factor": own["rope.scale_linear"]} if "rope.scale_linear" in own else {}
@@ -203,7 +203,7 @@ def _hf_tensors(tensors: Mapping[str, Tensor], layout: Gguf, table: Table, confi
     for name, tensor in found.items():
         if layout.offset_norms and name.endswith("norm.weight"):
             found[name] = dataclasses.replace(tensor, decode=partial(_without_offset, decode=tensor.decode))
-        elif name.endswith(("_q_norm.weight", "_k_norm.weight")):  # a norm for each head, as rows: here one after the other
+        elif name.endswith(("_q_norm.weight", "_k_norm.weight")):  # a norm per head, as rows; here they are concatenated
             found[name] = dataclasses.replace(tensor, shape=(math.prod(tensor.shape),), part=None)
     return found
 

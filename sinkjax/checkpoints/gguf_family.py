@@ -1,4 +1,4 @@
-"""How llama.cpp writes the models of one family: a table next to the family's Hugging Face names, as `Family.gguf`."""
+"""The format of one family in llama.cpp: a table next to the family's Hugging Face names, as `Family.gguf`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sinkjax.checkpoints.names import Table
 from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.errors import SinkjaxError, short
 
-# Keys of files whose heads share the width evenly, each with a key and a value of its own.
+# Keys of files whose heads share the width evenly, each with its own key and value.
 EVEN_HEADS: dict[str, str | None] = {"attention.head_count_kv": None, "attention.key_length": None}
 
 
 @dataclass(frozen=True)
 class GgufFile:
-    """The parts of a GGUF file that tell its family and the settings that no key states.
+    """The parts of a GGUF file that determine its family and the settings that no key states.
 
     Attributes:
         own: Its metadata below the name of its architecture, without that name.
@@ -47,7 +47,7 @@ class GgufFile:
 
 @dataclass(frozen=True)
 class Gguf:
-    """How llama.cpp writes the models of a family, beyond the names of `names.GGUF` and the keys of `gguf.KEYS`.
+    """The format of a family in llama.cpp, beyond the names in `names.GGUF` and the keys in `gguf.KEYS`.
 
     Attributes:
         architecture: `general.architecture` of the files.
@@ -56,7 +56,7 @@ class Gguf:
             replaces; or a function of the file.
         fixed: Metadata key -> the only value that is supported.
         rope: Keys of `rope_scaling` -> the values that the architecture implies of a scaled rotation.
-        tensors: Leaf -> tensor name where it differs from `names.GGUF`; or a function of the file.
+        tensors: Leaf -> tensor name if it differs from `names.GGUF`; or a function of the file.
         partial: Whether only a part of each head may be rotated.
         interleaved: Whether the rows of each head of queries and keys are stored as pairs (2i, 2i + 1) of a rotation.
         offset_norms: Whether the gains of norms are stored with their 1 added.

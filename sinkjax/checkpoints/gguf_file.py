@@ -1,4 +1,4 @@
-"""The GGUF container: metadata and mapped tensors. The `gguf` package gives the types and de-quantises.
+"""The GGUF container: metadata and memory-mapped tensors. The `gguf` package provides the types and de-quantises.
 
 We do not use that package's reader: it allocates one array per vocabulary entry, which is slow and takes much memory, and it
 reports a damaged file as a raw numpy error.
@@ -32,7 +32,7 @@ SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?
 
 
 class _Cursor:
-    """A position in the mapped header; reading past the end is the error of a truncated file."""
+    """A position in the mapped header; reading past the end raises the error for a truncated file."""
 
     def __init__(self, data: memoryview, path: Path):
         self.data, self.path, self.at, self.values = data, path, 0, 0
@@ -67,9 +67,9 @@ class _Cursor:
 
 
 def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Metadata key -> value, and tensor name -> tensor (shape outermost first), of a little-endian GGUF of version 2 or 3.
+    """Read the metadata and the tensors (shape outermost first), by name, of a little-endian GGUF of version 2 or 3.
 
-    pieces: the files that continue `path`, where a file was cut; the header must lie in the first.
+    pieces: the files that continue `path`, if it was split; the header must be in the first.
     Errors: a file that is missing, truncated, corrupt or of another version; a type that cannot be de-quantised.
     """
     file = JoinedFile([path, *pieces])
@@ -97,7 +97,7 @@ def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tens
 
 
 def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: int, file: JoinedFile) -> Tensor:
-    """A tensor of a file whose data begin at byte `first`."""
+    """Return a tensor of a file whose data start at byte `first`."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
     path, length, types = file.path, file.size, {member.value: member for member in GGMLQuantizationType}
@@ -122,7 +122,7 @@ def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: in
 
 @cache
 def _readable(kind: GGMLQuantizationType | None) -> bool:
-    """Whether the `gguf` package can de-quantise a type, found by asking it to."""
+    """Return whether the `gguf` package can de-quantise a type, by trying."""
     from gguf import GGML_QUANT_SIZES, dequantize
 
     try:
@@ -132,7 +132,7 @@ def _readable(kind: GGMLQuantizationType | None) -> bool:
 
 
 def _dequantize(raw: np.ndarray, kind: GGMLQuantizationType) -> np.ndarray:
-    """Rows of bytes -> float32 rows, by blocks of rows so that the temporaries stay small."""
+    """De-quantise rows of bytes to float32, in blocks of rows so that temporaries stay small."""
     from gguf import GGML_QUANT_SIZES, dequantize
 
     block, block_bytes = GGML_QUANT_SIZES[kind]

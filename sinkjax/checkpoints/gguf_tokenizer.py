@@ -40,14 +40,14 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     "falcon": FALCON,
     "bloom": BLOOM,
 }
-# A word that is a token is that token, whatever the merges make of it.
+# A word that is a token is encoded as that token, regardless of the merges.
 WHOLE_WORDS = frozenset({"llama-bpe", "llama3", "llama-v3", "falcon3", "tekken"})
 
 
 def read_tokenizer(metadata: Mapping[str, Any], where: str) -> Tokenizer | None:
     """Build the tokenizer of a GGUF, or return None if the file has no vocabulary.
 
-    BOS and EOS are the ids that the metadata names; whether llama.cpp would add them by itself (`add_bos_token`) plays no part.
+    BOS and EOS are the ids that the metadata names; whether llama.cpp would add them itself (`add_bos_token`) does not matter.
 
     Args:
         metadata: The metadata of the file, with whole keys.
@@ -179,7 +179,7 @@ def _unigram(metadata: Mapping[str, Any], tokens: list[str], kinds: list[int], w
 
 
 def _add_whole_tokens(backend: tokenizers.Tokenizer, tokens: list[str], kinds: list[int]) -> None:
-    """Control and user-defined tokens are found whole in a text, never cut up; no new id is given away for another spelling."""
+    """Register control and user-defined tokens, which are matched whole in a text, without assigning new ids."""
     from tokenizers import AddedToken
 
     known = backend.get_vocab()

@@ -1,9 +1,9 @@
-"""A Hugging Face config.json as a `Config`.
+"""Read a Hugging Face config.json as a `Config`.
 
-Every key is read, known to be without effect, or refused. No size, epsilon, activation, tying or context length is ever
-invented. A key has a default only if published checkpoints leave it out, because transformers documents its absence:
-the defaults are in the families' `defaults`, and each one taken is reported for the provenance. Anything else that a file
-leaves out is an error that names it, and `assume={key: value}` supplies it deliberately.
+Every key is read, known to have no effect, or an error. We never invent a size, epsilon, activation, tying or context length. A
+key has a default only if published checkpoints omit it and transformers documents its absence: the families' `defaults` list
+these, and every default that is used is reported in the provenance. Any other missing key is an error that names it;
+`assume={key: value}` supplies it deliberately.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sinkjax.model.config import Config
 REASONS = documents.parse(Path(__file__).with_name("inert.yaml").read_text(encoding="utf-8"), "inert.yaml")
 INERT = frozenset(key for keys in REASONS.values() for key in keys)
 
-# Keys of other architectures -> the value that says that this one lacks the feature.
+# Keys of other architectures -> the value that means the feature is absent.
 NEUTRAL: dict[str, Any] = {
     **dict.fromkeys(("rope_interleaved", "use_mrope", "is_decoder", "is_encoder_decoder", "add_cross_attention"), False),
     **dict.fromkeys(("alibi", "attention_bias", "lm_head_bias", "mlp_bias", "qk_layernorm", "use_qk_norm"), False),
@@ -33,17 +33,17 @@ NEUTRAL: dict[str, Any] = {
     "pruned_heads": {},
 }
 
-# Keys that say that the stored weights are packed in a way that no tensor's type tells.
+# Keys that mean that the weights are packed in a way not visible from the tensors' types.
 QUANTISED = ("quantization_config", "quantization")
 
 
 def read_config(
     values: Mapping[str, Any], where: str, ignore_keys: Collection[str] = (), assume: Mapping[str, Any] | None = None
 ) -> tuple[Config, dict[str, Any]]:
-    """The architecture that a config.json states.
+    """Read the architecture from a config.json.
 
-    values: the parsed file. where: names it in messages. ignore_keys: further keys to take as without effect. assume: values
-    for keys that the file leaves out. Returns the config, and every value that the file did not state itself.
+    values: the parsed file. where: its name in messages. ignore_keys: additional keys to treat as without effect. assume: values
+        for keys that the file omits. Returns the config, and every value that the file did not state itself.
     Errors: a missing, unknown or contradictory key, a value of the wrong kind, an unsupported model type, activation or RoPE.
     """
     values, assume = dict(values), dict(assume or {})

@@ -1,4 +1,4 @@
-"""The rotary part of a Hugging Face config: both spellings, every scaling kind, every field consumed or refused."""
+"""Rotary settings of a Hugging Face config: both spellings and every scaling kind; an unread field is an error."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, L
 
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
-# What transformers documents for YaRN fields that a config leaves out.
+# Documented defaults in transformers for YaRN fields that a config omits.
 YARN_DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
 
 
 def one_spelling(values: Mapping[str, Any], where: str, spelled: Mapping[str, str]) -> dict[str, Any]:
-    """The config with its rotary settings as `rope_theta` and `rope_scaling`, however they were spelled.
+    """Return the config with rotary settings as `rope_theta` and `rope_scaling`, in whichever spelling they were.
 
     Two spellings are in use: `rope_theta` beside a `rope_scaling` table whose kind is `type` or `rope_type` (and, in a few,
     `original_max_position_embeddings` outside of it), and one `rope_parameters` table with the base inside (transformers 5).
@@ -58,7 +58,7 @@ def rope_of(
     partial: float = 1.0,
     kinds: tuple[str, ...] = KINDS,
 ) -> tuple[Rope, int]:
-    """The position record of a table of rotary settings with its base `theta`, and the longest prompt in tokens.
+    """Return the position record of a table of rotary settings with base `theta`, and the longest prompt in tokens.
 
     config: the whole config, in one spelling. The longest prompt is `context`, its `max_position_embeddings`, except that
     `dynamic` and `yarn` reach `factor` times their original context where that is more (for `dynamic` the original one is
@@ -81,7 +81,7 @@ def rope_of(
 
 
 def _scaling(kind: str, fields: Fields, context: int) -> tuple[Scaling | None, int]:
-    """The scaling of a kind, and how many tokens it reaches. context: the model's, where the kind does not change it."""
+    """Return a kind's scaling and its reach in tokens. context: the model's context, if the kind does not change it."""
     match kind:
         case "linear":
             return LinearScaling(fields.number("factor")), context

@@ -15,32 +15,31 @@ PATTERNS = ["*.json", "tokenizer.model", "merges.txt"]
 
 
 def find_snapshot(repo: str, revision: str | None = None, weights: bool = True) -> Path:
-    """The local folder of a hub repository at a revision (None: main), downloaded if the cache does not hold all of it.
+    """Return the local folder of a Hub repository at a revision (None: main), downloading it if the cache is incomplete.
 
-    weights: whether they are needed too.
-    Errors: it is not cached and cannot be had; the sentence names repository, revision, the first file that is missing, the
-    cause, whether a token was found, and what to do next.
+    weights: whether weights are needed too. Errors: it is not cached and not available; the message names the repository, the
+        revision, the first missing file, the cause, whether a token was found, and what to do next.
     """
     folder, missing = _in_cache(repo, revision, weights)
     if missing is None:
         return folder
     try:
         folder = _downloaded(repo, revision, weights)
-    except Exception as error:  # network libraries raise many kinds; each means that the file is not to be had
+    except Exception as error:  # network libraries raise many kinds of errors; each means that the file is not available
         raise _unavailable(repo, revision, missing, error) from None
-    missing = missing_file(folder, weights)  # offline, the hub's client may return an incomplete folder
+    missing = missing_file(folder, weights)  # offline, the Hub client may return an incomplete folder
     if missing is not None:
         raise _unavailable(repo, revision, missing, None)
     return folder
 
 
 def held(repo: str, revision: str | None = None) -> bool:
-    """Whether the local cache holds all of a repository at a revision, weights included. Asks no network."""
+    """Return whether the local cache has a complete repository at a revision, including weights. Does not use the network."""
     return _in_cache(repo, revision)[1] is None
 
 
 def remove(repo: str, revision: str | None = None) -> None:
-    """Remove a repository at a revision from the local cache, but for files that another revision of it shares."""
+    """Remove a repository at a revision from the local cache, except files that another revision shares."""
     from huggingface_hub import constants, scan_cache_dir
 
     folder, missing = _in_cache(repo, revision)
@@ -49,9 +48,9 @@ def remove(repo: str, revision: str | None = None) -> None:
 
 
 def _in_cache(repo: str, revision: str | None, weights: bool = True) -> tuple[Path, str | None]:
-    """The folder of a repository at a revision in the local cache, and the first file that it lacks there.
+    """Return a repository's folder at a revision in the local cache, and the first file missing there.
 
-    Errors: the hub's client is not installed.
+    Errors: the Hub client is not installed.
     """
     extras.require(f"the hub id {repo}", "hub", "huggingface_hub")
     from huggingface_hub.errors import LocalEntryNotFoundError
@@ -71,7 +70,7 @@ def _downloaded(repo: str, revision: str | None, weights: bool, local_files_only
 
 
 def missing_file(folder: Path, weights: bool = True) -> str | None:
-    """The first file of a model that a snapshot lacks, or None if it has all."""
+    """Return the first file that a snapshot of a model lacks, or None if it is complete."""
     if not (folder / "config.json").is_file():
         return "config.json"
     if not weights:

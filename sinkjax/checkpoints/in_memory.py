@@ -1,7 +1,7 @@
-"""Models that are in memory already: one of transformers, or arrays under the names that files give them; and back to arrays.
+"""Models in memory: conversion from transformers models and from arrays named as in files, and back to arrays.
 
-A checkpoint whose tensors are arrays, read by the same tables and with the same refusals as one of files. PyTorch is never
-imported: its tensors pass by DLPack.
+These are checkpoints whose tensors are arrays, read with the same tables and checks as files. PyTorch is never imported: its
+tensors are passed by DLPack.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def from_transformers(
     assume: Mapping[str, Any] | None = None,
     check: bool = True,
 ) -> Model:
-    """A causal language model of transformers that is in memory, of any family, as a model here; nothing goes over the disk.
+    """Convert a causal language model of transformers, of any supported family, in memory and without using the disk.
 
         live = transformers.AutoModelForCausalLM.from_pretrained("gpt2")
         model = sinkjax.from_transformers(live, transformers.AutoTokenizer.from_pretrained("gpt2"))
@@ -49,24 +49,23 @@ def from_transformers(
         out = sinkjax.forward(model.params, tokens, model.config, sinkjax.mask_key(0), lengths=lengths)
         print(out.record["attention_received"][0, :, :, 0])
 
-    A tensor that is a leaf as it stands (an embedding, a table of positions, the last norm) shares its memory with the leaf if
-    dtype and device are the same, so until it is deleted it must not be changed in place. Tensors of layers are stacked, and so
-    copied.
+    A tensor that becomes a leaf unchanged (an embedding, a position table, the last norm) shares its memory with the leaf if
+    dtype and device are equal, so do not change it in place while it exists. Tensors of layers are stacked and therefore copied.
 
     Args:
         model: A `transformers.PreTrainedModel` with its unembedding, on any device.
-        tokenizer: A tokenizer of transformers (a fast one), or of a sinkjax model; None: the model takes token ids alone.
-        dtype: Type of all parameters, as for `sinkjax.load`; None: the type of most numbers in the model.
-        ignore_keys: Config keys and tensor names to leave out deliberately, as for `sinkjax.load`.
-        assume: Config keys that the model's config leaves out, with the values to take.
-        check: Whether weights that are NaN or infinite are refused.
+        tokenizer: A fast tokenizer of transformers, or of a sinkjax model; with None, the model accepts only token ids.
+        dtype: Dtype of all parameters, as for `sinkjax.load`; None for the dtype of most numbers in the model.
+        ignore_keys: Config keys and tensor names to ignore deliberately, as for `sinkjax.load`.
+        assume: Values for config keys that the model's config omits.
+        check: Whether NaN or infinite weights are an error.
 
     Returns:
         The model, its parameters in the tree of `params.abstract(config)`; its `sha256` is the same as from files.
 
     Raises:
-        SinkjaxError: Not such a model, or its family is unknown; a config key or tensor that is missing, unknown or of another
-            shape, or without numbers (on the meta device), by its name; the tokenizer has no fast form.
+        SinkjaxError: The model is of another type, or its family is unknown; a config key or tensor (which is named) is missing,
+            unknown, of the wrong shape, or without data (on the meta device); the tokenizer has no fast form.
     """
     extras.require("from_transformers", "hub", "transformers")
     import transformers
@@ -99,7 +98,7 @@ def from_arrays(
     assume: Mapping[str, Any] | None = None,
     check: bool = True,
 ) -> Model:
-    """A model from a config and arrays, under the names and in the shapes that Hugging Face files have.
+    """Make a model from a config and arrays, with the names and shapes of Hugging Face files.
 
         arrays = safetensors.numpy.load_file("model.safetensors")
         model = sinkjax.from_arrays("config.json", arrays)
@@ -109,22 +108,23 @@ def from_arrays(
 
     Args:
         config: A config.json as a mapping, or the path of one or of its folder; a config of transformers; or a `sinkjax.Config`.
-        arrays: Tensor name -> floating-point array: of numpy, JAX, or PyTorch. Linear layers are [outputs, inputs] but where the
-            family stores them otherwise, as GPT-2 does.
-        family: The model type whose names they are, where the config does not state it. With a `sinkjax.Config`: None stands for
-            the paths of the leaves ("layers.q") and their shapes here.
+        arrays: Tensor name -> floating-point array from NumPy, JAX or PyTorch. Linear layers are [outputs, inputs], except in
+            families that store them differently, such as GPT-2.
+        family: The model type whose names are used, if the config does not state it. With a `sinkjax.Config`, None means the
+            paths and shapes of sinkjax's own leaves ("layers.q").
         tokenizer: See `from_transformers`.
-        dtype: Type of all parameters, as for `sinkjax.load`; None: the type of most numbers in the arrays.
-        ignore_keys: Config keys and tensor names to leave out deliberately, as for `sinkjax.load`.
-        assume: Config keys that the config leaves out, with the values to take; not beside a `sinkjax.Config`.
-        check: Whether weights that are NaN or infinite are refused.
+        dtype: Dtype of all parameters, as for `sinkjax.load`; None for the dtype of most numbers in the arrays.
+        ignore_keys: Config keys and tensor names to ignore deliberately, as for `sinkjax.load`.
+        assume: Values for config keys that the config omits; not allowed with a `sinkjax.Config`.
+        check: Whether NaN or infinite weights are an error.
 
     Returns:
-        The model. JAX and PyTorch arrays that are leaves as they stand are shared, as in `from_transformers`; numpy's are copied.
+        The model. JAX and PyTorch arrays that become leaves unchanged are shared, as in `from_transformers`; NumPy arrays are
+        copied.
 
     Raises:
-        SinkjaxError: A config key or tensor that is missing, unknown or of another shape (the leaf and both shapes are named); an
-            array that holds no floating-point numbers; a family that is unknown, or not the config's.
+        SinkjaxError: A config key or tensor is missing, unknown or of the wrong shape (the leaf and both shapes are named); an
+            array is not of floating-point numbers; the family is unknown, or not the config's.
     """
     if not isinstance(arrays, Mapping):
         raise SinkjaxError(f"arrays must be a mapping from tensor names to arrays, not {short(arrays)}")
@@ -143,7 +143,7 @@ def from_arrays(
 
 
 def to_arrays(model: Model, family: str | None = None) -> dict[str, np.ndarray]:
-    """The weights of a model, under the names and in the shapes that Hugging Face files have.
+    """Return a model's weights with the names and shapes of Hugging Face files.
 
         model = sinkjax.load("smollm2-135m")
         arrays = sinkjax.to_arrays(model)
@@ -153,12 +153,12 @@ def to_arrays(model: Model, family: str | None = None) -> dict[str, np.ndarray]:
 
     Args:
         model: The model.
-        family: The model type that names them; None: the model's own, and for one that no family describes ("sinkjax") the paths
-            of the leaves.
+        family: The model type whose names to use; None for the model's own, or the paths of the leaves if no family describes it
+            ("sinkjax").
 
     Returns:
-        Tensor name -> a new array in the dtype of the parameters; `from_arrays` makes the same model of them, bit for bit. A tied
-        unembedding is not among them.
+        Tensor name -> a new array in the dtype of the parameters; `from_arrays` reconstructs the same model, bit for bit. A tied
+        unembedding is not included.
 
     Raises:
         SinkjaxError: The parameters do not fit the config; the family is unknown, or has no name for one of the leaves.
@@ -171,7 +171,8 @@ def to_arrays(model: Model, family: str | None = None) -> dict[str, np.ndarray]:
 
 
 def table(family: str | None, config: Config) -> Table | None:
-    """A family's tensor names; None if they are the leaves' names. Errors: an unknown family; one without a leaf's name."""
+    """Return a family's tensor names; None for the leaves' own names. Errors: an unknown family, or one that lacks a leaf's
+    name."""
     if family in (None, native.MODEL_TYPE):
         return None
     one_of("family", family, families())
@@ -182,7 +183,7 @@ def table(family: str | None, config: Config) -> Table | None:
 
 
 def config_values(config: Any, family: str | None) -> dict[str, Any]:
-    """A config.json's values. Errors: not a config; a family that is unknown or contradicts the config."""
+    """Return a config.json's values. Errors: not a config; a family that is unknown or contradicts the config."""
     if isinstance(config, str | Path):
         path = user_path(config)
         values = read_json(path / "config.json" if path.is_dir() else path)
@@ -200,7 +201,7 @@ def config_values(config: Any, family: str | None) -> dict[str, Any]:
 
 
 def as_tensor(value: Any, what: str) -> Tensor:
-    """An array in memory as a stored tensor; `what` names it in an error. PyTorch's share their memory where JAX can."""
+    """Wrap an array in memory as a stored tensor; `what` names it in errors. PyTorch arrays share their memory if JAX can."""
     if hasattr(value, "detach"):
         value = _shared(value.detach(), what)
     array = value if isinstance(value, jax.Array) else np.asarray(value)
@@ -213,7 +214,8 @@ def as_tensor(value: Any, what: str) -> Tensor:
 
 
 def _shared(tensor: Any, what: str) -> Any:
-    """A PyTorch tensor as a JAX array of the same memory, on the host if JAX lacks its device, of numpy if its dtype."""
+    """Convert a PyTorch tensor to a JAX array sharing memory: on the host if JAX lacks its device, NumPy if JAX lacks its
+    dtype."""
     kind, on = str(tensor.dtype).removeprefix("torch."), tensor.device.type
     refuse(on == "meta", f"{what} is on the meta device, so it has no numbers: load the model onto a real one")
     refuse(kind not in params.DTYPES, f"{what} holds {kind}, not floating-point numbers ({', '.join(params.DTYPES)})")
@@ -223,14 +225,14 @@ def _shared(tensor: Any, what: str) -> Any:
 
 
 def as_dtype(dtype: str | None, tensors: Mapping[str, Tensor]) -> str:
-    """The requested dtype, by default the type of most numbers. Errors: parameters cannot have it here."""
-    dtype = dtype or stored_as(tensors) or "float32"  # without tensors, the first one missing is named later
+    """Return the requested dtype, by default that of most numbers. Errors: parameters cannot have it."""
+    dtype = dtype or stored_as(tensors) or "float32"  # without tensors, a later error names the first missing one
     params.check_dtype(dtype)
     return dtype
 
 
 def as_tokenizer(tokenizer: Any) -> Tokenizer | None:
-    """A tokenizer of transformers as one here, of its own, so that neither changes the other."""
+    """Convert a tokenizer of transformers to an independent copy here."""
     if tokenizer is None or isinstance(tokenizer, Tokenizer):
         return tokenizer
     backend = getattr(tokenizer, "backend_tokenizer", None)

@@ -1,4 +1,4 @@
-"""`load`: from the name of a model to its parameters on the device."""
+"""`load`: load a model by name, with its parameters on the device."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ def load(
     """Load a model of a family (see sinkjax/checkpoints/families/), or any that `save` wrote; weights are cast, not changed.
 
     Args:
-        source: A preset ("smollm2-135m") or the name of a model inside this package (`presets.packaged`), the short name of a
-            model on the hub (`architectures.architectures`), a folder of Hugging Face or of `save`, a .gguf file, or a hub id
-            "owner/name" (looked for in that order; on the hub after the local cache). Or "untrained:" and any of these: its
-            architecture and tokenizer with random weights (`untrained.draw_params`), without reading any weights.
-        dtype: Type of all parameters: "float32", "bfloat16", "float16", or "float64" where x64 is enabled.
+        source: A preset ("smollm2-135m"), the name of a model inside this package (`presets.packaged`), the short name of a model
+            on the Hub (`architectures.architectures`), a folder from Hugging Face or `save`, a .gguf file, or a hub id
+            "owner/name". They are tried in this order; the Hub comes after the local cache. With the prefix "untrained:", the
+            model has the same architecture and tokenizer with random weights (`untrained.draw_params`), and no weights are read.
+        dtype: Dtype of all parameters: "float32", "bfloat16", "float16", or "float64" if x64 is enabled.
         revision: Branch, tag or commit of a hub id.
-        mesh: Devices to spread the parameters over, by `params.RULES`, as an automatic mesh, whatever the axis types given;
-            None: the default device.
-        ignore_keys: Config keys, metadata keys and tensor names (with * for any characters) to leave out deliberately, if they
-            are not understood.
-        assume: config.json keys that the files leave out, with the values to take. rms_norm_eps, tie_word_embeddings,
-            hidden_act, max_position_embeddings, every size and (but for the documented absences in its family's `defaults`)
+        mesh: Devices over which to shard the parameters, by `params.RULES`, as an automatic mesh regardless of its axis types;
+            None for the default device.
+        ignore_keys: Config keys, metadata keys and tensor names (with * for any characters) to ignore deliberately if they are
+            not understood.
+        assume: Values for config.json keys that the files omit. rms_norm_eps, tie_word_embeddings,
+            hidden_act, max_position_embeddings, every size and (except for the documented absences in the family's `defaults`)
             rope_theta, num_key_value_heads and head_dim must come from the files or from here.
-        check: Whether weights that are NaN or infinite are refused; False is for the study of a broken model.
-        context: The longest prompt in tokens, in place of the files' value; it may be larger where positions are not
-            learned. It is stored with every result, in the config, and noted in the model's source.
-        tokenizer: A source as above whose tokenizer is taken, for files that hold none; None: their own.
+        check: Whether NaN or infinite weights are an error; False lets you study a broken model.
+        context: The longest prompt in tokens, replacing the files' value; it can be larger unless positions are learned. It is
+            stored with every result, in the config, and noted in the model's source.
+        tokenizer: A source, as above, whose tokenizer is used if the files have none; None for their own.
 
     Returns:
         The model, its parameters on the device.
 
     Raises:
-        SinkjaxError: One sentence that names the file, key, tensor or dtype that is missing, unknown, damaged or contradictory.
+        SinkjaxError: A file, key, tensor or dtype (which is named) is missing, unknown, damaged or contradictory.
     """
     check_dtype(dtype)
     if not isinstance(source, str | os.PathLike):
@@ -77,7 +77,7 @@ def load(
 
 
 def check_left_out(ignore_keys: Any, assume: Any) -> tuple[str, ...]:
-    """`ignore_keys` as a tuple; a single string is one name. Errors: not names, or `assume` is not a mapping."""
+    """Validate `ignore_keys` and `assume`, and return `ignore_keys` as a tuple; a single string counts as one name."""
     if not isinstance(assume, Mapping | None):
         raise SinkjaxError(f"assume must be a mapping from config.json keys to values, not {short(assume)}")
     refuse(not isinstance(ignore_keys, Collection), f"ignore_keys must be a list of names, not {short(ignore_keys)}")
@@ -85,8 +85,8 @@ def check_left_out(ignore_keys: Any, assume: Any) -> tuple[str, ...]:
 
 
 def load_checkpoint(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, check: bool = True) -> Model:
-    """The model of a checkpoint; arguments and errors as for `load`."""
-    auto = mesh and Mesh(mesh.devices, mesh.axis_names)  # an explicit mesh would want a sharding for every intermediate
+    """Load the model of a checkpoint; arguments and errors as for `load`."""
+    auto = mesh and Mesh(mesh.devices, mesh.axis_names)  # an explicit mesh would require a sharding for every intermediate
     random = checkpoint.source["kind"] == "untrained"
     params, digest = draw_params(checkpoint, dtype, auto) if random else load_params(checkpoint, dtype, auto, check)
     tokenizer = checkpoint.tokenizer
@@ -96,16 +96,16 @@ def load_checkpoint(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None
 
 
 def untrained_like(model: Model, mesh: Mesh | None = None) -> Model:
-    """The architecture and tokenizer of a model in memory with random weights, as `load("untrained:...")` draws them.
+    """Return the architecture and tokenizer of a model in memory with random weights, drawn as by `load("untrained:...")`.
 
-    The standard deviation is 0.02, because a model in memory does not record the one that its training started with.
+    The standard deviation is 0.02, because a model in memory does not record its initial one.
 
     Args:
         model: The model.
         mesh: See `load`.
 
     Returns:
-        The untrained twin, of the model's dtype.
+        The untrained twin, in the model's dtype.
     """
     name = str(model.source["name"])
     source = {"assumed": {}, **model.source}
@@ -114,7 +114,7 @@ def untrained_like(model: Model, mesh: Mesh | None = None) -> Model:
 
 
 def hub_id(source: str) -> str | None:
-    """The hub id where `load` looks for a source; None for a source on this machine."""
+    """Return the hub id that `load` uses for a source; None for a local source."""
     if source in architectures():
         return architectures()[source].hub
     path = user_path(source)
@@ -129,9 +129,9 @@ def open_checkpoint(
     assume: Mapping[str, Any] | None = None,
     weights: bool = True,
 ) -> Checkpoint:
-    """The checkpoint behind a name, its weights still unread; arguments and errors as for `load`.
+    """Open the checkpoint of a name without reading its weights; arguments and errors as for `load`.
 
-    weights: whether they must be there. Without, a name of `architectures` needs no network, and has no tokenizer.
+    weights: whether the weights must exist. If not, a name in `architectures` needs no network, but has no tokenizer.
     """
     if source.startswith(PREFIX):
         trained = source.removeprefix(PREFIX)
@@ -163,7 +163,7 @@ def open_checkpoint(
 
 
 def with_tokenizer(checkpoint: Checkpoint, source: str) -> Checkpoint:
-    """The checkpoint with the tokenizer of another source, which its own source then names. Errors: there is none."""
+    """Replace the checkpoint's tokenizer by another source's, which is noted in its own source. Errors: there is none."""
     found = open_checkpoint(source, weights=False).tokenizer
     if found is None:
         raise SinkjaxError(f"tokenizer: {source} has none either")
@@ -171,7 +171,7 @@ def with_tokenizer(checkpoint: Checkpoint, source: str) -> Checkpoint:
 
 
 def with_context(checkpoint: Checkpoint, context: int) -> Checkpoint:
-    """The checkpoint with another longest prompt. Errors: not an int of at least 1; learned positions, whose number is fixed."""
+    """Change the checkpoint's longest prompt. Errors: not an int of at least 1; learned positions, whose number is fixed."""
     config = checkpoint.config
     if isinstance(config.position, Learned):
         raise SinkjaxError(f"context={context} does not fit {checkpoint.where}: its {config.context} positions are learned")

@@ -1,4 +1,4 @@
-"""A model as its files state it, which `load` reads, and a model in memory, which it returns."""
+"""A model as its files describe it, which `load` reads, and a model in memory, which it returns."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sinkjax.runtime import display
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything that a checkpoint says, before any weight is read.
+    """Everything in a checkpoint, before any weights are read.
 
     where: its path, for messages. names: leaf name -> tensor name, "{}" standing for the layer (None: see `names.slots`).
-    tensors: tensor name -> Tensor. ignored: patterns of tensor names that may be there without a meaning. tokenizer: a
-    `Tokenizer`, or None if the files have none. source: provenance (see `Model`). initializer_range: the standard deviation
-    of the weights as training starts, None if it is not stated.
+    tensors: tensor name -> Tensor. ignored: patterns of tensor names that may exist without a meaning. tokenizer: a
+    `Tokenizer`, or None if the files have none. source: provenance (see `Model`). initializer_range: the standard deviation of
+    the initial weights, None if it is not stated.
     """
 
     where: str
@@ -42,13 +42,12 @@ class Model:
     Attributes:
         config: Its architecture.
         params: Arrays in the tree of `params.abstract(config)`, all of one dtype.
-        tokenizer: None if its files have none.
-        source: Where it comes from: kind ("preset", "packaged", "folder", "hub", "gguf", "untrained", "transformers" or
+        tokenizer: Its tokenizer, or None if its files have none.
+        source: Provenance: kind ("preset", "packaged", "folder", "hub", "gguf", "untrained", "transformers" or
             "arrays"), name, revision (a hub commit, else None), sha256 (of the stored, or of the drawn weights in the order of
             the tree), dtype, model_type, bos and eos (token ids or None), stored (the type of most numbers in the files, e.g.
-            "bfloat16" or "Q4_1"; None for an untrained model), perhaps title (its full name) and stated_context
-            (the files' value, where `load` was given another), and assumed (config keys that the files leave out, with the
-            values taken).
+            "bfloat16" or "Q4_1"; None for an untrained model), possibly title (its full name) and stated_context (the files'
+            value, if `load` was given another), and assumed (values used for config keys that the files omit).
     """
 
     config: Config
@@ -64,12 +63,12 @@ class Model:
 
 
 def check_model(model: Any) -> None:
-    """Raise unless this is a `Model`."""
+    """Raise unless the argument is a `Model`."""
     if not isinstance(model, Model):
-        raise SinkjaxError(f"a model is what sinkjax.load returns, not {short(model)}{hint(model)}")
+        raise SinkjaxError(f"a model must come from sinkjax.load, not {short(model)}{hint(model)}")
 
 
 def hint(model: Any) -> str:
-    """What to do with a model of another library, for an error; nothing for anything else."""
+    """Advise, for an error, what to do with a model of another library; "" for anything else."""
     live = hasattr(model, "state_dict") and hasattr(model, "config")
     return "; sinkjax.from_transformers takes a model of transformers" if live else ""

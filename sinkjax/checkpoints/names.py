@@ -1,4 +1,4 @@
-"""The stored tensor for each part of each leaf: tables of names, and slots derived from the abstract parameter tree.
+"""Stored tensors for each part of each leaf: tables of names, and slots derived from the abstract parameter tree.
 
 A table is read in both directions: `Slot.cut` takes a block out of a stored tensor, and `export` puts it there.
 """
@@ -21,16 +21,16 @@ from sinkjax.model.config import Config
 LINEAR = frozenset({"q", "k", "v", "o", "gate", "up", "down", "unembed", "embed_in", "embed_out", "router"})
 TABLES = frozenset({"embed", "positions"})
 
-# How a leaf's part is cut from an axis of outputs: the axis reshaped, and an index into that.
+# How a leaf's part is cut from an axis of outputs: the reshaped axis, and an index into it.
 View = tuple[tuple[int, ...], tuple[int | slice, ...]]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A leaf that is a part of a stored tensor, or whose tensor has the inputs first.
+    """A leaf that is part of a stored tensor, or whose tensor has the inputs first.
 
-    name: the tensor's name. view: where among the outputs of the tensor the leaf lies; None: it is all of them. stacked: whether
-    the tensor holds all experts of a layer, along a first axis.
+    name: the tensor's name. view: the leaf's place among the tensor's outputs; None for all of them. stacked: whether the tensor
+        has all experts of a layer, along a first axis.
     """
 
     name: str
@@ -94,7 +94,7 @@ def fused(
     return weights | {f"{leaf}_bias": part(leaf, ends[1]) for leaf in leaves}
 
 
-# The names of Llama and, perhaps with changes, of most later families.
+# The names in Llama and, possibly with changes, in most later families.
 LLAMA = {
     **modules("model", embed="embed_tokens", final_norm="norm"),
     **modules("model.layers.{}", attn_norm="input_layernorm", mlp_norm="post_attention_layernorm"),
@@ -104,7 +104,7 @@ LLAMA = {
 }
 
 
-# A GGUF's, of every architecture, perhaps with changes.
+# The names in GGUF files of every architecture, possibly with changes.
 GGUF: dict[str, str | Part] = {
     **modules(embed="token_embd", embed_norm="token_embd_norm", positions="position_embd"),
     **modules(final_norm="output_norm", unembed="output"),
@@ -124,7 +124,7 @@ GGUF_EXPERTS = {
 
 
 def without_prefix(table: Table, prefix: str) -> Table:
-    """The table of files whose names lack a prefix; other names stay."""
+    """Return the table for files whose names lack a prefix; other names are unchanged."""
 
     def short(entry: Part) -> Part:
         return dataclasses.replace(entry, name=entry.name.removeprefix(prefix))
@@ -133,7 +133,7 @@ def without_prefix(table: Table, prefix: str) -> Table:
 
 
 def as_part(entry: str | Part) -> Part:
-    """An entry of a table as a record."""
+    """Convert a table entry to a record."""
     return entry if isinstance(entry, Part) else Part(entry)
 
 
@@ -141,8 +141,8 @@ def as_part(entry: str | Part) -> Part:
 class Slot:
     """The place of one stored tensor, or a part of it, in `leaf` of the tree.
 
-    place: the index of the block along the leaf's first axes, layers and perhaps heads; (): all of it. stored: the shape that
-    the file must have. transposed: whether inputs and outputs change places on the way. pattern: the name of the tensor, "{}"
+    place: the index of the block along the leaf's first axes, layers and possibly heads; () for all of it. stored: the required
+        shape in the file. transposed: whether inputs and outputs are exchanged. pattern: the name of the tensor, "{}"
     standing for the layer. view, index: the tensor's shape when reshaped, and the block's index in it; None: all of it.
     """
 
@@ -156,7 +156,7 @@ class Slot:
 
     @property
     def fills(self) -> bool:
-        """Whether the tensor is the whole leaf."""
+        """Whether the tensor fills the whole leaf."""
         return not self.place and self.view is None
 
     def cut(self, array: np.ndarray) -> np.ndarray:
@@ -170,7 +170,7 @@ class Slot:
 
 
 def slots(config: Config, names: Table | None) -> dict[str, list[Slot]]:
-    """Tensor name -> its slots, one entry for every stored tensor that the parameters of `config` need, in their order.
+    """Map tensor names to slots, one entry per stored tensor that the parameters of `config` need, in order.
 
     names: leaf name -> tensor name; None: every leaf is one tensor, stored as it is here, under its path.
     """
@@ -190,7 +190,7 @@ def slots(config: Config, names: Table | None) -> dict[str, list[Slot]]:
 
 
 def _slot(config: Config, name: str, part: Part, inner: tuple[int, ...], fan_in: int) -> Slot:
-    """The slot of a leaf's block of shape `inner`, its leaf and place aside."""
+    """Make the slot of a leaf's block of shape `inner`, without its leaf and place."""
     if part.stacked:
         one = _slot(config, name, dataclasses.replace(part, stacked=False), inner[1:], fan_in)
         view = None if one.view is None else (inner[0], *one.view)
@@ -211,5 +211,5 @@ def _slot(config: Config, name: str, part: Part, inner: tuple[int, ...], fan_in:
 
 
 def leaf_name(path: tuple) -> str:
-    """The path of a leaf in the tree, as "layers.q"."""
+    """Return the path of a leaf in the tree, such as "layers.q"."""
     return ".".join(entry.key for entry in path)

@@ -1,12 +1,12 @@
-"""The folder format of the project, for any `Config`: a trained model, or any model in memory.
+"""sinkjax's own folder format, for models with any `Config`.
 
     config.json             "model_type": "sinkjax", and every field of the config, a record tagged by the name of its class
-    model.safetensors       the leaves of the parameter tree as they are, by their paths ("layers.q")
-    tokenizer.json, tokenizer_config.json    as Hugging Face has them, if the model has a tokenizer
+    model.safetensors       the leaves of the parameter tree, unchanged, by path ("layers.q")
+    tokenizer.json, tokenizer_config.json    as in a Hugging Face folder, if the model has a tokenizer
     README.md               the card: the model's description and origin
 
-Files and records are read by the annotations of `Config`, so an option that is added to it needs no line here. A field that a
-file lacks has its default: it was added to `Config` after the file was written.
+Files and records are read by the annotations of `Config`, so a new option needs no change here. A field that a file lacks has its
+default, because it was added to `Config` after the file was written.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ FILES = (CONFIG, WEIGHTS, CARD, TOKENIZER, SETTINGS)
 
 
 def save(model: Model, folder: str | Path, dtype: str | None = None, card: str | None = None) -> Path:
-    """Write a model into a folder of its own, which `load` reads back as the same model.
+    """Save a model to its own folder, which `load` reads back as the same model.
 
     Args:
         model: The model.
-        folder: Where to; an earlier model of this format in it is replaced, once the new one is complete.
-        dtype: Type of the stored weights; None: as they are.
-        card: Markdown for README.md; None: a few words on where the model comes from.
+        folder: The folder; an earlier model of this format in it is replaced once the new one is complete.
+        dtype: Dtype of the stored weights; None keeps it.
+        card: Markdown for README.md; None for a short note on the model's origin.
 
     Returns:
         The folder.
 
     Raises:
         SinkjaxError: The parameters do not fit the config, or the dtype cannot hold them; the config has a record from outside
-            of the library; the folder holds anything but a model of this format, is a symbolic link or the working directory; no
-            room.
+            the library; the folder has other content than a model of this format, is a symbolic link or the working directory; no
+            space.
     """
     check_model(model)
     folder = user_path(folder)
@@ -65,9 +65,9 @@ def save(model: Model, folder: str | Path, dtype: str | None = None, card: str |
 
 
 def stored(model: Model, dtype: str | None) -> dict[str, np.ndarray]:
-    """The leaves of a model on the host as they are to be stored, by their paths.
+    """Return a model's leaves on the host in their stored form, by path.
 
-    Errors: parameters that do not fit the config; NaN or infinity, there before or because of the dtype.
+    Errors: parameters that do not fit the config; NaN or infinity, originally or because of the dtype.
     """
     params.check(model.params, model.config)
     arrays = {}
@@ -84,7 +84,7 @@ def stored(model: Model, dtype: str | None) -> dict[str, np.ndarray]:
 def write_model(
     folder: Path, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray], model: Model, card: str | None
 ) -> Path:
-    """Write the files of a model into a folder of its own. Errors: the folder has other content (`_check_place`); no room."""
+    """Write a model's files into its own folder. Errors: the folder has other content (`_check_place`); no space."""
     _check_place(folder, values["model_type"])
     with whole_folder(folder.absolute(), sum(array.nbytes for array in arrays.values())) as scratch:
         (scratch / CARD).write_text(card if card is not None else default_card(model), encoding="utf-8")
@@ -96,7 +96,7 @@ def write_model(
 
 
 def _check_place(folder: Path, kind: str) -> None:
-    """Raise unless `folder` is not there, is empty, or holds a model of this kind, whose files are ours, and nothing else."""
+    """Raise unless `folder` does not exist, is empty, or contains only a model of this kind, whose files are ours."""
     try:
         refuse(folder.is_symlink(), f"{folder} is a symbolic link; name the folder itself, or choose another one")
         refuse(folder.resolve() == Path.cwd(), f"a model needs a folder of its own, not the working directory ({str(folder)!r})")
@@ -114,7 +114,7 @@ def _check_place(folder: Path, kind: str) -> None:
 
 
 def default_card(model: Model) -> str:
-    """Where a model comes from."""
+    """Describe the origin of a model."""
     origin = "\n".join(f"- {name}: {value}" for name, value in model.source.items() if value not in (None, {}))
     return f"# A model saved by sinkjax\n\n{params.count(model.config):,} parameters. Where they come from:\n\n{origin}\n"
 
@@ -126,7 +126,7 @@ def read(
     assume: Mapping[str, Any] | None,
     tensors: Mapping[str, Tensor],
 ) -> Checkpoint:
-    """A folder of this format; values: its config.json. Errors: wrong entries in its files, by name."""
+    """Read a folder of this format. values: its config.json. Errors: wrong entries in its files, by name."""
     if ignore_keys or assume:
         raise SinkjaxError(f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
     config = read_config(values, str(folder / CONFIG))
@@ -136,5 +136,5 @@ def read(
 
 
 def read_config(values: Mapping[str, Any], where: str) -> Config:
-    """A parsed config.json as a config. Errors: an unknown or missing key or record, or a value that does not fit, by name."""
+    """Convert a parsed config.json to a config. Errors: an unknown or missing key or record, or an invalid value, by name."""
     return documents.build(Config, {key: value for key, value in values.items() if key != "model_type"}, where)

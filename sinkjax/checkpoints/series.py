@@ -1,6 +1,6 @@
 """Series: checkpoints of one model, such as a training's, in the order of their steps.
 
-A training writes `series/run-000/step-000100`, a folder of a model each; any folder of model folders is a series as well.
+A training writes model folders such as `series/run-000/step-000100`; any folder of model folders is also a series.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STEP, RUN = re.compile(r"step[-_]?(\d+)$"), re.compile(r"(?:^|/)run[-_]?(\d+)/")
 class Member:
     """A checkpoint of a series.
 
-    label: of its entry in a result, unique in the series. source, revision: as `load` takes them.
+    label: the label of its entry in a result, unique in the series. source, revision: as for `load`.
     """
 
     label: str
@@ -50,49 +50,49 @@ class Member:
 
 
 def to_fetch(member: Member) -> bool:
-    """Whether a checkpoint must be fetched from the hub, since the local cache lacks it."""
+    """Return whether a checkpoint must be fetched from the Hub because the local cache lacks it."""
     repo = hub_id(member.source)
     return repo is not None and not hub.held(repo, member.revision)
 
 
 def trim(member: Member) -> None:
-    """Remove a checkpoint that was fetched from the hub from the local cache again."""
+    """Remove a checkpoint that was fetched from the Hub from the local cache."""
     hub.remove(str(hub_id(member.source)), member.revision)
 
 
 def series_path(folder: Path, run: int, step: int) -> Path:
-    """Where a training in `folder` keeps the model of a run after `step` steps."""
+    """Return where a training in `folder` keeps a run's model after `step` steps."""
     return folder / SERIES / f"run-{run:03d}" / f"step-{step:06d}"
 
 
 def in_folder(folder: str | Path) -> tuple[Member, ...]:
-    """The models below a folder, such as a training's or one run's, by the numbers in their paths.
+    """List the models below a folder, such as a training's or a run's, by the numbers in their paths.
 
     Errors: no model below it.
     """
     folder = user_path(folder)
     root = folder / SERIES if (folder / SERIES).is_dir() else folder
     below = {path.parent.relative_to(root): path.parent for path in root.rglob(CONFIG)}
-    # A hidden folder is one that a killed process was writing.
+    # A hidden folder is left over from a killed process.
     found = {label.as_posix(): path for label, path in below.items() if not any(part.startswith(".") for part in label.parts)}
     refuse(not found or "." in found, f"{folder} is not a folder of checkpoints: it must contain folders that sinkjax.load reads")
     return tuple(Member(label, str(found[label])) for label in sorted(found, key=_natural))
 
 
 def of_models(models: Sequence[str | Path]) -> tuple[Member, ...]:
-    """Models by name, folder or hub id, in the order given. Errors: none; not a sequence; one that is named twice."""
+    """List models by name, folder or hub id, in the order given. Errors: none; not a sequence; a duplicate."""
     if not isinstance(models, Sequence):
         raise SinkjaxError(f"models must be a folder or a sequence of models, not {short(models)}")
     return _distinct([Member(Path(model).name if user_path(model).exists() else str(model), str(model)) for model in models])
 
 
 def of_revisions(model: str, revisions: Sequence[str]) -> tuple[Member, ...]:
-    """Revisions of one hub id, in the order given. Errors: none; one that is named twice."""
+    """List revisions of one hub id, in the order given. Errors: none; a duplicate."""
     return _distinct([Member(revision, model, revision) for revision in revisions])
 
 
 def members_of(models: str | Path | Sequence[str | Path], revisions: Sequence[str] = ()) -> tuple[Member, ...]:
-    """The series that the arguments of `sweep_models` name. Errors: as there."""
+    """Return the series named by the arguments of `sweep_models`. Errors: as for that function."""
     if isinstance(models, str | Path):
         return of_revisions(str(models), revisions) if revisions else in_folder(models)
     if revisions:
@@ -101,7 +101,7 @@ def members_of(models: str | Path | Sequence[str | Path], revisions: Sequence[st
 
 
 def coordinates(members: Sequence[Member]) -> dict[str, Any]:
-    """The coordinates of a dataset along `checkpoint`: labels; and step and run, where all labels state them."""
+    """Return a dataset's coordinates along `checkpoint`: labels, and step and run if all labels state them."""
     found: dict[str, Any] = {"checkpoint": [member.label for member in members]}
     for name in ("step", "run"):
         numbers = [getattr(member, name) for member in members]
@@ -110,7 +110,7 @@ def coordinates(members: Sequence[Member]) -> dict[str, Any]:
 
 
 def check_same_architecture(members: Sequence[Member]) -> None:
-    """Raise unless all checkpoints of a series have one config, naming the fields that differ. No weights are read."""
+    """Raise unless all checkpoints of a series have the same config, naming the differences, without reading weights."""
     first, *others = (open_checkpoint(member.source, member.revision, weights=False).config for member in members)
     for member, other in zip(members[1:], others, strict=True):
         if other != first:
@@ -122,7 +122,7 @@ def check_same_architecture(members: Sequence[Member]) -> None:
 
 
 def loaded(members: Sequence[Member], dtype: str, trim_cache: bool) -> Generator[tuple[Member, Model], None, None]:
-    """Every checkpoint with its model, which is read while the one before is in use. Errors: the same weights twice."""
+    """Yield every checkpoint with its model, reading ahead while the previous one is in use. Errors: the same weights twice."""
     seen: dict[str, str] = {}
     fetched = [trim_cache and to_fetch(member) for member in members]
     with ThreadPoolExecutor(1) as reader:
@@ -153,5 +153,5 @@ def _distinct(members: Sequence[Member]) -> tuple[Member, ...]:
 
 
 def _natural(label: str) -> list[tuple[int, str]]:
-    """A sorting key that puts step-90 before step-100."""
+    """Return a sorting key that puts step-90 before step-100."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", label)]

@@ -1,8 +1,9 @@
 """Tensors from a checkpoint into the parameter tree, one at a time.
 
 Each leaf is allocated once, in the target dtype and in its shards on the mesh. A stored tensor is mapped, decoded, sent to each
-device as the part that it keeps, cast there and written into its place in the leaf, which is donated. Layers come one by one, and
-what fills a leaf alone, such as an unembedding, in pieces. So beside the shards little more than a layer's tensor is held.
+device as the part that it keeps, cast there and written into its place in the leaf, which is donated. Layers are read one by one,
+and a tensor that fills a whole leaf, such as an unembedding, in pieces. Besides the shards, memory therefore holds little more
+than one layer's tensor.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from sinkjax.model import params
 
 
 def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, check: bool = True) -> tuple[params.Params, str]:
-    """The parameters of a checkpoint, and the SHA-256 of the stored bytes they came from, in the order of the tree.
+    """Load a checkpoint's parameters, and the SHA-256 of their stored bytes in the order of the tree.
 
-    dtype: of every leaf. mesh: where to place the leaves by `params.sharding`; None: the default device. check: whether numbers
-    that are not finite are refused.
+    dtype: dtype of every leaf. mesh: placement of the leaves by `params.sharding`; None for the default device. check: whether
+        non-finite numbers are an error.
     Errors, each naming the tensor: missing, unexpected, wrong shape, NaN or infinity once cast, tied copies that differ.
     """
     wanted = slots(checkpoint.config, checkpoint.names)
@@ -58,12 +59,12 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
 
 
 def whole(tensor: Tensor, slot: Slot, dtype: str, place: NamedSharding | None, what: str, check: bool) -> jax.Array:
-    """A tensor that is a leaf, cast on the host, which compiles nothing; `what` names it in an error."""
+    """Return a tensor that is a whole leaf, cast on the host without compiling; `what` names it in errors."""
     value: np.ndarray | jax.Array
-    if tensor.shared is not None and not slot.transposed:  # the leaf is the array in memory if it is of this dtype
+    if tensor.shared is not None and not slot.transposed:  # the leaf is the array in memory if it has this dtype
         value = tensor.shared if tensor.shared.dtype == dtype else tensor.shared.astype(dtype)
     else:
-        with np.errstate(over="ignore"):  # values beyond the dtype's range become infinite, and are refused
+        with np.errstate(over="ignore"):  # values beyond the dtype's range become infinite, which is an error
             array = tensor.array()
             value = np.array(array.T if slot.transposed else array, jnp.dtype(dtype))
     if check and not np.isfinite(value).all():
@@ -72,11 +73,11 @@ def whole(tensor: Tensor, slot: Slot, dtype: str, place: NamedSharding | None, w
 
 
 def write(array: jax.Array, tensor: Tensor, slot: Slot, place: NamedSharding | None, what: str, check: bool) -> jax.Array:
-    """`array` (given up by the caller) with `tensor` cast and written into its slot; `what` names the tensor in an error."""
+    """Write `tensor`, cast, into its slot of `array` (which the caller gives up); `what` names the tensor in errors."""
     for start, shape, read in pieces(tensor, slot, array.shape, place):
         value = jax.make_array_from_callback(shape, place, read) if place else jax.device_put(read((slice(None),) * len(shape)))
         array, finite = _write(array, value, start, place)
-        if not bool(finite) and check:  # also waits until the device has let go of the mapped bytes
+        if not bool(finite) and check:  # also waits until the device has released the mapped bytes
             raise _not_finite(what, array.dtype)
     return array
 
@@ -84,10 +85,10 @@ def write(array: jax.Array, tensor: Tensor, slot: Slot, place: NamedSharding | N
 def pieces(
     tensor: Tensor, slot: Slot, shape: tuple[int, ...], place: NamedSharding | None
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], Callable[[Any], np.ndarray]]]:
-    """The pieces that are written one at a time into a leaf of this shape: a layer's block, or rows of a tensor that is the leaf.
+    """Yield the pieces to write one by one into a leaf of this shape: a layer's block, or rows of a tensor that is the leaf.
 
-    Each is a place in the shards, the same in all of them; the shape of all shards side by side there; and a
-    function from an index into that shape to its numbers. The last rows may be written twice, so that all pieces have one shape.
+    Each has a place in the shards, equal in all of them; the shape of all shards together there; and a function from an index
+    into that shape to its numbers. The last rows may be written twice, so that all pieces have one shape.
     """
     if not slot.fills:
         block = slot.cut(tensor.array())
@@ -95,7 +96,7 @@ def pieces(
         block = (block.swapaxes(-1, -2) if slot.transposed else block).reshape(*[1] * len(slot.place), *inner)
         yield (*slot.place, *[0] * len(inner)), block.shape, block.__getitem__
         return
-    axis = int(slot.transposed)  # along which the rows of the tensor lie in the leaf
+    axis = int(slot.transposed)  # the leaf's axis of the tensor's rows
     length = place.shard_shape(shape)[axis] if place else shape[axis]
     parts = shape[axis] // length
     size = min(length, max(1, PIECE // parts // math.prod(tensor.shape[1:])))
@@ -130,7 +131,7 @@ def _write(
 
 
 def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
-    """Raise unless the checkpoint holds exactly the wanted tensors, in the wanted shapes."""
+    """Raise unless the checkpoint has exactly the wanted tensors, in the wanted shapes."""
     tensors, where = checkpoint.tensors, checkpoint.where
     missing = sorted(wanted.keys() - tensors.keys())
     if missing:
@@ -150,7 +151,7 @@ def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
 
 
 def check_tied(checkpoint: Checkpoint, first: str, second: str) -> None:
-    """Raise unless the unembedding stored beside a tied embedding is the same numbers. Compared in blocks of rows."""
+    """Raise unless an unembedding stored next to a tied embedding has equal numbers, comparing blocks of rows."""
     embed, unembed = (checkpoint.tensors[name] for name in (first, second))
     same = embed.shape == unembed.shape and all(
         np.array_equal(embed.rows(*rows), unembed.rows(*rows)) for rows in embed.row_pieces()

@@ -1,4 +1,4 @@
-"""Tensors as checkpoint files hold them: a name, a shape and raw bytes that become numbers only when asked."""
+"""Stored tensors of checkpoint files: a name, a shape and raw bytes that are decoded on demand."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PIECE = 2**20  # elements of a large tensor, or bytes to hash, that are processe
 class Tensor:
     """One stored tensor.
 
-    shape: outputs first, inputs last, as Hugging Face writes linear layers. raw: gives the bytes, uint8 in rows or flat; bytes of
-    an `OpenFile` are mapped anew by each call, so that they take memory only while they are in use. decode: raw -> the numbers,
+    shape: outputs first, inputs last, as Hugging Face writes linear layers. raw: returns the bytes, uint8 in rows or flat; each
+        call maps the bytes of an `OpenFile` anew, so they use memory only while in use. decode: raw -> the numbers,
     in any shape with the right order; cheap for plain types, de-quantising for others. stored: the name of the type in the file
-    ("bfloat16", "Q4_1"). shared: the numbers themselves, if they are a JAX array in memory. part: gives the bytes of rows from
-    start to stop, where they can be read without all others.
+    ("bfloat16", "Q4_1"). shared: the numbers themselves, if they are a JAX array in memory. part: returns the bytes of rows from
+    start to stop, if they can be read separately.
     """
 
     shape: tuple[int, ...]
@@ -39,24 +39,24 @@ class Tensor:
     part: Callable[[int, int], np.ndarray] | None = None
 
     def array(self) -> np.ndarray:
-        """The numbers, in `shape` and in the type that the file holds or de-quantises to."""
+        """Return the numbers, in `shape` and in the type that the file stores or de-quantises to."""
         return self.decode(self.raw()).reshape(self.shape)
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """`array()[start:stop]`, without reading more. Not for a tensor whose `decode` reorders rows."""
+        """Return `array()[start:stop]` without reading more. Not for a tensor whose `decode` reorders rows."""
         if (start, stop) == (0, self.shape[0]):
             return self.array()
         raw = self.part(start, stop) if self.part else self.raw().reshape(self.shape[0], -1)[start:stop]
         return self.decode(raw).reshape(stop - start, *self.shape[1:])
 
     def row_pieces(self) -> Iterator[tuple[int, int]]:
-        """Start and stop of rows that together are all, PIECE numbers at a time."""
+        """Yield start and stop of consecutive rows, PIECE numbers at a time."""
         size = max(1, PIECE // max(1, math.prod(self.shape[1:])))
         for start in range(0, self.shape[0], size):
             yield start, min(start + size, self.shape[0])
 
     def byte_pieces(self) -> Iterator[np.ndarray]:
-        """All bytes in their order, a part of them at a time: uint8."""
+        """Yield all bytes in order, in parts: uint8."""
         if self.part:
             for rows in self.row_pieces():
                 yield self.part(*rows).reshape(-1)
@@ -66,7 +66,7 @@ class Tensor:
 
 
 def stored_as(tensors: Mapping[str, Tensor]) -> str | None:
-    """The storage type of most of the numbers; None without tensors."""
+    """Return the storage type of most of the numbers; None without tensors."""
     sizes: Counter[str] = Counter()
     for tensor in tensors.values():
         sizes[tensor.stored] += math.prod(tensor.shape)
@@ -74,9 +74,9 @@ def stored_as(tensors: Mapping[str, Tensor]) -> str | None:
 
 
 class OpenFile:
-    """A file that stays the same one, though another may take its path. It is closed when nothing refers to it any more.
+    """An open file that stays the same even if its path is replaced. It is closed when nothing refers to it any more.
 
-    Errors: as for `regular`; one that cannot be read.
+    Errors: as for `regular`; the file cannot be read.
     """
 
     def __init__(self, path: Path):
@@ -90,13 +90,13 @@ class OpenFile:
 
     @property
     def size(self) -> int:
-        """Its bytes now."""
+        """Current size in bytes."""
         return os.fstat(self.file.fileno()).st_size
 
     def map(self, begin: int = 0, shape: tuple[int, ...] | None = None) -> np.ndarray:
         """Bytes as uint8, mapped and read-only: `shape` from byte `begin` on, by default all.
 
-        Errors: it cannot be read, or became shorter after its header was read.
+        Errors: the file cannot be read, or has become shorter since its header was read.
         """
         try:
             if 0 in (self.size, *(shape or ())):
@@ -110,7 +110,7 @@ class OpenFile:
 
 
 class JoinedFile:
-    """Files that are the pieces of one, read in their order without a copy on disk. Errors: as for `OpenFile`.
+    """Files that are the pieces of one, read in order without a copy on disk. Errors: as for `OpenFile`.
 
     A range of bytes within a piece is mapped; one that crosses from a piece to the next is copied.
     """

@@ -1,4 +1,4 @@
-"""Text to token ids and back, without special tokens of its own: which BOS a prompt gets is `sinkjax.encode`'s argument."""
+"""Conversion between text and token ids, without adding special tokens: `sinkjax.encode` chooses the BOS."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sinkjax.runtime import extras
 if TYPE_CHECKING:
     import tokenizers
 
-MOST_BYTES = 32_000_000  # limit for a config.json, an index of shards or settings of a tokenizer
-MOST_TOKENIZER = 100_000_000  # bytes of a vocabulary; the largest published ones have 34 million
+MOST_BYTES = 32_000_000  # maximum bytes of a config.json, an index of shards or tokenizer settings
+MOST_TOKENIZER = 100_000_000  # maximum bytes of a vocabulary; the largest published ones have 34 million
 MOST_OBJECTS = 200_000  # in a tokenizer.json, where a vocabulary is one: the largest published ones have 7,000
-MOST_GROWTH = 1000  # largest factor that a tokenizer's replacements may lengthen a text by
+MOST_GROWTH = 1000  # maximum factor by which a tokenizer's replacements may lengthen a text
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-# Vocabulary files that only `transformers` knows how to turn into a tokenizer.
+# Vocabulary files that only `transformers` can convert to a tokenizer.
 SLOW_FILES = ("tokenizer.model", "vocab.json")
 
 
@@ -33,7 +33,8 @@ SLOW_FILES = ("tokenizer.model", "vocab.json")
 class Tokenizer:
     """A model's tokenizer.
 
-    backend: of the `tokenizers` package. bos, eos: the ids that the model's files name, or None; `encode` adds neither.
+    backend: a tokenizer of the `tokenizers` package. bos, eos: the ids that the model's files name, or None; `encode` adds
+        neither.
     """
 
     backend: tokenizers.Tokenizer
@@ -41,9 +42,9 @@ class Tokenizer:
     eos: int | None = None
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text. A special token written out in it becomes that token; none is added.
+        """Encode a text as token ids. Special tokens written in it become tokens; none are added.
 
-        Errors: half a character (a lone surrogate), which no file in UTF-8 holds.
+        Errors: half a character (a lone surrogate), which no UTF-8 file can contain.
         """
         try:
             text.encode()
@@ -55,7 +56,7 @@ class Tokenizer:
 
     @cached_property
     def prefix(self) -> list[int]:
-        """The ids that the tokenizer's own call puts before a text: its BOS, or nothing."""
+        """Return the ids that the tokenizer itself puts before a text: its BOS, or nothing."""
         text = "a"
         with refusing("the tokenizer cannot encode a text with its special tokens"):
             ids = self.backend.encode(text, add_special_tokens=True).ids
@@ -63,12 +64,12 @@ class Tokenizer:
         return next((ids[:start] for start in range(len(ids)) if ids[start : start + len(plain)] == plain), [])
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids, special tokens written out."""
+        """Decode token ids to text, including special tokens."""
         with refusing("the tokenizer cannot decode the tokens"):
             return self.backend.decode([int(token) for token in ids], skip_special_tokens=False)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The text of each token, with its leading space; bytes of an unfinished character show as U+FFFD."""
+        """Return the text of each token, with its leading space; bytes of an incomplete character appear as U+FFFD."""
         start = len(self.decode(self._anchor))
         return [self.decode([*self._anchor, token])[start:] for token in ids]
 
@@ -81,7 +82,7 @@ class Tokenizer:
 
     @cached_property
     def _anchor(self) -> list[int]:
-        """A word put before a token, as decoders drop the space at the very start of a text."""
+        """A word to put before a token, because decoders drop a space at the very start of a text."""
         return self.encode("a")
 
 
@@ -97,7 +98,7 @@ def refusing(what: str) -> Iterator[None]:
 
 
 def copied(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """A copy of a tokenizer that neither cuts nor pads a text."""
+    """Copy a tokenizer so that it neither truncates nor pads."""
     own = type(backend).from_str(backend.to_str())
     own.no_truncation()
     own.no_padding()
@@ -105,10 +106,11 @@ def copied(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 
 def read_folder_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | None:
-    """The tokenizer of a Hugging Face folder, or None if it has none.
+    """Read the tokenizer of a Hugging Face folder, or return None if it has none.
 
-    config: the parsed config.json, for the BOS and EOS ids that no tokenizer_config.json names. A `"bos_token": null` there says
-    that the model has no BOS, whatever config.json holds (Qwen2). Errors: a damaged file; a vocabulary that cannot be converted.
+    config: the parsed config.json, for the BOS and EOS ids that no tokenizer_config.json names. A `"bos_token": null` there means
+        that the model has no BOS, regardless of config.json (Qwen2). Errors: a damaged file; a vocabulary that cannot be
+        converted.
     """
     backend = _backend(folder)
     if backend is None:
@@ -121,7 +123,7 @@ def read_folder_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | N
 
 
 def write_folder_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write a tokenizer as a Hugging Face folder has it, in the place of another. Errors: the file system's."""
+    """Write a tokenizer in the format of a Hugging Face folder, replacing any other. Errors: those of the file system."""
     names = {
         f"{name}_token": None if token is None else tokenizer.backend.id_to_token(token)
         for name, token in (("bos", tokenizer.bos), ("eos", tokenizer.eos))
@@ -132,7 +134,7 @@ def write_folder_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file. Errors: missing, unreadable, or not an object; a key written twice."""
+    """Read a JSON object from a file. Errors: missing, unreadable, or not an object; a duplicate key."""
     text = read_text(path, MOST_BYTES)
     try:
         values = json.loads(text, object_pairs_hook=without_repeats)
@@ -144,7 +146,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object as a mapping, for json's `object_pairs_hook`. Errors: a ValueError for a key written twice."""
+    """Make a mapping, for json's `object_pairs_hook`; raise ValueError for a duplicate key."""
     values = dict(pairs)
     if len(values) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -186,7 +188,7 @@ def _backend(folder: Path) -> tokenizers.Tokenizer | None:
 
 
 def _growth(part: Any) -> float:
-    """How many times as long a text may become by the replacements and prefixes in a part of a tokenizer, one after the other."""
+    """Return the factor by which a tokenizer part's replacements and prefixes, applied in turn, may lengthen a text."""
     if isinstance(part, list):
         return math.prod(map(_growth, part))
     if not isinstance(part, dict):
@@ -203,7 +205,7 @@ def _growth(part: Any) -> float:
 def _special(
     backend: tokenizers.Tokenizer, settings: dict[str, Any], config: dict[str, Any], name: str, folder: Path
 ) -> int | None:
-    """The id of the "bos" or "eos" token: by the name in tokenizer_config.json, else by the id in config.json."""
+    """Return the id of the "bos" or "eos" token: by the name in tokenizer_config.json, else by the id in config.json."""
     key = f"{name}_token"
     if key not in settings:
         token = config.get(f"{key}_id")

@@ -1,4 +1,4 @@
-"""`untrained:SOURCE`: the architecture and tokenizer of a model with random weights, as its pretraining starts.
+"""`untrained:SOURCE`: the architecture and tokenizer of a model with random weights, as at the start of pretraining.
 
 Use this as a control for trained models: an effect that also appears with random weights comes from the architecture, not from
 training.
@@ -30,7 +30,7 @@ INITIALIZER_RANGE = 0.02  # transformers' default for Llama, Mistral and Qwen2
 
 
 def untrained(checkpoint: Checkpoint, name: str) -> Checkpoint:
-    """The same checkpoint under the name `untrained:SOURCE`, its stored tensors, if any, left out."""
+    """Return the same checkpoint under the name `untrained:SOURCE`, without its stored tensors."""
     assumed = dict(checkpoint.source["assumed"])
     if checkpoint.initializer_range is None:
         assumed["initializer_range"] = INITIALIZER_RANGE
@@ -39,7 +39,7 @@ def untrained(checkpoint: Checkpoint, name: str) -> Checkpoint:
 
 
 def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) -> tuple[params.Params, str]:
-    """Random parameters, and the SHA-256 of their bytes in the order of the tree; arguments as for `load_params`.
+    """Draw random parameters, and the SHA-256 of their bytes in the order of the tree; arguments as for `load_params`.
 
     The numbers equal `params.init` with SEED and the standard deviation that the model's files state as
     `initializer_range`, by default INITIALIZER_RANGE. They are drawn in pieces, like tensors that are read from a file.
@@ -54,7 +54,7 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
 
 
 def drawn(leaf: params.Leaf, key: jax.Array, std: float, dtype: np.dtype) -> Tensor:
-    """A leaf of random numbers in `dtype`, whose rows can be drawn separately."""
+    """Return a leaf of random numbers in `dtype`, whose rows can be drawn separately."""
     row = math.prod(leaf.shape[1:])
 
     def part(start: int, stop: int) -> np.ndarray:
@@ -72,16 +72,16 @@ def drawn(leaf: params.Leaf, key: jax.Array, std: float, dtype: np.dtype) -> Ten
 
 
 def normal(key: jax.Array, start: int, count: int, size: int) -> np.ndarray:
-    """`jax.random.normal(key, size)[start : start + count]` without the numbers before and after, float32.
+    """Return `jax.random.normal(key, size)[start : start + count]`, float32, without drawing the other numbers.
 
-    A number depends on the key and its index alone, unless JAX was told to use another generator. Then all are drawn.
+    A number depends only on the key and its index, unless JAX uses another generator; then all are drawn.
     """
     if not jax.config.jax_threefry_partitionable or str(jax.random.key_impl(key)) != "threefry2x32":  # type: ignore[attr-defined]
         return np.asarray(jax.random.normal(key, (size,)))[start : start + count]
     high, low = divmod(start, 2**32)
     data = jnp.concatenate([jax.random.key_data(key), jnp.array([high, low], jnp.uint32)])
     drawn = jax.random.normal(jax.random.wrap_key_data(data, impl=_counter_impl()), (1 << (count - 1).bit_length(),))
-    return np.asarray(drawn)[:count]  # drawn as a power of two, so that few sizes are compiled
+    return np.asarray(drawn)[:count]  # draw a power of two, so that few sizes are compiled
 
 
 @functools.cache
@@ -93,12 +93,12 @@ def _counter_impl() -> Any:
         first, second, high, low = key
         count = math.prod(shape)
         lows = low + jnp.arange(count, dtype=jnp.uint32)
-        highs = high + (lows < low).astype(jnp.uint32)  # the lower half went over
+        highs = high + (lows < low).astype(jnp.uint32)  # the lower half overflowed
         both = jax.extend.random.threefry_2x32((first, second), jnp.concatenate([highs, lows]))
         return (both[:count] ^ both[count:]).reshape(shape)
 
     def unused(*_: Any) -> Any:
-        raise AssertionError("such a key gives numbers and nothing else")
+        raise AssertionError("such a key can only draw numbers")
 
     return jax.extend.random.define_prng_impl(
         key_shape=(4,), seed=unused, split=unused, random_bits=bits, fold_in=unused, name="threefry2x32_from", tag="tff"

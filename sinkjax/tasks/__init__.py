@@ -1,4 +1,4 @@
-"""The tasks that can be trained, one folder each: `train` trains the runs of a config in a folder, `load_runs` reads them."""
+"""Training tasks, one folder each: `train` trains the runs of a config in a folder, and `load_runs` reads them."""
 
 from __future__ import annotations
 

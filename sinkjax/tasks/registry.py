@@ -1,4 +1,4 @@
-"""The tasks that can be trained, and to train and load by config, whose type determines the task. No JAX is imported here.
+"""Training tasks; train and load by config, whose type determines the task. This module does not import JAX.
 
 To add a task, write a config type and a module with `task(config) -> Task`, list them in `TASKS` and add a file in `configs`.
 """
@@ -32,7 +32,7 @@ TASKS: dict[str, tuple[str, str, str]] = {
 
 @dataclasses.dataclass(frozen=True)
 class ChosenTraining:
-    """A task and its config. folder: the earlier training that it was chosen by, if any."""
+    """A task and its config. folder: the earlier training that was named to choose it, if any."""
 
     task: str
     config: Training
@@ -40,7 +40,7 @@ class ChosenTraining:
 
 
 def config_type(name: Any) -> type[Training]:
-    """The dataclass of a task's config. Errors: an unknown task."""
+    """Return the dataclass of a task's config. Errors: an unknown task."""
     if not isinstance(name, str) or name not in TASKS:
         raise unknown("task", name, TASKS)
     module, cls, _ = TASKS[name]
@@ -48,7 +48,7 @@ def config_type(name: Any) -> type[Training]:
 
 
 def name_of(config: Training) -> str:
-    """The task that a config belongs to, by its type. Errors: a config of no task."""
+    """Return the name of a config's task, by its type. Errors: the config belongs to no task."""
     cls = type(config)
     for name, (module, type_name, _) in TASKS.items():
         if (cls.__module__, cls.__name__) == (module, type_name):
@@ -58,13 +58,13 @@ def name_of(config: Training) -> str:
 
 
 def task(config: Training) -> Task:
-    """The task of a config. Errors: a config of no task; the task's own."""
+    """Make the task of a config. Errors: the config belongs to no task; the task's own errors."""
     module = importlib.import_module(TASKS[name_of(config)][2])
     return cast("Task", module.task(config))
 
 
 def choose(name: str) -> ChosenTraining:
-    """The training that a user names: a shipped config ("trigger/softmax-1l1h"), a YAML file or the folder of a former training.
+    """Return the training that a user names: a shipped config ("trigger/softmax-1l1h"), a YAML file or an earlier training.
 
     Errors: nothing of that name; a document that is not a training.
     """
@@ -93,7 +93,7 @@ def read(text: str, what: str, folder: Path | None = None) -> ChosenTraining:
 
 
 def write(config: Training) -> str:
-    """The YAML document of a training, which reads back as itself."""
+    """Write the YAML document of a training, which reads back as an equal config."""
     return documents.write(name_of(config), config, KIND)
 
 

@@ -1,4 +1,4 @@
-"""Activation patching: values of an edited run, put into the unedited one."""
+"""Activation patching: values of an edited run, patched into the unedited one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Donor = Mapping[str, NDArray]  # site -> [L, B, T, d], or [L, B, T, K, D] of key
 
 
 def blank(scope: Scope, prompts: int) -> Donor:
-    """Placeholders of the values at each site."""
+    """Make placeholders for the values at each site."""
     shape, size = (scope.architecture.layers, prompts, scope.config.length), (scope.architecture.width,)
     heads = (scope.architecture.kv_heads, scope.architecture.head_dim)
     return {site: np.broadcast_to(np.float32(0), shape + (heads if site in OF_HEADS else size)) for site in SITES}
@@ -34,7 +34,7 @@ def values_under(scope: Scope, run: Unedited, edit: EditWord) -> Donor:
 
 @EditWord.define()
 def put(scope: Scope, site: object, place: object = F.key + 1, donor: object = F.donor, source: str = "same") -> sinkjax.Edit:
-    """Put the values of another run at one site of a position.
+    """Patch one site at a position with another run's values.
 
     Args:
         scope: The study's scope.

@@ -107,7 +107,7 @@ def last_states(layer: int | None = None) -> sinkjax.Probe:
         without an edit; mean over tokens.""",
 )
 def state_change(data: xarray.Dataset, layer: object = last_layer()) -> NDArray:
-    """Relative change of the hidden states after the last layer, in per cent, mean over tokens."""
+    """Relative change of the hidden states after the last layer, in percent, mean over tokens."""
     states = data[STATES].values[:, :, 0].astype(np.float64)  # [edit, prompt, position, dim]
     sizes = np.linalg.norm(states[0], axis=-1)
     return np.asarray(100 * np.nanmean(np.linalg.norm(states - states[0], axis=-1) / sizes, axis=-1))
@@ -118,7 +118,7 @@ def state_change(data: xarray.Dataset, layer: object = last_layer()) -> NDArray:
 
 @Computation.define(variables=("share",), prompts=F.prompts)
 def shares(scope: Scope, model: Model, batch: Batch, key: object) -> xarray.Dataset:
-    """The share of the heads of each prompt whose sink is at a key and of each kind, in per cent.
+    """Percentage of each prompt's heads whose sink is at a key, by kind.
 
     Args:
         scope: The study's scope.
@@ -139,7 +139,7 @@ def _share(read: Readings, computation: str, kind: str) -> NDArray:
 
 @Contrast.define(uncontrolled="nothing is edited")
 def more_heads(read: Readings, computation: str, kind: str, minus: str) -> Parts:
-    """Heads of one kind minus heads of another, in per cent of all heads; the whole is the first.
+    """Heads of one kind minus heads of another, in percent of all heads; the whole is the first.
 
     Args:
         read: The stores.

@@ -1,4 +1,4 @@
-"""Massive activations by Sun et al.'s definition (2024, section 2), and edits of the dims that hold them."""
+"""Massive activations by Sun et al.'s definition (2024, section 2), and edits of their dims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss of a sliding window with recomputation (Xiao et al. 2024): only the last tokens before a token predict it."""
+"""The loss of a sliding window with recomputation (Xiao et al. 2024): a token is predicted from only the last few tokens."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def above_recomputed(read: Readings, measure: Measure, where: At, computation: s
 
 @Contrast.define(controlled=("kept",))
 def undone(read: Readings, measure: Measure, harmed: At, kept: At, computation: str, matched: bool = True) -> Parts:
-    """The part of a window's damage that some kept tokens undo; all of it is the difference from recomputed windows.
+    """The part of a window's damage that some kept tokens undo; the whole is the difference from recomputed windows.
 
     Args:
         read: The stores.

@@ -53,7 +53,7 @@ def asked(of: str) -> Callable[..., sinkjax.Probe]:
 
 
 def mean_error(data: xarray.Dataset, of: str, position: int, layers: list[int]) -> NDArray:
-    """Relative error in per cent, mean over the tokens except one and over what some layers write: float[edit, prompt]."""
+    """Relative error in percent, mean over all tokens except one and over the outputs of some layers: float[edit, prompt]."""
     errors = 100 * np.nanmean(np.delete(data[of].values, position, axis=-1), axis=-1)
     written = errors[..., 1:] if "depth" in data[of].dims else errors
     return np.asarray(written[..., layers].mean(axis=-1))
@@ -72,7 +72,7 @@ def tensor_error(data: xarray.Dataset, position: int, layers: Layers = ALL) -> N
 
 @an_error(label="stream, one scale a token (%)", asks=asked(ROWS))
 def token_error(data: xarray.Dataset, position: int, layers: Layers = ALL) -> NDArray:
-    """Error of the residual stream with a scale for each token."""
+    """Error of the residual stream with one scale per token."""
     return mean_error(data, ROWS, position, layers)
 
 

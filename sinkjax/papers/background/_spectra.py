@@ -1,4 +1,5 @@
-"""The spectrum of a prompt's hidden states X [T, d], and what Queipo-de-Llano et al. (2026, section 3) read from it."""
+"""The spectrum of a prompt's hidden states X [T, d], and the quantities that Queipo-de-Llano et al. (2026, section 3) compute
+from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens in the text and tokens that are put at one position: their activations, and the heads that sink on them."""
+"""Tokens in the text and tokens placed at one position: their activations, and the heads that sink on them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ratios(data: xarray.Dataset, layers: list[int] | None = None) -> NDArray:
 
 
 def sinks(data: xarray.Dataset, eps: float) -> NDArray:
-    """Heads that sink on each key, in per cent: float[..., prompt, key]."""
+    """Return the percentage of heads that sink on each key: float[..., prompt, key]."""
     return np.asarray(100 * (data["attention_received"].values > eps).mean(axis=(-3, -2)))
 
 
@@ -115,14 +115,14 @@ def _rows(read: Readings, text: xarray.Dataset, grid: str, token: str, values: d
 
 
 def random_places(where: NDArray[np.bool_], usable: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
-    """As many random candidates in each prompt, except the chosen ones (fewer where there are not as many)."""
+    """Choose as many random candidates in each prompt, excluding the chosen ones (fewer if there are not enough)."""
     others = usable & ~where
     order = np.where(others, rng.random(where.shape), np.inf).argsort(axis=-1).argsort(axis=-1)
     return np.asarray(others & (order < where.sum(axis=-1, keepdims=True)))
 
 
 def _mean_at(values: NDArray, where: NDArray[np.bool_]) -> NDArray:
-    """Mean of values[prompt, position] over the chosen positions: float[prompt], NaN where there is none."""
+    """Return the mean of values[prompt, position] over the chosen positions: float[prompt], NaN if there are none."""
     count = where.sum(axis=-1)
     return np.divide(np.where(where, values, 0).sum(axis=-1), count, out=np.full(len(where), np.nan), where=count > 0)
 
@@ -165,7 +165,7 @@ def random_embeddings(scope: Scope, run: Unedited, tokens: object) -> NDArray:
 
 
 def ids_of(model: Model, tokens: tuple[str, ...]) -> list[int]:
-    """The ids that tokens have after a word."""
+    """Return the ids of tokens after a word."""
     assert model.tokenizer is not None
     found = [model.tokenizer.encode(f"a{token}")[-1] for token in tokens]
     for token, number in zip(tokens, found, strict=True):

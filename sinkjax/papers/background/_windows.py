@@ -1,4 +1,4 @@
-"""Attention of queries whose sliding window no longer has key 0, and the one dim of the stream that makes a key large."""
+"""Attention of queries whose sliding window no longer includes key 0, and the dim of the stream that makes a key large."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def later_keys(data: xarray.Dataset, layers: Layers) -> NDArray:
 
 @percentage(label="attention to the strongest later key from position {beyond} on (%)", asks=reach, note=NOTE)
 def strongest_beyond(data: xarray.Dataset, beyond: int, layers: Layers = ALL) -> NDArray:
-    """Attention of the queries beyond a position to whichever key but 0 receives most of it, in the mean over some layers."""
+    """Attention of the queries beyond a position to the key other than 0 that receives the most, mean over some layers."""
     return np.asarray(100 * later_keys(data, layers).max(axis=-1))
 
 
 @Measure.define(label="largest |h| at the strongest later key", asks=reach, log=True)
 def activation_of_strongest(data: xarray.Dataset, beyond: int, layers: Layers = ALL) -> NDArray:
-    """Largest |h|, after any layer, of the key that `strongest_beyond` is about."""
+    """Largest |h|, after any layer, of the key selected by `strongest_beyond`."""
     key = 1 + later_keys(data, layers).argmax(axis=-1)
     sizes = data["resid_max"].values.max(axis=-2)
     return np.asarray(np.take_along_axis(sizes, key[..., None], axis=-1)[..., 0])
@@ -112,7 +112,7 @@ def activation_of_strongest(data: xarray.Dataset, beyond: int, layers: Layers = 
 
 @functools.cache
 def ordinary() -> sinkjax.Statistic:
-    """Median of each dim over the positions of a prompt but the first: prompt, depth, dim."""
+    """Median of each dim over a prompt's positions except the first: prompt, depth, dim."""
     import jax.numpy as jnp
 
     def median(x: jax.Array, view: View) -> jax.Array:

@@ -1,4 +1,4 @@
-"""background/patch: which values bring the sink along, by activation patching from a run whose sink was moved.
+"""background/patch: which values carry the sink, by activation patching from a run whose sink was moved.
 
 In the donor run no query may attend to the first key, in any layer, so that the sink and a massive activation are at the second
 position (Kiya et al. 2026, Fig. 4). The values at this position are put into the unedited run, in one layer or in all. Controls

@@ -11,7 +11,7 @@ LOSS = loss(F.cache)
 
 
 def keeping(first: object) -> At:
-    """The window of the claims with so many first tokens."""
+    """The claims' window with this many first tokens."""
     return at("windows", fixed={"size": F.cache, "first": first})
 
 

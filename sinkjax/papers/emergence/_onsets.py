@@ -80,7 +80,7 @@ def over_steps(read: Readings) -> list[Row]:
 
 
 def reached(results: Results) -> dict[str, NDArray]:
-    """Whether each event of a training has happened: bool[run, step]."""
+    """Return whether each event of a training has happened: bool[run, step]."""
     sinks, loss, dropped = of(results, "sink_0"), of(results, "loss"), "dropping the MLP of block 0 at token 0"
     return {
         f"more than {FORMED:g} % of heads sink on key 0": sinks > FORMED,
@@ -97,7 +97,7 @@ def reached(results: Results) -> dict[str, NDArray]:
 
 
 def first_step(there: NDArray, steps: list[int]) -> NDArray:
-    """The first step where something is so, for each run, NaN if it never is; one NaN if it is so in no run: float[run].
+    """Return the first step where a condition is true, per run, NaN if it never is; a single NaN if it never is in any run.
 
     there: bool[run, step].
     """
@@ -118,7 +118,7 @@ def onsets(read: Readings) -> list[Row]:
 
 
 def onset(at: NDArray, values: NDArray, above: float) -> float:
-    """The first step at and after which a number is above a level, inf if it is not above it at the end.
+    """Return the first step from which on a number stays above a level; inf if it is not above it at the end.
 
     at: the steps in order, int[point]. values: float[point].
     """
@@ -129,7 +129,7 @@ def onset(at: NDArray, values: NDArray, above: float) -> float:
 
 
 def halfway(at: NDArray, values: NDArray) -> NDArray:
-    """The first step at and after which a run is above the middle of its first and last value, NaN if there is none: float[run].
+    """Return the first step from which on a run stays above the middle of its first and last value, or NaN: float[run].
 
     at: int[run, point], or int[point] of all runs. values: float[run, point].
     """
@@ -145,7 +145,7 @@ def in_order(at: NDArray, rising: Mapping[str, NDArray]) -> dict[str, NDArray]:
 
 
 def events(results: Results) -> dict[str, NDArray]:
-    """The first kept step at and after which each quantity is beyond the middle of its change, in order: float[run]."""
+    """Return the first kept step from which on each quantity stays beyond the middle of its change, in order: float[run]."""
     strongest = results[ROW]["strongest"].transpose("type", "run", "step")
     rising = {
         "held-out loss": -of(results, "loss"),

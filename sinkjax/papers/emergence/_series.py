@@ -49,7 +49,7 @@ def measure(trained: Trained, config: Causal) -> xarray.Dataset:
 
 
 def of_folder(folder: Path, config: Causal) -> xarray.Dataset:
-    """The measurements of the models that are there, of an unfinished training too: float[run, step, edit], NaN where none is.
+    """Collect the measurements of existing models, also of an unfinished training: float[run, step, edit], NaN if missing.
 
     sink_0, sink_1: per cent of all heads that sink on keys 0 and 1. attention: on key 0, mean over heads. ratio: max |h| over
     median |h| of token 0, largest over depths. value_ratio: norm of token 0's value over the mean of the others', smallest over
@@ -90,7 +90,7 @@ def of_folder(folder: Path, config: Causal) -> xarray.Dataset:
 
 
 def sink(key: int, data: xarray.Dataset, config: Causal) -> NDArray:
-    """Per cent of heads that sink on a key: float[edit, prompt]."""
+    """Percentage of heads that sink on a key: float[edit, prompt]."""
     return np.asarray(100 * metrics.sink_rate(data, key, config.eps))
 
 

@@ -39,7 +39,7 @@ def first_cosine(data: xarray.Dataset, layers: Layers = ALL) -> NDArray:
 
 @Measure.define(label="cosine with queries, other keys", range=COSINES, asks=("query_key_cosine",))
 def other_cosine(data: xarray.Dataset, layers: Layers = ALL) -> NDArray:
-    """The same of the other keys that at least half of the queries see, mean over keys."""
+    """Like `first_cosine`, for the other keys that at least half of the queries see, mean over keys."""
     found = _by_head(data, "query_key_cosine", layers)
     return np.asarray(found[..., 1 : found.shape[-1] // 2 + 1].mean(axis=-1))
 

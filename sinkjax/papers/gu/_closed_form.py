@@ -37,13 +37,13 @@ def scores(query: NDArray, key: NDArray, frequencies: NDArray, factor: float, to
 
 
 def _split(x: NDArray, pairs: int, factor: float) -> tuple[Floats, Floats, Floats]:
-    """First and second entries of the rotary pairs, times the factor, and the dims that are not rotated."""
+    """Return the first and second entries of the rotary pairs, times the factor, and the dims that are not rotated."""
     wide = np.asarray(x, np.float64)
     return wide[..., :pairs] * factor, wide[..., pairs : 2 * pairs] * factor, wide[..., 2 * pairs :]
 
 
 def largest_scores(query: NDArray, key: NDArray, pairs: int, factor: float) -> Floats:
-    """xi, which no score exceeds in size, from the norms and from the rotary pairs: float64[..., 2].
+    """Bounds xi on the absolute scores, from the norms and from the rotary pairs: float64[..., 2].
 
     From the norms (the paper's): |q| |k| / sqrt(D). From the rotary pairs: the sum over pairs of |q_p| |k_p| / sqrt(D), which is
     never larger, as a rotation mixes only the two entries of a pair.
@@ -79,19 +79,19 @@ def bound(xi: NDArray, tokens: int) -> Floats:
 
 
 def running_mean(values: Floats, tokens: NDArray) -> Floats:
-    """Means of the first entries along the last axis, for each number of tokens: float64[..., tokens]. (alpha of Gu et al.)"""
+    """Running means along the last axis (alpha of Gu et al.): float64[..., tokens]."""
     return values.cumsum(axis=-1)[..., tokens - 1] / tokens
 
 
 def reach(config: Config, longest: int) -> int:
-    """The longest prompt that the closed form is valid for: as long as all layers see all keys by the same rotary table."""
+    """The longest prompt for which the closed form is valid: all layers must see all keys, with the same rotary table."""
     scaling = config.position.scaling if isinstance(config.position, Rope) else None
     rescaled = [scaling.original_context] if isinstance(scaling, DynamicScaling) else []
     return min([longest, config.context, *windows(config), *rescaled])
 
 
 def windows(config: Config) -> list[int]:
-    """How many keys a layer sees, of the layers that do not see all."""
+    """The numbers of keys seen by the layers that do not see all."""
     return [window for window in config.windows or () if window is not None]
 
 
@@ -104,7 +104,7 @@ def lengths(shortest: int, longest: int) -> NDArray:
 
 
 def biases(config: Config, params: Params, tokens: int) -> Floats:
-    """Numbers added to the scores at distances 0 to tokens - 1: float64[layer, head, tokens].
+    """Biases of the scores at distances 0 to tokens - 1: float64[layer, head, tokens].
 
     Params are the model's; a layer's own are found by their leading axis.
     """
@@ -117,7 +117,7 @@ def biases(config: Config, params: Params, tokens: int) -> Floats:
 
 
 def by_distance(config: Config, params: Params, query: NDArray, key: NDArray, prompt: int, tokens: int) -> tuple[Floats, Floats]:
-    """Scores at distances 0 to tokens - 1, and xi: float64[..., tokens] and float64[..., 2], NaN where they have no such form.
+    """Scores at distances 0 to tokens - 1, and xi: float64[..., tokens] and float64[..., 2], NaN if there is no closed form.
 
     query, key: [..., layer, head, D] of the first position. prompt: tokens of a prompt, which the rotary table may depend on.
     Vectors added to the embedding make hidden states differ; numbers added to the scores have no bound.

@@ -1,4 +1,4 @@
-"""Scores split into norms and angles, and how few directions the keys of one position take across prompts.
+"""Split scores into norms and angles, and measure how few directions the keys of a position have across prompts.
 
 A score is q.k / sqrt(D) = N c, with N the product of the norms over sqrt(D) and c the cosine. The gap between the scores of two
 keys p and j for one query splits exactly, and symmetrically, into
@@ -53,7 +53,7 @@ def mean_over_queries_after(sums: jax.Array, lengths: jax.Array) -> jax.Array:
     return jnp.where(after > 0, sums / jnp.maximum(after, 1), jnp.nan)
 
 
-# The gap of a key: its score less a query's other keys' scores, averaged over them and then over all later queries.
+# The gap of a key: its score minus the mean score of a query's other keys, averaged over all later queries.
 ANGLE_PART = Statistic("angle_part", Site.LOGITS, angle_sums, KEYS, mean_over_queries_after)
 NORM_PART = Statistic("norm_part", Site.LOGITS, norm_sums, KEYS, mean_over_queries_after)
 

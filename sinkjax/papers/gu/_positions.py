@@ -25,8 +25,8 @@ def _blank(scope: Scope, prompts: int) -> NDArray[np.float32]:
 
 @Known.define(blank=_blank)
 def position_vectors(scope: Scope, run: Unedited) -> NDArray[np.float32]:
-    """The vectors that a model adds to the embedding: float[position, width]; none where it adds none."""
-    from sinkjax.model.positions import AddedPosition  # imports JAX
+    """The vectors that a model adds to the embedding: float[position, width]; empty if it adds none."""
+    from sinkjax.model.positions import AddedPosition  # deferred because it imports JAX
 
     blank = _blank(scope, 1)
     if not blank.size:
@@ -38,7 +38,7 @@ def position_vectors(scope: Scope, run: Unedited) -> NDArray[np.float32]:
 
 @EditWord.define()
 def take_position(scope: Scope, i: object, j: object, vectors: object) -> sinkjax.Edit:
-    """Give the token at position i the position of the one at j; which keys a query sees stays.
+    """Give the token at position i the position of the one at j; the causal mask does not change.
 
     Args:
         scope: The study's scope.
@@ -57,7 +57,7 @@ def swap_positions(scope: Scope, i: object, j: object, vectors: object) -> sinkj
 
 
 def _moved(scope: Scope, changed: dict[int, int], vectors: NDArray) -> sinkjax.Edit:
-    """Some tokens get other positions than their own. changed: token -> position."""
+    """Move tokens to other positions. changed: token -> position."""
     kind = kind_of_positions(scope.architecture)
     if kind == "rotary":
         indices = np.arange(scope.config.length)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sinkjax.studies.scope import Scope
     from sinkjax.studies.study import Batch
 
-BLOCK = 2  # prompts whose attention maps of all layers are held at a time
+BLOCK = 2  # prompts whose attention maps of all layers are in memory at a time
 HEADS = ("prompt", "layer", "head")
 AXES: dict[str, tuple[str, ...]] = {
     "hidden": HEADS[:2],
@@ -83,7 +83,7 @@ def repeated_tokens(scope: Scope, model: Model, batch: Batch, longest: int) -> x
 
 
 def without_positions(model: Model) -> tuple[Params, Config]:
-    """Parameters and config of the same weights without positions."""
+    """Return parameters and config for the same weights without positions."""
     from sinkjax.model.config import NoPosition
 
     layers = {name: values for name, values in model.params["layers"].items() if name != "relative_bias"}
@@ -92,7 +92,7 @@ def without_positions(model: Model) -> tuple[Params, Config]:
 
 
 def _block(model: Model, prompts: NDArray, tokens: NDArray) -> dict[str, NDArray]:
-    """Arrays [prompt, layer, (head, ...)] of a few prompts."""
+    """Compute arrays [prompt, layer, (head, ...)] for a few prompts."""
     from sinkjax.papers.gu import _closed_form as form
     from sinkjax.probes.probe import Capture, Probe
 
@@ -109,7 +109,7 @@ def _block(model: Model, prompts: NDArray, tokens: NDArray) -> dict[str, NDArray
     scores, xi = form.by_distance(config, model.params, query, key, T, int(tokens[-1]))
     bounds = form.bound(xi, int(tokens[-1]))
     forward, hidden = (np.asarray(record[name], np.float64) for name in ("attention", "resid"))
-    every = 1 / np.arange(1, int(tokens[-1]) + 1)  # the first query, which sees one key, has the weight 1 and the bound 1
+    every = 1 / np.arange(1, int(tokens[-1]) + 1)  # the first query sees only one key, so its weight and bound are 1
     even = np.tril(np.ones((T, T))) * every[:T, None]
     to_first = form.to_first(scores)
     return {

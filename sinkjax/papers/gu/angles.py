@@ -1,4 +1,4 @@
-"""gu/angles: is the first key's score high by its angle and not its norm, and do first keys share few directions?"""
+"""gu/angles: is the first key's score high because of its angle, not its norm, and do first keys share few directions?"""
 
 from sinkjax.papers.gu._angles import first_cosine, key_directions, keys_across_prompts, other_cosine, score_gap, shared_energy
 from sinkjax.studies.vocabulary import *

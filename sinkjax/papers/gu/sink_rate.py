@@ -9,7 +9,7 @@ KINDS = at("text"), at("random"), at("repeat")
 
 
 def sinks(grid: str, given: Premise | None = None) -> Claim:
-    """More heads sink on the first key than on whichever other key has most of them."""
+    """More heads sink on the first key than on the other key with the most sinks."""
     return Claim(unedited(SINK, grid, minus=OTHER), SOURCE, given=given)
 
 

@@ -19,12 +19,12 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.transformer.block import reading, vectors
 
-BLOCK = 4096  # vectors whose keys exist at one time
-LEAVES = ("attn_norm", "q", "k", "q_norm", "k_norm")  # that queries and keys are made of, each with its bias
+BLOCK = 4096  # vectors whose keys are in memory at the same time
+LEAVES = ("attn_norm", "q", "k", "q_norm", "k_norm")  # projections of queries and keys, each with its bias
 
 
 def tokens(model: Model, special: bool = False) -> NDArray[np.bool_]:
-    """Which rows of the embedding are tokens of text, or (special) any tokens: bool [V]; some models pad their vocabulary."""
+    """Return which embedding rows are text tokens or, with `special`, any tokens: bool [V]; some models pad their vocabulary."""
     rows = np.arange(model.config.vocab_size or 0)
     if model.tokenizer is None:
         return np.ones(rows.size, bool)
@@ -33,20 +33,20 @@ def tokens(model: Model, special: bool = False) -> NDArray[np.bool_]:
 
 
 def averaged(model: Model, bos: int, special: bool) -> NDArray[np.bool_]:
-    """Which rows enter e_avg: all tokens but the BOS, the special ones only if `special`."""
+    """Return which rows enter e_avg: all tokens except the BOS, and special tokens only if `special`."""
     return tokens(model, special) & (np.arange(model.config.vocab_size or 0) != bos)
 
 
 @jax.jit
 def bos_and_mean(embed_Vd: jax.Array, bos: int, rows_V: jax.Array) -> jax.Array:
-    """The embedding of BOS and the mean of the chosen rows, at least in float32: [2, d]."""
+    """Return the embedding of BOS and the mean of the chosen rows, at least in float32: [2, d]."""
     wide = embed_Vd.astype(jnp.promote_types(embed_Vd.dtype, jnp.float32))
     return jnp.stack([wide[bos], jnp.where(rows_V[:, None], wide, 0).sum(axis=0) / rows_V.sum()])
 
 
 @partial(jax.jit, static_argnames="config")
 def project(params: Params, x_Nd: jax.Array, config: Config) -> tuple[jax.Array, jax.Array]:
-    """Queries [N, H, D] and keys [N, K, D] of the first block for vectors in place of the embedding's rows, in their dtype."""
+    """Compute queries [N, H, D] and keys [N, K, D] of the first block for vectors in place of embedding rows, in their dtype."""
     made_of = {*LEAVES, *(f"{name}_bias" for name in LEAVES)} & params["layers"].keys()
     first = {name: params["layers"][name][0].astype(x_Nd.dtype) for name in made_of}
     x_Nd = x_Nd * jnp.asarray(config.multipliers.embedding, x_Nd.dtype)
@@ -57,7 +57,7 @@ def project(params: Params, x_Nd: jax.Array, config: Config) -> tuple[jax.Array,
 
 @partial(jax.jit, static_argnames="config")
 def against(params: Params, x_Nd: jax.Array, query_HD: jax.Array, config: Config) -> dict[str, jax.Array]:
-    """Norms of the keys of vectors, and their cosines with one query, by both conventions for grouped keys: float [N] each.
+    """Return the norms of vectors' keys, and their cosines with a query, by both conventions for grouped keys: float [N] each.
 
     key_norm: of the K heads joined; repeated to query heads it is sqrt(H / K) times as large. cosine_kv: the query heads of a
     group are averaged, and the K heads joined. cosine_repeated: the keys are repeated, and the H heads joined. cosine_heads: the
@@ -79,14 +79,14 @@ def against(params: Params, x_Nd: jax.Array, query_HD: jax.Array, config: Config
 
 
 def cosine(x: jax.Array, y: jax.Array) -> jax.Array:
-    """Cosine along the last axis; 0 with a vector of zeros."""
+    """Return the cosine along the last axis; 0 for a vector of zeros."""
     size = jnp.linalg.norm(x, axis=-1) * jnp.linalg.norm(y, axis=-1)
     return (x * y).sum(axis=-1) / jnp.maximum(size, jnp.finfo(size.dtype).tiny)
 
 
 @partial(jax.jit, static_argnames=("config", "size"))
 def grid(query_HD: jax.Array, keys_NKD: jax.Array, config: Config, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Scores of one query with N keys at all rotary indices 0 to size - 1 of both; the second key is the mean embedding's.
+    """Score one query with N keys at all rotary indices 0 to size - 1 of both; the second key is the mean embedding's.
 
     Returns the scores of the first two keys [2, H, query index, key index]; of every key the mean score over pairs key <= query
     [N, H]; and the attention that it would receive at each index [N, H, key index].
@@ -113,7 +113,7 @@ def grid(query_HD: jax.Array, keys_NKD: jax.Array, config: Config, size: int) ->
 
 
 def received(scores_HIJ: jax.Array, others_HIJ: jax.Array) -> jax.Array:
-    """The attention that one key would receive at index j, the keys at all other indices <= i being others: [H, J].
+    """Return the attention that one key would receive at index j if the keys at all other indices <= i were `others`: [H, J].
 
     The mean over queries i >= j of exp(scores_ij) / (exp(scores_ij) + sum over j' != j of exp(others_ij')).
     """
@@ -123,5 +123,5 @@ def received(scores_HIJ: jax.Array, others_HIJ: jax.Array) -> jax.Array:
     nothing = jnp.full_like(logs[..., :1], -jnp.inf)
     before = jnp.concatenate([nothing, jax.lax.cumlogsumexp(logs, axis=logs.ndim - 1)[..., :-1]], axis=-1)
     after = jnp.concatenate([jax.lax.cumlogsumexp(logs, axis=logs.ndim - 1, reverse=True)[..., 1:], nothing], axis=-1)
-    rest = jnp.logaddexp(before, after)  # in logarithms: nothing underflows where one key outweighs all others
+    rest = jnp.logaddexp(before, after)  # in logarithms, so that nothing underflows if one key outweighs all others
     return jnp.where(causal, jax.nn.sigmoid(scores_HIJ - rest), 0).sum(axis=-2) / (size - jnp.arange(size))

@@ -34,11 +34,11 @@ PANELS = {"cosine_repeated": "query heads joined, keys repeated", "cosine_heads"
 DOTS = 4000  # ordinary tokens drawn; more would only darken the cloud
 AXES = ("rotary index j of the key", "rotary index i of the query", "score / sqrt(head width)")
 POINTS, DISTANCES = 48, 64  # points of a line over indices and over distances
-ROUNDING = 1e-4  # relative to the largest score; far above the rounding of float32 at these indices
+ROUNDING = 1e-4  # relative to the largest score, and far above float32 rounding at these indices
 
 
 def bos_token(scope: Scope, model: Model) -> tuple[int, str]:
-    """Id and text of the BOS.
+    """Return the id and text of the BOS.
 
     Raises:
         Absent: Neither the config nor the model's files name one.
@@ -85,7 +85,7 @@ def first_keys(scope: Scope, model: Model, batch: Batch, special: bool = False) 
 
 
 def others(data: xarray.Dataset, ordinary: bool = True) -> NDArray[np.intp]:
-    """The ordinary tokens except the BOS, or the special ones and unused rows: int[token]."""
+    """Return the ordinary tokens except the BOS, or the special ones and unused rows: int[token]."""
     return np.flatnonzero((data["ordinary"].values == ordinary) & (np.arange(data.sizes["token"]) != data.attrs["bos"]))
 
 
@@ -213,7 +213,7 @@ def scores_of_bos(read: Readings, computation: str) -> list[Row]:
 
 
 def _pairs(data: xarray.Dataset) -> NDArray:
-    """Scores averaged over heads, of the pairs key <= query: float[vector, pair]."""
+    """Average scores over heads, for the pairs key <= query: float[vector, pair]."""
     return data["score"].mean("head").values[:, np.tri(data.sizes["key"], dtype=bool)]
 
 
@@ -240,7 +240,7 @@ def score_maps(read: Readings, computation: str) -> Drawing:
 
 @FigureWord.define()
 def would_receive(read: Readings, computation: str) -> Drawing:
-    """Attention that one key would receive from mean queries if all other keys were mean keys, by its rotary index."""
+    """The attention that one key would receive from mean queries if all other keys were mean keys, by its rotary index."""
     from sinkjax.report.figures.layers import Line, Panel, lines
 
     data, size = read.results[computation], read.scope.config.indices

@@ -1,4 +1,4 @@
-"""How much attention a row has left when weights are removed after the softmax."""
+"""The attention left in a row when weights are removed after the softmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kiya/bos-swap: the first token's embedding changes places with a later one's (Figs. 2 and 7).
+"""kiya/bos-swap: the first token's embedding trades places with a later one's (Figs. 2 and 7).
 
 If the sink belongs to the token, it moves along; if it belongs to the position, it stays. Controls move another token to the same
 position.

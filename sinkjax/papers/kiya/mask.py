@@ -21,7 +21,7 @@ FORMS = upto(F.forms)
 
 
 def moves(where: At, source: str, *given: Premise) -> Claim:
-    """The next token gains the masked one's attention, in the paper's mean map; the share of heads is a further readout."""
+    """The next token gains the masked one's attention, in the paper's mean map; the share of heads is an additional readout."""
     return Claim(moved(SEEN, SEEN_NEXT, where), source, given=all_of((SINKS, *given)), beside=(effect(NEXT, where),))
 
 

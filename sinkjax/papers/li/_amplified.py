@@ -11,12 +11,12 @@ from sinkjax.studies.scope import Scope
 from sinkjax.studies.vocabulary import EditWord, F, Known
 
 PROMPTS, EVERYWHERE, NORM = "over prompts", "over prompts and positions", "left out"
-CENTRES = {"over positions": "positions", "over dims": "dims", NORM: None}  # that one forward computes, and none
-BLOCK = 8  # prompts whose head outputs exist at one time
+CENTRES = {"over positions": "positions", "over dims": "dims", NORM: None}  # prompts per forward pass
+BLOCK = 8  # prompts whose head outputs are in memory at the same time
 
 
 def outputs(run: Unedited) -> tuple[NDArray, NDArray]:
-    """Head outputs without an edit, and which positions are real.
+    """Return unedited head outputs, and which positions are real.
 
     Returns:
         float[prompt, layer, position, head, dim], and bool[prompt, position].
@@ -38,7 +38,7 @@ def _no_means(scope: Scope, prompts: int) -> dict[str, NDArray]:
 
 @Known.define(blank=_no_means, of_edited=True)
 def mean_outputs(scope: Scope, run: Unedited) -> dict[str, NDArray]:
-    """Mean head outputs without an edit, over the prompts of a sweep at each position, and over all positions too.
+    """Mean unedited head outputs, over a sweep's prompts at each position, and over all positions.
 
     Returns:
         The name of the mean -> float[layer, position, head, dim].
@@ -53,7 +53,7 @@ def mean_outputs(scope: Scope, run: Unedited) -> dict[str, NDArray]:
 
 def _no_sizes(scope: Scope, prompts: int) -> NDArray:
     made = scope.architecture
-    return np.ones((made.layers, prompts, scope.config.length, made.heads), np.float32)  # so that no two directions are equal
+    return np.ones((made.layers, prompts, scope.config.length, made.heads), np.float32)  # so that no two directions coincide
 
 
 @Known.define(blank=_no_sizes, of_edited=True)

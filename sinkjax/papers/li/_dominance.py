@@ -41,13 +41,14 @@ def dominance_and_lock_in(scope: Scope, model: Model, batch: Batch, controls: in
 
 
 def formed(data: xarray.Dataset) -> slice:
-    """The layers from the first whose input has more than half of the largest mean dominance ratio at position 0."""
+    """Return the layers from the first one whose input has more than half of the largest mean dominance ratio at position 0."""
     ratio = data["before"].values[:, :-1, 0].mean(axis=0)
     return slice(int(np.argmax(ratio > HALF * ratio.max())), None)
 
 
 def at_peaks(data: xarray.Dataset) -> tuple[NDArray, NDArray]:
-    """Both ratios of each prompt and position in the state with its largest ratio before the norm: float[prompt, position]."""
+    """Return both ratios, per prompt and position, in the state with the largest ratio before the norm: float[prompt,
+    position]."""
     before, after = data["before"].values, data["after"].values
     peaks = np.where(np.isnan(before), -np.inf, before).argmax(axis=1)[:, None]
     first, second = (np.take_along_axis(ratio, peaks, axis=1)[:, 0] for ratio in (before, after))
@@ -55,7 +56,7 @@ def at_peaks(data: xarray.Dataset) -> tuple[NDArray, NDArray]:
 
 
 def _above_ordinary(values: NDArray) -> NDArray:
-    """Logarithm of a ratio at position 0 over that at an ordinary position, the median of the others: float[prompt]."""
+    """Return the log of a ratio at position 0 divided by its median over the other positions: float[prompt]."""
     return np.asarray(np.log(values[:, 0]) - np.log(np.nanmedian(values[:, 1:], axis=1)))
 
 
@@ -73,7 +74,7 @@ def dominates(read: Readings, computation: str) -> Parts:
 
 @Contrast.define(uncontrolled=ORDINARY)
 def norm_keeps(read: Readings, computation: str) -> Parts:
-    """The same after the norm that reads these states; the whole is the one before it."""
+    """Like `dominates`, after the norm that reads these states; the whole is the value before the norm."""
     before, after = map(_above_ordinary, at_peaks(read.results[read.store(computation)]))
     return Parts(after, None, before, None, "log", "the same ratio after the norm")
 
@@ -105,7 +106,7 @@ def locks_in(read: Readings, computation: str) -> Parts:
 
 @Contrast.define(uncontrolled=ORDINARY)
 def scores_are_positive(read: Readings, computation: str) -> Parts:
-    """Queries with a positive score of key 0 in each layer's best-aligned head, minus the same of ordinary keys, in per cent.
+    """Queries with a positive score of key 0 in each layer's best-aligned head, minus the same for ordinary keys, in percent.
 
     The whole is what ordinary keys lack of 100%.
     """
@@ -134,7 +135,7 @@ def largest_state(read: Readings, computation: str) -> list[Row]:
 
 @Described.define()
 def of_layers(read: Readings, computation: str) -> list[Row]:
-    """Each number in every state that a layer reads."""
+    """Return each number in every state that a layer reads."""
     data = read.results[computation]
     numbers = {
         BEFORE: data["before"].values[..., 0],
@@ -151,7 +152,7 @@ def of_layers(read: Readings, computation: str) -> list[Row]:
 
 
 def _state(data: xarray.Dataset, depth: int) -> str:
-    """The name of the state at a depth: the layer that reads it."""
+    """Name the state at a depth by the layer that reads it."""
     return f"layer {depth}" if depth < data.sizes["layer"] else "final norm"
 
 

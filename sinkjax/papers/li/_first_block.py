@@ -1,4 +1,5 @@
-"""Deviations of the first block's head outputs from their mean over prompts, under the model's and under even attention."""
+"""Deviations of the first block's head outputs from their mean over prompts, under the model's own and under uniform
+attention."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from sinkjax.model.params import Params
     from sinkjax.studies.study import Batch
 
-MODEL, EVEN = "the model's attention", "even attention"  # names of the two in the store
-BLOCK = 32  # prompts of one forward
+MODEL, EVEN = "the model's attention", "even attention"  # names of the two attentions in the store
+BLOCK = 32  # prompts per forward pass
 
 
 def _squares(weights: jax.Array, view: object) -> jax.Array:
@@ -75,7 +76,7 @@ def _measure(model: Model, batch: Batch, edits: tuple) -> dict[str, tuple[tuple[
 
 
 def first_block(model: Model) -> tuple[Params, Config]:
-    """The parameters and architecture of a model cut after its first block, without norms on the outputs of attention and MLP.
+    """Cut a model after its first block, without norms on the outputs of attention and the MLP: parameters and architecture.
 
     Such a norm would give all positions one size, so that nothing of W_O could be read after it.
     """
@@ -93,5 +94,5 @@ def first_block(model: Model) -> tuple[Params, Config]:
 
 
 def _squared_deviations(values: NDArray) -> NDArray:
-    """(x - mean over prompts)^2 N / (N - 1), of float[prompt, ...]."""
+    """Return (x - mean over prompts)^2 N / (N - 1), for float[prompt, ...]."""
     return np.square(values - values.mean(0)) * (len(values) / (len(values) - 1))

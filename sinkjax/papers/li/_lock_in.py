@@ -1,4 +1,4 @@
-"""How one dim dominates hidden states, and how keys and queries lock in on it: reductions inside the forward."""
+"""Dominance of one dim in hidden states, and the lock-in of keys and queries on it: reductions inside the forward pass."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
     from sinkjax.studies.study import Batch
 
-BLOCK = 4  # prompts of one forward: their hidden states exist at one time
+BLOCK = 4  # prompts per forward pass, whose hidden states are in memory at the same time
 HEADS, KV_HEADS = ("prompt", "layer", "head"), ("prompt", "layer", "kv_head")
 
 
 def _queries(view: PairView, dtype: jnp.dtype) -> jax.Array:
-    """Rotated queries of real positions but the first, zeros elsewhere: [B, H, Q, D]."""
+    """Rotated queries of real positions except the first, zeros elsewhere: [B, H, Q, D]."""
     later = view.real_rows & (view.rows > 0)[None, None, :, None]
     return jnp.where(later, view.query.astype(dtype), 0)
 
 
 def gram(scores: jax.Array, view: PairView) -> jax.Array:
-    """Sum of q q' over the queries but the first: [B, H, D, D]."""
+    """Sum of q q' over all queries except the first: [B, H, D, D]."""
     queries = _queries(view, scores.dtype)
     return jnp.einsum("BHQD,BHQE->BHDE", queries, queries, precision="highest")
 
 
 def query_sum(scores: jax.Array, view: PairView) -> jax.Array:
-    """Sum of the queries but the first: [B, H, D]."""
+    """Sum of all queries except the first: [B, H, D]."""
     return _queries(view, scores.dtype).sum(axis=2)
 
 
@@ -51,7 +51,7 @@ def rotated_keys(scores: jax.Array, view: PairView) -> jax.Array:
 
 
 def positive(scores: jax.Array, view: PairView) -> jax.Array:
-    """How many later queries have a positive score with each key: [B, H, S]."""
+    """Number of later queries with a positive score for each key: [B, H, S]."""
     later = view.rows[:, None] > jnp.arange(scores.shape[-1])[None, :]
     return ((scores > 0) & later & view.real_rows).sum(axis=2).astype(scores.dtype)
 
@@ -134,7 +134,8 @@ def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Datas
 
 
 def key_rows(model: Model) -> NDArray:
-    """The key that each single dim of the stream makes: the rows of W_K times the gain of the keys' norm, float[L, K, d, D]."""
+    """Return the key that each single dim of the stream makes: rows of W_K times the gain of the keys' norm, float[L, K, d,
+    D]."""
     layers, norm = model.params["layers"], model.config.qk_norm
     rows = np.asarray(layers["k"], np.float32).transpose(0, 2, 1, 3)
     norm = norm.norm if isinstance(norm, EachHead | AllHeads) else norm
@@ -144,7 +145,7 @@ def key_rows(model: Model) -> NDArray:
 
 
 def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray]:
-    """The arrays that `measure` needs of a few prompts; their sums (gram, queries, keys, count) have a first axis of length 1."""
+    """Compute the arrays for `measure` from a few prompts; sums (gram, queries, keys, count) have a first axis of length 1."""
     sites = (Capture(Site.EMBED), Capture(Site.RESID))
     probe = Probe(capture=sites, extra=STATISTICS)
     record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
@@ -169,12 +170,12 @@ def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray
 
 
 def first_direction(gram: NDArray, total: NDArray) -> NDArray:
-    """u_1 of each head: the first eigenvector of gram [..., D, D], signed so that the sum of the queries [..., D] is positive."""
+    """Return u_1 of each head: the first eigenvector of gram [..., D, D], with a positive product with the sum of the queries."""
     vectors = np.linalg.eigh(gram)[1][..., -1]
     sign = np.where((vectors * total).sum(-1, keepdims=True) < 0, -1, 1)
     return vectors * sign
 
 
 def unit(vectors: NDArray) -> NDArray:
-    """Vectors over their norm; a zero vector stays 0."""
+    """Divide vectors by their norm; a zero vector stays 0."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)

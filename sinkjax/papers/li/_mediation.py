@@ -1,4 +1,4 @@
-"""Links between an isolated token and its sink: values of one run, put into another or taken out of it."""
+"""Links between an isolated token and its sink: patch one run's values into another, or remove them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LINKS = ("variance", "neurons", "disparity", "keys")  # in the order of the chain
 KINDS = ("self", "one other key", "even", "all but the first")
 WINDOWS = ("early", "middle", "until it forms", "after it forms", "all")
-Values = Mapping[str, NDArray]  # link -> its values at every position
+Values = Mapping[str, NDArray]  # link -> its values at each position
 
 
 def _blank(scope: Scope, prompts: int) -> Values:
@@ -41,7 +41,7 @@ def _blank(scope: Scope, prompts: int) -> Values:
 
 @Known.define(blank=_blank, of_edited=True)
 def links_under(scope: Scope, run: Unedited, edit: EditWord) -> Values:
-    """The values of each link at every position under an edit.
+    """Each link's values at every position under an edit.
 
     Returns:
         "variance": head outputs, float[layer, prompt, position, head, dim]. "neurons": the known neurons `largest`, float[neuron,
@@ -65,7 +65,7 @@ def links_under(scope: Scope, run: Unedited, edit: EditWord) -> Values:
 
 @EditWord.define()
 def put_link(scope: Scope, link: object, donor: object = F.apart, random: bool = False) -> sinkjax.Edit:
-    """Put the values that a link has in another run at the token of the study.
+    """Patch a link at the study's token with its values from another run.
 
     Args:
         scope: A scope with the known `forms`, `largest` and `dim`.
@@ -84,13 +84,13 @@ def put_link(scope: Scope, link: object, donor: object = F.apart, random: bool =
 
 @EditWord.define()
 def put_chain(scope: Scope, link: object, donor: object = F.plain, others: object = F.apart) -> sinkjax.Edit:
-    """Put the values of all links at the token of the study: one link's as in one run, the others' as in another."""
+    """Patch all links at the study's token: one link from one run, the others from another."""
     chosen = {name: scope.get(donor if name == scope.get(link) else others)[name] for name in LINKS}
     return sinkjax.compose(*(edit for name in LINKS for edit in _link(scope, name, chosen[name][:, :, scope.config.position])))
 
 
 def _link(scope: Scope, link: str, values: NDArray) -> list[sinkjax.Edit]:
-    """The edits that give a link values, [layer or neuron, prompt, ...], at the token."""
+    """Make the edits that set a link's values, [layer or neuron, prompt, ...], at the token."""
     at, forms, L = scope.config.position, scope.known["forms"], scope.architecture.layers
     if link == "variance":
         return [sinkjax.edit("head_out", "set", values, layers=range(forms + 1), queries=at)]
@@ -138,7 +138,7 @@ def isolated(scope: Scope, kind: object = "self", window: object = "all") -> sin
 
 @Contrast.define(uncontrolled="the isolated run is the comparison")
 def lost(read: Readings, measure: Measure, where: At, whole: At) -> Parts:
-    """The part of an isolation's effect on a measure that other conditions remove; the whole is all of that effect.
+    """The part of an isolation's effect on a measure that other conditions remove; the whole is the entire effect.
 
     Args:
         read: The stores.
@@ -154,14 +154,14 @@ def lost(read: Readings, measure: Measure, where: At, whole: At) -> Parts:
     return Parts(isolated - read.edited(measure, where), None, isolated - plain, span, unit, label, whole_range=ends)
 
 
-# Which tokens ignite
+# Ignition of tokens
 
 
 @Computation.define(variables=("size", "alignment", "plain_alignment"), prompts=F.prompts)
 def ignitions(
     scope: Scope, model: Model, batch: Batch, places: object = F.places, seen: object = F.keys, count: object = F.neurons
 ) -> xarray.Dataset:
-    """How large a token's activation is if it sees only one other key, and how aligned it is with the gates of super neurons.
+    """Size of a token's activation if it sees only one other key, and its alignment with the gates of super neurons.
 
     Args:
         scope: The study's scope.
@@ -193,7 +193,7 @@ def ignitions(
 
 
 def _at(model: Model, batch: Batch, edit: sinkjax.Edit, place: int, neurons: Sequence[Neuron]) -> tuple[NDArray, NDArray]:
-    """Logarithm of a token's largest |h|, and its mean cosine with the gates of neurons: float[prompt] each."""
+    """Return the log of a token's largest |h|, and its mean cosine with neurons' gates: float[prompt] each."""
     layers = tuple(sorted({layer for layer, _ in neurons}))
     capture = sinkjax.Capture(sinkjax.Site.MLP_IN, layers=layers, positions=(place,), name="read")
     probe = sinkjax.Probe(resid_max=True, capture=(capture,))
@@ -226,7 +226,7 @@ def predicted(x: NDArray, y: NDArray) -> NDArray:
 
 @Contrast.define(uncontrolled="the mean is the comparison")
 def foretold(read: Readings, computation: str, by: str = "alignment") -> Parts:
-    """How much less a line in the alignment misses the activation of the other half of the documents than their mean does.
+    """Reduction in squared error, on the other half of the documents, of a line in the alignment compared with the mean.
 
     Args:
         read: The stores.

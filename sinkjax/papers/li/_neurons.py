@@ -1,4 +1,4 @@
-"""MLP neurons: how large their vectors are, what drives them, and which dims they feed."""
+"""MLP neurons: the size of their vectors, their inputs, and the dims they feed."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from sinkjax.studies.study import Batch
 
 AXES = ("layer", "neuron")
-BLOCK = 8  # prompts of one forward
-PLACES = 16  # positions of a prompt that are looked at, the first among them
+BLOCK = 8  # prompts per forward pass
+PLACES = 16  # positions per prompt to inspect, including the first
 
 
 def sizes(model: Model) -> tuple[NDArray, NDArray]:
-    """Norms of gate and up vectors over the median of their layer, float[layer, neuron] each; a neuron's size is the product."""
+    """Return gate and up norms relative to their layer's median, float[layer, neuron] each; a neuron's size is the product."""
     gate, up = (np.asarray(_norms(model.params["layers"][name])) for name in ("gate", "up"))
     return gate / np.median(gate, axis=1, keepdims=True), up / np.median(up, axis=1, keepdims=True)
 
 
 @jax.jit
 def _norms(matrices: jax.Array) -> jax.Array:
-    """L2 norms of the columns of matrices [L, d, F], one layer at a time: [L, F]."""
+    """Return L2 norms of the columns of matrices [L, d, F], one layer at a time: [L, F]."""
     return jax.lax.map(lambda matrix: jnp.linalg.norm(matrix.astype(jnp.float32), axis=0), matrices)
 
 
 def survey(model: Model, batch: Batch, chosen: Sequence[tuple[int, int]]) -> xarray.Dataset:
-    """Measure what drives neurons at the first token and at other positions, and what they feed.
+    """Measure neurons' inputs at the first token and at other positions, and the dims that they feed.
 
     Args:
         model: The model.
@@ -73,7 +73,7 @@ def survey(model: Model, batch: Batch, chosen: Sequence[tuple[int, int]]) -> xar
 
 
 def _block(model: Model, tokens: NDArray, lengths: NDArray, places: tuple[int, ...]) -> dict[str, NDArray]:
-    """The arrays that `survey` needs of a few prompts: cosines [prompt, layer, neuron], and massive [prompt]."""
+    """Compute the arrays for `survey` from a few prompts: cosines [prompt, layer, neuron], and massive [prompt]."""
     probe = Probe(capture=tuple(Capture(site, positions=places) for site in (Site.MLP_IN, Site.RESID)))
     record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
     gates, resid = model.params["layers"]["gate"], record["resid"]
@@ -94,7 +94,7 @@ def _look(inputs: jax.Array, gate: jax.Array) -> dict[str, jax.Array]:
 
 
 def _written(model: Model) -> jax.Array:
-    """The gain of the norm that the output of each MLP passes before it is added, [L, d]; ones where there is none."""
+    """Return the gain of the norm on each MLP's output, [L, d]; ones if there is no norm."""
     config, name = model.config, "mlp_out_norm"
     if name not in model.params["layers"] or config.norm is None or "" not in config.norm.learned():
         return jnp.ones((config.layers, config.width), jnp.float32)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sinkjax.studies.scope import Scope
     from sinkjax.studies.study import Batch
 
-Neuron = tuple[int, int]  # layer and number
+Neuron = tuple[int, int]  # layer and index
 VARIABLES = (
     "concentration", "cosine_first", "cosine_others", "fed", "gate_norm", "massive_dim", "own_first", "own_others", "own_share",
     "up_norm",
@@ -42,13 +42,13 @@ COLUMNS = {
 
 @Number.define()
 def ranks(scope: Scope, count: object) -> tuple[int, ...]:
-    """1 to a number."""
+    """The numbers from 1 to `count`."""
     return tuple(range(1, scope.get(count) + 1))
 
 
 @Number.define()
 def doublings(scope: Scope, count: object) -> tuple[int, ...]:
-    """2, 4, 8, ... up to a number, and the number itself."""
+    """2, 4, 8, ... up to `count`, and `count` itself."""
     most = scope.get(count)
     return tuple(sorted({*(2**power for power in range(1, most.bit_length())), most}))
 
@@ -62,7 +62,7 @@ def _blank(scope: Scope, prompts: int) -> tuple[Neuron, ...]:
 
 @Known.define(blank=_blank, of_edited=True)
 def largest_neurons(scope: Scope, run: Unedited, count: object, last: object = None) -> tuple[Neuron, ...]:
-    """The neurons of largest size: the product of the norms of gate and up vector, each over the median of its layer.
+    """The neurons of largest size: the product of the norms of gate and up vector, each relative to its layer's median.
 
     Args:
         scope: The study's scope.
@@ -83,7 +83,7 @@ def largest(model: Model, count: int, last: int | None = None) -> tuple[Neuron, 
 
 
 def _without(chosen: Sequence[Neuron], architecture: Config, positions: int | slice | None, label: str) -> sinkjax.Edit:
-    """Neurons set to 0, as one term whatever their layers: the outputs of these layers times 0 and 1. No neuron: all times 1."""
+    """Set neurons to 0 in a single term for all layers, by scaling outputs by 0 or 1; without neurons, all are scaled by 1."""
     factors = np.ones((architecture.layers, 1, architecture.mlp_width or 0), np.float32)
     for layer, number in chosen:
         factors[layer, 0, number] = 0
@@ -116,7 +116,7 @@ def without_others(scope: Scope, neurons: object, last: object) -> sinkjax.Edit:
 
 
 def _others(rng: np.random.Generator, neurons: Sequence[Neuron], count: int, width: int) -> list[Neuron]:
-    """Random neurons in the layers of the first `count` neurons, excluding all of these."""
+    """Draw random neurons in the layers of the first `count` neurons, excluding all of these."""
     drawn: list[Neuron] = []
     for layer, _ in neurons[:count]:
         taken = {number for where, number in (*neurons, *drawn) if where == layer}
@@ -137,7 +137,7 @@ def neurons_at_work(scope: Scope, model: Model, batch: Batch, count: int, contro
 
 
 def _own(data: xarray.Dataset, name: str) -> tuple[NDArray, NDArray]:
-    """A number of the largest neurons, mean over them, float[prompt]; and of each control, float[control, prompt]."""
+    """Return the mean of a number over the largest neurons, float[prompt], and over each control, float[control, prompt]."""
     values = data[name].values.reshape(data.sizes["prompt"], -1, len(data.attrs["neurons"])).mean(axis=-1)
     return values[:, 0], values[:, 1:].T
 

@@ -42,7 +42,8 @@ def first_outputs(scope: Scope, model: Model, batch: Batch) -> xarray.Dataset:
 
 
 def relative(data: xarray.Dataset, name: str) -> NDArray:
-    """Deviations as shares of the variance at position 0, where both attentions are one: float[attention, prompt, position]."""
+    """Return deviations relative to the variance at position 0, where both attentions are equal: float[attention, prompt,
+    position]."""
     values = data[name].mean("head").values if name == "deviation" else data[name].values
     return values / values[0, :, 0].mean()
 
@@ -72,7 +73,7 @@ def first_varies_most(read: Readings, computation: str, name: str = "deviation")
 
 @Contrast.define(uncontrolled="nothing is edited")
 def decay(read: Readings, computation: str, attention: int = 0) -> Parts:
-    """The power of 1 / (i + 1) that the variance falls with: 1 for an average of independent values.
+    """The power of 1 / (i + 1) with which the variance falls: 1 for an average of independent values.
 
     Args:
         attention: 0 for the model's attention, 1 for even attention.

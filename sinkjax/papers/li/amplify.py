@@ -16,7 +16,7 @@ EDIT = amplified(F.mean, F.position, F.factor)
 
 
 def shown(mean: str) -> At:
-    """The conditions whose maps are drawn."""
+    """Return the conditions whose maps are drawn."""
     return at("factors", fixed={"mean": mean, "factor": F.factor, "position": F.token})
 
 

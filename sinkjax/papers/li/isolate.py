@@ -17,7 +17,7 @@ ALONE, EVEN = at("alone", ALL), at("even", ALL)
 
 
 def everywhere(grid: str) -> tuple[Contrast, ...]:
-    """How much of key 0's attention the token gets if the edit acts early, or later."""
+    """The share of key 0's attention that the token gets if the edit acts early, or later."""
     return tuple(moved(SCORE_0, SCORE, at(grid, place)) for place in (FORMS, LATER))
 
 

@@ -1,4 +1,4 @@
-"""li/mediation: which link of Li et al.'s chain carries how much of an isolated token's sink and activation.
+"""li/mediation: the share of an isolated token's sink and activation that each link of Li et al.'s chain carries.
 
 Head outputs that are not an average, super neurons, one large dim, keys that lock in on it: each link gets the values that it has
 in the isolated run, alone; each is taken out of the isolated run, with what follows free, or with all others held. Controls put
@@ -40,7 +40,7 @@ def without(link: str, grid: str = "without") -> At:
 
 
 def brings(measure: Measure, link: str, beside: Measure) -> Claim:
-    """A link has the effect of isolation; further readouts: the other measure, and the loss without the link."""
+    """A link has the effect of isolation; additional readouts: the other measure, and the loss without the link."""
     taken = tuple(lost(one, without(link, grid), ISOLATED) for grid in ("without", "held") for one in (measure, beside))
     return Claim(part(measure, alone(link), ISOLATED), CHAIN, given=MASSIVE, beside=(part(beside, alone(link), ISOLATED), *taken))
 

@@ -1,4 +1,4 @@
-"""Language models trained from scratch, one thing changed at a time, beside the papers' tables.
+"""Language models trained from scratch with one change at a time, next to the papers' tables.
 
 Each table is a study in YAML (`configs/pretrain/`); this package defines its words.
 """

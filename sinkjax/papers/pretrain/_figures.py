@@ -1,4 +1,4 @@
-"""The figures of a table of pretraining: learning curves, and the rows next to the paper's."""
+"""Figures of a pretraining table: learning curves, and its rows next to the paper's."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def beside_the_paper(read: Readings, measures: Measure | tuple[Measure, ...], xl
 
 @FigureWord.define()
 def losses_beside(read: Readings, measure: Measure) -> Drawing | None:
-    """How much higher each row's loss is than the first row's, here and in the paper; nothing if there are no two rows."""
+    """Excess of each row's loss over the first row's, here and in the paper; nothing with fewer than two rows."""
     first = next(iter(read.trainings))
     if first not in read.results:
         return None

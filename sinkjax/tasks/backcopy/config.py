@@ -1,4 +1,4 @@
-"""A training on Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835). This module imports no JAX."""
+"""A training on Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835). This module does not import JAX."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Chain:
 
 @functools.lru_cache(maxsize=8)
 def chain(config: Backcopy) -> Chain:
-    """The chain of a language, from its text. Errors: a text that is missing or has too few different characters."""
+    """Estimate a language's chain from its text. Errors: the text is missing or has too few different characters."""
     codes = np.frombuffer(_text(config.text).encode("utf-32-le"), np.uint32)
     found, counts = np.unique(codes, return_counts=True)
     C = config.characters
@@ -70,7 +70,7 @@ def chain(config: Backcopy) -> Chain:
 
 
 def sample(key: jax.Array, config: Backcopy, count: int) -> dict[str, jax.Array]:
-    """`count` sequences, as a batch of `data/batches.py` with one more entry; T = context + 1. Traceable; config is static.
+    """Draw `count` sequences, as a batch of `data/batches.py` with one more entry; T = context + 1. Traceable; config is static.
 
     tokens int32 [B, T], loss_mask bool [B, T], copied bool [B, T]: targets that a trigger before them determines,
     so that their loss can be told from the chain's.
@@ -116,7 +116,8 @@ class BackcopyTask(LanguageTask):
         return sample(key, part(self.config, Backcopy), self.config.eval_batch)
 
     def evaluate(self, params: Params, batch: Batch, variant: jax.Array) -> dict[str, jax.Array]:
-        """As for every language, and copied_loss and chain_loss: of the targets that are copies, and of the others, in nats."""
+        """Evaluate as for every language; also copied_loss and chain_loss, on targets that are copies and on the others, in
+        nats."""
         copied = batch["copied"]
         parts = {"copied_loss": copied, "chain_loss": batch["loss_mask"] & ~copied}
         losses = {name: self.held_out_loss(params, {**batch, "loss_mask": mask}) for name, mask in parts.items()}
@@ -124,7 +125,7 @@ class BackcopyTask(LanguageTask):
 
 
 def task(config: BackcopyTraining) -> BackcopyTask:
-    """The task of a config. Errors: the model's or the language's."""
+    """Make the task of a config. Errors: those of the model or the language."""
     found = BackcopyTask(config)
     edits_of(config, found.architecture)
     chain(part(config, Backcopy))

@@ -1,4 +1,4 @@
-"""The fields of a language model that is trained from scratch, by short names. This module imports no JAX."""
+"""The fields of a language model trained from scratch, by short names. This module does not import JAX."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sinkjax.model.names import (
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """A decoder-only model; `sinkjax/tasks/language_model/model.py` makes a `Config` of it."""
+    """A decoder-only model; `sinkjax/tasks/language_model/model.py` converts it to a `Config`."""
 
     layers: int = 4
     """blocks of the model"""

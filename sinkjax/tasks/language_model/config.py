@@ -63,7 +63,7 @@ class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
 
 @dataclass(frozen=True, kw_only=True)
 class Finetune(AdamWTraining, Corpus, Blocks):
-    """A model that is loaded and learns on from a text, every parameter of it.
+    """Training of all parameters of a loaded model on a text.
 
     It is evaluated on `eval_batch` held-out blocks, the same for every seed; runs differ in the order of their data.
     """
@@ -106,7 +106,7 @@ class Finetune(AdamWTraining, Corpus, Blocks):
 
     @property
     def summary(self) -> str:
-        """The training in a few words."""
+        """A short description of the training."""
         return f"{self.init}, fine-tuned on text: {self.steps} steps"
 
     @property

@@ -1,4 +1,4 @@
-"""A model that is loaded and learns on."""
+"""Further training of a loaded model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FinetuneText(Text):
 
 @dataclasses.dataclass(frozen=True)
 class FinetuneTask(PretrainTask):
-    """A `PretrainTask` that starts from a loaded model's parameters, whatever the seed."""
+    """A `PretrainTask` that starts from a loaded model's parameters, regardless of the seed."""
 
     name: ClassVar[str] = "finetune"
     config: Finetune  # type: ignore[assignment]
@@ -57,12 +57,12 @@ class FinetuneTask(PretrainTask):
 
 @functools.lru_cache(maxsize=1)
 def loaded(name: str, dtype: str) -> Model:
-    """The model that is trained. It is read before anything is traced."""
+    """Load the model to train, before anything is traced."""
     return load(name, dtype=dtype)
 
 
 def task(config: Finetune) -> FinetuneTask:
-    """The task of a config. Errors: as for `load`; a context beyond the model's; edits that do not fit."""
+    """Make the task of a config. Errors: as for `load`; a context beyond the model's; edits that do not fit."""
     model = loaded(config.init, config.dtype).config
     if model.vocab_size is None:
         raise SinkjaxError(f"{config.init} has no vocabulary, so it cannot learn from a text")

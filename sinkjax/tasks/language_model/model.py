@@ -61,7 +61,7 @@ HEAD_NORMS = {
 
 
 def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) -> Config:
-    """The model of these fields. Errors: what `Config` refuses; a dtype that is not enabled here."""
+    """Build the model of these fields. Errors: as for `Config`; a dtype that is not enabled."""
     if config.compute_dtype is not None:
         model_params.check_dtype(config.compute_dtype)
     normaliser: Any = NAMED[config.normaliser]
@@ -116,7 +116,7 @@ def _attention_bias(config: Architecture) -> AttentionBias | None:
 
 
 def init(config: Config, seed: int, dtype: str) -> Params:
-    """Parameters as by Gu et al. 2025: std sqrt(2 / (5 fan_in)), and 1 / (layers sqrt(fan_in)) of the MLP's last matrix."""
+    """Draw parameters as Gu et al. 2025: std sqrt(2 / (5 fan_in)), and 1 / (layers sqrt(fan_in)) for the MLP's last matrix."""
 
     def scale(path: tuple, leaf: Leaf, drawn: jax.Array) -> jax.Array:
         if leaf.init != "normal":

@@ -1,4 +1,4 @@
-"""The tasks of language models, next-token prediction in general and on a text, with the measurements on held-out blocks."""
+"""Language-model tasks: next-token prediction in general and on a text, with measurements on held-out blocks."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def summarise(measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def effective_rank(spectrum: np.ndarray) -> np.ndarray:
-    """exp of the entropy of the singular values, from the eigenvalues of the second moments: [..., d] to [...]."""
+    """Return exp of the entropy of the singular values, from the eigenvalues of the second moments: [..., d] to [...]."""
     values = np.sqrt(np.maximum(spectrum.astype(np.float64), 0))
     shares = values / values.sum(axis=-1, keepdims=True)
     return np.exp(-np.where(shares > 0, shares * np.log(np.where(shares > 0, shares, 1)), 0).sum(axis=-1))
@@ -136,12 +136,12 @@ class LanguageTask(ABC):
         return (nll * mask).sum() / mask.sum(), jnp.bool_(False)
 
     def evaluate(self, params: Params, batch: Batch, variant: jax.Array) -> dict[str, jax.Array]:
-        """loss: mean over held-out targets, in nats; and the values of `measure`."""
+        """Return the mean loss over held-out targets, in nats, and the values of `measure`."""
         measured = measure(params, batch["tokens"], self.architecture, self.config.precision)
         return {"loss": self.held_out_loss(params, batch)} | measured
 
     def at_step(self, batch: Batch, step: jax.Array) -> Batch:
-        """The batch, with whether the edits are in force, for each row, where there are edits."""
+        """Add to the batch, if there are edits, whether they are active for each row."""
         if not self.config.edits:
             return batch
         in_force = step >= self.config.from_step
@@ -149,7 +149,7 @@ class LanguageTask(ABC):
         return {**batch, "edited": jnp.broadcast_to(in_force, len(batch["tokens"]))}
 
     def held_out_loss(self, params: Params, batch: Batch) -> jax.Array:
-        """The mean over targets in the loss mask, float [], computed in groups of as many rows as in training."""
+        """Return the mean over targets in the loss mask, float [], computed in groups of as many rows as in training."""
 
         def sums(rows: Batch) -> tuple[jax.Array, jax.Array]:
             nll, mask = self._nll(params, rows)
@@ -169,7 +169,7 @@ class LanguageTask(ABC):
         return token_flops(self.architecture)
 
     def _nll(self, params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        """-log p of each target in nats, and the loss mask: float32 [B, T] each."""
+        """Return -log p of each target in nats, and the loss mask: float32 [B, T] each."""
         tokens, config = batch["tokens"], self.architecture
         used = jax.tree.map(lambda leaf: leaf.astype(self.config.compute_dtype or leaf.dtype), params)
         how: dict[str, Any] = {
@@ -219,7 +219,7 @@ def model(config: Pretrain) -> Config:
 
 
 def edits_of(config: Any, model: Config) -> Edits:
-    """The edits of a training on blocks of `config.context` tokens, all in force together, as arrays.
+    """Return a training's edits for blocks of `config.context` tokens, all applied together, as arrays.
 
     Errors: the document is not a list of edits; an edit does not fit the model.
     """
@@ -232,13 +232,13 @@ def edits_of(config: Any, model: Config) -> Edits:
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """-log p of each target in nats. logits: float [..., V], targets: int [...]."""
+    """Return -log p of each target in nats. logits: float [..., V], targets: int [...]."""
     chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     return jax.nn.logsumexp(logits, axis=-1) - chosen
 
 
 def _grouped(batch: Batch, rows: int) -> Batch:
-    """A batch as groups of `rows`, [groups, rows, ...], padded with rows of zeros, whose loss mask is 0.
+    """Split a batch into groups of `rows`, [groups, rows, ...], padded with rows of zeros, whose loss mask is 0.
 
     A group takes every n-th row, so that each device's rows (neighbours, in a mesh) are spread over all groups.
     """

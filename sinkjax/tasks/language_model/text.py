@@ -1,4 +1,4 @@
-"""Text for the trainer: a tokenized corpus, prepared once for all trainings of a user, and the batches of each run."""
+"""Text for training: a tokenised corpus, prepared once for all trainings of a user, and the batches of each run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Text:
 
 
 def open_text(config: Pretrain | Finetune, say: Callable[[str], None]) -> Text:
-    """The text of a training. Errors: a corpus that is missing, empty or too small for a block, or has too many tokens."""
+    """Open a training's text. Errors: the corpus is missing, empty or too small for a block, or has too many tokens."""
     corpus = part(config, Corpus)
     text = Text(config, prepare(corpus, folder_for(corpus, cache_folder() / "corpora"), say))
     card = text.card
@@ -67,5 +67,5 @@ def open_text(config: Pretrain | Finetune, say: Callable[[str], None]) -> Text:
 
 
 def data_seed(data_seed: int, seed: int | None) -> int:
-    """The seed of a run's batches: only the data's seed, or a hash of both."""
+    """Return the seed of a run's batches: only the data's seed, or a hash of both."""
     return data_seed if seed is None else int(np.random.SeedSequence([data_seed, seed]).generate_state(1)[0])

@@ -1,4 +1,4 @@
-"""Edits that hold BOS's mass fixed or shift its logit, for trained models, and the task of training with the mass held."""
+"""Edits that clamp BOS's mass or shift its logit in trained models, and the task of training with a clamped mass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sinkjax.transformer.spec import ForwardSpec
 
 
 def held(mass: Any, queries: Any) -> Edit:
-    """BOS's weight set to exactly `mass` in some rows, whose other weights are rescaled to sum to 1 - mass.
+    """Clamp BOS's attention weight to `mass` in some rows and rescale their other weights to sum to 1 - mass.
 
     mass: from 0 to 1, a number or float []. queries: rows other than the first, as `sinkjax.edit` takes them. Where all other
     weights of a row are 0, they stay 0.
@@ -38,19 +38,19 @@ def held(mass: Any, queries: Any) -> Edit:
 
 
 def other_rows(triggers: Sequence[int], length: int) -> Any:
-    """All rows of each sequence except BOS's and the trigger's, for `queries`."""
+    """Return all rows of each sequence except BOS's and the trigger's, for `queries`."""
     return per_prompt([tuple(row for row in range(1, length) if row != trigger) for trigger in np.asarray(triggers).tolist()])
 
 
 def shifted(value: Any, queries: Any) -> Edit:
-    """`value` added to BOS's logit in some rows, as `sinkjax.edit` takes them."""
+    """Add `value` to BOS's logit in some rows, given as for `sinkjax.edit`."""
     return edit(Site.LOGITS, "add", value, queries=queries, keys=0)
 
 
 def run_others(
     params: Params, x: jax.Array, j: jax.Array, change: Callable[[Any, Any], Edit], value: jax.Array, config: Config, probe: Probe
 ) -> tuple[jax.Array, Record]:
-    """Outputs [B, L, n] of a model under `held` or `shifted` (`change`) in all rows except BOS's and the trigger's.
+    """Run a model under `held` or `shifted` (`change`) in all rows except BOS's and the trigger's: outputs [B, L, n].
 
     x: [B, L, n]. j: int [B]. value: float [], of the edit. All three may be traced.
     """
@@ -76,7 +76,7 @@ class CappedTask(TriggerTask):
         return tuple(str(cap) for cap in self.config.caps)
 
     def model(self, variant: str) -> Config:
-        """The layer itself; the edit that holds the mass is not part of it."""
+        """Return the layer itself, without the edit that clamps the mass."""
         return model(self.config)
 
     def _run(self, params: Params, batch: Batch, variant: jax.Array, probe: Probe) -> tuple[jax.Array, Record]:
@@ -86,6 +86,6 @@ class CappedTask(TriggerTask):
 
 
 def task(config: CappedTraining) -> CappedTask:
-    """The task of a config. Errors: the model's or the data's."""
+    """Make the task of a config. Errors: those of the model or the data."""
     model(config)
     return CappedTask(config)

@@ -1,4 +1,5 @@
-"""Trainings on the trigger task (Ran-Milo 2026, arXiv 2603.11487): data, model and stopping rule. This module imports no JAX."""
+"""Trainings on the trigger task (Ran-Milo 2026, arXiv 2603.11487): data, model and stopping rule. This module does not import
+JAX."""
 
 from __future__ import annotations
 
@@ -146,7 +147,7 @@ class TriggerTraining(Sequences, Training):
 
 @dataclass(frozen=True, kw_only=True)
 class CappedTraining(TriggerTraining):
-    """One layer whose BOS mass in every row but BOS's and the trigger's is held fixed; the variants are its values.
+    """One layer whose BOS mass is clamped in every row except BOS's and the trigger's; the variants are its values.
 
     The scores decide how the remaining mass is divided among the other keys, and the whole of the trigger's row.
     """

@@ -1,4 +1,4 @@
-"""Sequences of the trigger task, made on the device: no loop over samples, nothing read from anywhere."""
+"""Sequences of the trigger task, generated on the device without a loop over samples."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def targets(x: jax.Array, j: jax.Array, trigger: Trigger) -> jax.Array:
 
 
 def _template(trigger: Trigger) -> tuple[np.ndarray, np.ndarray]:
-    """The values of every sequence away from triggers, float32 [L, n], and a mask of noise, bool [L, n]."""
+    """Return every sequence's values away from triggers, float32 [L, n], and a mask of noise, bool [L, n]."""
     L, n = trigger.length, trigger.width
     fixed = np.tile(_coordinates(n, {BIAS: 1}), (L, 1))
     noisy = np.zeros((L, n), bool)
@@ -67,7 +67,7 @@ def _template(trigger: Trigger) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _coordinates(n: int, values: Mapping[int, float]) -> np.ndarray:
-    """A token of n numbers with some values, the others 0."""
+    """Make a token of n numbers with some values set and the others 0."""
     token = np.zeros(n, np.float32)
     for place, value in values.items():
         token[place] = value

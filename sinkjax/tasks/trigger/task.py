@@ -1,4 +1,4 @@
-"""The trigger task for the trainer: sequences generated on the device, mean squared error; and its exact solution by ReLU."""
+"""The trigger task: sequences generated on the device, mean squared error, and an exact solution with ReLU."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TriggerTask:
         return _with_escape(params, self.config.escape) if self.config.escape else params
 
     def batch(self, key: jax.Array) -> Batch:
-        """Tokens and targets [batch, L, n] and the triggers' positions [batch]."""
+        """Return tokens and targets [batch, L, n] and the triggers' positions [batch]."""
         return self._sample(key, self.config.batch)
 
     def held_out(self, key: jax.Array) -> Batch:
@@ -96,7 +96,7 @@ class TriggerTask:
         return x.astype(self.config.dtype), y.astype(self.config.dtype), j
 
     def _run(self, params: Params, batch: Batch, variant: jax.Array, probe: Probe) -> tuple[jax.Array, Record]:
-        """Outputs [B, L, n] of a model with the normaliser of a variant, and the probe's statistics."""
+        """Run a model with a variant's normaliser: outputs [B, L, n], and the probe's statistics."""
         x = batch[0]
         config = model(self.config)
         if len(self.variants) > 1:
@@ -108,7 +108,7 @@ class TriggerTask:
 
 
 def task(config: TriggerTraining) -> TriggerTask:
-    """The task of a config. Errors: as for the model and the data; a learned normaliser together with others."""
+    """Make the task of a config. Errors: as for the model and the data; a learned normaliser together with others."""
     own = [name for name in config.normalisers if NAMED[name].learned() or NAMED[name].kernel]
     if own and len(config.normalisers) > 1:
         what = "learned values of its own" if NAMED[own[0]].learned() else "a kernel of its own"
@@ -141,7 +141,7 @@ def model(config: TriggerTraining, normaliser: str | Normaliser | None = None) -
 
 
 def _with_escape(params: Params, start: float) -> Params:
-    """A model whose gates and sink logits start at the escape: `start` from even."""
+    """Start a model's gates and sink logits at the escape: `start` from even."""
     layers = dict(params["layers"])
     if "head_gate" in layers:
         layers["head_gate"] = layers["head_gate"].at[:, BIAS].add(-start).at[:, TRIGGER_FLAG].add(start)
@@ -151,7 +151,7 @@ def _with_escape(params: Params, start: float) -> Params:
 
 
 def _rows(batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """The trigger's row of each sequence, and the rows of all tokens but the first and the trigger: bool [B, L] each."""
+    """Return each sequence's trigger row, and the rows of all tokens except the first and the trigger: bool [B, L] each."""
     x, _, j = batch
     row = jnp.arange(x.shape[1])
     own = row == j[:, None]
@@ -159,13 +159,13 @@ def _rows(batch: Batch) -> tuple[jax.Array, jax.Array]:
 
 
 def _mean(values: jax.Array, rows: jax.Array) -> jax.Array:
-    """The mean of values [B, layer, head, L] over the selected rows, bool [B, L]: [layer, head]."""
+    """Average values [B, layer, head, L] over the selected rows, bool [B, L]: [layer, head]."""
     counts = rows[:, None, None, :]
     return jnp.where(counts, values, 0).sum(axis=(0, 3)) / rows.sum()
 
 
 def solution(data: Trigger, dtype: Any = "float64") -> tuple[Params, Config]:
-    """Parameters and architecture of a layer of ReLU attention with zero loss and no weight on BOS (Ran-Milo 2026, Theorem 3).
+    """Build a layer of ReLU attention with zero loss and no weight on BOS (Ran-Milo 2026, Theorem 3).
 
     The construction is ours, for sequences with BOS as the only token before the ordinary ones. The query reads the trigger flag,
     the key the trigger flag and the bias channel: q.k is 1 between the trigger's row and every token but BOS, and 0 elsewhere.
