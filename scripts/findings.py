@@ -5,8 +5,7 @@
 Every run of a study below the given folders is taken; of several runs of one study on one model, behind one token, of one
 text, the last counts. Without folders, the pages are made again from docs/data/claims.csv. Every number comes from a run's
 claims.csv, also those of the prose: {study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, and
-{study.claim@model=differs} a share whose word must be that one; {study[edit][measure]@model} is from a run's summary. Rows of
-the text "before" were measured before the protocol, and stand until it replaces them.
+{study.claim@model=differs} a share whose word must be that one; {study[edit][measure]@model} is from a run's summary.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +42,6 @@ class Condition(NamedTuple):
 
 SMOL, GEMMA = Condition("smollm2-135m", "none", "wikitext"), Condition("gemma3-270m", "model", "wikitext")
 TRAINED = Condition("")  # models that a study trains
-BEFORE = "before"  # the text of rows that were measured before the protocol, and go when it has measured the same
 MAIN = {SMOL: "SmolLM2-135M-Instruct", GEMMA: "Gemma 3 270M behind `<bos>`"}
 OTHERWISE = {
     SMOL._replace(bos="0"): "SmolLM2 behind `<|endoftext|>`",
@@ -101,11 +99,6 @@ def key(row: Row) -> tuple[str, ...]:
 def condition(given: Mapping[str, object]) -> Condition:
     """The condition of a row, or of a run by its settings."""
     return Condition(*(str(given.get(name, "")) for name in Condition._fields)) if given.get("model") else TRAINED
-
-
-def earlier(given: Condition) -> Condition:
-    """The condition of rows that were measured before the protocol."""
-    return given._replace(text=BEFORE)
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -185,9 +178,9 @@ def is_tested(row: Row) -> bool:
     return is_in(row, MAIN) and row["word"] != "untested"
 
 
-def is_in(row: Row, columns: Iterable[Condition]) -> bool:
-    """Whether a row belongs to one of some conditions, measured in the protocol or before."""
-    return any(condition(row) in (given, earlier(given)) for given in columns)
+def is_in(row: Row, columns: Collection[Condition]) -> bool:
+    """Whether a row belongs to one of some conditions."""
+    return condition(row) in columns
 
 
 def looked_up(text: str, rows: Sequence[Row], docs: Path = DOCS, *, ends: bool = True) -> str:
@@ -200,7 +193,7 @@ def looked_up(text: str, rows: Sequence[Row], docs: Path = DOCS, *, ends: bool =
     def number(named: re.Match[str]) -> str:
         study, claim, model, word, which = named.groups()
         given = MODELS[model]
-        row = found.get((study, *given, claim)) or found[study, *earlier(given), claim]
+        row = found[study, *given, claim]
         if word and row["word"].partition(" (")[0] != word:
             raise SystemExit(f"the prose says that {study}, claim {claim!r} of {model}, {word}, but it says {row['word']!r}")
         match which:
@@ -233,11 +226,11 @@ def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
     found: dict[tuple[str, str], dict[Condition, Row]] = {}
     for row in rows:
         found.setdefault(study_and_claim(row), {})[condition(row)] = row
-    present = [one for one in columns if any(one in cells or earlier(one) in cells for cells in found.values())]
+    present = [one for one in columns if any(one in cells for cells in found.values())]
     lines = [["statement", *(columns[one] for one in present)], ["---"] * (len(present) + 1)]
     above = [""] * len(present)
     for (study, _), cells in found.items():
-        here = [told(cells, given) for given in present]
+        here = [cell(cells[given]) if given in cells else "-" for given in present]
         shown = (AS_ABOVE if one == last else one for one, last in zip(here, above, strict=True))
         claimed = max(cells.values(), key=lambda row: row.get("stays", ""))
         remark = REMARKS.get(study_and_claim(claimed), "") if columns is MAIN else ""
@@ -246,12 +239,6 @@ def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
         above = [one if one.startswith(UNTESTED) else last for one, last in zip(here, above, strict=True)]
     joined = (" | ".join(entry.replace("|", r"\|") for entry in entries) for entries in lines)
     return "\n".join(f"| {line} |" for line in joined)
-
-
-def told(cells: Mapping[Condition, Row], given: Condition) -> str:
-    """The cell of a condition, marked where it is from before the protocol; "-" without a row."""
-    before = cells.get(earlier(given))
-    return cell(cells[given]) if given in cells else f"{cell(before)} †" if before else "-"
 
 
 def statement(study: str, row: Row) -> str:
@@ -424,7 +411,7 @@ MORE = """# More findings
 
 The rest of the runs behind [Findings](findings.md), in the same words, from the same [table](data/claims.csv): papers
 beside the four, statements that no paper makes, the same studies behind other tokens and on synthetic text, and small
-models trained here. † was measured before the protocol, on synthetic text."""
+models trained here."""
 # Said after a statement: a number of the paper's readout beside the judged one, or what the statement leaves open.
 REMARKS = {
     ("kiya/after-softmax", "collapse"): """Masked logits cost

@@ -96,12 +96,10 @@ def test_a_row_names_the_figure_and_its_pipes_do_not_end_its_cells(script):
     assert line.endswith(f"| {CELL} |")
 
 
-def test_each_condition_has_a_column_and_earlier_numbers_a_mark(script):
+def test_each_condition_has_a_column(script):
     behind = ROW | {"bos": "0", "word": "weaker"}
-    before = ROW | {"text": "before", "claim": "old"}
-    first, second = script["page"]([ROW, behind, before]), script["more"]([ROW, behind, before])
+    first, second = script["page"]([ROW, behind]), script["more"]([ROW, behind])
     assert f"{CELL} |\n" in first
-    assert f"{CELL} † |" in first
     assert "**weaker** 85%" not in first
     assert "| SmolLM2 behind `<\\|endoftext\\|>` |" in second
     assert "**weaker** 85%" in second
@@ -110,7 +108,6 @@ def test_each_condition_has_a_column_and_earlier_numbers_a_mark(script):
 def test_prose_has_the_numbers_of_its_claims_or_is_left_out(script):
     text = "The next token gains {kiya/mask.all@smollm}."
     assert script["looked_up"](text, [ROW]) == "The next token gains 85% [70, 101]."
-    assert script["looked_up"](text, [ROW | {"text": "before"}]) == "The next token gains 85% [70, 101]."
     assert script["looked_up"](text, [ROW | {"claim": "other"}]) == ""
     effect = "{kiya/mask.all@smollm=replicates:effect}, untrained {kiya/mask.all@smollm:untrained}"
     assert script["looked_up"](effect, [ROW]) == "41 [30, 52] points, untrained 0.9 points"
@@ -150,8 +147,8 @@ def test_a_statement_that_neither_model_tests_stands_on_the_other_page(script):
     assert "<br>as above |" in text
 
 
-def test_a_run_takes_the_place_of_the_last_one_in_its_condition_and_of_earlier_numbers(script, docs, tmp_path, monkeypatch):
-    (docs / "data" / "claims.csv").write_text(script["as_csv"]([ROW | {"text": "before"}, ROW | {"claim": "gone"}]))
+def test_a_run_takes_the_place_of_the_last_one_in_its_condition(script, docs, tmp_path, monkeypatch):
+    (docs / "data" / "claims.csv").write_text(script["as_csv"]([ROW | {"s": "0.1"}, ROW | {"claim": "gone"}]))
     write_run(tmp_path / "a", ROW | {"s": "0.86"})
     (row,) = collect(monkeypatch, docs, tmp_path / "a")
     assert (row["claim"], row["s"], row["text"]) == ("all", "0.86", "wikitext")
