@@ -60,7 +60,13 @@ YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
 LOOKED_UP = re.compile(r"\{([\w/-]+)\.([\w-]+)@([\w-]+)(?:=([a-z]+))?(?::(effect|opposite|untrained))?\}")
 MEASURED = re.compile(r"\{([\w/-]+)\[([^\]]+)\]\[([^\]]+)\]@([\w-]+)(:change)?\}")
 INTERVAL = re.compile(r" \[[^\]]*\]")
-MODELS = {"smollm": SMOL, "gemma": GEMMA, "gemma-without": GEMMA._replace(bos="none"), "trained": TRAINED}
+MODELS = {
+    "smollm": SMOL,
+    "gemma": GEMMA,
+    "gemma-without": GEMMA._replace(bos="none"),
+    "gemma-the": GEMMA._replace(bos="506"),
+    "trained": TRAINED,
+}
 MOST = 300  # percent; a share beyond says that the whole is nearly 0
 EDGES = (10, 50)  # percent, of the rule
 ARTICLES = "15"  # samples of most claims, which the page says once
@@ -368,7 +374,9 @@ TOLD = (
     """**Position or token.** When SmolLM2's first token changes places with another, the attention to the first position changes
 at half depth by {kiya/bos-swap.ordinary@smollm=replicates}; when Gemma's `<bos>` does, by
 {kiya/bos-swap.sink@gemma=differs}, and `<bos>` takes {kiya/bos-swap.sink-first@gemma=replicates} of the first layer's sink
-along (six positions). With the first key hidden, the next token gains {kiya/mask.all@smollm=replicates} of its attention in
+along (six positions). Without `<bos>` {gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@gemma-without}%
+of its heads sink on the first token, behind ` the` {gu/sink-rate[natural text: no edit][heads that sink on key 0
+(%)]@gemma-the}%. With the first key hidden, the next token gains {kiya/mask.all@smollm=replicates} of its attention in
 SmolLM2 and {kiya/mask.all@gemma=differs} in Gemma. A token that sees only itself gains {kiya/self.sink@smollm=weaker}, at
 position 1 as much as the first token keeps, and in Gemma {kiya/self.sink@gemma=differs}.""",
     """**What makes the sink.** In SmolLM2 the first key's angle, and not its norm, raises its scores. Put into an unedited run,
