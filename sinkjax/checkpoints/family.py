@@ -113,7 +113,7 @@ def sizes(fields: Fields, **renamed: str | None) -> dict[str, Any]:
     """Read the fields of SIZES.
 
     renamed: their keys in this family; a key of None is not read: there are then as many key-value heads as heads, and the heads
-        share the width evenly."""
+    share the width evenly."""
     keys = {**SIZES, **renamed}
     read: dict[str, Callable[[str], Any]] = {
         **dict.fromkeys(keys, fields.integer),

@@ -22,8 +22,8 @@ class Fields:
     """The settings of one file (or of one table in it).
 
     values: key -> JSON value. where: the file's name in messages. defaults: value of an absent (or null) key, or a function of
-        the settings that returns it; a key without a default is required. assumed: the defaults that were used, for provenance.
-        ignored: keys that the user wants to ignore; a nested table's keys are prefixed by its name.
+    the settings that returns it; a key without a default is required. assumed: the defaults that were used, for provenance.
+    ignored: keys that the user wants to ignore; a nested table's keys are prefixed by its name.
     """
 
     values: Mapping[str, Any]

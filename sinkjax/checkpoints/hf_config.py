@@ -43,7 +43,7 @@ def read_config(
     """Read the architecture from a config.json.
 
     values: the parsed file. where: its name in messages. ignore_keys: additional keys to treat as without effect. assume: values
-        for keys that the file omits. Returns the config, and every value that the file did not state itself.
+    for keys that the file omits. Returns the config, and every value that the file did not state itself.
     Errors: a missing, unknown or contradictory key, a value of the wrong kind, an unsupported model type, activation or RoPE.
     """
     values, assume = dict(values), dict(assume or {})

@@ -18,7 +18,7 @@ def find_snapshot(repo: str, revision: str | None = None, weights: bool = True) 
     """Return the local folder of a Hub repository at a revision (None: main), downloading it if the cache is incomplete.
 
     weights: whether weights are needed too. Errors: it is not cached and not available; the message names the repository, the
-        revision, the first missing file, the cause, whether a token was found, and what to do next.
+    revision, the first missing file, the cause, whether a token was found, and what to do next.
     """
     folder, missing = _in_cache(repo, revision, weights)
     if missing is None:

@@ -30,7 +30,7 @@ class Part:
     """A leaf that is part of a stored tensor, or whose tensor has the inputs first.
 
     name: the tensor's name. view: the leaf's place among the tensor's outputs; None for all of them. stacked: whether the tensor
-        has all experts of a layer, along a first axis.
+    has all experts of a layer, along a first axis.
     """
 
     name: str
@@ -142,7 +142,7 @@ class Slot:
     """The place of one stored tensor, or a part of it, in `leaf` of the tree.
 
     place: the index of the block along the leaf's first axes, layers and possibly heads; () for all of it. stored: the required
-        shape in the file. transposed: whether inputs and outputs are exchanged. pattern: the name of the tensor, "{}"
+    shape in the file. transposed: whether inputs and outputs are exchanged. pattern: the name of the tensor, "{}"
     standing for the layer. view, index: the tensor's shape when reshaped, and the block's index in it; None: all of it.
     """
 

@@ -32,7 +32,7 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
     """Load a checkpoint's parameters, and the SHA-256 of their stored bytes in the order of the tree.
 
     dtype: dtype of every leaf. mesh: placement of the leaves by `params.sharding`; None for the default device. check: whether
-        non-finite numbers are an error.
+    non-finite numbers are an error.
     Errors, each naming the tensor: missing, unexpected, wrong shape, NaN or infinity once cast, tied copies that differ.
     """
     wanted = slots(checkpoint.config, checkpoint.names)

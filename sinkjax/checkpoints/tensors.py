@@ -25,7 +25,7 @@ class Tensor:
     """One stored tensor.
 
     shape: outputs first, inputs last, as Hugging Face writes linear layers. raw: returns the bytes, uint8 in rows or flat; each
-        call maps the bytes of an `OpenFile` anew, so they use memory only while in use. decode: raw -> the numbers,
+    call maps the bytes of an `OpenFile` anew, so they use memory only while in use. decode: raw -> the numbers,
     in any shape with the right order; cheap for plain types, de-quantising for others. stored: the name of the type in the file
     ("bfloat16", "Q4_1"). shared: the numbers themselves, if they are a JAX array in memory. part: returns the bytes of rows from
     start to stop, if they can be read separately.

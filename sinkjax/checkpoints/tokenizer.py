@@ -34,7 +34,7 @@ class Tokenizer:
     """A model's tokenizer.
 
     backend: a tokenizer of the `tokenizers` package. bos, eos: the ids that the model's files name, or None; `encode` adds
-        neither.
+    neither.
     """
 
     backend: tokenizers.Tokenizer
@@ -109,8 +109,8 @@ def read_folder_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | N
     """Read the tokenizer of a Hugging Face folder, or return None if it has none.
 
     config: the parsed config.json, for the BOS and EOS ids that no tokenizer_config.json names. A `"bos_token": null` there means
-        that the model has no BOS, regardless of config.json (Qwen2). Errors: a damaged file; a vocabulary that cannot be
-        converted.
+    that the model has no BOS, regardless of config.json (Qwen2). Errors: a damaged file; a vocabulary that cannot be
+    converted.
     """
     backend = _backend(folder)
     if backend is None:

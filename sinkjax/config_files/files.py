@@ -38,7 +38,7 @@ def write(path: Place, content: str | bytes, durable: bool = False, scratch: Pla
     """Write a file under a temporary name and rename it, or write an object directly. Safe for several processes.
 
     durable: whether the content reaches the disk before the rename, so that a power failure leaves no empty file. scratch: the
-        folder of the temporary name, by default the file's own. Errors: no permission, no space.
+    folder of the temporary name, by default the file's own. Errors: no permission, no space.
     """
     raw = content.encode() if isinstance(content, str) else content
     if is_remote(path):
@@ -269,7 +269,7 @@ def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[
     """Return the document that a user names, its name for messages, and its folder if an earlier run wrote it.
 
     kind: the kind of shipped configs to suggest for an unknown name. what: noun for an unknown name. Errors: nothing has that
-        name.
+    name.
     """
     if name in configs():
         return config_path(name).read_text(encoding="utf-8"), name, None

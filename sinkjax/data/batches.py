@@ -39,9 +39,9 @@ class Batches:
         """Open a split.
 
         vocab_size: the model's vocabulary size, for random tokens and for checks; None for the tokenizer's. at_documents: whether
-            blocks start where documents of at least `SHORTEST` tokens do (or of a whole block, if that is shorter) and continue
-            into the next document; otherwise blocks are contiguous. Errors: the split has no whole block; the tokenizer lacks the
-            requested BOS; ids are outside the vocabulary.
+        blocks start where documents of at least `SHORTEST` tokens do (or of a whole block, if that is shorter) and continue
+        into the next document; otherwise blocks are contiguous. Errors: the split has no whole block; the tokenizer lacks the
+        requested BOS; ids are outside the vocabulary.
         """
         self.tokens, self.config, self.split, self.at_documents = tokens, config, split, at_documents
         self.vocab_size = tokens.vocab_size if vocab_size is None else vocab_size

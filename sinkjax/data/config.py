@@ -64,7 +64,7 @@ class Blocks:
     """Reading of a token file: blocks of `context` inputs and the token after them, in batches.
 
     Every policy reads the same text in the same order: a BOS and fixed or random tokens replace positions of a block and never
-        shift text into the next one.
+    shift text into the next one.
     """
 
     context: int = 256

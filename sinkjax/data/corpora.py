@@ -42,8 +42,8 @@ class Passages:
     """Texts and their sources.
 
     texts: whole paragraphs or packaged documents, in the order of their choice. documents: index of each text's document in the
-        source. genres: each text's genre, "" if the source has none. source: one line on the text that was used, and the reason
-        if it was not the preferred one. sha256: the texts' hash, to be stored with every result.
+    source. genres: each text's genre, "" if the source has none. source: one line on the text that was used, and the reason
+    if it was not the preferred one. sha256: the texts' hash, to be stored with every result.
     """
 
     texts: tuple[str, ...]

@@ -110,8 +110,8 @@ def prepare(corpus: Corpus, folder: Path, say: Say | None = None) -> Tokens:
     """Open or make the token file of a corpus in `folder`; one process makes it while others wait.
 
     say: called with a line of text before each slow step. Once the file exists, its source is no longer needed. Errors: the
-        source is missing, empty or not text; the folder has other content, or tokens from other settings or a source that has
-        changed since (the differences are named).
+    source is missing, empty or not text; the folder has other content, or tokens from other settings or a source that has
+    changed since (the differences are named).
     """
     if (folder / CARD).is_file():
         return _reopen(corpus, folder)

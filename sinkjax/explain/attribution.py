@@ -1,8 +1,8 @@
 """Checked attribution: gradient-based estimates of each component's effect on a metric, next to the effect of replacing it.
 
-A node is replaced by degrees: its output z becomes (1 - a) z + a r, at a strength a from 0 to 1. The exact effect is the change
+A node is replaced gradually: its output z becomes (1 - a) z + a r, with a strength a from 0 to 1. The exact effect is the change
 of the metric when a goes from 0 to 1. The first-order estimate is the derivative at 0, of all nodes from one gradient. Integrated
-gradients are the mean derivative on the way of this node to 1, which tends to the exact effect as its steps become finer.
+gradients are the mean derivative along this node's path to 1, which approaches the exact effect with finer steps.
 """
 
 from __future__ import annotations
@@ -69,15 +69,16 @@ def attribute(
             `lambda record: record["attention_received"][..., 0].mean((1, 2))`.
         nodes: The sites whose components are replaced, one by one: "attn_out" and "mlp_out" (one node per layer), "head_out" (one
             per layer and head), "neuron" (one per layer and hidden unit).
-        positions: Where a node is replaced: an int, a sequence, a slice, `per_prompt`, or None for all positions; from 0.
+        positions: Positions where a node is replaced: an int, a sequence, a slice, `per_prompt`, or None for all positions; from
+            0.
         layers: The layers whose nodes are replaced: an int, a sequence, a slice, or None for all; from 0.
-        replace: "zero"; "mean", the mean of the node's output over all tokens of the batch; or tokens of other prompts, int
-            [B, T], whose outputs at the same positions are put in.
+        replace: "zero"; "mean", the mean of the node's output over all tokens of the batch; or tokens of other prompts, int [B,
+            T], whose outputs at the same positions are used.
         method: "first-order": one gradient for all nodes. "integrated": `steps` derivatives for each node, at the midpoints of
             its way; each costs two forwards, where the exact effect costs one.
         steps: Number of midpoints of the integrated method.
-        exact: "all": every node is also replaced in a sweep. An int k: only the k nodes with the largest mean estimates. None:
-            no node.
+        exact: "all" also replaces every node in a sweep; an int k replaces only the k nodes with the largest mean estimates; None
+            replaces none.
         probe: The statistics that the metric reads.
         lengths: int [B], by default T for all.
         out: Where the sweep is stored, which makes it resumable, as for `sinkjax.sweep`.
@@ -160,7 +161,7 @@ class Run:
         return {site: jnp.zeros((L, B, each_of(site, self.config)), jnp.result_type(float)) for site in sites}
 
     def checked(self) -> jax.Array:
-        """The metric of the unedited run. Errors: it is not one finite number per prompt, or not made of JAX operations."""
+        """Return the unedited run's metric. Errors: it is not one finite number per prompt, or does not use JAX operations."""
         try:
             value = jax.jit(self.metric)(self.record())
         except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
@@ -224,7 +225,8 @@ def nodes_of(labels: dict[str, np.ndarray]) -> list[tuple[Site, int, int]]:
 
 
 def replacing(site: Site, positions: Select, donor: Any, layer: int, index: int = 0) -> Edit:
-    """One node, replaced. donor: 0, or the new value of all nodes of the site, [L, 1, (H,) dims] or [L, B, T, (H,) dims]."""
+    """Make the edit that replaces one node. donor: 0, or the new value of all nodes of the site, [L, 1, (H,) dims] or [L, B, T,
+    (H,) dims]."""
     part: dict[str, Any] = {Site.HEAD_OUT: {"heads": int(index)}, Site.NEURON: {"dims": int(index)}}.get(site, {})
     if np.ndim(donor):
         donor = donor[int(layer)][None]
@@ -256,7 +258,7 @@ def donated(run: Run, sites: Sequence[Site], replace: Any) -> tuple[dict[Site, A
 
 
 def first_order(run: Run, donors: dict[Site, Any], labels: dict[str, np.ndarray]) -> np.ndarray:
-    """The derivative of the metric by each node's strength at 0, [node, B]."""
+    """Return the derivative of the metric with respect to each node's strength at 0, [node, B]."""
 
     def total(strengths: Strengths, *given: Any) -> jax.Array:
         return replaced_in_part(strengths, run, *given).sum()
@@ -267,7 +269,7 @@ def first_order(run: Run, donors: dict[Site, Any], labels: dict[str, np.ndarray]
 
 
 def integrated(run: Run, donors: dict[Site, Any], labels: dict[str, np.ndarray], steps: int) -> np.ndarray:
-    """The mean derivative of the metric on each node's own way, [node, B]."""
+    """Return the mean derivative of the metric along each node's own path, [node, B]."""
 
     @jax.jit
     def slope(strength: Strengths, direction: Strengths, *given: Any) -> jax.Array:
@@ -287,7 +289,7 @@ def integrated(run: Run, donors: dict[Site, Any], labels: dict[str, np.ndarray],
 def replaced_in_part(
     strengths: Strengths, run: Run, params: Params, tokens: jax.Array, lengths: jax.Array, donors: dict[Site, Any]
 ) -> jax.Array:
-    """The metric, [B], with all nodes replaced by a degree: strengths [L, B, nodes of a layer] by site."""
+    """Return the metric, [B], with all nodes partly replaced: strengths [L, B, nodes of a layer] by site."""
     run = dataclasses.replace(run, params=params, tokens=tokens, lengths=lengths)
     edits = []
     for site, strength in strengths.items():
@@ -302,7 +304,7 @@ def replaced_in_part(
 
 
 def compared(estimate: np.ndarray, exact: np.ndarray) -> dict[str, float]:
-    """The agreement of two numbers over nodes, {} for fewer than two nodes or for a constant."""
+    """Return the agreement of two numbers over nodes, {} for fewer than two nodes or a constant."""
     if len(estimate) < 2 or not np.ptp(estimate) or not np.ptp(exact):
         return {}
     from scipy.stats import pearsonr, spearmanr

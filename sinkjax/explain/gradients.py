@@ -1,4 +1,4 @@
-"""How large the loss's gradient is at each position: a sink may gather gradient as it gathers attention (arXiv 2603.17771)."""
+"""Size of the loss's gradient at each position: a sink may gather gradient as it gathers attention (arXiv 2603.17771)."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def gradient_norms(
         precision: Matrix product precision, as in `sinkjax.forward`.
 
     Returns:
-        `gradient_norm` (prompt, layer, position), with an axis of heads before the position where the site has one: NaN at a
-        prompt's last token, which predicts nothing, and beyond. `ratio`, of the same shape: a position's norm over the mean of
-        the prompt's other positions; at position 0 it is R_GS.
+        `gradient_norm` (prompt, layer, position), with a head axis before the position if the site has one; NaN from a prompt's
+        last token on, which predicts nothing. `ratio`, of the same shape: a position's norm divided by the mean over the prompt's
+        other positions; at position 0 it is R_GS.
 
     Raises:
         SinkjaxError: The model has no vocabulary, or lacks the site; the site is not one of vectors in the blocks; tokens do
@@ -76,7 +76,7 @@ def gradient_norms(
 
 
 def _moved(site: Site, change: Any) -> Edit:
-    """All positions' activations, moved by a change: [L, B, T, (heads,) dims]."""
+    """Make the edit that adds a change to all positions' activations: [L, B, T, (heads,) dims]."""
     return edit(site, "add", change)
 
 
@@ -84,7 +84,8 @@ def _moved(site: Site, change: Any) -> Edit:
 def _norms(
     change: jax.Array, params: Params, tokens: jax.Array, lengths: jax.Array, *, site: Site, config: Config, precision: str
 ) -> jax.Array:
-    """The gradient's norm at a change, [L, B, T, (heads,)]. The change is an argument: folding a constant takes XLA minutes."""
+    """Return the gradient's norm at a change, [L, B, T, (heads,)]. It is an argument because folding a constant takes XLA
+    minutes."""
 
     def loss(change: jax.Array) -> jax.Array:
         out = forward(params, tokens, config, _moved(site, change), Probe(nll=True), lengths, False, precision, remat=True)

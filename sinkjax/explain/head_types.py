@@ -1,7 +1,7 @@
-"""The types of heads, of one model or along checkpoints: heads of the first token, of the previous token, and induction heads.
+"""Types of heads in a model or along checkpoints: first-token heads, previous-token heads and induction heads.
 
-They are measured on random tokens that are read twice, where only the repetition predicts a token (Olsson et al. 2022), and are
-compared with the attention to random targets, as in arXiv 2606.02378.
+They are measured on repeated random tokens, where only the repetition predicts a token (Olsson et al. 2022), and compared with
+the attention to random targets, as in arXiv 2606.02378.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ def head_types(
     dtype: str = "float32",
     precision: str = "highest",
 ) -> xarray.Dataset:
-    """Measure how far each head attends to the first token, to the previous one, and to what followed the query's token before.
+    """Measure each head's attention to the first token, to the previous one, and to the token after the query's last occurrence.
 
-    Each prompt is `period` different random tokens, twice. A score is a head's mean attention to the type's target, over the
-    queries of the second copy. It is compared with `draws` sets of random targets, each a visible key for every query.
+    Each prompt repeats `period` different random tokens once. A score is a head's mean attention to the type's target, over the
+    queries of the second copy. We compare it with `draws` sets of random targets, each a visible key for every query.
 
     Args:
         models: A model; or a folder of checkpoints, several models, or, with `revisions`, one hub id, as for `sweep_models`.
         revisions: Branches, tags or commits of the one hub id.
         prompts: Number of prompts.
-        period: Tokens of each before they are repeated.
+        period: Tokens per prompt before the repetition.
         bos: Token before each prompt, as in `sinkjax.encode`.
         draws: Number of sets of random targets.
         seed: Seed of the tokens and the random targets.
@@ -62,12 +62,12 @@ def head_types(
 
     Returns:
         `score` (type, layer, head) in 0..1, the mean over prompts; `null` (layer, head), the mean over random targets; and `p`,
-        the share of random sets, the type's own among them, whose mean attention is at least the score. Of several models with a
-        first dimension `checkpoint`, and its coordinates `step` and `run` where all checkpoints state them.
+        the share of random sets, including the type's own, whose mean attention is at least the score. With several models, there
+        is a first dimension `checkpoint`, with coordinates `step` and `run` if all checkpoints state them.
 
     Raises:
-        SinkjaxError: As for `sweep_models`; a number is too small; prompts do not fit the vocabulary or the context; a model
-            without a tokenizer, whose BOS is not named.
+        SinkjaxError: As for `sweep_models`; a number is too small; prompts do not fit the vocabulary or the context; a model has
+            no tokenizer and `bos` is not given.
     """
     import xarray
 
@@ -91,7 +91,7 @@ def head_types(
 
 
 def repeated_tokens(model: Model, prompts: int, period: int, bos: str | int, seed: int) -> np.ndarray:
-    """Random tokens, twice, after the BOS: int [prompts, T]. Errors: a vocabulary or a context that is too small."""
+    """Make repeated random tokens after the BOS: int [prompts, T]. Errors: the vocabulary or the context is too small."""
     size = model.config.vocab_size
     if size is None:
         raise SinkjaxError("this model has no vocabulary, so it reads no tokens twice")
@@ -110,7 +110,8 @@ def repeated_tokens(model: Model, prompts: int, period: int, bos: str | int, see
 
 @functools.cache
 def statistics(period: int, draws: int, seed: int) -> tuple[Statistic, ...]:
-    """The mean attention to each type's target (prompt, layer, head), and to each set of random targets (..., draw)."""
+    """Return statistics: the mean attention to each type's target (prompt, layer, head) and to each set of random targets (...,
+    draw)."""
     targets: Mapping[str, Callable[[jax.Array], jax.Array]] = {
         "first": jnp.zeros_like,
         "previous": lambda rows: rows - 1,
@@ -118,7 +119,7 @@ def statistics(period: int, draws: int, seed: int) -> tuple[Statistic, ...]:
     }
 
     def at_random(rows: jax.Array) -> jax.Array:
-        """A visible key for each query and draw, the same whatever block the query is in: int [Q, draws]."""
+        """Draw a visible key for each query and draw, independent of the query's block: int [Q, draws]."""
         keys = jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(rows)
         return jax.vmap(lambda key, row: jax.random.randint(key, (draws,), 0, row + 1))(keys, rows)
 
@@ -136,7 +137,7 @@ def statistics(period: int, draws: int, seed: int) -> tuple[Statistic, ...]:
 
 
 def scores(record: Mapping[Any, Any]) -> xarray.Dataset:
-    """Scores, null and p, as `head_types` returns them, from a record of `statistics`."""
+    """Compute scores, null and p, as returned by `head_types`, from a record of `statistics`."""
     import xarray
 
     score = np.stack([np.asarray(record[f"head_{name}"], np.float64).mean(axis=0) for name in TYPES])

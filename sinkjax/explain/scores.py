@@ -1,4 +1,4 @@
-"""Score accounting: how much of a head's score, or of a key's value, each part of the residual stream gives."""
+"""Score accounting: the contribution of each part of the residual stream to a head's score, or to a key's value."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def explain_score(
     lengths: Any = None,
     precision: str = "highest",
 ) -> xarray.Dataset:
-    """Split heads' scores of one key by the parts of the residual stream that its key, or the query, is made of.
+    """Split heads' scores of one key by the parts of the residual stream of the key, or of the query.
 
     The score is scale * q.k after the rotation, before a soft cap and before a position's number (ALiBi). For a given query it is
-    linear in the key, and for a given key in the query, as soon as norms keep their scale; so the parts sum to the score. In a
-    layer whose window hides the key it is the score that the key would have.
+    linear in the key, and for a given key in the query, if norms keep their scale; so the parts sum to the score. In a layer
+    whose window hides the key, it is the score that the key would have.
 
     Args:
         model: The model.
@@ -103,7 +103,7 @@ def explain_value(
     lengths: Any = None,
     precision: str = "highest",
 ) -> xarray.Dataset:
-    """Split what heads move out of one key, u = W_O v, by the parts of the key's residual stream.
+    """Split the output that heads take from one key, u = W_O v, by the parts of the key's residual stream.
 
     A part's contribution is the component of its own W_O v along the direction of u, so the parts sum to the norm of u.
 

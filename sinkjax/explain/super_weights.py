@@ -1,7 +1,7 @@
 """Search for super weights, single entries of down projections that a model needs, and check them.
 
-Yu et al. 2024 (arXiv 2411.07191) find an entry by the spikes at the input and at the output of its down projection. A spike is no
-proof: here each candidate is set to 0, and its effect is compared with entries of nearly the same size.
+Yu et al. 2024 (arXiv 2411.07191) find an entry by the spikes at the input and at the output of its down projection. A spike is
+not proof, so we set each candidate to 0 and compare the effect with entries of nearly the same size.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PUBLISHED = {
 def super_weights(
     model: Model, tokens: Any, lengths: Any = None, most: int = 3, controls: int = 20, progress: bool = True
 ) -> xarray.Dataset:
-    """Search for super weights, one after the other, each with those before it set to 0.
+    """Search for super weights one by one, each with the previous ones set to 0.
 
     A candidate is the entry from the neuron with the largest activation to the dim with the largest output of a layer's MLP, in
     the layer where this one product (activation times entry) is largest. It is a super weight if setting it to 0 raises the mean
@@ -49,8 +49,8 @@ def super_weights(
         model: The model, of any family whose blocks have a down projection without experts.
         tokens: int [B, T], padded on the right.
         lengths: int [B], by default T for all.
-        most: How many candidates to try at most.
-        controls: Entries of the same matrix to compare with, those nearest in absolute size.
+        most: Maximum number of candidates.
+        controls: Number of entries of the same matrix to compare with, those nearest in absolute size.
         progress: Whether to show progress bars.
 
     Returns:
@@ -94,7 +94,7 @@ def _zero(layer: int, row: int, col: int) -> Edit:
 def _candidate(
     model: Model, tokens: Any, lengths: Any, removed: Sequence[tuple[int, int, int]]
 ) -> tuple[int, int, int, float, float]:
-    """The entry of the search, with its weight and product, in a model without those found before it."""
+    """Find the next candidate, with its weight and product, in a model without the previous ones."""
     probe = Probe(extra=(_spikes(Site.NEURON), _spikes(Site.MLP_OUT)))
     found = forward(model, tokens, edits=[_zero(*place) for place in removed], probe=probe, lengths=lengths)
     inputs, outputs = (np.asarray(found.record[f"largest_{site}"]).max(axis=0) for site in (Site.NEURON, Site.MLP_OUT))
@@ -108,7 +108,7 @@ def _candidate(
 
 
 def _spikes(site: Site) -> Statistic:
-    """The largest absolute value of each dim over the tokens of a prompt."""
+    """Measure the largest absolute value of each dim over the tokens of a prompt."""
 
     def largest(x: Any, view: Any) -> Any:
         real = jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None]
@@ -118,7 +118,7 @@ def _spikes(site: Site) -> Statistic:
 
 
 def _alike(matrix: np.ndarray, row: int, col: int, count: int) -> list[tuple[int, int]]:
-    """The entries of nearly the same absolute size, nearest first."""
+    """Return the entries of nearly the same absolute size, nearest first."""
     sizes = np.abs(matrix).ravel()
     own = row * matrix.shape[1] + col
     apart = np.abs(sizes - sizes[own])

@@ -20,8 +20,8 @@ class SinkToken:
     """A learned vector that acts as a token before the first; in each block it has its own query, key and value.
 
     It sees only itself, so its residual stream is the same for all prompts: it runs through the blocks once, as a prompt of one
-        position, and the prompts see its keys and values there. Rotary positions and position biases place it at index -1, with
-        tokens starting at 0; position vectors are not added to it. Parameters: sink_token [d].
+    position, and the prompts see its keys and values there. Rotary positions and position biases place it at index -1, with
+    tokens starting at 0; position vectors are not added to it. Parameters: sink_token [d].
     """
 
 
@@ -30,7 +30,7 @@ class KeyBias:
     """A learned key k* per layer, not rotated and without a position bias, with a fixed value.
 
     shared: one k* for all key-value heads. dims: number of leading dims of k* that are learned, the rest being 0; None for all.
-        value: 0,
+    value: 0,
     the first unit vector ("unit") or the vector of ones over sqrt(D) ("ones"), times value_scale.
     Parameters: layers/attention_bias/key [L, K, dims], or [L, dims] if shared.
     """

@@ -26,9 +26,9 @@ class Layout:
     """The structure of a block around attention and the MLP.
 
     inputs: whether the inputs of attention and the MLP are normed. outputs: whether their outputs are normed before the addition.
-        sums: whether the residual stream is normed after each addition; then no norm follows the last block. parallel: whether
-        the MLP reads the block's input, like attention, instead of attention's result. shared: whether it reads it through
-        attention's norm.
+    sums: whether the residual stream is normed after each addition; then no norm follows the last block. parallel: whether
+    the MLP reads the block's input, like attention, instead of attention's result. shared: whether it reads it through
+    attention's norm.
     """
 
     inputs: bool = False

@@ -25,8 +25,8 @@ class HeadNorm:
     """o * gain / sqrt(mean(o^2) + eps) of each head's output o, before a gate and W_O (Li et al. 2026, "head-wise RMSNorm").
 
     gain: "shared", one vector for all heads of a layer (the paper's), or "head", one for each. offset: whether a vector of the
-        gain's shape is added to the result. Parameters: layers/head_norm [L, D] or [L, H, D], and layers/head_norm_offset like
-        it.
+    gain's shape is added to the result. Parameters: layers/head_norm [L, D] or [L, H, D], and layers/head_norm_offset like
+    it.
     """
 
     eps: float = 1e-6

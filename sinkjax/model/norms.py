@@ -46,7 +46,7 @@ class Norm(ABC):
         """Norm x with the parameters of the leaf `name` of w, whose last axis matches x's.
 
         at: the array, broadcastable to x, on which the scale is measured; None for x. If given, the norm is affine in x
-            ("frozen").
+        ("frozen").
         """
 
 

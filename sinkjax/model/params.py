@@ -162,7 +162,7 @@ def init(config: Config, seed: int | jax.Array, dtype: str = "float32", std: flo
     A traced seed gives the same bits: we keep XLA from turning a division into a product with the reciprocal.
 
     std: standard deviation of every "normal" leaf; None for 1 / sqrt(fan_in). Errors: the dtype is unknown or not enabled; the
-        seed exceeds 32 bits; the parameters exceed this machine's memory.
+    seed exceeds 32 bits; the parameters exceed this machine's memory.
     """
     check_dtype(dtype)
     check_seed(seed)

@@ -29,7 +29,7 @@ def page(
     """Make the page of one or more sections, with a table of contents if there are several.
 
     skipped: study -> why it has no section; given for a page of several studies, empty if each has one. headline: a figure of all
-        sections, which comes first; the sections are then collapsed.
+    sections, which comes first; the sections are then collapsed.
     """
     style = asset("viewer.css") + files("sinkjax").joinpath("report", "style.css").read_text(encoding="utf-8")
     live = script() if any(section.views for section in sections) else ""

@@ -51,7 +51,7 @@ class Section:
     """The results of a study.
 
     study: its name. question: the papers' findings, in short. findings: additional numbers in sentences. rows: the summary, one
-        per condition and measure. featured: labels of the conditions in the short table.
+    per condition and measure. featured: labels of the conditions in the short table.
     notes: how the numbers were made. provenance: name -> value. views: interactive maps. samples: continuations of prompts.
     subject: the noun for a condition. over: the sampling unit of means and intervals. verdicts: judged claims.
     """

@@ -57,8 +57,8 @@ class Hardware:
     """The hardware that a sweep is planned for.
 
     memory: bytes that the parameters and one call may use on a device; None for all. devices: number of device groups over which
-        prompts and edits are spread. shards: devices per group, over which the parameters are sharded. platform: "cpu", "gpu",
-        "tpu"
+    prompts and edits are spread. shards: devices per group, over which the parameters are sharded. platform: "cpu", "gpu",
+    "tpu"
     or one of PLATFORMS; None for this process's. processes: number of processes that fill the same store, each with these
     devices.
     """

@@ -248,7 +248,7 @@ def _has_whole(contrast: Word) -> bool:
     """Return whether a contrast is a share of a whole: a named one, or the measure itself.
 
     Its facts: `wholes`, the arguments that name a whole, which logarithms require; `of`, an argument that must be given for there
-        to be a whole.
+    to be a whole.
     """
     given, facts = contrast.given, contrast.meaning.facts
     if any(given.get(name) is not None for name in facts.get("wholes", ())):

@@ -82,7 +82,7 @@ def grid(
         scope: The study's scope.
         edit: The edit, which may name the axes; None for only the unedited model.
         layers: Places in layers.
-        heads: Places in heads; then there are no places in layers.
+        heads: Places in heads, instead of places in layers.
         over: Axis -> its values.
         bos: Token before each prompt; "own" for the model's BOS or the token id that the config names.
         inputs: "text", "joined" (documents one after another, for long prompts), "random" (tokens drawn evenly) or "repeat" (one

@@ -135,7 +135,7 @@ class Computation:
         lengths).
 
         Errors: labels of a dimension that does not exist, or of the wrong length; a duplicate label; a statistic with the name of
-            a dimension; as for `_as_labels`.
+        a dimension; as for `_as_labels`.
         """
         B, T = self.tokens.shape[:2]
         record = jax.eval_shape(lambda *args: baseline(*args, spec=self.spec)[1], self.params, self.tokens, self.lengths)

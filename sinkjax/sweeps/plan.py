@@ -47,11 +47,11 @@ class Plan:
     """The work of a sweep.
 
     edits, prompts, positions: sizes. kinds: description of each kind of edit. schedule: the calls. devices: devices per process.
-        processes: number of processes with work to do. rounds: maximum number of rounds in a process. compiles: number of jitted
-        programs. layer_passes: blocks times edits times prompt blocks computed on all devices, including bases. critical_passes:
-        passes that one device could do in the sweep's wall-clock time. kept: share of the devices' time, in all processes, spent
-        on work that one device would have to do too, with each edit from its own start. bytes: estimated peak per device, by
-        part. flops: FLOPs of all matrix products. result_bytes: size of the uncompressed result.
+    processes: number of processes with work to do. rounds: maximum number of rounds in a process. compiles: number of jitted
+    programs. layer_passes: blocks times edits times prompt blocks computed on all devices, including bases. critical_passes:
+    passes that one device could do in the sweep's wall-clock time. kept: share of the devices' time, in all processes, spent
+    on work that one device would have to do too, with each edit from its own start. bytes: estimated peak per device, by
+    part. flops: FLOPs of all matrix products. result_bytes: size of the uncompressed result.
     """
 
     edits: int

@@ -158,8 +158,8 @@ def finished(
     """Return whether `out` has the complete sweep; `edits` are placeholders for edits whose values need a prepared model.
 
     Everything else that determines the numbers must agree: model, prompts, probe, labels, versions, and `attributes`, which
-        determine the values together with the model and the prompts. Errors: a finished store of another sweep (each difference
-        is named).
+    determine the values together with the model and the prompts. Errors: a finished store of another sweep (each difference
+    is named).
     """
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]

@@ -35,7 +35,7 @@ class Schedule:
     """The calls of a sweep, fixed when a store is made, so that a resumed sweep repeats them.
 
     prompt_block: prompts per call. widths: edits per call of each kind (a smaller chunk is padded). chunks: the calls for each
-        block of prompts, with the chunks of one base in a row.
+    block of prompts, with the chunks of one base in a row.
     """
 
     prompt_block: int
@@ -72,7 +72,7 @@ class Round:
     """The calls that devices make simultaneously with one program, each from its own run and start.
 
     runs: for each device, the block of prompts and the base where it starts. chunks: one per device, None if it is idle. All have
-        the same kind, and either all or none have blocks to run.
+    the same kind, and either all or none have blocks to run.
     """
 
     runs: tuple[tuple[int, int | None], ...]

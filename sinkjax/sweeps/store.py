@@ -40,7 +40,7 @@ class Store:
     """An open store, all of its arrays checked.
 
     done: bool [edit, prompt_block], whether it is computed. finished: whether readers can see the arrays. faults: damaged file ->
-        its fault. new: whether this process wrote the header. Errors: there is no store.
+    its fault. new: whether this process wrote the header. Errors: there is no store.
     """
 
     def __init__(self, path: Place, header: Header | None = None, durable: bool = True):
@@ -248,7 +248,7 @@ def begin(path: Place, identity: Mapping[str, Any], make: Callable[[], Header], 
     """Open the store `path` with this identity: a new one, or one started by an earlier call or another process.
 
     identity: everything that defines the numbers (model, prompts, edits, probe, versions, ...), as JSON. make: returns the header
-        of a new store. Errors: no permission or no space; other content; the store of another sweep (each difference is named).
+    of a new store. Errors: no permission or no space; other content; the store of another sweep (each difference is named).
     """
     if store := existing(path, identity, durable):
         return store

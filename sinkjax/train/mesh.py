@@ -30,8 +30,8 @@ def mesh_of(config: Training, task: Task) -> Mesh | None:
     default.
 
     Errors: too few devices, or not all devices of the joined processes; a task without sinkjax models, or with batches that every
-        device would generate in full; a (micro-)batch or width that is not divisible by the devices, so that each would store a
-        whole state.
+    device would generate in full; a (micro-)batch or width that is not divisible by the devices, so that each would store a
+    whole state.
     """
     if not isinstance(config, AdamWTraining):
         return None

@@ -32,7 +32,7 @@ def token_flops(config: Config) -> float:
     """Return the training FLOPs per token.
 
     These are 6 per parameter, excluding the embedding but including the head, plus causal attention: 2 T H D per layer, three
-        times (once forward, twice backward)."""
+    times (once forward, twice backward)."""
     assert config.vocab_size is not None
     embedding = 0 if config.tied else config.vocab_size * config.width
     attention = 6 * config.layers * config.context * config.heads * config.head_dim

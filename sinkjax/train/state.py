@@ -34,7 +34,7 @@ class TrainState:
     """One run, or many stacked on a leading axis.
 
     step: int32 [], number of updates. status: int32 [], RUNNING, STOPPED (these parameters reached the task's goal) or BROKEN (a
-        loss or gradient was not finite; the parameters are the last ones before that). STATUS has their names.
+    loss or gradient was not finite; the parameters are the last ones before that). STATUS has their names.
     """
 
     params: Params

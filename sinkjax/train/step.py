@@ -87,7 +87,7 @@ def advance(
 
     batches, held_out: data read on the host (batches with a leading axis of `eval_every`), None for data generated on the device.
     used: maps the state's parameters to the ones used in the computation, which are the same numbers in another layout. A run
-        that stops earlier keeps its state. A negative limit leaves the run unchanged, with zero metrics.
+    that stops earlier keeps its state. A negative limit leaves the run unchanged, with zero metrics.
     """
 
     def go(state: TrainState) -> tuple[TrainState, Metrics]:

@@ -44,9 +44,9 @@ class Given(NamedTuple):
     """The inputs that all blocks of queries of a layer share.
 
     k: [B, K, S, D], in the dtype of the product; wide_k: the same for statistics. v: [B, K, S, D]; own: [B, H, S, D], if an edit
-        may have changed the values of a query head, else None. extra: the key of no token, or None. scale: factor on the scores.
-        window: int, the number of most recent keys that a query sees, or None. w: the parameters of the layer. last: whether the
-        mixtures of values are divided instead of the weights.
+    may have changed the values of a query head, else None. extra: the key of no token, or None. scale: factor on the scores.
+    window: int, the number of most recent keys that a query sees, or None. w: the parameters of the layer. last: whether the
+    mixtures of values are divided instead of the weights.
     """
 
     k: jax.Array
@@ -73,8 +73,8 @@ def attend(
     """Compute attention of rotated queries to `visible_keys`, with the config's scale, positions and normaliser.
 
     own_BSHD: the values of each query head, if an edit may have changed them, else None. window: int, the number of most recent
-        keys that a query sees, or None. w: the parameters of the layer. tape: the layer's tape, with the static part of the pass
-        and the position of the first query. rounded: whether weights are cast to the dtype of v before their product.
+    keys that a query sees, or None. w: the parameters of the layer. tape: the layer's tape, with the static part of the pass
+    and the position of the first query. rounded: whether weights are cast to the dtype of v before their product.
     Scores, weights and their sums are at least float32; queries and keys are multiplied in `ops.multiplied_dtype`.
     Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see no key, int [B].
     """
@@ -250,7 +250,7 @@ def query_groups(T: int) -> list[tuple[int, int]]:
     """Return each group's first query and the one after its last.
 
     A group has at least two blocks: XLA unrolls a loop over a single block, and then the scores of several groups are alive at
-        once.
+    once.
     """
     blocks = -(-T // block_size(T))
     most = MOST_GROUPS if jax.default_backend() == "cpu" else FEW_GROUPS

@@ -134,7 +134,7 @@ def block_step(
     """Make the scan's body: it maps (h, slots), a layer index and parameters to the next (h, slots) and the measurements.
 
     first: the position of the first of the T rows; then the body also takes and returns a layer's cache (see `Tape`). Slots carry
-        raw values out of only the requested layers, so that a map of one layer costs the memory of one map.
+    raw values out of only the requested layers, so that a map of one layer costs the memory of one map.
     """
     config, probe = spec.config, spec.probe
     wide = jnp.promote_types(dtype, jnp.float32)

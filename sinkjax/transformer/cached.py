@@ -63,9 +63,9 @@ def go_on(
     """Compute the next rows of prompts that may grow to `total` tokens, with three compiled programs per T at any depth.
 
     tokens: int [B, T] at positions first to first + T - 1. Only the first `count` are real; the rest are padding, which edits
-        that move or centre rows ignore. kept: per layer, the rotated keys and values [B, total, K, D] of earlier positions, as
-        returned by an earlier call; None in the first call. edits: resolved for `total` positions. Returns the logits [B, V]
-        after
+    that move or centre rows ignore. kept: per layer, the rotated keys and values [B, total, K, D] of earlier positions, as
+    returned by an earlier call; None in the first call. edits: resolved for `total` positions. Returns the logits [B, V]
+    after
     the last real row, and the updated `kept`.
     """
     config, B = spec.config, tokens.shape[0]
@@ -119,7 +119,7 @@ def stream(
     """Compute the next-token loss of long texts under the cache policy of the pass.
 
     tokens: int [B, N + 1], from position `first`, N a multiple of the policy's block; the last token is only a target. kept: the
-        cache from the previous call, None in the first. edits: resolved for all positions of the texts.
+    cache from the previous call, None in the first. edits: resolved for all positions of the texts.
     Returns -log p of the next token in nats, [B, N], and the new cache.
     """
     config, policy, (B, N) = spec.config, spec.cache, (tokens.shape[0], tokens.shape[1] - 1)

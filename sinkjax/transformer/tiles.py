@@ -98,7 +98,7 @@ def forward(
 
     q [B, H, T, D], k [B, K, T, D], v [B, K or H, T, D]; T a multiple of both sides of a tile, D a power of two.
     extra: scores [B, H, T, 1] of an extra key or a sink logit, which enter each row's sum. A row that sees nothing has 0 for
-        both. Each count is [B, H, T, 1]: addressed and changed for each term, and last, if there is one, the keys seen.
+    both. Each count is [B, H, T, 1]: addressed and changed for each term, and last, if there is one, the keys seen.
     """
     B, H, T, D = q.shape
     wide = jnp.promote_types(q.dtype, jnp.float32)

@@ -33,8 +33,8 @@ class Panel:
     """One quantity as a map per run and choice, all on one colour scale.
 
     values: float[run, *choices, row, column], at least 0, NaN if missing. quantity: the meaning of the colour. choices: name ->
-        labels of the axes between; panels with the same name share the choice, and "prompt" also chooses the tokens. row, column:
-        names of the axes; one that contains "token" is labelled with token texts, any other counts upwards from 0.
+    labels of the axes between; panels with the same name share the choice, and "prompt" also chooses the tokens. row, column:
+    names of the axes; one that contains "token" is labelled with token texts, any other counts upwards from 0.
     """
 
     title: str
@@ -51,7 +51,7 @@ class Maps:
     """Panels of several runs, two of them side by side; a notebook displays it as a cell's last expression.
 
     runs: their names. tokens: the text of each position, one list per prompt. said: the caption. start: choice -> index of the
-        label shown first, 0 by default. name: unique on a page.
+    label shown first, 0 by default. name: unique on a page.
     """
 
     runs: Sequence[str]

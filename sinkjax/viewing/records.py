@@ -27,7 +27,7 @@ def maps_of(
     """Make maps of one prompt of several records side by side.
 
     records: name -> record. tokens: the text of each position; None for its index. layers: the layers of `attention`; None for
-        all. Errors: the records share no statistic in DRAWN, or differ in shape; the prompt is out of range.
+    all. Errors: the records share no statistic in DRAWN, or differ in shape; the prompt is out of range.
     """
     drawn = {name: make for name, make in DRAWN.items() if all(name in record for record in records.values())}
     if not drawn:

@@ -118,7 +118,7 @@ def onsets(read: Readings) -> list[Row]:
 
 
 def onset(at: NDArray, values: NDArray, above: float) -> float:
-    """Return the first step from which on a number stays above a level; inf if it is not above it at the end.
+    """Return the first step after which a number stays above a level, inclusive; inf if it is not above it at the end.
 
     at: the steps in order, int[point]. values: float[point].
     """
@@ -129,7 +129,7 @@ def onset(at: NDArray, values: NDArray, above: float) -> float:
 
 
 def halfway(at: NDArray, values: NDArray) -> NDArray:
-    """Return the first step from which on a run stays above the middle of its first and last value, or NaN: float[run].
+    """Return the first step after which a run stays above the middle of its first and last value, inclusive, or NaN: float[run].
 
     at: int[run, point], or int[point] of all runs. values: float[run, point].
     """
@@ -145,7 +145,7 @@ def in_order(at: NDArray, rising: Mapping[str, NDArray]) -> dict[str, NDArray]:
 
 
 def events(results: Results) -> dict[str, NDArray]:
-    """Return the first kept step from which on each quantity stays beyond the middle of its change, in order: float[run]."""
+    """Return the first kept step after which each quantity stays beyond the middle of its change, inclusive: float[run]."""
     strongest = results[ROW]["strongest"].transpose("type", "run", "step")
     rising = {
         "held-out loss": -of(results, "loss"),

@@ -11,7 +11,7 @@ from sinkjax.studies.scope import Scope
 from sinkjax.studies.vocabulary import EditWord, F, Known
 
 PROMPTS, EVERYWHERE, NORM = "over prompts", "over prompts and positions", "left out"
-CENTRES = {"over positions": "positions", "over dims": "dims", NORM: None}  # prompts per forward pass
+CENTRES = {"over positions": "positions", "over dims": "dims", NORM: None}  # from one forward pass; None: no mean
 BLOCK = 8  # prompts whose head outputs are in memory at the same time
 
 

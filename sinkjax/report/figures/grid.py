@@ -38,7 +38,7 @@ class Row:
     """The maps of one quantity on one colour scale.
 
     values: for each column float[x, y], NaN if missing. label: label of the colour bar. limits: ends of the scale, by default the
-        values' range. log: whether it is logarithmic. signed: whether colours diverge at the middle of the scale.
+    values' range. log: whether it is logarithmic. signed: whether colours diverge at the middle of the scale.
     """
 
     values: Sequence[NDArray]

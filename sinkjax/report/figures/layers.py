@@ -46,7 +46,7 @@ class Panel:
     """Lines that share axes.
 
     log: whether y is logarithmic. signed: whether y can be negative; a line is then drawn at 0. top: minimum upper end of y along
-        the row, so that small values look small; at least `style.reach` of its label.
+    the row, so that small values look small; at least `style.reach` of its label.
     """
 
     title: str
