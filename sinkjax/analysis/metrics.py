@@ -14,7 +14,7 @@ Options shared by the functions on sinks:
 - `per`: "prompt" is the share of all (layer, head) pairs; "layer" the share of a layer's heads; "head" 1 or 0 for each head.
 - `statistic`: "attention_received", or "attention_share" for attention whose rows do not sum to 1.
 - `min_queries`: when searching for a key, consider only keys seen by at least this many queries, because a mean over few is not
-evidence.
+  evidence.
 """
 
 from __future__ import annotations
