@@ -92,8 +92,8 @@ def evaluate(
 ) -> Evaluation:
     """Return the loss of a model on texts, optionally quantised, with a cache policy, or edited.
 
-    Without a cache policy, a text longer than `length` is cut into pieces, each with its own BOS and each one forward pass. With
-    a cache policy, a text of any length is read from its first to its last token in constant memory.
+    A cache policy reads a text of any length from its first to its last token in constant memory. If there is none, a text longer
+    than `length` is cut into pieces, each with its own BOS and each one forward pass.
 
     Args:
         model: The model.

@@ -59,9 +59,9 @@ def to_frame(
 
     Returns:
         One column per remaining axis (`edit`, `layer`, ...) with its labels, one per coordinate of the edits (`edit_strength`,
-        ...; see `Edit.named`), and one with the name of the measure. With `over`, the last is replaced by mean, low, high and n
-        (`sinkjax.intervals.intervals`): undefined and never reached values are excluded, and n counts the others. The ends are
-        NaN if n is below 8 or no interval exists.
+        ...; see `Edit.named`), and one with the name of the measure. If `over` is given, the last is replaced by mean, low, high
+        and n (`sinkjax.intervals.intervals`): undefined and never reached values are excluded, and n counts the others. The ends
+        are NaN if n is below 8 or no interval exists.
 
     Raises:
         SinkjaxError: The measure is unknown, has no axis `over` or does not accept an option; the result lacks a statistic that

@@ -157,10 +157,10 @@ def intervals(
 ) -> Intervals:
     """Compute the mean over `axis` and its interval, for each row of a table.
 
-    With at least `FEWEST_RESAMPLED` samples, we use the bias-corrected and accelerated bootstrap (Efron 1987;
-    scipy.stats.bootstrap), or the percentile bootstrap if that is undefined. With fewer, we use Student's t. If samples share
-    clusters, we use t with cluster-robust errors (Liang and Zeger 1986) and one degree of freedom less than the number of
-    clusters. A row's interval does not depend on the other rows.
+    We use the bias-corrected and accelerated bootstrap (Efron 1987; scipy.stats.bootstrap), or the percentile bootstrap if that
+    is undefined. If there are fewer than `FEWEST_RESAMPLED` samples, we use Student's t. If samples share clusters, we use t with
+    cluster-robust errors (Liang and Zeger 1986) and one degree of freedom less than the number of clusters. A row's interval does
+    not depend on the other rows.
 
     Args:
         values: float[..., n, ...]; NaN and inf are excluded from their row and counted.

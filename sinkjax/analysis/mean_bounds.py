@@ -1,7 +1,7 @@
 """Confidence intervals for means and ratios of means that keep their level on skewed and mostly constant samples.
 
 Every interval comes from one question: is the mean of D - c W shown to be above or below 0? The interval of the ratio D / W is
-the set of c for which neither is shown; with W = 1 it is the interval of the mean of D.
+the set of c where neither is shown; with W = 1 it is the interval of the mean of D.
 """
 
 from __future__ import annotations

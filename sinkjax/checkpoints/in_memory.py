@@ -225,7 +225,7 @@ def _shared(tensor: Any, what: str) -> Any:
 
 
 def as_dtype(dtype: str | None, tensors: Mapping[str, Tensor]) -> str:
-    """Return the requested dtype, by default that of most numbers. Errors: parameters cannot have it."""
+    """Return the requested dtype, by default the dtype of most numbers. Errors: parameters cannot have it."""
     dtype = dtype or stored_as(tensors) or "float32"  # without tensors, a later error names the first missing one
     params.check_dtype(dtype)
     return dtype

@@ -58,7 +58,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays of the types in DTYPES. Errors: those of the file system, unchanged."""
+    """Write arrays of the types in DTYPES. File system errors are raised unchanged."""
     kinds = {dtype: kind for kind, dtype in DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # transformers does not read files without it
     end = 0

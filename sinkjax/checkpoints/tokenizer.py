@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 32_000_000  # maximum bytes of a config.json, an index of shards or tokenizer settings
 MOST_TOKENIZER = 100_000_000  # maximum bytes of a vocabulary; the largest published ones have 34 million
 MOST_OBJECTS = 200_000  # in a tokenizer.json, where a vocabulary is one: the largest published ones have 7,000
-MOST_GROWTH = 1000  # maximum factor by which a tokenizer's replacements may lengthen a text
+MOST_GROWTH = 1000  # maximum growth of a text through a tokenizer's replacements, as a factor
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 # Vocabulary files that only `transformers` can convert to a tokenizer.
 SLOW_FILES = ("tokenizer.model", "vocab.json")
@@ -123,7 +123,7 @@ def read_folder_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | N
 
 
 def write_folder_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write a tokenizer in the format of a Hugging Face folder, replacing any other. Errors: those of the file system."""
+    """Write a tokenizer in the format of a Hugging Face folder, replacing any other. File system errors are raised unchanged."""
     names = {
         f"{name}_token": None if token is None else tokenizer.backend.id_to_token(token)
         for name, token in (("bos", tokenizer.bos), ("eos", tokenizer.eos))
@@ -188,7 +188,7 @@ def _backend(folder: Path) -> tokenizers.Tokenizer | None:
 
 
 def _growth(part: Any) -> float:
-    """Return the factor by which a tokenizer part's replacements and prefixes, applied in turn, may lengthen a text."""
+    """Return the maximum growth of a text, as a factor, through a tokenizer part's replacements and prefixes, applied in turn."""
     if isinstance(part, list):
         return math.prod(map(_growth, part))
     if not isinstance(part, dict):

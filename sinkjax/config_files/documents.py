@@ -99,7 +99,7 @@ Loader.add_implicit_resolver(
 
 
 class Dumper(yaml.SafeDumper):
-    """Safe YAML in which every string reads back as itself, under both YAML 1.1 and 1.2.
+    """Safe YAML whose strings read back unchanged under both YAML 1.1 and 1.2.
 
     A string that looks like a number, a boolean or null is quoted. A non-ASCII line break is escaped, because readers fold it.
     """
@@ -303,7 +303,7 @@ def differences(old: Any, new: Any) -> list[str]:
 
 
 def decisive(config: Any) -> dict[str, Any]:
-    """Return every field of a config by name, with default values for fields in which folders may differ."""
+    """Return every field of a config by name, with default values for fields that may differ between folders."""
     choices = {field.name: _default(field) for field in dataclasses.fields(config) if field.metadata.get("choice")}
     return {**fields(config), **choices}
 

@@ -234,7 +234,7 @@ def read_text(path: Place, most: int = MOST_BYTES, encoding: str = "utf-8") -> s
 def claim_folder(folder: Place, document: str, differences: Callable[[str], list[str]], what: str) -> None:
     """Claim a folder for a config: write its document into a new or empty folder, or accept a folder that already has it.
 
-    differences: maps the existing document to the differing fields. what: what the folder is for, in messages.
+    differences: maps the existing document to the differing fields. what: the folder's purpose, for messages.
     Errors: a file in its place; other content, or another config's (each field that differs); no permission.
     """
     identity = folder / CONFIG_FILE

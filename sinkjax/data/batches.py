@@ -27,8 +27,8 @@ class Batches:
 
     "train" never ends: every block appears once per epoch, each epoch has its own order, and an epoch may end within a batch.
     "validation" has `count` batches of distinct blocks, the same for every seed; an incomplete batch is dropped, unless it is the
-    only one. `unique`, `repeated_blocks` and `weights` affect only "train". With weights, each domain has its own epochs, and its
-    share of every `CYCLE` rows matches its weight to the nearest row.
+    only one. `unique`, `repeated_blocks` and `weights` affect only "train". If domains are weighted, each has its own epochs, and
+    its share of every `CYCLE` rows matches its weight to the nearest row.
 
     blocks: number of different blocks. count: number of batches, None for "train".
     """

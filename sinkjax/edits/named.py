@@ -162,7 +162,7 @@ def set_residual(position: Select, value: Any, dims: Select = None, layers: Sele
         position: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
         value: The new value: a float, float [dims], or a donor from another run, float [B, dims] or [L, B, dims].
         dims: The dims: an int, a sequence, a slice, or None for all; from 0.
-        layers: The blocks after which it acts, selected as `dims`.
+        layers: The edit acts after these blocks, selected as `dims`.
 
     Returns:
         The edit.

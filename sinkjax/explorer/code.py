@@ -39,7 +39,7 @@ def python(state: State, model: dict[str, str], size: int, words: int) -> str:
     Args:
         state: The displayed state.
         model: The name to load the model by, and its dtype and revision if they are not the defaults.
-        size: Length to which the page pads the prompt, for equal shapes.
+        size: Padded length of the prompt on the page, for equal shapes.
         words: Number of next words listed.
 
     Returns:
@@ -90,7 +90,7 @@ def sweep_config(state: State, model: dict[str, str], length: int, prompt_file: 
 
 
 def prompt_line(state: State) -> str:
-    """Return the text file from which this sweep reads the prompt.
+    """Return the content of the text file with this sweep's prompt.
 
     A passage has as many tokens as the sweep's length, not counting a BOS; so with a BOS, one more token follows and is cut off.
     """

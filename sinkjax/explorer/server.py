@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_BYTES = 100_000  # maximum bytes of a request
-PATIENCE = 15.0  # seconds for which a closing page still counts as open; a reload takes less
+PATIENCE = 15.0  # seconds until a closing page no longer counts as open; a reload takes less
 SILENCE = 180.0  # the same for a silent page; browsers let hidden pages send one signal a minute
 LOOK = 0.5  # polling interval in seconds
 FILES = ("", "page.css", "main.js", "page.js", "draw.js", "viewer.js", "viewer.css")  # "": page.html
@@ -81,7 +81,7 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
     Args:
         answers: One model's answers.
         token: Required first part of every path.
-        host: The only address and port to which it responds.
+        host: Its address and port; it does not respond to any other.
         end: Called when no page is open any more.
 
         Returns:

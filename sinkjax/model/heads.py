@@ -42,7 +42,7 @@ class HeadNorm:
 class HeadGate:
     """Each head's output times sigmoid(x w), one number per head and query, before W_O (Qiu et al. 2025, head-wise).
 
-    x is the block's normed input, from which the queries are computed. Parameters: layers/head_gate [L, d, H].
+    x is the block's normed input, which is also the input of the queries. Parameters: layers/head_gate [L, d, H].
     """
 
 
@@ -58,7 +58,7 @@ class ElementGate:
 class ValueGate:
     """Values times sigmoid(x W), one number per key-value head, key and dim (Qiu et al. 2025, G2).
 
-    x is the block's normed input, from which the values are computed. Parameters: layers/value_gate [L, d, K, D].
+    x is the block's normed input, which is also the input of the values. Parameters: layers/value_gate [L, d, K, D].
     """
 
 

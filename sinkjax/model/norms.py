@@ -45,7 +45,7 @@ class Norm(ABC):
     def __call__(self, x: jax.Array, w: Weights, name: str, at: jax.Array | None = None) -> jax.Array:
         """Norm x with the parameters of the leaf `name` of w, whose last axis matches x's.
 
-        at: the array, broadcastable to x, on which the scale is measured; None for x. If given, the norm is affine in x
+        at: the array, broadcastable to x, that determines the scale; None for x. If given, the norm is affine in x
         ("frozen").
         """
 

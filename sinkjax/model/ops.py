@@ -111,7 +111,7 @@ def rms_norm(x: jax.Array, gain: jax.Array, eps: float, at: jax.Array | None = N
 
 
 def multiplied_dtype(dtype: jnp.dtype) -> jnp.dtype:
-    """Return the dtype in which `score` multiplies queries and keys of a model in `dtype`.
+    """Return the dtype of the product of queries and keys in `score`, for a model in `dtype`.
 
     A product of two 16-bit numbers is exact in float32, and fast where hardware has it; a CPU is faster with float32.
     """

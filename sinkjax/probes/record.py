@@ -53,8 +53,8 @@ class Record(dict[str, Any]):
         prompt: int = 0,
         layers: Sequence[int] | None = None,
     ) -> Maps:
-        """Show one prompt's maps in a notebook: those of `attention`, `attention_received`, `resid_max` and `resid_norm` that
-        were measured. The saved notebook keeps them.
+        """Show one prompt's maps in a notebook: `attention`, `attention_received`, `resid_max` and `resid_norm`, if measured. The
+        saved notebook keeps them.
 
         Args:
             after: Another record of the same prompts, drawn next to this one.

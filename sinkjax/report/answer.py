@@ -47,7 +47,7 @@ class Answer:
 def answer(section: Section) -> Answer | None:
     """Answer with the first tested claim, the paper's before ours; without claims, with the largest effect.
 
-    Without effects, answer with the first finding, the checks of the code or the first number of the weights.
+    If there are no effects either, answer with the first finding, the checks of the code or the first number of the weights.
 
     Args:
         section: The study's section.

@@ -110,7 +110,7 @@ def device_memory() -> int:
 
 
 def data_axes(mesh: Mesh | None) -> tuple[str, ...]:
-    """Return the mesh axes over which prompts and edits are spread: all except those of the model's own sharding."""
+    """Return the mesh axes over which prompts and edits are spread: all except the axes of the model's own sharding."""
     return tuple(axis for axis in mesh.axis_names if axis != MODEL) if mesh else ()
 
 

@@ -97,7 +97,7 @@ def check() -> None:
 
 
 def received() -> int | None:
-    """Return the signal for which the next `check` raises, or None, so that a loop can save its work first."""
+    """Return the received signal that makes the next `check` raise, or None, so that a loop can save its work first."""
     return _state.number
 
 

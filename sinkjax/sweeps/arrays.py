@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-DIMS = "_ARRAY_DIMENSIONS"  # the attribute in which xarray looks for axis names
+DIMS = "_ARRAY_DIMENSIONS"  # xarray reads axis names from this attribute
 METADATA = ".zmetadata"  # consolidated metadata; it is written last, so a store that has it is finished
 LARGEST = 2**31 - 17  # maximum bytes of a chunk in Blosc
 

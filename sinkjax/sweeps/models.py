@@ -47,7 +47,7 @@ def sweep_models(
     so each kind of edit compiles once for the whole series.
 
     Args:
-        models: A folder that contains models, such as that of a training with `checkpoints:`; several models, each as for `load`;
+        models: A folder that contains models, such as a training with `checkpoints:`; several models, each as for `load`;
             or, with `revisions`, one hub id.
         tokens, edits, probe, lengths, memory, precision, attributes, attention_impl: As for `sweep`.
         revisions: Branches, tags or commits of a single hub id.

@@ -1,6 +1,6 @@
 """Plan a sweep before it runs: grouping of edits into kinds and chunks, and the cost in compilations, bytes and FLOPs.
 
-Edits of one kind and one base are sorted by the block at which they start from the base, and cut into chunks; a chunk starts at
+Edits of one kind and one base are sorted by their first block that differs from the base, and cut into chunks; a chunk starts at
 its smallest block. The number of prompts and edits per call depends on the devices; see `_best_schedule`.
 """
 
@@ -33,7 +33,7 @@ from sinkjax.sweeps.sharing import Origin, origins
 from sinkjax.transformer.cost import block_flops, block_parameters, run_bytes
 from sinkjax.transformer.spec import ForwardSpec
 
-# Tokens per call beyond which a device gains nothing: a CPU's matrix products reach their full rate at about a
+# More tokens per call than this gain a device nothing: a CPU's matrix products reach their full rate at about a
 # thousand rows, and each further edit in a chunk only adds blocks that could have been skipped.
 TOKENS_PER_CALL = {"cpu": 1024, "gpu": 8192, "tpu": 8192}
 # Copies of a record alive in an edited run: the scan's output, the returned record, and a fraction for the current layer.

@@ -79,7 +79,7 @@ def sweep(
         lengths: int [B], by default T for all.
         labels: Mapping from dimension to labels; by default, edits are labelled by `edit.label`.
         out: A zarr store, written chunk by chunk. Repeating the call resumes it, even after a kill, with values that are
-            bit-identical to those from an undisturbed run. Simultaneous calls in several processes share the work. A URL
+            bit-identical to an undisturbed run's. Simultaneous calls in several processes share the work. A URL
             ("s3://bucket/mask.zarr") names a store in an object store, which requires the extra `remote` and the protocol's own
             library (s3fs, gcsfs). None keeps the result in memory.
         memory: Bytes per device to plan with, by default all of its memory.
@@ -89,7 +89,7 @@ def sweep(
         check: Whether NaN or infinite parameters are an error; False lets you study a broken model.
         strict: Whether resuming a store that was started on other hardware is an error. Otherwise a message reports it, and the
             numbers agree to rounding; the attribute `hardware` lists the machines.
-        attention_impl: As for `sinkjax.forward`; it is stored. With "fused" in 16 bits on a GPU, runs with edited scores use a
+        attention_impl: As for `sinkjax.forward`; it is stored. On a GPU in 16 bits, "fused" runs with edited scores use a
             different program from the baseline, so they also differ by the rounding of weights to 16 bits.
 
     Returns:

@@ -1,4 +1,4 @@
-"""A sweep's schedule: edits of one kind and one base, sorted by the block at which they start and cut into chunks.
+"""A sweep's schedule: edits of one kind and one base, sorted by their first block and cut into chunks.
 
 One device computes a chunk of edits on a block of prompts in one call. A schedule does not depend on the number of devices: its
 calls are dealt to the devices of the current machine, which may differ when a sweep is resumed.
@@ -99,7 +99,7 @@ def deal(calls: Iterable[tuple[int, Chunk]], devices: int, L: int) -> list[Round
         stages.setdefault(None if run[1] is None else chunks[0].kind, []).append(run)
     rounds: list[Round] = []
     for runs in stages.values():
-        runs.sort(key=lambda run: -len(of_run[run]))  # run those that take about equally long at the same time
+        runs.sort(key=lambda run: -len(of_run[run]))  # so that runs of similar duration are simultaneous
         for first in range(0, len(runs), devices):
             rounds += _deal_wave(of_run, runs[first : first + devices], devices, L)
     return rounds

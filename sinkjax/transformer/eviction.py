@@ -88,7 +88,7 @@ class Streaming:
 
 @dataclass(frozen=True)
 class H2O:
-    """k keys per layer and key-value head: the last k // 2, and those of the others with the most attention so far.
+    """k keys per layer and key-value head: the last k // 2, and the others with the most attention so far.
 
     Attention is summed over queries and over the query heads of a key-value head, and the key with the least is evicted
     (Zhang et al. 2023, arXiv 2306.14048).

@@ -27,7 +27,7 @@ class ForwardSpec:
         remat: Whether to recompute the inside of a block for its gradient instead of keeping it.
         attention_impl: One of IMPLEMENTATIONS; see `fused.py` and `flash.py` in this folder.
         quantisation: The bits of activations, keys and values, or None; the weights' bits are in the parameters.
-        cache: The policy for which keys `cached.stream` keeps; None keeps all.
+        cache: The cache policy of `cached.stream`; None keeps all keys.
     """
 
     config: Config

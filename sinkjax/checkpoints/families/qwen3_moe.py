@@ -19,7 +19,7 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """Read the config; intermediate_size applies to layers without experts, of which there are none."""
+    """Read the config; intermediate_size applies only to layers without experts, and this family has none."""
     found = sizes(fields, mlp_width="moe_intermediate_size")
     size = optional_window(fields) if fields.flag("use_sliding_window") else None
     fields.read |= {"sliding_window", "max_window_layers", "intermediate_size", "layer_types"}

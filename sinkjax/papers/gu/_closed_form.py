@@ -84,7 +84,7 @@ def running_mean(values: Floats, tokens: NDArray) -> Floats:
 
 
 def reach(config: Config, longest: int) -> int:
-    """The longest prompt for which the closed form is valid: all layers must see all keys, with the same rotary table."""
+    """The longest prompt where the closed form is valid: all layers must see all keys, with the same rotary table."""
     scaling = config.position.scaling if isinstance(config.position, Rope) else None
     rescaled = [scaling.original_context] if isinstance(scaling, DynamicScaling) else []
     return min([longest, config.context, *windows(config), *rescaled])

@@ -73,7 +73,7 @@ def first_varies_most(read: Readings, computation: str, name: str = "deviation")
 
 @Contrast.define(uncontrolled="nothing is edited")
 def decay(read: Readings, computation: str, attention: int = 0) -> Parts:
-    """The power of 1 / (i + 1) with which the variance falls: 1 for an average of independent values.
+    """The variance's power of 1 / (i + 1): 1 for an average of independent values.
 
     Args:
         attention: 0 for the model's attention, 1 for even attention.

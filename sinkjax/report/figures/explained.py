@@ -24,7 +24,7 @@ def draw_attribution(found: xarray.Dataset, names: int = 8) -> Figure:
 
     Args:
         found: The result of `sinkjax.attribute`.
-        names: Number of nodes to draw: those with the largest effects or estimates.
+        names: Number of nodes to draw, chosen by their largest effect or estimate.
 
     Returns:
         A matplotlib figure.

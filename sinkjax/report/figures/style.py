@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-# Okabe and Ito's palette, in the order in which series use it.
+# Okabe and Ito's palette, in the order of the series.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MAP, SIGNED_MAP, MISSING = "viridis", "RdBu_r", "#eeeeee"

@@ -125,7 +125,7 @@ class BackcopyTask(LanguageTask):
 
 
 def task(config: BackcopyTraining) -> BackcopyTask:
-    """Make the task of a config. Errors: those of the model or the language."""
+    """Make the task of a config. Errors: as for the model and the language."""
     found = BackcopyTask(config)
     edits_of(config, found.architecture)
     chain(part(config, Backcopy))

@@ -86,6 +86,6 @@ class CappedTask(TriggerTask):
 
 
 def task(config: CappedTraining) -> CappedTask:
-    """Make the task of a config. Errors: those of the model or the data."""
+    """Make the task of a config. Errors: as for the model and the data."""
     model(config)
     return CappedTask(config)
