@@ -74,4 +74,4 @@ def refuse_control(what: str, text: str, but: str = "") -> None:
     if found:
         half = "\ud800" <= found.group() <= "\udfff"
         kind = "half a character," if half else "the control character"
-        raise SinkjaxError(f"{what} contains {kind} {found.group()!r} at position {found.start()}")
+        raise SinkjaxError(f"{what} holds {kind} {found.group()!r} at position {found.start()}")
