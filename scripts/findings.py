@@ -58,14 +58,16 @@ AS_ABOVE = f"{UNTESTED}<br>as above"
 WHOLE_NUMBER = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
 LOOKED_UP = re.compile(r"\{([\w/-]+)\.([\w-]+)@([\w-]+)(?:=([a-z]+))?(?::(effect|opposite|untrained))?\}")
-MEASURED = re.compile(r"\{([\w/-]+)\[([^\]]+)\]\[([^\]]+)\]@([\w-]+)(:change)?\}")
+MEASURED = re.compile(r"\{([\w/-]+)\[([^\]]+)\]\[([^\]]+)\]@([\w-]+)(?::(change|opposite))?\}")
 INTERVAL = re.compile(r" \[[^\]]*\]")
 MODELS = {
     "smollm": SMOL,
     "gemma": GEMMA,
     "gemma-without": GEMMA._replace(bos="none"),
     "gemma-the": GEMMA._replace(bos="506"),
+    "smollm-behind": SMOL._replace(bos="0"),
     "trained": TRAINED,
+    **{name: given for given, name in MINIS.items()},
 }
 MOST = 300  # percent; a share beyond says that the whole is nearly 0
 EDGES = (10, 50)  # percent, of the rule
@@ -87,6 +89,8 @@ def main() -> None:
         rows = {name: row for name, row in rows.items() if row["study"] not in studies or not is_in(row, [measured])}
         rows |= {key(row): row for row in found}
         picture(folder, measured, options.docs)
+    stays = {study_and_claim(row): row["stays"] for row in rows.values() if row["stays"]}  # an untested claim may not say it
+    rows = {name: row | {"stays": stays.get(study_and_claim(row), "")} for name, row in rows.items()}
     kept = sorted(rows.values(), key=lambda row: (row["study"], *condition(row)))
     write(table, as_csv(kept))
     for name, text in (("findings.md", page(kept, options.docs)), ("findings-more.md", more(kept, options.docs))):
@@ -169,6 +173,7 @@ def more(rows: Sequence[Row], docs: Path = DOCS) -> str:
     )
     parts = [
         MORE,
+        *filter(None, [looked_up(SMALL, [], docs)]),
         *(f"## {title}\n\n{table(here, columns)}" for title, here, columns in sections if here),
     ]
     return "\n\n".join(parts) + "\n"
@@ -215,11 +220,13 @@ def looked_up(text: str, rows: Sequence[Row], docs: Path = DOCS, *, ends: bool =
         return number(named) if ends else INTERVAL.sub("", number(named))
 
     def measured(named: re.Match[str]) -> str:
-        study, edit, measure, model, change = (" ".join(part.split()) if part else part for part in named.groups())
+        study, edit, measure, model, which = (" ".join(part.split()) if part else part for part in named.groups())
         summary = read(docs / "data" / "protocol" / study / "-".join(MODELS[model]) / "summary.csv")
         (row,) = (row for row in summary if (row["edit"], row["measure"]) == (edit, measure))
-        columns = ("effect_mean", "effect_low", "effect_high") if change and ends else ("effect_mean" if change else "mean",)
-        return effect("", *(row[column] for column in columns))
+        if which == "opposite":
+            return effect("", str(-float(row["mean"])))
+        columns = ["effect_mean", "effect_low", "effect_high"] if which == "change" else ["mean"]
+        return effect("", *(row[column] for column in (columns if ends else columns[:1])))
 
     try:
         return textwrap.fill(MEASURED.sub(measured, LOOKED_UP.sub(told, text)), 120, break_on_hyphens=False)
@@ -371,45 +378,51 @@ whatever token comes first in a text ({gu/sink-rate[natural text: no edit][heads
 (%)]@smollm}% of heads sink on another), Gemma's on `<bos>`. On the trigger task, where most tokens must write nothing, a softmax
 layer sinks on BOS, and a layer of ReLU / max(i, 1) does not."""
 TOLD = (
-    """**Position or token.** When SmolLM2's first token changes places with another, the attention to the first position changes
-at half depth by {kiya/bos-swap.ordinary@smollm=replicates}; when Gemma's `<bos>` does, by
-{kiya/bos-swap.sink@gemma=differs}, and `<bos>` takes {kiya/bos-swap.sink-first@gemma=replicates} of the first layer's sink
-along (six positions). Without `<bos>` {gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@gemma-without}%
-of its heads sink on the first token, behind ` the` {gu/sink-rate[natural text: no edit][heads that sink on key 0
-(%)]@gemma-the}%. With the first key hidden, the next token gains {kiya/mask.all@smollm=replicates} of its attention in
-SmolLM2 and {kiya/mask.all@gemma=differs} in Gemma. A token that sees only itself gains {kiya/self.sink@smollm=weaker}, at
-position 1 as much as the first token keeps, and in Gemma {kiya/self.sink@gemma=differs}.""",
+    """**Position or token.** When an ordinary first token of SmolLM2's changes places with another, the attention to the first
+position changes at half depth by {kiya/bos-swap.ordinary@smollm=replicates}, when `<|endoftext|>` does, by
+{kiya/bos-swap.sink@smollm-behind=weaker}; when Gemma's `<bos>` does, by {kiya/bos-swap.sink@gemma=differs}, and `<bos>` takes
+{kiya/bos-swap.sink-first@gemma=replicates} of the first layer's sink along (six positions). Without `<bos>`, or behind ` the`,
+{gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@gemma-without}% of Gemma's heads sink on the first token and
+{gu/sink-rate[natural text: no edit][heads that sink on the strongest key but 0 (%)]@gemma-without}% or {gu/sink-rate[natural
+text: no edit][heads that sink on the strongest key but 0 (%)]@gemma-the}% on another. With the first key hidden, the next
+token gains {kiya/mask.all@smollm=replicates} of its attention in SmolLM2 and {kiya/mask.all@gemma=differs} in Gemma. A token
+that sees only itself gains {kiya/self.sink@smollm=weaker}, at position 1 as much as the first token keeps, and in Gemma
+{kiya/self.sink@gemma=differs}.""",
     """**What makes the sink.** In SmolLM2 the first key's angle, and not its norm, raises its scores. Put into an unedited run,
 four super neurons of a token that sees only itself bring {li/mediation.neurons@smollm=replicates} of its activation and
 raise the attention it gets to {li/mediation[one link put in: link neurons][attention that key 10 receives from later
 queries (%)]@smollm}% (isolated: {li/mediation[isolated: kind self, window all][attention that key 10 receives from later
 queries (%)]@smollm}%); its keys bring {li/mediation.keys@smollm=replicates} of its sink (untrained too), its largest dim
-{li/mediation.disparity@smollm=weaker}. The sink is half grown {kiya/baseline.lag@smollm=differs:opposite} before the
-activation is. Seeing only itself is not needed: a token that averages all values evenly gets nearly the same attention
+{li/mediation.disparity@smollm=weaker}. The sink is half grown {kiya/baseline.lag@smollm=differs:opposite} before
+the activation is, behind `<|im_start|>` {kiya/baseline[with BOS: no edit][layers from the onset of the activation at
+position 0 to the onset of the sink]@smollm:opposite}.
+Seeing only itself is not needed: a token that averages all values evenly gets nearly the same attention
 (difference {li/isolate.average@smollm=differs}).""",
     """**What removal costs.** Zeroing the first key's weights, rows not rescaled, costs {kiya/after-softmax[key hidden: way
 weights in all layers][loss (nats per token)]@smollm:change} nats in SmolLM2 and {kiya/after-softmax[key hidden: way weights
 in all layers][loss (nats per token)]@gemma:change} in Gemma; masking its logits costs {kiya/after-softmax[key hidden: way
-logits in all layers][loss (nats per token)]@smollm:change} and, no less, {kiya/after-softmax[key hidden: way logits in all
-layers][loss (nats per token)]@gemma:change}. SmolLM2's massive activation set to zero costs
-{background/massive.zero@smollm=replicates:effect}, held at its mean {background/massive.mean@smollm=replicates:effect}.
-Gemma's, zeroed in layer 0, where it forms, costs {background/massive.zero@gemma=differs:effect} and grows again; the same
-dims zeroed in all layers cost {background/massive[largest dims to zero and kept there: the layers from the one in which it
-forms][loss (nats per token)]@gemma:change}, and others are massive then. A cache of the last 32 keys costs SmolLM2
-{background/streaming.window@smollm:effect} over recomputed windows and Gemma {background/streaming.window@gemma:effect};
-keeping the first four undoes {background/streaming.first@smollm=replicates} and
-{background/streaming.first@gemma=replicates}.""",
+logits in all layers][loss (nats per token)]@smollm:change} and, as much as zeroing, {kiya/after-softmax[key hidden: way
+logits in all layers][loss (nats per token)]@gemma:change}. SmolLM2's massive activation kept at zero costs
+{background/massive[largest dims to zero and kept there: the layers from the one in which it forms][loss (nats per
+token)]@smollm:change} nats, though {background/massive[largest dims to zero and kept there: the layers from the one in which
+it forms][heads that sink on key 0 (%)]@smollm}% of heads still sink; held at its mean,
+{background/massive.mean@smollm=replicates:effect}. Gemma's, zeroed in layer 0, where it forms, costs
+{background/massive.zero@gemma=differs:effect} and grows again; the largest dims of layer 1, zeroed there, cost
+{background/massive[each layer's largest dims to zero: layer 1][loss (nats per token)]@gemma:change}. A cache of the last 32
+keys costs SmolLM2 {background/streaming.window@smollm:effect} over recomputed windows and Gemma
+{background/streaming.window@gemma:effect}; keeping the first four undoes, net of random keys,
+{background/streaming.first@smollm=replicates} and {background/streaming.first@gemma=replicates}.""",
     """**What needs no training.** Untrained, SmolLM2's head outputs vary {li/variance.first@smollm:untrained} as much at position
 0 as elsewhere, and its first token's state is {gu/norms.hidden@smollm:untrained} the others' (trained:
 {gu/norms.hidden@smollm:effect}). None of its heads sinks.""",
 )
-WORDS = """One [rule](judgements.md) judges every claim by the share that the effect has of a whole, such as the attention to the
-first token without an edit:
+WORDS = """One [rule](judgements.md) judges every claim by the share that the effect has of a whole, such as the first token's
+attention without an edit, or the unedited loss:
 - **replicates**: more than half; without a whole, only the paper's sign. **weaker**: less. **shown**: there, size unsettled.
   **differs**: less than a tenth, or the opposite. **undecided**: the interval allows several words.
 - *Stays* marks claims that something does not change: they replicate below a tenth of the whole.
 - **untested**: a premise fails (no sink, no activation above 100), or the whole is not above 0.
-- *(untrained too)*: random weights pass as well.
+- *(untrained too)*: random weights pass as well; without a whole, by any excess.
 
 A cell has the word, the share (of activations, of their logarithms) less the mean of random controls, a 95% interval, the
 samples unless they are 15 articles (8 or less: positions), the controls below the effect, and the untrained model's share.
@@ -420,26 +433,23 @@ MORE = """# More findings
 The rest of the runs behind [Findings](findings.md), in the same words, from the same [table](data/claims.csv): papers
 beside the four, statements that no paper makes, the same studies behind other tokens and on synthetic text, and small
 models trained here."""
+SMALL = """{gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@mini-softmax}% of the heads of `mini-softmax`
+sink on the first token and {gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@mini-head-norm}% of the heads of
+`mini-head-norm`; no prompt has a massive activation in either."""
 # Said after a statement: a number of the paper's readout beside the judged one, or what the statement leaves open.
 REMARKS = {
-    ("kiya/after-softmax", "collapse"): """Masked logits cost
-{kiya/after-softmax[key hidden: way logits in all layers][loss (nats per token)]@smollm:change} and
-{kiya/after-softmax[key hidden: way logits in all layers][loss (nats per token)]@gemma:change} nats.""",
     ("kiya/self", "leaves"): "The mean is over all queries, also those before the token.",
     ("gu/angles", "cosine"): """Here {gu/angles[no edit][cosine with queries, first key]@smollm} and
 {gu/angles[no edit][cosine with queries, first key]@gemma}.""",
     ("li/amplify", "sink"): "The whole is this token's own gain.",
     ("li/amplify", "rises"): "In SmolLM2 it falls beyond a factor of 20.",
-    ("li/dominance", "positive"): "Judged is the excess over ordinary keys.",
+    ("li/dominance", "positive"): "Judged is the excess over ordinary keys; Gemma's is below the untrained one.",
     ("li/variance", "structure"): """Over all sequences together, as in the paper:
 {li/variance[the model's attention][Kendall tau of a dim's deviation and its row of W_O]@smollm} and
 {li/variance[the model's attention][Kendall tau of a dim's deviation and its row of W_O]@gemma}.""",
     ("kiya/baseline", "lag"): "Each forms where it exceeds half of its largest value over layers.",
-    (
-        "background/massive",
-        "zero",
-    ): """Gemma's grows again after layer 0; the same dims zeroed in all layers cost {background/massive[largest
-dims to zero and kept there: the layers from the one in which it forms][loss (nats per token)]@gemma:change} nats.""",
+    ("background/massive", "zero"): """Gemma's grows again after layer 0; layer 1's largest dims at zero cost
+{background/massive[each layer's largest dims to zero: layer 1][loss (nats per token)]@gemma:change} nats.""",
     ("background/massive", "exists"): """In Gemma
 {background/elsewhere[no edit][prompts with a massive activation at position 8 (%)]@gemma}% have one at position 8 too.""",
     ("background/elsewhere", "activation"): "No line break occurs in these articles.",
@@ -450,22 +460,21 @@ FIGURES = (
         "smollm:masks-layers",
         "SmolLM2: with the first key masked in all layers (right end), the next token gets its sink and as large an activation.",
     ),
-    ("gemma:masks-layers", "Gemma behind `<bos>`: neither grows there."),
+    ("gemma:masks-layers", "Gemma behind `<bos>`: no head sinks there, and the activation falls."),
     ("smollm:alone-by-layer-later-sink-rate", "SmolLM2: a token that sees only itself, its sink and its activation by layer."),
     ("trigger-maps", "The trigger task, one model each: softmax sinks on BOS, ReLU / max(i, 1) does not ([more](trigger.md))."),
 )
 LIMITS = """## Limits
 
 - An instruct model of 135M parameters and a base model of 270M (under the Gemma terms); the papers' are far larger. In
-  Gemma ordinary tokens have activations above 100 too.
-- Fifteen articles of 64 tokens, one too few for the method without a distribution: Student's t judges most words. Where
-  one document in eight is unlike the others, up to a third of its words are false at 8 samples
+  Gemma ordinary tokens reach activations of 45,000 too (`<bos>`: 104,000).
+- Fifteen articles of 64 tokens, one too few for bets: Student's t judges most words. Where
+  4% of documents are far from the others, half of its words at the rule's edges are false at 16 samples
   ([simulated](judgements.md)). Words are not corrected for multiple testing.
 - The untrained model is one draw of random weights. Behind a BOS all documents have the same first token, so its state
   before it sees others is one sample.
-- Numbers of Li et al., theorems of Ran-Milo and Gu et al.'s numbers of random and repeated tokens are from published
-  notes; factors and layers that a paper does not state are ours. `li/isolate` is `kiya/self` at one position, read over all
-  layers."""
+- Li et al.'s numbers, Ran-Milo's theorems and Gu et al.'s numbers of random and repeated tokens are from published
+  notes; settings that a paper leaves open are ours. `li/isolate` is `kiya/self` at one position, read over all layers."""
 
 
 if __name__ == "__main__":

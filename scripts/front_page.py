@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from findings import MAIN, TRAINED, Condition, is_in, looked_up
+from findings import MAIN, TRAINED, Condition, in_shares, is_in, looked_up, numbers
 
-from sinkjax.analysis.intervals import FEWEST, Interval
-from sinkjax.analysis.verdicts import said
+from sinkjax.analysis.intervals import FEWEST
 
 ROOT = Path(__file__).resolve().parents[1]
 CLAIMS = ROOT / "docs" / "data" / "claims.csv"
@@ -72,7 +71,8 @@ STUDIES = (
     (
         "[`kiya/baseline`, `bos-swap`, `embedding`, `rope`](sinkjax/papers/kiya)",
         "Where are the sink and the massive activation? Do they follow BOS, the direction of its key, or rotary index 0?",
-        "SmolLM2: at the first position, whatever stands there, with rotary index 0 or not. Gemma: at `<bos>`, which takes"
+        "SmolLM2: at the first position, whatever stands there (less once `<|endoftext|>` has left it:"
+        " {kiya/bos-swap.sink@smollm-behind=weaker}), with rotary index 0 or not. Gemma: at `<bos>`, which takes"
         " {kiya/bos-swap.sink-first@gemma=replicates} of the first layer's sink with it.",
     ),
     (
@@ -112,8 +112,9 @@ STUDIES = (
         "[`background/massive`, `elsewhere`, `patch`](sinkjax/papers/background)",
         "What happens when massive activations are removed or patched into another run? Which other tokens have them?",
         "SmolLM2: set to zero, they cost {background/massive.zero@smollm=replicates:effect}, held at their mean"
-        " {background/massive.mean@smollm=replicates:effect}, and full stops have none. Gemma's, set to zero where they form,"
-        " grow again ({background/massive.zero@gemma=differs:effect}).",
+        " {background/massive.mean@smollm=replicates:effect}, and full stops have none. Gemma's cost"
+        " {background/massive.zero@gemma=differs:effect} in layer 0, where they form, and up to {background/massive[each layer's"
+        " largest dims to zero: layer 1][loss (nats per token)]@gemma:change} in later layers.",
     ),
     (
         "[`background/streaming`, `compression`, `quantise`](sinkjax/papers/background)",
@@ -125,7 +126,7 @@ STUDIES = (
         "[`background/kinds`, `circuit`, `mechanism`](sinkjax/papers/background)",
         "Which sinks are no-ops, which are broadcast, and what does the model need of each? Do the first two blocks make the"
         " sink? What makes GPT-2's?",
-        "SmolLM2: without the value of no-op sinks (10% of heads) the loss changes by"
+        "SmolLM2: most are neither. Without the value of no-op sinks (10% of heads) the loss changes by"
         " {background/kinds.no-op@smollm=replicates:effect},"
         " with their weight moved to each query's own key by"
         " {background/kinds[kind no-op, way diagonal][loss (nats per token)]@smollm:change} nats. Means in place of the first"
@@ -193,12 +194,9 @@ def table(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def _told(row: Mapping[str, str]) -> str:
-    effect = "s" if row["s"] else "d"
-    low, mean, high = (float(row[name]) if row[name] else None for name in (f"{effect}_low", effect, f"{effect}_high"))
     count = int(row["n"])
-    value = said(Interval(mean, low, high, count, 0, 0.95, ""), "share" if effect == "s" else row["unit"])
     few = f", {count} independent samples" if count < FEWEST else ""
-    return f"{row['word']} ({value}{' of the whole' * (effect == 's')}{few})"
+    return f"{row['word']} ({numbers(row)}{' of the whole' * in_shares(row)}{few})"
 
 
 def main() -> None:

@@ -125,6 +125,7 @@ def test_prose_has_numbers_of_a_runs_summary_or_is_left_out(script, docs):
     (folder / "summary.csv").write_text(rows)
     assert script["looked_up"](text, [], docs) == "Loss 4.2, by 1.2 [1, 1.5]."
     assert script["looked_up"](text, [], docs, ends=False) == "Loss 4.2, by 1.2."
+    assert script["looked_up"]("{kiya/mask[all layers][loss]@smollm:opposite}", [], docs) == "-4.2"
 
 
 def test_a_remark_follows_a_statement_about_the_two_models_only(script):

@@ -35,6 +35,6 @@ def test_each_model_has_its_word_number_and_few_samples(script):
     rows[0] |= {"s": "0.3", "s_low": "0.2", "s_high": "0.4", "n": "12"}
     first, _, second, *_ = script.lines(rows, "").split("\n\n")
     assert first == "It moves. **SmolLM2-135M-Instruct: weaker (30% [20, 40] of the whole).**"
-    assert second == "It moves. **SmolLM2-135M-Instruct: weaker (3 points [2, 4], 5 independent samples).**"
+    assert second == "It moves. **SmolLM2-135M-Instruct: weaker (3 [2, 4] points, 5 independent samples).**"
     with pytest.raises(SystemExit, match="has no number of the claim"):
         script.lines(rows[1:], "")
