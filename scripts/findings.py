@@ -89,7 +89,7 @@ def main() -> None:
         rows = {name: row for name, row in rows.items() if row["study"] not in studies or not is_in(row, [measured])}
         rows |= {key(row): row for row in found}
         picture(folder, measured, options.docs)
-    stays = {study_and_claim(row): row["stays"] for row in rows.values() if row["stays"]}  # an untested claim may not say it
+    stays = {study_and_claim(row): row["stays"] for row in rows.values() if row.get("stays")}  # an untested claim may not say it
     rows = {name: row | {"stays": stays.get(study_and_claim(row), "")} for name, row in rows.items()}
     kept = sorted(rows.values(), key=lambda row: (row["study"], *condition(row)))
     write(table, as_csv(kept))
