@@ -107,7 +107,7 @@ def advance(
 
 
 def update(
-    state: TrainState, run: RunArrays, batch: Any, task: Task, config: Training, used: Used
+    state: TrainState, run: RunArrays, batch: Any, task: Task, config: Training, used: Used = lambda params: params
 ) -> tuple[TrainState, tuple[jax.Array, jax.Array]]:
     """Make one step, without an update if the batch reaches the goal or its loss or gradient is not finite.
 
