@@ -35,8 +35,8 @@ class SitesOptions:
     """keys of its config.json, of its metadata, and tensors to leave out, if no number depends on them"""
     prompts: int = 1
     """number of prompts in a batch"""
-    length: int = 64
-    """number of tokens per prompt"""
+    length: int | None = None
+    """number of tokens per prompt (default: 64, or the model's context if that is shorter)"""
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     """precision of the parameters and activations"""
 

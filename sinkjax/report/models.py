@@ -22,6 +22,8 @@ from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.terminal import in_words, show
 from sinkjax.transformer.forward import forward
 
+LENGTH = 64  # tokens of a prompt in a list of sites
+
 
 def show_models(verbose: bool = False) -> None:
     """Print the presets and whether they are installed, the models in this package, the names of hub ids, and the families.
@@ -68,10 +70,14 @@ def show_model(source: str, ignore_keys: Collection[str] = ()) -> None:
     show(source, ("", ""), lines)
 
 
-def show_sites(source: str, prompts: int, length: int, dtype: str, ignore_keys: Collection[str] = ()) -> None:
-    """Print each site's axes, shape, bytes and operations for a batch, from an abstract evaluation."""
+def show_sites(source: str, prompts: int, length: int | None, dtype: str, ignore_keys: Collection[str] = ()) -> None:
+    """Print each site's axes, shape, bytes and operations for a batch, from an abstract evaluation.
+
+    length: tokens per prompt; None: `LENGTH`, or the context of a model that has a shorter one.
+    """
     params.check_dtype(dtype)
     config = open_checkpoint(source, ignore_keys=ignore_keys, weights=False).config
+    length = min(LENGTH, config.context) if length is None else length
     arrays = site_arrays(config, prompts, length, dtype)
     lines = []
     for site, spec in SITES.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from sinkjax.runtime.interruption import Interrupted
 from sinkjax.runtime.progress import duration
 from sinkjax.studies import run
 from sinkjax.studies.registry import choose
+from tests.checkpoints.test_native import drawn
 from tests.studies.tiny import write_both, write_model
 
 HEAVY = {"jax", "transformers", "datasets", "xarray", "zarr", "matplotlib", "scipy", "gguf"}
@@ -217,6 +219,12 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         assert (site.value in rows) == (site not in lacking)
     for words in ("prompt 2, head 4, query 7, key 7", "prompt 2, key_position 7, kv_head 2, head_dim 4", "1.6 kB", "swap, set"):
         assert words in shown
+
+
+def test_sites_of_a_model_with_a_short_context_are_listed(tmp_path, tiny_config, capsys):
+    sinkjax.save(drawn(dataclasses.replace(tiny_config, context=16)), tmp_path / "short")
+    assert cli.main(["sites", str(tmp_path / "short")]) == 0
+    assert "1 x 16 tokens" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
