@@ -98,7 +98,8 @@ def _checks(verdicts: Sequence[Verdict]) -> Answer | None:
     if checks:
         held = checks.count("holds")
         return Answer("", f"{held} of {len(checks)} checks of the code hold", word="holds" if held == len(checks) else "fails")
-    return next((Answer("", one.statement, one.number or one.label) for one in verdicts if one.kind == "described"), None)
+    described = (one for one in verdicts if one.kind == "described")
+    return next((Answer("", one.statement, one.number or one.label.partition("; ")[0]) for one in described), None)
 
 
 def _size(row: Row) -> float:

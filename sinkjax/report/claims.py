@@ -54,7 +54,8 @@ def _row(one: Verdict, drawn: bool) -> str:
     source = "; ".join(filter(None, (one.source, one.paper)))
     number = one.number or one.label
     reason = one.judgement.reason
-    shown = f'<span class="value">{escape(number)}</span>' if number else f"<small>{escape(reason)}</small>"
+    several = "<br>".join(map(escape, number.split("; ")))  # described numbers, a line each
+    shown = f'<span class="value">{several}</span>' if number else f"<small>{escape(reason)}</small>"
     if (one.unmeasured or one.word == "untested") and number and reason:
         shown += f"<small>{escape(reason)}</small>"
     folded = [

@@ -82,10 +82,10 @@ def test_with_checks_alone_their_number_answers_and_without_them_a_number_of_the
     def verdict(kind: str, word: str, **more: str) -> Verdict:
         return Verdict("a", "The cosine of the keys.", "", "", Judgement(word), kind=kind, **more)
 
-    number = verdict("described", "described", label="0.52")
+    number = verdict("described", "described", label="first: 0.52; second: 0.4")
     checks = [verdict("identity", word) for word in ("holds", "fails", "untested")]
     assert str(answer(section([number, *checks]))) == "1 of 2 checks of the code hold."
-    assert str(answer(section([number]))) == "The cosine of the keys (0.52)."
+    assert str(answer(section([number]))) == "The cosine of the keys (first: 0.52)."
 
 
 def test_the_line_below_names_model_sample_and_words():
