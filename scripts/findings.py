@@ -386,7 +386,7 @@ position changes at half depth by {kiya/bos-swap.ordinary@smollm=replicates}, wh
 {gu/sink-rate[natural text: no edit][heads that sink on the strongest key but 0 (%)]@gemma-without}% or {gu/sink-rate[natural
 text: no edit][heads that sink on the strongest key but 0 (%)]@gemma-the}% on another. With the first key hidden, the next
 token gains {kiya/mask.all@smollm=replicates} of its attention in SmolLM2 and {kiya/mask.all@gemma=differs} in Gemma. A token
-that sees only itself gains {kiya/self.sink@smollm=weaker}, at position 1 as much as the first token keeps, and in Gemma
+that sees only itself gains {kiya/self.sink@smollm=weaker} (at position 1, the first token keeps as much), and in Gemma
 {kiya/self.sink@gemma=differs}.""",
     """**What makes the sink.** In SmolLM2 the first key's angle, and not its norm, raises its scores. Put into an unedited run,
 four super neurons of a token that sees only itself bring {li/mediation.neurons@smollm=replicates} of its activation and
@@ -401,7 +401,7 @@ Seeing only itself is not needed: a token that averages all values evenly gets n
     """**What removal costs.** Zeroing the first key's weights, rows not rescaled, costs {kiya/after-softmax[key hidden: way
 weights in all layers][loss (nats per token)]@smollm:change} nats in SmolLM2 and {kiya/after-softmax[key hidden: way weights
 in all layers][loss (nats per token)]@gemma:change} in Gemma; masking its logits costs {kiya/after-softmax[key hidden: way
-logits in all layers][loss (nats per token)]@smollm:change} and, as much as zeroing, {kiya/after-softmax[key hidden: way
+logits in all layers][loss (nats per token)]@smollm:change} and {kiya/after-softmax[key hidden: way
 logits in all layers][loss (nats per token)]@gemma:change}. SmolLM2's massive activation kept at zero costs
 {background/massive[largest dims to zero and kept there: the layers from the one in which it forms][loss (nats per
 token)]@smollm:change} nats, though {background/massive[largest dims to zero and kept there: the layers from the one in which
@@ -460,7 +460,7 @@ FIGURES = (
         "smollm:masks-layers",
         "SmolLM2: with the first key masked in all layers (right end), the next token gets its sink and as large an activation.",
     ),
-    ("gemma:masks-layers", "Gemma behind `<bos>`: no head sinks there, and the activation falls."),
+    ("gemma:masks-layers", "Gemma behind `<bos>`: no head sinks on it, and its activation falls."),
     ("smollm:alone-by-layer-later-sink-rate", "SmolLM2: a token that sees only itself, its sink and its activation by layer."),
     ("trigger-maps", "The trigger task, one model each: softmax sinks on BOS, ReLU / max(i, 1) does not ([more](trigger.md))."),
 )
@@ -471,8 +471,8 @@ LIMITS = """## Limits
 - Fifteen articles of 64 tokens, one too few for bets: Student's t judges most words. Where
   4% of documents are far from the others, half of its words at the rule's edges are false at 16 samples
   ([simulated](judgements.md)). Words are not corrected for multiple testing.
-- The untrained model is one draw of random weights. Behind a BOS all documents have the same first token, so its state
-  before it sees others is one sample.
+- Claims and rule were fixed after earlier runs on other text. The untrained model is one draw of random weights. Behind
+  a BOS all documents have the same first token, so its state before it sees others is one sample.
 - Li et al.'s numbers, Ran-Milo's theorems and Gu et al.'s numbers of random and repeated tokens are from published
   notes; settings that a paper leaves open are ours. `li/isolate` is `kiya/self` at one position, read over all layers."""
 

@@ -71,9 +71,9 @@ STUDIES = (
     (
         "[`kiya/baseline`, `bos-swap`, `embedding`, `rope`](sinkjax/papers/kiya)",
         "Where are the sink and the massive activation? Do they follow BOS, the direction of its key, or rotary index 0?",
-        "SmolLM2: at the first position, whatever stands there (less once `<|endoftext|>` has left it:"
-        " {kiya/bos-swap.sink@smollm-behind=weaker}), with rotary index 0 or not. Gemma: at `<bos>`, which takes"
-        " {kiya/bos-swap.sink-first@gemma=replicates} of the first layer's sink with it.",
+        "SmolLM2: the first position, for any token and any rotary index (if `<|endoftext|>` is moved away from it,"
+        " {kiya/bos-swap.sink@smollm-behind=weaker}). Gemma: `<bos>`; {kiya/bos-swap.sink-first@gemma=replicates} of the first"
+        " layer's sink moves with it.",
     ),
     (
         "[`kiya/mask`, `self`, `after-softmax`](sinkjax/papers/kiya)",
@@ -104,9 +104,9 @@ STUDIES = (
         "[`li/super-neurons`, `dominance`, `mediation`](sinkjax/papers/li)",
         "Which neurons make the massive activation? Does one dimension align all queries with the first key? Which of these links"
         " carries a sink?",
-        "SmolLM2: four neurons of an isolated token bring {li/mediation.neurons@smollm=replicates} of it and nearly all of its"
-        " sink, as do its keys ({li/mediation.keys@smollm=replicates}, untrained too); its largest dim,"
-        " {li/mediation.disparity@smollm=weaker}.",
+        "SmolLM2: patching four neurons of a token that sees only itself restores {li/mediation.neurons@smollm=replicates} of its"
+        " activation and nearly all of its sink; patching its keys, {li/mediation.keys@smollm=replicates} of the sink (untrained"
+        " too); patching only its largest dim, {li/mediation.disparity@smollm=weaker}.",
     ),
     (
         "[`background/massive`, `elsewhere`, `patch`](sinkjax/papers/background)",
@@ -126,21 +126,20 @@ STUDIES = (
         "[`background/kinds`, `circuit`, `mechanism`](sinkjax/papers/background)",
         "Which sinks are no-ops, which are broadcast, and what does the model need of each? Do the first two blocks make the"
         " sink? What makes GPT-2's?",
-        "SmolLM2: most are neither. Without the value of no-op sinks (10% of heads) the loss changes by"
+        "SmolLM2: most sinks are of neither kind. Without the value of no-op sinks (10% of heads) the loss changes by"
         " {background/kinds.no-op@smollm=replicates:effect},"
         " with their weight moved to each query's own key by"
         " {background/kinds[kind no-op, way diagonal][loss (nats per token)]@smollm:change} nats. Means in place of the first"
         " two blocks' outputs take {background/circuit.sink@smollm=weaker} of the sinks, in"
         " Gemma {background/circuit.sink@gemma=replicates}."
-        " GPT-2's weights could not be had.",
+        " GPT-2 was not at hand.",
     ),
     (
         "[`background/windows`](sinkjax/papers/background)",
         "What do layers with a sliding window attend to once the first token has left it?",
-        "Gemma, whose windows have 512 keys: to a later key, which gets {background/windows.as-much@gemma=weaker} less than"
-        " `<bos>` did and has an activation {background/windows.large@gemma:effect} as large as others; with that"
-        " dim made ordinary in all later tokens,"
-        " {background/windows.needs@gemma=weaker} less.",
+        "Gemma, whose windows have 512 keys: a later key, whose activation is {background/windows.large@gemma:effect} as large"
+        " as others'. It gets {background/windows.as-much@gemma=weaker} less attention than `<bos>` got before. With that dim"
+        " made ordinary in all later tokens, the strongest key gets {background/windows.needs@gemma=weaker} less.",
     ),
     (
         "[`trigger/one-layer`, `heads`, `assumptions`, `escapes`, `sizes`, `bound`](docs/trigger.md)",
@@ -151,8 +150,8 @@ STUDIES = (
     (
         "[`pretrain/mini`, `gu-norm`, `gu-bias`, `qiu-gates` and others](docs/pretraining.md)",
         "Language models trained from scratch, one change at a time: which choices make a sink?",
-        "[At 340k parameters](docs/pretraining-340k.md) K biases take 95% of it, sigmoid and no BOS 86%, head-wise norms 65%, no"
-        " decay 58%.",
+        "[At 340k parameters](docs/pretraining-340k.md) K biases remove 95% of the sink, sigmoid and no BOS 86%, head-wise norms"
+        " 65%, no decay 58%.",
     ),
     (
         "[`pretrain/hidden`, `released`, `optimisers`](docs/while-it-learns.md)",
@@ -177,7 +176,8 @@ def lines(rows: Sequence[Mapping[str, str]], docs: str) -> str:
         told = [f"{model}: {_told(row)}" for given, model in MODELS.items() for row in found if is_in(row, [given]) and row["d"]]
         if not told:
             raise SystemExit(f"{CLAIMS} has no number of the claim {finding.claim!r} of {finding.study}")
-        parts.append(f"{found[0]['statement']} **{'; '.join(told)}.**")
+        paper = found[0]["source"].partition(", ")[0]
+        parts.append(f"*{paper}: {found[0]['statement']}* **{'; '.join(told)}.**")
         parts.append(f"![{finding.alt}]({docs}images/{finding.image})\n*{finding.caption}*")
     return "\n\n".join(parts)
 

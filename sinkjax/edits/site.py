@@ -1,4 +1,6 @@
-"""Sites of the forward pass where an edit can act, in order of execution.
+"""Sites of the forward pass where an edit can act.
+
+They are in order of execution, except that POSITION comes before the queries and keys that it rotates.
 
 `sinkjax/transformer/forward.py` visits EMBED and POSITION_VECTOR once and every other site once per layer. This table specifies
 each site's array, the allowed operations and the selectors of its cells. `edits/apply.py` implements the operations for each kind
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Site(StrEnum):
-    """The sites, in order of execution."""
+    """The sites, in order of execution but for POSITION."""
 
     EMBED = "embed"
     POSITION_VECTOR = "position_vector"

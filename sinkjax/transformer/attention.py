@@ -99,7 +99,7 @@ def attend(
     )
     axes = query_axes(tape.probe)
     groups: list[tuple] = []
-    for begin, end in query_groups(T) if tape.kept is None else [(0, T)]:  # these may start anywhere among the keys
+    for begin, end in query_groups(T) if tape.kept is None else [(0, T)]:  # queries behind a cache start at tape.first
         N = S if tape.kept else max(end, min(config.prefix or 0, T))
         block = partial(_block, given=given, N=N, tape=tape)
         groups.append(_in_blocks(block, q_BHTD[:, :, begin:end], tape.first + begin, block_size(T), axes))
@@ -224,7 +224,7 @@ def score_scale(tape: Tape, dtype: jnp.dtype) -> jax.Array | float:
 
 
 def needs_pairs(edits: Edits, probe: Probe) -> dict[str, bool]:
-    """Map each feature that needs the scores or weights, which only this module computes, to whether it is requested."""
+    """Map each feature that needs the scores or weights, which no kernel returns, to whether it is requested."""
     measured = [entry.name for entry in probe.statistics if entry.site in PAIRS and entry.sums is None]
     measured += [entry.name for entry in probe.captures if entry.site in PAIRS]
     return {
@@ -262,7 +262,7 @@ def query_groups(T: int) -> list[tuple[int, int]]:
 def _in_blocks(
     block: Callable[[jax.Array, jax.Array], tuple], q_BHQD: jax.Array, begin: jax.Array | int, size: int, axes: Axes
 ) -> tuple:
-    """Run `block` over blocks of queries from position `begin`; join outputs over queries and sum all others."""
+    """Run `block` over blocks of queries from position `begin`; join outputs over queries and sum the measurements."""
     Q = q_BHQD.shape[2]
     if Q <= size:
         return block(begin + jnp.arange(Q), q_BHQD)

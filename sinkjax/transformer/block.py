@@ -60,7 +60,7 @@ def block(h: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, t
 
 
 def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
-    """Return attention's output (including W_O) on the normed residual stream [B, T, d], and the rows that see no key."""
+    """Return attention's output (including W_O) on the normed residual stream [B, T, d], and how many rows see no key."""
     config, precision, x = tape.spec.config, tape.spec.precision, read.x
     read = read._replace(x=tape.quantised(x))
 
@@ -133,8 +133,8 @@ def block_step(
 ) -> Callable[..., tuple[tuple[jax.Array, dict], dict]]:
     """Make the scan's body: it maps (h, slots), a layer index and parameters to the next (h, slots) and the measurements.
 
-    first: the position of the first of the T rows; then the body also takes and returns a layer's cache (see `Tape`). Slots carry
-    raw values out of only the requested layers, so that a map of one layer costs the memory of one map.
+    first: the position of the first of the T rows. The body has a further argument `kept`, a layer's cache (see `Tape`), which it
+    then also returns. Slots carry raw values out of only the requested layers: a map of one layer costs the memory of one map.
     """
     config, probe = spec.config, spec.probe
     wide = jnp.promote_types(dtype, jnp.float32)

@@ -7,13 +7,15 @@
         h = h + mlp(norm(h))                   MLP_IN, ROUTER, NEURON, MLP_OUT, RESID
     logits = unembed(norm(h))
 
-A config may lack the norm, the rotation, the MLP, the sum or the unembedding; the pass then skips it and the sites that go with
-it. Each part that varies has its own file in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS),
-normalisers.py, heads.py, config.py (in each layout ATTN_OUT and MLP_OUT are added, and RESID is the next block's input).
+A config may lack the norm, the rotation, the MLP, the sum or the unembedding; the pass then skips it and its sites. Each part
+that varies has its own file in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS), normalisers.py,
+heads.py, config.py (in each layout with a sum ATTN_OUT and MLP_OUT are added; RESID is the next block's input).
 
-Edits are input data and measurements are output data; `tape(Site.X, x)` marks each place where both happen. The blocks are
-stacked and run by one `lax.scan`. Shape suffixes: B prompts, T positions, S keys, H query heads, K key-value heads, D head width,
-d residual width, F MLP width, V vocabulary, L blocks.
+Edits are input data and measurements are output data. Both happen where a tape is called: `tape(Site.X, x)` at most sites,
+`tape.read` at the inputs of a block's parts, `tape.positions`, `tape.logits` and `tape.weights` in attention. The blocks are
+stacked and run by one `lax.scan`; sweeps/shared.py runs the same blocks, and skips those before the first edited one. Shape
+suffixes: B prompts, T positions, S keys, H query heads, K key-value heads, D head width, d residual width, F MLP width, V
+vocabulary, L blocks.
 """
 
 from __future__ import annotations
@@ -97,7 +99,8 @@ def forward(
 
     Raises:
         SinkjaxError: Parameters have no config, or do not fit it; a token is outside the vocabulary; a prompt is empty or longer
-            than the context; a probe or edits do not fit (`Probe.check`, `Edit.resolve`); the precision is unknown.
+            than the context; a probe or edits do not fit (`Probe.check`, `Edit.resolve`); the precision is unknown, or
+            `attention_impl` does not support the request.
     """
     params, config = _parts(params, config)
     spec = ForwardSpec(

@@ -41,8 +41,9 @@ class Output:
 class Trace:
     """The measurements as the scan leaves them.
 
-    start: {"record", "counts"} of the sites before the blocks. layers: {"record", "counts", "empty_rows"} with a leading layer
-    axis. slots: captured raw values with a leading axis over the captured layers. counts: term number -> (addressed, changed).
+    start: {"record", "counts"} of the sites before the blocks. layers: {"record", "counts", "empty_rows"}, and "kept" if there is
+    a cache, with a leading layer axis. slots: captured raw values with a leading axis over the captured layers. "counts" maps a
+    term's number to (addressed, changed).
     """
 
     start: dict[str, Any]

@@ -1,6 +1,7 @@
 """The tape, which applies the edits at each site and then records the probe's statistics.
 
-One tape lives while one block is traced; its results leave the block as plain arrays, so the forward stays a pure function.
+A tape lives while a block, the embedding before the blocks, or a tile of queries within a block is traced. Its results leave as
+plain arrays, so the forward stays a pure function.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Tape:
     """Edits and measurements of one layer.
 
     spec: the static part of the pass. layer: int32 []. first: the position of the first row of the arrays.
-    kept: keys and values of the layer at all S positions, [B, S, K, D] each, if the pass continues an earlier one.
+    kept: keys and values of the layer at all S positions, [B, S, K, D] each ([B, S, H, D] values if HEAD_VALUE is edited), if the
+        pass continues an earlier one.
     record: statistic -> array of this layer. counts: term number -> (addressed, changed) cells, float [B] each.
     """
 

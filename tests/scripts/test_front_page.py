@@ -29,12 +29,21 @@ def test_a_page_begins_with_the_findings_of_the_table(script, page, tmp_path, mo
 
 
 def test_each_model_has_its_word_number_and_few_samples(script):
-    row = {"statement": "It moves.", "word": "weaker", "unit": "points", "d": "3.0", "d_low": "2.0", "d_high": "4.0", "n": "5"}
+    row = {
+        "statement": "It moves.",
+        "source": "Kiya et al. 2026, Fig. 4",
+        "word": "weaker",
+        "unit": "points",
+        "d": "3.0",
+        "d_low": "2.0",
+        "d_high": "4.0",
+        "n": "5",
+    }
     given = {"model": "smollm2-135m", "bos": "none", "text": "wikitext", "s": ""}
     rows = [row | given | {"study": found.study, "claim": found.claim} for found in script.FINDINGS]
     rows[0] |= {"s": "0.3", "s_low": "0.2", "s_high": "0.4", "n": "12"}
     first, _, second, *_ = script.lines(rows, "").split("\n\n")
-    assert first == "It moves. **SmolLM2-135M-Instruct: weaker (30% [20, 40] of the whole).**"
-    assert second == "It moves. **SmolLM2-135M-Instruct: weaker (3 [2, 4] points, 5 independent samples).**"
+    assert first == "*Kiya et al. 2026: It moves.* **SmolLM2-135M-Instruct: weaker (30% [20, 40] of the whole).**"
+    assert second == "*Kiya et al. 2026: It moves.* **SmolLM2-135M-Instruct: weaker (3 [2, 4] points, 5 independent samples).**"
     with pytest.raises(SystemExit, match="has no number of the claim"):
         script.lines(rows[1:], "")
