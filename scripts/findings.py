@@ -386,7 +386,7 @@ position changes at half depth by {kiya/bos-swap.ordinary@smollm=replicates}, wh
 {gu/sink-rate[natural text: no edit][heads that sink on the strongest key but 0 (%)]@gemma-without}% or {gu/sink-rate[natural
 text: no edit][heads that sink on the strongest key but 0 (%)]@gemma-the}% on another. With the first key hidden, the next
 token gains {kiya/mask.all@smollm=replicates} of its attention in SmolLM2 and {kiya/mask.all@gemma=differs} in Gemma. A token
-that sees only itself gains {kiya/self.sink@smollm=weaker} (at position 1, the first token keeps as much), and in Gemma
+that sees only itself gains {kiya/self.sink@smollm=weaker} (at position 1, the first token keeps as much), in Gemma
 {kiya/self.sink@gemma=differs}.""",
     """**What makes the sink.** In SmolLM2 the first key's angle, and not its norm, raises its scores. Put into an unedited run,
 four super neurons of a token that sees only itself bring {li/mediation.neurons@smollm=replicates} of its activation and
@@ -407,7 +407,7 @@ logits in all layers][loss (nats per token)]@gemma:change}. SmolLM2's massive ac
 token)]@smollm:change} nats, though {background/massive[largest dims to zero and kept there: the layers from the one in which
 it forms][heads that sink on key 0 (%)]@smollm}% of heads still sink; held at its mean,
 {background/massive.mean@smollm=replicates:effect}. Gemma's, zeroed in layer 0, where it forms, costs
-{background/massive.zero@gemma=differs:effect} and grows again; the largest dims of layer 1, zeroed there, cost
+{background/massive.zero@gemma=differs:effect} and grows again; layer 1's largest dims, zeroed, cost
 {background/massive[each layer's largest dims to zero: layer 1][loss (nats per token)]@gemma:change}. A cache of the last 32
 keys costs SmolLM2 {background/streaming.window@smollm:effect} over recomputed windows and Gemma
 {background/streaming.window@gemma:effect}; keeping the first four undoes, net of random keys,
@@ -420,7 +420,7 @@ WORDS = """One [rule](judgements.md) judges every claim by the share that the ef
 attention without an edit, or the unedited loss:
 - **replicates**: more than half; without a whole, only the paper's sign. **weaker**: less. **shown**: there, size unsettled.
   **differs**: less than a tenth, or the opposite. **undecided**: the interval allows several words.
-- *Stays* marks claims that something does not change: they replicate below a tenth of the whole.
+- *Stays* marks claims of no change: they replicate below a tenth of the whole.
 - **untested**: a premise fails (no sink, no activation above 100), or the whole is not above 0.
 - *(untrained too)*: random weights pass as well; without a whole, by any excess.
 
@@ -470,8 +470,8 @@ LIMITS = """## Limits
   Gemma ordinary tokens reach activations of 45,000 too (`<bos>`: 104,000).
 - Fifteen articles of 64 tokens, one too few for bets: Student's t judges most words. Where
   4% of documents are far from the others, half of its words at the rule's edges are false at 16 samples
-  ([simulated](judgements.md)). Words are not corrected for multiple testing.
-- Claims and rule were fixed after earlier runs on other text. The untrained model is one draw of random weights. Behind
+  ([simulated](judgements.md)). Words are uncorrected for their number.
+- Claims and rule follow earlier runs on other text. The untrained model is one draw of random weights. Behind
   a BOS all documents have the same first token, so its state before it sees others is one sample.
 - Li et al.'s numbers, Ran-Milo's theorems and Gu et al.'s numbers of random and repeated tokens are from published
   notes; settings that a paper leaves open are ours. `li/isolate` is `kiya/self` at one position, read over all layers."""

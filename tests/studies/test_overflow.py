@@ -82,5 +82,5 @@ def test_a_value_beyond_the_dtype_is_refused_before_anything_is_loaded(files, tm
     text = FILE.format(model=files / "model", text=files / "text.txt", factor=1)
     file.write_text(text.replace("scale_head_output: {position: 0, factor: 1", "set_residual: {position: 0, value: 70000.0"))
     assert cli.main(["sweep", str(file), "--out", str(tmp_path / "out")]) == 2
-    assert "the value 70000 of an edit at RESID is beyond float16, whose largest number is 65504" in capsys.readouterr().err
+    assert "the value 70000 of an edit at RESID overflows float16, whose largest number is 65504" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

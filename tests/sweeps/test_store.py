@@ -201,7 +201,7 @@ def test_attributes_that_cannot_be_stored_are_refused(run, tmp_path):
 
 
 def test_a_statistic_may_not_take_the_name_of_an_axis(run):
-    with pytest.raises(SinkjaxError, match="as 'key'"):
+    with pytest.raises(SinkjaxError, match="another array named 'key'"):
         run(probe=Probe(attention_received=True, capture=(sinkjax.Capture(Site.KEY, name="key"),)))
 
 
