@@ -1,10 +1,10 @@
-"""Attention in blocks of queries: causal, and bidirectional within the prefix of a prefix LM.
+"""Attention in tiles of queries: causal, and bidirectional within the prefix of a prefix LM.
 
 Long prompts are split into a few groups of queries, and each group computes only the keys that one of its queries can see: two
 groups do 3/4 of the work of the full square, four 5/8, eight 9/16 and sixteen 17/32; the causal triangle is 1/2.
 
 Shape suffixes: B prompts, T positions of queries, S of keys (T of them, unless an earlier pass's keys are kept), Q queries of a
-block, N keys of that block, H query heads, K key-value heads, D head width.
+tile, N keys of that tile, H query heads, K key-value heads, D head width.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from sinkjax.probes.statistics import PairView
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
 
-# Queries whose scores exist at the same time; no T x T array outlives a block unless a map is requested.
-QUERY_BLOCK = 256
-GROUPED_BLOCK = 128  # the same, in prompts split into groups of queries
+# Queries whose scores exist at the same time; no T x T array outlives a tile unless a map is requested.
+QUERY_TILE = 256
+GROUPED_TILE = 128  # the same, in prompts split into groups of queries
 GROUPED_FROM = 512  # prompts with fewer positions are not split into groups
 MOST_GROUPS, FEW_GROUPS = 16, 4  # on a CPU, and elsewhere: each group is compiled separately, in seconds on a GPU
 
@@ -41,12 +41,12 @@ Axes = Mapping[str, int]  # name in the record -> its axis of queries
 
 
 class Given(NamedTuple):
-    """The inputs that all blocks of queries of a layer share.
+    """The inputs that all tiles of queries of a layer share.
 
     k: [B, K, S, D], in the dtype of the product; wide_k: the same for statistics. v: [B, K, S, D]; own: [B, H, S, D], if an edit
     may have changed the values of a query head, else None. extra: the key of no token, or None. scale: factor on the scores.
-    window: int, the number of most recent keys that a query sees, or None. w: the parameters of the layer. last: whether the
-    mixtures of values are divided instead of the weights.
+    window: int, the number of most recent keys that a query sees, or None. w: the parameters of the layer. divide_last: whether
+    the mixtures of values are divided instead of the weights.
     """
 
     k: jax.Array
@@ -57,7 +57,7 @@ class Given(NamedTuple):
     scale: jax.Array | float
     window: jax.Array | None
     w: Mapping[str, Any]
-    last: bool
+    divide_last: bool
 
 
 def attend(
@@ -95,14 +95,14 @@ def attend(
         scale=score_scale(tape, wide),
         window=window,
         w=w,
-        last=rounded or divided_last(T, config, bool(tape.at(Site.WEIGHTS))),
+        divide_last=rounded or divides_last(T, config, bool(tape.at(Site.WEIGHTS))),
     )
     axes = query_axes(tape.probe)
     groups: list[tuple] = []
     for begin, end in query_groups(T) if tape.kept is None else [(0, T)]:  # queries behind a cache start at tape.first
         N = S if tape.kept else max(end, min(config.prefix or 0, T))
-        block = partial(_block, given=given, N=N, tape=tape)
-        groups.append(_in_blocks(block, q_BHTD[:, :, begin:end], tape.first + begin, block_size(T), axes))
+        tile = partial(_tile, given=given, N=N, tape=tape)
+        groups.append(_in_tiles(tile, q_BHTD[:, :, begin:end], tape.first + begin, tile_size(T), axes))
     out, empty, record, counts = _together(groups, axes)
     tape.record |= _choose_queries(record, tape)
     tape.counts |= counts
@@ -112,8 +112,8 @@ def attend(
     return out.astype(v_BSKD.dtype), empty
 
 
-def _block(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tape) -> tuple:
-    """Compute one query block over the first N keys: outputs, rows that see no key, measurements and cell counts."""
+def _tile(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tape) -> tuple:
+    """Compute one query tile over the first N keys: outputs, rows that see no key, measurements and cell counts."""
     inner, config = Tape(tape.spec, tape.edits, tape.lengths, tape.layer), tape.spec.config  # empty, for a loop inside a layer
     seen = visible_keys(rows_Q, N, given.window, config.prefix, tape.lengths)[:, None]
     view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(given.wide_k.dtype), given.wide_k, ahead=config.prefix is not None)
@@ -127,7 +127,7 @@ def _block(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tap
     scores, visible = inner.logits(scores, view)
     learned = {**given.w.get("normaliser", {}), "rows": rows_Q}
     divisor: jax.Array | None = None
-    if given.last:  # equal to rounding, with one pass fewer over the block
+    if given.divide_last:  # equal to rounding, with one pass fewer over the tile
         weights, divisor = config.normaliser.undivided(scores, visible, learned)
         bias = config.normaliser.bias(scores, visible, learned)
     else:
@@ -233,12 +233,12 @@ def needs_pairs(edits: Edits, probe: Probe) -> dict[str, bool]:
     }
 
 
-def block_size(T: int) -> int:
+def tile_size(T: int) -> int:
     """Return how many of T queries have their scores in memory at once."""
-    return min(T, QUERY_BLOCK) if T < GROUPED_FROM else GROUPED_BLOCK
+    return min(T, QUERY_TILE) if T < GROUPED_FROM else GROUPED_TILE
 
 
-def divided_last(T: int, config: Config, edited: bool) -> bool:
+def divides_last(T: int, config: Config, edited: bool) -> bool:
     """Return whether mixtures of values are divided instead of the weights. edited: whether an edit acts on the weights.
 
     It does not depend on the probe, because a probe never changes a number.
@@ -249,30 +249,30 @@ def divided_last(T: int, config: Config, edited: bool) -> bool:
 def query_groups(T: int) -> list[tuple[int, int]]:
     """Return each group's first query and the one after its last.
 
-    A group has at least two blocks: XLA unrolls a loop over a single block, and then the scores of several groups are alive at
+    A group has at least two tiles: XLA unrolls a loop over a single tile, and then the scores of several groups are alive at
     once.
     """
-    blocks = -(-T // block_size(T))
+    tiles = -(-T // tile_size(T))
     most = MOST_GROUPS if jax.default_backend() == "cpu" else FEW_GROUPS
-    groups = 1 if T < GROUPED_FROM else min(most, max(1, blocks // 2))
-    ends = [min(blocks * (group + 1) // groups * block_size(T), T) for group in range(groups)]
+    groups = 1 if T < GROUPED_FROM else min(most, max(1, tiles // 2))
+    ends = [min(tiles * (group + 1) // groups * tile_size(T), T) for group in range(groups)]
     return list(zip([0, *ends], ends, strict=False))
 
 
-def _in_blocks(
-    block: Callable[[jax.Array, jax.Array], tuple], q_BHQD: jax.Array, begin: jax.Array | int, size: int, axes: Axes
+def _in_tiles(
+    tile: Callable[[jax.Array, jax.Array], tuple], q_BHQD: jax.Array, begin: jax.Array | int, size: int, axes: Axes
 ) -> tuple:
-    """Run `block` over blocks of queries from position `begin`; join outputs over queries and sum the measurements."""
+    """Run `tile` over tiles of queries from position `begin`; join outputs over queries and sum the measurements."""
     Q = q_BHQD.shape[2]
     if Q <= size:
-        return block(begin + jnp.arange(Q), q_BHQD)
-    blocks = -(-Q // size)
-    padded = jnp.pad(q_BHQD, ((0, 0), (0, 0), (0, blocks * size - Q), (0, 0)))
-    first = jnp.arange(blocks) * size
+        return tile(begin + jnp.arange(Q), q_BHQD)
+    tiles = -(-Q // size)
+    padded = jnp.pad(q_BHQD, ((0, 0), (0, 0), (0, tiles * size - Q), (0, 0)))
+    first = jnp.arange(tiles) * size
 
     def run(start: jax.Array) -> tuple[tuple, tuple]:
         queries = jax.lax.dynamic_slice_in_dim(padded, start, size, axis=2)
-        out, empty, record, counts = block(begin + start + jnp.arange(size), queries)
+        out, empty, record, counts = tile(begin + start + jnp.arange(size), queries)
         joined = {name: x for name, x in record.items() if name in axes}
         return (out, joined), (empty, {name: x for name, x in record.items() if name not in axes}, counts)
 
@@ -281,8 +281,8 @@ def _in_blocks(
         return jax.tree.map(jnp.add, sums, parts), joined
 
     def join(x: jax.Array, axis: int) -> jax.Array:
-        x = jnp.moveaxis(x, 0, axis)  # [..., blocks, Q, ...]
-        x = x.reshape(*x.shape[:axis], blocks * size, *x.shape[axis + 2 :])
+        x = jnp.moveaxis(x, 0, axis)  # [..., tiles, Q, ...]
+        x = x.reshape(*x.shape[:axis], tiles * size, *x.shape[axis + 2 :])
         return jax.lax.slice_in_dim(x, 0, Q, axis=axis)
 
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, first[0])[1])
@@ -291,7 +291,7 @@ def _in_blocks(
 
 
 def _together(groups: list[tuple], axes: Axes) -> tuple:
-    """Combine the results of the groups of queries: join them along queries or sum them, as for blocks."""
+    """Combine the results of the groups of queries: join them along queries or sum them, as for tiles."""
     if len(groups) == 1:
         return groups[0]
     outs, empties, records, counts = zip(*groups, strict=True)

@@ -8,7 +8,7 @@ import jax
 
 from sinkjax.model.config import Config
 from sinkjax.model.params import abstract
-from sinkjax.transformer.attention import block_size, divided_last, query_groups
+from sinkjax.transformer.attention import divides_last, query_groups, tile_size
 from sinkjax.transformer.output import NLL_TOKENS
 
 
@@ -35,8 +35,8 @@ def run_bytes(config: Config, B: int, T: int, nll: bool, size: int, edited: bool
     The array counts match the memory that XLA reports for compiled runs (checked in tests/sweeps/test_plan.py).
     """
     wide = max(size, 4)
-    heads = config.head_dim * (6 * config.heads + 2 * config.kv_heads) * size * (T > block_size(T))  # split and joined again
-    scores = (2 if divided_last(T, config, edited) else 3) * config.heads * block_size(T) * wide
+    heads = config.head_dim * (6 * config.heads + 2 * config.kv_heads) * size * (T > tile_size(T))  # split and joined again
+    scores = (2 if divides_last(T, config, edited) else 3) * config.heads * tile_size(T) * wide
     taken = 1 if config.experts is None else 2 * config.experts.active  # rows of experts are padded to blocks
     block = B * T * max(heads + scores, 3 * taken * (config.mlp_width or 0) * size)
     loss = 2 * min(B * T, max(B, NLL_TOKENS)) * (config.vocab_size or 0) * wide if nll else 0

@@ -41,7 +41,7 @@ def test_blocks_of_queries_give_the_numbers_of_one_block(tiny_config, monkeypatc
     weights = draw(config)
     with jax.enable_x64(True):
         whole = sinkjax.forward(weights, TOKENS, config).logits
-        monkeypatch.setattr("sinkjax.transformer.attention.QUERY_BLOCK", 7)
+        monkeypatch.setattr("sinkjax.transformer.attention.QUERY_TILE", 7)
         jax.clear_caches()
         blocked = sinkjax.forward(weights, TOKENS, config).logits
         jax.clear_caches()

@@ -79,7 +79,7 @@ def test_blocks_of_queries_give_the_numbers_of_one_block(params64, tiny_config, 
     )
 
     def out(block: int) -> sinkjax.forward:
-        monkeypatch.setattr(attention, "QUERY_BLOCK", block)
+        monkeypatch.setattr(attention, "QUERY_TILE", block)
         monkeypatch.setattr(attention, "GROUPED_FROM", T + 1)  # groups have tests of their own
         jax.clear_caches()
         return sinkjax.forward(params64, tokens, config, edits, ALL_OF, lengths=np.array([T, 290]))
@@ -94,7 +94,7 @@ def test_blocks_of_queries_give_the_numbers_of_one_block(params64, tiny_config, 
 
 
 def test_the_block_is_smaller_than_what_the_tests_run() -> None:
-    assert attention.QUERY_BLOCK < 300
+    assert attention.QUERY_TILE < 300
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -84,7 +84,7 @@ def test_rows_that_fill_up_a_shape_change_nothing(tiny_config, name: str) -> Non
 
 
 def test_pieces_may_be_long_and_attend_in_blocks(tiny_config, monkeypatch) -> None:
-    monkeypatch.setattr(attention, "QUERY_BLOCK", 2)
+    monkeypatch.setattr(attention, "QUERY_TILE", 2)
     config = replace(tiny_config, layers=1)
     assert differ(config, at(Site.LOGITS, 8), (START, 6, 1)) < 1e-12
 

@@ -83,7 +83,7 @@ def both(monkeypatch):
     def found(function) -> tuple[Any, Any]:
         results = []
         for start in (0, T + 1):
-            monkeypatch.setattr(attention, "GROUPED_BLOCK", 4)
+            monkeypatch.setattr(attention, "GROUPED_TILE", 4)
             monkeypatch.setattr(attention, "MOST_GROUPS", 2)  # each is compiled
             monkeypatch.setattr(attention, "GROUPED_FROM", start)
             assert len(attention.query_groups(T)) == (1 if start else 2)
@@ -145,7 +145,7 @@ def test_the_groups_cover_all_queries() -> None:
         groups = attention.query_groups(length)
         assert [begin for begin, _ in groups] == [0, *[end for _, end in groups[:-1]]]
         assert groups[-1][1] == length
-        assert all(end - begin > attention.block_size(length) for begin, end in groups)
+        assert all(end - begin > attention.tile_size(length) for begin, end in groups)
         pairs = sum((end - begin) * end for begin, end in groups)
         assert pairs <= length**2 * (0.5 + 0.6 / len(groups))
     assert len(attention.query_groups(131_072)) == 16

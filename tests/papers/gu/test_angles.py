@@ -74,7 +74,7 @@ def test_the_parts_add_up_to_the_gap_and_blocks_of_queries_change_nothing(tiny_c
     whole = np.asarray(record["angle_part"] + record["norm_part"])[..., 0]
     np.testing.assert_allclose(whole, np.mean(others, axis=(0, 1)), rtol=1e-4, atol=1e-5)
     jax.clear_caches()
-    monkeypatch.setattr("sinkjax.transformer.attention.QUERY_BLOCK", 4)
+    monkeypatch.setattr("sinkjax.transformer.attention.QUERY_TILE", 4)
     for name in ("angle_part", "norm_part"):
         np.testing.assert_allclose(run_once()[name], record[name], rtol=1e-4, atol=1e-5)
     jax.clear_caches()
