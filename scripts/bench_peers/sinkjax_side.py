@@ -25,7 +25,8 @@ from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
 
-PROBE = sinkjax.Probe(attention_received=True, resid_max=True, resid_norm=True, resid_argmax=True)
+STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax")  # a record also counts non-finite positions
+PROBE = sinkjax.Probe.of(*STATISTICS)
 PRECISION = "highest"
 
 
@@ -49,14 +50,14 @@ class Side:
     def forward(self) -> dict[str, np.ndarray]:
         """The record of one forward."""
         out = sinkjax.forward(self.model.params, self.tokens, self.model.config, probe=PROBE, logits=False, precision=PRECISION)
-        return {name: np.asarray(array) for name, array in out.record.items()}
+        return {name: np.asarray(out.record[name]) for name in STATISTICS}
 
     def sweep(self, layers: list[int]) -> dict[str, Any]:
         """The records of a sweep, written to a store of its own and read when they are saved."""
         self.stores += 1
         out = self.folder / f"sweep-{self.stores}.zarr"
         result = sinkjax.sweep(self.model, self.tokens, masks(layers), probe=PROBE, out=out, precision=PRECISION, progress=False)
-        return {name: result[name] for name in PROBE.dims()}
+        return {name: result[name] for name in STATISTICS}
 
     def work(self, layers: list[int]) -> dict[str, Any]:
         """FLOPs of one block on all prompts, and the blocks that a forward and a sweep compute."""
