@@ -102,7 +102,8 @@ def main() -> None:
             check_frozen()
             number, count = options.share
             everything = list(runs())
-            for run in [*everything[number::count], *everything]:
+            rest = everything[::-1] if number else everything  # so that two shares meet once, and on the last run
+            for run in [*everything[number::count], *rest]:
                 if not (KEPT / run.name / STATE).exists():
                     print(f"{run.name}: {carry_out(run, options.wikitext)}", flush=True)
         case "list":
