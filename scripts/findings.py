@@ -144,14 +144,15 @@ def page(rows: Sequence[Row], docs: Path = DOCS) -> str:
         here = [
             row for row in theirs if row["study"].startswith(f"{paper}/") and is_in(row, MAIN) and study_and_claim(row) in tested
         ]
-        parts += [f"## {title}", table(here, MAIN)] if here else []
+        parts += [f"## {title}", table(here, MAIN, docs)] if here else []
     trained = [row for row in theirs if row["study"].startswith("trigger/")]
-    parts += ["## Ran-Milo 2026", table(trained, {TRAINED: "models trained for the study"})] if trained else []
+    parts += ["## Ran-Milo 2026", table(trained, {TRAINED: "models trained for the study"}, docs)] if trained else []
     checks = Counter(row["word"] for row in rows if row["kind"] == "identity")
     parts += [f"Checks of the code: {checks['holds']} hold, {checks['fails']} fail."]
     drawn = [f"![{alt(caption)}]({image(name)})\n*{caption}*" for name, caption in FIGURES if (docs / image(name)).exists()]
     parts += ["\\\n".join(drawn)] if drawn else []
-    return "\n\n".join([*filter(None, parts), LIMITS]) + "\n"
+    parts += [LIMITS.format(*(looked_up(one, [], docs) or "-" for one in LARGEST))]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def more(rows: Sequence[Row], docs: Path = DOCS) -> str:
@@ -174,7 +175,7 @@ def more(rows: Sequence[Row], docs: Path = DOCS) -> str:
     parts = [
         MORE,
         *filter(None, [looked_up(SMALL, [], docs)]),
-        *(f"## {title}\n\n{table(here, columns)}" for title, here, columns in sections if here),
+        *(f"## {title}\n\n{table(here, columns, docs)}" for title, here, columns in sections if here),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -234,7 +235,7 @@ def looked_up(text: str, rows: Sequence[Row], docs: Path = DOCS, *, ends: bool =
         return ""
 
 
-def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
+def table(rows: Sequence[Row], columns: Mapping[Condition, str], docs: Path = DOCS) -> str:
     """A line for each claim, a column for each condition that has a row."""
     found: dict[tuple[str, str], dict[Condition, Row]] = {}
     for row in rows:
@@ -247,7 +248,7 @@ def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
         shown = (AS_ABOVE if one == last else one for one, last in zip(here, above, strict=True))
         claimed = max(cells.values(), key=lambda row: row.get("stays", ""))
         remark = REMARKS.get(study_and_claim(claimed), "") if columns is MAIN else ""
-        said = " ".join(filter(None, (statement(study, claimed), looked_up(remark, []).replace("\n", " "))))
+        said = " ".join(filter(None, (statement(study, claimed), looked_up(remark, [], docs).replace("\n", " "))))
         lines.append([said, *shown])
         above = [one if one.startswith(UNTESTED) else last for one, last in zip(here, above, strict=True)]
     joined = (" | ".join(entry.replace("|", r"\|") for entry in entries) for entries in lines)
@@ -443,7 +444,7 @@ REMARKS = {
 {gu/angles[no edit][cosine with queries, first key]@gemma}.""",
     ("li/amplify", "sink"): "The whole is this token's own gain.",
     ("li/amplify", "rises"): "In SmolLM2 it falls beyond a factor of 20.",
-    ("li/dominance", "positive"): "Judged is the excess over ordinary keys; Gemma's is below the untrained one.",
+    ("li/dominance", "positive"): "The excess over ordinary keys is judged; Gemma's is below the untrained one.",
     ("li/variance", "structure"): """Over all sequences together, as in the paper:
 {li/variance[the model's attention][Kendall tau of a dim's deviation and its row of W_O]@smollm} and
 {li/variance[the model's attention][Kendall tau of a dim's deviation and its row of W_O]@gemma}.""",
@@ -464,13 +465,17 @@ FIGURES = (
     ("smollm:alone-by-layer-later-sink-rate", "SmolLM2: a token that sees only itself, its sink and its activation by layer."),
     ("trigger-maps", "The trigger task, one model each: softmax sinks on BOS, ReLU / max(i, 1) does not ([more](trigger.md))."),
 )
+LARGEST = (
+    "{kiya/baseline[no edit][largest |h| at any position but 0]@gemma}",
+    "{kiya/mask[no edit][largest |h| at position 0]@gemma}",
+)
 LIMITS = """## Limits
 
 - An instruct model of 135M parameters and a base model of 270M (under the Gemma terms); the papers' are far larger. In
-  Gemma ordinary tokens reach activations of 45,000 too (`<bos>`: 104,000).
+  Gemma ordinary tokens reach activations of {} too (`<bos>`: {}).
 - Fifteen articles of 64 tokens, one too few for bets: Student's t judges most words. Where
   4% of documents are far from the others, half of its words at the rule's edges are false at 16 samples
-  ([simulated](judgements.md)). Words are uncorrected for their number.
+  ([simulated](judgements.md)). There is no correction for multiple testing.
 - Claims and rule follow earlier runs on other text. The untrained model is one draw of random weights. Behind
   a BOS all documents have the same first token, so its state before it sees others is one sample.
 - Li et al.'s numbers, Ran-Milo's theorems and Gu et al.'s numbers of random and repeated tokens are from published
