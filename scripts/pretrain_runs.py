@@ -3,13 +3,14 @@
     nice -n 19 taskset -c 1 python scripts/pretrain_runs.py search f1 0 --text FOLDER_OF_BOOKS    # a setting, a seed
     nice -n 19 taskset -c 1 python scripts/pretrain_runs.py queue --text FOLDER_OF_BOOKS --share 0 2    # half of the queue
     python scripts/pretrain_runs.py learning --text FOLDER_OF_BOOKS    # the rows of docs/while-it-learns.md, seed by seed
+    python scripts/pretrain_runs.py learning --text FOLDER_OF_BOOKS --together    # on a GPU, all seeds of a row at once
     python scripts/pretrain_runs.py list           # the queue in its order, and what is kept of it
     python scripts/pretrain_runs.py show search    # the numbers of the kept runs
     python scripts/pretrain_runs.py merge OUT      # OUT/STUDY/ROW/log.jsonl, all kept seeds of every row, as `so_far` reads it
 
 Every command resumes: an interrupted run continues from its last checkpoint in `results/`, and a kept one is not trained again.
 A kept log is `docs/pretraining-logs/STUDY/ROW/seed-N.jsonl.gz`: the lines of the training's log, whose first has an entry
-"processor_seconds". A run that diverges is kept too. Memory in huge pages makes a step cheaper on Linux:
+"processor_seconds" and the device. A run that diverges is kept too. Memory in huge pages makes a step cheaper on Linux:
 
     GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=4294967296
 """
@@ -20,6 +21,7 @@ import argparse
 import dataclasses
 import functools
 import gzip
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -100,17 +102,20 @@ def main() -> None:
     commands.add_parser("merge", help="unpack the kept runs, a log for each row").add_argument("out", type=Path)
     for trains in (search, queue_, learning_):
         trains.add_argument("--text", default="packaged", help="the training text")
+    for trains in (queue_, learning_):
+        trains.add_argument("--together", action="store_true", help="train all missing seeds of a row at once, on any device")
     options = parser.parse_args()
     match options.command:
         case "search":
             stated: dict[str, Any] = {**SIZES["mini"].fields, **SEARCH[options.row], "text": options.text, "seed": options.seed}
             config = documents.build(registry.config_type("pretrain"), stated, options.row)
-            print(summary(run(config, f"search/{options.row}")))
+            print(summary(*run(config, f"search/{options.row}")))
         case "queue" | "learning":
             share, of = getattr(options, "share", (0, 1))
-            for row, seed in list(queue() if options.command == "queue" else learning())[share::of]:
-                if not options.only or row in options.only:
-                    print(summary(run(config_of(row, seed, options.text), kept_as(row))), flush=True)
+            runs = list(queue() if options.command == "queue" else learning())[share::of]
+            for row, seeds in batches([run for run in runs if not options.only or run[0] in options.only], options.together):
+                for home in run(config_of(row, seeds.start, options.text, len(seeds)), kept_as(row)):
+                    print(summary(home), flush=True)
         case "list":
             for row, seed in queue():
                 print(f"{row} seed {seed}: {'kept' if home_of(f'{SIZE}/{row}', seed).exists() else 'not run'}")
@@ -140,6 +145,17 @@ def learning() -> Iterator[tuple[str, int]]:
         yield from ((row, seed) for row in learning_rows() if kept_as(row) == f"learning/{row}")
 
 
+def batches(runs: list[tuple[str, int]], together: bool) -> Iterator[tuple[str, range]]:
+    """Row and seeds of every training: one seed each, or together the consecutive missing ones of a row."""
+    if not together:
+        yield from ((row, range(seed, seed + 1)) for row, seed in runs)
+        return
+    for row in dict.fromkeys(row for row, _ in runs):
+        left = [seed for each, seed in runs if each == row and not home_of(kept_as(row), seed).exists()]
+        for first in (seed for seed in left if seed - 1 not in left):
+            yield row, range(first, next(seed for seed in itertools.count(first) if seed not in left))
+
+
 def learning_rows() -> list[str]:
     """STUDY/ROW of the studies in LEARNING."""
     return [f"{study}/{row}" for study in LEARNING for row in _table(study)]
@@ -159,10 +175,10 @@ def rows() -> list[str]:
     return [f"{study}/{row}" for study in tables for row in _table(study)]
 
 
-def config_of(row: str, seed: int, text: str = "packaged") -> Training:
+def config_of(row: str, seed: int, text: str = "packaged", seeds: int = 1) -> Training:
     """The training of a row at the queue's size."""
     study, name = row.split("/")
-    return dataclasses.replace(_table(study)[name], seed=seed, text=text)
+    return dataclasses.replace(_table(study)[name], seed=seed, text=text, seeds=seeds)
 
 
 @functools.cache
@@ -186,17 +202,19 @@ def home_of(name: str, seed: int) -> Path:
     return LOGS / name / f"seed-{seed}.jsonl.gz"
 
 
-def run(config: Training, name: str) -> Path:
-    """Train one seed to its end, from where it was interrupted, and keep its log."""
-    home, folder = home_of(name, config.seed), RESULTS / name / f"seed-{config.seed}"
-    if home.exists():
-        return home
+def run(config: Training, name: str) -> list[Path]:
+    """Train to the end, from where it was interrupted, and keep the log of each seed. Several seeds take any device at hand."""
+    seeds = range(config.seed, config.seed + config.seeds)
+    homes = [home_of(name, seed) for seed in seeds]
+    if all(home.exists() for home in homes):
+        return homes
     import jax
 
     from sinkjax.runtime.backend import start_jax
     from sinkjax.tasks import train
 
-    start_jax("cpu", "float32")
+    start_jax("cpu" if config.seeds == 1 else "auto", "float32")
+    folder = RESULTS / name / "-".join(("seed", *map(str, dict.fromkeys((seeds[0], seeds[-1])))))
     cost = folder.with_suffix(".seconds")  # beside the folder, which belongs to the training
     began, before = time.process_time(), float(cost.read_text()) if cost.exists() else 0.0
     try:
@@ -205,18 +223,22 @@ def run(config: Training, name: str) -> Path:
         seconds = before + time.process_time() - began
         if folder.exists():
             cost.write_text(f"{seconds:.1f}")
-    keep(folder, home, seconds)
+    for run, home in enumerate(homes):
+        keep(folder, home, seconds / config.seeds, run)
     jax.clear_caches()
-    return home
+    return homes
 
 
-def keep(folder: Path, home: Path, seconds: float) -> None:
-    """Pack a training's log; equal lines give equal bytes."""
+def keep(folder: Path, home: Path, seconds: float, run: int = 0) -> None:
+    """Pack the log of one run of a training, as if it had been trained alone; equal lines give equal bytes."""
     first, lines = log.read(folder)
-    first["config"]["text"] = Path(first["config"]["text"]).name  # not where it lies
+    seed = first["runs"][run]["seed"]
+    first["config"] |= {"text": Path(first["config"]["text"]).name, "seed": seed, "seeds": 1}  # not where it lies
+    first["runs"] = [{**first["runs"][run], "run": 0}]
     first[SECONDS] = round(seconds, 1)
+    own = ({**line, "run": 0} for line in lines if line["run"] == run)
     home.parent.mkdir(parents=True, exist_ok=True)
-    write(home, gzip.compress("".join(json.dumps(line) + "\n" for line in (first, *lines)).encode(), mtime=0))
+    write(home, gzip.compress("".join(json.dumps(line) + "\n" for line in (first, *own)).encode(), mtime=0))
 
 
 def read(home: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -73,6 +73,24 @@ def test_a_log_is_kept_as_it_is(script, tmp_path):
     assert home.read_bytes() == before
 
 
+def test_seeds_that_were_trained_together_are_kept_as_if_alone(script, tmp_path):
+    log(tmp_path / "run", [*curve(0, [5.0, 4.0]), *curve(1, [6.0, 3.0])], 100)
+    script["keep"](tmp_path / "run", tmp_path / "seed-1.jsonl.gz", 1.0, 1)
+    first, lines = script["read"](tmp_path / "seed-1.jsonl.gz")
+    assert (first["config"]["seed"], first["config"]["seeds"], first["runs"][0]["seed"]) == (1, 1, 1)
+    assert [(line["run"], line["seed"], line["loss"]) for line in lines] == [(0, 1, 6.0), (0, 1, 3.0)]
+
+
+def test_together_the_missing_seeds_of_a_row_are_one_training(script, tmp_path, monkeypatch):
+    monkeypatch.setitem(script["batches"].__globals__, "LOGS", tmp_path)
+    runs = [("hidden/until-2000", seed) for seed in range(3, 7)]
+    assert list(script["batches"](runs, False)) == [(row, range(seed, seed + 1)) for row, seed in runs]
+    home = script["home_of"](script["kept_as"](runs[0][0]), 4)
+    home.parent.mkdir(parents=True)
+    home.touch()
+    assert list(script["batches"](runs, True)) == [(runs[0][0], range(3, 4)), (runs[0][0], range(5, 7))]
+
+
 def test_the_kept_seeds_of_a_row_are_read_as_one_training(script, tmp_path):
     for seed, last in ((4, 3.5), (3, 4.0)):
         lines = [{**line, "run": 0} for line in curve(seed, [5.0, last], 0.2, 100)]
