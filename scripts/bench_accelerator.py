@@ -1,6 +1,7 @@
 """Measure long prompts, a sweep and trainings on a GPU or TPU, beside the rate of a matrix product there: docs/benchmarks.md.
 
-    python scripts/bench_accelerator.py             about eight minutes on one accelerator; without one, a table that says so
+    python scripts/bench_accelerator.py             about eight minutes on one accelerator; without one, tables that say so
+    python scripts/bench_accelerator.py --part training    the trainings alone
     python scripts/bench_accelerator.py --quick     a smoke run of small cases on any device; prints and writes nothing
 
 The peer, transformers with eager attention and hooks, is measured where PyTorch finds the same device. Weights are random.
@@ -47,6 +48,7 @@ class Case:
     rounds: int
     seeds: int
     steps: int
+    trainings: tuple[str, ...]
     shapes: dict[str, dict[str, Any]]
 
 
@@ -69,6 +71,7 @@ FULL = Case(
     rounds=3,
     seeds=64,
     steps=600,
+    trainings=("sinkjax", "fused"),
     shapes={"60m": training_shape("60m"), "1b": training_shape("1b", remat=True)},
 )
 QUICK = Case(
@@ -82,19 +85,31 @@ QUICK = Case(
     rounds=1,
     seeds=2,
     steps=200,
+    trainings=("sinkjax", "fused"),
     shapes={"60m": training_shape("mini", layers=1, context=32, batch=2)},
 )
 
 Row = list[str]
 NOT_MEASURED = "not measured"
+SHARES = (
+    "Milliseconds, medians (smallest to largest), compilation aside; shares are of the rate of a product of matrices of the same "
+    "dtype, with causal attention's products counted once."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write or print the section."""
-    options = command.parser(__doc__, "bench_accelerator", "small cases on any device").parse_args(arguments)
+    parser = command.parser(__doc__, "bench_accelerator", "small cases on any device")
+    parser.add_argument("--part", choices=("forward", "training"), nargs="+", default=("forward", "training"))
+    options = parser.parse_args(arguments)
     case = QUICK if options.quick else FULL
     there = options.quick or jax.default_backend() != "cpu"
-    command.publish(section(case, list(measure(case)) if there else list(not_measured(case)), there), options)
+    if "forward" in options.part:
+        command.publish(section(case, list((measure if there else not_measured)(case)), there), options)
+    if "training" in options.part:
+        options.section += "_trainings"
+        rows = list((measure_trainings if there else no_trainings)(case))
+        command.publish(trainings_section(rows, there), options)
 
 
 def not_measured(case: Case) -> Iterator[Row]:
@@ -105,8 +120,13 @@ def not_measured(case: Case) -> Iterator[Row]:
     yield ["mask sweep, sinkjax", NOT_MEASURED, "", ""]
     yield ["mask sweep, transformers", NOT_MEASURED, "", times(SWEEP)]
     yield [f"trigger task, {case.seeds} seeds, a step of one", NOT_MEASURED, "", ""]
+
+
+def no_trainings(case: Case) -> Iterator[Row]:
+    """The rows of trainings of a machine without an accelerator."""
     for size in case.shapes:
-        yield [f"{size}, loss and gradient", NOT_MEASURED, "", share(STEPS[size])]
+        for how in case.trainings:
+            yield [f"{size}, loss and gradient, {how}", NOT_MEASURED, "", share(STEPS[size])]
 
 
 def measure(case: Case) -> Iterator[Row]:
@@ -119,14 +139,37 @@ def measure(case: Case) -> Iterator[Row]:
         for how in case.implementations:
             yield forward(case, model, length, how, rate[case.dtype])
     yield from sweep(case, model)
-    del model  # the trainings take its room
     taken = [trigger_sinkjax.run(1, 1, "softmax", case.seeds, case.steps)["milliseconds"] for _ in range(case.rounds)]
     yield [f"trigger task, {case.seeds} seeds, a step of one", span(taken), "", ""]
+
+
+def measure_trainings(case: Case) -> Iterator[Row]:
+    """The rows of trainings, as `measure` yields them."""
+    rate = {}
     for size, shape in case.shapes.items():
-        flops = pretrain_sinkjax.about(shape)["flops"] * shape["batch"] * shape["context"]
-        taken = [pretrain_sinkjax.parts(shape)["gradient"] for _ in range(case.rounds)]
-        reached = flops / median(taken) * 1e3 / rate[shape.get("compute_dtype", "float32")]
-        yield [f"{size}, loss and gradient", span(taken), share(reached), met(reached, STEPS[size], share)]
+        dtype = shape.get("compute_dtype", "float32")
+        if dtype not in rate:
+            rate[dtype] = product_rate(case, dtype)
+            yield [f"product of {case.product} x {case.product}, {dtype}", "", f"{rate[dtype] / 1e12:.3g} TFLOP/s", ""]
+        for how in case.trainings:
+            yield training(case, size, shape | {"attention_impl": how}, rate[dtype])
+
+
+def training(case: Case, size: str, shape: dict[str, Any], rate: float) -> Row:
+    """The loss and gradient of a micro-batch."""
+    task, values, batch = pretrain_sinkjax.begun(shape)
+    gradient = jax.jit(jax.value_and_grad(lambda values, batch: task.loss(values, batch, 0)[0]))
+    name = f"{size}, loss and gradient, {shape['attention_impl']}"
+    begun = time.perf_counter()
+    try:
+        taken = milliseconds(lambda: gradient(values, batch), case.rounds)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return [name, f"{NOT_MEASURED}: out of memory", "", share(STEPS[size])]
+    say(f"{name}: {time.perf_counter() - begun:.0f} s with compilation")
+    reached = pretrain_sinkjax.about(shape)["flops"] * shape["batch"] * shape["context"] / median(taken) * 1e3 / rate
+    return [name, span(taken), share(reached), met(reached, STEPS[size], share)]
 
 
 def product_rate(case: Case, dtype: str) -> float:
@@ -238,18 +281,29 @@ def met(reached: float, goal: float, shown: Callable[[float], str]) -> str:
 
 
 def section(case: Case, rows: Sequence[Row], there: bool) -> str:
-    """The section, in Markdown."""
-    where = f"on {jax.devices()[0].device_kind}, jax {jax.__version__}" if there else "on a machine without an accelerator"
+    """The section of the forward and the sweep, in Markdown."""
     about = (
         f"The shape of {case.model.removeprefix('untrained:')} in {case.dtype} with random weights, `attention_received`, "
         f"`resid_max`, `resid_norm` and `resid_argmax` of all layers, {case.tokens:,} tokens a call of the forward; the sweep "
         f"masks key 0 in one layer after the other, on {case.prompts} prompts of 64 tokens. "
-        "A forward's row names its `attention_impl`. A training's row is the loss and "
-        "gradient of one micro-batch. Milliseconds, medians (smallest to largest), compilation aside; shares are of the rate "
-        "of a product of matrices of the same dtype, with causal attention's products counted once. "
-        f"Made {date.today().isoformat()} {where}. `python scripts/bench_accelerator.py` writes this section."
+        f"A forward's row names its `attention_impl`. {SHARES} {made('forward', there)}"
     )
     return "\n\n".join(("## On a GPU or TPU", about, markdown(["what", "ms", "reached", "goal"], rows)))
+
+
+def trainings_section(rows: Sequence[Row], there: bool) -> str:
+    """The section of the trainings, in Markdown."""
+    about = (
+        "The loss and gradient of one micro-batch of the pretraining sizes of the papers, with the row's `attention_impl`. "
+        f"{SHARES} {made('training', there)}"
+    )
+    return "\n\n".join(("## Training on a GPU or TPU", about, markdown(["what", "ms", "reached", "goal"], rows)))
+
+
+def made(part: str, there: bool) -> str:
+    """When and where, and by which command."""
+    where = f"on {jax.devices()[0].device_kind}, jax {jax.__version__}" if there else "on a machine without an accelerator"
+    return f"Made {date.today().isoformat()} {where}. `python scripts/bench_accelerator.py --part {part}` writes this section."
 
 
 if __name__ == "__main__":

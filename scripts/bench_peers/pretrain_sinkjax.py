@@ -33,7 +33,7 @@ def run(shape: dict[str, Any], steps: int, evaluations: int, seeds: int = 1) -> 
 
 def example(shape: dict[str, Any], folder: str) -> dict[str, Any]:
     """A new model, exported to `folder`; a batch, its loss and the norm of the gradient, for another library to compute again."""
-    task, values, batch = _begun(shape)
+    task, values, batch = begun(shape)
     (loss, _), gradient = jax.jit(jax.value_and_grad(task.loss, has_aux=True))(values, batch, 0)
     sinkjax.export(sinkjax.Model(task.model("softmax"), values, None, {"name": "a benchmark"}), Path(folder))
     return {"tokens": batch["tokens"], "loss": loss, "gradient": optax.tree.norm(gradient)}
@@ -50,7 +50,7 @@ def about(shape: dict[str, Any]) -> dict[str, Any]:
 
 def parts(shape: dict[str, Any]) -> dict[str, Any]:
     """Milliseconds of the parts of a step, each compiled by itself, and GFLOP/s of a large product (mean of before and after)."""
-    task, values, batch = _begun(shape)
+    task, values, batch = begun(shape)
     optimiser = optimiser_of(task.config, 4e-3)
     loss = jax.jit(lambda values, batch: task.loss(values, batch, 0)[0])
     gradient = jax.jit(jax.grad(lambda values, batch: task.loss(values, batch, 0)[0]))
@@ -70,7 +70,7 @@ def parts(shape: dict[str, Any]) -> dict[str, Any]:
     return {**taken, "gflops": (before + products()["gflops"]) / 2}
 
 
-def _begun(shape: dict[str, Any]) -> tuple[Any, Any, Any]:
+def begun(shape: dict[str, Any]) -> tuple[Any, Any, Any]:
     """A task, its parameters before the first step, and a batch of random tokens."""
     chosen = config(shape)
     task = registry.task(chosen)

@@ -29,7 +29,8 @@ def test_every_row_is_measured_at_toy_size(bench, capsys):
         "forward, 16 positions, sinkjax",
         "forward, 64 positions, pallas",
         "mask sweep, sinkjax",
-        "60m, loss and gradient",
+        "60m, loss and gradient, sinkjax",
+        "60m, loss and gradient, fused",
     ):
         assert float(found[name][0].split(" ")[0]) > 0
     assert found["forward, 64 positions, pallas"][1].endswith("%")
@@ -43,5 +44,5 @@ def test_without_an_accelerator_it_says_so(bench, tmp_path):
     found = cells(page.read_text())
     assert "on a machine without an accelerator" in page.read_text()
     measured = {name: row for name, row in found.items() if name not in ("what", "---")}
-    assert len(measured) == 5 * 3 + 2 + 1 + 2
+    assert len(measured) == 5 * 3 + 2 + 1 + 2 * 2
     assert all(row[0] == "not measured" for row in measured.values())
