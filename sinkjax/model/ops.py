@@ -1,15 +1,17 @@
 """Array operations of a block: projections, the norm, and the two products of attention.
 
-The derivatives of the two products are written in a form that XLA computes fast on a CPU. Numbers and shapes match the plain
+The derivatives of the two products are written in a form that XLA computes fast. On a CPU, numbers and shapes match the plain
 products. The gradient towards keys and values sums over queries, not the last axis of the incoming gradient; as a batched
 product, XLA's CPU code then takes three times as long as for the same product of a transposed copy (measured from 8 x 8 to 256 x
 256). On a CPU the tangents are therefore written so that their transposes copy first, and barriers keep XLA from undoing this.
-Elsewhere we use the plain product.
+On accelerators in bfloat16, the incoming float32 gradient is rounded to bfloat16 first, as other libraries do: a product of
+bfloat16 with float32 numbers would run in float32, at a sixteenth of an H100's rate. Otherwise we use the plain product.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -133,14 +135,41 @@ def mix(weights_BKRS: jax.Array, v_BKSD: jax.Array, precision: str) -> jax.Array
     return (_mix if jax.default_backend() == "cpu" else _plain_mix)(weights_BKRS, v_BKSD, precision)
 
 
+def project_wide(x: jax.Array, w: jax.Array | Corrected, precision: str) -> jax.Array:
+    """`project` with one contracted axis, in at least float32."""
+    if isinstance(w, Corrected) or _wide_product(x, w) is _wide_einsum:
+        return project(x, w, precision, preferred_element_type=jnp.promote_types(x.dtype, jnp.float32))
+    return _rounding_einsum("RD,DV->RV", x.reshape(-1, x.shape[-1]), w, precision).reshape(*x.shape[:-1], w.shape[-1])
+
+
+def _wide_product(*operands: jax.Array) -> Callable[..., jax.Array]:
+    """Return the einsum, in at least float32, whose derivative is fast where these operands are."""
+    rounded = jax.default_backend() != "cpu" and all(operand.dtype == jnp.bfloat16 for operand in operands)
+    return _rounding_einsum if rounded else _wide_einsum
+
+
+def _wide_einsum(subscripts: str, a: jax.Array, b: jax.Array, precision: str) -> jax.Array:
+    wide = jnp.promote_types(b.dtype, jnp.float32)
+    return jnp.einsum(subscripts, a, b, precision=precision, preferred_element_type=wide)
+
+
+_rounding_einsum = jax.custom_jvp(_wide_einsum, nondiff_argnums=(0, 3))
+
+
+@_rounding_einsum.defjvp
+def _(subscripts: str, precision: str, primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    (a, b), (da, db) = primals, tangents
+    out = _rounding_einsum(subscripts, a, b, precision)
+    product = partial(jnp.einsum, subscripts, precision=precision)
+    return out, product(da, b).astype(out.dtype) + product(a, db).astype(out.dtype)
+
+
 def _plain_score(q_BKRD: jax.Array, k_BKSD: jax.Array, precision: str) -> jax.Array:
-    wide = jnp.promote_types(q_BKRD.dtype, jnp.float32)
-    return jnp.einsum("BKRD,BKSD->BKRS", q_BKRD, k_BKSD, precision=precision, preferred_element_type=wide)
+    return _wide_product(q_BKRD, k_BKSD)("BKRD,BKSD->BKRS", q_BKRD, k_BKSD, precision)
 
 
 def _plain_mix(weights_BKRS: jax.Array, v_BKSD: jax.Array, precision: str) -> jax.Array:
-    wide = jnp.promote_types(v_BKSD.dtype, jnp.float32)
-    return jnp.einsum("BKRS,BKSD->BKRD", weights_BKRS, v_BKSD, precision=precision, preferred_element_type=wide)
+    return _wide_product(weights_BKRS, v_BKSD)("BKRS,BKSD->BKRD", weights_BKRS, v_BKSD, precision)
 
 
 _score = jax.custom_jvp(_plain_score, nondiff_argnums=(2,))

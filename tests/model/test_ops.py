@@ -105,10 +105,29 @@ def test_off_a_cpu_16_bit_numbers_are_multiplied_as_they_are(monkeypatch) -> Non
     """With no copy in float32 before the product, and with float32 after it."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     args = [jnp.ones((1, 2, 4, 8), jnp.bfloat16)] * 2
-    (product,) = [
-        equation
-        for equation in jax.make_jaxpr(lambda q, k: ops.score(q, k, 0.3, "highest"))(*args).eqns
-        if equation.primitive.name == "dot_general"
-    ]
-    assert [entry.aval.dtype for entry in product.invars] == [jnp.bfloat16] * 2
-    assert product.outvars[0].aval.dtype == jnp.float32
+    text = jax.jit(lambda q, k: ops.score(q, k, 0.3, "highest")).lower(*args).as_text()
+    (product,) = (line for line in text.splitlines() if "dot_general" in line)
+    assert product.endswith("(tensor<1x2x4x8xbf16>, tensor<1x2x4x8xbf16>) -> tensor<1x2x4x4xf32>")
+
+
+def test_on_an_accelerator_bfloat16_is_multiplied_in_bfloat16_in_derivatives_too(monkeypatch) -> None:
+    noise = np.random.default_rng(1)
+    x, w, q, k = (jnp.asarray(noise.standard_normal(s), jnp.bfloat16) for s in ((2, 5, 8), (8, 50), (1, 1, 5, 8), (1, 1, 7, 8)))
+
+    def found(*args: jax.Array) -> list[jax.Array]:
+        x, w, q, k = args
+        weights = jax.nn.softmax(ops.score(q, k, 0.3, "highest")).astype(q.dtype)
+        return [jnp.sin(ops.project_wide(x, w, "highest")), ops.mix(weights, k, "highest")]
+
+    gradient = lambda *args: jax.grad(lambda *at: sum(out.sum() for out in found(*at)), (0, 1, 2, 3))(*args)  # noqa: E731
+    on_cpu, outputs = gradient(x, w, q, k), found(x, w, q, k)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for mine, want in zip(found(x, w, q, k), outputs, strict=True):
+        assert mine.dtype == want.dtype == jnp.float32
+        np.testing.assert_allclose(mine, want, rtol=1e-5, atol=1e-5)
+    for mine, want in zip(gradient(x, w, q, k), on_cpu, strict=True):
+        norm = np.linalg.norm(np.asarray(want, np.float64))
+        assert np.linalg.norm(np.asarray(mine, np.float64) - np.asarray(want, np.float64)) < 4 * float(jnp.finfo(jnp.bfloat16).eps) * norm
+    products_found = [line for line in jax.jit(gradient).lower(x, w, q, k).as_text().splitlines() if "dot_general" in line]
+    assert len(products_found) == 3 * 3 - 1  # the sum of the last product needs only its derivatives
+    assert not [line for line in products_found if "xf32>, tensor" in line]
