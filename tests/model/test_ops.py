@@ -127,7 +127,10 @@ def test_on_an_accelerator_bfloat16_is_multiplied_in_bfloat16_in_derivatives_too
         np.testing.assert_allclose(mine, want, rtol=1e-5, atol=1e-5)
     for mine, want in zip(gradient(x, w, q, k), on_cpu, strict=True):
         norm = np.linalg.norm(np.asarray(want, np.float64))
-        assert np.linalg.norm(np.asarray(mine, np.float64) - np.asarray(want, np.float64)) < 4 * float(jnp.finfo(jnp.bfloat16).eps) * norm
+        assert (
+            np.linalg.norm(np.asarray(mine, np.float64) - np.asarray(want, np.float64))
+            < 4 * float(jnp.finfo(jnp.bfloat16).eps) * norm
+        )
     products_found = [line for line in jax.jit(gradient).lower(x, w, q, k).as_text().splitlines() if "dot_general" in line]
     assert len(products_found) == 3 * 3 - 1  # the sum of the last product needs only its derivatives
     assert not [line for line in products_found if "xf32>, tensor" in line]
