@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import jax
+
 import sinkjax
 from sinkjax.checkpoints.load import check_dtype, open_checkpoint
 from sinkjax.config_files import documents
@@ -75,6 +77,7 @@ def carry_out(chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: 
                 raise
             refused[name] = str(error)
             log(f"{name} does not run: {error}")
+        jax.clear_caches()  # studies share few programs, and a compiled one keeps its memory
     processes.by_first(functools.partial(write, out / REFUSED, documents.dump(refused)))
     return _write(config, out, sections, refused)
 

@@ -179,8 +179,12 @@ class Store:
         """Write chunks and metadata; the file that readers look for comes last. sums: checksums of chunks written earlier."""
         found = {name: zlib.crc32(content) for name, content in chunks.items()}
         self.header = Header(header.metadata, dict(sorted({**sums, **found}.items())))
-        for name, content in {**chunks, **self.header.files()}.items():
-            self._write(name, content)
+        try:
+            for name, content in {**chunks, **self.header.files()}.items():
+                self._write(name, content)
+        except SinkjaxError:  # another process that has published the same removes the folder of temporary files
+            if not self._finished_by_another():
+                raise
         self.finish()
 
     def _write(self, name: str, content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 import xarray
 
+from sinkjax.config_files import files
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies import registry, run
+from sinkjax.studies.calculation import holds, write_whole
 from sinkjax.studies.config import StudyConfig
 from sinkjax.studies.registry import Chosen
 from sinkjax.studies.study import Batch, Calculation, Study
@@ -37,9 +40,9 @@ def study(*variables: str) -> Study:
 
 @pytest.fixture
 def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
-    files = write_both(tmp_path / "files")
+    written = write_both(tmp_path / "files")
     declare(monkeypatch, "squares")
-    config = StudyConfig(model=str(files / "model"), text=str(files / "text.txt"), prompts=3, length=10, bos="none")
+    config = StudyConfig(model=str(written / "model"), text=str(written / "text.txt"), prompts=3, length=10, bos="none")
     return Chosen("made-up/squares", config)
 
 
@@ -82,3 +85,25 @@ def test_the_store_of_a_version_with_other_variables_is_refused_by_name(chosen, 
     for again in (run.carry_out, run.build):
         with pytest.raises(SinkjaxError, match=r"squares\.zarr has no cubes: an earlier version of the study made it; delete it"):
             again(chosen, tmp_path / "out")
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_a_process_that_publishes_while_another_finishes_ends_too(tmp_path, monkeypatch, moment):
+    """The other one removes the folder of temporary files between the making of a file and its renaming."""
+    dataset = xarray.Dataset({"squares": (("prompt",), np.arange(3) ** 2)})
+    write_scratch, calls = files._scratch, []
+
+    @contextlib.contextmanager
+    def overtaken(*args: Any) -> Any:
+        with write_scratch(*args) as begun:
+            calls.append(begun)
+            if len(calls) == 3 + moment:  # the header and the object come first, then the files that are published
+                monkeypatch.setattr(files, "_scratch", write_scratch)
+                write_whole(dataset, tmp_path / "out", {"a": 1}, {})
+            yield begun
+
+    monkeypatch.setattr(files, "_scratch", overtaken)
+    write_whole(dataset, tmp_path / "out", {"a": 1}, {})
+    assert len(calls) >= 3 + moment
+    assert holds(tmp_path / "out", {"a": 1})
+    assert not (tmp_path / "out" / ".calls").exists()
