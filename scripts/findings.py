@@ -57,7 +57,7 @@ UNTESTED = "**untested**"
 AS_ABOVE = f"{UNTESTED}<br>as above"
 WHOLE_NUMBER = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
-LOOKED_UP = re.compile(r"\{([\w/-]+)\.([\w-]+)@([\w-]+)(?:=([a-z]+))?(?::(effect|opposite|untrained))?\}")
+LOOKED_UP = re.compile(r"\{([\w/-]+)\.([\w-]+)@([\w-]+)(?:=([a-z]+))?(?::(effect|opposite|untrained|whole|n))?\}")
 MEASURED = re.compile(r"\{([\w/-]+)\[([^\]]+)\]\[([^\]]+)\]@([\w-]+)(?::(change|opposite))?\}")
 INTERVAL = re.compile(r" \[[^\]]*\]")
 MODELS = {
@@ -211,6 +211,10 @@ def looked_up(text: str, rows: Sequence[Row], docs: Path = DOCS, *, ends: bool =
         match which:
             case "untrained":
                 return effect(row["unit"], row["twin_d"])
+            case "whole":
+                return effect("", row["whole"])
+            case "n":
+                return row["n"]
             case "effect":
                 return effect(row["unit"], row["d"], row["d_low"], row["d_high"])
             case "opposite":
@@ -335,8 +339,8 @@ def precise(value: str) -> str:
 
 def rounded(value: float) -> str:
     """Two significant digits, without an exponent where a reader would not write one."""
-    found = float(f"{value:.2g}")
-    return f"{found:,.0f}" if abs(found) >= 10 else f"{found:g}"
+    found = float(f"{round(value, 12):.2g}")
+    return f"{found:,.0f}" if abs(found) >= 10 else f"{found:zg}"
 
 
 def effect(unit: str, *values: str) -> str:

@@ -1,10 +1,11 @@
-"""Write the findings at the head of README.md and docs/index.md, and the README's table of studies, from docs/data/claims.csv.
+"""Write the findings at the head of README.md and docs/index.md, the README's table of studies, and numbers of other pages.
 
     python scripts/front_page.py
 
 Each finding is a statement of a paper, then in bold the word and the number of each model that tests it, and a figure. A model's
-word and number come from its row in the CSV; scripts/findings.py writes that file. The table's numbers are looked up as in the
-prose of the findings, and a word that is no longer the claim's stops this script; numbers of studies that train are typed in.
+word and number come from its row in docs/data/claims.csv; scripts/findings.py writes that file. The numbers of the table and of
+`PROSE` are looked up as in the prose of the findings, and a word that is no longer the claim's stops this script. {340k/row} is
+what a row takes from the softmax's sink, by docs/pretraining-340k.md.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from findings import MAIN, TRAINED, Condition, in_shares, is_in, looked_up, numbers
+from prose import PROSE
 
 from sinkjax.analysis.intervals import FEWEST
 
 ROOT = Path(__file__).resolve().parents[1]
 CLAIMS = ROOT / "docs" / "data" / "claims.csv"
-MARKED = re.compile(r"(<!-- (findings|studies) made by scripts/front_page.py -->\n+).*?(?=\n+<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- ([\w-]+) made by scripts/front_page.py -->\n+).*?(?=\n+<!-- end -->)", re.DOTALL)
+SMALL = re.compile(r"\{340k/([\w-]+)\}")
 MODELS = {
     **MAIN,
     Condition("mini-softmax", "model", "wikitext"): "`mini-softmax`",
@@ -126,9 +129,9 @@ STUDIES = (
         "[`background/kinds`, `circuit`, `mechanism`](sinkjax/papers/background)",
         "Which sinks are no-ops, which are broadcast, and what does the model need of each? Do the first two blocks make the"
         " sink? What makes GPT-2's?",
-        "SmolLM2: most sinks are of neither kind. Without the value of no-op sinks (10% of heads) the loss changes by"
-        " {background/kinds.no-op@smollm=replicates:effect},"
-        " with their weight moved to each query's own key by"
+        "SmolLM2: {background/kinds.more@smollm=replicates:whole}% of heads have a no-op sink, and {background/kinds.more@smollm}"
+        " fewer a broadcast one. Without the value of the no-op sinks the loss changes by"
+        " {background/kinds.no-op@smollm=replicates:effect}, with their weight moved to each query's own key by"
         " {background/kinds[kind no-op, way diagonal][loss (nats per token)]@smollm:change} nats. Means in place of the first"
         " two blocks' outputs take {background/circuit.sink@smollm=weaker} of the sinks, in"
         " Gemma {background/circuit.sink@gemma=replicates}."
@@ -144,14 +147,14 @@ STUDIES = (
     (
         "[`trigger/one-layer`, `heads`, `assumptions`, `escapes`, `sizes`, `bound`](docs/trigger.md)",
         "Trained on a task with an exact solution: when is a sink necessary, and what does it cost to do without?",
-        "Softmax has to sink and does (64 of 64 runs); ReLU need not and does not; softmax with a gate or a sink logit need not,"
-        " and does all the same.",
+        "Softmax has to sink and does (in {trigger/one-layer.softmax@trained=replicates:n} runs); ReLU need not and does not;"
+        " softmax with a gate or a sink logit need not, and does all the same.",
     ),
     (
         "[`pretrain/mini`, `gu-norm`, `gu-bias`, `qiu-gates` and others](docs/pretraining.md)",
         "Language models trained from scratch, one change at a time: which choices make a sink?",
-        "[At 340k parameters](docs/pretraining-340k.md) K biases remove 95% of the sink, sigmoid and no BOS 86%, head-wise norms"
-        " 65%, no decay 58%.",
+        "[At 340k parameters](docs/pretraining-340k.md) K biases remove {340k/k} of the sink, sigmoid {340k/sigmoid}, no BOS"
+        " {340k/no-bos}, head-wise norms {340k/head-norm}, no decay {340k/decay-0}.",
     ),
     (
         "[`pretrain/hidden`, `released`, `optimisers`](docs/while-it-learns.md)",
@@ -162,10 +165,18 @@ STUDIES = (
     (
         "[`emergence/causal`](docs/pretraining.md)",
         "In which order do the parts of a sink come about, and from which training step on do they matter?",
-        "[Values shrink first](docs/while-it-learns.md), then the activation grows, then attention; hiding the key costs 0.06"
-        " nats in the end.",
+        "[Values shrink first](docs/while-it-learns.md), then the activation grows, then attention; in four runs, hiding the"
+        " key costs 0.06 nats in the end.",
     ),
 )
+
+
+# After the findings, on both pages: the words, the models and where the rest is.
+LEGEND = """Each line is a paper's claim and, in bold, its result by [one rule]({docs}judgements.md). The *whole* of the first two
+is the attention to the first token without an edit. *Replicates*: the effect is more than half of the whole; *weaker*: less than
+half; *differs*: its whole interval is below a tenth, or it is the opposite. SmolLM2 and Gemma are 4-bit files;
+{gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@mini-softmax}% of `mini-softmax`'s heads sink.
+Controls: [findings]({docs}findings.md), [more]({docs}findings-more.md)."""
 
 
 def lines(rows: Sequence[Mapping[str, str]], docs: str) -> str:
@@ -179,18 +190,35 @@ def lines(rows: Sequence[Mapping[str, str]], docs: str) -> str:
         paper = found[0]["source"].partition(", ")[0]
         parts.append(f"*{paper}: {found[0]['statement']}* **{'; '.join(told)}.**")
         parts.append(f"![{finding.alt}]({docs}images/{finding.image})\n*{finding.caption}*")
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, filled(LEGEND.replace("{docs}", docs), rows)])
 
 
 def table(rows: Sequence[Mapping[str, str]]) -> str:
     """The studies, their questions and what was found, as a table."""
-    parts = ["| studies | question | found |", "|---|---|---|"]
-    for studies, question, told in STUDIES:
-        found = looked_up(told, rows, ends=False).replace("\n", " ")
-        if not found:
-            raise SystemExit(f"{CLAIMS} lacks a number of: {told}")
-        parts.append(f"| {studies} | {question} | {found} |")
-    return "\n".join(parts)
+    head = ["| studies | question | found |", "|---|---|---|"]
+    return filled("\n".join([*head, *(f"| {' | '.join(entries)} |" for entries in STUDIES)]), rows, ends=False)
+
+
+def filled(text: str, rows: Sequence[Mapping[str, str]], *, ends: bool = True) -> str:
+    """Text with its numbers, and the ends of their intervals: paragraphs are filled, lines of tables are not."""
+    parts = [part.split("\n") if part.startswith("|") else [part] for part in text.split("\n\n")]
+    return "\n\n".join("\n".join(_numbered(line, rows, ends) for line in part) for part in parts)
+
+
+def _numbered(text: str, rows: Sequence[Mapping[str, str]], ends: bool) -> str:
+    found = looked_up(SMALL.sub(_taken, text), rows, ends=ends)
+    if not found:
+        raise SystemExit(f"{CLAIMS} lacks a number of: {text}")
+    return found.replace("\n", " ") if text.startswith("|") else found
+
+
+def _taken(row: re.Match[str]) -> str:
+    """The share of the sink that a row of the small model takes away."""
+    page = (ROOT / "docs" / "pretraining-340k.md").read_text(encoding="utf-8")
+    share = re.search(rf"share of token 1, mean over heads: softmax minus {row[1]}: [^|]*?; (\d+%) \[", page)
+    if not share:
+        raise SystemExit(f"docs/pretraining-340k.md has no share of the sink that {row[1]} takes")
+    return share[1]
 
 
 def _told(row: Mapping[str, str]) -> str:
@@ -200,13 +228,18 @@ def _told(row: Mapping[str, str]) -> str:
 
 
 def main() -> None:
-    """Rewrite both pages."""
+    """Rewrite the pages."""
     with CLAIMS.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    for page, docs in ((ROOT / "README.md", "docs/"), (ROOT / "docs" / "index.md", "")):
+    made = {
+        "README.md": {"findings": lines(rows, "docs/"), "studies": table(rows)},
+        "docs/index.md": {"findings": lines(rows, "")},
+    }
+    made |= {page: {name: filled(text, rows) for name, text in texts.items()} for page, texts in PROSE.items()}
+    for name, sections in made.items():
+        page = ROOT / name
         text = page.read_text(encoding="utf-8")
-        made = {"findings": lines(rows, docs), "studies": table(rows)}
-        page.write_text(MARKED.sub(lambda part, made=made: part[1] + made[part[2]], text), encoding="utf-8")
+        page.write_text(MARKED.sub(lambda part, made=sections: part[1] + made[part[2]], text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -112,6 +112,10 @@ def test_prose_has_the_numbers_of_its_claims_or_is_left_out(script):
     effect = "{kiya/mask.all@smollm=replicates:effect}, untrained {kiya/mask.all@smollm:untrained}"
     assert script["looked_up"](effect, [ROW]) == "41 [30, 52] points, untrained 0.9 points"
     assert script["looked_up"]("{kiya/mask.all@smollm:opposite}", [ROW]) == "-41 [-52, -30] points"
+    assert (
+        script["looked_up"]("{kiya/mask.all@smollm:whole}% of {kiya/mask.all@smollm:n}", [ROW | {"whole": "73.2"}]) == "73% of 15"
+    )
+    assert script["rounded"](-1.4e-15) == "0"  # and no sign
     with pytest.raises(SystemExit, match="'weaker'"):
         script["looked_up"](effect, [ROW | {"word": "weaker"}])
 

@@ -16,16 +16,29 @@ def script(monkeypatch: pytest.MonkeyPatch):
     return importlib.import_module("front_page")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_a_page_begins_with_the_findings_of_the_table(script, page, tmp_path, monkeypatch):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    (tmp_path / "docs").mkdir()
-    for name in ("README.md", "docs/index.md"):
+def test_the_pages_say_what_the_tables_say(script, tmp_path, monkeypatch):
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md", *script.PROSE)}
+    for name in (*texts, "docs/pretraining-340k.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.setattr(script, "ROOT", tmp_path)
     script.main()
-    assert (tmp_path / page).read_text(encoding="utf-8") == text
+    for name, text in texts.items():
+        assert (tmp_path / name).read_text(encoding="utf-8") == text, name
+        for section in script.PROSE.get(name, ("findings",)):
+            assert f"<!-- {section} made by scripts/front_page.py -->" in text
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_a_page_begins_with_the_findings(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
     assert text.index("findings made by scripts/front_page.py") < text.index("\n## ", text.index("## Main findings") + 5)
+
+
+def test_a_row_of_the_small_model_that_is_not_there_stops_the_script(script):
+    assert script.filled("{340k/k}", []).endswith("%")
+    with pytest.raises(SystemExit, match="no share of the sink that nothing takes"):
+        script.filled("{340k/nothing}", [])
 
 
 def test_each_model_has_its_word_number_and_few_samples(script):
