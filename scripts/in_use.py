@@ -4,9 +4,8 @@
     python scripts/in_use.py page                            docs/in-use.md and its figure, from that file
 
 FOLDER has a .txt file for each document; LENGTH tokens from the middle of each are read, or as many as the model's context has.
-BOS is as for `sinkjax.encode`, NAME what the file calls the model (by default MODEL). "softmax-340k" and "sink-logit-340k" are
-models/run-000 of `sinkjax run emergence/causal --size 340k --steps 7000 --seed 5 --seeds 1 --text FOLDER` and of `sinkjax run
-pretrain/sink-logits --only sink-logit --size 340k --seed 5 --seeds 1 --text FOLDER`: one baseline, and one field changed.
+BOS is as for `sinkjax.encode`, NAME what the file calls the model (by default MODEL). "sink-logit-340k" is models/run-000
+of `sinkjax run pretrain/sink-logits --only sink-logit --size 340k --seed 5 --seeds 1 --text FOLDER`, beside `mini-softmax`.
 
 Without the activation, the first token's largest dim is set to the mean of the other tokens' in each layer in which it is
 massive (Sun et al. 2024 set it to its own mean over texts, which costs nothing), or in all layers if it is massive in none.
@@ -37,7 +36,6 @@ PLAIN, WITHOUT, REMOVED = "as it is", "without the activation", "without the sup
 SUPER_WEIGHT = {"smollm2-135m": (11, 1229, 507)}  # layer, row and column of `down` (docs/how-to/super-weights.md)
 NAMES = {
     "smollm2-135m": "SmolLM2-135M-Instruct",
-    "softmax-340k": "340k, softmax",
     "sink-logit-340k": "340k, learned sink logit",
 }
 
@@ -144,12 +142,12 @@ bits with one scale per tensor adds {eight_0} nats to the first's loss and {eigh
 SINK_LOGIT = """A model of 344,640 parameters, which reads 128 tokens, was trained with a learned sink logit in each head
 (seed 5). It can do without its first token: keeping only the last 16 keys adds {window_0} nats, or {sinks_0} if the first 4 are
 among them. Rounding activations with one scale per tensor adds {eight_0} at 8 bits and {four_0} at 4 bits."""
-BASELINE = """The same model without the sink logit loses {window_0} with only the last 16 keys, {sinks_0} if the first 4 are
-among them, {eight_0} with activations of 8 bits and {four_0} with 4 bits."""
+BASELINE = """The same model without the sink logit, `mini-softmax`, loses {window_0} with only the last 16 keys, {sinks_0}
+if the first 4 are among them, {eight_0} with activations of 8 bits and {four_0} with 4 bits."""
 SAID = {
     ("mini-softmax", "mini-head-norm"): SIBLINGS,
     ("sink-logit-340k",): SINK_LOGIT,
-    ("softmax-340k",): BASELINE,
+    ("mini-softmax",): BASELINE,
 }
 COMPARED = {
     "eight": "activations of 8 bits, one scale a tensor",

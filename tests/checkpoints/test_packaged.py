@@ -1,4 +1,4 @@
-"""The trained models in the package: two with a sink on BOS, two without, offline, at once, and like any other model."""
+"""The trained models in the package: two with a sink on BOS, two with none or few, offline, at once, and like any other model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sinkjax.analysis import metrics
 from sinkjax.checkpoints.presets import packaged
 from sinkjax.data.corpora import passages
 
-NAMES = ("mini-sink", "mini-nosink", "mini-softmax", "mini-head-norm")
+NAMES = ("mini-sink", "mini-softmax", "mini-sigmoid", "mini-head-norm")
 LENGTH = 64
 
 
@@ -32,27 +32,27 @@ def found(request):
 
 
 def test_how_many_heads_sink(found):
-    """Measured on this text: 0.50, 0.00, 0.12 and 0.00 of heads and passages on BOS, 0.00 on each of the next seven."""
+    """Measured on this text: 0.50, 0.73, 0.00 and 0.09 of heads and passages on BOS, at most 0.02 on each of the next seven."""
     name, _, record, _ = found
     sink = metrics.sink_rate(record, 0, statistic="attention_share").mean()
-    low, high = {"mini-sink": (0.3, 1), "mini-nosink": (0, 0.02), "mini-softmax": (0.05, 0.15), "mini-head-norm": (0, 0.02)}[name]
+    low, high = {"mini-sink": (0.3, 1), "mini-softmax": (0.6, 1), "mini-sigmoid": (0, 0.02), "mini-head-norm": (0, 0.15)}[name]
     assert low <= sink <= high
     others = [metrics.sink_rate(record, key, statistic="attention_share").mean() for key in range(1, 8)]
-    assert max(others) < 0.02
+    assert max(others) < 0.03
 
 
 def test_all_have_learned_the_language(found):
-    """Measured: 5.01 to 5.11 nats a token on texts that are not like the ones they learned; log 2048 = 7.6 without learning."""
-    _, _, record, lengths = found
-    assert metrics.mean_nll(record, lengths).mean() < 5.5
+    """Measured: 5.11 nats a token of 2,048 and 3.88 to 3.95 of 512, on texts that are not like the ones they learned."""
+    _, model, record, lengths = found
+    assert metrics.mean_nll(record, lengths).mean() < 0.75 * np.log(model.config.vocab_size)
 
 
-def test_they_differ_in_their_design_alone():
-    sink, without, *others = (sinkjax.load(name).config for name in NAMES)
-    assert [sink, without] == others  # of another seed
-    names = [field.name for field in dataclasses.fields(sink) if getattr(sink, field.name) != getattr(without, field.name)]
-    assert len(names) == 1
-    assert sinkjax.load(NAMES[0]).tokenizer.backend.to_str() == sinkjax.load(NAMES[1]).tokenizer.backend.to_str()
+def test_siblings_differ_in_their_design_alone():
+    softmax, *others = (sinkjax.load(name) for name in NAMES[1:])
+    for other in others:
+        names = [field.name for field in dataclasses.fields(other.config)]
+        assert len([name for name in names if getattr(softmax.config, name) != getattr(other.config, name)]) == 1
+        assert other.tokenizer.backend.to_str() == softmax.tokenizer.backend.to_str()
 
 
 def test_the_cards_say_how_they_were_made_and_what_was_measured():
@@ -69,7 +69,8 @@ def test_the_cards_say_how_they_were_made_and_what_was_measured():
             "As stored",
         ):
             assert said in card
-        assert "Measured on held-out data at step 3000" in card
+        assert f"Measured on held-out data at step {3000 if name == 'mini-sink' else 7000}" in card
+        assert ("| seed | 5 |" in card) == (name != "mini-sink")
 
 
 def test_the_one_of_llamas_shape_is_the_same_model_in_transformers(tmp_path):
@@ -91,7 +92,7 @@ def test_loading_one_needs_no_network_and_no_package_beside_ours(tmp_path):
         "import socket, sinkjax\n"
         "def refuse(*args, **kwargs): raise OSError('no network')\n"
         "socket.socket.connect = refuse\n"
-        "print(sinkjax.load('mini-nosink').config.layers)"
+        "print(sinkjax.load('mini-head-norm').config.layers)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert done.stdout.strip() == "4"

@@ -88,9 +88,9 @@ def test_a_plan_is_made_once_for_each_architecture_and_of_known_ones_without_the
 
 
 def test_models_and_revisions_are_named_one_by_one(files):
-    one = as_series(choose("gu/norms"), None, ("mini-sink", "mini-nosink"), ()).config
-    assert [member.source for member in series.members(one)] == ["mini-sink", "mini-nosink"]
-    assert series.study_on(one, series.members(one)[1]).config.model == "mini-nosink"
+    one = as_series(choose("gu/norms"), None, ("mini-sink", "mini-head-norm"), ()).config
+    assert [member.source for member in series.members(one)] == ["mini-sink", "mini-head-norm"]
+    assert series.study_on(one, series.members(one)[1]).config.model == "mini-head-norm"
     two = as_series(choose("gu/norms"), None, ("EleutherAI/pythia-70m",), ("step1000", "step2000")).config
     assert [(member.source, member.revision) for member in series.members(two)] == [
         ("EleutherAI/pythia-70m", "step1000"),
@@ -120,7 +120,7 @@ def test_a_papers_table_runs_on_other_models_and_passes_over_those_it_cannot_get
     shipped = choose(name).config
     assert len(set(shipped.models)) == count
     small = {**shipped.settings, **SMALL, **fields, "text": str(files / "text.txt")}
-    models = (str(files / "model"), "EleutherAI/pythia-70m", "mini-nosink")
+    models = (str(files / "model"), "EleutherAI/pythia-70m", "mini-head-norm")
     config = dataclasses.replace(shipped, models=models, settings=small)
     report = series.carry_out(Chosen("series", config), tmp_path / "out")
     assert list(report.skipped) == ["EleutherAI/pythia-70m"]

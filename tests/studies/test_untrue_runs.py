@@ -49,7 +49,7 @@ def finished(files):
 
 
 @pytest.mark.parametrize(
-    ("was", "now"), [("model:", "model: mini-nosink"), ("prompts:", "prompts: 2"), ("dtype:", "dtype: bfloat16")]
+    ("was", "now"), [("model:", "model: mini-head-norm"), ("prompts:", "prompts: 2"), ("dtype:", "dtype: bfloat16")]
 )
 def test_report_refuses_a_config_that_was_edited_since(finished, was, now, capsys) -> None:
     config = finished / "config.yaml"
