@@ -16,7 +16,7 @@ import numpy as np
 import xarray
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from pretrain_page import IMAGES, ROOT, first_share, kept, shown, spike, tables, words
+from pretrain_page import IMAGES, ROOT, first_share, kept, machines, shown, spike, tables, words
 from pretrain_runs import BASELINE, LEARNING, home_of, kept_as, learning, learning_rows
 from pretrain_tables import fill
 from sections import markdown
@@ -33,8 +33,8 @@ hidden for a time, and which optimisers and norms grow a sink without a massive 
 [Gu et al.'s tables in a small model](pretraining-340k.md); a row with fewer than 8 seeds is described, not judged.
 `scripts/learning_page.py` makes this page from the logs in `docs/pretraining-logs`; the [plan](pretraining-plan.md) was written
 before the runs."""
-STATE = """{kept} of the {planned} planned trainings have run (`scripts/pretrain_runs.py learning`). A table appears here once one
-of its rows has run, and the row that it is compared with."""
+STATE = """{kept} of the {planned} planned trainings have run (`scripts/pretrain_runs.py learning`), on {machines}. A table
+appears here once one of its rows has run, and the row that it is compared with."""
 ORDER = """In the baseline's {seeds} seeds, each quantity moves from its value at the first step to its value at the last. The
 table shows the step from which it stays beyond halfway (for ratios, halfway in logarithms), and how much later that is than the
 line above, paired by seed. Evaluations are {apart} steps apart."""
@@ -109,7 +109,7 @@ def draw(data: xarray.Dataset, file: Path) -> None:
 def page(data: Mapping[str, xarray.Dataset]) -> str:
     """The page, in Markdown."""
     runs = [home_of(kept_as(row), seed) for row, seed in learning()]
-    state = STATE.format(kept=sum(home.exists() for home in runs), planned=len(runs))
+    state = STATE.format(kept=sum(home.exists() for home in runs), planned=len(runs), machines=machines(learning()))
     parts = ["# While it learns", fill(HEAD), fill(state), "## Order of events", *order(data[BASELINE])]
     parts += [f"![When each part of a sink comes about](images/{IMAGE})", fill(CAPTION)]
     for study in LEARNING:

@@ -12,7 +12,7 @@ import argparse
 import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ SCOPE = """{kept} of the {planned} trainings of the [plan](pretraining-plan.md) 
 (4 layers, 2 heads of 64), 7,000 steps on 15 novels, BOS first in each block, decay 0.2. With softmax this model grows
 a sink and massive activations: over {seeds} seeds attention to the first token is {first}, {heads}% of heads and
 sequences sink, and the largest activation is {spike} times the median. Each row changes a few fields of it.
-Trained on CPUs, with {versions}; every log names its own.
+Trained on {machines}; every log names its own.
 `scripts/pretrain_page.py` makes this page from the logs in `docs/pretraining-logs/340k`."""
 MEASURES = """*Attention to token 1* is the mean weight on the first token over heads, sequences and the queries that see it (the
 share of absolute weight where rows need not sum to 1). *Heads* is Gu et al.'s Sink_1: the percentage of heads and
@@ -89,10 +89,14 @@ def kept(rows: Sequence[str]) -> dict[str, xarray.Dataset]:
     return {row: data for row, data in found.items() if data is not None}
 
 
-def versions() -> list[tuple[str, int]]:
-    """The versions of JAX that trained the runs of the queue, and how many each."""
-    there = [home for row, seed in queue() if (home := home_of(f"{SIZE}/{row}", seed)).exists()]
-    return sorted(Counter(read(home)[0]["versions"]["jax"] for home in there).items())
+def machines(runs: Iterable[tuple[str, int]]) -> str:
+    """The devices and versions of JAX that trained the kept ones of these runs, (row, seed), and the number of runs on each."""
+    logs = [read(home)[0] for row, seed in runs if (home := home_of(kept_as(row), seed)).exists()]
+    found = Counter((log["devices"].removeprefix("1 x "), log["versions"]["jax"]) for log in logs)
+    parts = [
+        f"{'a CPU' if device == 'cpu' else device} with jax {jax} ({count})" for (device, jax), count in sorted(found.items())
+    ]
+    return ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1]
 
 
 # Emergence.
@@ -328,7 +332,7 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
     base = numbers(data[BASELINE])
     scope = SCOPE.format(
         kept=there,
-        versions=" and ".join(f"jax {name} ({count} runs)" for name, count in versions()),
+        machines=machines(queue()),
         planned=planned,
         seeds=data[BASELINE].sizes["run"],
         first=shown(base["first"], 3),
