@@ -87,7 +87,7 @@ def measure(B: int, T: int, tile: int, rounds: int) -> Row:
 
     def whole(weights: Params, first: jax.Array) -> Any:
         step = block_step(spec, lengths, edits, T, h.dtype)
-        return jax.lax.scan(lambda carry, xs: step(*carry, *xs), (h, {}), (jnp.arange(LAYERS), weights["layers"]))
+        return jax.lax.scan(step, (h, {}), (jnp.arange(LAYERS), weights["layers"]))
 
     def tiles(weights: Params, first: jax.Array) -> Any:
         return in_tiles(spec, weights, h, lengths, edits, (kept, kept), first, tile)
@@ -130,7 +130,7 @@ def in_tiles(
 
             def run() -> tuple:
                 own = tuple(term.for_rows(row, tile) for term in edits)
-                (out, _), found = block_step(spec, lengths, own, tile, h.dtype, row)(rows, {}, layer, w, kept)
+                (out, _), found = block_step(spec, lengths, own, tile, h.dtype, row)((rows, {}), (layer, w, kept))
                 return found["kept"], (out, found["record"])
 
             def skip() -> tuple:

@@ -2,7 +2,7 @@
 
 They are in order of execution, except that POSITION comes before the queries and keys that it rotates.
 
-`sinkjax/transformer/forward.py` visits EMBED and POSITION_VECTOR once and every other site once per layer. This table specifies
+`sinkjax/transformer/embed.py` visits EMBED and POSITION_VECTOR, and `block.py` there every other site once per layer. This table specifies
 each site's array, the allowed operations and the selectors of its cells. `edits/apply.py` implements the operations for each kind
 of array.
 

@@ -19,7 +19,8 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.transformer.block import final_normed
-from sinkjax.transformer.forward import embed, run
+from sinkjax.transformer.embed import embed
+from sinkjax.transformer.forward import run
 from sinkjax.transformer.output import NLL_TOKENS, logits_of, unembedded_width
 from sinkjax.transformer.spec import ForwardSpec
 

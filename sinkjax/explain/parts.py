@@ -24,7 +24,8 @@ from sinkjax.model.params import Params
 from sinkjax.model.positions import AddedPosition
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.transformer.block import add_to_residual, as_added, block, rotary, windows
-from sinkjax.transformer.forward import embed, with_sink_token
+from sinkjax.transformer.embed import embed
+from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
 

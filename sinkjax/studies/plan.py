@@ -207,7 +207,7 @@ def block_rate(config: Config, T: int, probe: Probe, dtype: str) -> float:
     def run(h: jax.Array, layer: params.Params) -> Any:
         step = block_step(spec, lengths, (), T, h.dtype)
         slots = empty_slots(step, {"layers": jax.tree.map(lambda leaf: leaf[None], layer)}, h, probe)
-        return step(h, slots, jnp.asarray(0), layer)
+        return step((h, slots), (jnp.asarray(0), layer))
 
     jax.block_until_ready(run(h, layer))
     flops = block_flops(config, T) * prompts * T

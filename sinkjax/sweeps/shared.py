@@ -24,8 +24,9 @@ from sinkjax.model.params import Params
 from sinkjax.probes.record import Record
 from sinkjax.runtime.hardware import data_axes
 from sinkjax.transformer.block import block_step, empty_slots
-from sinkjax.transformer.forward import embed, with_sink_token
+from sinkjax.transformer.embed import embed
 from sinkjax.transformer.output import Trace, complete
+from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
 
 
@@ -56,7 +57,7 @@ def baseline(
     step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)
 
     def keep_input(carry: tuple, xs: tuple) -> tuple[tuple, tuple]:
-        after, measured = step(*carry, *xs)
+        after, measured = step(carry, xs)
         return after, (carry[0], measured)
 
     xs = (jnp.arange(spec.config.layers), params["layers"])
@@ -86,10 +87,10 @@ def edited(
         step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)
 
         def skip_or_run(carry: tuple, xs: tuple[jax.Array, dict[str, Any]]) -> tuple[tuple, dict]:
-            (h, slots), (layer, of_base) = carry, xs
+            layer, of_base = xs
 
             def run() -> tuple[tuple, dict]:  # slice parameters inside the branch, so that a skipped block does not read them
-                return step(h, slots, layer, jax.tree.map(lambda leaf: leaf[layer], params["layers"]))
+                return step(carry, (layer, jax.tree.map(lambda leaf: leaf[layer], params["layers"])))
 
             return jax.lax.cond(layer < start, lambda: (carry, of_base), run)
 

@@ -131,10 +131,11 @@ def own_values(v: jax.Array, tape: Tape) -> jax.Array | None:
 def block_step(
     spec: ForwardSpec, lengths: jax.Array, edits: Edits, T: int, dtype: jnp.dtype, first: jax.Array | int = 0
 ) -> Callable[..., tuple[tuple[jax.Array, dict], dict]]:
-    """Make the scan's body: it maps (h, slots), a layer index and parameters to the next (h, slots) and the measurements.
+    """Make the body of `lax.scan` over the blocks, from (h, slots) to the next (h, slots) and a layer's measurements.
 
-    first: the position of the first of the T rows. The body has a further argument `kept`, a layer's cache (see `Tape`), which it
-    then also returns. Slots carry raw values out of only the requested layers: a map of one layer costs the memory of one map.
+    first: the position of the first of the T rows. The body scans over layer indices, parameters and, if the pass continues an
+    earlier one, what is kept of that (see `Tape`). Slots carry raw values out of only the requested layers: a map of one layer
+    costs the memory of one map.
     """
     config, probe = spec.config, spec.probe
     wide = jnp.promote_types(dtype, jnp.float32)
@@ -145,8 +146,9 @@ def block_step(
     )
     seen_keys = windows(config)
 
-    def step(h: jax.Array, slots: dict, layer: jax.Array, w: Params, kept: Any = None) -> tuple[tuple[jax.Array, dict], dict]:
-        tape = Tape(spec, edits, lengths, layer, first, kept)
+    def step(carry: tuple[jax.Array, dict], xs: tuple) -> tuple[tuple[jax.Array, dict], dict]:
+        (h, slots), (layer, w, *kept) = carry, xs
+        tape = Tape(spec, edits, lengths, layer, first, *kept)
         h, empty_rows = block(h, tape.parameters(w), None if seen_keys is None else seen_keys[layer], rotate, tape)
         record = finish(probe, tape.record, lengths)
         for capture in probe.captures:
@@ -225,7 +227,7 @@ def empty_slots(step: Callable, params: Params, h: jax.Array, probe: Probe) -> d
     if all(capture.site in BEFORE_BLOCKS for capture in probe.captures):
         return {}
     first = jax.tree.map(lambda leaf: leaf[0], params["layers"])
-    (_, slots), _ = jax.eval_shape(step, h, {}, 0, first)
+    (_, slots), _ = jax.eval_shape(step, (h, {}), (0, first))
     return jax.tree.map(lambda slot: jnp.zeros(slot.shape, slot.dtype), slots)
 
 

@@ -21,8 +21,9 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import Params, abstract, dtype_of
 from sinkjax.model.rotary import DynamicScaling, LongScaling
 from sinkjax.transformer.block import block_step, final_normed
-from sinkjax.transformer.forward import embed, with_sink_token
+from sinkjax.transformer.embed import embed
 from sinkjax.transformer.output import logits_of, token_logits, token_nll, unembedded_width
+from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Kept
 
@@ -98,7 +99,7 @@ def _block(
 ) -> tuple[jax.Array, Kept]:
     B, T = h.shape[:2]
     step = block_step(spec, jnp.full(B, first + count), _of_rows(edits, first, T), T, h.dtype, first)
-    (h, _), measured = step(h, {}, layer, w, kept)
+    (h, _), measured = step((h, {}), (layer, w, kept))
     return h, measured["kept"]
 
 
@@ -133,7 +134,7 @@ def stream(
         h, _ = embed(params, piece[:, :-1], lengths, of_rows, spec)
         block = block_step(spec, lengths, of_rows, policy.block, h.dtype, here)
         xs = (jnp.arange(config.layers), params["layers"], kept)
-        (h, _), layers = jax.lax.scan(lambda carry, xs: block(*carry, *xs), (h, {}), xs)
+        (h, _), layers = jax.lax.scan(block, (h, {}), xs)
         x = unembedded_width(final_normed(h, params, config), params, config, spec.precision)
         return layers["kept"], token_nll(to_logits, x, piece[:, 1:])
 

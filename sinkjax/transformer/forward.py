@@ -20,34 +20,27 @@ vocabulary, L blocks.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
-import chex
 import jax
 import jax.numpy as jnp
 
 from sinkjax.edits.edit import Edit, resolve
-from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
-from sinkjax.model import positions
-from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.batch import check_batch
-from sinkjax.model.config import Config, NoPosition
-from sinkjax.model.ops import project
+from sinkjax.model.config import Config
 from sinkjax.model.params import Params, dtype_of
 from sinkjax.model.params import check as check_params
-from sinkjax.probes.measure import finish, measure
-from sinkjax.probes.probe import Capture, Probe
-from sinkjax.probes.statistics import View
+from sinkjax.probes.probe import Probe
 from sinkjax.transformer.block import block_step, empty_slots
+from sinkjax.transformer.embed import embed
 from sinkjax.transformer.implementations import check_implementation
 from sinkjax.transformer.output import Output, Trace, complete
+from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
-from sinkjax.transformer.tape import Tape
 
 
 class Loaded(Protocol):
@@ -130,66 +123,10 @@ def _parts(params: Params | Loaded, config: Config | None) -> tuple[Params, Conf
 def run(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, *, spec: ForwardSpec) -> Output:
     """Run the jitted core of `forward`: arrays in, arrays out."""
     params = with_sink_token(params, spec)
-    h, trace = through_blocks(params, tokens, lengths, edits, spec=spec)
-    return complete(params, h, tokens, lengths, edits, trace, spec)
-
-
-def through_blocks(
-    params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, *, spec: ForwardSpec
-) -> tuple[jax.Array, Trace]:
-    """Return the residual stream after the last block, [B, T, d], and the measurements so far."""
     h, start = embed(params, tokens, lengths, edits, spec)
     step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)
     slots = empty_slots(step, params, h, spec.probe)
     step = jax.checkpoint(step, prevent_cse=spec.unroll) if spec.remat else step
-    (h, slots), layers = jax.lax.scan(
-        lambda carry, xs: step(*carry, *xs), (h, slots), (jnp.arange(spec.config.layers), params["layers"]), unroll=spec.unroll
-    )
-    return h, Trace(start, layers, slots)
-
-
-def with_sink_token(params: Params, spec: ForwardSpec) -> Params:
-    """Add the keys and values of the sink token in each layer to the parameters, if the model has one (see `SinkToken`)."""
-    config = spec.config
-    if not isinstance(config.attention_bias, SinkToken):
-        return params
-    position = NoPosition() if isinstance(config.position, positions.AddedPosition) else config.position
-    alone = dataclasses.replace(config, attention_bias=None, vocab_size=None, position=position)
-    probe = Probe(capture=(Capture(Site.KEY, name="key"), Capture(Site.VALUE, name="value")))
-    own = ForwardSpec(config=alone, probe=probe, precision=spec.precision)
-    jitted = jax.jit(through_blocks, static_argnames="spec")  # `cached.py` calls this outside any jitted function
-    _, trace = jitted(params, params["sink_token"][None, None], jnp.ones(1, jnp.int32), (), spec=own)
-    return params | {"layers": params["layers"] | {"attention_bias": {name: kept[:, 0, 0] for name, kept in trace.slots.items()}}}
-
-
-def embed(
-    params: Params,
-    tokens: jax.Array,
-    lengths: jax.Array,
-    edits: Edits,
-    spec: ForwardSpec,
-    first: jax.Array | int = 0,
-    total: int | None = None,
-) -> tuple[jax.Array, dict[str, Any]]:
-    """Return the residual stream at depth 0, [B, T, d], and its measurements. first, total: see `positions.vectors`."""
-    vectors = () if spec.config.vocab_size else (spec.config.width,)  # checked here because every jitted caller passes through
-    chex.assert_shape(tokens, (None, None, *vectors))
-    chex.assert_shape(lengths, tokens.shape[:1])
-    tape = Tape(spec, edits, lengths, layer=jnp.int32(0))
-    h = tape(Site.EMBED, tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else embedding(params, tokens, spec))
-    added = positions.vectors(h, spec.config.position, params, first, total)
-    if added is not None and tape.watches(Site.POSITION_VECTOR):
-        added = tape(Site.POSITION_VECTOR, jnp.broadcast_to(added, h.shape))
-    h = h if added is None else h + added
-    h = spec.config.norm(h, params, "embed_norm") if spec.config.norm is not None and spec.config.embed_norm else h
-    tape.record |= measure(spec.probe, Site.RESID, h, View(lengths), depth_only=True)
-    return h, {"record": finish(spec.probe, tape.record, lengths), "counts": tape.counts}
-
-
-def embedding(params: Params, tokens: jax.Array, spec: ForwardSpec) -> jax.Array:
-    """Return the embedding rows as they enter the residual stream, [B, T, d]."""
-    rows: jax.Array = params["embed"][tokens]
-    factor = spec.config.multipliers.embedding
-    if spec.config.embed_width is not None:
-        rows = project(rows, params["embed_in"], spec.precision)
-    return rows if factor == 1 else rows * jnp.asarray(factor, rows.dtype)
+    xs = (jnp.arange(spec.config.layers), params["layers"])
+    (h, slots), layers = jax.lax.scan(step, (h, slots), xs, unroll=spec.unroll)
+    return complete(params, h, tokens, lengths, edits, Trace(start, layers, slots), spec)

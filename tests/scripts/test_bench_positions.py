@@ -34,7 +34,7 @@ def test_blocks_in_tiles_are_the_blocks(bench, tiny_config, tiny_params, monkeyp
     edits = jax.tree.map(jnp.asarray, resolve(sinkjax.attend_self(9), tiny_config, [T] * 2, T))
     step = block_step(spec, lengths, edits, T, h.dtype)
     layers = jnp.arange(tiny_config.layers), tiny_params["layers"]
-    (want, _), measured = jax.lax.scan(lambda carry, xs: step(*carry, *xs), (h, {}), layers)
+    (want, _), measured = jax.lax.scan(step, (h, {}), layers)
     nothing = jnp.zeros((2, T, tiny_config.kv_heads, tiny_config.head_dim))
     got, record = bench.in_tiles(spec, tiny_params, h, lengths, edits, (nothing, nothing), jnp.int32(0), 8)
     assert_close(got, want, 1e-5)
