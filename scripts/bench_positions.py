@@ -39,6 +39,7 @@ from sinkjax.studies.specs import specs
 from sinkjax.sweeps.plan import plan_resolved
 from sinkjax.transformer.block import block_step
 from sinkjax.transformer.spec import ForwardSpec
+from sinkjax.transformer.tape import Cache
 
 LAYERS = 2
 SHAPES = {(16, 64): (8, 16), (64, 64): (8,), (2, 512): (64,)}  # prompts and positions -> rows of a tile
@@ -83,14 +84,14 @@ def measure(B: int, T: int, tile: int, rounds: int) -> Row:
     weights = params.init(config, 0, "float32", 0.02)
     h, lengths = jax.random.normal(jax.random.key(0), (B, T, config.width)), jnp.full(B, T)
     edits = jax.tree.map(jnp.asarray, resolve(sinkjax.attend_self(T - 1), config, [T] * B, T))
-    kept = jnp.zeros((B, T, config.kv_heads, config.head_dim))
+    nothing = jnp.zeros((B, T, config.kv_heads, config.head_dim))
 
     def whole(weights: Params, first: jax.Array) -> Any:
         step = block_step(spec, lengths, edits, T, h.dtype)
         return jax.lax.scan(step, (h, {}), (jnp.arange(LAYERS), weights["layers"]))
 
     def tiles(weights: Params, first: jax.Array) -> Any:
-        return in_tiles(spec, weights, h, lengths, edits, (kept, kept), first, tile)
+        return in_tiles(spec, weights, h, lengths, edits, (nothing, nothing), first, tile)
 
     programs, compiling = [], []
     for function in (whole, tiles):
@@ -115,30 +116,30 @@ def in_tiles(
     h: jax.Array,
     lengths: jax.Array,
     edits: Edits,
-    kept: tuple[jax.Array, jax.Array],
+    cache: Cache,
     first: jax.Array,
     tile: int,
 ) -> Any:
-    """Blocks on the rows of h [B, T, d] from `first` on, a multiple of the tile; keys and values before it are what is kept."""
+    """Blocks on the rows of h [B, T, d] from `first` on, a multiple of the tile; keys and values before it are in the cache."""
     count = h.shape[1] // tile
 
     def block(h: jax.Array, xs: tuple) -> tuple:
         layer, w = xs
 
-        def one(kept: tuple, xs: tuple) -> tuple:
+        def one(cache: Cache, xs: tuple) -> tuple:
             row, rows = xs
 
             def run() -> tuple:
                 own = tuple(term.for_rows(row, tile) for term in edits)
-                (out, _), found = block_step(spec, lengths, own, tile, h.dtype, row)((rows, {}), (layer, w, kept))
-                return found["kept"], (out, found["record"])
+                (out, _), found = block_step(spec, lengths, own, tile, h.dtype, row)((rows, {}), (layer, w, cache))
+                return found["cache"], (out, found["record"])
 
             def skip() -> tuple:
-                return kept, (rows, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run)[1][1]))
+                return cache, (rows, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run)[1][1]))
 
             return jax.lax.cond(row < first, skip, run)
 
-        _, (out, record) = jax.lax.scan(one, kept, (jnp.arange(count) * tile, jnp.stack(jnp.split(h, count, axis=1))))
+        _, (out, record) = jax.lax.scan(one, cache, (jnp.arange(count) * tile, jnp.stack(jnp.split(h, count, axis=1))))
         joined = {name: x.sum(axis=0) if name in SUMMED else jnp.concatenate(list(x), axis=1) for name, x in record.items()}
         return jnp.concatenate(list(out), axis=1), joined
 

@@ -136,7 +136,8 @@ def evaluate(
     lengths = np.array([len(piece) for piece in pieces])
     if lengths.max() < 2:
         raise SinkjaxError("no text has a second token, so there is nothing to predict")
-    spec = ForwardSpec(config=model.config, probe=Probe(nll=True), quantisation=None if how.off else how, cache=cache)
+    rounding = None if how.off else how
+    spec = ForwardSpec(config=model.config, probe=Probe(nll=True), quantisation=rounding, cache_policy=cache)
     params = how.params(model.params)
     T = int(lengths.max())
     T = T if cache is None else -(-T // CHUNK) * CHUNK
@@ -200,11 +201,11 @@ def _forwards(
 
 def _streamed(params: Any, tokens: NDArray[np.int32], edits: Edits, spec: ForwardSpec) -> NDArray[np.floating[Any]]:
     """Compute the loss at every position of texts that are read in chunks."""
-    kept: Any = None
+    states: Any = None
     found: list[jax.Array] = []
     for first in range(0, tokens.shape[1] - 1, CHUNK):
         piece = jnp.asarray(tokens[:, first : first + CHUNK + 1])
-        nll, kept = stream(params, piece, jnp.int32(first), kept, edits, spec=spec)
+        nll, states = stream(params, piece, jnp.int32(first), states, edits, spec=spec)
         found.append(nll)
     return np.concatenate(found, axis=1)
 

@@ -22,7 +22,7 @@ from sinkjax.runtime.progress import say
 from sinkjax.transformer.cached import Unstacked, go_on, why_not
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
-from sinkjax.transformer.tape import Kept
+from sinkjax.transformer.tape import Cache
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
@@ -173,15 +173,15 @@ def _following(
 
     room = min(_up_to(total, ROOM), model.config.context)
     params, edits = apart(), tuple(term.padded(room) for term in edits)
-    kept: list[Kept] | None = None
+    caches: list[Cache] | None = None
     done = 0
 
     def further(rows: np.ndarray, position: int) -> jax.Array:
-        nonlocal kept, done
+        nonlocal caches, done
         count = position - done
         size = count if done else min(_up_to(count, ROWS), room)
         new = np.pad(rows[:, done : done + size], ((0, 0), (0, max(0, done + size - total))))
-        logits, kept = go_on(params, new, done, count, kept, edits, spec=spec, total=room)
+        logits, caches = go_on(params, new, done, count, caches, edits, spec=spec, total=room)
         done = position
         return logits
 

@@ -3,7 +3,7 @@
 Long prompts are split into a few groups of queries, and each group computes only the keys that one of its queries can see: two
 groups do 3/4 of the work of the full square, four 5/8, eight 9/16 and sixteen 17/32; the causal triangle is 1/2.
 
-Shape suffixes: B prompts, T positions of queries, S of keys (T of them, unless an earlier pass's keys are kept), Q queries of a
+Shape suffixes: B prompts, T positions of queries, S of keys (T of them, unless there is a cache), Q queries of a
 tile, N keys of that tile, H query heads, K key-value heads, D head width.
 """
 
@@ -99,8 +99,8 @@ def attend(
     )
     axes = query_axes(tape.probe)
     groups: list[tuple] = []
-    for begin, end in query_groups(T) if tape.kept is None else [(0, T)]:  # queries behind a cache start at tape.first
-        N = S if tape.kept else max(end, min(config.prefix or 0, T))
+    for begin, end in query_groups(T) if tape.cache is None else [(0, T)]:  # queries after a cache start at tape.first
+        N = S if tape.cache else max(end, min(config.prefix or 0, T))
         tile = partial(_tile, given=given, N=N, tape=tape)
         groups.append(_in_tiles(tile, q_BHTD[:, :, begin:end], tape.first + begin, tile_size(T), axes))
     out, empty, record, counts = _together(groups, axes)
@@ -167,7 +167,7 @@ def _mix(weights: jax.Array, divisor: jax.Array | None, of_extra: jax.Array | No
     return out if given.extra is None or of_extra is None else given.extra.add(out, of_extra)
 
 
-def attend_kept(
+def attend_evicting(
     q_BQHD: jax.Array,
     k_BQKD: jax.Array,
     v_BQKD: jax.Array,
@@ -178,12 +178,13 @@ def attend_kept(
 ) -> tuple[jax.Array, jax.Array]:
     """Compute attention of new tokens to the keys that the cache policy keeps; as `attend`, but with unrotated queries and keys.
 
-    Replaces tape.kept with the keys and values that are kept after these tokens. rotate: maps vectors, their indices and the
-    layer to rotated vectors. Nothing is edited or measured here.
+    Replaces tape.state with the state after these tokens. rotate: maps vectors, their indices and the layer to rotated vectors.
+    Nothing is edited or measured here.
     """
     (B, Q, H, _), K = q_BQHD.shape, k_BQKD.shape[2]
-    config, precision, policy = tape.spec.config, tape.spec.precision, tape.spec.cache
+    config, precision, policy = tape.spec.config, tape.spec.precision, tape.spec.cache_policy
     assert policy is not None
+    assert tape.state is not None
     wide = jnp.promote_types(q_BQHD.dtype, jnp.float32)
     learned = w.get("normaliser", {})
     scale = score_scale(tape, wide)
@@ -192,7 +193,7 @@ def attend_kept(
         x = x.astype(ops.multiplied_dtype(x.dtype)).swapaxes(1, 2)
         return config.normaliser.features(x.astype(wide), learned, precision) if config.normaliser.kernel else x
 
-    parts = policy.keys(tape.kept, k_BQKD, v_BQKD, tape.first)
+    parts = policy.keys(tape.state, k_BQKD, v_BQKD, tape.first)
     scores_of, visible_of = [], []
     for keys in parts:
         q_BHQD = heads_first(rotate(q_BQHD, keys.query_index, tape.layer))
@@ -213,7 +214,7 @@ def attend_kept(
     if isinstance(config.attention_bias, ValueBias):
         out = out + w["attention_bias"]["output"]
     received = jnp.abs(weights).reshape(B, K, -1, weights.shape[-1]).sum(axis=2)
-    tape.kept = policy.keep(tape.kept, k_BQKD, v_BQKD, tape.first, received)
+    tape.state = policy.keep(tape.state, k_BQKD, v_BQKD, tape.first, received)
     return out.astype(v_BQKD.dtype), (~visible.any(axis=-1)).sum(axis=(1, 2)) * jnp.ones(B, jnp.int32)
 
 

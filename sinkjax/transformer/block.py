@@ -26,7 +26,7 @@ from sinkjax.model.params import Params
 from sinkjax.model.rotary import LayerRopes
 from sinkjax.probes.measure import finish
 from sinkjax.probes.probe import Probe
-from sinkjax.transformer.attention import attend_kept
+from sinkjax.transformer.attention import attend_evicting
 from sinkjax.transformer.implementations import implementation
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Read, Tape
@@ -70,16 +70,16 @@ def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable,
     q, k, v = (vectors(read.x, w, name, config, precision, partial(of_heads, name)) for name in READ_AT)  # Q_IN, K_IN, V_IN
     v = gated_values(v, x, w, config.gate, precision)
     q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
-    if tape.spec.cache is None:
+    if tape.spec.cache_policy is None:
         q, k = rotate(tape, q, k)  # POSITION
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
         own = own_values(v, tape)  # HEAD_VALUE
-        v, own = (v, own) if own is None or tape.kept is None else (own, None)  # earlier tokens were cached by query head too
+        v, own = (v, own) if own is None or tape.cache is None else (own, None)  # earlier tokens were cached by query head too
         k, v = tape.seen(k, v)
         heads, empty_rows = implementation(tape.spec.attention_impl).attend(q, k, v, own, window, w, tape)  # LOGITS, WEIGHTS
     else:
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
-        heads, empty_rows = attend_kept(q, k, v, window, w, tape, rotate)
+        heads, empty_rows = attend_evicting(q, k, v, window, w, tape, rotate)
     heads = tape(Site.HEAD_OUT, heads)
     if config.head_norm is not None:
         heads = normed_outputs(heads, w, config.head_norm)
@@ -134,21 +134,21 @@ def block_step(
     """Make the body of `lax.scan` over the blocks, from (h, slots) to the next (h, slots) and a layer's measurements.
 
     first: the position of the first of the T rows. The body scans over layer indices, parameters and, if the pass continues an
-    earlier one, what is kept of that (see `Tape`). Slots carry raw values out of only the requested layers: a map of one layer
-    costs the memory of one map.
+    earlier one, caches or states (see `Tape`). Slots carry raw values out of only the requested layers: a map of one layer costs
+    the memory of one map.
     """
     config, probe = spec.config, spec.probe
     wide = jnp.promote_types(dtype, jnp.float32)
     rotate = (
         rotary(config, lengths, first + jnp.arange(T)[None, :], wide, edits)
-        if spec.cache is None
-        else at_index(config, lengths, wide)
+        if spec.cache_policy is None
+        else rotary_at(config, lengths, wide)
     )
     seen_keys = windows(config)
 
     def step(carry: tuple[jax.Array, dict], xs: tuple) -> tuple[tuple[jax.Array, dict], dict]:
-        (h, slots), (layer, w, *kept) = carry, xs
-        tape = Tape(spec, edits, lengths, layer, first, *kept)
+        (h, slots), (layer, w, *past) = carry, xs
+        tape = Tape(spec, edits, lengths, layer, first, *past)
         h, empty_rows = block(h, tape.parameters(w), None if seen_keys is None else seen_keys[layer], rotate, tape)
         record = finish(probe, tape.record, lengths)
         for capture in probe.captures:
@@ -156,7 +156,8 @@ def block_step(
                 slots = slots | {
                     capture.name: fill_slot(slots.get(capture.name), record.pop(capture.name), layer, capture.layer_list(config))
                 }
-        return (h, slots), {"record": record, "counts": tape.counts, "empty_rows": empty_rows, "kept": tape.kept}
+        measured = {"record": record, "counts": tape.counts, "empty_rows": empty_rows}
+        return (h, slots), measured | {"cache": tape.cache, "state": tape.state}
 
     return step
 
@@ -191,7 +192,7 @@ def rotary(config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtyp
     return edited
 
 
-def at_index(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> Callable[..., jax.Array]:
+def rotary_at(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> Callable[..., jax.Array]:
     """Make a function that rotates vectors [B, S, heads, D] by rotary indices [S] in a layer, if the model uses rotation."""
     kinds = [rope.frequencies(kind, config.head_dim, lengths, dtype) for kind in config.ropes]
 

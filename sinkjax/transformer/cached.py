@@ -25,7 +25,7 @@ from sinkjax.transformer.embed import embed
 from sinkjax.transformer.output import logits_of, token_logits, token_nll, unembedded_width
 from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
-from sinkjax.transformer.tape import Kept
+from sinkjax.transformer.tape import Cache
 
 
 class Unstacked(NamedTuple):
@@ -55,31 +55,30 @@ def go_on(
     tokens: jax.Array | np.ndarray,
     first: int,
     count: int,
-    kept: list[Kept] | None,
+    caches: list[Cache] | None,
     edits: Edits,
     *,
     spec: ForwardSpec,
     total: int,
-) -> tuple[jax.Array, list[Kept]]:
+) -> tuple[jax.Array, list[Cache]]:
     """Compute the next rows of prompts that may grow to `total` tokens, with three compiled programs per T at any depth.
 
     tokens: int [B, T] at positions first to first + T - 1. Only the first `count` are real; the rest are padding, which edits
-    that move or centre rows ignore. kept: per layer, the rotated keys and values [B, total, K, D] of earlier positions, as
-    returned by an earlier call; None in the first call. edits: resolved for `total` positions. Returns the logits [B, V]
-    after
-    the last real row, and the updated `kept`.
+    that move or centre rows ignore. caches: per layer, the rotated keys and values [B, total, K, D] of earlier positions, as
+    returned by an earlier call; None in the first call. edits: resolved for `total` positions. Returns the logits [B, V] after
+    the last real row, and the updated `caches`.
     """
     config, B = spec.config, tokens.shape[0]
     at = np.int32(first), np.int32(count)  # Python ints would be weakly typed and trigger a recompilation
     h = _begin(params.whole, jnp.asarray(tokens), *at, edits, spec=spec, total=total)
-    if kept is None:
+    if caches is None:
         own = any(term.site == Site.HEAD_VALUE for term in edits)  # then the cache has values of each query head
         keys, values = (
             (B, total, heads, config.head_dim) for heads in (config.kv_heads, config.heads if own else config.kv_heads)
         )
-        kept = [(jnp.zeros(keys, h.dtype), jnp.zeros(values, h.dtype)) for _ in params.layers]
+        caches = [(jnp.zeros(keys, h.dtype), jnp.zeros(values, h.dtype)) for _ in params.layers]
     now = []
-    for layer, (w, before) in enumerate(zip(params.layers, kept, strict=True)):
+    for layer, (w, before) in enumerate(zip(params.layers, caches, strict=True)):
         h, after = _block(w, h, before, np.int32(layer), *at, edits, spec=spec)
         now.append(after)
     return _end(params.whole, h, at[1], spec=spec), now
@@ -93,14 +92,22 @@ def _begin(
     return embed(params, tokens, jnp.full(B, first + count), _of_rows(edits, first, T), spec, first, total)[0]
 
 
-@partial(jax.jit, static_argnames="spec", donate_argnames="kept")
+@partial(jax.jit, static_argnames="spec", donate_argnames="cache")
 def _block(
-    w: Params, h: jax.Array, kept: Kept, layer: jax.Array, first: jax.Array, count: jax.Array, edits: Edits, *, spec: ForwardSpec
-) -> tuple[jax.Array, Kept]:
+    w: Params,
+    h: jax.Array,
+    cache: Cache,
+    layer: jax.Array,
+    first: jax.Array,
+    count: jax.Array,
+    edits: Edits,
+    *,
+    spec: ForwardSpec,
+) -> tuple[jax.Array, Cache]:
     B, T = h.shape[:2]
     step = block_step(spec, jnp.full(B, first + count), _of_rows(edits, first, T), T, h.dtype, first)
-    (h, _), measured = step((h, {}), (layer, w, kept))
-    return h, measured["kept"]
+    (h, _), measured = step((h, {}), (layer, w, cache))
+    return h, measured["cache"]
 
 
 @partial(jax.jit, static_argnames="spec")
@@ -113,36 +120,36 @@ def _of_rows(edits: Edits, first: jax.Array, count: int) -> Edits:
     return tuple(term.for_rows(first, count) for term in edits)
 
 
-@partial(jax.jit, static_argnames="spec", donate_argnames="kept")
+@partial(jax.jit, static_argnames="spec", donate_argnames="states")
 def stream(
-    params: Params, tokens: jax.Array, first: jax.Array, kept: Any, edits: Edits, *, spec: ForwardSpec
+    params: Params, tokens: jax.Array, first: jax.Array, states: Any, edits: Edits, *, spec: ForwardSpec
 ) -> tuple[jax.Array, Any]:
     """Compute the next-token loss of long texts under the cache policy of the pass.
 
-    tokens: int [B, N + 1], from position `first`, N a multiple of the policy's block; the last token is only a target. kept: the
-    cache from the previous call, None in the first. edits: resolved for all positions of the texts.
-    Returns -log p of the next token in nats, [B, N], and the new cache.
+    tokens: int [B, N + 1], from position `first`, N a multiple of the policy's block; the last token is only a target. states:
+    the layers' states, stacked, as returned by the previous call; None in the first. edits: resolved for all positions of the
+    texts. Returns -log p of the next token in nats, [B, N], and the new states.
     """
-    config, policy, (B, N) = spec.config, spec.cache, (tokens.shape[0], tokens.shape[1] - 1)
+    config, policy, (B, N) = spec.config, spec.cache_policy, (tokens.shape[0], tokens.shape[1] - 1)
     assert policy is not None
     to_logits = partial(token_logits, params=params, config=config, precision=spec.precision)
 
-    def step(kept: Any, begin: jax.Array) -> tuple[Any, jax.Array]:
+    def step(states: Any, begin: jax.Array) -> tuple[Any, jax.Array]:
         piece = jax.lax.dynamic_slice_in_dim(tokens, begin, policy.block + 1, axis=1)
         here, lengths = first + begin, jnp.full(B, first + begin + policy.block)
         of_rows = _of_rows(edits, here, policy.block)
         h, _ = embed(params, piece[:, :-1], lengths, of_rows, spec)
         block = block_step(spec, lengths, of_rows, policy.block, h.dtype, here)
-        xs = (jnp.arange(config.layers), params["layers"], kept)
+        xs = (jnp.arange(config.layers), params["layers"], None, states)
         (h, _), layers = jax.lax.scan(block, (h, {}), xs)
         x = unembedded_width(final_normed(h, params, config), params, config, spec.precision)
-        return layers["kept"], token_nll(to_logits, x, piece[:, 1:])
+        return layers["state"], token_nll(to_logits, x, piece[:, 1:])
 
-    if kept is None:
+    if states is None:
         each = policy.empty(B, config.kv_heads, config.head_dim, dtype_of(params))
-        kept = jax.tree.map(lambda x: jnp.broadcast_to(x, (config.layers, *x.shape)), each)
-    kept, nll = jax.lax.scan(step, kept, jnp.arange(0, N, policy.block))
-    return nll.swapaxes(0, 1).reshape(B, N), kept
+        states = jax.tree.map(lambda x: jnp.broadcast_to(x, (config.layers, *x.shape)), each)
+    states, nll = jax.lax.scan(step, states, jnp.arange(0, N, policy.block))
+    return nll.swapaxes(0, 1).reshape(B, N), states
 
 
 def why_not(config: Config, edits: Edits, first: int, total: int) -> str | None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from sinkjax.errors import SinkjaxError, short
 
-Kept = dict[str, jax.Array]
+State = dict[str, jax.Array]  # the keys and values that a policy keeps in a layer, and what it needs to choose them
 
 
 class Keys(NamedTuple):
@@ -54,29 +54,29 @@ class Streaming:
         """Keys that a query sees at most."""
         return self.sinks + self.window
 
-    def empty(self, B: int, K: int, D: int, dtype: Any) -> Kept:
+    def empty(self, B: int, K: int, D: int, dtype: Any) -> State:
         sizes = {"sink": self.sinks, "recent": self.window}
         return {f"{part}_{what}": jnp.zeros((B, size, K, D), dtype) for part, size in sizes.items() for what in "kv"}
 
-    def keys(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int) -> tuple[Keys, ...]:
+    def keys(self, state: State, k: jax.Array, v: jax.Array, first: jax.Array | int) -> tuple[Keys, ...]:
         """Return the cache that the tokens from `first` see; k, v [B, Q, K, D] are their own."""
         rows = first + jnp.arange(k.shape[1])
         at = first - self.window + jnp.arange(self.window + k.shape[1])
         begin = jnp.maximum(at[0], 0)  # small angles are exact
         seen = (at >= self.sinks) & (at <= rows[:, None]) & (at > rows[:, None] - self.window)
-        recent_k, recent_v = (jnp.concatenate([kept[f"recent_{what}"], new], axis=1) for what, new in (("k", k), ("v", v)))
+        recent_k, recent_v = (jnp.concatenate([state[f"recent_{what}"], new], axis=1) for what, new in (("k", k), ("v", v)))
         parts = [Keys(recent_k, recent_v, at - begin, rows - begin, seen[None, None])]
         if self.sinks:
             sinks = jnp.arange(self.sinks)
-            sink_k, sink_v = (self._sinks(kept[f"sink_{what}"], new, first) for what, new in (("k", k), ("v", v)))
+            sink_k, sink_v = (self._sinks(state[f"sink_{what}"], new, first) for what, new in (("k", k), ("v", v)))
             inside = jnp.minimum(rows, self.size - 1)
             parts.insert(0, Keys(sink_k, sink_v, sinks, inside, (sinks <= rows[:, None])[None, None]))
         return tuple(parts)
 
-    def keep(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int, received: jax.Array) -> Kept:
-        """Return the cache after these tokens. received: [B, K, S], the attention that each of `keys` got."""
-        sinks = {f"sink_{what}": self._sinks(kept[f"sink_{what}"], new, first) for what, new in (("k", k), ("v", v))}
-        recent = {name: jnp.concatenate([kept[name], new], axis=1) for name, new in (("recent_k", k), ("recent_v", v))}
+    def keep(self, state: State, k: jax.Array, v: jax.Array, first: jax.Array | int, received: jax.Array) -> State:
+        """Return the state after these tokens. received: [B, K, S], the attention that each of `keys` got."""
+        sinks = {f"sink_{what}": self._sinks(state[f"sink_{what}"], new, first) for what, new in (("k", k), ("v", v))}
+        recent = {name: jnp.concatenate([state[name], new], axis=1) for name, new in (("recent_k", k), ("recent_v", v))}
         return sinks | {name: every[:, -self.window :] for name, every in recent.items()}
 
     def _sinks(self, old: jax.Array, new: jax.Array, first: jax.Array | int) -> jax.Array:
@@ -108,7 +108,7 @@ class H2O:
         """Keys that a query sees at most."""
         return self.k
 
-    def empty(self, B: int, K: int, D: int, dtype: Any) -> Kept:
+    def empty(self, B: int, K: int, D: int, dtype: Any) -> State:
         wide = jnp.promote_types(dtype, jnp.float32)
         slots = self.k - 1
         return {
@@ -122,19 +122,19 @@ class H2O:
         """Rank the keys at these positions, [B, S, K]; the lowest is evicted. last: the last token's position."""
         return jnp.where(position > last - self.k // 2, jnp.inf, received)
 
-    def keys(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int) -> tuple[Keys, ...]:
+    def keys(self, state: State, k: jax.Array, v: jax.Array, first: jax.Array | int) -> tuple[Keys, ...]:
         """Return the cache that the token at `first` sees; k, v [B, 1, K, D] are its own. Slots fill from the end, by
         position."""
         index = jnp.arange(self.k)
         seen = index >= self.k - 1 - first
-        all_k, all_v = (jnp.concatenate([old, new], axis=1) for old, new in ((kept["k"], k), (kept["v"], v)))
+        all_k, all_v = (jnp.concatenate([old, new], axis=1) for old, new in ((state["k"], k), (state["v"], v)))
         return (Keys(all_k, all_v, index, index[-1:], seen[None, None, None]),)
 
-    def keep(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int, received: jax.Array) -> Kept:
-        """Return the cache after this token. received: [B, K, S], the attention that each of `keys` got."""
+    def keep(self, state: State, k: jax.Array, v: jax.Array, first: jax.Array | int, received: jax.Array) -> State:
+        """Return the state after this token. received: [B, K, S], the attention that each of `keys` got."""
         B, _, K, _ = k.shape
-        position = jnp.concatenate([kept["position"], jnp.full((B, 1, K), first)], axis=1)
-        total = jnp.pad(kept["received"], ((0, 0), (0, 1), (0, 0))) + received.swapaxes(1, 2)
+        position = jnp.concatenate([state["position"], jnp.full((B, 1, K), first)], axis=1)
+        total = jnp.pad(state["received"], ((0, 0), (0, 1), (0, 0))) + received.swapaxes(1, 2)
         evicted = jnp.argmin(jnp.where(position < 0, -jnp.inf, self.worth(position, total, first)), axis=1)[:, None]
         slots = jnp.arange(self.k - 1)[None, :, None]
         chosen = slots + (slots >= evicted)
@@ -143,8 +143,8 @@ class H2O:
             return jnp.take_along_axis(x, chosen.reshape(*chosen.shape, *[1] * (x.ndim - 3)), axis=1)
 
         return {
-            "k": take(jnp.concatenate([kept["k"], k], axis=1)),
-            "v": take(jnp.concatenate([kept["v"], v], axis=1)),
+            "k": take(jnp.concatenate([state["k"], k], axis=1)),
+            "v": take(jnp.concatenate([state["v"], v], axis=1)),
             "position": take(position),
             "received": take(total),
         }

@@ -41,8 +41,8 @@ class Output:
 class Trace:
     """The measurements as the scan leaves them.
 
-    start: {"record", "counts"} of the sites before the blocks. layers: {"record", "counts", "empty_rows"}, and "kept" if there is
-    a cache, with a leading layer axis. slots: captured raw values with a leading axis over the captured layers. "counts" maps a
+    start: {"record", "counts"} of the sites before the blocks. layers: {"record", "counts", "empty_rows", "cache", "state"}
+    with a leading layer axis. slots: captured raw values with a leading axis over the captured layers. "counts" maps a
     term's number to (addressed, changed).
     """
 

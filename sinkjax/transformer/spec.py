@@ -27,7 +27,7 @@ class ForwardSpec:
         remat: Whether to recompute the inside of a block for its gradient instead of keeping it.
         attention_impl: One of IMPLEMENTATIONS; see `fused.py` and `flash.py` in this folder.
         quantisation: The bits of activations, keys and values, or None; the weights' bits are in the parameters.
-        cache: The cache policy of `cached.stream`; None keeps all keys.
+        cache_policy: Which keys stay in `cached.stream`; None keeps all.
     """
 
     config: Config
@@ -38,7 +38,7 @@ class ForwardSpec:
     remat: bool = False
     attention_impl: str = "sinkjax"
     quantisation: Quantisation | None = None
-    cache: CachePolicy | None = None
+    cache_policy: CachePolicy | None = None
 
     def __post_init__(self) -> None:
         one_of("precision", self.precision, PRECISIONS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
@@ -20,9 +20,10 @@ from sinkjax.edits.weights import ResolvedWeight
 from sinkjax.model.params import Params
 from sinkjax.probes.measure import measure
 from sinkjax.probes.statistics import PairView, View
+from sinkjax.transformer.eviction import State
 from sinkjax.transformer.spec import ForwardSpec
 
-Kept = tuple[jax.Array, jax.Array]  # under a cache policy, its state (`eviction.Kept`)
+Cache = tuple[jax.Array, jax.Array]  # a layer's rotated keys and values at all positions
 
 
 class Read(NamedTuple):
@@ -37,16 +38,24 @@ class Tape:
     """Edits and measurements of one layer.
 
     spec: the static part of the pass. layer: int32 []. first: the position of the first row of the arrays.
-    kept: keys and values of the layer at all S positions, [B, S, K, D] each ([B, S, H, D] values if HEAD_VALUE is edited), if the
+    cache: the layer's keys and values at all S positions, [B, S, K, D] each ([B, S, H, D] values if HEAD_VALUE is edited), if the
         pass continues an earlier one.
+    state: instead, under a cache policy, the keys and values that it keeps in this layer.
     record: statistic -> array of this layer. counts: term number -> (addressed, changed) cells, float [B] each.
     """
 
     def __init__(
-        self, spec: ForwardSpec, edits: Edits, lengths: jax.Array, layer: jax.Array, first: jax.Array | int = 0, kept: Any = None
+        self,
+        spec: ForwardSpec,
+        edits: Edits,
+        lengths: jax.Array,
+        layer: jax.Array,
+        first: jax.Array | int = 0,
+        cache: Cache | None = None,
+        state: State | None = None,
     ):
-        self.spec, self.edits, self.lengths, self.layer, self.first, self.kept = spec, edits, lengths, layer, first, kept
-        self.probe = spec.probe
+        self.spec, self.probe, self.edits, self.lengths, self.layer, self.first = spec, spec.probe, edits, lengths, layer, first
+        self.cache, self.state = cache, state
         self.record: dict[str, jax.Array] = {}
         self.counts: dict[int, apply.Counts] = {}
 
@@ -104,12 +113,12 @@ class Tape:
 
     def seen(self, k: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return rotated keys and values that the rows may see: their own, or the whole cache, which now includes them."""
-        if self.kept is None:
+        if self.cache is None:
             return k, v
-        old_k, old_v = self.kept
+        old_k, old_v = self.cache
         write = partial(jax.lax.dynamic_update_slice_in_dim, start_index=self.first, axis=1)
-        self.kept = write(old_k, k), write(old_v, v)
-        return self.kept
+        self.cache = write(old_k, k), write(old_v, v)
+        return self.cache
 
     def logits(self, scores: jax.Array, view: PairView) -> tuple[jax.Array, jax.Array]:
         """Visit LOGITS: scores [B, H, Q, S]; returns them with the visibility that the edits leave."""

@@ -1,4 +1,4 @@
-"""A forward that goes on from kept keys and values gives the logits of one over all positions, under edits at every site."""
+"""A forward that goes on from cached keys and values gives the logits of one over all positions, under edits at every site."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def differ(config: Config, edits: Edit | tuple, pieces: Sequence[int], more: int
     want = np.asarray(sinkjax.forward(params, TOKENS, config, edits, Probe()).logits)
     resolved = resolve(edits, config, [TOTAL, TOTAL], TOTAL)
     assert why_not(config, resolved, START, TOTAL) is None
-    kept, done, differences = None, 0, []
+    caches, done, differences = None, 0, []
     spec, room = ForwardSpec(config=config, logits=True), TOTAL + more
     unstacked, resolved = Unstacked.of(params, spec), tuple(term.padded(room) for term in resolved)
     for count in pieces:
         new = np.pad(TOKENS[:, done : done + count], ((0, 0), (0, 0 if done else more)))
-        logits, kept = go_on(unstacked, new, done, count, kept, resolved, spec=spec, total=room)
+        logits, caches = go_on(unstacked, new, done, count, caches, resolved, spec=spec, total=room)
         done += count
         differences.append(np.abs(logits - want[:, done - 1]))
     assert np.abs(want).max() > 1e-2

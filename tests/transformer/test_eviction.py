@@ -64,10 +64,10 @@ def config_of(tiny_config: Config, **changes: Any) -> Config:
 
 def loss(config: Config, policy: Any, chunk: int = T) -> np.ndarray:
     """-log p of every next token, read in chunks."""
-    spec, params, kept, found = ForwardSpec(config=config, cache=policy), draw(config), None, []
+    spec, params, states, found = ForwardSpec(config=config, cache_policy=policy), draw(config), None, []
     for first in range(0, T, chunk):
         piece = jnp.asarray(TOKENS[:, first : first + chunk + 1])
-        nll, kept = stream(params, piece, jnp.int32(first), kept, (), spec=spec)
+        nll, states = stream(params, piece, jnp.int32(first), states, (), spec=spec)
         found.append(nll)
     return np.concatenate(found, axis=1)
 
