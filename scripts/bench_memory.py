@@ -76,7 +76,7 @@ def measure(case: Case) -> tuple[int, int]:
     config, shape = case.config, jax.ShapeDtypeStruct
     weights = jax.tree.map(lambda leaf: shape(leaf.shape, case.dtype), params.abstract(config))
     batch = shape((case.B, case.T), "int32"), shape((case.B,), "int32")
-    spec = ForwardSpec(config=config, probe=case.probe)
+    spec = ForwardSpec(config=config, probe=case.probe, logits=False)
     change = partial(sinkjax.edit, sinkjax.Site.WEIGHTS, "set", 0.0, keys=0) if case.weights else partial(sinkjax.mask_key, 0)
     changes = [change(layers=layer % config.layers) for layer in range(case.edits)]
     edits = stack([resolve(each, config, [case.T] * case.B, case.T) for each in changes])

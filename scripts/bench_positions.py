@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def measure(B: int, T: int, tile: int, rounds: int) -> Row:
     """Blocks under an edit, whole and in tiles, in turn."""
     config = dataclasses.replace(SMOLLM2, layers=LAYERS, vocab_size=None, tied=False)
-    spec = ForwardSpec(config=config, probe=PROBE)
+    spec = ForwardSpec(config=config, probe=PROBE, logits=False)
     weights = params.init(config, 0, "float32", 0.02)
     h, lengths = jax.random.normal(jax.random.key(0), (B, T, config.width)), jnp.full(B, T)
     edits = jax.tree.map(jnp.asarray, resolve(sinkjax.attend_self(T - 1), config, [T] * B, T))

@@ -86,7 +86,7 @@ def measure(case: Case) -> Row:
     drawn = np.random.default_rng(0).integers(0, config.vocab_size, (case.prompts, LENGTH))
     tokens, lengths, known = check_batch(drawn, None, config)
     resolved, labels = [resolve(edit, config, known, LENGTH) for edit in edits], {"edit": [edit.label for edit in edits]}
-    computation = Computation(model, tokens, lengths, resolved, ForwardSpec(config=config, probe=PROBE), labels, {})
+    computation = Computation(model, tokens, lengths, resolved, ForwardSpec(config=config, probe=PROBE, logits=False), labels, {})
     schedule = computation.schedule(None)
     compute, records, written = run.compute, dict[Any, Any](), list[Path]()
 

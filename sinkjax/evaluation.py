@@ -137,7 +137,7 @@ def evaluate(
     if lengths.max() < 2:
         raise SinkjaxError("no text has a second token, so there is nothing to predict")
     rounding = None if how.off else how
-    spec = ForwardSpec(config=model.config, probe=Probe(nll=True), quantisation=rounding, cache_policy=cache)
+    spec = ForwardSpec(config=model.config, probe=Probe(nll=True), logits=False, quantisation=rounding, cache_policy=cache)
     params = how.params(model.params)
     T = int(lengths.max())
     T = T if cache is None else -(-T // CHUNK) * CHUNK

@@ -18,6 +18,7 @@ from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_array, check_batch, refuse_outside
 from sinkjax.model.params import check, check_seed
+from sinkjax.probes.probe import Probe
 from sinkjax.runtime.progress import say
 from sinkjax.transformer.cached import Unstacked, go_on, why_not
 from sinkjax.transformer.forward import run
@@ -149,7 +150,7 @@ def check_temperature(temperature: Any) -> None:
 
 def blocks_apart(model: Model) -> Unstacked:
     """Copy the model's blocks into separate trees, as decoding with a KV cache requires."""
-    return Unstacked.of(model.params, ForwardSpec(config=model.config, logits=True))
+    return Unstacked.of(model.params, ForwardSpec(config=model.config, probe=Probe(), logits=True))
 
 
 def _following(
@@ -160,7 +161,7 @@ def _following(
     It must be called for each position from `start` in turn. Lengths are rounded up to multiples of ROWS and ROOM, so that
     prompts of most lengths share compiled programs.
     """
-    spec = ForwardSpec(config=model.config, logits=True)
+    spec = ForwardSpec(config=model.config, probe=Probe(), logits=True)
     if reason := why_not(model.config, edits, start, total):
         say(f"generate cannot use the KV cache and recomputes all positions for each token, because {reason}")
 

@@ -76,7 +76,7 @@ class Side:
         planned = plan(config, edits, [T] * B, T, PROBE)
         width = planned.schedule.widths[0]
         stacked = stack([resolve(edit, config, [T] * B, T) for edit in edits[:width]])
-        spec = ForwardSpec(config=config, probe=PROBE, precision=PRECISION)
+        spec = ForwardSpec(config=config, probe=PROBE, logits=False, precision=PRECISION)
         shared = jax.eval_shape(lambda *args: baseline(*args, spec=spec)[0].counting(stacked), weights, tokens, lengths)
         start = jax.ShapeDtypeStruct((), jnp.int32)
         programs = {

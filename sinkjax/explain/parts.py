@@ -69,7 +69,7 @@ def walk(
     """
     sites = [site for site in (Site.EMBED, Site.POSITION_VECTOR, *WATCHED) if not lacks(config, site)]
     watch = Probe(capture=tuple(Capture(site, name=site.value) for site in sites))
-    spec = ForwardSpec(config=config, probe=watch, precision=precision)
+    spec = ForwardSpec(config=config, probe=watch, logits=False, precision=precision)
     params = with_sink_token(params, spec)
     h, start = embed(params, tokens, lengths, (), spec)
     take = partial(at_place, place=place)

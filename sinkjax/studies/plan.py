@@ -201,7 +201,7 @@ def block_rate(config: Config, T: int, probe: Probe, dtype: str) -> float:
     prompts = max(1, TOKENS_PER_CALL[jax.default_backend()] // T)
     layer = jax.tree.map(lambda leaf: jnp.ones(leaf.shape[1:], dtype), params.abstract(config)["layers"])
     h, lengths = jnp.ones((prompts, T, config.width), dtype), jnp.full((prompts,), T)
-    spec = ForwardSpec(config=config, probe=probe)
+    spec = ForwardSpec(config=config, probe=probe, logits=False)
 
     @jax.jit
     def run(h: jax.Array, layer: params.Params) -> Any:

@@ -273,6 +273,6 @@ def record_shapes(config: Config, T: int, probe: Probe, dtype: str) -> Record:
     shaped = jax.ShapeDtypeStruct
     params = jax.tree.map(lambda leaf: shaped(leaf.shape, dtype), abstract(config))
     tokens = shaped((1, T), "int32") if config.vocab_size else shaped((1, T, config.width), dtype)
-    run = functools.partial(baseline, spec=ForwardSpec(config=config, probe=probe))
+    run = functools.partial(baseline, spec=ForwardSpec(config=config, probe=probe, logits=False))
     record: Record = jax.eval_shape(run, params, tokens, shaped((1,), "int32"))[1]
     return record

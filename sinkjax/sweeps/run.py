@@ -106,7 +106,7 @@ def sweep(
     check_model(model)
     for name, given in (("labels", labels), ("attributes", attributes)):
         refuse(not isinstance(given, Mapping | None), f"{name} must be a mapping, not {short(given)}")
-    spec = ForwardSpec(config=model.config, probe=probe, precision=precision, attention_impl=attention_impl)
+    spec = ForwardSpec(config=model.config, probe=probe, logits=False, precision=precision, attention_impl=attention_impl)
     if check:
         check_finite(model.params)
     edits = as_edits(edits)
@@ -163,7 +163,7 @@ def finished(
     """
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
-    spec, labels = ForwardSpec(config=model.config, probe=probe), {"edit": [edit.label for edit in edits]}
+    spec, labels = ForwardSpec(config=model.config, probe=probe, logits=False), {"edit": [edit.label for edit in edits]}
     identity = Computation(model, tokens, lengths, resolved, spec, labels, {}).identity()
     if (header := Header.read(out)) is None:
         return False

@@ -61,10 +61,10 @@ def forward(
     probe: Probe = Probe(attention_received=True),
     lengths: Any = None,
     logits: bool = True,
-    precision: str = "highest",
-    unroll: bool = False,
-    remat: bool = False,
-    attention_impl: str = "sinkjax",
+    precision: str = ForwardSpec.precision,
+    unroll: bool = ForwardSpec.unroll,
+    remat: bool = ForwardSpec.remat,
+    attention_impl: str = ForwardSpec.attention_impl,
 ) -> Output:
     """Run a model on a batch of right-padded prompts, with edits and measurements.
 

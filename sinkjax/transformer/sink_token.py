@@ -32,7 +32,7 @@ def _keys_and_values(params: Params, *, spec: ForwardSpec) -> dict[str, jax.Arra
     position = NoPosition() if isinstance(spec.config.position, AddedPosition) else spec.config.position
     config = dataclasses.replace(spec.config, attention_bias=None, vocab_size=None, position=position)
     probe = Probe(capture=(Capture(Site.KEY, name="key"), Capture(Site.VALUE, name="value")))
-    own = ForwardSpec(config=config, probe=probe, precision=spec.precision)
+    own = ForwardSpec(config=config, probe=probe, logits=False, precision=spec.precision)
     lengths = jnp.ones(1, jnp.int32)
     h, _ = embed(params, params["sink_token"][None, None], lengths, (), own)
     step = block_step(own, lengths, (), 1, h.dtype)

@@ -16,7 +16,7 @@ IMPLEMENTATIONS = ("sinkjax", "fused", "pallas")
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardSpec:
-    """The static arguments of a forward pass.
+    """The static arguments of a forward pass, and the defaults of those that may be left out.
 
     Attributes:
         config: The architecture.
@@ -31,8 +31,8 @@ class ForwardSpec:
     """
 
     config: Config
-    probe: Probe = Probe()
-    logits: bool = False
+    probe: Probe
+    logits: bool
     precision: str = "highest"
     unroll: bool = False
     remat: bool = False

@@ -153,7 +153,7 @@ def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, p
     planned = cost.weights + B * cost.stream + cost.block + len(edits) * cost.run(B)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, "float32"), params.abstract(config))
     batch = jax.ShapeDtypeStruct((B, T), "int32"), jax.ShapeDtypeStruct((B,), "int32")
-    spec = ForwardSpec(config=config, probe=probe)
+    spec = ForwardSpec(config=config, probe=probe, logits=False)
     stacked = stack([resolve(edit, config, [T] * B, T) for edit in edits])
     base = jax.eval_shape(lambda *args: baseline(*args, spec=spec)[0].counting(stacked), shapes, *batch)
     start = jax.ShapeDtypeStruct((), "int32")
@@ -164,7 +164,7 @@ def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, p
 
 
 def test_the_planned_result_is_the_size_of_the_real_one(tiny_config, tiny_params):
-    spec = ForwardSpec(config=tiny_config, probe=EVERYTHING)
+    spec = ForwardSpec(config=tiny_config, probe=EVERYTHING, logits=False)
     _, record = jax.eval_shape(lambda *args: baseline(*args, spec=spec), tiny_params, prompts(tiny_config), LENGTHS)
     measured = sum(array.size * array.dtype.itemsize for array in record.values())
     assert plan(tiny_config, MASKS, LENGTHS, 12, EVERYTHING).result_bytes == len(MASKS) * measured

@@ -140,7 +140,7 @@ def test_only_the_blocks_from_the_first_edited_one_on_are_run(tiny_config, tiny_
 
 def test_a_skipped_block_is_a_branch_that_vmap_leaves_alone(tiny_config, tiny_params):
     tokens, lengths = jnp.asarray(prompts(tiny_config)), jnp.asarray(LENGTHS)
-    spec = ForwardSpec(config=tiny_config, probe=Probe(attention_received=True))
+    spec = ForwardSpec(config=tiny_config, probe=Probe(attention_received=True), logits=False)
     edits = [resolve(sinkjax.mask_key(0, layers=layer), tiny_config, LENGTHS, 12) for layer in range(LAYERS)]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *edits)
     base = baseline(tiny_params, tokens, lengths, spec=spec)[0].counting(stacked)
@@ -156,7 +156,7 @@ def test_reverse_mode_gives_the_gradient_of_the_plain_forward(tiny_config, tiny_
     tokens, probe = jnp.asarray(prompts(tiny_config)), Probe(attention_received=True)
     with jax.enable_x64(True):
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf, "float64"), tiny_params)
-        lengths, spec = jnp.asarray(LENGTHS), ForwardSpec(config=tiny_config, probe=probe)
+        lengths, spec = jnp.asarray(LENGTHS), ForwardSpec(config=tiny_config, probe=probe, logits=False)
         base, _ = baseline(params, tokens, lengths, spec=spec)
 
         def received(record):

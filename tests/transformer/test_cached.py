@@ -60,7 +60,7 @@ def differ(config: Config, edits: Edit | tuple, pieces: Sequence[int], more: int
     resolved = resolve(edits, config, [TOTAL, TOTAL], TOTAL)
     assert why_not(config, resolved, START, TOTAL) is None
     caches, done, differences = None, 0, []
-    spec, room = ForwardSpec(config=config, logits=True), TOTAL + more
+    spec, room = ForwardSpec(config=config, probe=Probe(), logits=True), TOTAL + more
     unstacked, resolved = Unstacked.of(params, spec), tuple(term.padded(room) for term in resolved)
     for count in pieces:
         new = np.pad(TOKENS[:, done : done + count], ((0, 0), (0, 0 if done else more)))

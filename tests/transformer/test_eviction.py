@@ -64,7 +64,12 @@ def config_of(tiny_config: Config, **changes: Any) -> Config:
 
 def loss(config: Config, policy: Any, chunk: int = T) -> np.ndarray:
     """-log p of every next token, read in chunks."""
-    spec, params, states, found = ForwardSpec(config=config, cache_policy=policy), draw(config), None, []
+    spec, params, states, found = (
+        ForwardSpec(config=config, probe=Probe(), logits=False, cache_policy=policy),
+        draw(config),
+        None,
+        [],
+    )
     for first in range(0, T, chunk):
         piece = jnp.asarray(TOKENS[:, first : first + chunk + 1])
         nll, states = stream(params, piece, jnp.int32(first), states, (), spec=spec)

@@ -141,7 +141,7 @@ def test_experts_give_what_a_loop_over_tokens_gives() -> None:
     drawn, config = model("experts"), BLOCKS["experts"]
     plain = drawn.params["layers"]
     x = np.random.default_rng(3).standard_normal((2, 10, config.width))
-    tape = Tape(ForwardSpec(config=config), (), LENGTHS, jax.numpy.int32(0))
+    tape = Tape(ForwardSpec(config=config, probe=Probe(), logits=False), (), LENGTHS, jax.numpy.int32(0))
     found = mlp(jax.numpy.asarray(x), {name: leaf[1] for name, leaf in plain.items()}, tape)
     want = np.stack([naive_experts(prompt, plain, 1, config.experts.active) for prompt in x])
     np.testing.assert_allclose(found, want, rtol=1e-12, atol=1e-12)

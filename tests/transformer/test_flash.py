@@ -145,7 +145,7 @@ def test_the_kernels_lower_for_accelerators(variant, platform, device, kernel, t
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.bfloat16), draw(config, "float32"))
     tokens, lengths = jnp.zeros((1, 512), jnp.int32), np.array([512])
     edits = resolve(sinkjax.mask_key(0, layers=1), config, lengths, 512, "bfloat16")
-    spec = ForwardSpec(config=config, probe=PROBE, attention_impl="pallas")
+    spec = ForwardSpec(config=config, probe=PROBE, logits=False, attention_impl="pallas")
     axes = {"axis_sizes": (1,), "axis_names": ("x",), "axis_types": (jax.sharding.AxisType.Auto,)}
     mesh = jax.sharding.AbstractMesh(**axes, abstract_device=jax.sharding.AbstractDevice(device, 1, platform))
     with jax.sharding.use_abstract_mesh(mesh):

@@ -88,7 +88,7 @@ def test_nothing_of_the_size_of_a_map_is_held(tiny_config) -> None:
 
     def temporaries(T: int) -> int:
         config = dataclasses.replace(tiny_config, layers=1, context=T)
-        spec = ForwardSpec(config=config, probe=Probe(attention_received=True), attention_impl="fused")
+        spec = ForwardSpec(config=config, probe=Probe(attention_received=True), logits=False, attention_impl="fused")
         arguments = (draw(config), jnp.zeros((1, T), jnp.int32), jnp.array([T]), ())
         compiled = sinkjax.transformer.forward.run.lower(*arguments, spec=spec).compile()
         return int(compiled.memory_analysis().temp_size_in_bytes)

@@ -181,7 +181,7 @@ class LanguageTask(ABC):
         if "edited" in batch:
             edits = tuple(term.where(batch["edited"][0]) for term in edits_of(self.config, config))
             lengths = jnp.full(len(tokens), tokens.shape[1] - 1, jnp.int32)
-            out = run(used, tokens[:, :-1], lengths, edits, spec=ForwardSpec(config=config, logits=True, **how))
+            out = run(used, tokens[:, :-1], lengths, edits, spec=ForwardSpec(config=config, probe=Probe(), logits=True, **how))
         else:
             out = forward(used, tokens[:, :-1], config, probe=Probe(), **how)
         assert out.logits is not None

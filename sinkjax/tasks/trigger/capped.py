@@ -60,7 +60,7 @@ def run_others(
     checked = resolve(change(value, slice(1, T)), config, np.full(count, T), T)
     edits = tuple(dataclasses.replace(term, query=others) for term in checked)
     lengths = jnp.full(count, T, jnp.int32)
-    out = run(params, x, lengths, edits, spec=ForwardSpec(config=config, probe=probe))
+    out = run(params, x, lengths, edits, spec=ForwardSpec(config=config, probe=probe, logits=False))
     return cast(jax.Array, out.output), out.record
 
 
