@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError, unknown
@@ -23,7 +24,7 @@ def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> A
     if not wants_help:
         _check(arguments, _types(cls, defaults), _positionals(cls), command)
     try:
-        with contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stderr(io.StringIO()), HELP if wants_help else contextlib.nullcontext():
             return tyro.cli(
                 cls,
                 args=["--help"] if wants_help else [*arguments],
@@ -35,6 +36,24 @@ def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> A
         if not exit.code:
             raise
         raise _refusal(exit) or SinkjaxError(f"these options cannot be combined; see sinkjax {command} --help") from None
+
+
+HELP = ConstructorRegistry()
+
+
+@HELP.primitive_rule
+def _tuple(info: PrimitiveTypeInfo) -> Any:
+    """Describe options with several values as tyro does, except that an empty default is shown as "none"."""
+    if info.type_origin is not tuple or get_args(info.type)[1:] != (...,):
+        return None
+    as_list: Any = list[get_args(info.type)[0]]  # type: ignore[misc]  # tyro's rule for tuples would be this one
+    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(as_list, info.markers))
+    if not isinstance(spec, PrimitiveConstructorSpec):
+        return spec
+    shown = spec.str_from_instance
+    return dataclasses.replace(
+        spec, is_instance=lambda value: isinstance(value, tuple), str_from_instance=lambda values: shown(values) or ["none"]
+    )
 
 
 def _check(arguments: Sequence[str], types: Mapping[str, Any], positionals: Mapping[str, bool], command: str) -> None:

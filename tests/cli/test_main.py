@@ -111,7 +111,10 @@ def test_help_of_a_study_lists_its_fields_with_their_values(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert done.value.code == 0
     assert "--control-prompts INT" in shown
-    assert "--prompts INT passages of text (default: 64)" in shown.replace("│ ", "")
+    shown = shown.replace("│ ", "")
+    assert "--prompts INT passages of text (default: 64)" in shown
+    assert "an early, a middle and a late one (default: none)" in shown
+    assert "(default: )" not in shown
 
 
 def test_the_version_is_that_of_the_package(capsys):
