@@ -87,7 +87,7 @@ def measure(B: int, T: int, tile: int, rounds: int) -> Row:
     nothing = jnp.zeros((B, T, config.kv_heads, config.head_dim))
 
     def whole(weights: Params, first: jax.Array) -> Any:
-        step = block_step(spec, lengths, edits, T, h.dtype)
+        step = block_step(spec, lengths, edits, h)
         return jax.lax.scan(step, (h, {}), (jnp.arange(LAYERS), weights["layers"]))
 
     def tiles(weights: Params, first: jax.Array) -> Any:
@@ -131,7 +131,7 @@ def in_tiles(
 
             def run() -> tuple:
                 own = tuple(term.for_rows(row, tile) for term in edits)
-                (out, _), found = block_step(spec, lengths, own, tile, h.dtype, row)((rows, {}), (layer, w, cache))
+                (out, _), found = block_step(spec, lengths, own, rows, row)((rows, {}), (layer, w, cache))
                 return found["cache"], (out, found["record"])
 
             def skip() -> tuple:

@@ -205,7 +205,7 @@ def block_rate(config: Config, T: int, probe: Probe, dtype: str) -> float:
 
     @jax.jit
     def run(h: jax.Array, layer: params.Params) -> Any:
-        step = block_step(spec, lengths, (), T, h.dtype)
+        step = block_step(spec, lengths, (), h)
         slots = empty_slots(step, {"layers": jax.tree.map(lambda leaf: leaf[None], layer)}, h, probe)
         return step((h, slots), (jnp.asarray(0), layer))
 

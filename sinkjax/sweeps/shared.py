@@ -53,8 +53,8 @@ def baseline(
 ) -> tuple[Base, Record]:
     """Run the model unedited, or with the given edit. Returns the part that other runs share, and the record."""
     params = with_sink_token(params, spec)
-    h, start = embed(params, tokens, lengths, edits, spec)
-    step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)
+    h, before = embed(params, tokens, lengths, edits, spec)
+    step = block_step(spec, lengths, edits, h)
 
     def keep_input(carry: tuple, xs: tuple) -> tuple[tuple, tuple]:
         after, measured = step(carry, xs)
@@ -62,7 +62,7 @@ def baseline(
 
     xs = (jnp.arange(spec.config.layers), params["layers"])
     (h, slots), (inputs, layers) = jax.lax.scan(keep_input, (h, empty_slots(step, params, h, spec.probe)), xs)
-    trace = Trace(start, layers, slots)
+    trace = Trace(before, layers, slots)
     return Base(inputs, trace), complete(params, h, tokens, lengths, edits, trace, spec).record
 
 
@@ -81,10 +81,10 @@ def edited(
 
     def one(edits: Edits) -> Record:
         if any(term.site in BEFORE_BLOCKS for term in edits):
-            h, begin = embed(params, tokens, lengths, edits, spec)
+            h, before = embed(params, tokens, lengths, edits, spec)
         else:
-            h, begin = base.inputs[start], base.trace.start
-        step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)
+            h, before = base.inputs[start], base.trace.before
+        step = block_step(spec, lengths, edits, h)
 
         def skip_or_run(carry: tuple, xs: tuple[jax.Array, dict[str, Any]]) -> tuple[tuple, dict]:
             layer, of_base = xs
@@ -96,7 +96,7 @@ def edited(
 
         xs = (jnp.arange(spec.config.layers), base.trace.layers)
         (h, slots), layers = jax.lax.scan(skip_or_run, (h, base.trace.slots), xs)
-        return complete(params, h, tokens, lengths, edits, Trace(begin, layers, slots), spec).record
+        return complete(params, h, tokens, lengths, edits, Trace(before, layers, slots), spec).record
 
     return jax.vmap(one)(edits)
 

@@ -114,7 +114,8 @@ def attend(
 
 def _tile(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tape) -> tuple:
     """Compute one query tile over the first N keys: outputs, rows that see no key, measurements and cell counts."""
-    inner, config = Tape(tape.spec, tape.edits, tape.lengths, tape.layer), tape.spec.config  # empty, for a loop inside a layer
+    config = tape.spec.config
+    inner = Tape(tape.spec, tape.edits, tape.lengths, tape.layer)  # its record is returned, because tiles are a loop's steps
     seen = visible_keys(rows_Q, N, given.window, config.prefix, tape.lengths)[:, None]
     view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(given.wide_k.dtype), given.wide_k, ahead=config.prefix is not None)
     back_QN, S = rows_Q[:, None] - jnp.arange(N), given.k.shape[2]

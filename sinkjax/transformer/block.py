@@ -40,7 +40,6 @@ ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu2": lambda x: jnp.square(jax.nn.relu(x)),
 }
 
-
 READ_AT = {"q": Site.Q_IN, "k": Site.K_IN, "v": Site.V_IN}
 
 
@@ -48,14 +47,14 @@ def block(h: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, t
     """Apply one block to the residual stream h [B, T, d]; return the new stream and the number of rows that see no key, [B]."""
     config, layout = tape.spec.config, tape.spec.config.layout
     out, empty_rows = attention(tape.read(Site.ATTN_IN, reading(h, w, "attn_norm", config)), w, window, rotate, tape)
-    added = add_to_residual(h, tape(Site.ATTN_OUT, as_added(out, w, "attn_out_norm", config)), w, "attn_norm", config)
+    mid = add_to_residual(h, tape(Site.ATTN_OUT, as_added(out, w, "attn_out_norm", config)), w, "attn_norm", config)
     if config.mlp_width is None:
-        return tape(Site.RESID, added), empty_rows
+        return tape(Site.RESID, mid), empty_rows
 
-    added = tape(Site.RESID_MID, added)
-    read = reading(h if layout.parallel else added, w, "attn_norm" if layout.shared else "mlp_norm", config)
+    mid = tape(Site.RESID_MID, mid)
+    read = reading(h if layout.parallel else mid, w, "attn_norm" if layout.shared else "mlp_norm", config)
     out = mlp(tape.read(Site.MLP_IN, read).x, w, tape)  # NEURON
-    h = add_to_residual(added, tape(Site.MLP_OUT, as_added(out, w, "mlp_out_norm", config)), w, "mlp_norm", config)
+    h = add_to_residual(mid, tape(Site.MLP_OUT, as_added(out, w, "mlp_out_norm", config)), w, "mlp_norm", config)
     return tape(Site.RESID, h), empty_rows
 
 
@@ -63,11 +62,8 @@ def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable,
     """Return attention's output (including W_O) on the normed residual stream [B, T, d], and how many rows see no key."""
     config, precision, x = tape.spec.config, tape.spec.precision, read.x
     read = read._replace(x=tape.quantised(x))
-
-    def of_heads(name: str, product: jax.Array) -> jax.Array:
-        return of_each_head(product, read, w[name], READ_AT[name], tape)
-
-    q, k, v = (vectors(read.x, w, name, config, precision, partial(of_heads, name)) for name in READ_AT)  # Q_IN, K_IN, V_IN
+    edited = {name: partial(edited_by_head, read=read, w=w[name], site=site, tape=tape) for name, site in READ_AT.items()}
+    q, k, v = (vectors(read.x, w, name, config, precision, edited[name]) for name in READ_AT)  # Q_IN, K_IN, V_IN
     v = gated_values(v, x, w, config.gate, precision)
     q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
     if tape.spec.cache_policy is None:
@@ -103,8 +99,8 @@ def vectors(
     return out if config.qk_norm is None or name == "v" else normed_heads(out, w, f"{name}_norm", config.qk_norm)
 
 
-def of_each_head(product: jax.Array, read: Read, w: jax.Array, site: Site, tape: Tape) -> jax.Array:
-    """Multiply read.x [B, T, d] by w [d, heads, D], using a separate copy of x per head if an edit changes it.
+def edited_by_head(product: jax.Array, read: Read, w: jax.Array, site: Site, tape: Tape) -> jax.Array:
+    """Return the product of read.x [B, T, d] and w [d, heads, D], anew for heads whose own copy of x is edited.
 
     The copies exist only if something is edited or measured at `site`.
     """
@@ -129,18 +125,18 @@ def own_values(v: jax.Array, tape: Tape) -> jax.Array | None:
 
 
 def block_step(
-    spec: ForwardSpec, lengths: jax.Array, edits: Edits, T: int, dtype: jnp.dtype, first: jax.Array | int = 0
+    spec: ForwardSpec, lengths: jax.Array, edits: Edits, h: jax.Array, first: jax.Array | int = 0
 ) -> Callable[..., tuple[tuple[jax.Array, dict], dict]]:
     """Make the body of `lax.scan` over the blocks, from (h, slots) to the next (h, slots) and a layer's measurements.
 
-    first: the position of the first of the T rows. The body scans over layer indices, parameters and, if the pass continues an
-    earlier one, caches or states (see `Tape`). Slots carry raw values out of only the requested layers: a map of one layer costs
-    the memory of one map.
+    h: the residual stream, for its shape and dtype only. first: the position of its first row. The body scans over layer indices,
+    parameters and, if the pass continues an earlier one, caches or states (see `Tape`). Slots carry captured values out of only
+    the requested layers: a map of one layer costs the memory of one map.
     """
     config, probe = spec.config, spec.probe
-    wide = jnp.promote_types(dtype, jnp.float32)
+    wide = jnp.promote_types(h.dtype, jnp.float32)
     rotate = (
-        rotary(config, lengths, first + jnp.arange(T)[None, :], wide, edits)
+        rotary(config, lengths, first + jnp.arange(h.shape[1])[None, :], wide, edits)
         if spec.cache_policy is None
         else rotary_at(config, lengths, wide)
     )
@@ -224,7 +220,7 @@ def fill_slot(slot: jax.Array | None, value: jax.Array, layer: jax.Array, layers
 
 
 def empty_slots(step: Callable, params: Params, h: jax.Array, probe: Probe) -> dict:
-    """Make the carried slots, before the first block."""
+    """Make the slots that the scan carries (see `block_step`), filled with zeros."""
     if all(capture.site in BEFORE_BLOCKS for capture in probe.captures):
         return {}
     first = jax.tree.map(lambda leaf: leaf[0], params["layers"])
@@ -254,11 +250,11 @@ def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
     return (out * weights.astype(out.dtype)[..., None]).sum(axis=1).reshape(x.shape)
 
 
-def hidden(project: Callable[[str], jax.Array], config: Config) -> jax.Array:
-    """Compute the hidden units of an MLP. project: multiplies the input by the named matrix."""
+def hidden(product: Callable[[str], jax.Array], config: Config) -> jax.Array:
+    """Compute the hidden units of an MLP. product: multiplies the input by the named matrix."""
     if not config.gated_mlp:
-        return ACTIVATION[str(config.activation)](project("up"))
-    gate, up = project("gate"), project("up")
+        return ACTIVATION[str(config.activation)](product("up"))
+    gate, up = product("gate"), product("up")
     return ACTIVATION[config.activation](gate) * up if isinstance(config.activation, str) else config.activation(gate, up)
 
 

@@ -105,7 +105,7 @@ def _block(
     spec: ForwardSpec,
 ) -> tuple[jax.Array, Cache]:
     B, T = h.shape[:2]
-    step = block_step(spec, jnp.full(B, first + count), _of_rows(edits, first, T), T, h.dtype, first)
+    step = block_step(spec, jnp.full(B, first + count), _of_rows(edits, first, T), h, first)
     (h, _), measured = step((h, {}), (layer, w, cache))
     return h, measured["cache"]
 
@@ -139,7 +139,7 @@ def stream(
         here, lengths = first + begin, jnp.full(B, first + begin + policy.block)
         of_rows = _of_rows(edits, here, policy.block)
         h, _ = embed(params, piece[:, :-1], lengths, of_rows, spec)
-        block = block_step(spec, lengths, of_rows, policy.block, h.dtype, here)
+        block = block_step(spec, lengths, of_rows, h, here)
         xs = (jnp.arange(config.layers), params["layers"], None, states)
         (h, _), layers = jax.lax.scan(block, (h, {}), xs)
         x = unembedded_width(final_normed(h, params, config), params, config, spec.precision)

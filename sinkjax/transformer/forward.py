@@ -7,13 +7,16 @@
         h = h + mlp(norm(h))                   MLP_IN, ROUTER, NEURON, MLP_OUT, RESID
     logits = unembed(norm(h))
 
+The first line is embed.py, the blocks are block.py and attention.py, and the last line is output.py. `run` connects them: one
+`lax.scan` over stacked blocks. sweeps/shared.py scans the same blocks, and skips those before the first edited one.
+
 A config may lack the norm, the rotation, the MLP, the sum or the unembedding; the pass then skips it and its sites. Each part
 that varies has its own file in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS), normalisers.py,
-heads.py, config.py (in each layout with a sum ATTN_OUT and MLP_OUT are added; RESID is the next block's input).
+heads.py, and config.py for where the norms are. In each of its layouts ATTN_OUT and MLP_OUT are the vectors that are added to
+the stream, and RESID is the next block's input.
 
-Edits are input data and measurements are output data. Both happen where a tape is called: `tape(Site.X, x)` at most sites,
-`tape.read` at the inputs of a block's parts, `tape.positions`, `tape.logits` and `tape.weights` in attention. The blocks are
-stacked and run by one `lax.scan`; sweeps/shared.py runs the same blocks, and skips those before the first edited one. Shape
+Edits are input data and measurements are output data. Both happen where a tape (tape.py) is called: `tape(Site.X, x)` at most
+sites, `tape.read` at the inputs of a block's parts, `tape.positions`, `tape.logits` and `tape.weights` in attention. Shape
 suffixes: B prompts, T positions, S keys, H query heads, K key-value heads, D head width, d residual width, F MLP width, V
 vocabulary, L blocks.
 """
@@ -123,10 +126,10 @@ def _parts(params: Params | Loaded, config: Config | None) -> tuple[Params, Conf
 def run(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, *, spec: ForwardSpec) -> Output:
     """Run the jitted core of `forward`: arrays in, arrays out."""
     params = with_sink_token(params, spec)
-    h, start = embed(params, tokens, lengths, edits, spec)
-    step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)
+    h, before = embed(params, tokens, lengths, edits, spec)
+    step = block_step(spec, lengths, edits, h)
     slots = empty_slots(step, params, h, spec.probe)
     step = jax.checkpoint(step, prevent_cse=spec.unroll) if spec.remat else step
     xs = (jnp.arange(spec.config.layers), params["layers"])
     (h, slots), layers = jax.lax.scan(step, (h, slots), xs, unroll=spec.unroll)
-    return complete(params, h, tokens, lengths, edits, Trace(start, layers, slots), spec)
+    return complete(params, h, tokens, lengths, edits, Trace(before, layers, slots), spec)

@@ -41,12 +41,12 @@ class Output:
 class Trace:
     """The measurements as the scan leaves them.
 
-    start: {"record", "counts"} of the sites before the blocks. layers: {"record", "counts", "empty_rows", "cache", "state"}
+    before: {"record", "counts"} of the sites before the blocks. layers: {"record", "counts", "empty_rows", "cache", "state"}
     with a leading layer axis. slots: captured raw values with a leading axis over the captured layers. "counts" maps a
     term's number to (addressed, changed).
     """
 
-    start: dict[str, Any]
+    before: dict[str, Any]
     layers: dict[str, Any]
     slots: dict[str, jax.Array]
 
@@ -92,16 +92,16 @@ def output(
     for entry in probe.statistics:
         array = trace.layers["record"][entry.name]
         if entry.dims[1] == "depth":
-            array = jnp.concatenate([trace.start["record"][entry.name][None], array])
+            array = jnp.concatenate([trace.before["record"][entry.name][None], array])
         values[entry.name] = jnp.moveaxis(array, 0, 1)
     for capture in probe.captures:
         name, before = capture.name, capture.site in BEFORE_BLOCKS
-        values[name] = trace.start["record"][name] if before else jnp.moveaxis(trace.slots[name], 0, 1)
+        values[name] = trace.before["record"][name] if before else jnp.moveaxis(trace.slots[name], 0, 1)
     if nll is not None:
         values["nll"] = nll
     if edits:
         summed = {number: [cells.sum(axis=0) for cells in counts] for number, counts in trace.layers["counts"].items()}
-        counts = [trace.start["counts"].get(number) or summed[number] for number in range(len(edits))]
+        counts = [trace.before["counts"].get(number) or summed[number] for number in range(len(edits))]
         values["cells_addressed"], values["cells_changed"] = (jnp.stack(column, axis=-1) for column in zip(*counts, strict=True))
         values["empty_rows"] = trace.layers["empty_rows"].sum(axis=0)
         dims |= {"cells_addressed": ("prompt", "term"), "cells_changed": ("prompt", "term"), "empty_rows": ("prompt",)}

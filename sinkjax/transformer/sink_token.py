@@ -35,7 +35,7 @@ def _keys_and_values(params: Params, *, spec: ForwardSpec) -> dict[str, jax.Arra
     own = ForwardSpec(config=config, probe=probe, logits=False, precision=spec.precision)
     lengths = jnp.ones(1, jnp.int32)
     h, _ = embed(params, params["sink_token"][None, None], lengths, (), own)
-    step = block_step(own, lengths, (), 1, h.dtype)
+    step = block_step(own, lengths, (), h)
     xs = (jnp.arange(config.layers), params["layers"])
     (_, slots), _ = jax.lax.scan(step, (h, empty_slots(step, params, h, probe)), xs)
     return {name: of_layers[:, 0, 0] for name, of_layers in slots.items()}

@@ -32,7 +32,7 @@ def test_blocks_in_tiles_are_the_blocks(bench, tiny_config, tiny_params, monkeyp
     spec = ForwardSpec(config=dataclasses.replace(tiny_config, vocab_size=None), probe=bench.PROBE, logits=False)
     h, lengths = jax.random.normal(jax.random.key(0), (2, T, tiny_config.width)), jnp.full(2, T)
     edits = jax.tree.map(jnp.asarray, resolve(sinkjax.attend_self(9), tiny_config, [T] * 2, T))
-    step = block_step(spec, lengths, edits, T, h.dtype)
+    step = block_step(spec, lengths, edits, h)
     layers = jnp.arange(tiny_config.layers), tiny_params["layers"]
     (want, _), measured = jax.lax.scan(step, (h, {}), layers)
     nothing = jnp.zeros((2, T, tiny_config.kv_heads, tiny_config.head_dim))
