@@ -44,7 +44,11 @@ READ_AT = {"q": Site.Q_IN, "k": Site.K_IN, "v": Site.V_IN}
 
 
 def block(h: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
-    """Apply one block to the residual stream h [B, T, d]; return the new stream and the number of rows that see no key, [B]."""
+    """Apply one block to the residual stream h [B, T, d]; return the new stream and the number of rows that see no key, [B].
+
+    w: the block's parameters. window: int, the number of most recent keys that a query sees, or None. rotate: made by `rotary`,
+    or by `rotary_at` under a cache policy.
+    """
     config, layout = tape.spec.config, tape.spec.config.layout
     out, empty_rows = attention(tape.read(Site.ATTN_IN, reading(h, w, "attn_norm", config)), w, window, rotate, tape)
     mid = add_to_residual(h, tape(Site.ATTN_OUT, as_added(out, w, "attn_out_norm", config)), w, "attn_norm", config)
