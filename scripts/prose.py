@@ -105,7 +105,7 @@ positions; whether one that sees one other token instead gets less is undecided 
 Gemma 3 270M, read behind `<bos>`, it gets no sink ({kiya/self.sink@gemma=differs}), and the second token does not take over
 when `<bos>` is hidden ({kiya/mask.all@gemma=differs}); in Kiya's Llamas, which have a BOS too, it does. `mini-softmax`, trained
 here with a fixed BOS, resembles Gemma in this ({kiya/self.sink@mini-softmax=differs} and
-{kiya/mask.all@mini-softmax=weaker}).""",
+{kiya/mask.all@mini-softmax=differs}).""",
     },
     "docs/pretraining.md": {
         "packaged": f"""Means over 15 articles of WikiText-2 after BOS, from the runs of the [protocol](protocol.md), whose
@@ -113,12 +113,12 @@ tables have the intervals:
 
 {_packaged()}
 
-As in LLaMA3-8B (Gu et al.), BOS has small values in `mini-softmax`, and the angle of its key raises its score by
-{{gu/angles[no edit][score gap of the first key, angle]@mini-softmax}} nats. Its norm raises it too, by
-{{gu/angles[no edit][score gap of the first key, norms]@mini-softmax}}, where in SmolLM2 it lowers it. Unlike in SmolLM2, the
-sink belongs to BOS and not to position 0: when the first key is hidden, token 1 gains {{kiya/mask.all@mini-softmax=weaker}} of
-its attention, whereas in SmolLM2 and in the Llamas of Kiya et al. the sink moves to the next token. `mini-head-norm` has
-neither a sink nor small values.""",
+As in LLaMA3-8B (Gu et al.) and in SmolLM2, BOS has small keys and values in `mini-softmax`. The angle of its key changes
+its score by {{gu/angles[no edit][score gap of the first key, angle]@mini-softmax}} nats, its norm by
+{{gu/angles[no edit][score gap of the first key, norms]@mini-softmax}}. Unlike in SmolLM2, the sink belongs to BOS and not to
+position 0: when the first key is hidden, token 1 gains {{kiya/mask.all@mini-softmax=differs}} of its attention, whereas in
+SmolLM2 and in the Llamas of Kiya et al. the sink moves to the next token. In `mini-head-norm` one head of eight sinks, and
+BOS has large values.""",
     },
     "sinkjax/papers/li/README.md": {
         "mediation": f"""The following results are of SmolLM2, token 10 ({RUNS}).
