@@ -5,7 +5,8 @@
 Each finding is a statement of a paper, then in bold the word and the number of each model that tests it, and a figure. A model's
 word and number come from its row in docs/data/claims.csv; scripts/findings.py writes that file. The numbers of the table and of
 `PROSE` are looked up as in the prose of the findings, and a word that is no longer the claim's stops this script. {340k/row} is
-what a row takes from the softmax's sink, by docs/pretraining-340k.md.
+what a row takes from the softmax's sink, by docs/pretraining-340k.md; {learning/ROW/COLUMN} is a mean in a table of
+docs/while-it-learns.md, whose columns are counted from 0.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CLAIMS = ROOT / "docs" / "data" / "claims.csv"
 MARKED = re.compile(r"(<!-- ([\w-]+) made by scripts/front_page.py -->\n+).*?(?=\n+<!-- end -->)", re.DOTALL)
 SMALL = re.compile(r"\{340k/([\w-]+)\}")
+LEARNING = re.compile(r"\{learning/([^/}]+)/(\d+)\}")
 MODELS = {
     **MAIN,
     Condition("mini-softmax", "model", "wikitext"): "`mini-softmax`",
@@ -160,7 +162,11 @@ STUDIES = (
         "[`pretrain/hidden`, `released`, `optimisers`](docs/while-it-learns.md)",
         "Does a sink form later, or grow back, when it is hidden while a model learns? Which optimisers and norms grow a sink"
         " without a spike?",
-        "One run: a sink hidden for 400 steps falls to a quarter, and 400 steps later is back at three quarters.",
+        "8 seeds: if the first key is hidden until step 2,000 of 7,000, it ends with {learning/hidden until step 2,000/3} of"
+        " the attention instead of {learning/never hidden/3}. A trained sink of {learning/hidden/1} falls to"
+        " {learning/hidden/2} while it is hidden, and grows back to {learning/hidden/3} in as many steps. With Muon"
+        " ({learning/Muon/3}), SGD ({learning/SGD with momentum/3}) and single-scale norms"
+        " ({learning/single-scale RMSNorm/3}) sinks and spikes are smaller.",
     ),
     (
         "[`emergence/causal`](docs/pretraining.md)",
@@ -206,7 +212,7 @@ def filled(text: str, rows: Sequence[Mapping[str, str]], *, ends: bool = True) -
 
 
 def _numbered(text: str, rows: Sequence[Mapping[str, str]], ends: bool) -> str:
-    found = looked_up(SMALL.sub(_taken, text), rows, ends=ends)
+    found = looked_up(LEARNING.sub(_learned, SMALL.sub(_taken, text)), rows, ends=ends)
     if not found:
         raise SystemExit(f"{CLAIMS} lacks a number of: {text}")
     return found.replace("\n", " ") if text.startswith("|") else found
@@ -219,6 +225,15 @@ def _taken(row: re.Match[str]) -> str:
     if not share:
         raise SystemExit(f"docs/pretraining-340k.md has no share of the sink that {row[1]} takes")
     return share[1]
+
+
+def _learned(cell: re.Match[str]) -> str:
+    """The mean in a cell of a table of the page on learning."""
+    page = (ROOT / "docs" / "while-it-learns.md").read_text(encoding="utf-8")
+    line = re.search(rf"^\| {re.escape(cell[1])} \|.*", page, re.MULTILINE)
+    if not line:
+        raise SystemExit(f"docs/while-it-learns.md has no row {cell[1]!r}")
+    return line[0].strip("| ").split(" | ")[int(cell[2])].partition(" ")[0]
 
 
 def _told(row: Mapping[str, str]) -> str:
