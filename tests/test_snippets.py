@@ -45,5 +45,5 @@ def test_every_stage_of_the_walk_agrees_with_the_reference():
 def test_the_first_snippet_moves_a_sink_and_draws_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.chdir(tmp_path)
     execute.__wrapped__(ROOT / "README.md")
-    assert capsys.readouterr().out.splitlines() == ["[0.625] [0.]", "[0.] [0.5]"]
+    assert capsys.readouterr().out.splitlines() == ["[0.75] [0.]", "[0.] [0.75]"]
     assert (tmp_path / "moved-sink.png").stat().st_size > 10_000
