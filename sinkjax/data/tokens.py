@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import json
 import re
 import shutil
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from importlib.metadata import version
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -27,6 +27,7 @@ from typing import Any, Literal, NoReturn
 import filelock
 import numpy as np
 
+from sinkjax import __version__
 from sinkjax.checkpoints.tokenizer import TOKENIZER, Tokenizer, read_folder_tokenizer, read_json, write_folder_tokenizer
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import cannot_write, write
@@ -228,7 +229,7 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
         "domains": domains,
         "tokenizer": {"vocab_size": size, "bos": tokenizer.bos, "eos": tokenizer.eos, "sha256": vocabulary.sha256(tokenizer)},
         "split": f"validation: the last {corpus.validation:g} of the tokens of each of {SECTIONS} equal sections",
-        "versions": {name: importlib.metadata.version(name) for name in ("sinkjax", "tokenizers", "datasets", "numpy")},
+        "versions": {"sinkjax": __version__} | {name: version(name) for name in ("tokenizers", "datasets", "numpy")},
     }
     (folder / CARD).write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

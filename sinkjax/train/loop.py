@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib.metadata
 import json
 import math
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import filelock
 import jax
 import numpy as np
 
+from sinkjax import __version__
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, take_lock, write
 from sinkjax.config_files.places import Place, is_remote, place
@@ -46,7 +47,7 @@ from sinkjax.train.trained import Trained, going, trained
 
 LOCK = ".lock"
 COPYING = 10  # in an object store, also wait at least this many times as long as copying a checkpoint takes
-PACKAGES = ("jax", "jaxlib", "numpy", "optax", "sinkjax")
+PACKAGES = ("jax", "jaxlib", "numpy", "optax")  # beside sinkjax, which need not be installed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,7 +253,7 @@ def header(task: Task, every: tuple[Run, ...], devices: RunParallel, source: Dat
         "intervals_over": over,
         "together": devices.together,
         "devices": devices.named,
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "versions": {name: version(name) for name in PACKAGES} | {"sinkjax": __version__},
     }
 
 

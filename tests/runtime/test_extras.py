@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -117,3 +118,26 @@ def test_a_module_inside_of_a_package_that_is_not_there_is_missing_too(monkeypat
     with pytest.raises(SinkjaxError, match=needs("train")):
         extras.require("this", "train", "orbax.checkpoint")
     extras.require("this", "train", "optax")
+
+
+def test_a_checkout_that_is_not_installed_can_train(tmp_path):
+    code = f"""
+import importlib.metadata as metadata
+found = metadata.Distribution.from_name.__func__
+def hidden(cls, name):
+    if name == "sinkjax":
+        raise metadata.PackageNotFoundError(name)
+    return found(cls, name)
+metadata.Distribution.from_name = classmethod(hidden)
+import json, sinkjax
+from sinkjax.tasks import train
+from sinkjax.tasks.language_model.config import Pretrain
+small = {{"layers": 1, "width": 8, "heads": 1, "mlp_width": 8, "context": 8, "batch": 2, "vocabulary": 300}}
+config = Pretrain(**small, steps=1, eval_every=1, eval_batch=2)
+train(config, {str(tmp_path / "out")!r}, progress=False)
+first = json.loads(open({str(tmp_path / "out" / "log.jsonl")!r}).readline())
+assert first["versions"]["sinkjax"] == sinkjax.__version__, first["versions"]
+"""
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
