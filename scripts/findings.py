@@ -440,7 +440,7 @@ beside the four, statements that no paper makes, the same studies behind other t
 models trained here."""
 SMALL = """{gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@mini-softmax}% of the heads of `mini-softmax`
 sink on the first token and {gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@mini-head-norm}% of the heads of
-`mini-head-norm`; no prompt has a massive activation in either."""
+`mini-head-norm`; no prompt has a massive activation in either (|h| above 100)."""
 # Said after a statement: a number of the paper's readout beside the judged one, or what the statement leaves open.
 REMARKS = {
     ("kiya/self", "leaves"): "The mean is over all queries, also those before the token.",

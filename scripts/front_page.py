@@ -131,9 +131,9 @@ STUDIES = (
         "[`background/kinds`, `circuit`, `mechanism`](sinkjax/papers/background)",
         "Which sinks are no-ops, which are broadcast, and what does the model need of each? Do the first two blocks make the"
         " sink? What makes GPT-2's?",
-        "SmolLM2: {background/kinds.more@smollm=replicates:whole}% of heads have a no-op sink, and {background/kinds.more@smollm}"
-        " fewer a broadcast one. Without the value of the no-op sinks the loss changes by"
-        " {background/kinds.no-op@smollm=replicates:effect}, with their weight moved to each query's own key by"
+        "SmolLM2: {background/kinds.more@smollm=replicates:whole}% of heads have a no-op sink; broadcast sinks are"
+        " {background/kinds.more@smollm} rarer. Setting the values of the no-op sinks to zero changes the loss by"
+        " {background/kinds.no-op@smollm=replicates:effect}; moving their weight to each query's own key, by"
         " {background/kinds[kind no-op, way diagonal][loss (nats per token)]@smollm:change} nats. Means in place of the first"
         " two blocks' outputs take {background/circuit.sink@smollm=weaker} of the sinks, in"
         " Gemma {background/circuit.sink@gemma=replicates}."
@@ -143,8 +143,9 @@ STUDIES = (
         "[`background/windows`](sinkjax/papers/background)",
         "What do layers with a sliding window attend to once the first token has left it?",
         "Gemma, whose windows have 512 keys: a later key, whose activation is {background/windows.large@gemma:effect} as large"
-        " as others'. It gets {background/windows.as-much@gemma=weaker} less attention than `<bos>` got before. With that dim"
-        " made ordinary in all later tokens, the strongest key gets {background/windows.needs@gemma=weaker} less.",
+        " as others'. It gets {background/windows.as-much@gemma=weaker} less attention than `<bos>` got before. If the dim of"
+        " that activation is made ordinary in all later tokens, the strongest key gets"
+        " {background/windows.needs@gemma=weaker} less.",
     ),
     (
         "[`trigger/one-layer`, `heads`, `assumptions`, `escapes`, `sizes`, `bound`](docs/trigger.md)",
@@ -163,16 +164,17 @@ STUDIES = (
         "Does a sink form later, or grow back, when it is hidden while a model learns? Which optimisers and norms grow a sink"
         " without a spike?",
         "8 seeds: if the first key is hidden until step 2,000 of 7,000, it ends with {learning/hidden until step 2,000/3} of"
-        " the attention instead of {learning/never hidden/3}. A trained sink of {learning/hidden/1} falls to"
-        " {learning/hidden/2} while it is hidden, and grows back to {learning/hidden/3} in as many steps. With Muon"
-        " ({learning/Muon/3}), SGD ({learning/SGD with momentum/3}) and single-scale norms"
-        " ({learning/single-scale RMSNorm/3}) sinks and spikes are smaller.",
+        " the attention ({learning/hidden until step 2,000/4} against the same seeds unhidden). In `mini-sink` a sink of"
+        " {learning/hidden/1} falls to {learning/hidden/2} while it is hidden, and grows back to {learning/hidden/3} in as many"
+        " steps. With Muon ({learning/Muon/3}), SGD ({learning/SGD with momentum/3}, its loss higher by"
+        " {learning/SGD with momentum/8} nats) and single-scale norms ({learning/single-scale RMSNorm/3}) sinks and spikes are"
+        " smaller.",
     ),
     (
         "[`emergence/causal`](docs/pretraining.md)",
         "In which order do the parts of a sink come about, and from which training step on do they matter?",
-        "[Values shrink first](docs/while-it-learns.md), then the activation grows, then attention; in four runs, hiding the"
-        " key costs 0.06 nats in the end.",
+        "[Values shrink and the activation grows](docs/while-it-learns.md) before attention does; in four runs, hiding the key"
+        " costs 0.06 nats in the end.",
     ),
 )
 
@@ -180,7 +182,7 @@ STUDIES = (
 # After the findings, on both pages: the words, the models and where the rest is.
 LEGEND = """Each line is a paper's claim and, in bold, its result by [one rule]({docs}judgements.md). The *whole* of the first two
 is the attention to the first token without an edit. *Replicates*: the effect is more than half of the whole; *weaker*: less than
-half; *differs*: its whole interval is below a tenth, or it is the opposite. SmolLM2 and Gemma are 4-bit files;
+half; *differs*: its whole interval is below a tenth of it, or opposite. SmolLM2 and Gemma are 4-bit files;
 {gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@mini-softmax}% of `mini-softmax`'s heads sink.
 Controls: [findings]({docs}findings.md), [more]({docs}findings-more.md)."""
 

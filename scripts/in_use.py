@@ -136,9 +136,9 @@ comes from the first token's activation: {kept} is left if the first token is no
 if each token has its own scale. Removing the activation does not help: without it the loss is {without:.1f} instead of
 {full:.1f}, and without the weight that makes it {removed:.1f}. Keeping only the last {keys} keys adds {window}; if the first 4
 keys are among these {keys}, it adds {sinks}."""
-SIBLINGS = """`mini-softmax` and `mini-head-norm` were trained alike, but only the first has a sink. Rounding activations to 8
-bits with one scale per tensor adds {eight_0} nats to the first's loss and {eight_1} to the second's; rounding to 4 bits adds
-{four_0} and {four_1}."""
+SIBLINGS = """`mini-softmax` and `mini-head-norm` were trained alike, but most heads of the first sink on BOS, and one in
+eight of the second. Rounding activations to 8 bits with one scale per tensor adds {eight_0} nats to the first's loss and
+{eight_1} to the second's; rounding to 4 bits adds {four_0} and {four_1}."""
 SINK_LOGIT = """A model of 344,640 parameters, which reads 128 tokens, was trained with a learned sink logit in each head
 (seed 5). It can do without its first token: keeping only the last 16 keys adds {window_0} nats, or {sinks_0} if the first 4 are
 among them. Rounding activations with one scale per tensor adds {eight_0} at 8 bits and {four_0} at 4 bits."""

@@ -30,7 +30,8 @@ PLAIN = {"released": "released/plain"}  # the row that others are compared with,
 
 HEAD = """How a sink develops while a model learns: the order in which its parts appear, what happens when the first key is
 hidden for a time, and which optimisers and norms grow a sink without a massive activation. Measures and intervals are as in
-[Gu et al.'s tables in a small model](pretraining-340k.md); a row with fewer than 8 seeds is described, not judged.
+[Gu et al.'s tables in a small model](pretraining-340k.md); *minus baseline* compares the same seeds, so it can differ from the
+difference of the means; a row with fewer than 8 seeds is described, not judged.
 `scripts/learning_page.py` makes this page from the logs in `docs/pretraining-logs`; the [plan](pretraining-plan.md) was written
 before the runs."""
 STATE = """{kept} of the {planned} planned trainings have run (`scripts/pretrain_runs.py learning`), on {machines}. A table
@@ -40,7 +41,8 @@ table shows the step from which it stays beyond halfway (for ratios, halfway in 
 line above, paired by seed. Evaluations are {apart} steps apart."""
 EARLY = """Values begin to shrink long before the sink appears: measured without the logarithm, half of the change is made by
 step {steps}."""
-RELEASED = """The edits end halfway through training. In the table above, the baseline is the model that continues unedited."""
+RELEASED = """The model is `mini-sink` (1.4 million parameters), selected for its sink; runs differ only in the order of the text.
+The edits end halfway through training. In the table above, the baseline is the model that continues unedited."""
 CAPTION = """*The step from which each quantity stays beyond half of its change in training. Points: seeds; bars: mean and 95%
 interval over seeds.*"""
 

@@ -38,7 +38,7 @@ FEWEST = 8  # seeds of a word, and of an interval
 
 SCOPE = """{kept} of the {planned} trainings of the [plan](pretraining-plan.md) have run: language models of 344,640 parameters
 (4 layers, 2 heads of 64), 7,000 steps on 15 novels, BOS first in each block, decay 0.2. With softmax this model grows
-a sink and massive activations: over {seeds} seeds attention to the first token is {first}, {heads}% of heads and
+a sink and large activations: over {seeds} seeds attention to the first token is {first}, {heads}% of heads and
 sequences sink, and the largest activation is {spike} times the median. Each row changes a few fields of it.
 Trained on {machines}; every log names its own.
 `scripts/pretrain_page.py` makes this page from the logs in `docs/pretraining-logs/340k`."""

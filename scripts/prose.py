@@ -29,7 +29,7 @@ SENDERS = {
 PACKAGED = {
     "heads that sink on BOS (%)": f"gu/sink-rate[natural text: no edit]{SINKS}",
     "the same with random tokens after BOS (%)": f"gu/sink-rate[random tokens: no edit]{SINKS}",
-    "heads that sink on token 1 with BOS hidden from all later tokens (%)": f"kiya/mask[all layers]{SECOND}",
+    "heads that sink on the token after BOS, with BOS hidden (%)": f"kiya/mask[all layers]{SECOND}",
     "heads that sink on BOS after it has traded places with token 4 (%)": (
         "kiya/bos-swap[with BOS: position 4][heads that sink on the position (%)]"
     ),
@@ -116,9 +116,9 @@ tables have the intervals:
 As in LLaMA3-8B (Gu et al.) and in SmolLM2, BOS has small keys and values in `mini-softmax`. The angle of its key changes
 its score by {{gu/angles[no edit][score gap of the first key, angle]@mini-softmax}} nats, its norm by
 {{gu/angles[no edit][score gap of the first key, norms]@mini-softmax}}. Unlike in SmolLM2, the sink belongs to BOS and not to
-position 0: when the first key is hidden, token 1 gains {{kiya/mask.all@mini-softmax=differs}} of its attention, whereas in
-SmolLM2 and in the Llamas of Kiya et al. the sink moves to the next token. In `mini-head-norm` one head of eight sinks, and
-BOS has large values.""",
+position 0: when the first key is hidden, the token after BOS gains {{kiya/mask.all@mini-softmax=differs}} of its attention,
+whereas in SmolLM2 and in the Llamas of Kiya et al. the sink moves to the next token. In `mini-head-norm` one head of eight
+sinks, and BOS has large values.""",
     },
     "sinkjax/papers/li/README.md": {
         "mediation": f"""The following results are of SmolLM2, token 10 ({RUNS}).

@@ -28,7 +28,8 @@ def embed(
     first: jax.Array | int = 0,
     total: int | None = None,
 ) -> tuple[jax.Array, dict[str, Any]]:
-    """Return the residual stream at depth 0, [B, T, d], and its measurements. first, total: see `positions.vectors`."""
+    """Return the residual stream at depth 0, [B, T, d], and its measurements and counts of edits. first, total: see
+    `positions.vectors`."""
     vectors = () if spec.config.vocab_size else (spec.config.width,)  # checked here because every jitted caller passes through
     chex.assert_shape(tokens, (None, None, *vectors))
     chex.assert_shape(lengths, tokens.shape[:1])

@@ -1,6 +1,6 @@
 """The forward pass of every model: a pure function of arrays.
 
-    h = embed(tokens) (+ positions)            EMBED, POSITION_VECTOR, before a norm
+    h = embed(tokens) (+ positions)            EMBED, POSITION_VECTOR, before a norm, if any
     in each block
         h = h + W_O attend(norm(h))            ATTN_IN, Q_IN K_IN V_IN, QUERY KEY VALUE, POSITION, HEAD_VALUE, LOGITS,
                                                WEIGHTS, HEAD_OUT, ATTN_OUT, RESID_MID
@@ -8,7 +8,8 @@
     logits = unembed(norm(h))
 
 The first line is embed.py, the blocks are block.py and attention.py, and the last line is output.py. `run` connects them: one
-`lax.scan` over stacked blocks. sweeps/shared.py scans the same blocks, and skips those before the first edited one.
+`lax.scan` over stacked blocks, after sink_token.py has made the keys and values of a sink token. sweeps/shared.py scans the
+same blocks, and skips those before the first edited one.
 
 A config may lack the norm, the rotation, the MLP, the sum or the unembedding; the pass then skips it and its sites. Each part
 that varies has its own file in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS), normalisers.py,

@@ -172,3 +172,8 @@ def test_a_loaded_model_learns_on(plain, tmp_path: Path) -> None:
     assert same_bits(sinkjax.load(str(done.folder / "models" / "run-001")).params, done.of(1))
     with pytest.raises(SinkjaxError, match=r"context must be at most .*, the context of"):
         registry.task(dataclasses.replace(config, context=25))
+
+
+def test_the_default_model_reads_the_default_context():
+    task = registry.task(Finetune())
+    assert task.architecture.context >= task.config.context
