@@ -158,7 +158,8 @@ def alone(file, tmp_path_factory) -> Path:
 def test_two_processes_learn_what_one_does_and_the_first_says_so(file, alone, tmp_path):
     said = finish(start(file, tmp_path / "out", 2))
     assert "run" in said[0]
-    assert not [line for line in said[1].splitlines() if not line.startswith("[Gloo]")]  # which gloo prints by itself
+    # Gloo prints by itself, and its threads may write a line's end after another line.
+    assert not [line for line in said[1].splitlines() if line.strip() and not line.startswith("[Gloo]")]
     assert read(tmp_path / "out")[0]["devices"].startswith("4 x ")
     assert_equal(tmp_path / "out", alone)
 
