@@ -106,7 +106,7 @@ def test_a_low_rank_change_is_the_product_of_its_factors(tiny_config, tiny_param
     agree(run(drawn, edits), run(changed(drawn, "down", change, (0, 2))))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)  # each compiles two programs
 @given(data=st.data())
 def test_several_edits_of_one_matrix_act_one_after_the_other(data) -> None:
     drawn, name = model("parallel"), "up"

@@ -27,6 +27,12 @@ def test_the_onset_is_the_step_from_which_a_sink_lasts(script, values, expected)
     assert script["onset"](STEPS, np.array(values, float), 0.5) == expected
 
 
+@pytest.fixture(scope="module")
+def data(script) -> dict[str, xarray.Dataset]:
+    """The evaluations of every kept log, read once: there are hundreds."""
+    return script["trained"]()
+
+
 def training(shares: np.ndarray) -> xarray.Dataset:
     """The evaluations of runs whose mean attention to the first token is float[run, point]."""
     received = np.broadcast_to(shares[..., None, None], (*shares.shape, 2, 3))
@@ -49,8 +55,7 @@ def test_runs_without_a_sink_are_censored_not_dropped(script):
     np.testing.assert_allclose(survival.probabilities[[0, 1, -1]], [0.75, 0.5, 0.5])
 
 
-def test_differences_are_of_the_same_seed(script):
-    data = script["trained"]()
+def test_differences_are_of_the_same_seed(script, data):
     base, own = data[script["BASELINE"]], data["mini/sigmoid"]
     shuffled = own.isel(run=np.arange(own.sizes["run"])[::-1])
     first = script["paired"](own, base, "loss")
@@ -66,9 +71,8 @@ def test_fewer_seeds_than_a_word_takes_have_no_interval(script):
     assert script["shown"](np.full(8, np.nan), 2) == "diverged"
 
 
-def test_the_committed_page_has_the_numbers_of_the_kept_logs(script):
+def test_the_committed_page_has_the_numbers_of_the_kept_logs(script, data):
     """Logs may be added before the page is made again; a row that has all of its seeds does not change."""
     page = script["PAGE"].read_text(encoding="utf-8")
-    data = script["trained"]()
     for row, given in (("mini/head-norm", {"label": "head-wise RMSNorm"}), ("mini/decay-0", {"label": "softmax, decay 0"})):
         assert " | ".join(script["line"](row, given, data)[2:]) in page

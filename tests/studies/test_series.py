@@ -114,14 +114,14 @@ def test_a_series_that_makes_no_sense_is_refused(fields, sentence):
 
 @pytest.mark.parametrize(
     ("name", "count", "fields"),
-    [("tables/gu-open-models", 30, {}), ("tables/sun-models", 27, {"control_prompts": 2, "layer_prompts": 2})],
+    [("tables/gu-open-models", 30, {}), ("tables/sun-models", 27, {"control_prompts": 2, "layer_prompts": 2, "twin": False})],
 )
 def test_a_papers_table_runs_on_other_models_and_passes_over_those_it_cannot_get(name, count, fields, files, tmp_path):
     shipped = choose(name).config
     assert len(set(shipped.models)) == count
     small = {**shipped.settings, **SMALL, **fields, "text": str(files / "text.txt")}
     models = (str(files / "model"), "EleutherAI/pythia-70m", "mini-head-norm")
-    config = dataclasses.replace(shipped, models=models, settings=small)
+    config = dataclasses.replace(shipped, models=models, settings=small, dtype="float32")
     report = series.carry_out(Chosen("series", config), tmp_path / "out")
     assert list(report.skipped) == ["EleutherAI/pythia-70m"]
     assert "hub cannot be reached" in report.skipped["EleutherAI/pythia-70m"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,17 +11,15 @@ import pytest
 
 import sinkjax
 from sinkjax.analysis import intervals
-from sinkjax.config_files.places import place
 from sinkjax.papers.li import amplify
 from sinkjax.papers.li._amplified import EVERYWHERE, NORM, PROMPTS, amplified, distances, mean_outputs, random_direction
 from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.known import Unedited, blank, measured
 from sinkjax.studies.registry import as_value
-from sinkjax.studies.run import carry_out
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.settings import config_type
 from sinkjax.studies.study import Batch
-from tests.studies.tiny import study, write_both
+from tests.studies.tiny import write_both
 
 K, T = 4, 12
 CONFIG = config_type(amplify.STUDY)(positions=(2, K), token=K, last=1, single=(0,), ends=(1,), length=T)
@@ -106,18 +103,6 @@ def test_conditions_are_every_mean_position_and_factor():
     scope = dataclasses.replace(scope, known=blank(dict(amplify.STUDY.known), scope, 1))
     counts = {name: len(scope.get(entry)) - 1 for name, entry in amplify.STUDY.grids.items()}
     assert counts == {"factors": 5 * 2 * 5, "windows": 5 * 2 * 3, "layers": 2 * 3, "identity": 5}
-
-
-def test_the_study_runs_and_is_judged(tmp_path: Path):
-    write_both(tmp_path)
-    small = {"positions": [4], "token": 4, "last": 1, "single": [0], "ends": [1], "factors": [2.0, 10.0]}
-    section = carry_out(
-        study("li/amplify", tmp_path, **small, controls=3, control_prompts=2, map_layers=[0]), place(tmp_path / "out")
-    )
-    words = {verdict.name: verdict.judgement.word for verdict in section.verdicts}
-    assert set(words) == {"sink", "rises", "norm"}
-    assert set(words.values()) <= {"replicates", "weaker", "shown", "differs", "undecided", "untested"}
-    assert all(verdict.twin is not None for verdict in section.verdicts)
 
 
 def test_yaml_keeps_it():
