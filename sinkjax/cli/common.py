@@ -42,7 +42,7 @@ class PlannedOptions:
     """Options of commands that plan sweeps: memory, and the models of a study on several models."""
 
     memory: float | None = None
-    """memory per device that a sweep may use, in GB (default: 90% of the device; on CPUs, half of free memory)"""
+    """memory per device that a sweep may use, in GB; if none, 90% of the device, on CPUs half of free memory"""
     checkpoints: Path | None = None
     """run the study on every model in this folder, such as training checkpoints, instead of on `model`"""
     models: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class DeviceOptions:
     """Device options for sweeps of a given model. A study that trains its own models sets its devices in its config."""
 
     devices: int | None = None
-    """number of devices to use (default: all)"""
+    """number of devices to use; if none, all"""
     mesh: str | None = None
     """device mesh, e.g. data=4,model=2: prompts and edits are spread over data, the parameters of each copy over model"""
 

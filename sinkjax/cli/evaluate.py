@@ -27,7 +27,7 @@ class EvaluateOptions(Options):
     text: tyro.conf.Positional[Path]
     """file with the text, in UTF-8"""
     weights: int | None = None
-    """bits of the matrices of attention and the MLP, 2 to 16 (default: no rounding)"""
+    """bits of the matrices of attention and the MLP, 2 to 16; if none, no rounding"""
     activations: int | None = None
     """bits of the inputs that these matrices multiply"""
     kv: int | None = None
@@ -41,7 +41,7 @@ class EvaluateOptions(Options):
     sinks: int | None = None
     """number of first tokens whose keys are kept, in addition to `window`"""
     window: int | None = None
-    """number of last tokens whose keys are kept (default: all)"""
+    """number of last tokens whose keys are kept; if none, all"""
     h2o: int | None = None
     """number of keys that H2O keeps: the last and the most attended ones"""
     edits: Path | None = None
@@ -49,7 +49,7 @@ class EvaluateOptions(Options):
     bos: str = "model"
     """token before the text: model, tokenizer, none or a token id"""
     length: int | None = None
-    """positions per piece without a cache policy (default: the model's context)"""
+    """positions per piece without a cache policy; if none, the context of the model"""
     dtype: Dtype = "float32"
     """dtype of parameters and activations"""
 

@@ -36,7 +36,7 @@ class SitesOptions:
     prompts: int = 1
     """number of prompts in a batch"""
     length: int | None = None
-    """number of tokens per prompt (default: 64, or the model's context if that is shorter)"""
+    """number of tokens per prompt; if none, 64, or the model's context if that is shorter"""
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     """precision of the parameters and activations"""
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -46,13 +46,29 @@ def _tuple(info: PrimitiveTypeInfo) -> Any:
     """Describe options with several values as tyro does, except that an empty default is shown as "none"."""
     if info.type_origin is not tuple or get_args(info.type)[1:] != (...,):
         return None
-    as_list: Any = list[get_args(info.type)[0]]  # type: ignore[misc]  # tyro's rule for tuples would be this one
-    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(as_list, info.markers))
+    # tyro's rule for tuples would be this one
+    return _none_shown(list[get_args(info.type)[0]], (), info, lambda value: isinstance(value, tuple))  # type: ignore[misc]
+
+
+@HELP.primitive_rule
+def _optional(info: PrimitiveTypeInfo) -> Any:
+    """Describe options that may be left unset by the type of a value alone, with "none" for None."""
+    kinds = tuple(kind for kind in get_args(info.type) if kind is not type(None))
+    if len(kinds) == len(get_args(info.type)):
+        return None
+    return _none_shown(Union[kinds], None, info, lambda value: value is None)  # noqa: UP007
+
+
+def _none_shown(like: Any, empty: object, info: PrimitiveTypeInfo, belongs: Callable[[Any], bool]) -> Any:
+    """tyro's description of the type `like`, with `empty` shown as "none"; belongs: whether it may hold a value too."""
+    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(like, info.markers))
     if not isinstance(spec, PrimitiveConstructorSpec):
         return spec
-    shown = spec.str_from_instance
+    shown, holds = spec.str_from_instance, spec.is_instance
     return dataclasses.replace(
-        spec, is_instance=lambda value: isinstance(value, tuple), str_from_instance=lambda values: shown(values) or ["none"]
+        spec,
+        is_instance=lambda value: belongs(value) or holds(value),
+        str_from_instance=lambda value: ["none"] if value == empty else shown(value),
     )
 
 

@@ -41,7 +41,7 @@ class RunOptions(PlannedOptions, JoinOptions, Options, Generic[C]):
 
     config: C
     out: str | None = None
-    """folder for the results, or a URL like s3://bucket/mask; by default results/NAME for the config NAME, or the folder of the
+    """folder for the results, or a URL like s3://bucket/mask; if none, results/NAME for the config NAME, or the folder of the
     earlier run"""
     trim: bool = False
     """in a series, delete each model from the hub's cache once it has been measured, unless it was there before"""

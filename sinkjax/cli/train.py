@@ -27,7 +27,7 @@ class TrainOptions(JoinOptions, Options, Generic[C]):
 
     config: C
     out: str | None = None
-    """folder for the results, or a URL like s3://bucket/softmax; by default results/NAME for the config NAME, or the folder of
+    """folder for the results, or a URL like s3://bucket/softmax; if none, results/NAME for the config NAME, or the folder of
     the earlier training"""
     tensorboard: bool = False
     """also write TensorBoard event files"""

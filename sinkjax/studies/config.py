@@ -76,7 +76,7 @@ class Trains(Settings):
     seed: int = 0
     """seed of the first run (later runs count up), of the evaluation data and of the bootstrap"""
     only: tuple[str, ...] = field(default=(), metadata=documents.CHOICE)
-    """names of the trainings to run (default: all); others are shown if they are finished"""
+    """names of the trainings to run, all if none; others are shown if they are finished"""
 
     def __post_init__(self) -> None:
         typed(self)

@@ -274,7 +274,7 @@ SHARED: dict[str, Setting] = {
     "controls": Setting(20, "random controls for each condition that a claim is about"),
     "control_prompts": Setting(16, "number of prompts, from the first, for controls, known numbers and the untrained twin"),
     "twin": Setting(True, "whether the claims are also measured on the same architecture with random weights"),
-    "map_layers": Setting((), "layers whose attention maps are drawn; by default an early, a middle and a late one"),
+    "map_layers": Setting((), "layers whose attention maps are drawn; if none, an early, a middle and a late one"),
 }
 
 

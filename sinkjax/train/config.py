@@ -107,7 +107,7 @@ class AdamWTraining(Training):
     lowest: float = 0.1
     """final value of the cosine schedule, as a fraction of the learning rate"""
     micro_batch: int | None = None
-    """sequences per gradient computation, accumulated over the batch (default: all)"""
+    """sequences per gradient computation, accumulated over the batch; if none, all"""
     mesh: tuple[int, int] = field(default=(1, 1), metadata=CHOICE)
     """devices of one run: the number that share the sequences of a (micro-)batch, and the number that share the matrices; where
     several processes are joined, all devices share the sequences of a text by default"""
@@ -123,7 +123,7 @@ class AdamWTraining(Training):
     from_step: int = field(default=0, metadata=LATER)
     """first step with the edits"""
     until: int | None = field(default=None, metadata=LATER)
-    """first step without the edits again (default: never)"""
+    """first step without the edits again; if none, never"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

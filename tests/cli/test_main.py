@@ -115,6 +115,8 @@ def test_help_of_a_study_lists_its_fields_with_their_values(capsys):
     assert "--prompts INT passages of text (default: 64)" in shown
     assert "an early, a middle and a late one (default: none)" in shown
     assert "(default: )" not in shown
+    assert "--devices INT number of devices to use; if none, all (default: none)" in shown
+    assert "None" not in shown
 
 
 def test_the_version_is_that_of_the_package(capsys):

@@ -23,11 +23,11 @@ class Causal(Trains):
     size: Literal["mini", "340k", "60m", "1b", "152m"] = "mini"
     """size of model and training, as for the studies of pretraining"""
     steps: int | None = None
-    """training steps of a run; by default the size's"""
+    """training steps of a run; if none, the size's"""
     kept: int | tuple[int, ...] = 24
     """models of each run that are kept and measured: a list of steps, or how many, log-spaced"""
     text: str | None = None
-    """training text: "packaged", a file, a folder or the hub id of a data set; by default the size's"""
+    """training text: "packaged", a file, a folder or the hub id of a data set; if none, the size's"""
     prompts: int = 64
     """held-out blocks that are measured, at most as many as the training holds out"""
     length: int = 64

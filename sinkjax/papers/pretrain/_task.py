@@ -109,13 +109,13 @@ class Pretraining(Trains):
     size: SizeName = "mini"
     """size of models and trainings (`sinkjax/papers/pretrain/sizes.yaml`)"""
     steps: int | None = None
-    """training steps of a run; by default the size's"""
+    """training steps of a run; if none, the size's"""
     text: str | None = None
-    """training text: "packaged", a file, a folder or the hub id of a data set; by default the size's"""
+    """training text: "packaged", a file, a folder or the hub id of a data set; if none, the size's"""
     micro_batch: int | None = None
-    """sequences whose gradient is computed at a time, by default as for the size"""
+    """sequences whose gradient is computed at a time; if none, as for the size"""
     mesh: tuple[int, int] | None = field(default=None, metadata=documents.CHOICE)
-    """devices of one run: the number that share the sequences, and the number that share the matrices; by default one"""
+    """devices of one run: the number that share the sequences, and the number that share the matrices; if none, one"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
