@@ -26,7 +26,8 @@ from sinkjax.papers.emergence._onsets import halfway, in_order
 
 PAGE = ROOT / "docs" / "while-it-learns.md"
 IMAGE = "while-it-learns-order.png"
-PLAIN = {"released": "released/plain"}  # the row that others are compared with, where it is not the baseline
+# The row that others are compared with, where a loaded model is trained and not the baseline.
+PLAIN = {"released": "released/plain", "chats": "chats/softmax", "smollm2": "smollm2/plain"}
 
 HEAD = """How a sink develops while a model learns: the order in which its parts appear, what happens when the first key is
 hidden for a time, and which optimisers and norms grow a sink without a massive activation. Measures and intervals are as in
@@ -41,8 +42,16 @@ table shows the step from which it stays beyond halfway (for ratios, halfway in 
 line above, paired by seed. Evaluations are {apart} steps apart."""
 EARLY = """Values begin to shrink long before the sink appears: measured without the logarithm, half of the change is made by
 step {steps}."""
-RELEASED = """The model is `mini-sink` (1.4 million parameters), selected for its sink; runs differ only in the order of the text.
-The edits end halfway through training. In the table above, the baseline is the model that continues unedited."""
+ABOUT = {
+    "released": """The model is `mini-sink` (1.4 million parameters), selected for its sink; runs differ only in the order of
+the text. The edits end halfway through training. In the table above, the baseline is the model that continues unedited.""",
+    "chats": """The models are `mini-softmax` and `mini-sigmoid`, two packaged models of one seed; runs differ only in the order
+of the text, 120 conversations written for this project (Gu et al. use UltraChat-200k, which cannot be packaged), a fifth of them
+held out. In the table above, the baseline is the model with softmax, and the loss is that of the conversations.""",
+    "smollm2": """The model is SmolLM2-135M (Instruct, 4-bit weights), at a learning rate of 1e-4, on 512 tokens of novels a step;
+one run of each, described. The edits end halfway, at step 50. In the table above, the baseline is the model that continues
+unedited.""",
+}
 CAPTION = """*The step from which each quantity stays beyond half of its change in training. Points: seeds; bars: mean and 95%
 interval over seeds.*"""
 
@@ -71,19 +80,17 @@ def order(data: xarray.Dataset) -> list[str]:
     return [text, markdown(["quantity", "step", "later by"], lines), fill(EARLY.format(steps=shown(drained, 0)))]
 
 
-def released(data: Mapping[str, xarray.Dataset]) -> list[str]:
-    """Attention and activation of fine-tuned models at the beginning, at the release and at the end, if any has run."""
+def course(data: Mapping[str, xarray.Dataset], study: str) -> list[str]:
+    """Attention, activation and loss of a study's fine-tuned models at the beginning, halfway and at the end, if any has run."""
     lines = []
     for row, own in data.items():
-        if row.startswith("released/"):
+        if row.startswith(f"{study}/"):
             steps = own["step"].values[0]
             places = [0, int(np.abs(steps - np.nanmax(steps) / 2).argmin()), int(np.nanargmax(steps))]
-            cells = [
-                shown(values[:, place], digits) for values, digits in ((first_share(own), 3), (spike(own), 0)) for place in places
-            ]
-            lines.append([row.partition("/")[2], *cells])
-    head = ["row", "attention at the beginning", "halfway", "at the end", "spike at the beginning", "halfway", "at the end"]
-    return [fill(RELEASED), markdown(head, lines)] if lines else []
+            quantities = {"attention": (first_share(own), 3), "spike": (spike(own), 0), "loss": (own["loss"].values, 3)}
+            for name, (values, digits) in quantities.items():
+                lines.append([row.partition("/")[2], name, *(shown(values[:, place], digits) for place in places)])
+    return [fill(ABOUT[study]), markdown(["row", "", "at the beginning", "halfway", "at the end"], lines)] if lines else []
 
 
 def draw(data: xarray.Dataset, file: Path) -> None:
@@ -118,7 +125,8 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
         own = {row: values for row, values in data.items() if row == BASELINE or row.startswith(f"{study}/")}
         rows = [row for row in learning_rows() if row.startswith(f"{study}/")]
         parts += [text.replace("### ", "## ", 1) for text in tables(own, rows, PLAIN.get(study, BASELINE))]
-    parts += released(data)
+        if study in PLAIN:
+            parts += course(own, study)
     judged = words(data, learning_rows())
     if judged:
         parts += ["## Claims", "By the [one rule](judgements.md), of rows with 8 seeds.", judged]

@@ -81,7 +81,8 @@ NEXT = (
 )
 SEEDS = {"baseline": range(3, 19), "first": range(3, 11), "next": range(3, 7), "rest": range(3, 4)}
 OTHER = "families"  # a study whose rows are not of the queue
-LEARNING = ("hidden", "optimisers", "released")  # of docs/while-it-learns.md, with the seeds of a row that is judged
+# Studies of docs/while-it-learns.md, and the seeds of their rows.
+LEARNING = {**dict.fromkeys(("hidden", "optimisers", "released", "chats"), SEEDS["first"]), "smollm2": SEEDS["rest"]}
 FREE = {"seed", "seeds", "text"}  # fields that may differ between equal trainings
 
 
@@ -142,7 +143,8 @@ def queue() -> Iterator[tuple[str, int]]:
 def learning() -> Iterator[tuple[str, int]]:
     """Row and seed of the runs of LEARNING, one seed of every row after the other; rows of the queue are left to it."""
     for seed in SEEDS["first"]:
-        yield from ((row, seed) for row in learning_rows() if kept_as(row) == f"learning/{row}")
+        own = (row for row in learning_rows() if kept_as(row) == f"learning/{row}")
+        yield from ((row, seed) for row in own if seed in LEARNING[row.partition("/")[0]])
 
 
 def batches(runs: list[tuple[str, int]], together: bool) -> Iterator[tuple[str, range]]:
@@ -176,18 +178,24 @@ def rows() -> list[str]:
 
 
 def config_of(row: str, seed: int, text: str = "packaged", seeds: int = 1) -> Training:
-    """The training of a row at the queue's size."""
+    """The training of a row at the queue's size. A text that its size names is not replaced."""
     study, name = row.split("/")
-    return dataclasses.replace(_table(study)[name], seed=seed, text=text, seeds=seeds)
+    stated = _table(study)[name]
+    own = "text" in SIZES[_size(study)].fields
+    return dataclasses.replace(stated, seed=seed, text=stated.text if own else text, seeds=seeds)
 
 
 @functools.cache
 def _table(study: str) -> dict[str, Training]:
     """The trainings of a table at the queue's size, or the one of its own, with that size's steps and one seed."""
-    config = choose(f"pretrain/{study}").config
-    size = SIZE if config.size == "mini" else config.size
-    config = dataclasses.replace(config, size=size, steps=None, seeds=1)
+    config = dataclasses.replace(choose(f"pretrain/{study}").config, size=_size(study), steps=None, seeds=1)
     return {spec.name: spec.training for spec in find(f"pretrain/{study}").trainings(config)}
+
+
+def _size(study: str) -> SizeName:
+    """The queue's size for tables of the size "mini"; the size of any other table."""
+    size: SizeName = choose(f"pretrain/{study}").config.size
+    return SIZE if size == "mini" else size
 
 
 @functools.cache

@@ -29,7 +29,8 @@ class Corpus:
     """A tokenised text: every setting that determines the content of the token file."""
 
     text: str = "packaged"
-    """"packaged" (184 kB in 12 genres), a file or a folder (.txt, .jsonl, .parquet, ...), or the hub id of a data set"""
+    """"packaged" (184 kB in 12 genres), "chats" (conversations), a file or a folder (.txt, .jsonl, .parquet, ...), or the hub id
+    of a data set"""
     subset: str | None = None
     """configuration of a data set on the hub"""
     split: str = "train"

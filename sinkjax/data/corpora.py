@@ -28,10 +28,13 @@ from sinkjax.runtime import extras
 
 Split = Literal["explore", "confirm", "all"]
 SPLITS: tuple[Split, ...] = ("explore", "confirm", "all")
-SOURCES = ("auto", "wikitext", "packaged")
 REPOSITORY, CONFIGURATION, PORTION = "Salesforce/wikitext", "wikitext-2-raw-v1", "test"
 WIKITEXT = f"WikiText-2 raw ({REPOSITORY}, {CONFIGURATION}, split {PORTION})"
-PACKAGED = "packaged text (168 synthetic documents in 12 genres, written for sinkjax)"
+PACKAGED = {  # name -> description; the documents are in the folder of that name
+    "packaged": "packaged text (168 synthetic documents in 12 genres, written for sinkjax)",
+    "chats": "packaged chats (120 synthetic conversations of a user and an assistant, written for sinkjax)",
+}
+SOURCES = ("auto", "wikitext", *PACKAGED)
 PATIENCE_SECONDS = 2.0
 BLANK_LINE = "\n\n"
 ARTICLE = re.compile(r"= (?!= ).* =")  # a heading of level 1
@@ -75,8 +78,8 @@ def passages(
     first passages are the same for any `count`.
 
     Args:
-        source: "auto" (WikiText-2 if available, else the packaged documents; the result says which), "wikitext", "packaged", or
-            the path of a UTF-8 text or a folder of them (.txt), with one paragraph per line.
+        source: "auto" (WikiText-2 if available, else the packaged documents; the result says which), "wikitext", "packaged",
+            "chats", or the path of a UTF-8 text or a folder of them (.txt), with one paragraph per line.
         count: Number of passages, at least 1.
         split: The half of the documents, or "all" for both.
         length: Lower bound on `size`.
@@ -184,15 +187,15 @@ def _in_turn(homes: dict[str, int], seed: int, fits: Callable[[str], bool]) -> I
 
 def _read(source: str | Path) -> tuple[list[_Document], str]:
     """The documents of a source and its description."""
-    if source == "packaged":
-        return _packaged(), PACKAGED
+    if source in PACKAGED:
+        return _packaged(str(source)), PACKAGED[str(source)]
     if source in ("wikitext", "auto"):
         try:
             return _articles(_wikitext()), WIKITEXT
         except SinkjaxError as reason:
             if source == "wikitext":
                 raise
-            return _packaged(), f"{PACKAGED}, because {reason}"
+            return _packaged("packaged"), f"{PACKAGED['packaged']}, because {reason}"
     path = user_path(source)
     if path.is_dir():
         found = sorted(entry for entry in path.rglob("*.txt") if entry.is_file())
@@ -237,22 +240,22 @@ def _digest(texts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
-def packaged_documents() -> list[str]:
-    """Return the packaged documents, genre by genre, each ending with a line break."""
-    return [text for texts in packaged_genres().values() for text in texts]
+def packaged_documents(name: str = "packaged") -> list[str]:
+    """Return the documents of a packaged text, genre by genre, each ending with a line break."""
+    return [text for texts in packaged_genres(name).values() for text in texts]
 
 
-def packaged_genres() -> dict[str, list[str]]:
-    """Map each genre to its packaged documents, each ending with a line break."""
+def packaged_genres(name: str = "packaged") -> dict[str, list[str]]:
+    """Map each genre of a packaged text to its documents, each ending with a line break."""
     genres: dict[str, list[str]] = {}
-    for document in _packaged():
+    for document in _packaged(name):
         genres.setdefault(document.genre, []).append(document.passages[0] + "\n")
     return genres
 
 
-def _packaged() -> list[_Document]:
-    """Read every genre's file, sorted by name; in each, a line "%% name" precedes a document."""
-    folder = files("sinkjax").joinpath("data", "assets", "passages")
+def _packaged(name: str) -> list[_Document]:
+    """Read the file of every genre of a packaged text, sorted by name; in each, a line "%% name" precedes a document."""
+    folder = files("sinkjax").joinpath("data", "assets", name)
     found = []
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         _, *parts = re.split(r"^%% .*$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)

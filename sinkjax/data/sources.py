@@ -33,13 +33,13 @@ def kind(corpus: Corpus) -> Literal["packaged", "local", "hub"]:
     from sinkjax.checkpoints.hub import HUB_ID
 
     path = user_path(corpus.text)
-    if corpus.text == "packaged":
+    if corpus.text in PACKAGED:
         return "packaged"
     if path.exists():
         return "local"
     if HUB_ID.fullmatch(corpus.text) and path.suffix not in BUILDERS:
         return "hub"
-    raise unknown("text of a corpus", corpus.text, ["packaged"], ", a hub id owner/name, or an existing path")
+    raise unknown("text of a corpus", corpus.text, PACKAGED, ", a hub id owner/name, or an existing path")
 
 
 def identify(corpus: Corpus) -> dict[str, Any]:
@@ -53,8 +53,8 @@ def identify(corpus: Corpus) -> dict[str, Any]:
     if corpus.subset is not None or corpus.revision is not None:
         raise SinkjaxError(f"subset and revision are for data sets on the hub, and {corpus.text!r} is not one here")
     if source == "packaged":
-        text = "\0".join(packaged_documents())
-        return {"kind": source, "text": PACKAGED, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        text = "\0".join(packaged_documents(corpus.text))
+        return {"kind": source, "text": PACKAGED[corpus.text], "sha256": hashlib.sha256(text.encode()).hexdigest()}
     files = _files(corpus)
     return {"kind": source, "name": _root(corpus).name, "files": {name: _digest(path) for name, path in files.items()}}
 
@@ -68,7 +68,7 @@ def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[tuple[str
     identity: from `identify`. Errors: as for `identify`; text that is not UTF-8; a column that is missing or not text.
     """
     if identity["kind"] == "packaged":
-        yield from ((genre, text) for genre, texts in packaged_genres().items() for text in texts)
+        yield from ((genre, text) for genre, texts in packaged_genres(corpus.text).items() for text in texts)
     elif identity["kind"] == "hub":
         options = {"path": corpus.text, "name": corpus.subset, "revision": identity["commit"]}
         yield from (("", text) for text in _rows(corpus, options))

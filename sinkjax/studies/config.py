@@ -52,7 +52,8 @@ class StudyConfig(OnModel):
     """Settings of every study on a trained model and natural text."""
 
     text: str = "auto"
-    """"auto", "wikitext", "packaged", a folder (a document per .txt file), or a file (one per WikiText article, else per line)"""
+    """"auto", "wikitext", "packaged", "chats", a folder (a document per .txt file), or a file (one per WikiText article, else
+    per line)"""
     split: Split = "confirm"
     """documents that are read: rules were chosen on explore; verdicts are made on confirm"""
     prompts: int = 64

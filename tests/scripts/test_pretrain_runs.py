@@ -52,7 +52,9 @@ def test_a_row_of_the_queue_is_that_of_its_study_with_the_steps_of_its_size(scri
 def test_the_rows_of_learning_are_run_seed_by_seed_and_those_of_the_queue_by_it(script):
     runs = list(script["learning"]())
     rows = [row for row, seed in runs if seed == 3]
-    assert runs == [(row, seed) for seed in range(3, 11) for row in rows]
+    assert runs == [(row, seed) for seed in range(3, 11) for row in rows if seed == 3 or not row.startswith("smollm2/")]
+    assert script["config_of"]("chats/sigmoid", 3, "novels.txt").text == "chats"
+    assert script["config_of"]("released/plain", 3, "novels.txt").text == "novels.txt"
     assert script["kept_as"]("hidden/base") == script["kept_as"]("optimisers/adamw") == f"{script['SIZE']}/{script['BASELINE']}"
     assert script["kept_as"]("optimisers/sandwich") == f"{script['SIZE']}/gu-norm/sandwich"
     assert {*script["learning_rows"]()} - {*rows} == {f"optimisers/{row}" for row in ("adamw", "sandwich", "qk-norm")} | {

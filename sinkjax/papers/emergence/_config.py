@@ -27,7 +27,7 @@ class Causal(Trains):
     kept: int | tuple[int, ...] = 24
     """models of each run that are kept and measured: a list of steps, or how many, log-spaced"""
     text: str | None = None
-    """training text: "packaged", a file, a folder or the hub id of a data set; if none, the size's"""
+    """training text: "packaged", "chats", a file, a folder or the hub id of a data set; if none, the size's"""
     prompts: int = 64
     """held-out blocks that are measured, at most as many as the training holds out"""
     length: int = 64

@@ -111,7 +111,7 @@ class Pretraining(Trains):
     steps: int | None = None
     """training steps of a run; if none, the size's"""
     text: str | None = None
-    """training text: "packaged", a file, a folder or the hub id of a data set; if none, the size's"""
+    """training text: "packaged", "chats", a file, a folder or the hub id of a data set; if none, the size's"""
     micro_batch: int | None = None
     """sequences whose gradient is computed at a time; if none, as for the size"""
     mesh: tuple[int, int] | None = field(default=None, metadata=documents.CHOICE)
@@ -140,7 +140,8 @@ def row(
         name: Name of the row.
         label: Its title; "": its name.
         changes: Fields of the training that differ from the size's.
-        times: Factors on numbers of the size; for a window that is not stated, on the context.
+        times: Factors on numbers of the size; for a window that is not stated, on the context; for a width of heads that
+            is not stated, none.
         paper: Measure -> the paper's number, or its words.
         sizes: The sizes with this row; by default all.
 
@@ -183,9 +184,14 @@ def training(config: Pretraining, name: str, changes: Mapping[str, object], time
     return found
 
 
-def _times(base: TaskConfig, name: str, factor: float, what: str) -> float | tuple[float, ...]:
-    """A field of the size times a factor, rounded and at least 1 if it is an integer; for a window not stated, the context."""
+def _times(base: TaskConfig, name: str, factor: float, what: str) -> float | tuple[float, ...] | None:
+    """A field of the size times a factor, rounded and at least 1 if it is an integer; for a window not stated, the context.
+
+    A width of heads that is not stated stays so: it follows from the model's width.
+    """
     value = getattr(base, name, None)
+    if name == "head_dim" and value is None:
+        return None
     if name == "window" and value is None:
         value = vars(base)["context"]
     if isinstance(value, tuple):

@@ -35,6 +35,12 @@ def test_times_multiply_the_numbers_of_the_size_and_a_window_is_part_of_the_cont
     assert (found.steps, found.window) == (round(101 / 2), SIZES["mini"].fields["context"] // 8)
 
 
+def test_a_width_of_heads_is_multiplied_where_it_is_stated_and_follows_from_the_model_s_elsewhere():
+    heads = training({"heads": 8}, {"head_dim": 0.25}, size="340k")
+    assert (heads.head_dim, SIZES["340k"].fields["head_dim"]) == (16, 64)
+    assert training({"heads": 8}, {"head_dim": 0.25}).head_dim is None
+
+
 def test_another_task_has_its_own_fields():
     assert training({"triggers": 5}, size="backcopy").triggers == 5
     with pytest.raises(SinkjaxError, match="row a: unknown key 'triggers'"):
