@@ -113,7 +113,8 @@ def by_model(
             for training, line in trained(read, labels).items()
         ]
     end = f"Means over {read.scope.config.seeds} runs; bars: 95% intervals."
-    return Drawing(name, points(columns, xlabel, least=least), f"{caption} {end}")
+    units = {measure.meaning.facts.get("unit", "") for measure in as_tuple(measures)}
+    return Drawing(name, points(columns, xlabel, least=least, shared=len(units) == 1), f"{caption} {end}")
 
 
 @FigureWord.define()
