@@ -117,6 +117,15 @@ def test_the_packaged_documents_are_whole_and_every_other_one_of_a_genre_is_in_e
     assert len(set(genres.values())) == 12
 
 
+def test_the_packaged_chats_are_whole_conversations_that_end_with_an_answer():
+    found = passages("chats", 120, length=1)
+    assert found.source.startswith("packaged chats (120 ")
+    assert set(found.texts) == {text.rstrip("\n") for text in packaged_documents("chats")}
+    for text in found.texts:
+        turns = [line.partition(":")[0] for line in text.split("\n") if line.startswith(("User: ", "Assistant: "))]
+        assert turns == ["User", "Assistant"] * (len(turns) // 2), text
+
+
 def test_the_packaged_documents_keep_their_line_breaks_and_none_of_the_marks_between_them():
     texts = passages("packaged", 168).texts
     assert sum("\n" in text for text in texts) > 150
