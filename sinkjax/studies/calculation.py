@@ -31,6 +31,8 @@ def calculate(calculation: Calculation, model: Model, batch: Batch, path: Place)
     """Compute and write the store `path`, unless it exists. Errors: a store of other numbers; no permission or no space."""
     prompts = prompts_identity(batch.tokens, batch.lengths)
     identity = description(model, "highest") | {"calculation": calculation.name, "prompts": prompts}
+    if calculation.declared is not None:
+        identity["declared"] = calculation.declared
     if holds(path, identity):
         return
     found = calculation.compute(model, batch)

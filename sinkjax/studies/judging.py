@@ -13,10 +13,11 @@ from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict, said
 from sinkjax.studies.declaration import Claim, Described, Identity, Study
 from sinkjax.studies.grids import At, Point
-from sinkjax.studies.readings import Parts, Readings, claimed_rows
+from sinkjax.studies.readings import Parts, Readings, claimed_rows, read_by
 from sinkjax.studies.scope import FigureWord, Scope
 from sinkjax.studies.settings import filled
 from sinkjax.studies.specs import NOOP
+from sinkjax.studies.words import Word
 
 if TYPE_CHECKING:
     from sinkjax.report.section import Drawing
@@ -54,10 +55,17 @@ def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: M
         parts = claim.contrast.evaluate(read)
     except Absent as error:
         return Verdict(name, *stated, untested(str(error)), kind=kind)
-    judged = judge(evidence(parts, read), sign=claim.sign, stays=claim.stays)
-    label = parts.label if claim.sign > 0 else f"{'inverse of the' if parts.unit == 'log' else 'minus the'} {parts.label}"
-    why = _uncontrolled(claim, parts)
+    judged = judge(evidence(claim.contrast, parts, read), sign=claim.sign, stays=claim.stays)
+    label, why = _compared(parts, claim.sign), _uncontrolled(claim, parts)
     return Verdict(name, *stated, judged, _twin(claim, twin), label, parts.unit, _beside(claim, read), uncontrolled=why)
+
+
+def _compared(parts: Parts, sign: int = 1) -> str:
+    """Name the number that is judged: the contrast, turned round if the sign is negative, less its controls."""
+    log = parts.unit == "log"
+    inverse = "" if sign > 0 else "inverse of the " if log else "minus the "
+    controls = "over the geometric mean" if log else "less the mean"
+    return f"{inverse}{parts.label}" + (f", {controls} of its controls" if parts.controls is not None else "")
 
 
 def _uncontrolled(claim: Claim, parts: Parts) -> str:
@@ -84,13 +92,11 @@ def _listed(claim: Claim, read: Readings) -> str:
     return "; ".join(lines)
 
 
-def evidence(parts: Parts, read: Readings) -> Evidence:
-    """Collect the rule's input: the numbers, their clusters, and the kind of sample."""
-    results, count = read.results, len(parts.contrast)
-    clusters = results.genres(count)
-    if clusters is None or len(set(clusters.tolist())) in (1, count):
-        clusters = results.clusters(count)
-    numbers, noun = (parts.contrast, parts.controls, parts.whole, parts.range), results.over.partition(",")[0]
+def evidence(contrast: Word, parts: Parts, read: Readings) -> Evidence:
+    """Collect the rule's input: the numbers of a contrast, their clusters, and the kind of sample."""
+    stores = sorted(map(read.store, read_by(contrast)))
+    clusters = read.results.clusters(len(parts.contrast), *stores, genres=True)
+    numbers, noun = (parts.contrast, parts.controls, parts.whole, parts.range), read.results.over.partition(",")[0]
     return Evidence(*numbers, clusters, noun, parts.all_controls, parts.relative, parts.whole_range)
 
 
@@ -100,7 +106,7 @@ def _twin(claim: Claim, twin: Readings) -> Judgement | None:
         parts = claim.contrast.evaluate(twin)
     except Absent:
         return None
-    return judge(evidence(parts, twin), sign=claim.sign, stays=claim.stays)
+    return judge(evidence(claim.contrast, parts, twin), sign=claim.sign, stays=claim.stays)
 
 
 def _beside(claim: Claim, read: Readings) -> tuple[str, ...]:
@@ -111,12 +117,12 @@ def _beside(claim: Claim, read: Readings) -> tuple[str, ...]:
             parts: Parts = contrast.evaluate(read)
         except Absent:
             continue
-        found = judge(evidence(parts, read), sign=1)
+        found = judge(evidence(contrast, parts, read), sign=1)
         if found.D is not None:
             where = contrast.given.get("where")
             same = where == claim.contrast.given.get("where")
             at = f", {read.where(where)}" if isinstance(where, At) and not same else ""
-            lines.append(f"{parts.label}{at}: {said(found.D, parts.unit)}")
+            lines.append(f"{_compared(parts)}{at}: {said(found.D, parts.unit)}")
     return tuple(lines)
 
 

@@ -27,7 +27,7 @@ from sinkjax.studies.scope import Contrast, Measure, Scope
 from sinkjax.studies.settings import config_type, filled
 from sinkjax.studies.specs import NOOP, NOOP_PROMPTS, NOOP_SERIES
 from sinkjax.studies.study import Batch, Calculation, Condition, Shown, Sweep, Values
-from sinkjax.studies.words import Field, as_tuple, words_in
+from sinkjax.studies.words import Field, as_tuple, plain, words_in
 
 if TYPE_CHECKING:
     import xarray
@@ -164,7 +164,8 @@ def _known(study: Study) -> Values:
         runs = [Unedited(one, batch, None, config.control_prompts) for one in (model, edited or model)]
         return measured(known, Scope(config, model.config), *runs)
 
-    return Values(lambda config, architecture, prompts: blank(known, Scope(config, architecture), prompts), compute)
+    declared = plain({"known": known, "grids": study.grids, "controls": study.controls})
+    return Values(lambda config, architecture, prompts: blank(known, Scope(config, architecture), prompts), compute, declared)
 
 
 def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture: Config) -> Iterator[Sweep]:
@@ -269,9 +270,10 @@ def _calculations(study: Study, config: Settings, architecture: Config) -> Itera
         inputs = facts.get("inputs", framework.TEXT)
         if "inputs" in given:
             inputs = framework.Inputs(given["inputs"])
-        yield Calculation(name, compute, variables, prompts, inputs)
+        made = Calculation(name, compute, variables, prompts, inputs, declared=plain(word))
+        yield made
         if judged_on(study, name, scope) and _has_twin(config):
-            yield Calculation(f"{name}{TWIN}", compute, variables, prompts, inputs, twin=True)
+            yield dataclasses.replace(made, name=f"{name}{TWIN}", twin=True)
 
 
 def _has_twin(config: Settings) -> bool:

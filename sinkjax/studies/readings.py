@@ -197,7 +197,7 @@ def _fields(measure: Measure) -> set[Field]:
 
 def claims_on(study: Study, name: str) -> list[Claim]:
     """Return the claims that read a grid or a computation."""
-    return [claim for claim in study.claims.values() if name in read_by(claim)]
+    return [claim for claim in study.claims.values() if name in read_by(*claim.words)]
 
 
 def judged_on(study: Study, name: str, scope: Scope) -> bool:
@@ -205,9 +205,9 @@ def judged_on(study: Study, name: str, scope: Scope) -> bool:
     return any(isinstance(claim.contrast, Contrast) and possible(claim, scope) for claim in claims_on(study, name))
 
 
-def read_by(claim: Claim) -> set[str]:
-    """Return the grids and computations that a claim reads."""
-    words = [word for part in claim.words for word in words_in(part) if isinstance(word, Word)]
+def read_by(*parts: Word) -> set[str]:
+    """Return the grids and computations that contrasts and premises read."""
+    words = [word for word in words_in(parts) if isinstance(word, Word)]
     return {str(word.given[name]) for word in words for name in ("grid", "computation") if name in word.given}
 
 

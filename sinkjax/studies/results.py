@@ -110,24 +110,19 @@ class Results:
         values = np.asarray(values)
         return intervals.interval(values, seed=self.config.seed, clusters=self.clusters(len(values)))
 
-    def clusters(self, count: int, store: str = "") -> NDArray | None:
-        """The document of each of the first prompts of a store, int[count], where several are from one; else None.
+    def clusters(self, count: int, *stores: str, genres: bool = False) -> NDArray | None:
+        """The document of each of the first prompts, int[count], where several are from one; else None.
 
-        store: where the numbers come from; "": the first sweep, or any other store of the same prompts.
+        stores: where the numbers come from, by default the first sweep; those of prompts that are not text have none. genres:
+        whether the genres, str[count], come before the documents where there are several.
         """
-        if self.study.over != DOCUMENTS:
-            return None
         first = next((sweep.name for sweep in self.mains), next(iter(self.stores)))
-        documents = self.stores[store or first].attrs.get("study", {}).get("documents", ())[:count]
-        return np.asarray(documents) if len(set(documents)) < count == len(documents) else None
-
-    def genres(self, count: int) -> NDArray | None:
-        """The genre of each of the first prompts, str[count]; None where the text has none or a store's prompts are not text."""
-        found = [data.attrs.get("study", {}).get("genres", ()) for data in self.stores.values()]
-        longest = max(found, key=len, default=())
-        if self.study.over != DOCUMENTS or len(longest) < count or not all(map(any, found)):
-            return None
-        return np.asarray(longest[:count])
+        about = [self.stores[name].attrs.get("study", {}) for name in stores or (first,) if name in self.stores]
+        for what, fewest in (("genres", 2), ("documents", 1))[not genres :] if self.study.over == DOCUMENTS else ():
+            found = max((one.get(what, ())[:count] for one in about), key=len, default=())
+            if fewest <= len(set(found)) < count == len(found):
+                return np.asarray(found)
+        return None
 
     @property
     def over(self) -> str:

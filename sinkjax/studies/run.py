@@ -221,7 +221,7 @@ def store_spec(
     if isinstance(spec, Calculation):
         calculate(spec, swept, batch, store)
         return
-    attributes = {"study": dict(batch.study)}
+    attributes = {"study": dict(batch.study)} | ({"declared": spec.declared} if spec.prepare else {})
     if spec.prepare and finished(store, swept, batch.tokens, spec.edits, spec.probe, batch.lengths, attributes):
         return
     conditions = spec.prepare(model, batch, *([swept] if twin else [])) if spec.prepare else spec.conditions

@@ -112,7 +112,7 @@ def spec(study: Study, sweep: Sweep, config: Settings, architecture: Config) -> 
     count = config.prompts if sweep.prompts is None else sweep.prompts
     placeholders, prepare = prepared(sweep, config, architecture, count)
     inputs = sweep.inputs(config) if sweep.inputs else TEXT
-    return SweepSpec(sweep.name, placeholders, probe, count, inputs, prepare, sweep.twin)
+    return SweepSpec(sweep.name, placeholders, probe, count, inputs, prepare, sweep.twin, sweep.values and sweep.values.declared)
 
 
 def _with_controls(study: Study, sweep: Sweep, config: Settings, architecture: Config) -> Iterator[SweepSpec | Calculation]:
@@ -238,6 +238,8 @@ def _shown(study: Study, config: Settings, architecture: Config, shown: Shown) -
             inputs = main.inputs(config) if main.inputs else TEXT
         except Absent:
             continue
-        parts.append(SweepSpec(map_name(name, number), chosen, probe, few, inputs, prepare))
+        parts.append(
+            SweepSpec(map_name(name, number), chosen, probe, few, inputs, prepare, declared=main.values and main.values.declared)
+        )
         texts = [continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare)]
     return [*parts, *texts]

@@ -134,10 +134,13 @@ class Values:
     Attributes:
         blank: (config, architecture, prompts) -> placeholders of the same structure and shapes, for planning.
         compute: (config, model, batch) -> the values.
+        declared: How the values and the edits are declared, as JSON; a store that was made by another declaration is compared
+            with edits that hold the values.
     """
 
     blank: Callable[..., object]
     compute: Callable[..., dict[str, object]]
+    declared: object = None
 
 
 def nothing(*arguments: object) -> tuple[()]:
@@ -191,7 +194,8 @@ class Calculation:
     compute: the model and a batch of `prompts` prompts to a labelled dataset of arrays. It is written whole or not at all, so a
     calculation that was interrupted starts again. variables: the dataset's variables; a store without one is of another version.
     twin: whether it runs on the model's untrained twin. beside: config and dtype to the bytes that it needs beside the models.
-    passes: how many tokens it generates one after the other, for each of which all parameters are read.
+    passes: how many tokens it generates one after the other, for each of which all parameters are read. declared: what else than
+    model and prompts decides the numbers, as JSON.
     """
 
     name: str
@@ -202,6 +206,7 @@ class Calculation:
     twin: bool = False
     beside: Callable[[Config, str], int] = lambda config, dtype: 0
     passes: int = 0
+    declared: object = None
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,7 @@ class SweepSpec:
     """A sweep of one study on one architecture, ready to be planned and run.
 
     prepare: returns the conditions if their edits hold values of the loaded model; `conditions` then are placeholders of the same
-    number, labels and kinds, for planning.
+    number, labels and kinds, for planning. declared: how these values are declared, see `Values`.
     """
 
     name: str
@@ -219,6 +224,7 @@ class SweepSpec:
     inputs: Inputs = TEXT
     prepare: Callable[..., tuple[Condition, ...]] | None = None
     twin: bool = False
+    declared: object = None
 
     @property
     def edits(self) -> list[Edit]:

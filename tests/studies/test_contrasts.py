@@ -228,11 +228,14 @@ def moves(whole: Any = 60.0, gain: Any = 50.0, control: Any = 1.0, twin: Any = 0
     return numbers
 
 
-def judged(claim: Claim, numbers: Callable[[str, Point], Numbers], **options: Any) -> Verdict:
+def judged(claim: Claim, numbers: Callable[[str, Point], Numbers], random: str = "", **options: Any) -> Verdict:
+    """The verdict on planted numbers. random: a grid whose prompts are not text."""
     mine = study(it=claim)
-    settings = {"prompts": N, "control_prompts": N, "controls": 20, "length": 30, **options}
-    (found,) = verdicts(mine, planted(mine, numbers, **settings))
-    return found
+    found = planted(mine, numbers, **{"prompts": N, "control_prompts": N, "controls": 20, "length": 30, **options})
+    if random:
+        found.stores[random].attrs["study"] = {}
+    (one,) = verdicts(mine, found)
+    return one
 
 
 MOVES = moved(SEEN, NEXT, MASKED)
@@ -260,7 +263,10 @@ def test_a_planted_effect_has_its_word(numbers, word):
 
 
 def test_a_negative_sign_turns_the_claim_round():
-    assert judged(Claim(contrast=effect(SEEN, FIRST), sign=-1), _falls(75.0)).word == "replicates"
+    falls = judged(Claim(contrast=effect(SEEN, FIRST), sign=-1), _falls(75.0))
+    label = "minus the effect on attention to key 0 in layer 0, mean over heads (%), less the mean of its controls"
+    assert (falls.word, falls.label) == ("replicates", label)
+    assert judged(Claim(contrast=effect(SEEN, FIRST, controls=False), sign=-1), _falls(75.0)).label in label
     assert judged(Claim(contrast=effect(SEEN, FIRST)), _falls(75.0)).word == "differs"
 
 
@@ -378,6 +384,10 @@ def test_genres_are_the_samples_where_there_are_some():
     assert "clusters of 64" in clustered.judgement.method
     one = judged(Claim(contrast=MOVES), moves(), about={"genres": ["fiction"] * N})
     assert one.judgement.n == N
+    beside = judged(Claim(contrast=MOVES), moves(), about={"genres": genres}, random="text")
+    assert beside.judgement.n == 16
+    random = judged(Claim(contrast=unedited(SEEN, "text", minus=NEXT)), moves(), about={"genres": genres}, random="text")
+    assert random.judgement.n == N
 
 
 def test_four_genres_that_differ_decide_less_than_64_documents():
@@ -406,7 +416,7 @@ def _at_spots(store: str, point: Point) -> Numbers:
 def test_further_readouts_stand_beside_without_a_word():
     found = judged(Claim(contrast=MOVES, beside=(effect(SIZE, MASKED),)), moves())
     (line,) = found.beside
-    assert line.startswith("effect on largest |h| at position 0: 1 times")
+    assert line.startswith("effect on largest |h| at position 0, over the geometric mean of its controls: 1 times")
 
 
 def test_settings_are_filled_into_the_statement():

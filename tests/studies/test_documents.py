@@ -156,22 +156,27 @@ def test_passages_of_one_document_widen_the_interval():
     assert shared.high - shared.low > 1.5 * (alone.high - alone.low)
 
 
+BESIDE = {"random": store([[0] * 12, [1] * 12])}
+
+
 @pytest.mark.parametrize(
-    ("found", "genres"),
+    ("found", "stores", "clusters"),
     [
-        (results(**text()), GENRES[:5]),
-        (results(**text(genres=[""] * 12)), None),
-        (results(), None),
-        (results(over="seeds", **text()), None),
-        (results(stores={"random": store([[0], [1]])}, **text()), None),
-        (results(stores={"maps": store([[0], [1]], documents=[0], genres=["letters"])}, **text()), GENRES[:5]),
+        (results(**text()), [SWEEP], GENRES[:5]),
+        (results(**text(genres=[""] * 12)), [SWEEP], None),
+        (results(**text(each=2, genres=[""] * 12)), [SWEEP], [0, 0, 1, 1, 2]),
+        (results(), [SWEEP], None),
+        (results(over="seeds", **text()), [SWEEP], None),
+        (results(stores=BESIDE, **text()), [SWEEP], GENRES[:5]),
+        (results(stores=BESIDE, **text(each=2)), ["random"], None),
+        (results(stores=BESIDE, **text()), ["random", SWEEP], GENRES[:5]),
     ],
-    ids=["text", "no genres", "no text", "seeds", "random tokens too", "fewer prompts"],
+    ids=["text", "no genres", "documents", "no text", "seeds", "random tokens elsewhere", "random tokens", "both"],
 )
-def test_genres_are_those_of_the_prompts_if_all_are_text_that_has_some(found, genres):
-    given = found.genres(5)
-    assert (given if given is None else given.tolist()) == genres
-    assert found.genres(13) is None
+def test_numbers_are_clustered_by_the_genres_of_their_own_prompts_or_else_by_documents(found, stores, clusters):
+    given = found.clusters(5, *stores, genres=True)
+    assert (given if given is None else given.tolist()) == clusters
+    assert found.clusters(13, *stores, genres=True) is None
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,34 @@ def test_another_config_is_refused_with_the_difference(files, finished):
         run.carry_out(study("sweep", files, edits=EDITS), finished)
 
 
+OWN = """
+study: mine/again
+settings: {{prompts: 2, length: 12, control_prompts: 2, twin: false, model: {files}/model, text: {files}/text.txt}}
+known: {{forms: {{steepest: {{statistic: resid_max, position: 0}}}}}}
+grids: {{masks: {{grid: {{edit: {{mask_key: 0}}, layers: {{layer: $forms}}}}}}}}
+computations: {{recomputed: {{recomputed_window: 3}}}}
+measures: [{{sink_rate: 0}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "store"),
+    [
+        ("position: 0", "position: 4", "masks"),  # where it forms in another layer
+        ("mask_key: 0", "mask_key: 1", "masks"),
+        ("recomputed_window: 3", "recomputed_window: 5", "recomputed"),
+    ],
+)
+def test_an_own_study_that_was_edited_keeps_no_old_numbers(files, tmp_path, old, new, store):
+    text, mine = OWN.format(files=files), tmp_path / "again.yaml"
+    mine.write_text(text)
+    rows = sinkjax.run(str(mine), tmp_path / "out").rows
+    assert sinkjax.run(str(mine), tmp_path / "out").rows == rows
+    mine.write_text(text.replace(old, new))
+    with pytest.raises(SinkjaxError, match=rf"{store}\.zarr contains another sweep"):
+        sinkjax.run(str(mine), tmp_path / "out")
+
+
 def test_a_folder_with_other_content_is_refused_and_left_alone(files, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(SinkjaxError, match="exists with other content"):
