@@ -150,7 +150,7 @@ def evaluate(
         nll = _forwards(params, tokens[:, :-1], lengths, resolved, spec)
     else:
         _check_cached(cache, how, model.config, resolved, T)
-        nll = _streamed(params, tokens, resolved, spec)
+        nll = _streamed(params, tokens, lengths, resolved, spec)
         nll = np.where(np.arange(T) < lengths[:, None] - 1, nll, np.nan)
     return Evaluation(nll[:, : int(lengths.max())], of_text)
 
@@ -199,13 +199,15 @@ def _forwards(
     return np.concatenate(found)[:count]
 
 
-def _streamed(params: Any, tokens: NDArray[np.int32], edits: Edits, spec: ForwardSpec) -> NDArray[np.floating[Any]]:
+def _streamed(
+    params: Any, tokens: NDArray[np.int32], lengths: NDArray[np.int_], edits: Edits, spec: ForwardSpec
+) -> NDArray[np.floating[Any]]:
     """Compute the loss at every position of texts that are read in chunks."""
     states: Any = None
     found: list[jax.Array] = []
     for first in range(0, tokens.shape[1] - 1, CHUNK):
         piece = jnp.asarray(tokens[:, first : first + CHUNK + 1])
-        nll, states = stream(params, piece, jnp.int32(first), states, edits, spec=spec)
+        nll, states = stream(params, piece, jnp.asarray(lengths, jnp.int32), jnp.int32(first), states, edits, spec=spec)
         found.append(nll)
     return np.concatenate(found, axis=1)
 

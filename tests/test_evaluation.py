@@ -141,6 +141,16 @@ def test_a_batch_changes_no_text(model, scale: str) -> None:
     assert both == pytest.approx([sinkjax.evaluate(model, text, **bits).loss for text in TEXTS], abs=1e-4)
 
 
+@pytest.mark.parametrize("scale", ["tensor", "channel", "token"])
+def test_padding_changes_no_bit(model, monkeypatch, scale: str) -> None:
+    """In the last block of a streamed text, too."""
+    found = []
+    for pad in (evaluation.PAD, 7):
+        monkeypatch.setattr(evaluation, "PAD", pad)
+        found.append(sinkjax.evaluate(model, TEXTS, activations=4, kv=4, scale=scale, cache=Streaming(2, 14)).nll)
+    assert np.array_equal(*found, equal_nan=True)
+
+
 def test_a_rotation_changes_the_loss_by_rounding_alone(model) -> None:
     plain, rotated = (sinkjax.evaluate(model, IDS, rotate=rotate).nll for rotate in (False, True))
     assert 0 < np.nanmax(np.abs(plain - rotated)) < 1e-4

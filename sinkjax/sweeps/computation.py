@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from sinkjax.errors import SinkjaxError, refuse_control
 from sinkjax.model.batch import as_array
 from sinkjax.model.fingerprint import digest, fingerprint
 from sinkjax.model.params import Params, dtype_of
+from sinkjax.probes.probe import Probe
 from sinkjax.runtime import processes
 from sinkjax.runtime.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.arrays import storable
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
 CELLS = ("cells_addressed", "cells_changed")
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in a repr; it differs between processes
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,13 @@ class Computation:
         """All that decides the numbers and their labels, as JSON."""
         structure = [str(jax.tree.structure(edits)) for edits in self.resolved]
         found = description(self.model, self.spec.precision, self.params) | {
-            "probe": re.sub(r" at 0x[0-9a-f]+", "", repr(self.spec.probe)),  # addresses differ between processes
+            "probe": ADDRESS.sub("", repr(self.spec.probe)),
             "prompts": prompts_identity(self.tokens, self.lengths),
             "edits": {"count": len(self.resolved), "sha256": digest(*structure, *jax.tree.leaves(self.resolved))},
             "labels": {axis: {"count": len(values), "sha256": digest(*map(str, values))} for axis, values in self.labels.items()},
         }
+        if own := own_functions(self.spec.probe):
+            found["functions"] = own
         if self.coordinates:  # stores of earlier versions lack it
             found["coordinates"] = {name: digest(*map(str, values.tolist())) for name, values in self.coordinates.items()}
         if self.spec.attention_impl != "sinkjax":  # stores of earlier versions do not name it
@@ -163,6 +168,37 @@ class Computation:
         if self.tokens.ndim == 2:
             fixed["tokens"] = (("prompt", "position"), np.asarray(self.tokens))
         return variables, fixed
+
+
+def own_functions(probe: Probe) -> dict[str, str]:
+    """Return the digest of each function that is not sinkjax's own, by statistic.
+
+    It covers the function's source (its bytecode, if there is no source) and the repr of values that it closes over, but not the
+    functions that it calls or the global values that it reads.
+    """
+    found = {}
+    for entry in probe.extra:
+        functions = [_unwrapped(function) for function in (entry.fn, entry.finish) if function is not None]
+        if not all(str(function.__module__).startswith("sinkjax.") for function in functions):
+            found[entry.name] = digest(*map(_source, functions))
+    return found
+
+
+def _unwrapped(function: Any) -> Any:
+    """Return the function inside partial applications (whose arguments are part of the probe's repr) and decorators."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.unwrap(function)
+
+
+def _source(function: Any) -> str:
+    values = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    try:
+        source = inspect.getsource(function if inspect.isfunction(function) else type(function))
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        source = repr(code and (code.co_code, code.co_consts, code.co_names))
+    return ADDRESS.sub("", f"{source}{values}")
 
 
 def prompts_identity(tokens: Any, lengths: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from sinkjax.sweeps.schedule import Chunk, Schedule
 if TYPE_CHECKING:
     import xarray
 
-CALL = ".call"  # in an object: the call's coordinates, first the block of prompts and then the edits
+CALL = ".call"  # in an object: the call's coordinates
 
 
 class Store:
@@ -88,7 +88,11 @@ class Store:
 
     def object(self, chunk: Chunk, block: int) -> Place:
         """Return the path of a call's object."""
-        return self.path / CALLS / f"{self.key}-{digest(np.array([block, *chunk.edits]))}"
+        return self.path / CALLS / f"{self.key}-{digest(self._coordinates(chunk, block))}"
+
+    def _coordinates(self, chunk: Chunk, block: int) -> np.ndarray:
+        """Return a call's coordinates: the prompts per block, the block, and the edits."""
+        return np.array([self.schedule.prompt_block, block, *chunk.edits])
 
     def left(self) -> list[tuple[int, Chunk]]:
         """List the remaining calls: (block of prompts, chunk of edits)."""
@@ -107,7 +111,7 @@ class Store:
     def write(self, chunk: Chunk, block: int, values: Mapping[str, np.ndarray]) -> None:
         """Store the results of a call, by variable [edits of the chunk, prompts of the block, ...], unless its object exists."""
         arrays = {name: np.ascontiguousarray(array) for name, array in values.items()}
-        content = headers.sealed(safetensors.save({CALL: np.array([block, *chunk.edits]), **arrays}))
+        content = headers.sealed(safetensors.save({CALL: self._coordinates(chunk, block), **arrays}))
         with _keeping():
             try:
                 write_new(self.object(chunk, block), content, durable=self.durable, scratch=self.path / CALLS)
@@ -123,7 +127,7 @@ class Store:
             found: dict[str, np.ndarray] = safetensors.load(headers.unsealed(read_bytes(self.object(chunk, block))))
         except (IsADirectoryError, SafetensorError):
             raise ValueError(CHANGED) from None
-        if found.pop(CALL, np.empty(0)).tolist() != [block, *chunk.edits]:
+        if not np.array_equal(found.pop(CALL, np.empty(0)), self._coordinates(chunk, block)):
             raise ValueError(CHANGED)
         return found
 

@@ -29,11 +29,11 @@ MODELS = "models"  # folder of a finished training
 LIST = 12  # maximum numbers of a measurement shown in a card
 
 
-def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None = None) -> Path:
+def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None = None, source: DataSource | None = None) -> Path:
     """Write the model of one run, with its tokenizer and a card of how it was trained and evaluated.
 
-    run: its index in the table of runs. dtype: dtype of the stored weights; None keeps the trained dtype.
-    Errors: no such run; the task's models are not sinkjax models; the data have changed; see `native.save`.
+    run: its index in the table of runs. dtype: dtype of the stored weights; None keeps the trained dtype. source: the training's
+    open data. Errors: no such run; the task's models are not sinkjax models; the data have changed; see `native.save`.
     """
     one_of("run", run, range(len(trained.runs)))
     task = trained.task
@@ -41,8 +41,9 @@ def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None =
         raise SinkjaxError(f"the runs of {task.name} are not sinkjax models, so none can be saved")
     config, tokenizer = task.model(trained.runs[run].run.variant), None
     if isinstance(task, HostDataTask):
-        source = task.open(lambda line: None)
-        same_data(trained.folder, source)
+        if source is None:
+            source = task.open(lambda line: None)
+            same_data(trained.folder, source.card)
         tokenizer = source.tokenizer
     model = Model(config, trained.of(run), tokenizer, {"kind": "training", "name": f"{trained.name}, run {run}"})
     return save(model, folder, dtype, card(trained, run, params.count(config)))

@@ -31,6 +31,7 @@ from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.model.params import check_dtype
 from sinkjax.runtime import extras, interruption, processes
 from sinkjax.runtime.progress import bar
+from sinkjax.sweeps.header import differences
 from sinkjax.train import speed
 from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, KIND, SAVE_EVERY, Training
@@ -42,7 +43,7 @@ from sinkjax.train.prefetch import HostBatches, same_data
 from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.runs import Run, RunArrays, arrays, table
 from sinkjax.train.state import RUNNING, STATUS, TrainState
-from sinkjax.train.task import DataSource, HostDataTask, ModelTask, SummarisingTask, Task
+from sinkjax.train.task import DataSource, DescribedTask, HostDataTask, ModelTask, SummarisingTask, Task
 from sinkjax.train.trained import Trained, going, trained
 
 LOCK = ".lock"
@@ -115,16 +116,19 @@ def _train(
         found = checkpoints.restore(devices.layout)
         state, done = (found[0], Progress(**found[1])) if found else (devices.begin(), Progress())
         journal = stack.enter_context(contextlib.closing(Journal(folder, done.log_bytes)))
-        source = task.open(say) if isinstance(task, HostDataTask) and going(state, config) else None
-        if source:
-            processes.check_same("texts", documents.plain(source.card))
+        left = going(state, config)
+        source = task.open(say) if left and isinstance(task, HostDataTask) else None
+        card = source.card if source else task.card if left and isinstance(task, DescribedTask) else {}
+        processes.check_same("texts", documents.plain(card))
         host = HostBatches(source, [run.seed for run in every], config.eval_every, devices.rows(config.batch)) if source else None
-        if done.log_bytes and source:
-            processes.by_first(lambda: same_data(folder, source))
-        journal.begin(None if done.log_bytes else header(task, every, devices, source), tensorboard)
-        if done.log_bytes and processes.first() and (began := read(folder)[0]["devices"]) != devices.named:
-            say(f"it started on {began} and continues on {devices.named}, so numbers agree only to rounding")
-        if going(state, config):
+        if done.log_bytes:
+            processes.by_first(lambda: same_data(folder, card))
+        journal.begin(None if done.log_bytes else header(task, every, devices, card), tensorboard)
+        if left and done.log_bytes and processes.first():
+            began, here = read(folder)[0], machine(devices)
+            if other := differences({name: began.get(name) for name in here}, here):
+                say(f"it was started elsewhere ({'; '.join(other)}), so numbers agree to rounding at best")
+        if left:
             say(f"{len(every)} runs of up to {config.steps} steps" + (f", from step {done.step}" if done.step > 0 else ""))
         total, before = len(every) * config.steps, made(state, config)
         advance = stack.enter_context(bar("train", progress and before < total, total, before, heed=False))
@@ -157,21 +161,22 @@ def _train(
             now = made(state, config)
             advance(now - before, f"{1000 * done.seconds / done.run_steps:.3g} ms a step" if done.run_steps else "")
             before = now
-    state = dataclasses.replace(state, params=processes.whole(state.params))
-    result = trained(folder, task, state, dataclasses.asdict(done), mirror)
-    processes.by_first(lambda: finish(result))
+        checkpoints.wait()
+        state = dataclasses.replace(state, params=processes.whole(state.params))
+        result = trained(folder, task, state, dataclasses.asdict(done), mirror)
+        processes.by_first(lambda: finish(result, source))
     if mirror:
         mirror.push()
     return result
 
 
-def finish(result: Trained) -> None:
-    """Save each run's language model as a folder for `sinkjax.load`, then the training's summary."""
+def finish(result: Trained, source: DataSource | None) -> None:
+    """Save each run's language model as a folder for `sinkjax.load`, then the training's summary. source: as for `save_run`."""
     task, path = result.task, result.folder / SUMMARY
     if isinstance(task, ModelTask) and not path.is_file():
         for ended in result.runs:
             if task.model(ended.run.variant).vocab_size is not None:
-                save_run(result, ended.run.run, result.folder / MODELS / f"run-{ended.run.run:03d}")
+                save_run(result, ended.run.run, result.folder / MODELS / f"run-{ended.run.run:03d}", source=source)
     outcomes = [one.labels() for one in result.runs]  # outcome and number of steps
     facts = {KIND: task.name, "milliseconds_per_step_of_a_run": result.milliseconds, "runs": outcomes}
     write(path, json.dumps(facts, indent=1) + "\n")
@@ -240,8 +245,9 @@ def alone(folder: Path) -> Iterator[None]:
         release()
 
 
-def header(task: Task, every: tuple[Run, ...], devices: RunParallel, source: DataSource | None) -> dict[str, Any]:
-    """Return the first line of a log: the training, its devices, and the sampling unit of intervals over its runs."""
+def header(task: Task, every: tuple[Run, ...], devices: RunParallel, card: dict[str, Any]) -> dict[str, Any]:
+    """Return the first line of a log: the training, its data's card, its devices, and the sampling unit of intervals over its
+    runs."""
     config = task.config
     over = "initialisations only: all runs see the same data" if config.shared_data else "initialisations and data"
     return {
@@ -249,12 +255,16 @@ def header(task: Task, every: tuple[Run, ...], devices: RunParallel, source: Dat
         "config": documents.plain(documents.fields(config)),
         "runs": [run.labels() for run in every],
         "parameters": sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(devices.layout.params)),
-        **({"data": source.card} if source else {}),
+        **({"data": card} if card else {}),
         "intervals_over": over,
         "together": devices.together,
-        "devices": devices.named,
-        "versions": {name: version(name) for name in PACKAGES} | {"sinkjax": __version__},
+        **machine(devices),
     }
+
+
+def machine(devices: RunParallel) -> dict[str, Any]:
+    """Return the devices and versions, which numbers depend on."""
+    return {"devices": devices.named, "versions": {name: version(name) for name in PACKAGES} | {"sinkjax": __version__}}
 
 
 def made(state: TrainState, config: Training) -> int:

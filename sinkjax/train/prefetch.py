@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,10 +63,10 @@ class CallBatches:
         return _stack([of_seed[seed] for seed in self.seeds])
 
 
-def same_data(folder: Path, source: DataSource) -> None:
-    """Raise unless the data match the first line of the training's log."""
-    began = read(folder)[0]["data"]
-    other = [name for name in source.card if documents.plain(source.card[name]) != began.get(name)]
+def same_data(folder: Path, card: Mapping[str, Any]) -> None:
+    """Raise unless the data's card matches the first line of the training's log, if that has one."""
+    began = read(folder)[0].get("data", card)
+    other = [name for name in card if documents.plain(card[name]) != began.get(name)]
     if other:
         raise SinkjaxError(
             f"the data of the training in {folder} changed since it started ({', '.join(other)}); choose another folder"

@@ -53,6 +53,14 @@ class DeviceDataTask(Protocol):
 
 
 @runtime_checkable
+class DescribedTask(Protocol):
+    """A task that describes the data that it generates. card: as for `DataSource`."""
+
+    @property
+    def card(self) -> dict[str, Any]: ...
+
+
+@runtime_checkable
 class SteppedTask(Protocol):
     """A task whose loss depends on the step."""
 

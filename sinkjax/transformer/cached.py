@@ -122,13 +122,13 @@ def _of_rows(edits: Edits, first: jax.Array, count: int) -> Edits:
 
 @partial(jax.jit, static_argnames="spec", donate_argnames="states")
 def stream(
-    params: Params, tokens: jax.Array, first: jax.Array, states: Any, edits: Edits, *, spec: ForwardSpec
+    params: Params, tokens: jax.Array, lengths: jax.Array, first: jax.Array, states: Any, edits: Edits, *, spec: ForwardSpec
 ) -> tuple[jax.Array, Any]:
     """Compute the next-token loss of long texts under the cache policy of the pass.
 
-    tokens: int [B, N + 1], from position `first`, N a multiple of the policy's block; the last token is only a target. states:
-    the layers' states, stacked, as returned by the previous call; None in the first. edits: resolved for all positions of the
-    texts. Returns -log p of the next token in nats, [B, N], and the new states.
+    tokens: int [B, N + 1], from position `first`, N a multiple of the policy's block; the last token is only a target. lengths:
+    int [B], of the whole texts. states: the layers' states, stacked, as returned by the previous call; None in the first. edits:
+    resolved for all positions of the texts. Returns -log p of the next token in nats, [B, N], and the new states.
     """
     config, policy, (B, N) = spec.config, spec.cache_policy, (tokens.shape[0], tokens.shape[1] - 1)
     assert policy is not None
@@ -136,10 +136,10 @@ def stream(
 
     def step(states: Any, begin: jax.Array) -> tuple[Any, jax.Array]:
         piece = jax.lax.dynamic_slice_in_dim(tokens, begin, policy.block + 1, axis=1)
-        here, lengths = first + begin, jnp.full(B, first + begin + policy.block)
-        of_rows = _of_rows(edits, here, policy.block)
-        h, _ = embed(params, piece[:, :-1], lengths, of_rows, spec)
-        block = block_step(spec, lengths, of_rows, h, here)
+        here = first + begin
+        known, of_rows = jnp.minimum(lengths, here + policy.block), _of_rows(edits, here, policy.block)
+        h, _ = embed(params, piece[:, :-1], known, of_rows, spec)
+        block = block_step(spec, known, of_rows, h, here)
         xs = (jnp.arange(config.layers), params["layers"], None, states)
         (h, _), layers = jax.lax.scan(block, (h, {}), xs)
         x = unembedded_width(final_normed(h, params, config), params, config, spec.precision)

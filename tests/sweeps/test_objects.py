@@ -46,7 +46,8 @@ def store(tmp_path, monkeypatch):
 
 
 def write(store: Store, block: int, chunk: Chunk) -> None:
-    rows = np.ix_(chunk.edits, range(block * BLOCK, min(B, (block + 1) * BLOCK)))
+    size = store.schedule.prompt_block
+    rows = np.ix_(chunk.edits, range(block * size, min(B, (block + 1) * size)))
     store.write(chunk, block, {name: array[rows] for name, array in VALUES.items()})
 
 
@@ -100,7 +101,7 @@ def test_an_object_says_what_it_is_of(store):
     write(store, 1, WIDE[2])
     [file] = (store.path / CALLS).iterdir()
     content = safetensors.load(unsealed(file.read_bytes()))
-    assert content[".call"].tolist() == [1, 7, 1]
+    assert content[".call"].tolist() == [BLOCK, 1, 7, 1]
     np.testing.assert_array_equal(content["n"], VALUES["n"][[7, 1], 2:4])
 
 
@@ -149,6 +150,16 @@ def test_a_header_that_was_lost_is_made_again_for_its_objects_only(store):
             begin(store.path, {"number": 2}, lambda: header({"number": 2}))
         again = begin(store.path, {"number": 1}, lambda: header({"number": 1}))
         assert again.done.sum() == len(WIDE[0].edits)
+    fill(again)
+    assert_whole(store.path)
+
+
+@pytest.mark.parametrize("prompts", [1, 3, B])
+def test_a_header_that_is_made_again_for_other_blocks_takes_no_object_of_another_size(store, prompts):
+    write(store, 0, WIDE[0])
+    (store.path / HEADER).unlink()
+    again = begin(store.path, {"number": 1}, lambda: header({"number": 1}, prompts=prompts))
+    assert not again.done.any()
     fill(again)
     assert_whole(store.path)
 

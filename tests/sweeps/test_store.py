@@ -19,6 +19,8 @@ import zarr
 import sinkjax
 from sinkjax import Probe, SinkjaxError, Site, Statistic
 from sinkjax.checkpoints.model import Model
+from sinkjax.probes.statistics import sinking_heads
+from sinkjax.sweeps.header import HEADER
 from sinkjax.sweeps.store import Store
 from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, interrupted, model_of, prompts
 
@@ -96,6 +98,17 @@ def test_an_interrupted_store_resumes_to_the_same_bits_with_its_own_plan(run, tm
     xarray.testing.assert_identical(run(memory=1).load(), first)  # a memory in which nothing fits: the plan is the store's
 
 
+def test_a_damaged_header_is_made_again_with_another_plan(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
+    first = run(out=None)
+    interrupted(monkeypatch, 2, run)
+    monkeypatch.setattr("sinkjax.sweeps.plan.Cost.prompts_that_fit", lambda *_: 2)  # less memory
+    (tmp_path / "x.zarr" / HEADER).unlink()
+    again = run()
+    for name in first.data_vars:
+        assert_close(again[name], first[name], 1e-5, name)
+
+
 def test_a_probe_with_functions_is_recognised_in_another_process(run, model, tokens, tmp_path):
     def spread(power):
         fn = partial(lambda x, view, power: (x**power).mean(axis=-1), power=power)
@@ -105,6 +118,34 @@ def test_a_probe_with_functions_is_recognised_in_another_process(run, model, tok
     xarray.testing.assert_identical(run(probe=spread(2)).load(), first)  # as another process has it: at another address
     with pytest.raises(SinkjaxError, match="probe was"):
         run(probe=spread(3))
+
+
+def closing_over(power):
+    return lambda x, view: (x**power).mean(axis=-1)
+
+
+def typed_in(power):
+    """A function without a source, as in an interactive session."""
+    return eval(f"lambda x, view: (x**{power}).mean(axis=-1)")
+
+
+def jitted(power):
+    return jax.jit(closing_over(power))
+
+
+@pytest.mark.parametrize("make", [closing_over, typed_in, jitted])
+def test_another_function_of_the_same_name_is_another_statistic(run, make):
+    def probe(power):
+        return Probe(extra=(Statistic("spread", Site.RESID, make(power), ("prompt", "depth", "position")),))
+
+    first = run(probe=probe(2)).load()
+    xarray.testing.assert_identical(run(probe=probe(2)).load(), first)
+    with pytest.raises(SinkjaxError, match=r"functions\.spread was"):
+        run(probe=probe(3))
+
+
+def test_sinkjaxs_own_statistics_are_identified_by_name(run):
+    assert "functions" not in run(probe=Probe(nll=True, extra=(sinking_heads(0.3),))).attrs["sweep"]
 
 
 def other_weights(model: Model) -> Model:

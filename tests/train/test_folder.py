@@ -10,6 +10,7 @@ import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks import load_runs, train
 from sinkjax.tasks.language_model.config import Pretrain
+from sinkjax.tasks.language_model.task import PretrainTask
 from sinkjax.tasks.trigger.config import TriggerTraining
 from sinkjax.train.folder import save_run
 from tests.train import linear
@@ -21,7 +22,12 @@ MINI = {"layers": 1, "width": 16, "heads": 2, "mlp_width": 24, "context": 24, "v
 def text(tmp_path_factory):
     """A finished training of two tiny language models."""
     small = Pretrain(**MINI, batch=4, steps=6, eval_every=3, eval_batch=4, seeds=2, warmup=2)
-    return train(small, tmp_path_factory.mktemp("text") / "out", progress=False)
+    open_text, opened = PretrainTask.open, []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PretrainTask, "open", lambda *arguments: [opened.append(arguments), open_text(*arguments)][1])
+        done = train(small, tmp_path_factory.mktemp("text") / "out", progress=False)
+    assert len(opened) == 1  # and not once more for each model, when all is computed
+    return done
 
 
 def test_a_language_model_keeps_its_weights_its_tokenizer_and_its_loss(text, tmp_path):

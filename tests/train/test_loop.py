@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -167,6 +168,19 @@ def test_a_folder_in_which_another_process_trains_is_left_alone(done):
     assert train(SMALL, done.folder, progress=False).runs == done.runs
 
 
+def test_a_folder_is_locked_until_its_models_are_written(done, monkeypatch):
+    held = []
+
+    def finish(result, source):
+        with pytest.raises(SinkjaxError, match="another process is training in"), loop.alone(result.folder):
+            pass
+        held.append(loop.Checkpoints(result.folder, look_only=True).latest)
+
+    monkeypatch.setattr(loop, "finish", finish)
+    train(SMALL, done.folder, progress=False)
+    assert held == [400]
+
+
 def test_what_was_changed_behind_its_back_is_refused(done, tmp_path):
     shutil.copytree(done.folder, tmp_path / "log")
     (tmp_path / "log" / "log.jsonl").write_text("{}\n")
@@ -197,6 +211,12 @@ def test_a_training_that_was_not_finished_is_not_read_as_one(tmp_path, monkeypat
     monkeypatch.undo()
     with pytest.raises(SinkjaxError, match="is not finished: 10 of 12 runs continue from step 100;"):
         load_runs(tmp_path / "out")
+    monkeypatch.setattr(loop, "__version__", "9.9")
+    said: list[str] = []
+    train(SMALL, tmp_path / "out", said.append, progress=False)
+    assert re.fullmatch(r'it was started elsewhere \(versions.sinkjax was ".*", now "9.9"\), so .*', said[0])
+    train(SMALL, tmp_path / "out", said.append, progress=False)
+    assert len(said) == 2  # a finished training is only read
 
 
 def interrupted(call, after):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -35,12 +35,11 @@ from sinkjax.tasks.language_model.task import Batch, LanguageTask, edits_of
 class Chain:
     """The Markov chain of a language.
 
-    transitions: float64 [V, V], the distribution after each token; the rows of triggers are not used. letters: the characters by
-    id. sha256: of letters and transitions, to be stored with every result.
+    transitions: float64 [V, V], the distribution after each token; the rows of triggers are not used. sha256: of them and
+    of the characters by id.
     """
 
     transitions: np.ndarray
-    letters: str
     sha256: str
 
 
@@ -66,7 +65,7 @@ def chain(config: Backcopy) -> Chain:
     table[:C, -1] = config.delimiter
     table[C:, :C] = first / first.sum()
     letters = "".join(map(chr, found[order]))
-    return Chain(table, letters, hashlib.sha256(letters.encode() + table.tobytes()).hexdigest())
+    return Chain(table, hashlib.sha256(letters.encode() + table.tobytes()).hexdigest())
 
 
 def sample(key: jax.Array, config: Backcopy, count: int) -> dict[str, jax.Array]:
@@ -100,7 +99,7 @@ def _text(source: str) -> str:
 
 @dataclass(frozen=True)
 class BackcopyTask(LanguageTask):
-    """See `LanguageTask` and `sinkjax.train.task.DeviceDataTask`."""
+    """See `LanguageTask`, and in `sinkjax.train.task` `DeviceDataTask` and `DescribedTask`."""
 
     name: ClassVar[str] = "backcopy"
     config: BackcopyTraining
@@ -108,6 +107,10 @@ class BackcopyTask(LanguageTask):
     @property
     def architecture(self) -> Config:
         return build(self.config, self.config.vocab_size, self.config.context)
+
+    @property
+    def card(self) -> dict[str, Any]:
+        return {"chain": chain(part(self.config, Backcopy)).sha256}
 
     def batch(self, key: jax.Array) -> Batch:
         return sample(key, part(self.config, Backcopy), self.config.batch)

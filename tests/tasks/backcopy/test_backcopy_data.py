@@ -36,14 +36,14 @@ def naive(config, count, seed=0):
 def test_the_chain_is_that_of_the_text():
     text = "\n".join(packaged_documents())
     chain = backcopy.chain(PAPER)
-    common = Counter(text).most_common(65)
-    assert sorted(Counter(text)[letter] for letter in chain.letters) == sorted(count for _, count in common)
-    assert chain.letters[:5] == " etao"
-    kept = [letter for letter in text if letter in chain.letters]
+    counts = Counter(text)
+    letters = sorted(counts, key=lambda letter: (-counts[letter], letter))[:65]
+    assert letters[:5] == [*" etao"]
+    kept = [letter for letter in text if letter in letters]
     pairs = Counter(zip(kept, [*kept[1:], kept[0]], strict=True))
     for a, b in (("t", "h"), ("q", "u"), (",", " "), ("T", "h"), ("h", "q")):
         expected = pairs[a, b] / sum(count for (first, _), count in pairs.items() if first == a)
-        assert chain.transitions[chain.letters.index(a), chain.letters.index(b)] == pytest.approx(expected, abs=1e-12)
+        assert chain.transitions[letters.index(a), letters.index(b)] == pytest.approx(expected, abs=1e-12)
     assert np.allclose(chain.transitions.sum(1), 1, atol=1e-12)
     assert (PAPER.vocab_size, PAPER.bos) == (67, 65)
 
@@ -118,9 +118,8 @@ def test_keys_name_the_sequences(batch):
 
 def test_a_text_of_ones_own(tmp_path):
     path = tmp_path / "ab.txt"
-    path.write_text("abcb" * 5)
+    path.write_text("abcb" * 5)  # so the ids are those of b, a and c
     chain = backcopy.chain(Backcopy(characters=3, triggers=1, text=str(path)))
-    assert chain.letters == "bac"
     assert np.allclose(chain.transitions[:3, :3], [[0, 0.5, 0.5], [1, 0, 0], [1, 0, 0]])
     with pytest.raises(SinkjaxError, match="characters must be at most 3 for the text"):
         backcopy.chain(Backcopy(characters=4, text=str(path)))

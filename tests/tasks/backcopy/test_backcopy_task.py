@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 
 from sinkjax.data.config import part
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks import train
+from sinkjax.tasks.backcopy import task as backcopy
 from sinkjax.tasks.backcopy.config import Backcopy, BackcopyTraining
+from sinkjax.train import loop
 from sinkjax.train.log import read
 from tests.tasks.backcopy.optimum import optimum
 
@@ -38,6 +43,31 @@ def test_the_chain_is_learned_and_the_losses_of_its_parts_add_up(tmp_path):
     assert share == pytest.approx(least.copied, abs=0.05)
     assert np.isfinite(last["norm_ratio"]).all()
     assert len(last["received"]) == 1
+
+
+def test_a_text_that_changed_is_no_text_to_go_on_with(tmp_path, monkeypatch):
+    text, call = tmp_path / "text.txt", loop.call
+    text.write_text("abcdefgh" * 9)
+    config, out = dataclasses.replace(SMALL, text=str(text), steps=2, eval_every=1, batch=2, eval_batch=2), tmp_path / "out"
+
+    def until_saved(*arguments):
+        if arguments[1].step == 1:
+            raise KeyboardInterrupt
+        return call(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "call", until_saved)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, out, save_every=0, progress=False)
+    text.write_text("hgfedcba" * 9)
+    backcopy.chain.cache_clear()  # as in another process
+    with pytest.raises(SinkjaxError, match=r"the data of the training in .* changed since it started \(chain\)"):
+        train(config, out, progress=False)
+    header, *lines = (out / "log.jsonl").read_text().splitlines()
+    older = json.loads(header)
+    del older["data"]  # as before logs had a card of such data
+    (out / "log.jsonl").write_text("\n".join([json.dumps(older).ljust(len(header)), *lines, ""]))
+    assert train(config, out, progress=False).runs[0].steps == 2
 
 
 def test_what_cannot_be_is_refused(tmp_path):
