@@ -233,6 +233,8 @@ def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: 
         "positions that are added to the embedding": isinstance(config.position, AddedPosition),
         "a sink token": isinstance(config.attention_bias, SinkToken),
         "a prefix": config.prefix is not None,
+        f"{config.normaliser!r} of rotated queries and keys": config.normaliser.kernel and bool(config.ropes),
+        "position biases that are rounded": getattr(config.position, "rounded", False),
     }
     for what, here in reasons.items():
         if here:

@@ -13,6 +13,8 @@ import sinkjax
 from sinkjax import H2O, Config, Probe, Streaming, evaluation
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import NoPosition
+from sinkjax.model.normalisers import NAMED
+from sinkjax.model.positions import PowerAlibi
 from tests.model import oracle
 from tests.model.prose import PASSAGES
 from tests.model.test_quantisation import steps_of
@@ -207,9 +209,18 @@ def test_what_does_not_fit_is_refused(model, options: dict, sentence: str) -> No
         sinkjax.evaluate(model, **{"text": IDS, **options})
 
 
-def test_a_model_that_cannot_be_streamed_says_so(tiny_config) -> None:
-    with jax.enable_x64(True), pytest.raises(SinkjaxError, match="with a prefix does not allow"):
-        sinkjax.evaluate(of(replace(tiny_config, prefix=3)), IDS, cache=Streaming())
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"prefix": 3}, "a prefix"),
+        ({"normaliser": NAMED["mlp-kernel-max"]}, r"Divided\(.*\) of rotated queries and keys"),
+        ({"position": PowerAlibi(rounded=True)}, "position biases that are rounded"),
+    ],
+    ids=str,
+)
+def test_a_model_that_cannot_be_streamed_says_so(tiny_config, changes: dict[str, Any], what: str) -> None:
+    with jax.enable_x64(True), pytest.raises(SinkjaxError, match=f"with {what} does not allow"):
+        sinkjax.evaluate(of(replace(tiny_config, **changes)), IDS, cache=Streaming())
 
 
 def test_four_first_tokens_save_smollm2_where_a_window_alone_collapses(smollm2) -> None:

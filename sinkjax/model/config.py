@@ -17,7 +17,7 @@ from sinkjax.model.experts import ClampedSwiGLU, Experts
 from sinkjax.model.heads import Gate, HeadNorm
 from sinkjax.model.normalisers import Normaliser, Softmax
 from sinkjax.model.norms import Norm, QueryKeyNorm, RMSNorm
-from sinkjax.model.positions import AddedPosition, Learned, ScorePosition, Sinusoidal
+from sinkjax.model.positions import AddedPosition, Learned, PowerAlibi, ScorePosition, Sinusoidal
 from sinkjax.model.rotary import LayerRopes, Rope
 
 
@@ -284,7 +284,12 @@ def _refuse_size(name: str, value: Any) -> None:
 
 # Records that have gained optional fields since results were first stored, and the optional fields they had then. Newer fields
 # are omitted at their default, so that old results stay valid. All other records list all of their fields.
-FIRST: dict[type, tuple[str, ...]] = {Config: ("qkv_bias", "out_bias", "mlp_bias", "windows"), Rope: ("scaling",), Learned: ()}
+FIRST: dict[type, tuple[str, ...]] = {
+    Config: ("qkv_bias", "out_bias", "mlp_bias", "windows"),
+    Rope: ("scaling",),
+    Learned: (),
+    PowerAlibi: ("steepest", "factor"),
+}
 
 
 def _stated(record: Any) -> dict[str, Any]:

@@ -64,6 +64,10 @@ class ScorePosition(ABC):
     def by_distance(self, T: int, heads: int, w: Mapping[str, Any]) -> Any:
         """Return the biases at distances 0 to T - 1, [H or 1, T]. w: the parameters of the layer."""
 
+    def between(self, query_Q: jax.Array, key_S: jax.Array, T: int, heads: int, w: Mapping[str, Any], dtype: Any) -> jax.Array:
+        """Return the biases between queries and keys at these positions, [H or 1, Q, S]; distances from T count as T - 1."""
+        return jnp.asarray(self.by_distance(T, heads, w), dtype)[:, jnp.clip(query_Q[:, None] - key_S, 0, T - 1)]
+
 
 @dataclass(frozen=True)
 class Alibi(ScorePosition):
@@ -78,17 +82,31 @@ class PowerAlibi(ScorePosition):
     """-slope distance, with the slopes of a power of two of heads (BLOOM, MPT, Falcon).
 
     They are 2^(-m / n), ..., 2^-m for n heads and m = `steepest`; of fewer heads than n, the next power of two, every second one
-    comes first (Press et al. 2022). factor: on the slopes.
+    comes first (Press et al. 2022). factor: on the slopes. rounded: slopes, positions and their products are rounded to bfloat16
+    (Falcon in transformers), so that a score depends on both positions.
     """
 
     steepest: float = 8.0
     factor: float = 1.0
+    rounded: bool = False
 
-    def by_distance(self, T: int, heads: int, w: Mapping[str, Any]) -> np.ndarray:
+    def slopes(self, heads: int) -> np.ndarray:
         n = 2 ** math.ceil(math.log2(heads))
         slopes = 2.0 ** (-self.steepest * np.arange(1, n + 1) / n)
-        slopes = slopes if n == heads else np.concatenate([slopes[1::2], slopes[::2]])[:heads]
-        return -self.factor * slopes[:, None] * np.arange(T)
+        return slopes if n == heads else np.concatenate([slopes[1::2], slopes[::2]])[:heads]
+
+    def by_distance(self, T: int, heads: int, w: Mapping[str, Any]) -> np.ndarray:
+        return -self.factor * self.slopes(heads)[:, None] * np.arange(T)
+
+    def between(self, query_Q: jax.Array, key_S: jax.Array, T: int, heads: int, w: Mapping[str, Any], dtype: Any) -> jax.Array:
+        if not self.rounded:
+            return super().between(query_Q, key_S, T, heads, w, dtype)
+
+        def bfloat16(x: Any) -> jax.Array:
+            return jax.lax.reduce_precision(jnp.asarray(x, dtype), exponent_bits=8, mantissa_bits=7)
+
+        query, key = (bfloat16(bfloat16(self.slopes(heads))[:, None] * bfloat16(at)) for at in (query_Q, key_S))
+        return self.factor * (key[:, None] - query[:, :, None])
 
 
 @dataclass(frozen=True)
@@ -145,12 +163,13 @@ def vectors(
     return made if total is None else jax.lax.dynamic_slice_in_dim(made, first, T)
 
 
-def add_to_scores(scores: jax.Array, position: object, back_QS: jax.Array, T: int, w: Mapping[str, Any]) -> jax.Array:
-    """Add position biases, if any, to scores [B, H, Q, S]. back: int, below T (larger values count as T - 1)."""
+def add_to_scores(
+    scores: jax.Array, position: object, query_Q: jax.Array, key_S: jax.Array, T: int, w: Mapping[str, Any]
+) -> jax.Array:
+    """Add position biases, if any, to scores [B, H, Q, S]. T: distances from here count as T - 1."""
     if not isinstance(position, ScorePosition):
         return scores
-    numbers = jnp.asarray(position.by_distance(T, scores.shape[1], w), scores.dtype)
-    return scores + numbers[:, jnp.clip(back_QS, 0, T - 1)]
+    return scores + position.between(query_Q, key_S, T, scores.shape[1], w, scores.dtype)
 
 
 def visible_keys(rows_Q: Any, T: int, window: Any, prefix: int | None, lengths_B: Any) -> Any:

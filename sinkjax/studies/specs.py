@@ -69,6 +69,7 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
         "plain embedding": not architecture.embed_norm and architecture.embed_width is None,
         "scores without positions": not isinstance(architecture.position, ScorePosition),
         "scores without a kernel": not architecture.normaliser.kernel,
+        "scores without a soft cap": architecture.caps.scores is None,
         "position vectors": isinstance(architecture.position, AddedPosition),
         "query biases": architecture.qkv_bias,
         "keys without a LayerNorm": isinstance(getattr(architecture.qk_norm, "norm", architecture.qk_norm), RMS | None),

@@ -118,13 +118,13 @@ def _tile(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tape
     inner = Tape(tape.spec, tape.edits, tape.lengths, tape.layer)  # its record is returned, because tiles are a loop's steps
     seen = visible_keys(rows_Q, N, given.window, config.prefix, tape.lengths)[:, None]
     view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(given.wide_k.dtype), given.wide_k, ahead=config.prefix is not None)
-    back_QN, S = rows_Q[:, None] - jnp.arange(N), given.k.shape[2]
-    scores = _score(q_BHQD, given.k[:, :, :N], back_QN, S, given.scale, given.w, tape.spec)
+    S = given.k.shape[2]
+    scores = _score(q_BHQD, given.k[:, :, :N], rows_Q, jnp.arange(N), S, given.scale, given.w, tape.spec)
     of_extra = None
     if given.extra is not None:
         of_extra = given.extra.scores(q_BHQD, given.scale, config, tape.spec.precision)
         if isinstance(config.attention_bias, SinkToken):
-            of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, S + 1, given.w)
+            of_extra = add_to_scores(of_extra, config.position, rows_Q, jnp.array([-1]), S + 1, given.w)
     scores, visible = inner.logits(scores, view)
     learned = {**given.w.get("normaliser", {}), "rows": rows_Q}
     divisor: jax.Array | None = None
@@ -142,17 +142,18 @@ def _tile(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tape
 def _score(
     q_BHQD: jax.Array,
     k_BKND: jax.Array,
-    back_QN: jax.Array,
+    query_Q: jax.Array,
+    key_N: jax.Array,
     total: int,
     scale: jax.Array | float,
     w: Mapping[str, Any],
     spec: ForwardSpec,
 ) -> jax.Array:
-    """Compute scores [B, H, Q, N], scaled, capped and with position biases for distances back below `total`."""
+    """Compute scores [B, H, Q, N], scaled, capped and with position biases of queries and keys less than `total` apart."""
     (B, H, Q, D), (K, N) = q_BHQD.shape, k_BKND.shape[1:3]
     # The query heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
     scores = ops.score(q_BHQD.reshape(B, K, -1, D), k_BKND, scale, spec.precision).reshape(B, H, Q, N)
-    return add_to_scores(ops.soft_cap(scores, spec.config.caps.scores), spec.config.position, back_QN, total, w)
+    return add_to_scores(ops.soft_cap(scores, spec.config.caps.scores), spec.config.position, query_Q, key_N, total, w)
 
 
 def _mix(weights: jax.Array, divisor: jax.Array | None, of_extra: jax.Array | None, given: Given, precision: str) -> jax.Array:
@@ -199,8 +200,8 @@ def attend_evicting(
     for keys in parts:
         q_BHQD = heads_first(rotate(q_BQHD, keys.query_index, tape.layer))
         k_BKSD = heads_first(rotate(keys.keys, keys.key_index, tape.layer))
+        scores_of.append(_score(q_BHQD, k_BKSD, keys.query_index, keys.key_index, policy.size + Q, scale, w, tape.spec))
         back = keys.query_index[:, None] - keys.key_index
-        scores_of.append(_score(q_BHQD, k_BKSD, back, policy.size + Q, scale, w, tape.spec))
         visible_of.append(keys.visible if window is None else keys.visible & (back < window))
     scores, visible = (jnp.concatenate(each, axis=-1) for each in (scores_of, visible_of))
     rows = jnp.minimum(tape.first + jnp.arange(Q), policy.size - 1)

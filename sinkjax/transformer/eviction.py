@@ -21,7 +21,8 @@ State = dict[str, jax.Array]  # the keys and values that a policy keeps in a lay
 class Keys(NamedTuple):
     """Keys that new tokens may see, not rotated.
 
-    keys, values: [B, S, K, D]. key_index: int [S], query_index: int [Q], positions in the cache; only differences count.
+    keys, values: [B, S, K, D]. key_index: int [S], query_index: int [Q], positions in the cache; only differences count, because
+    `evaluate` refuses models whose scores depend on more: a kernel of rotated queries and keys, rounded position biases.
     visible: bool [1, 1, Q, S].
     """
 

@@ -161,6 +161,6 @@ def _extra_scores(
 
 def _slopes(config: Config) -> np.ndarray | None:
     """Return the change of a score per step back, by head, float [H]; None if positions do not bias scores linearly."""
-    if not isinstance(config.position, Alibi | PowerAlibi):
+    if not isinstance(config.position, Alibi | PowerAlibi) or getattr(config.position, "rounded", False):
         return None
     return config.position.by_distance(2, config.heads, {})[:, 1]

@@ -76,16 +76,15 @@ class Tape:
         return x
 
     def read(self, site: Site, read: Read) -> Read:
-        """Visit a site where the normed stream is read. `inject` adds to the stream first, before its norm."""
+        """Visit a site where the normed stream is read. `inject`, never next to other operations, adds to it before its norm."""
         x, stream, norm = read
         for number, term in self.at(site):
             if term.op == "inject":
                 stream, self.counts[number] = apply.vectors(term, stream, self.layer, self.lengths)
+            else:
+                x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths)
         if stream is not read.stream:
             x = apply.where_changed((stream != read.stream).any(axis=-1, keepdims=True), norm(stream), x)
-        for number, term in self.at(site):
-            if term.op != "inject":
-                x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths)
         self.record |= measure(self.probe, site, x, View(self.lengths))
         return Read(x, stream, norm)
 

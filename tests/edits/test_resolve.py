@@ -76,6 +76,10 @@ REFUSED: dict[str, Edit] = {
     ),
     r"addresses no causally visible cell at LOGITS": edit("logits", "add", 1.0, queries=2, keys=5),
     r"set logits.*addresses no causally visible cell": edit("logits", "set", -INF, queries=[3, 4], keys=2, distances=[0, 3]),
+    r"inject at MLP_IN and scale at MLP_IN cannot be composed": compose(
+        edit("mlp_in", "scale", 0.5), edit("mlp_in", "inject", 1.0)
+    ),
+    r"inject at K_IN and set at ATTN_IN cannot be composed": compose(edit("attn_in", "set", 0.5), edit("k_in", "inject", 1.0)),
     r"addresses no causally visible cell at WEIGHTS": edit("weights", "scale", 0.5, queries=0, keys=[1, 2]),
 }
 

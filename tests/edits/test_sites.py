@@ -21,10 +21,10 @@ NEUTRAL: dict[Site, Edit] = {
     Site.POSITION_VECTOR: compose(
         edit("position_vector", "swap", (3, 3)), edit("position_vector", "add", 0.0), edit("position_vector", "scale", 1)
     ),
-    Site.ATTN_IN: compose(edit("attn_in", "add", 0.0), edit("attn_in", "scale", 1.0), edit("attn_in", "inject", 0.0)),
-    Site.Q_IN: compose(edit("q_in", "add", 0.0), edit("q_in", "scale", 1.0, heads=2), edit("q_in", "inject", 0.0)),
-    Site.K_IN: compose(edit("k_in", "add", 0.0), edit("k_in", "scale", 1.0, kv_heads=1), edit("k_in", "inject", 0.0)),
-    Site.V_IN: compose(edit("v_in", "add", 0.0), edit("v_in", "scale", 1.0, layers=slice(1, 3)), edit("v_in", "inject", 0.0)),
+    Site.ATTN_IN: compose(edit("attn_in", "add", 0.0), edit("attn_in", "scale", 1.0)),
+    Site.Q_IN: compose(edit("q_in", "add", 0.0), edit("q_in", "scale", 1.0, heads=2)),
+    Site.K_IN: compose(edit("k_in", "add", 0.0), edit("k_in", "scale", 1.0, kv_heads=1)),
+    Site.V_IN: compose(edit("v_in", "add", 0.0), edit("v_in", "scale", 1.0, layers=slice(1, 3))),
     Site.POSITION: compose(shift_positions(query=0, key=0), shift_positions(key=np.zeros(10, int), layers=1)),
     Site.QUERY: compose(edit("query", "add", 0.0), edit("query", "scale", 1.0, heads=2)),
     Site.KEY: compose(edit("key", "add", 0.0), edit("key", "scale", 1.0, kv_heads=1)),
@@ -42,19 +42,20 @@ NEUTRAL: dict[Site, Edit] = {
     ),
     Site.ATTN_OUT: compose(edit("attn_out", "add", 0.0), edit("attn_out", "scale", 1.0)),
     Site.RESID_MID: compose(edit("resid_mid", "add", 0.0, dims=[1, 5]), edit("resid_mid", "scale", 1.0)),
-    Site.MLP_IN: compose(edit("mlp_in", "add", 0.0), edit("mlp_in", "scale", 1.0), edit("mlp_in", "inject", 0.0)),
+    Site.MLP_IN: compose(edit("mlp_in", "add", 0.0), edit("mlp_in", "scale", 1.0)),
     Site.ROUTER: compose(edit("router", "add", 0.0), edit("router", "scale", 1.0)),
     Site.NEURON: compose(edit("neuron", "add", 0.0), edit("neuron", "scale", 1.0)),
     Site.MLP_OUT: compose(edit("mlp_out", "add", 0.0), edit("mlp_out", "scale", 1.0)),
     Site.RESID: compose(edit("resid", "add", 0.0, dims=[1, 5]), edit("resid", "scale", 1.0)),
 }
+INJECTED = {site: edit(site, "inject", 0.0) for site in SITES if "inject" in SITES[site].ops}  # it does not compose with others
 
 
 def test_every_site_and_every_neutral_operation_is_covered() -> None:
     assert set(STRENGTH) == set(NEUTRAL) == set(SITES) == set(Site)
     for site, neutral in NEUTRAL.items():
         assert {term.site for term in neutral.terms} == {site}
-        assert {term.op for term in neutral.terms} == set(SITES[site].ops) - {"set"}
+        assert {term.op for term in neutral.terms} == set(SITES[site].ops) - {"set", "inject"}
 
 
 @pytest.mark.parametrize("site", DENSE)
@@ -80,9 +81,9 @@ def test_a_mean_over_positions_looks_back_only(run, centre: str | None) -> None:
     assert differs[:, POSITION].all()
 
 
-@pytest.mark.parametrize("site", DENSE)
-def test_neutral_strength_is_bit_equal_to_no_edit(tiny_params, tiny_config, tokens, site: Site) -> None:
-    plain, neutral = (forward(tiny_params, tokens, tiny_config, edits, RESIDUAL, LENGTHS) for edits in ((), NEUTRAL[site]))
+@pytest.mark.parametrize("edits", [*map(NEUTRAL.get, DENSE), *INJECTED.values()], ids=lambda edits: edits.label)
+def test_neutral_strength_is_bit_equal_to_no_edit(tiny_params, tiny_config, tokens, edits: Edit) -> None:
+    plain, neutral = (forward(tiny_params, tokens, tiny_config, each, RESIDUAL, LENGTHS) for each in ((), edits))
     np.testing.assert_array_equal(neutral.logits, plain.logits)
     np.testing.assert_array_equal(neutral.record["resid"], plain.record["resid"])
     assert not np.asarray(neutral.record["cells_changed"]).any()

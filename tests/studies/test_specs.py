@@ -39,7 +39,7 @@ LESS: dict[str, tuple[dict[str, Any], str]] = {
     "extra": ({"attention_bias": KeyBias()}, r"no softmax over keys alone but KeyBias\(.*\)"),
     "kernel": ({"normaliser": NAMED["elu-kernel"]}, r"no scores without a kernel but EluKernel\(\)"),
     "keys": ({"qk_norm": LayerNorm(1e-5)}, "no keys without a LayerNorm"),
-    "cap": ({"caps": Caps(scores=50.0)}, "no softmax without a soft cap on scores"),
+    "cap": ({"caps": Caps(scores=50.0)}, "no (softmax without a soft cap on scores|scores without a soft cap)"),
     "scale": ({"score_scale": 1.0}, "no usual scale of scores but 1"),
     "windows": ({"windows": None}, "no sliding windows"),
 }
@@ -51,7 +51,7 @@ NEEDED = {
     "background/patch": {"mlp"},
     "background/quantise": {"mlp"},
     "background/windows": {"windows"},
-    "gu/angles": {"scale", "scored", "kernel"},
+    "gu/angles": {"scale", "scored", "kernel", "cap"},
     "gu/repeat-bound": {"softmax", "cap", "extra", "causal", "scale"},
     "gu/positions": {"scored"},
     "kiya/after-softmax": {"softmax", "cap", "extra"},

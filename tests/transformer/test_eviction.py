@@ -29,7 +29,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rope": {},
     "alibi": {"position": Alibi(), "normaliser": NAMED["sink-logit"]},
     "layers": {"windows": (5, None), "position": LayerRopes((Rope(100.0),), (0, None)), "attention_bias": KeyValueBias()},
-    "kernel": {"position": NoPosition(), "normaliser": NAMED["relu-index"]},
+    "rows": {"position": NoPosition(), "normaliser": NAMED["relu-index"]},
+    "kernel": {"position": NoPosition(), "normaliser": NAMED["elu-kernel-sum"]},
 }
 
 

@@ -23,7 +23,7 @@ from sinkjax.transformer.block import mlp
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
 from tests.edits.cases import at
-from tests.edits.test_sites import NEUTRAL
+from tests.edits.test_sites import INJECTED, NEUTRAL
 
 SIZES = {"layers": 3, "width": 12, "heads": 6, "kv_heads": 2, "head_dim": 4, "mlp_width": 10, "vocab_size": 23, "context": 12}
 BLOCKS: dict[str, Config] = {
@@ -94,7 +94,7 @@ def test_an_edit_changes_the_logits_from_its_position_and_layer_on(block: str, s
 def test_neutral_strengths_give_the_numbers_of_no_edit(block: str) -> None:
     """But for rounding: with a composition of edits at every site XLA fuses other operations."""
     here = [site for site in Site if not lacks(BLOCKS[block], site)]
-    fitting = [term for site in here for term in NEUTRAL[site].terms if site != Site.POSITION or term.layers is None]
+    fitting = [term for site in here for term in (NEUTRAL | INJECTED)[site].terms if site != Site.POSITION or term.layers is None]
     plain, neutral = run(block), run(block, Edit(tuple(fitting)))
     np.testing.assert_allclose(neutral.logits, plain.logits, rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(neutral.record["resid"], plain.record["resid"], rtol=1e-11, atol=1e-12)

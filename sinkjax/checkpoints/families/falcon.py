@@ -31,7 +31,7 @@ def read(fields: Fields) -> dict[str, Any]:
     found["kv_heads"] = stated if groups else 1 if one else found["heads"]
     if fields.flag("alibi"):
         factor = even_head_dim(fields) ** -0.5  # it is added before the scores are scaled
-        position = {"position": PowerAlibi(factor=factor), "context": fields.integer("max_position_embeddings")}
+        position = {"position": PowerAlibi(factor=factor, rounded=True), "context": fields.integer("max_position_embeddings")}
         fields.read |= {"rope_theta", "rope_scaling"}
     else:
         position = rotary(fields)

@@ -17,7 +17,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model import rope
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
-from sinkjax.model.positions import AddedPosition, ScorePosition
+from sinkjax.model.positions import AddedPosition, PowerAlibi, ScorePosition
 from sinkjax.model.rotary import DynamicScaling, LayerRopes, Rope
 
 Floats = NDArray[np.float64]
@@ -122,11 +122,13 @@ def by_distance(config: Config, params: Params, query: NDArray, key: NDArray, pr
     query, key: [..., layer, head, D] of the first position. prompt: tokens of a prompt, which the rotary table may depend on.
     Vectors added to the embedding make hidden states differ; numbers added to the scores have no bound.
 
-    Errors: rotary positions that differ between layers.
+    Errors: rotary positions that differ between layers; rounded biases.
     """
     position, frequencies, factor = config.position, np.zeros(0), 1.0
     if isinstance(position, LayerRopes):
         raise SinkjaxError("the closed form of attention needs the same rotary positions in all layers")
+    if isinstance(position, PowerAlibi) and position.rounded:
+        raise SinkjaxError("the closed form of attention needs biases of the distance, not rounded ones")
     if isinstance(position, AddedPosition):
         return np.full((*query.shape[:-1], tokens), np.nan), np.full((*query.shape[:-1], 2), np.nan)
     if isinstance(position, Rope):

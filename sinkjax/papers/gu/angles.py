@@ -9,7 +9,7 @@ ANGLE, NORMS = score_gap("angle"), score_gap("norms")
 
 STUDY = Study(
     name="gu/angles",
-    needs=("usual scale", "scores without positions", "scores without a kernel"),
+    needs=("usual scale", "scores without positions", "scores without a kernel", "scores without a soft cap"),
     settings={"rank": setting(1, "directions of the other half of the prompts into which keys are projected")},
     grids={"text": grid()},
     computations={
