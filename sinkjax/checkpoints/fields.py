@@ -65,9 +65,10 @@ class Fields:
         return float(value)
 
     def optional_number(self, key: str) -> float | None:
-        """Return a number above 0, or None if the file has none."""
+        """Return a number above 0, or None if the file has none; if it omits the key, its default, if any."""
         self.read.add(key)
-        return self.number(key) if self.stated(key) else None
+        omitted = key not in self.values and key in self.defaults
+        return self.number(key) if omitted or self.stated(key) else None
 
     def flag(self, key: str) -> bool:
         value = self.get(key)

@@ -247,8 +247,8 @@ def edit_weights(
         label: Name of the edit in results; by default a description.
 
     Returns:
-        The edit, not yet checked against a model. Results agree to rounding with a model whose weights were changed, because the
-        change is added to the product.
+        The edit, not yet checked against a model; one with a sink token is refused. Results agree to rounding with a model whose
+        weights were changed, because the change is added to the product.
 
     Raises:
         SinkjaxError: The operation is unknown; a selector is negative or empty; two factors are given and the operation is not

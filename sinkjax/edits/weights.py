@@ -20,6 +20,7 @@ from sinkjax.edits.apply import at_layer
 from sinkjax.edits.term import Along, as_numbers, selected
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model import params
+from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.config import Config
 from sinkjax.model.ops import Corrected, entries
 from sinkjax.model.quantisation import MATRICES
@@ -45,8 +46,10 @@ class WeightTerm:
 
     def resolve(self, config: Config) -> ResolvedWeight:
         """Resolve the term to arrays. Errors: the model lacks the parameter, or it cannot be edited; rows, columns or layers are
-        out of range; the value has the wrong shape or is not finite.
+        out of range; the value has the wrong shape or is not finite; the model has a sink token.
         """
+        made = "whose keys and values are made before the edits"
+        refuse(isinstance(config.attention_bias, SinkToken), f"edit_weights is not for models with a sink token, {made}")
         rows, cols = shape_of(self.name, config)
         if rows is None and self.rows is not None:
             raise SinkjaxError(f"{self.name} is a vector of {cols} entries, which cols selects; it has no rows")

@@ -13,6 +13,7 @@ import sinkjax
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import Caps
 from tests.checkpoints.files import write_gguf
 from tests.model import as_gguf, reference
 from tests.model import families as small
@@ -76,6 +77,7 @@ def test_the_scale_of_scores_of_the_27b_gemmas_follows_from_their_width(
     metadata |= {"attention.layer_norm_rms_epsilon": 1e-6, "attention.sliding_window": 16}
     config = read_gguf_checkpoint(write_gguf(tmp_path / "m.gguf", metadata, {}, architecture)).config
     assert config.score_scale == (None if scalar == 128 else scalar**-0.5)
+    assert config.caps == (Caps(50.0, 30.0) if architecture == "gemma2" else Caps())
 
 
 def test_an_implied_setting_can_be_replaced_and_a_stated_one_cannot(tmp_path: Path) -> None:

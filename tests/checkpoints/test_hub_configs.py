@@ -9,6 +9,7 @@ from sinkjax.checkpoints.architectures import architectures
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import Caps
 from tests.checkpoints.files import LLAMA, without
 from tests.checkpoints.hub_configs import FURTHER, HUB
 
@@ -53,6 +54,20 @@ def test_the_defaults_of_transformers_are_read(model_type):
 def test_null_means_absent():
     nulls = dict.fromkeys(("quantization_config", "mlp_bias", "rope_parameters", "brand_new", "head_dim"))
     assert read(LLAMA | nulls, "config.json") == read(LLAMA, "config.json")
+
+
+def test_gemma_2_has_caps_unless_they_are_null():
+    caps = ("attn_logit_softcapping", "final_logit_softcapping")
+    values = without(HUB["google/gemma-2-2b"], *caps)
+    config, assumed = read_config(values, "config.json")
+    assert (config.caps, [assumed[key] for key in caps]) == (Caps(50.0, 30.0), [50.0, 30.0])
+    assert read(values | dict.fromkeys(caps), "config.json").caps == Caps()
+
+
+@pytest.mark.parametrize(("hub", "key"), [("gemma-2b", "hidden_act"), ("gemma-2-2b", "hidden_activation")])
+def test_gelu_means_the_tanh_approximation_only_in_gemma_1(hub, key):
+    values = HUB[f"google/{hub}"] | {key: "gelu"}
+    assert (read(values, hub).activation == "gelu_tanh") == (key == "hidden_act")
 
 
 def test_all_offending_keys_come_in_one_message_with_both_ways_to_pass_them():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.edits.edit_list import read_edits
 from sinkjax.edits.weights import MATRICES, shape_of
 from sinkjax.model import params
+from sinkjax.model.attention_bias import SinkToken
 from tests.transformer.test_families_edited import BLOCKS, LENGTHS, model, tokens
 
 EVERYTHING = Probe(attention_received=True, resid_norm=True, nll=True)
@@ -229,6 +231,12 @@ def test_a_place_that_is_not_there_is_refused(tiny_config, tiny_params, where, w
         sinkjax.forward(tiny_params, tokens(), tiny_config, edits=edit_weights("down", "set", 0.0, **where))
     with pytest.raises(SinkjaxError, match="attn_norm is a vector of 32 entries"):
         sinkjax.forward(tiny_params, tokens(), tiny_config, edits=edit_weights("attn_norm", "set", 0.0, rows=0))
+
+
+def test_a_sink_token_is_refused_because_its_keys_are_made_before(tiny_config) -> None:
+    config = dataclasses.replace(tiny_config, attention_bias=SinkToken())
+    with pytest.raises(SinkjaxError, match="edit_weights is not for models with a sink token"):
+        sinkjax.edit_weights("v", "scale", 0.0).resolve(config, [4], 4)
 
 
 def test_what_belongs_to_experts_is_refused_by_name() -> None:

@@ -47,7 +47,7 @@ PERMUTED = ("granite", "llama", "mistral", "mixtral", "olmo", "smollm3")
 OFFSET = ("gemma", "gemma2", "gemma3_text", "nemotron")
 # Settings for which a GGUF has no key; where the drawn model has others than the released ones, they must be assumed.
 UNSTATED = {
-    "gemma2": ("query_pre_attn_scalar",),
+    "gemma2": ("query_pre_attn_scalar", "hidden_activation"),
     "gemma3_text": ("query_pre_attn_scalar", "layer_types"),
     "gpt2": ("activation_function", "scale_attn_weights", "scale_attn_by_inverse_layer_idx"),
     "gpt_neox": ("hidden_act",),
@@ -122,7 +122,8 @@ def write_as_gguf(folder: Path, path: Path) -> dict[str, Any]:
         assert new is not None, (architecture, name)
         named[new] = array
     write_gguf(path, stated, named | rotary_tensors(values), architecture)
-    return {key: values[key] for key in UNSTATED.get(family, ()) if values.get(key) is not None}
+    nulls = [key for key in values if key.endswith("_logit_softcapping") and values[key] is None]  # an absent cap is the default
+    return {key: values[key] for key in UNSTATED.get(family, ()) if values.get(key) is not None} | dict.fromkeys(nulls)
 
 
 def metadata(family: str, values: dict[str, Any]) -> dict[str, Any]:

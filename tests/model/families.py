@@ -162,7 +162,7 @@ def gemma3(turn: Turn) -> PreTrainedConfig:
 def gemma2(turn: Turn) -> PreTrainedConfig:
     caps = {"attn_logit_softcapping": turn.one(None, 2.0), "final_logit_softcapping": turn.one(None, 3.0)}
     values = common(turn, attention_bias=turn.flag(), sliding_window=WINDOW, query_pre_attn_scalar=turn.one(6, 8), **caps)
-    return hf.Gemma2Config(**free_width(values, turn))
+    return hf.Gemma2Config(**free_width(values, turn), hidden_activation=turn.one("gelu_pytorch_tanh", "gelu"))
 
 
 def qwen3(turn: Turn) -> PreTrainedConfig:

@@ -52,7 +52,7 @@ FAMILY = Family(
     "gemma2",
     read,
     TENSORS,
-    defaults=DEFAULTS,
+    defaults=DEFAULTS | {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},  # null: no cap
     inert=frozenset({"sliding_window_size"}),
     fixed=FIXED,
     separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
