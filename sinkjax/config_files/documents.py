@@ -298,8 +298,12 @@ def write(name: str, config: Any, key: str = "experiment") -> str:
 def differences(old: Any, new: Any) -> list[str]:
     """Describe the differences between two configs of one type, except fields that choose a part of the study."""
     was, now = fields(old), fields(new)
-    decides = [field.name for field in dataclasses.fields(new) if not field.metadata.get("choice")]
-    return [f"{name} was {was[name]!r}, now {now[name]!r}" for name in decides if plain(was[name]) != plain(now[name])]
+    return [f"{name} was {was[name]!r}, now {now[name]!r}" for name in decides(new) if plain(was[name]) != plain(now[name])]
+
+
+def decides(config: Any) -> list[str]:
+    """Return the names of a config's fields that must be the same throughout a folder."""
+    return [field.name for field in dataclasses.fields(config) if not field.metadata.get("choice")]
 
 
 def decisive(config: Any) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def assemble(study: Study, config: Settings, stores: Mapping[str, xarray.Dataset
     own = {(row.condition, row.measure): row for row in (study.rows(results) if study.rows else ())}
     rows = [*results.table.values(), *own.values()]
     findings = [*study.status(results), *sentences({name: results[name] for name in results.sweeps})]
-    if NOOP in results:
+    if study.noop is not None and NOOP in results:  # a training may have its name
         data = results[NOOP]
         findings.append(noop_finding(data, results.labels(NOOP)[1:]))
         rows += noop_rows(data)

@@ -12,19 +12,8 @@ from numpy.typing import NDArray
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.grids import At, matching
-from sinkjax.studies.readings import Parts, Readings, joined
+from sinkjax.studies.readings import Parts, Readings, ends_of, facts_of, joined
 from sinkjax.studies.scope import Contrast, Measure
-
-
-def _facts(measure: Measure) -> tuple[tuple[float, float] | None, str]:
-    """Return the range and the unit of a measure's differences."""
-    facts = measure.meaning.facts
-    return facts.get("range"), "log" if facts.get("log") else facts.get("unit", "")
-
-
-def _ends(span: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Return the range of a measure's differences, from the range of its values."""
-    return None if span is None else (span[0] - span[1], span[1] - span[0])
 
 
 @Contrast.define(controlled=("where",), wholes=("whole", "above"))
@@ -57,8 +46,9 @@ def effect(
         of_whole = None if whole is None else of_whole - base
     relative = whole is None and above is None and not log
     label, exhausted = f"effect on {read.name(measure, where)}", controls and read.exhausted(where)
-    gain = read.edited(measure, where) - base
-    return Parts(gain, gained, of_whole, *_facts(measure), label, relative, all_controls=exhausted)
+    gain, (span, unit) = read.edited(measure, where) - base, facts_of(measure, whole, above)
+    ends = None if above is None else ends_of(span)
+    return Parts(gain, gained, of_whole, span, unit, label, relative, whole_range=ends, all_controls=exhausted)
 
 
 def moved(before: Measure, after: Measure, where: At) -> Contrast:
@@ -93,7 +83,7 @@ def difference(read: Readings, measure: Measure, where: At, minus: At, whole: Me
         of_whole = read.edited(whole, where, edited=False) - (plain if measure.meaning.facts.get("log") else 0)
     else:
         of_whole = one - plain if measure.meaning.facts.get("log") else one
-    return Parts(one - other, None, of_whole, *_facts(measure), f"difference in {read.name(measure, where)}")
+    return Parts(one - other, None, of_whole, *facts_of(measure, whole), f"difference in {read.name(measure, where)}")
 
 
 @Contrast.define(controlled=("kept",))
@@ -112,8 +102,8 @@ def recovered(read: Readings, measure: Measure, harmed: At, kept: At, whole: At 
     controls = read.controls(measure, kept)
     undone = None if controls is None else worst[: controls.shape[1]] - controls
     label = f"part of the damage to {read.name(measure, harmed)} that is undone"
-    span, unit = _facts(measure)
-    return Parts(worst - read.edited(measure, kept), undone, worst - best, span, unit, label, whole_range=_ends(span))
+    span, unit = facts_of(measure)
+    return Parts(worst - read.edited(measure, kept), undone, worst - best, span, unit, label, whole_range=ends_of(span))
 
 
 @Contrast.define(controlled=("where",))
@@ -130,10 +120,10 @@ def part(read: Readings, measure: Measure, where: At, of: At, falls: bool = Fals
     base, controls, sign = read.edited(measure, where, edited=False), read.controls(measure, where), -1 if falls else 1
     gained = None if controls is None else sign * (controls - base[: controls.shape[1]])
     whole = sign * (read.edited(measure, of) - read.edited(measure, of, edited=False))
-    span, unit = _facts(measure)
+    span, unit = facts_of(measure)
     label = f"{'fall of' if falls else 'effect on'} {read.name(measure, where)} as a part of that of {read.where(of)}"
     gain, exhausted = sign * (read.edited(measure, where) - base), read.exhausted(where)
-    return Parts(gain, gained, whole, span, unit, label, whole_range=_ends(span), all_controls=exhausted)
+    return Parts(gain, gained, whole, span, unit, label, whole_range=ends_of(span), all_controls=exhausted)
 
 
 @Contrast.define(wholes=(), of="", axes=("along",), uncontrolled="the other values of the axis are the comparison")
@@ -154,10 +144,12 @@ def slope(read: Readings, measure: Measure, where: At, along: str) -> Parts:
     kept = [(point.place, *(entry for entry in point.bound if entry[0] != along)) for point in rows]
     lines = list(dict.fromkeys(kept))  # one for each value of the other axes
     centred = np.arange(len(values)) - (len(values) - 1) / 2
+    centred *= (len(values) - 1) / (centred**2).sum()
     weights = np.zeros((len(rows), len(lines)))
-    weights[np.arange(len(rows)), [lines.index(line) for line in kept]] = centred[order] * (len(values) - 1) / (centred**2).sum()
-    found = joined(read.edited(measure, where) @ weights)
-    return Parts(found, None, None, *_facts(measure), f"rise of {read.name(measure, where)} along {along}")
+    weights[np.arange(len(rows)), [lines.index(line) for line in kept]] = centred[order]
+    found, (span, unit) = joined(read.edited(measure, where) @ weights), facts_of(measure)
+    steepest = None if span is None else tuple(centred.clip(0).sum() * end for end in span)  # the upper half at the highest value
+    return Parts(found, None, None, steepest, unit, f"rise of {read.name(measure, where)} along {along}")
 
 
 @Contrast.define(wholes=(), of="minus", uncontrolled="nothing is edited")
@@ -175,7 +167,7 @@ def unedited(read: Readings, measure: Measure, grid: str, minus: Measure | None 
     other = 0 if minus is None else read.of(minus, store, grid, ())[0]
     label = read.name(measure) + (f" minus {read.name(minus)}" if minus is not None else "")
     whole = None if measure.meaning.facts.get("log") or minus is None else found
-    return Parts(found - other, None, whole, *_facts(measure), label)
+    return Parts(found - other, None, whole, *facts_of(measure, minus), label)
 
 
 @Contrast.define(wholes=(), uncontrolled="the measure that is subtracted is the comparison")
@@ -190,4 +182,5 @@ def compared(read: Readings, measure: Measure, minus: Measure, where: At) -> Par
     """
     one, other = read.edited(measure, where), read.edited(minus, where)
     whole = None if measure.meaning.facts.get("log") else read.edited(measure, where, edited=False)
-    return Parts(one - other, None, whole, *_facts(measure), f"{read.name(measure, where)} minus {read.name(minus, where)}")
+    label = f"{read.name(measure, where)} minus {read.name(minus, where)}"
+    return Parts(one - other, None, whole, *facts_of(measure, minus), label)

@@ -144,7 +144,7 @@ def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Config) -> s
         The edit. A term before the blocks has no layers and is unchanged.
 
     Raises:
-        SinkjaxError: Heads are named, but a term is not a mask of logits.
+        SinkjaxError: A term has layers of its own; heads are named, but a term is not a mask of logits.
     """
     from sinkjax.edits.term import as_along
 
@@ -164,6 +164,8 @@ def _placed(
         return term
     if isinstance(term, WeightTerm):
         raise SinkjaxError("controls in other layers or heads are only available for edits at sites, not for weight edits")
+    if term.layers is not None:
+        raise SinkjaxError(f"the edit at {term.site.name} has layers of its own, so it cannot also act in the places of a grid")
     if cells[0][1] is None:
         return dataclasses.replace(term, layers=layers)
     if term.site != sinkjax.Site.LOGITS or term.value != -np.inf:

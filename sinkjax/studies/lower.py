@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.checks import layers_below
+from sinkjax.errors import SinkjaxError
 from sinkjax.studies import study as framework
 from sinkjax.studies import trained
 from sinkjax.studies.declaration import Described, Study
@@ -78,9 +79,12 @@ def lower(study: Study) -> framework.Study:
         for computation in study.computations.values():
             computation.meaning.facts.get("check", bool)(config)
         scope = Scope(config, architecture, blank(study.known, Scope(config, architecture), 1))
+        rows: dict[tuple[str, str], str] = {}
         for name, grid in grids.items():
-            asked = probe_of(measures_of(study, name), scope)
+            asked, title = probe_of(measures_of(study, name), scope), scope.get(grid.given["title"])
             for number, point in enumerate(scope.get(grid)[1:]):
+                if (other := rows.setdefault((title, point.label), name)) != name and study.measures:
+                    raise SinkjaxError(f"the grids {other!r} and {name!r} both have a row {point.label!r}: give one a title")
                 for measure in measures_of(study, name):
                     if number == 0:
                         check_measure(measure, scope.at(dict(point.bound)), asked)

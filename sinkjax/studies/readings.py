@@ -54,6 +54,19 @@ class Parts:
     all_controls: bool = False
 
 
+def facts_of(measure: Measure, *others: Measure | None) -> tuple[tuple[float, float] | None, str]:
+    """Return the range of a measure and the unit of its differences; no range if others are compared that have another one."""
+    facts = measure.meaning.facts
+    span = facts.get("range")
+    same = all(other is None or other.meaning.facts.get("range") == span for other in others)
+    return span if same else None, "log" if facts.get("log") else facts.get("unit", "")
+
+
+def ends_of(span: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Return the range of a measure's differences, from the range of its values."""
+    return None if span is None else (span[0] - span[1], span[1] - span[0])
+
+
 class Readings:
     """Access to a study's stores for contrasts.
 

@@ -259,15 +259,12 @@ def section_of(chosen: Chosen, folder: Place) -> Section:
     return assemble(study, chosen.config, _stores(study, chosen, folder))
 
 
-DECISIVE = ("model", "revision", "ignore_keys", "tokenizer", "dtype", "text", "split", "prompts", "length", "bos", "seed")
-
-
 def check_settings(config: Settings, store: xarray.Dataset, path: Place) -> None:
     """Raise for a store that was made with other settings than `config` states, as after an edit of config.yaml."""
     made = store.attrs.get("study", {}).get("config", {})
     now = documents.plain(documents.fields(config))
-    for name in DECISIVE:
-        if name in made and name in now and made[name] != now[name]:
+    for name in documents.decides(config):
+        if name in made and made[name] != now[name]:
             raise SinkjaxError(
                 f"{path} was made with {name} {made[name]!r}, and its config.yaml says {now[name]!r}: restore that value, or"
                 " run the study into another folder"

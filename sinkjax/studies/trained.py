@@ -19,7 +19,7 @@ from sinkjax.analysis.intervals import FEWEST, Interval
 from sinkjax.analysis.summary import NOT_COMPARED, Row
 from sinkjax.errors import unknown
 from sinkjax.studies.declaration import Premise, Study
-from sinkjax.studies.readings import Parts, Readings
+from sinkjax.studies.readings import Parts, Readings, ends_of, facts_of
 from sinkjax.studies.readouts import label_of, read_measure
 from sinkjax.studies.scope import Contrast, Measure, Scope
 from sinkjax.studies.study import TrainingSpec
@@ -98,8 +98,8 @@ def versus(read: Readings, measure: Measure, training: str, minus: object = 0.0,
     other = of[minus] if isinstance(minus, str) else np.full(len(seeds), np.log(level) if log else level)
     shared = isinstance(minus, str) and not log and facts.get("whole", True)
     of_whole = of[training] - of[whole] if whole else of[training] if shared else None
-    text = f"{said}: {training}" + (f" minus {minus}" if isinstance(minus, str) or level else "")
-    return Parts(of[training] - other, None, of_whole, facts.get("range"), "log" if log else facts.get("unit", ""), text)
+    text, (span, unit) = f"{said}: {training}" + (f" minus {minus}" if isinstance(minus, str) or level else ""), facts_of(measure)
+    return Parts(of[training] - other, None, of_whole, span, unit, text, whole_range=ends_of(span) if whole else None)
 
 
 @Premise.define(trainings=("training",))

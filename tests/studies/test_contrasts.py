@@ -9,14 +9,17 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
+from sinkjax.analysis.judgement import judge
 from sinkjax.analysis.verdicts import Verdict, verdicts_csv
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.assemble import standard_notes
 from sinkjax.studies.grids import Point
-from sinkjax.studies.judging import readings, verdicts
+from sinkjax.studies.judging import evidence, readings, verdicts
 from sinkjax.studies.readings import Parts
 from sinkjax.studies.results import Results
 from sinkjax.studies.scope import Contrast
@@ -205,6 +208,47 @@ def test_controls_that_are_all_there_are_count_as_such():
     assert found.all_controls
     assert found.controls is not None
     assert len(found.controls) == 12 - 2  # neither key 0 nor the last
+
+
+BOUNDED = [
+    effect(SEEN, MASKED),
+    effect(SEEN, MASKED, whole=NEXT),
+    effect(SEEN, MASKED, whole=NEXT, above=SEEN),
+    effect(SEEN, MASKED, whole=loss()),
+    difference(SEEN, MASKED, FIRST),
+    difference(SEEN, MASKED, FIRST, whole=NEXT),
+    recovered(SEEN, MASKED, FIRST, whole=FIRST),
+    part(SEEN, MASKED, FIRST, falls=True),
+    slope(SEEN, LEVELS, "strength"),
+    unedited(SEEN, "text", minus=NEXT),
+    compared(SEEN, NEXT, MASKED),
+    compared(SEEN, loss(), MASKED),
+]
+
+
+@pytest.mark.parametrize("contrast", BOUNDED, ids=str)
+@hypothesis.given(seed=st.integers(0, 2**32 - 1))
+@hypothesis.settings(max_examples=10)
+def test_no_value_of_a_measure_leaves_the_range_of_its_contrast(contrast, seed):
+    """The judgement refuses numbers outside of their ranges; bets on a range that is too small could not lose."""
+    rng = np.random.default_rng(seed)
+
+    def extreme(store: str, point: Point) -> Numbers:
+        return {key: 100.0 * rng.integers(0, 2, 4) for key in (("seen", 0), ("seen", 1), ("loss",))}
+
+    found = results(extreme, contrast, strengths=(-5.0, -4.0, -3.0, -2.0, -1.0))
+    read = readings(study(it=Claim(contrast)), found)
+    numbers = contrast.evaluate(read)
+    judge(evidence(contrast, numbers, read))
+
+
+def test_the_range_of_a_slope_is_that_of_the_steepest_line():
+    def step(store: str, point: Point) -> Numbers:
+        return {("seen", 0): 100.0 * (dict(point.bound).get("strength", 0) > -3)}
+
+    found = parts(slope(SEEN, LEVELS, "strength"), step, strengths=(-5.0, -4.0, -2.0, -1.0))
+    assert found.range == (0.0, pytest.approx(found.contrast.max()))
+    assert found.contrast.max() > 100
 
 
 # Words.

@@ -170,6 +170,15 @@ def test_only_masks_act_in_chosen_heads(scope):
         scope.get(grid(drop_mlp(3), heads=first_heads(0.5)))
 
 
+@pytest.mark.parametrize("places", [{"layers": layer(0)}, {"layers": prefixes}, {"heads": first_heads(0.5)}])
+def test_an_edit_with_layers_of_its_own_does_not_move_to_those_of_a_grid(scope, places):
+    word = mask_key(F.key, layers=2)
+    with pytest.raises(SinkjaxError, match="the edit at LOGITS has layers of its own, so it cannot also act in the places of a"):
+        scope.get(grid(word, **places))
+    _, point = scope.get(grid(word))
+    assert_same(point.edit, sinkjax.mask_key(2, layers=2), scope.architecture)
+
+
 def test_axes_are_multiplied_and_named(scope):
     word = grid(add_logit(F.spot, F.strength), layer(0) | ALL, over={"spot": F.positions, "strength": (-1.5, 2.0)})
     _, *points = scope.get(word)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from sinkjax import SinkjaxError
 from sinkjax.cli import main as cli
 from sinkjax.studies.registry import as_value, choose, find, register
 from sinkjax.studies.results import Results
+from sinkjax.studies.run import work
 from sinkjax.studies.study import Measure
 from tests.studies.tiny import write_model, write_text
 
@@ -49,7 +51,8 @@ def finished(files):
 
 
 @pytest.mark.parametrize(
-    ("was", "now"), [("model:", "model: mini-head-norm"), ("prompts:", "prompts: 2"), ("dtype:", "dtype: bfloat16")]
+    ("was", "now"),
+    [("model:", "model: mini-head-norm"), ("prompts:", "prompts: 2"), ("dtype:", "dtype: bfloat16"), ("eps:", "eps: 0.5")],
 )
 def test_report_refuses_a_config_that_was_edited_since(finished, was, now, capsys) -> None:
     config = finished / "config.yaml"
@@ -85,6 +88,22 @@ def test_equal_claims_are_refused() -> None:
     name, claim = next(iter(study.claims.items()))
     with pytest.raises(SinkjaxError, match=f"the claims '{name}' and 'again' judge the same numbers"):
         dataclasses.replace(study, name="mine", claims={**dict(study.claims), "again": claim})
+
+
+@pytest.mark.parametrize("title", ["", "alone"])
+def test_rows_of_one_name_are_refused(tmp_path, title) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"""
+study: mine/two
+settings: {{model: mini-softmax}}
+grids:
+  masks: {{grid: {{edit: {{mask_key: 0}}}}}}
+  alone: {{grid: {{edit: {{attend_self: 5}}, title: '{title}'}}}}
+measures: [loss]
+""")
+    message = "the grids 'masks' and 'alone' both have a row 'all layers': give one a title"
+    with nullcontext() if title else pytest.raises(SinkjaxError, match=message):
+        list(work(choose(str(file))))
 
 
 def test_a_study_named_like_a_shipped_one_is_refused(tmp_path) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.papers.li._super_neurons import Neuron, largest
 from sinkjax.studies.known import Unedited, onset
-from sinkjax.studies.readings import Parts
+from sinkjax.studies.readings import Parts, ends_of, facts_of
 from sinkjax.studies.readouts import largest_activation
 from sinkjax.studies.vocabulary import At, Computation, Contrast, EditWord, F, Known, Measure, Readings, see_only
 
@@ -147,11 +147,9 @@ def lost(read: Readings, measure: Measure, where: At, whole: At) -> Parts:
         whole: The isolated run.
     """
     isolated, plain = read.edited(measure, whole), read.edited(measure, whole, edited=False)
-    facts = measure.meaning.facts
-    span, unit = facts.get("range"), "log" if facts.get("log") else facts.get("unit", "")
-    ends = None if span is None else (span[0] - span[1], span[1] - span[0])
+    span, unit = facts_of(measure)
     label = f"part of the effect of isolation on {read.name(measure, where)} that is lost"
-    return Parts(isolated - read.edited(measure, where), None, isolated - plain, span, unit, label, whole_range=ends)
+    return Parts(isolated - read.edited(measure, where), None, isolated - plain, span, unit, label, whole_range=ends_of(span))
 
 
 # Ignition of tokens

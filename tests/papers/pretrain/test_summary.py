@@ -24,6 +24,7 @@ trainings:
   b: {row: {label: row b, paper: {sink_1: diverges}}}
   c: {row: {label: row c, sizes: [60m]}}
   d: {row: {label: row d}}
+  identity: {row: {label: row e}}
 measures: [sink_1, valid_loss, first_share, value_ratio]
 figures: [learning_curves, {beside_the_paper: {measures: [sink_1], xlabel: heads}}, {losses_beside: valid_loss}]
 """
@@ -161,8 +162,8 @@ def eight(stores, tmp_path):
     return {"a": runs("a", 0.9, 3.0), "d": runs("d", 0.0, 3.5), "b": runs("b", 0.0, 3.0, 7)}
 
 
-def judged(stores, more, less, measure="first_share"):
-    contrast = f"{{versus: {{measure: {measure}, training: {more}, minus: {less}}}}}"
+def judged(stores, more, less, measure="first_share", whole="''"):
+    contrast = f"{{versus: {{measure: {measure}, training: {more}, minus: {less}, whole: {whole}}}}}"
     (found,) = section(stores, f"claims: {{one: {{statement: So it is., contrast: {contrast}}}}}").verdicts
     return found
 
@@ -176,6 +177,13 @@ def test_a_claim_is_judged_by_the_difference_of_its_rows_seed_by_seed(eight):
     assert (found.word, found.judgement.S) == ("replicates", None)  # a loss has no whole
 
 
+def test_what_a_training_has_more_than_another_may_be_less(eight):
+    assert judged(eight, "a", "d", whole="d").judgement.S.mean == pytest.approx(1.0)
+    less = judged(eight, "d", "a", whole="a")  # below every value of the measure
+    assert less.word == "untested"
+    assert less.judgement.W.mean < 0
+
+
 def test_a_claim_needs_eight_seeds_of_rows_that_were_run(eight):
     few = judged(eight, "a", "b")
     assert (few.word, few.judgement.reason) == ("untested", "7 seeds of a and b finished, and a word needs 8")
@@ -186,8 +194,8 @@ def test_a_claim_needs_eight_seeds_of_rows_that_were_run(eight):
 def test_a_section_is_made_of_whatever_is_there(stores):
     empty = section({})
     assert empty.drawings == ()
-    assert empty.findings == ("4 of 4 trainings were not run: row a; row b; row c; row d.",)
-    found = section(stores)
+    assert empty.findings == ("5 of 5 trainings were not run: row a; row b; row c; row d; row e.",)
+    found = section({**stores, "identity": stores["a"]})  # a row with the name of a sweep's no-op edits
     assert [drawing.name for drawing in found.drawings] == ["learning", "rows", "losses"]
     assert all(drawing.svg.startswith(b"<?xml") for drawing in found.drawings)
     assert found.provenance["parameters"] == 1234
