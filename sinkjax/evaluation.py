@@ -175,6 +175,8 @@ def _pieces(model: Model, text: Any, bos: str | int, length: int | None, whole: 
     if whole:
         return ids, np.arange(len(ids))
     new = (length or context) - len(before)
+    if new < 1:
+        raise SinkjaxError(f"a piece of {length or context} tokens is too short for the {len(before)} before each text")
     pieces, of_text = [], []
     for number, each in enumerate(ids):
         rest = each[len(before) :]

@@ -96,13 +96,17 @@ def spans(count: int, validation: float) -> dict[str, list[tuple[int, int]]]:
 
 
 def folder_for(corpus: Corpus, root: Path) -> Path:
-    """Return the default folder of `prepare` under `root` for a corpus; every setting has its own.
+    """Return the default folder of `prepare` under `root` for a corpus.
 
-    Each version of the packaged text has its own folder too.
+    Settings, local files, local tokenizers and versions of the packaged text that differ have different folders. Errors: as for
+    `sources.identify`, but the hub is not asked.
     """
     settings = _settings(corpus)
-    if sources.kind(corpus) == "packaged":
-        settings |= {"sha256": sources.identify(corpus)["sha256"]}
+    if sources.kind(corpus) != "hub":
+        identity = sources.identify(corpus)
+        settings |= {"sha256": identity.get("sha256") or identity["files"]}
+    if sha256 := _local_tokenizer(corpus):
+        settings |= {"tokenizer_sha256": sha256}
     slug = re.sub(r"[^a-z0-9]+", "-", str(settings["text"]).lower()).strip("-")[-40:]
     return root / f"{slug}-{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:10]}"
 
@@ -110,9 +114,9 @@ def folder_for(corpus: Corpus, root: Path) -> Path:
 def prepare(corpus: Corpus, folder: Path, say: Say | None = None) -> Tokens:
     """Open or make the token file of a corpus in `folder`; one process makes it while others wait.
 
-    say: called with a line of text before each slow step. Once the file exists, its source is no longer needed. Errors: the
-    source is missing, empty or not text; the folder has other content, or tokens from other settings or a source that has
-    changed since (the differences are named).
+    say: called with a line of text before each slow step. Once the file exists, the hub is not asked again. Errors: the source is
+    missing, empty or not text; the folder has other content, or tokens from other settings or a source that has changed since
+    (the differences are named).
     """
     if (folder / CARD).is_file():
         return _reopen(corpus, folder)
@@ -264,14 +268,18 @@ def _reopen(corpus: Corpus, folder: Path) -> Tokens:
     have, want = tokens.card["corpus"], _settings(corpus)
     other = [f"{name} is {have.get(name)!r} there and {want[name]!r} here" for name in want if have.get(name) != want[name]]
     refuse(bool(other), f"{tokens.folder} holds another corpus ({'; '.join(other)}); choose another folder or delete it")
-    local = corpus.tokenizer != BPE and Path(corpus.tokenizer).expanduser().exists()
-    if local and vocabulary.sha256(vocabulary.existing(corpus.tokenizer)) != tokens.card["tokenizer"]["sha256"]:
+    if _local_tokenizer(corpus) not in (None, tokens.card["tokenizer"]["sha256"]):
         raise _changed([corpus.tokenizer], tokens)
     source = tokens.card["source"]
-    gone = source["kind"] == "local" and not Path(corpus.text).expanduser().exists()
-    if source["kind"] != "hub" and not gone and (changed := _changes(source, sources.identify(corpus))):
+    if source["kind"] != "hub" and (changed := _changes(source, sources.identify(corpus))):
         raise _changed(changed, tokens)
     return tokens
+
+
+def _local_tokenizer(corpus: Corpus) -> str | None:
+    """Return the hash of the tokenizer if it is a local folder or file."""
+    local = corpus.tokenizer != BPE and Path(corpus.tokenizer).expanduser().exists()
+    return vocabulary.sha256(vocabulary.existing(corpus.tokenizer)) if local else None
 
 
 def _changed(names: list[str], tokens: Tokens) -> SinkjaxError:

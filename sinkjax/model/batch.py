@@ -41,7 +41,7 @@ def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, j
         raise SinkjaxError(f"tokens must be int [B, T], not {tokens.dtype} {tuple(tokens.shape)}")
     B, T = tokens.shape[:2]
     refuse(B == 0 or T == 0, "the batch is empty: it has no prompt or no position")
-    refuse(T > config.context, f"{T} positions are more than the model's context of {config.context}")
+    refuse_beyond_context(T, config)
     if lengths is None:
         lengths = np.full(B, T, np.int32)
     known = np.full(B, T) if isinstance(lengths, jax.core.Tracer) else np.asarray(as_array("lengths", lengths))
@@ -54,6 +54,11 @@ def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, j
         refuse_outside(np.asarray(tokens), config.vocab_size)
         tokens = tokens.astype(np.int32) if tokens.dtype.itemsize < 4 else tokens
     return jnp.asarray(tokens), jnp.asarray(lengths, jnp.int32), known
+
+
+def refuse_beyond_context(T: int, config: Config) -> None:
+    """Raise if T positions are more than the context."""
+    refuse(T > config.context, f"{T} positions are more than the model's context of {config.context}")
 
 
 def refuse_outside(ids: np.ndarray, vocab_size: int) -> None:

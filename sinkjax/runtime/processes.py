@@ -40,7 +40,7 @@ def join() -> None:
     except (RuntimeError, ValueError) as error:
         raise SinkjaxError(
             f"the processes cannot be joined ({' '.join(str(error).split())}); start them with a launcher, or set {ADDRESS},"
-            f" {COUNT} and {NUMBER} do"
+            f" {COUNT} and {NUMBER}"
         ) from None
     for number in interruption.SIGNALS:  # JAX has replaced Python's handler with its own
         if (handler := signal.getsignal(number)) is not None:

@@ -78,6 +78,6 @@ def silent(line: str) -> None:
 
 def duration(seconds: float) -> str:
     """Format seconds: 40 s, 3 min, 2.5 h."""
-    if seconds < 100:
+    if seconds < 99.5:
         return f"{seconds:.2g} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

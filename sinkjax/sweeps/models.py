@@ -18,6 +18,7 @@ from sinkjax.sweeps.run import sweep
 if TYPE_CHECKING:
     import xarray
 
+OWN = ("sources", "unchanged", "overflowed")  # attributes of each checkpoint
 OTHER = re.compile(r"[^\w.-]+")  # characters of a label that a file name cannot contain
 
 
@@ -61,7 +62,7 @@ def sweep_models(
     Returns:
         A dataset in memory, with the dimensions `checkpoint` and `edit` before the others of `sweep`. Coordinates along
         `checkpoint`: its label (the path below the folder, the model's name or the revision), and `step` and `run` if all labels
-        state them.
+        state them. The attributes `sources`, `unchanged` and `overflowed` have one entry per checkpoint.
 
     Raises:
         SinkjaxError: As for `load` and `sweep`; the folder contains no model; two checkpoints have different architectures (the
@@ -78,10 +79,9 @@ def sweep_models(
         for member, model in loading:
             store = None if out is None else place(out) / f"{OTHER.sub('-', member.label).strip('-.')}.zarr"
             data = sweep(model, tokens, edits, probe, lengths, out=store, progress=False, **same)
-            found.append(data.load().assign_attrs(sources=[dict(model.source)]))
+            found.append(data.load().assign_attrs(sources=dict(model.source)))
             advance(1, member.label)
     swept = [name for name, values in found[0].data_vars.items() if "edit" in values.dims]  # all checkpoints get the same tokens
     shared: dict[str, Any] = {"coords": "minimal", "compat": "override", "combine_attrs": "drop_conflicts"}
     result = xarray.concat(found, "checkpoint", data_vars=swept, **shared)
-    sources = [source for data in found for source in data.attrs["sources"]]
-    return result.assign_coords(coordinates(members)).assign_attrs(sources=sources)
+    return result.assign_coords(coordinates(members)).assign_attrs({name: [data.attrs[name] for data in found] for name in OWN})

@@ -22,6 +22,7 @@ from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.batch import refuse_beyond_context
 from sinkjax.model.config import Config
 from sinkjax.model.params import abstract, count
 from sinkjax.probes.probe import Probe
@@ -92,8 +93,9 @@ def plan(
 ) -> Plan:
     """Plan a sweep of `edits` over prompts of these lengths, padded to T, without loading weights.
 
-    Errors: an edit does not fit the model or the prompts; the memory is too small for one prompt.
+    Errors: T is beyond the context; an edit does not fit the model or the prompts; the memory is too small for one prompt.
     """
+    refuse_beyond_context(T, config)
     probe.check(config, T)
     resolved = [resolve(entry, config, lengths, T, dtype) for entry in edits]
     return plan_resolved(config, resolved, (len(lengths), T), probe, dtype, hardware)
@@ -143,8 +145,9 @@ def plan_resolved(
         kept=needed / (devices * hardware.processes * b * critical_passes),
         bytes={
             "parameters": cost.weights,
-            "shared runs": b * cost.stream,
-            "one call": cost.block + max((widths[chunk.kind] for chunk in calls), default=1) * cost.run(b),
+            "shared runs": b * cost.base,
+            "one call": cost.block + (width := max((widths[chunk.kind] for chunk in calls), default=1)) * cost.run(b),
+            "finished calls": width * b * cost.finished,
         },
         flops=float(layer_passes * block_flops(config, T) + runs * unembedding) * b * T,
         result_bytes=len(resolved) * B * cost.record,
@@ -224,14 +227,17 @@ class Cost:
     """Bytes that a sweep needs on a device.
 
     positions: T of each prompt. weights: the parameters. block: the parameters of one block, which a scan copies. stream: the
-    inputs of all blocks in the shared runs of one prompt. record: the record of one prompt. run(B): one edited run of B prompts.
+    inputs of all blocks in the shared runs of one prompt. base: the same with their records. record: the record of one prompt.
+    finished: its records in calls that are finished but not written, per edit. run(B): one edited run of B prompts.
     """
 
     positions: int
     weights: int
     block: int
     stream: int
+    base: int
     record: int
+    finished: int
     run: Callable[[int], int]
 
     @classmethod
@@ -242,12 +248,15 @@ class Cost:
         widened = hardware.kind == "cpu" and size < 4  # XLA computes in float32 on a CPU, and converts all blocks at once
         inner = 4 if widened else size
         record = sum(array.size * array.dtype.itemsize for array in record_shapes(config, T, probe, dtype).values())
+        stream = streams * config.layers * T * config.width * size
         return cls(
             positions=T,
             weights=count(config) * size // shards,
             block=block_parameters(config) * inner * (config.layers if widened else 1) // shards,
-            stream=streams * config.layers * T * config.width * size,
+            stream=stream,
+            base=stream + 2 * streams * record,  # by layer, and as returned
             record=record,
+            finished=hardware.calls_ahead * record,
             run=lambda B: run_bytes(config, B, T, probe.nll, inner, weights_edited) + int(RECORDS * B * record),
         )
 
@@ -255,7 +264,7 @@ class Cost:
         """Return the largest number of prompts per call, at most B; raise if not even one fits."""
 
         def need(prompts: int) -> int:
-            return self.weights + self.block + prompts * self.stream + self.run(prompts)
+            return self.weights + self.block + prompts * (self.base + self.finished) + self.run(prompts)
 
         most = bisect.bisect_right(range(1, B + 1), memory, key=need)
         if not most:
@@ -265,7 +274,7 @@ class Cost:
 
     def edits_that_fit(self, prompts: int, memory: int) -> int:
         """Return the number of edited runs of this many prompts that fit next to the parameters and the baseline."""
-        return (memory - self.weights - self.block - prompts * self.stream) // self.run(prompts)
+        return (memory - self.weights - self.block - prompts * self.base) // (self.run(prompts) + prompts * self.finished)
 
 
 def record_shapes(config: Config, T: int, probe: Probe, dtype: str) -> Record:

@@ -75,7 +75,8 @@ class Journal:
             if header and self._log:
                 self._log.write([header])
             if tensorboard:
-                self._events = Events(self.folder, read(self.folder)[1])
+                pace = speed.noted(self.folder)
+                self._events = Events(self.folder, ({**line, **pace.get(line["step"], {})} for line in read(self.folder)[1]))
 
         processes.by_first(write)
 

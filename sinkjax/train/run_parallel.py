@@ -4,7 +4,7 @@ Each device computes its runs together (vmap) or in sequence (map). If there is 
 devices instead (`sinkjax/train/mesh.py`). The devices belong to all joined processes.
 
 With 64 runs of the trigger task (one layer, one head) on two CPU devices, a step of a run takes 0.41 ms of processor time in
-sequence and 0.66 ms together. A run's numbers do not depend on this choice. Runs are redistributed whenever some end.
+sequence and 0.66 ms together. Both ways agree to rounding. Runs are redistributed whenever some end.
 """
 
 from __future__ import annotations

@@ -11,20 +11,22 @@ from pathlib import Path
 from sinkjax.config_files.files import cannot_write
 from sinkjax.model import params
 from sinkjax.model.config import Config
+from sinkjax.runtime.hardware import PLATFORMS
 from sinkjax.train.task import Task, TokenTask
 
 SPEED = "speed.jsonl"
 
-# FLOP/s of dense bfloat16 products on one device, as stated by its manufacturer.
-PEAKS = {
-    "NVIDIA A100-SXM4-40GB": 312e12,
-    "NVIDIA A100-SXM4-80GB": 312e12,
-    "NVIDIA H100 80GB HBM3": 989e12,
-    "NVIDIA H200": 989e12,
-    "TPU v4": 275e12,
-    "TPU v5 lite": 197e12,
-    "TPU v5p": 459e12,
-    "TPU v6 lite": 918e12,
+# Names of devices in JAX, and their platforms, whose peak is the rate of dense bfloat16 products.
+KNOWN = {
+    "NVIDIA L4": "l4",
+    "NVIDIA A100-SXM4-40GB": "a100-40",
+    "NVIDIA A100-SXM4-80GB": "a100-80",
+    "NVIDIA H100 80GB HBM3": "h100",
+    "NVIDIA H200": "h200",
+    "TPU v4": "tpu-v4",
+    "TPU v5 lite": "tpu-v5e",
+    "TPU v5p": "tpu-v5p",
+    "TPU v6 lite": "tpu-v6e",
 }
 
 
@@ -46,8 +48,9 @@ def measured(task: Task, steps: int, seconds: float, devices: int, kind: str) ->
         return {}
     tokens = steps * task.tokens_per_step() / seconds
     found = {"tokens_per_second": tokens}
-    if kind in PEAKS:
-        found["flop_utilisation"] = tokens * task.flops_per_token() / (devices * PEAKS[kind])
+    if kind in KNOWN:
+        peak = PLATFORMS[KNOWN[kind]].rates["bfloat16"]
+        found["flop_utilisation"] = tokens * task.flops_per_token() / (devices * peak)
     return found
 
 
@@ -60,3 +63,12 @@ def note(folder: Path, step: int, found: dict[str, float]) -> None:
                 file.write(line)
         except OSError as error:
             raise cannot_write(folder / SPEED, error, len(line)) from error
+
+
+def noted(folder: Path) -> dict[int, dict[str, float]]:
+    """Read the folder's file: speed by step; {} if there is none or a kill has damaged it."""
+    try:
+        lines = [json.loads(line) for line in (folder / SPEED).read_text().splitlines()]
+    except (OSError, ValueError):
+        return {}
+    return {line.pop("step"): line for line in lines}

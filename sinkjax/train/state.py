@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from sinkjax.model.params import Params
-from sinkjax.model.params import count as parameters
+from sinkjax.model.params import Params, abstract
 from sinkjax.model.quantisation import MATRICES
 from sinkjax.runtime import extras
 from sinkjax.train.config import CONVERGED, DIVERGED, AdamWTraining, Training
@@ -114,26 +113,27 @@ def training_bytes(task: Task, config: Training) -> dict[str, int]:
     """
     rows = getattr(config, "micro_batch", None) or config.batch
     params = jax.eval_shape(task.init, 0)
-    optimiser = jax.eval_shape(lambda params: optimiser_of(config, jnp.float32(0)).init(params), params)
     batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), _batch_shapes(task))
     kept = jax.eval_shape(lambda params, batch: jax.vjp(lambda p: task.loss(p, batch, jnp.int32(0))[0], params)[1], params, batch)
     return {
-        "weights and optimiser": _size(params) + _size(optimiser),
+        "weights and optimiser": _state_bytes(config, params),
         "gradient": _size(params),
         f"kept for the gradient of {rows} sequences": _size(kept),
     }
 
 
-COPIES = 3  # copies of a run's parameters: weights and Adam's two means
-
-
 def least_bytes(task: Task, config: Training) -> int:
     """Return a training's minimum memory: the state of all runs, plus a call's batches if they come from the host."""
     runs = table(config, task)
-    count = parameters(task.model(task.variants[0])) if isinstance(task, ModelTask) else 0
-    state = COPIES * count * jnp.dtype(config.dtype).itemsize * len(runs)
+    leaves = abstract(task.model(task.variants[0])) if isinstance(task, ModelTask) else {}
+    state = _state_bytes(config, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, config.dtype), leaves))
     batch = _size(task.batch_shapes()) if isinstance(task, HostDataTask) else 0
-    return state + batch * config.eval_every * len({run.seed for run in runs})
+    return state * len(runs) + batch * config.eval_every * len({run.seed for run in runs})
+
+
+def _state_bytes(config: Training, params: Params) -> int:
+    """Return the bytes of a run's parameters and optimiser."""
+    return _size(params) + _size(jax.eval_shape(lambda params: optimiser_of(config, jnp.float32(0)).init(params), params))
 
 
 def _batch_shapes(task: Task) -> Any:

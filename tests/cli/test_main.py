@@ -381,7 +381,9 @@ def test_float64_is_enabled_where_it_is_asked_for():
     assert done.stdout == "float64\n"
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(0.58, "0.58 s"), (42.3, "42 s"), (150, "2 min"), (9000, "2.5 h")])
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.58, "0.58 s"), (42.3, "42 s"), (99.6, "2 min"), (150, "2 min"), (9000, "2.5 h")]
+)
 def test_durations_in_words(seconds, words):
     assert duration(seconds) == words
 

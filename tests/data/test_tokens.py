@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -201,10 +202,11 @@ def test_other_settings_are_refused_by_name(stories, tmp_path):
     refused("separator is 'none' there and 'eos' here", local(stories, separator="eos"), tmp_path / "c")
 
 
-def test_a_source_that_is_gone_is_not_missed(stories, tmp_path):
+def test_a_source_that_is_gone_is_named(stories, tmp_path):
     made = prepare(local(stories), tmp_path / "c")
     stories.rename(tmp_path / "elsewhere")
-    assert prepare(local(stories), tmp_path / "c").sha256 == made.sha256 == open_tokens(tmp_path / "c").sha256
+    refused("unknown text of a corpus", local(stories), tmp_path / "c")
+    assert open_tokens(tmp_path / "c").sha256 == made.sha256
 
 
 def test_a_file_that_lost_its_end_is_refused(stories, tmp_path):
@@ -295,10 +297,19 @@ def test_of_two_processes_one_makes_it_and_the_other_waits(tmp_path):
     assert out[0][-2] == out[1][-2]
 
 
-def test_folders_differ_with_the_settings_and_not_with_the_place(stories, tmp_path):
+def test_folders_differ_with_settings_and_content_and_not_with_the_place(packaged, stories, tmp_path):
     root, copy = tmp_path / "root", tmp_path / "copy" / "stories"
-    copy.mkdir(parents=True)
+    shutil.copytree(stories, copy)
     assert folder_for(local(stories), root) == folder_for(local(copy), root)
+    (copy / "a.txt").write_text("Another text of the same name.")
+    assert folder_for(local(stories), root) != folder_for(local(copy), root)
+    found = set()
+    for number, tokenizer in enumerate((packaged.tokenizer, vocabulary.train_bpe(packaged_documents(), 280))):
+        folder = tmp_path / str(number) / "tokenizer"
+        folder.mkdir(parents=True)
+        write_folder_tokenizer(tokenizer, folder)
+        found.add(folder_for(dataclasses.replace(local(stories), tokenizer=str(folder)), root))
+    assert len(found) == 2
     assert folder_for(local(stories), root) != folder_for(local(stories, limit=5), root)
     assert folder_for(local(stories), root).name.startswith("stories-")
 

@@ -19,7 +19,7 @@ from sinkjax.sweeps import models
 from tests.sweeps.cases import LENGTHS, count_traces, prompts
 
 PROBE = sinkjax.Probe(attention_received=True, resid_max=True, nll=True)
-EDITS = [sinkjax.compose(), sinkjax.mask_key(0), sinkjax.drop_mlp(0, layers=0)]
+EDITS = [sinkjax.compose(), sinkjax.mask_key(0), sinkjax.drop_mlp(0, layers=0), sinkjax.edit("resid", "scale", 1.0)]
 STEPS = (0, 90, 1000)
 
 
@@ -47,13 +47,15 @@ def test_each_checkpoint_has_the_numbers_of_its_own_sweep(folder, tiny_config):
     for row, member in enumerate(in_folder(folder)):
         alone = sinkjax.sweep(load(member.source), prompts(tiny_config), EDITS, PROBE, LENGTHS, progress=False)
         assert result.attrs["sources"][row]["name"] == member.source
+        assert result.attrs["unchanged"][row] == alone.attrs["unchanged"] == ["scale resid(value=1)"]
+        assert result.attrs["overflowed"][row] == alone.attrs["overflowed"]
         for name in alone.data_vars:
             np.testing.assert_array_equal(result[name].values[row] if "edit" in alone[name].dims else result[name], alone[name])
     assert len({result["nll"].values[row].tobytes() for row in range(6)}) == 6
 
 
 def test_one_compilation_serves_all_checkpoints(folder, tiny_config, monkeypatch):
-    count_traces(monkeypatch, baseline=1, edited=2)  # the masks, and the dropped MLP
+    count_traces(monkeypatch, baseline=1, edited=3)  # the mask, the dropped MLP, and the neutral edit
     ask(folder, tiny_config)
 
 

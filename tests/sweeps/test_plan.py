@@ -19,10 +19,12 @@ from sinkjax.runtime.hardware import Hardware
 from sinkjax.sweeps.plan import Cost, plan
 from sinkjax.sweeps.schedule import Schedule, stack
 from sinkjax.sweeps.shared import baseline, edited
+from sinkjax.sweeps.store import Store
 from sinkjax.transformer.spec import ForwardSpec
 from tests.sweeps.cases import EVERYTHING, LAYERS, LENGTHS, assert_close, model_of, prompts
 
 RECEIVED = Probe(attention_received=True)
+MAPS = (sinkjax.Site.LOGITS, sinkjax.Site.WEIGHTS)
 MASKS = [sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS)]
 
 
@@ -110,9 +112,12 @@ def test_a_memory_too_small_is_refused_with_what_is_needed(tiny_config, tiny_par
     assert not any(tmp_path.iterdir())
 
 
-def test_no_edit_is_refused(tiny_config):
-    with pytest.raises(SinkjaxError, match="at least one edit"):
-        plan(tiny_config, [], LENGTHS, 12, RECEIVED)
+@pytest.mark.parametrize(
+    ("edits", "T", "words"), [([], 12, "at least one edit"), (MASKS, 999, "999 positions are more than the model's context of")]
+)
+def test_what_cannot_be_planned_is_refused(tiny_config, edits, T, words):
+    with pytest.raises(SinkjaxError, match=words):
+        plan(tiny_config, edits, LENGTHS, T, RECEIVED)
 
 
 def test_calls_are_those_of_one_device_whatever_their_number(tiny_config):
@@ -161,6 +166,22 @@ def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, p
     inputs = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((shapes, base)))
     bytes_used = inputs + used.output_size_in_bytes + used.temp_size_in_bytes
     assert 1.0 * bytes_used < planned < 1.3 * bytes_used  # scripts/bench_memory.py has the ratios as users compile
+
+
+def test_planned_bytes_cover_records_that_wait_to_be_written(tiny_config, tiny_params, monkeypatch):
+    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
+    probe = Probe(attention=True, capture=[sinkjax.Capture(site, name=f"{site}_{n}") for n in range(4) for site in MAPS])
+    model, tokens, write, live = model_of(tiny_config, tiny_params), prompts(tiny_config), Store.write, []
+
+    def noting(*arguments):
+        live.append(sum(array.nbytes for array in jax.live_arrays()) - before)
+        write(*arguments)
+
+    monkeypatch.setattr(Store, "write", noting)
+    before = sum(array.nbytes for array in jax.live_arrays())
+    sinkjax.sweep(model, tokens, MASKS, probe=probe, progress=False)
+    planned = plan(tiny_config, MASKS, LENGTHS, 12, probe).bytes
+    assert max(live) < sum(planned.values()) - planned["parameters"]
 
 
 def test_the_planned_result_is_the_size_of_the_real_one(tiny_config, tiny_params):

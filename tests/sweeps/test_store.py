@@ -165,6 +165,10 @@ def other_weights(model: Model) -> Model:
         ("labels.edit.sha256", lambda model, tokens: {"labels": {"edit": ["a", "b", "c", "d"]}}),
         ("labels.prompt", lambda model, tokens: {"labels": {"prompt": [4, 5, 6, 7]}}),
         ("probe", lambda model, tokens: {"probe": Probe(attention_received=True)}),
+        (
+            "now ...orm=False, key_norm=True, value_norm=True, nll=False",
+            lambda model, tokens: {"probe": replace(PROBE, key_norm=True, value_norm=True)},
+        ),
         ("precision", lambda model, tokens: {"precision": "default"}),
         ('attention_impl was null, now "fused"', lambda model, tokens: {"attention_impl": "fused"}),
         ("parameters", lambda model, tokens: {"model": other_weights(model)}),

@@ -15,7 +15,7 @@ import pytest
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks import load_runs, train
-from sinkjax.train import loop, step
+from sinkjax.train import loop, speed, step
 from sinkjax.train.log import read
 from tests.train import linear
 from tests.train.linear import Linear
@@ -261,6 +261,15 @@ def test_event_files_hold_the_values_of_the_log(tmp_path):
     assert len(found) == len(wanted)
     for at, tag, value in found:
         assert value == pytest.approx(wanted[at, tag], rel=1e-6)
+
+
+def test_event_files_that_are_made_again_hold_the_speed_too(done, tmp_path):
+    shutil.copytree(done.folder, tmp_path / "out")
+    speed.note(tmp_path / "out", 50, {"tokens_per_second": 7.0})
+    train(SMALL, tmp_path / "out", tensorboard=True, progress=False)
+    file = next((tmp_path / "out" / "events").glob("run-000*/events*"))
+    found = [(event.step, value.simple_value) for event in events(file) for value in event.summary.value if "tokens" in value.tag]
+    assert found == [(50, 7.0)]
 
 
 def test_event_files_that_cannot_be_written_are_refused_before_there_is_a_folder(tmp_path, monkeypatch):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
+from sinkjax.model import params
 from sinkjax.tasks import registry
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.trigger.config import TriggerTraining
-from sinkjax.train.state import training_bytes
+from sinkjax.train.state import least_bytes, training_bytes
 
 CONFIG = Pretrain(layers=3, width=32, heads=2, mlp_width=64, vocabulary=300, context=32, batch=8)
 
@@ -23,6 +26,14 @@ def test_a_micro_batch_and_remat_save_what_is_kept_and_nothing_else():
     for saved in (parts(micro_batch=2), parts(remat=True)):
         assert saved[:2] == [state, gradient]
         assert saved[2] < kept / 2
+
+
+@pytest.mark.parametrize(("optimiser", "copies"), [("adamw", 3), ("sgd", 2), ("muon", (2, 3))])
+def test_the_least_memory_counts_the_copies_of_the_optimiser(optimiser, copies):
+    config = dataclasses.replace(CONFIG, optimiser=optimiser, eval_every=1, batch=1, width=64)
+    size = 4 * params.count(registry.task(config).architecture)
+    low, high = copies if isinstance(copies, tuple) else (copies, 1.01 * copies)  # Muon has one mean for matrices
+    assert low * size < least_bytes(registry.task(config), config) < high * size
 
 
 def test_what_is_kept_grows_with_the_batch_and_holds_the_logits():

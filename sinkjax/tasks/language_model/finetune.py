@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from sinkjax.checkpoints.load import load
 from sinkjax.checkpoints.model import Model
+from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
@@ -24,18 +25,21 @@ from sinkjax.transformer.implementations import check_implementation
 class FinetuneText(Text):
     """The text of a training. Its card also names the model, because a training resumes only with the same one."""
 
+    init: Any
+
     @cached_property
     def card(self) -> dict[str, Any]:
-        config: Any = self.config
-        return {**super().card, "init": loaded(config.init, config.dtype).source.get("sha256")}
+        return {**super().card, "init": self.init}
 
 
 @dataclasses.dataclass(frozen=True)
 class FinetuneTask(PretrainTask):
-    """A `PretrainTask` that starts from a loaded model's parameters, regardless of the seed."""
+    """A `PretrainTask` that starts from a loaded model's parameters, regardless of the seed. start: its config."""
 
     name: ClassVar[str] = "finetune"
     config: Finetune  # type: ignore[assignment]
+    start: Config
+    loaded: Model = dataclasses.field(compare=False, repr=False)
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -43,31 +47,34 @@ class FinetuneTask(PretrainTask):
 
     @property
     def architecture(self) -> Config:
-        return loaded(self.config.init, self.config.dtype).config
+        return self.start
 
     def init(self, seed: int) -> Params:
-        return loaded(self.config.init, self.config.dtype).params
+        return self.loaded.params
 
     def open(self, say: Callable[[str], None]) -> Text:
         own = self.config.tokenizer == "model"
         config = dataclasses.replace(self.config, tokenizer=self.config.init) if own else self.config
         text = open_text(config, say)
-        return FinetuneText(text.config, text.tokens)
+        return FinetuneText(text.config, text.tokens, self.loaded.source.get("sha256"))
 
 
 @functools.lru_cache(maxsize=1)
-def loaded(name: str, dtype: str) -> Model:
-    """Load the model to train, before anything is traced."""
+def _load(name: str, dtype: str, files: tuple[tuple[str, int, int], ...]) -> Model:
+    """Load a model; the last one stays in memory until its local files, by name, size and time, change."""
     return load(name, dtype=dtype)
 
 
 def task(config: Finetune) -> FinetuneTask:
     """Make the task of a config. Errors: as for `load`; a context beyond the model's; edits that do not fit."""
-    model = loaded(config.init, config.dtype).config
+    root = user_path(config.init)
+    found = sorted((path.name, path.stat()) for path in (root, *root.glob("*")) if path.is_file())
+    loaded = _load(config.init, config.dtype, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found))
+    model = loaded.config
     if model.vocab_size is None:
         raise SinkjaxError(f"{config.init} has no vocabulary, so it cannot learn from a text")
     if config.context > model.context:
         raise SinkjaxError(f"context must be at most {model.context}, the context of {config.init}, not {config.context}")
     check_implementation(config.attention_impl, model, (), Probe())
     edits_of(config, model)
-    return FinetuneTask(config)
+    return FinetuneTask(config, model, loaded)

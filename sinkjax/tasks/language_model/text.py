@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,11 +50,17 @@ class Text:
         at_documents = self.config.evaluate_on == "documents"
         return Batches(self.tokens, blocks, "validation", self.config.model_vocabulary, at_documents)
 
-    @lru_cache  # noqa: B019 - a source lives as long as its training
     def _of(self, seed: int) -> Batches:
         own = data_seed(self.config.data_seed, None if self.config.shared_data else seed)
-        blocks = dataclasses.replace(part(self.config, Blocks), data_seed=own)
-        return Batches(self.tokens, blocks, "train", self.config.model_vocabulary)
+        if own not in self._opened:
+            blocks = dataclasses.replace(part(self.config, Blocks), data_seed=own)
+            self._opened[own] = Batches(self.tokens, blocks, "train", self.config.model_vocabulary)
+        return self._opened[own]
+
+    @cached_property
+    def _opened(self) -> dict[int, Batches]:
+        """The batches by the seed of their order."""
+        return {}
 
 
 def open_text(config: Pretrain | Finetune, say: Callable[[str], None]) -> Text:

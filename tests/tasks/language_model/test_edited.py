@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import jax
@@ -172,6 +173,12 @@ def test_a_loaded_model_learns_on(plain, tmp_path: Path) -> None:
     assert same_bits(sinkjax.load(str(done.folder / "models" / "run-001")).params, done.of(1))
     with pytest.raises(SinkjaxError, match=r"context must be at most .*, the context of"):
         registry.task(dataclasses.replace(config, context=25))
+    assert registry.task(config).loaded is done.task.loaded
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    before = registry.task(dataclasses.replace(config, init=str(copy)))
+    sinkjax.save(sinkjax.load(str(done.folder / "models" / "run-001")), copy)
+    assert same_bits(registry.task(before.config).init(0), done.of(1))
+    assert same_bits(before.init(0), plain.of(0))
 
 
 def test_the_default_model_reads_the_default_context():

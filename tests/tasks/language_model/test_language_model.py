@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -337,6 +339,15 @@ def test_divergence_stops_a_run_at_its_last_finite_parameters(tmp_path):
     step = ended.runs[1].steps
     assert any(f"diverged at step {step}" in line for line in said)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(ended.of(1)))
+
+
+def test_a_source_is_freed_with_its_training(done):
+    source = done.task.open(lambda line: None)
+    assert source.batch(0, 0) is not source.batch(0, 1)
+    left = weakref.ref(source)
+    del source
+    gc.collect()
+    assert left() is None
 
 
 def test_a_text_that_changed_is_no_text_to_go_on_with(done):
