@@ -69,6 +69,8 @@ def load(
     refuse(not isinstance(mesh, Mesh | None), f"mesh must be a jax.sharding.Mesh, not {short(mesh)}")
     refuse(not isinstance(tokenizer, str | os.PathLike | None), f"tokenizer must be a name or a path, not {short(tokenizer)}")
     checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
+    if ignore_keys:
+        checkpoint = dataclasses.replace(checkpoint, source={**checkpoint.source, "ignore_keys": [*ignore_keys]})
     if context is not None:
         checkpoint = with_context(checkpoint, context)
     if tokenizer is not None:

@@ -33,12 +33,12 @@ print([model.tokenizer.decode([word]) for word in words])
 """
 
 
-def python(state: State, model: dict[str, str], size: int, words: int) -> str:
+def python(state: State, model: dict[str, Any], size: int, words: int) -> str:
     """Write Python code that computes the displayed numbers.
 
     Args:
         state: The displayed state.
-        model: The name to load the model by, and its dtype and revision if they are not the defaults.
+        model: The name to load the model by, and further arguments of `sinkjax.load` that are not the defaults.
         size: Padded length of the prompt on the page, for equal shapes.
         words: Number of next words listed.
 
@@ -60,7 +60,7 @@ def python(state: State, model: dict[str, str], size: int, words: int) -> str:
     )
 
 
-def sweep_config(state: State, model: dict[str, str], length: int, prompt_file: Path) -> str:
+def sweep_config(state: State, model: dict[str, Any], length: int, prompt_file: Path) -> str:
     """Write YAML for `sinkjax sweep` to measure the state's edit next to no edit.
 
     Args:
@@ -97,13 +97,13 @@ def prompt_line(state: State) -> str:
     return f"{state.prompt}{FILLER if state.bos == 'model' else ''}\n"
 
 
-def _stated(model: dict[str, str]) -> dict[str, str]:
+def _stated(model: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of `sinkjax.load` besides the name."""
     return {name: value for name, value in model.items() if name != "model" and (name, value) != ("dtype", "float32")}
 
 
-def _text(value: str) -> str:
-    """Write a text as a Python literal in double quotes."""
+def _text(value: str | list[str]) -> str:
+    """Write a text, or a list of these, as a Python literal in double quotes."""
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -85,11 +85,10 @@ class Workbench:
         config = self.model.config
         return {name: shape_of(name, config) for name in MATRICES if name in editable(config)}
 
-    def named(self) -> dict[str, str]:
+    def named(self) -> dict[str, Any]:
         """Fields of a sweep's config that specify how to load the model."""
-        source = self.model.source
-        revision = {"revision": source["revision"]} if source.get("revision") else {}
-        return {"model": str(source["name"]), **revision, "dtype": source["dtype"]}
+        source, names = self.model.source, ("revision", "ignore_keys", "tokenizer", "dtype")
+        return {"model": str(source["name"])} | {name: source[name] for name in names if source.get(name)}
 
     def facts(self) -> dict[str, Any]:
         """Facts about the model for the page."""

@@ -102,8 +102,8 @@ def recovered(read: Readings, measure: Measure, harmed: At, kept: At, whole: At 
     controls = read.controls(measure, kept)
     undone = None if controls is None else worst[: controls.shape[1]] - controls
     label = f"part of the damage to {read.name(measure, harmed)} that is undone"
-    span, unit = facts_of(measure)
-    return Parts(worst - read.edited(measure, kept), undone, worst - best, span, unit, label, whole_range=ends_of(span))
+    (span, unit), gain, exhausted = facts_of(measure), worst - read.edited(measure, kept), read.exhausted(kept)
+    return Parts(gain, undone, worst - best, span, unit, label, whole_range=ends_of(span), all_controls=exhausted)
 
 
 @Contrast.define(controlled=("where",))

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
+from sinkjax.analysis.estimates import Absent
+from sinkjax.analysis.finite import overflowed, quietly
 from sinkjax.studies.places import layer
 from sinkjax.studies.readouts import HALF, probe_of, read_measure
 from sinkjax.studies.scope import EditWord, Known, Measure, Scope
@@ -68,11 +70,22 @@ class Unedited:
         return {one.name: np.moveaxis(np.asarray(found[one.name]), 1, 0) for one in captures}
 
 
+def finite(data: xarray.Dataset) -> xarray.Dataset:
+    """Return the prompts of one condition that did not overflow. Raises Absent if all did."""
+    out = overflowed(data)
+    if out is None or not out.any():
+        return data
+    if out.all():
+        raise Absent("every prompt overflows, so nothing can be known from them")
+    return data.isel(prompt=~out[0])
+
+
 def by_layer(scope: Scope, run: Unedited, measure: Measure) -> NDArray:
     """Return a measure in each layer, averaged over prompts: float[layer]."""
-    data = run.data(probe_of([measure], scope))
+    data = finite(run.data(probe_of([measure], scope)))
     each = [measure.but(layers=layer(number)) for number in range(scope.architecture.layers)]
-    return np.array([read_measure(one, scope, data)[0].mean() for one in each])
+    with quietly():
+        return np.array([np.nanmean(read_measure(one, scope, data)[0]) for one in each])
 
 
 def zero(scope: Scope, prompts: int) -> int:
@@ -98,7 +111,7 @@ def steepest(scope: Scope, run: Unedited, statistic: str, position: object, edit
         position: The position.
         edit: The edit during the measurement, or None.
     """
-    data = run.data(sinkjax.Probe.of(statistic), scope.get(edit))
+    data = finite(run.data(sinkjax.Probe.of(statistic), scope.get(edit)))
     values = data[statistic].isel(edit=0, position=scope.get(position))
     return int(np.diff(values.mean("prompt").values).argmax())
 
@@ -106,7 +119,7 @@ def steepest(scope: Scope, run: Unedited, statistic: str, position: object, edit
 @Known.define(blank=lambda scope, prompts: np.zeros(scope.architecture.layers * scope.architecture.heads))
 def attention_by_head(scope: Scope, run: Unedited, key: object) -> NDArray:
     """The attention that a key receives from each head, averaged over prompts: float[layer * head]."""
-    data = run.data(sinkjax.Probe(attention_received=True))
+    data = finite(run.data(sinkjax.Probe(attention_received=True)))
     return np.asarray(data["attention_received"].isel(edit=0).sel(key=scope.get(key)).mean("prompt").values.ravel())
 
 

@@ -138,26 +138,29 @@ class Readings:
 
     def controls(self, measure: Measure, chosen: At) -> NDArray | None:
         """Read a measure under the chosen conditions' controls: float[control, document(, condition)]; None if there are none."""
-        grid = self.scope.get(chosen)[0]
-        store = f"{grid}-controls"
-        if self.suffix or store not in self.results:
+        grid, drawn = self.scope.get(chosen)[0], self._drawn(chosen)
+        if not drawn or not all(drawn.values()):
             return None
-        targets, drawn = self.points(self.store(grid)), self.points(store)
-        columns = []
-        for row in matching(targets, chosen, self.scope):
-            same = (targets[row].place, targets[row].bound)
-            rows = [number for number, point in enumerate(drawn) if point.draw >= 0 and (point.place, point.bound) == same]
-            if not rows:
-                return None
-            columns.append(self.of(measure, store, grid, targets[row].bound)[rows])
-        count = min(map(len, columns))
-        return joined(np.stack([column[:count] for column in columns], axis=-1))
+        points, count = self.points(grid), min(map(len, drawn.values()))
+        columns = [self.of(measure, f"{grid}-controls", grid, points[row].bound)[rows[:count]] for row, rows in drawn.items()]
+        return joined(np.stack(columns, axis=-1))
 
     def exhausted(self, chosen: At) -> bool:
-        """Return whether the chosen conditions' controls are all that exist of their kind."""
+        """Return whether the controls of each chosen condition are all that exist of their kind."""
+        return 0 < max(map(len, self._drawn(chosen).values()), default=0) < self.scope.config.controls
+
+    def _drawn(self, chosen: At) -> dict[int, list[int]]:
+        """Map each chosen condition to its controls, rows of the grid's store to rows of its controls'; empty without these."""
         grid = self.scope.get(chosen)[0]
-        drawn = [point.draw for point in self.points(f"{grid}-controls")] if f"{grid}-controls" in self.results else []
-        return max(drawn, default=0) + 1 < self.scope.config.controls if drawn else False
+        if self.suffix or f"{grid}-controls" not in self.results:
+            return {}
+        points, controls = self.points(grid), [*enumerate(self.points(f"{grid}-controls"))]
+
+        def same(one: Point, other: Point) -> bool:
+            return other.draw >= 0 and (one.place, one.bound) == (other.place, other.bound)
+
+        rows = matching(points, chosen, self.scope)
+        return {row: [number for number, control in controls if same(points[row], control)] for row in rows}
 
     def drawing(self, name: str, figure: Figure, caption: str, *stores: str, bands: bool = True) -> Drawing:
         """Make a drawing whose caption ends with the model, and with the prompts if they were read.

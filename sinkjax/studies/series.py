@@ -111,14 +111,13 @@ def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[st
 
 def build(chosen: Chosen, out: Place) -> Report:
     """Rebuild the page and the table of finished checkpoints from their stores; the models are not needed."""
-    config, skipped = chosen.config, refusals(out)
+    config, skipped, refused = chosen.config, dict[str, str](), refusals(out)
     sections: dict[str, Section] = {}
     for member in members(config):
-        if member.label not in skipped:
-            try:
-                sections[member.label] = run.build(study_on(config, member), place(member, out))
-            except SinkjaxError as error:
-                skipped[member.label] = str(error)
+        try:
+            sections[member.label] = run.build(study_on(config, member), place(member, out))
+        except SinkjaxError as error:
+            skipped[member.label] = refused.get(member.label, str(error))
     return _write(config, out, sections, skipped)
 
 

@@ -90,21 +90,20 @@ def build(chosen: Chosen, out: Place) -> Report:
 
 def gather(chosen: Chosen, out: Place, section: Callable[[Chosen, Place], Section] = run.section_of) -> Report:
     """The sections of a suite's finished studies, and why the others have none. section: makes one from its folder."""
-    config, sections, skipped = chosen.config, [], refusals(out)
+    config, sections, skipped, refused = chosen.config, [], dict[str, str](), refusals(out)
     for name in names(config):
-        if name not in skipped:
-            try:
-                folder = place(config, name, out)
-                if not folder.is_dir():
-                    raise SinkjaxError("not started yet; rerun the command that began the suite to continue it")
-                sections.append(section(choose(str(folder)), folder))
-            except SinkjaxError as error:
-                skipped[name] = str(error)
+        try:
+            folder = place(config, name, out)
+            if not folder.is_dir():
+                raise SinkjaxError("not started yet; rerun the command that began the suite to continue it")
+            sections.append(section(choose(str(folder)), folder))
+        except SinkjaxError as error:
+            skipped[name] = refused.get(name, str(error))
     return Report(title(config), tuple(sections), skipped)
 
 
 def refusals(out: Place) -> dict[str, str]:
-    """The members of a suite or series that did not run, and why, from its folder."""
+    """The members of a suite or series that its last run refused, and why; one may have finished since in its own folder."""
     path = out / REFUSED
     return dict(documents.parse(read_text(path), str(path))) if path.is_file() else {}
 

@@ -17,11 +17,13 @@ import pytest
 
 import sinkjax
 from sinkjax.cli import main as cli
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.explorer import compute
 from sinkjax.explorer.compute import WORDS, Workbench
 from sinkjax.explorer.saving import codes, save
 from sinkjax.explorer.state import KINDS, State, edits_of
+from tests.studies.tiny import write_model
 
 TEXT = "They sent for Ness at half past two to bring the doctor over."
 PLAIN = State(prompt=TEXT, bos="model", layer=1)
@@ -168,6 +170,17 @@ def test_what_does_not_fit_is_refused_in_one_sentence(bench, changed, says):
     with pytest.raises(SinkjaxError, match=r"\w") as refused:
         bench.view(dataclasses.replace(PLAIN, **changed))
     assert says in str(refused.value)
+
+
+def test_code_loads_the_model_as_it_was_loaded(tmp_path):
+    bare = write_model(tmp_path / "bare", odd=1)
+    (bare / "tokenizer.json").unlink()
+    asked = {"ignore_keys": ["odd"], "tokenizer": str(write_model(tmp_path / "named"))}
+    model = sinkjax.load(bare, **asked)
+    written = codes(Workbench(model), PLAIN, tmp_path)
+    assert asked.items() <= documents.parse(written["yaml"], "the test").items()
+    (line,) = [line for line in written["python"].splitlines() if line.startswith("model = ")]
+    assert dict(eval(line.removeprefix("model = ")).source) == dict(model.source)
 
 
 def test_a_model_without_a_tokenizer_is_refused(tiny_config, tiny_params):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import functools
 import io
 from collections.abc import Callable
@@ -249,6 +250,20 @@ def test_the_range_of_a_slope_is_that_of_the_steepest_line():
     found = parts(slope(SEEN, LEVELS, "strength"), step, strengths=(-5.0, -4.0, -2.0, -1.0))
     assert found.range == (0.0, pytest.approx(found.contrast.max()))
     assert found.contrast.max() > 100
+
+
+@pytest.mark.parametrize("contrast", [effect, functools.partial(recovered, harmed=at("axes", fixed={"spot": 20})), part])
+@pytest.mark.parametrize(("spot", "every"), [(2, True), (20, False)])
+def test_the_controls_of_a_condition_are_counted_alone(contrast, spot, every):
+    """Of two earlier positions there are two controls, and of twenty as many as were asked for."""
+    where = at("axes", fixed={"spot": spot})
+    arguments = {effect: {"where": where}, part: {"where": where, "of": where}}.get(contrast, {"kept": where})
+    word = contrast(SEEN, **arguments)
+    mine = study(it=Claim(word))
+    mine = dataclasses.replace(mine, controls={"axes": draws(attend_self(random_position(below=F.spot)))})
+    found = planted(mine, simple, prompts=4, control_prompts=3, controls=8, length=24, spots=(2, 20))
+    numbers = word.evaluate(readings(mine, found))
+    assert (len(numbers.controls), numbers.all_controls) == (2 if every else 8, every)
 
 
 # Words.

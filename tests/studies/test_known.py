@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import xarray
 
 import sinkjax
 from sinkjax import Probe
-from sinkjax.studies.known import Unedited
+from sinkjax.analysis.estimates import Absent
+from sinkjax.studies.known import Unedited, attention_by_head, onset, steepest
+from sinkjax.studies.readouts import largest_activation
+from sinkjax.studies.scope import Scope
 from sinkjax.studies.study import Batch
 
 
@@ -45,3 +51,25 @@ def test_equal_measurements_are_made_once(asked):
     assert not masked["attention_received"].equals(first["attention_received"])
     assert Unedited(model, batch, prompts=2).data(received).identical(first)
     assert len(asked) == 5
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [(onset(largest_activation(0)), 1), (steepest("resid_max", 0), 1), (attention_by_head(0), [0.5, 0.5])],
+)
+def test_a_prompt_that_overflowed_moves_no_known_number(word, expected):
+    sizes = np.array([1.0, 1.0, 9.0])  # at each depth, of two layers
+    broken = np.array([1.0, 1.0, np.inf])
+    received = np.full((1, 2, 2, 1, 1), [[[[np.nan]]], [[[0.5]]]])
+    data = xarray.Dataset(
+        {
+            "resid_max": (("edit", "prompt", "depth", "position"), np.stack([broken, sizes])[None, ..., None]),
+            "attention_received": (("edit", "prompt", "layer", "head", "key"), received),
+            "non_finite": (("edit", "prompt", "depth"), np.stack([~np.isfinite(broken), np.zeros(3, bool)])[None]),
+        },
+        {"key": [0]},
+    )
+    scope = Scope(SimpleNamespace(control_prompts=2), SimpleNamespace(layers=2, heads=1))
+    assert np.array_equal(word.evaluate(scope, Unedited(None, None, data, 2)), expected)
+    with pytest.raises(Absent, match="every prompt overflows, so nothing"):
+        word.evaluate(scope, Unedited(None, None, data, 1))

@@ -14,6 +14,7 @@ import xarray
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.cli import main as cli
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies import run, series
 from sinkjax.studies.config import Series
@@ -56,6 +57,7 @@ def test_each_checkpoint_is_a_run_of_its_own_and_the_same_weights_are_named(file
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "not run: step-100 has the same weights as step-10" in page
     assert page.index("<figure>") < page.index("<details><summary>gu/norms on step-9</summary>")  # of both steps
+    (tmp_path / "out" / "refused.yaml").write_text(documents.dump({**report.skipped, "step-9": "and has finished since"}))
     again = series.build(choose(str(tmp_path / "out")), tmp_path / "out")
     assert [section.rows for section in again.sections] == [section.rows for section in report.sections]
     assert again.skipped == report.skipped

@@ -147,6 +147,14 @@ def test_a_report_of_an_unfinished_suite_says_what_is_missing(chosen, tmp_path):
     assert "holds no results yet" in report.skipped["made-up/late"]
 
 
+def test_a_study_that_finished_after_it_was_refused_is_on_the_page(chosen, tmp_path):
+    report = suite.carry_out(chosen, tmp_path)
+    refused = {**report.skipped, "made-up/sweep": "it was refused once"}
+    (tmp_path / "refused.yaml").write_text(documents.dump(refused))
+    again = suite.build(chosen, tmp_path)
+    assert ([section.rows for section in again.sections], again.skipped) == ([report.sections[0].rows], report.skipped)
+
+
 def test_another_suite_in_the_folder_is_refused(chosen, tmp_path):
     suite.carry_out(chosen, tmp_path)
     with pytest.raises(SinkjaxError, match="prompts was 3, now 2"):

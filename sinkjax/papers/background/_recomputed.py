@@ -94,7 +94,8 @@ def undone(read: Readings, measure: Measure, harmed: At, kept: At, computation: 
     worst = read.edited(measure, harmed)[: len(best)]
     random = None if controls is None else worst[: controls.shape[1]] - controls
     label = f"part of the damage that is undone, {read.where(kept)}"
-    return Parts(worst - read.edited(measure, kept)[: len(best)], random, worst - best, None, "nats", label)
+    gain, exhausted = worst - read.edited(measure, kept)[: len(best)], read.exhausted(kept)
+    return Parts(gain, random, worst - best, None, "nats", label, all_controls=exhausted)
 
 
 @FigureWord.define()

@@ -14,6 +14,9 @@ from sinkjax.papers.background.streaming import STUDY
 from sinkjax.studies import run
 from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.folder import open_store
+from sinkjax.studies.judging import readings
+from sinkjax.studies.lower import lower
+from sinkjax.studies.results import Results
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.study import Batch
 from sinkjax.studies.vocabulary import F, random_positions, window
@@ -74,12 +77,15 @@ def test_recomputed_windows_read_the_last_tokens_as_a_text_of_their_own(files, b
 
 
 def test_a_run_judges_what_is_undone_against_recomputed_windows(files, tmp_path):
-    section = run.carry_out(streaming(files), tmp_path / "out")
+    chosen = streaming(files, controls=40)  # and there are five other positions to keep
+    section = run.carry_out(chosen, tmp_path / "out")
     first = {verdict.name: verdict for verdict in section.verdicts}["first"]
     nll = {name: open_store(tmp_path / "out" / f"{name}.zarr") for name in ("windows", "windows-controls", "recomputed")}
     loss = {name: data["nll"][..., 6:].mean("position") for name, data in nll.items()}
     _, harmed, kept = loss["windows"].values[:, :2]
     controls = loss["windows-controls"].values[1:].mean(axis=0)
+    parts = STUDY.claims["first"].contrast.evaluate(readings(STUDY, Results(lower(STUDY), chosen.config, nll)))
+    assert (len(parts.controls), parts.all_controls) == (5, True)
     assert first.judgement.D.mean == pytest.approx((controls - kept).mean(), abs=1e-5)
     assert first.judgement.W.mean == pytest.approx((harmed - loss["recomputed"].values).mean(), abs=1e-5)
     assert {verdict.judgement.word for verdict in section.verdicts} <= {
