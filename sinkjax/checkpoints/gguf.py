@@ -233,6 +233,6 @@ def _stored(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str |
 
     most, stated = stored_as(tensors), metadata.get("general.file_type")
     names = {kind.value: kind.name for kind in LlamaFileType}
-    if most is None or most.lower() in PLAIN or stated not in names:
+    if most is None or most.lower() in PLAIN or type(stated) is not int or stated not in names:
         return most
     return names[stated].removeprefix("MOSTLY_")

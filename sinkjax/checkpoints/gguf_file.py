@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,11 +94,16 @@ def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tens
     alignment = metadata.get("general.alignment", 32)
     refuse(type(alignment) is not int or alignment < 1, f"{path} is corrupt: its alignment is {str(alignment)[:LONGEST]}")
     first = -(-cursor.at // alignment) * alignment
-    return metadata, {name: _tensor(name, *info, first, file) for name, info in infos.items()}
+    found = {name: _tensor(name, *info, first, file) for name, info in infos.items()}
+    extents = sorted((infos[name][2], size, name) for name, (_, size) in found.items())
+    for (before, size, _), (offset, _, name) in pairwise([(0, 0, ""), *extents]):
+        inside = offset % alignment > 0 or offset < before + size
+        refuse(inside, f"{path} is corrupt: {name[:LONGEST]} begins at byte {offset}, inside another tensor or its padding")
+    return metadata, {name: tensor for name, (tensor, _) in found.items()}
 
 
-def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: int, file: JoinedFile) -> Tensor:
-    """Return a tensor of a file whose data start at byte `first`."""
+def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: int, file: JoinedFile) -> tuple[Tensor, int]:
+    """Return a tensor of a file whose data start at byte `first`, and its size in bytes."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
     path, length, types = file.path, file.size, {member.value: member for member in GGMLQuantizationType}
@@ -117,7 +123,7 @@ def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: in
         inner = rows // shape[0]
         return file.map(first + offset + start * inner * row_bytes, ((stop - start) * inner, row_bytes))
 
-    return Tensor(shape, raw, partial(_dequantize, kind=types[kind]), types[kind].name, part=part)
+    return Tensor(shape, raw, partial(_dequantize, kind=types[kind]), types[kind].name, part=part), rows * row_bytes
 
 
 @cache

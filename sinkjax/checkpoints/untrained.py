@@ -59,8 +59,8 @@ def drawn(leaf: params.Leaf, key: jax.Array, std: float, dtype: np.dtype) -> Ten
 
     def part(start: int, stop: int) -> np.ndarray:
         numbers = np.empty((stop - start) * row, dtype)
-        if leaf.init in ("zeros", "ones"):
-            numbers[:] = int(leaf.init == "ones")
+        if leaf.init in params.CONSTANTS:
+            numbers[:] = params.CONSTANTS[leaf.init]
             return numbers.view(np.uint8)
         for begin in range(0, len(numbers), PIECE):
             piece = numbers[begin : begin + PIECE]

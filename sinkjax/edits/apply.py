@@ -18,8 +18,13 @@ from sinkjax.edits.term import Resolved
 Counts = tuple[jax.Array, jax.Array]
 
 
-def vectors(term: Resolved, x: jax.Array, layer: jax.Array | int, lengths: jax.Array) -> tuple[jax.Array, Counts]:
-    """`set`, `add`, `scale` (centred too) and `swap` on vectors: x [B, T, (H,) D]; `inject` adds to a stream before its norm."""
+def vectors(
+    term: Resolved, x: jax.Array, layer: jax.Array | int, lengths: jax.Array, read: jax.Array | bool = True
+) -> tuple[jax.Array, Counts]:
+    """`set`, `add`, `scale` (centred too) and `swap` on vectors: x [B, T, (H,) D]; `inject` adds to a stream before its norm.
+
+    read: which cells anything reads, bool like x; no other cell counts as changed.
+    """
     per_head = x.ndim == 4
     if term.op == "swap":
         new, cells = _swap(x, term.value)
@@ -34,7 +39,7 @@ def vectors(term: Resolved, x: jax.Array, layer: jax.Array | int, lengths: jax.A
     new = jnp.where(cells, new.astype(x.dtype), x)
     real = _real(lengths, x.shape[1]).reshape(x.shape[0], x.shape[1], *[1] * (x.ndim - 2))
     addressed = jnp.broadcast_to(cells & real, x.shape)
-    return new, (_count(addressed), _count(addressed & (new != x)))
+    return new, (_count(addressed), _count(addressed & (new != x) & read))
 
 
 def scores(

@@ -40,6 +40,9 @@ def _term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
     if missing := lacks(config, term.site):
         raise SinkjaxError(f"nothing can be edited at {term.site.name}: this model has {missing}")
     layers = selected("layer", term.layers, config.layers)
+    if term.site == Site.POSITION:
+        layers &= [config.rope_of(layer) is not None for layer in range(config.layers)]
+        refuse(not layers.any(), "nothing can be edited at POSITION: these layers have no rotary positions")
     what = "key-value head" if spec.heads == "kv_head" else "head"
     heads = selected(what, term.heads, axis_size(config, spec.heads) if spec.heads else 1)
     query, key = _positions(term, lengths, T)

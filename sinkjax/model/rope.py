@@ -33,7 +33,7 @@ def frequencies(rope: Rope, head_dim: int, lengths: jax.Array, dtype: jnp.dtype)
     return jnp.asarray(scaled[None], dtype), factor
 
 
-def tables(positions_BT: jax.Array, frequencies_BP: jax.Array, factor: float) -> tuple[jax.Array, jax.Array]:
+def tables(positions_BT: jax.Array, frequencies_BP: jax.Array, factor: jax.Array | float) -> tuple[jax.Array, jax.Array]:
     """Return cosines and sines, each [B or 1, T, P], of rotary indices `positions_BT` (int), in the dtype of the frequencies."""
     angles_BTP = positions_BT[..., None].astype(frequencies_BP.dtype) * frequencies_BP[:, None, :]
     return jnp.cos(angles_BTP) * factor, jnp.sin(angles_BTP) * factor

@@ -87,8 +87,8 @@ class Probe:
     A record also includes `non_finite`, int [B, depth]: the number of positions with an infinite or NaN activation.
 
     Attributes:
-        attention_received: Attention on each key, averaged over the queries that see it, including its own: [B, L, H, S]. Key 0
-            therefore has at least 1 / T, even if it is masked for all other queries.
+        attention_received: Attention on each key, averaged over its own and all later queries, also those whose window has lost
+            the key: [B, L, H, S]. Key 0 therefore has at least 1 / T, even if it is masked for all other queries.
         attention_share: Like `attention_received`, with each row's absolute weights divided by their sum; for rows that do not
             sum to 1.
         row_entropy: Entropy of each query's weights in nats. For this and all later entries, `record.dims` lists the axes.

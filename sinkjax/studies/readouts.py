@@ -65,7 +65,8 @@ def mean_attention() -> sinkjax.Statistic:
     label="heads that sink on key {key} (%)",
     asks=("attention_received",),
     seen=("key",),
-    note="A head sinks on a key if its mean attention to it, over the queries that see the key, is above eps (Gu et al. 2025).",
+    note="""A head sinks on a key if its mean attention to it, over the key's own and all later queries, also those whose window
+        has lost the key, is above eps (Gu et al. 2025).""",
 )
 def sink_rate(data: xarray.Dataset, key: int, layers: Layers = ALL, eps: float = F.eps) -> NDArray:
     """Percentage of the heads of some layers that sink on a key (Gu et al. 2025)."""
@@ -98,7 +99,8 @@ def strongest_other_sink(data: xarray.Dataset, key: int, eps: float = F.eps) -> 
     label="attention to key {key} in layer {layer}, mean over heads (%)",
     asks=("attention_received",),
     seen=("key",),
-    note="The paper's readout: attention averaged over the heads of one layer, and over the queries that see the key.",
+    note="""The paper's readout: attention averaged over the heads of one layer, and over the key's own and all later queries,
+        also those whose window has lost the key.""",
 )
 def attention_to(data: xarray.Dataset, key: int, layer: int = HALF_DEPTH) -> NDArray:
     """Attention to a key in one layer, mean over heads, in per cent (Kiya et al. 2026, Figs. 2, 4 to 9)."""

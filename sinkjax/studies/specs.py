@@ -80,6 +80,7 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
         "norm before attention": architecture.layout.inputs,
         "MLP": architecture.mlp_width is not None,
         "gated MLP": architecture.gated_mlp,
+        "MLP without experts": architecture.experts is None,
         "concatenated heads": not architecture.summed_heads,
         "softmax": plain and isinstance(architecture.attention_bias, ValueBias | None) and architecture.caps.scores is None,
         "sliding windows": any(window is not None for window in architecture.windows or ()),

@@ -174,7 +174,7 @@ def rotary(config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtyp
     """
     if not config.ropes:
         return lambda tape, q, k: (q, k)
-    kinds = [rope.frequencies(kind, config.head_dim, lengths, dtype) for kind in config.ropes]
+    kinds = rotations(config, lengths, dtype)
     if not any(term.site == Site.POSITION for term in edits):
         made = [rope.tables(index, *kind) for kind in kinds]
 
@@ -185,8 +185,8 @@ def rotary(config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtyp
         return same
 
     def edited(tape: Tape, q: jax.Array, k: jax.Array) -> tuple:
-        chosen = tape.positions(index, index)
-        for_queries, for_keys = (of_layer([rope.tables(at, *kind) for kind in kinds], config, tape.layer) for at in chosen)
+        kind = of_layer(kinds, config, tape.layer)
+        for_queries, for_keys = (rope.tables(at, *kind) for at in tape.positions(index, index))
         return rope.rotate(q, *for_queries), rope.rotate(k, *for_keys)
 
     return edited
@@ -194,24 +194,29 @@ def rotary(config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtyp
 
 def rotary_at(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> Callable[..., jax.Array]:
     """Make a function that rotates vectors [B, S, heads, D] by rotary indices [S] in a layer, if the model uses rotation."""
-    kinds = [rope.frequencies(kind, config.head_dim, lengths, dtype) for kind in config.ropes]
+    kinds = rotations(config, lengths, dtype)
 
     def rotate(x: jax.Array, index: jax.Array, layer: jax.Array) -> jax.Array:
         if not kinds:
             return x
-        return rope.rotate(x, *of_layer([rope.tables(index[None], *kind) for kind in kinds], config, layer))
+        return rope.rotate(x, *rope.tables(index[None], *of_layer(kinds, config, layer)))
 
     return rotate
 
 
-def of_layer(tables: list[tuple[jax.Array, jax.Array]], config: Config, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Select a layer's cosines and sines from the tables of each kind of rotary position; ones and zeros without rotation."""
+def rotations(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> list[tuple[jax.Array, jax.Array]]:
+    """Return the frequencies and the factor of each kind of rotary positions, and at last 0 and 1, which rotate nothing."""
+    kinds = [rope.frequencies(kind, config.head_dim, lengths, dtype) for kind in config.ropes]
+    return [(each, jnp.asarray(factor, dtype)) for each, factor in [*kinds, *((0 * each, 1.0) for each, _ in kinds[:1])]]
+
+
+def of_layer(by_kind: list[tuple[jax.Array, jax.Array]], config: Config, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Select a layer's pair of arrays, of those that `rotations` or their tables have for each kind."""
     if not isinstance(config.position, LayerRopes):
-        return tables[0]
-    still = jnp.ones_like(tables[0][0]), jnp.zeros_like(tables[0][1])
-    kind = jnp.asarray([len(tables) if kind is None else kind for kind in config.position.layers])[layer]
-    cos, sin = (jnp.stack(jnp.broadcast_arrays(*each))[kind] for each in zip(*tables, still, strict=True))
-    return cos, sin
+        return by_kind[0]
+    kind = jnp.asarray([len(by_kind) - 1 if kind is None else kind for kind in config.position.layers])[layer]
+    first, second = (jnp.stack(jnp.broadcast_arrays(*each))[kind] for each in zip(*by_kind, strict=True))
+    return first, second
 
 
 def fill_slot(slot: jax.Array | None, value: jax.Array, layer: jax.Array, layers: tuple[int, ...]) -> jax.Array:
@@ -247,8 +252,10 @@ def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
     rows = jnp.repeat(x.reshape(-1, x.shape[-1]), config.experts.active, axis=0)
     neurons = hidden(lambda name: times(rows, w[name], w.get(f"{name}_bias"), precision), config)
     if tape.watches(Site.NEURON):
-        units = experts.units(neurons.reshape(*chosen.shape, -1), chosen, config.experts.count)
-        units = tape(Site.NEURON, units.reshape(*x.shape[:2], -1)).reshape(units.shape)
+        every = neurons.reshape(*chosen.shape, -1)
+        units, read = (experts.units(each, chosen, config.experts.count) for each in (every, jnp.ones_like(every, bool)))
+        whole = *x.shape[:2], units.shape[-1]
+        units = tape(Site.NEURON, units.reshape(whole), read.reshape(whole)).reshape(units.shape)
         neurons = experts.taken_units(units, chosen, config.experts.count).reshape(neurons.shape)
     out = times(neurons, w["down"], w.get("down_bias"), precision).reshape(*chosen.shape, -1)
     return (out * weights.astype(out.dtype)[..., None]).sum(axis=1).reshape(x.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,8 @@ def with_sink_token(params: Params, spec: ForwardSpec) -> Params:
 def _keys_and_values(params: Params, *, spec: ForwardSpec) -> dict[str, jax.Array]:
     """Run the blocks on the sink token as a prompt of one position; return its "key" and "value", [L, K, D] each."""
     position = NoPosition() if isinstance(spec.config.position, AddedPosition) else spec.config.position
-    config = dataclasses.replace(spec.config, attention_bias=None, vocab_size=None, position=position)
+    vectors: Any = {"vocab_size": None, "embed_width": None, "unembed_bias": False}  # without tokens
+    config = dataclasses.replace(spec.config, attention_bias=None, position=position, **vectors)
     probe = Probe(capture=(Capture(Site.KEY, name="key"), Capture(Site.VALUE, name="value")))
     own = ForwardSpec(config=config, probe=probe, logits=False, precision=spec.precision)
     lengths = jnp.ones(1, jnp.int32)

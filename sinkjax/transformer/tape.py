@@ -68,10 +68,10 @@ class Tape:
         measured = [entry.site for entry in self.probe.statistics] + [entry.site for entry in self.probe.captures]
         return bool(self.at(site)) or site in measured
 
-    def __call__(self, site: Site, x: jax.Array) -> jax.Array:
-        """Visit a site of vectors: x [B, T, (H,) D]."""
+    def __call__(self, site: Site, x: jax.Array, read: jax.Array | bool = True) -> jax.Array:
+        """Visit a site of vectors: x [B, T, (H,) D]. read: as for `apply.vectors`."""
         for number, term in self.at(site):
-            x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths)
+            x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths, read)
         self.record |= measure(self.probe, site, x, View(self.lengths))
         return x
 

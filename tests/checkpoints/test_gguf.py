@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import struct
 
 import gguf
 import jax
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sinkjax
+from sinkjax.checkpoints.gguf import _stored as gguf_stored
 from sinkjax.checkpoints.gguf import half_split, read_gguf_checkpoint
 from sinkjax.checkpoints.gguf_file import read_gguf
 from sinkjax.checkpoints.load import load_checkpoint
@@ -155,6 +157,22 @@ def test_a_file_cut_short_anywhere_is_one_sentence(tmp_path, weights):
         path.write_bytes(whole[:keep])
         with pytest.raises(SinkjaxError, match=r"is truncated|is not a GGUF file"):
             read_gguf(path)
+
+
+@pytest.mark.parametrize("offset", [0, 16, 48])
+def test_tensors_that_overlap_or_are_not_aligned_are_refused(tmp_path, offset):
+    path = write_gguf(tmp_path / "m.gguf", {}, {"x": np.zeros(8, np.float32), "y": np.zeros(4, np.float32)})
+    assert set(read_gguf(path)[1]) == {"x", "y"}
+    before, _, after = path.read_bytes().rpartition(struct.pack("<Q", 32))
+    path.write_bytes(before + struct.pack("<Q", offset) + after)
+    with pytest.raises(SinkjaxError, match=f"corrupt: [xy] begins at byte {offset}, inside another tensor or its padding"):
+        read_gguf(path)
+
+
+def test_a_file_type_that_is_not_a_number_names_nothing(tmp_path):
+    raw = {"x": (np.zeros((2, 18), np.uint8), GGMLQuantizationType.Q4_0)}
+    metadata, tensors = read_gguf(write_gguf(tmp_path / "t.gguf", {"general.file_type": [2]}, {}, raw=raw))
+    assert gguf_stored(metadata, tensors) == "Q4_0"
 
 
 VOCABULARY = {

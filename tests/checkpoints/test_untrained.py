@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sinkjax.checkpoints import untrained
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
+from sinkjax.model.norms import DynamicTanh, LayerNorm, OffsetLayerNorm, OffsetRMSNorm, RMSNorm, SingleScaleRMSNorm
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 from tests.studies.tiny import write_model
 
@@ -86,6 +88,18 @@ def test_rows_drawn_by_themselves_are_those_of_the_whole_leaf(tiny_config, monke
                 for start, stop in drawn.row_pieces():
                     np.testing.assert_array_equal(drawn.rows(start, stop), whole[start:stop])
                 assert b"".join(piece.tobytes() for piece in drawn.byte_pieces()) == whole.tobytes()
+
+
+NORMS = (RMSNorm, OffsetRMSNorm, SingleScaleRMSNorm, LayerNorm, OffsetLayerNorm, DynamicTanh)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_norms_start_as_in_training(tiny_config, norm):
+    config = dataclasses.replace(tiny_config, norm=norm(1e-5))
+    want, leaves = params.init(config, untrained.SEED)["layers"], params.abstract(config)["layers"]
+    for name in (name for name in leaves if "norm" in name):
+        drawn = untrained.drawn(leaves[name], jax.random.key(0), 0.02, np.dtype("float32"))
+        np.testing.assert_array_equal(drawn.array(), want[name])
 
 
 def test_numbers_beyond_32_bits_of_an_index_go_on():

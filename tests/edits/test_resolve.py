@@ -33,6 +33,7 @@ from sinkjax import (
     swap_embeddings,
 )
 from sinkjax.edits.term import first_layer
+from sinkjax.model.rotary import LayerRopes
 from tests.edits.cases import DENSE, at
 
 LENGTHS, T = np.array([10, 7]), 10
@@ -125,6 +126,14 @@ def test_a_window_narrows_what_is_visible(tiny_config) -> None:
     near.resolve(tiny_config, LENGTHS, T)
     with pytest.raises(SinkjaxError, match=r"masks every key of query 5 \(prompt 0, layer 1, head 1\)"):
         near.resolve(windowed, LENGTHS, T)
+
+
+def test_a_layer_that_is_not_rotated_has_no_indices(tiny_config) -> None:
+    config = dataclasses.replace(tiny_config, position=LayerRopes(tiny_config.ropes, (None, 0, 0)))
+    (shift,) = shift_positions(query=1).resolve(config, LENGTHS, T)
+    assert shift.layer_head[:, 0].tolist() == [False, True, True]
+    with pytest.raises(SinkjaxError, match="nothing can be edited at POSITION: these layers have no rotary positions"):
+        shift_positions(query=1, layers=0).resolve(config, LENGTHS, T)
 
 
 def test_thousands_of_edits_cost_kilobytes_each(tiny_config) -> None:

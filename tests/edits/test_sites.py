@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from sinkjax import Capture, Edit, Probe, Site, compose, edit, forward, scale_head_output, shift_positions, swap_embeddings
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES
+from sinkjax.model.rotary import LayerRopes, Rope
 from tests.edits.cases import DENSE, STRENGTH, at
 from tests.edits.conftest import LENGTHS
 
@@ -79,6 +82,13 @@ def test_a_mean_over_positions_looks_back_only(run, centre: str | None) -> None:
     differs = np.asarray(first.logits) != np.asarray(second.logits)
     assert not differs[:, :POSITION].any()
     assert differs[:, POSITION].all()
+
+
+@pytest.mark.parametrize("layers", [(0, 1, None), (1, 0, 1)])
+def test_a_neutral_shift_is_bit_equal_where_rotations_differ(tiny_params, tiny_config, tokens, layers) -> None:
+    config = dataclasses.replace(tiny_config, position=LayerRopes((Rope(100.0), Rope(1e4)), layers))
+    plain, neutral = (forward(tiny_params, tokens, config, each, RESIDUAL, LENGTHS) for each in ((), shift_positions(query=0)))
+    np.testing.assert_array_equal(neutral.logits, plain.logits)
 
 
 @pytest.mark.parametrize("edits", [*map(NEUTRAL.get, DENSE), *INJECTED.values()], ids=lambda edits: edits.label)

@@ -136,6 +136,18 @@ def test_a_sink_token_is_a_vector_before_the_first_that_has_no_column(normaliser
     np.testing.assert_allclose(slopes["layers"]["k"], want[0]["layers"]["k"], rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize("more", [{"embed_width": 7}, {"unembed_bias": True}], ids=str)
+def test_a_sink_token_enters_the_stream_whatever_the_embedding_is(more: dict[str, Any]) -> None:
+    config = bare(**SHAPE, vocab_size=5, attention_bias=SinkToken())
+    wider = dataclasses.replace(config, **more)
+    still = {"embed_in": np.eye(7), "embed_out": np.eye(7), "unembed_bias": np.zeros(5)}
+    plain = draw(config)
+    same = plain | {name: still[name] for name in draw(wider) if name in still}
+    with jax.enable_x64(True):
+        found, want = (sinkjax.forward(weights, [[0, 3, 1]], of) for weights, of in ((same, wider), (plain, config)))
+    np.testing.assert_allclose(found.logits, want.logits, rtol=1e-12)
+
+
 @pytest.mark.parametrize("bias", [SinkToken(), KeyBias()], ids=repr)
 def test_edits_and_sweeps_leave_the_extra_key_alone(bias: Any, rng: np.random.Generator) -> None:
     config = bare(**SHAPE, attention_bias=bias)

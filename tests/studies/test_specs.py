@@ -12,6 +12,7 @@ from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.edits.edit import resolve
 from sinkjax.model.attention_bias import KeyBias
 from sinkjax.model.config import Caps, Config, NoPosition
+from sinkjax.model.experts import Experts
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Alibi, Learned
@@ -34,6 +35,7 @@ LESS: dict[str, tuple[dict[str, Any], str]] = {
     "before": ({"norm_place": "post"}, "no norm before attention but its place is post"),
     "mlp": ({"mlp_width": None}, "no MLP"),
     "gate": ({"gated_mlp": False}, "no gated MLP"),
+    "single": ({"experts": Experts(4, 2)}, "no MLP without experts"),
     "heads": ({"summed_heads": True}, "no concatenated heads"),
     "softmax": ({"normaliser": NAMED["sigmoid"]}, r"no softmax but Sigmoid\(shift=0.0\)"),
     "extra": ({"attention_bias": KeyBias()}, r"no softmax over keys alone but KeyBias\(.*\)"),
@@ -59,8 +61,8 @@ NEEDED = {
     "kiya/rope": {"rope", "alone", "norm", "before", "softmax", "cap", "extra"},
     "li/dominance": {"norm", "rms", "pre", "added", "scored", "kernel", "keys"},
     "li/isolate": {"softmax", "cap", "extra", "causal"},
-    "li/mediation": {"softmax", "cap", "extra", "causal", "mlp", "gate"},
-    "li/super-neurons": {"mlp", "gate"},
+    "li/mediation": {"softmax", "cap", "extra", "causal", "mlp", "gate", "single"},
+    "li/super-neurons": {"mlp", "gate", "single"},
     "li/variance": {"softmax", "cap", "extra", "causal", "heads"},
 }
 STUDIES = [name for name in studies() if name != "sweep" and not trains(name)]
@@ -89,7 +91,7 @@ def without(architecture: Config, parts: set[str]) -> Config:
         lost = [part for part in lost if part not in ("vectors", "added", "scored")]
     if "pre" in parts:
         lost.remove("before")
-    wholes = {"norm": ("pre", "before", "alone"), "mlp": ("gate",)}
+    wholes = {"norm": ("pre", "before", "alone"), "mlp": ("gate", "single"), "gate": ("single",)}
     for whole, part in ((whole, part) for whole, under in wholes.items() for part in under):  # nothing is said of what is gone
         if whole in lost and part in lost:
             lost.remove(part)

@@ -174,7 +174,8 @@ def test_a_neuron_of_an_expert_has_a_number() -> None:
     other = next(expert for expert in range(4) if expert not in taken)
     for expert, changes in ((int(taken[0]), True), (other, False)):
         dims = list(range(expert * F, (expert + 1) * F))
-        edited = run("experts", sinkjax.edit("neuron", "scale", 0.0, dims=dims, queries=POSITION, layers=LAYER))
+        edited = run("experts", sinkjax.edit("neuron", "set", 2.0, dims=dims, queries=POSITION, layers=LAYER))
+        assert edited.record["cells_changed"][0, 0] == (F if changes else 0)
         assert (np.asarray(edited.logits)[0] != np.asarray(run("experts").logits)[0]).any() == changes
 
 

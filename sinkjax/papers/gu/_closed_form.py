@@ -18,7 +18,7 @@ from sinkjax.model import rope
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.model.positions import AddedPosition, PowerAlibi, ScorePosition
-from sinkjax.model.rotary import DynamicScaling, LayerRopes, Rope
+from sinkjax.model.rotary import DynamicScaling, LayerRopes, LongScaling, Rope
 
 Floats = NDArray[np.float64]
 STEP = 4  # from one length to the next
@@ -86,7 +86,7 @@ def running_mean(values: Floats, tokens: NDArray) -> Floats:
 def reach(config: Config, longest: int) -> int:
     """The longest prompt where the closed form is valid: all layers must see all keys, with the same rotary table."""
     scaling = config.position.scaling if isinstance(config.position, Rope) else None
-    rescaled = [scaling.original_context] if isinstance(scaling, DynamicScaling) else []
+    rescaled = [scaling.original_context] if isinstance(scaling, DynamicScaling | LongScaling) else []
     return min([longest, config.context, *windows(config), *rescaled])
 
 

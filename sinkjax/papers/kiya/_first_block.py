@@ -20,7 +20,7 @@ from sinkjax.model.params import Params
 from sinkjax.transformer.block import reading, vectors
 
 BLOCK = 4096  # vectors whose keys are in memory at the same time
-LEAVES = ("attn_norm", "q", "k", "q_norm", "k_norm")  # projections of queries and keys, each with its bias
+LEAVES = ("attn_norm", "q", "k")  # the norm and the projections, and prefixes of their biases, norms, ...
 
 
 def tokens(model: Model, special: bool = False) -> NDArray[np.bool_]:
@@ -47,7 +47,7 @@ def bos_and_mean(embed_Vd: jax.Array, bos: int, rows_V: jax.Array) -> jax.Array:
 @partial(jax.jit, static_argnames="config")
 def project(params: Params, x_Nd: jax.Array, config: Config) -> tuple[jax.Array, jax.Array]:
     """Compute queries [N, H, D] and keys [N, K, D] of the first block for vectors in place of embedding rows, in their dtype."""
-    made_of = {*LEAVES, *(f"{name}_bias" for name in LEAVES)} & params["layers"].keys()
+    made_of = [name for name in params["layers"] if f"{name}_".startswith(tuple(f"{leaf}_" for leaf in LEAVES))]
     first = {name: params["layers"][name][0].astype(x_Nd.dtype) for name in made_of}
     x_Nd = x_Nd * jnp.asarray(config.multipliers.embedding, x_Nd.dtype)
     x_Nd = reading(x_Nd, first, "attn_norm", config).x

@@ -85,12 +85,14 @@ def first_block(model: Model) -> tuple[Params, Config]:
     if isinstance(position, LayerRopes):
         position = dataclasses.replace(position, layers=position.layers[:1])
     scale = scale[:1] if isinstance(scale, tuple) else scale
-    place = "pre" if config.norm_place == "sandwich" else config.norm_place
-    windows, kept = windows and windows[:1], model.params["layers"]
-    config = dataclasses.replace(config, layers=1, position=position, score_scale=scale, windows=windows, norm_place=place)
-    if place != model.config.norm_place:
-        kept = {name: leaf for name, leaf in kept.items() if name not in ("attn_out_norm", "mlp_out_norm")}
-    return {**model.params, "layers": jax.tree.map(lambda leaf: leaf[:1], kept)}, config
+    config = dataclasses.replace(config, layers=1, position=position, score_scale=scale, windows=windows and windows[:1])
+    layers = {
+        name: leaf for name, leaf in model.params["layers"].items() if not name.startswith(("attn_out_norm", "mlp_out_norm"))
+    }
+    kept = {**model.params, "layers": jax.tree.map(lambda leaf: leaf[:1], layers)}
+    if config.layout.outputs:
+        config = dataclasses.replace(config, norm_place="pre", norm=config.norm if config.layout.inputs else None)
+    return {name: leaf for name, leaf in kept.items() if config.norm is not None or not name.startswith("final_norm")}, config
 
 
 def _squared_deviations(values: NDArray) -> NDArray:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @percentage(label="attention that key {key} receives (%)", asks=("attention_received",), seen=("key",))
 def sink_score(data: xarray.Dataset, key: int) -> NDArray:
-    """Attention to a key in per cent, mean over the queries that see it, heads and layers."""
+    """Attention to a key in per cent, mean over its own and all later queries, heads and layers."""
     return np.asarray(100 * data["attention_received"].values[..., key].mean(axis=(-2, -1)))
 
 

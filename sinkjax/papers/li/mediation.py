@@ -47,7 +47,7 @@ def brings(measure: Measure, link: str, beside: Measure) -> Claim:
 
 STUDY = Study(
     name="li/mediation",
-    needs=("softmax", "causal mask", "MLP", "gated MLP"),
+    needs=("softmax", "causal mask", "MLP", "gated MLP", "MLP without experts"),
     settings={
         "prompts": 16,
         "position": setting(10, "the token that is isolated, as in the paper"),

@@ -25,7 +25,7 @@ FIRST_ONLY = at("part", fixed={"where": "position 0"})
 
 STUDY = Study(
     name="li/super-neurons",
-    needs=("MLP", "gated MLP"),
+    needs=("MLP", "gated MLP", "MLP without experts"),
     settings={"neurons": setting(8, "how many of the largest are studied, and set to 0 one by one and together")},
     known={"largest": largest_neurons(F.neurons)},
     computations={"neurons": neurons_at_work(F.neurons)},

@@ -19,7 +19,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, PowerAlibi, RelativeBias, Sinusoidal
-from sinkjax.model.rotary import DynamicScaling, LayerRopes, Rope, YarnScaling
+from sinkjax.model.rotary import DynamicScaling, LayerRopes, LongScaling, Rope, YarnScaling
 from sinkjax.papers.gu import _closed_form as form
 from sinkjax.papers.gu.repeat_bound import STUDY
 from sinkjax.studies import run
@@ -132,13 +132,16 @@ def test_the_bound_is_the_papers_and_is_reached():
 def test_the_closed_form_goes_as_far_as_all_layers_see_all_keys_alike(tiny_config):
     assert form.reach(tiny_config, 50) == 50
     assert form.reach(dataclasses.replace(tiny_config, windows=(None, 20, None)), 50) == 20
-    assert form.reach(dataclasses.replace(tiny_config, position=Rope(10_000.0, DynamicScaling(2.0, 32))), 50) == 32
+    for scaling in (DynamicScaling(2.0, 32), LongScaling((1.0,) * 4, (8.0,) * 4, 32, 1.0)):
+        assert form.reach(dataclasses.replace(tiny_config, position=Rope(10_000.0, scaling)), 50) == 32
     assert form.reach(dataclasses.replace(tiny_config, position=Alibi()), 50) == 50
     assert form.lengths(16, 300).tolist() == [16, 64, 256]
     with pytest.raises(SinkjaxError, match="reaches 8 tokens, fewer than the 12 of a prompt"):
         measured(model_with(tiny_config, ROPE, windows=(None, 8, None)))
     with pytest.raises(SinkjaxError, match="the same rotary positions in all layers"):
         measured(model_with(tiny_config, LayerRopes((ROPE,), (0, None, 0))))
+    with pytest.raises(SinkjaxError, match="biases of the distance, not rounded ones"):
+        measured(model_with(tiny_config, PowerAlibi(rounded=True)))
 
 
 @pytest.mark.parametrize(

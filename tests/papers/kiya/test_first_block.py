@@ -14,7 +14,7 @@ import sinkjax
 from sinkjax.analysis.summary import Rank
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Multipliers
-from sinkjax.model.norms import OffsetRMSNorm
+from sinkjax.model.norms import DynamicTanh, OffsetRMSNorm
 from sinkjax.model.params import init
 from sinkjax.model.rotary import LayerRopes, Rope
 from sinkjax.papers.kiya import _first_block as first_block
@@ -130,6 +130,13 @@ def test_the_first_block_of_a_gemma_is_that_of_its_forward(model):
     scores = first_block.grid(queries[SIZE - 1], keys[:3], config, SIZE)[0]
     found = np.stack([scores[key][:, SIZE - 1, key] for key in (0, 1)], axis=-1)
     np.testing.assert_allclose(found, record["logits"][0, 0][:, SIZE - 1, :2], rtol=1e-4, atol=1e-5)
+
+
+def test_the_first_block_has_all_that_its_norms_learn(model):
+    config = dataclasses.replace(model.config, norm=DynamicTanh(), qk_norm=DynamicTanh(), qkv_bias=False)
+    params, tokens = init(config, 0), np.arange(SIZE)[None]
+    keys = sinkjax.forward(params, tokens, config, probe=sinkjax.Probe(capture=(sinkjax.Capture("key"),))).record["keys"]
+    np.testing.assert_allclose(first_block.project(params, params["embed"][:SIZE], config)[1], keys[0, 0], rtol=1e-5, atol=1e-6)
 
 
 def test_special_tokens_enter_the_mean_only_if_asked_for_and_the_bos_never(model):

@@ -14,6 +14,8 @@ from scipy.stats import kendalltau
 
 import sinkjax
 from sinkjax.config_files.places import place
+from sinkjax.model.norms import LayerNorm, RMSNorm
+from sinkjax.model.params import init
 from sinkjax.model.rotary import LayerRopes
 from sinkjax.papers.li import _variance, variance
 from sinkjax.papers.li._first_block import EVEN, MODEL, measure
@@ -99,13 +101,19 @@ def test_an_excess_of_position_0_alone_is_no_decay():
     np.testing.assert_allclose(_variance.exponents(flat), 0, atol=1e-12)
 
 
-def test_w_o_is_read_before_a_norm_of_its_output(model):
-    layers = model.params["layers"]
-    norms = {f"{name}_out_norm": np.full_like(layers["attn_norm"], 3) for name in ("attn", "mlp")}
-    config = dataclasses.replace(model.config, norm_place="sandwich")
-    normed = dataclasses.replace(model, params={**model.params, "layers": {**layers, **norms}}, config=config)
+@pytest.mark.parametrize(
+    ("place", "norm"), [("sandwich", RMSNorm(1e-5)), ("sandwich", LayerNorm(1e-5)), ("output", RMSNorm(1e-5))]
+)
+def test_w_o_is_read_before_a_norm_of_its_output(model, place, norm):
+    normed, plain = (
+        dataclasses.replace(model, config=config, params=init(config, 0))
+        for config in (
+            dataclasses.replace(model.config, norm_place=place, norm=norm),
+            dataclasses.replace(model.config, norm=norm if place == "sandwich" else None),
+        )
+    )
     tokens = random_tokens(model, 3)
-    np.testing.assert_allclose(measure(normed, tokens)["after"], measure(model, tokens)["after"], rtol=1e-5)
+    np.testing.assert_allclose(measure(normed, tokens)["after"], measure(plain, tokens)["after"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("power", [-1.0, -0.5, 1.0])
