@@ -53,7 +53,8 @@ def to_frame(
         result: A record, or the dataset of a sweep, from memory or from a store.
         measure: Name of a function in `sinkjax.metrics` with one number per prompt ("sink_rate", "norm_ratio", ...), or of a
             statistic in the result ("resid_max", "nll", ...).
-        over: The axis of the means and intervals; None for one row per value.
+        over: The axis of the means and intervals; None for one row per value. Prompts of a study that share documents are
+            clustered by them.
         level: Coverage of the intervals, between 0 and 1.
         **options: The metric's options (`key=0`, `per="layer"`); a statistic has none.
 
@@ -77,7 +78,8 @@ def to_frame(
         return array.to_dataframe(name=measure).reset_index()[[*_columns(array, array.dims), measure]]
     if over not in array.dims:
         raise SinkjaxError(f"{measure} has the axes {', '.join(map(str, array.dims))}, so no means over {over!r}")
-    found = intervals(np.asarray(array, np.float64), array.get_axis_num(over), level=level)
+    clusters = _documents(data) if over == "prompt" else None
+    found = intervals(np.asarray(array, np.float64), array.get_axis_num(over), level=level, clusters=clusters)
     left = [str(axis) for axis in array.dims if axis != over]
     enough = np.asarray(found.n) >= FEWEST
     ends = {name: (left, np.where(enough, getattr(found, name), np.nan)) for name in ("low", "high")}
@@ -89,6 +91,16 @@ def to_frame(
 
         return pandas.DataFrame({name: [values.item()] for name, values in table.items()})
     return table.to_dataframe().reset_index()[[*names, *columns]]
+
+
+def _documents(data: xarray.Dataset) -> np.ndarray | None:
+    """Return the document of each prompt of a study's store, or of a part of it, where several prompts are from one."""
+    study, prompts = data.attrs.get("study"), data["prompt"].values
+    documents = np.asarray(study.get("documents", ()) if isinstance(study, Mapping) else ())
+    if prompts.dtype.kind != "i" or prompts.max(initial=-1) >= documents.size:
+        return None
+    found = documents[prompts]
+    return found if len(np.unique(found)) < len(found) else None
 
 
 def _measured(data: xarray.Dataset, measure: str, options: Mapping[str, Any]) -> xarray.DataArray:

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 ARRAYS = ("mean", "low", "high", "n", "excluded", "method", "note", "samples")
 BATCH_ELEMENTS = 2**23
 RESAMPLES = 2000
-FEWEST = 8  # minimum samples for a word or an interval; with fewer, an interval depends mostly on its method
+FEWEST = 8  # minimum seeds for a word, and samples for an interval of `to_frame`; with fewer, it depends mostly on the method
 FEWEST_RESAMPLED = 20  # a bootstrap's 95% interval covers 89% for 8 normal samples, 75% for 3
 
 

@@ -92,9 +92,10 @@ def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False) -> Judgemen
     d_support, w_support, s_support = supports(evidence, sign, d, whole)
     total, one = int(np.asarray(evidence.contrast).size), np.where(np.isfinite(d), 1.0, np.nan)
     grouped = [_by_cluster(found, evidence.clusters) for found in (d, one if whole is None else whole, one)]
-    ratios = {"D": Ratio(grouped[0], grouped[2], d_support)}
+    size = 0.0 if whole is None else float(np.abs(whole).max(initial=0.0, where=np.isfinite(whole)))
+    ratios = {"D": Ratio(grouped[0], grouped[2], d_support, size)}
     if whole is not None:
-        ratios |= {"W": Ratio(grouped[1], grouped[2], w_support), "S": Ratio(grouped[0], grouped[1], s_support)}
+        ratios |= {"W": Ratio(grouped[1], grouped[2], w_support), "S": Ratio(grouped[0], grouped[1], s_support, size)}
     found: dict[str, Any] = {"D": _interval(ratios["D"], d, total)}
     n = min(grouped[0].shape)
     said = Judgement("undecided", rank=rank, n=n, stays=stays, **_described(ratios, evidence, d.shape, n))

@@ -100,11 +100,12 @@ def crossed_side(values: Array) -> Array:
     return _sides(mean, variance, min(n, p) - 1)
 
 
-def constant(d: Array, w: Array) -> Array:
-    """Return whether D, or D - (mean D / mean W) W, has no spread relative to D and W; true for a single sample.
+def constant(d: Array, w: Array, size: float = 0.0) -> Array:
+    """Return whether D, or D - (mean D / mean W) W, has no spread beyond rounding; true for a single sample.
 
     Args:
         d, w: float[..., n], finite samples of D and W.
+        size: The size of the numbers whose difference D is, to which its rounding is relative, beside D and its part of W.
 
     Returns:
         bool[...].
@@ -113,7 +114,7 @@ def constant(d: Array, w: Array) -> Array:
         return np.ones(d.shape[:-1], bool)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = d.mean(-1) / w.mean(-1)
-        tolerance = PRECISION * (np.abs(d).max(-1) + np.abs(w).max(-1) * np.maximum(np.abs(ratio), 1.0))
+        tolerance = PRECISION * (np.abs(d).max(-1) + np.maximum(np.abs(w).max(-1) * np.abs(ratio), size))
         spread = np.stack([np.ptp(d, axis=-1), np.ptp(d - ratio[..., None] * w, axis=-1)])
     return np.asarray((spread <= tolerance).any(0) | (spread[0] == 0))
 
@@ -132,18 +133,20 @@ class Ratio:
     Attributes:
         d, w: float[n], independent samples, or float[n, p], crossed (document by position), NaN where there is no sample.
         support: A function from c to the lowest and highest possible value of D - c W; None if there is no bound.
+        size: See `constant`.
     """
 
     d: Array
     w: Array
     support: Callable[[float], tuple[float, float]] | None
+    size: float = 0.0
 
     @cached_property
     def method(self) -> Method:
         """Betting if there are at least `FEWEST_BOUNDED` samples in a known range or nothing varies; otherwise t."""
         few = min(self.d.shape) if self.d.size else 0
         finite = np.isfinite(self.d)
-        if constant(self.d[finite], self.w[finite]):
+        if constant(self.d[finite], self.w[finite], self.size):
             return "none" if self.support is None or not few else "betting"
         if self.d.ndim == 2:
             return "two-way t" if few > 1 else "none"

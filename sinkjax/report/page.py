@@ -59,12 +59,15 @@ def _place(view: Maps) -> str:
 
 
 def _fill_views(text: str, sections: Sequence[Section], room: int) -> str:
-    """Insert as many maps as fit into `room` bytes; the others refer to the study's own page."""
+    """Insert as many maps as fit into `room` bytes; the others refer to the study's own page, and there to its stores."""
     for section in sections:
         for view in section.views:
             figure = view.figure()
             if len(figure.encode()) > room:
-                figure = f"<p>{escape(view.said)} These maps are only on the page of {escape(section.study)}.</p>"
+                instead = (
+                    f"see the page of {escape(section.study)}" if len(sections) > 1 else "the study's stores have the numbers"
+                )
+                figure = f"<p>{escape(view.said)} With these maps the page would exceed {LARGEST / 1e6:.0f} MB: {instead}.</p>"
             room -= len(figure.encode())
             text = text.replace(_place(view), figure, 1)
     return text

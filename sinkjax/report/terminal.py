@@ -46,7 +46,7 @@ def show_section(section: Section) -> None:
 
 
 def show_suite(report: Report) -> None:
-    """Print each study's findings and the paper's statements that hold; the tables are on the studies' pages."""
+    """Print each study's answer, its claims with their words, and its findings; the tables are on the studies' pages."""
     for section in report.sections:
         print(f"\n{printable(f'{section.study}: {section.title}')}\n")
         if section.verdicts:

@@ -65,6 +65,16 @@ def test_means_over_prompts_have_the_intervals_of_the_library(data, per, axes):
         )
 
 
+@pytest.mark.parametrize(("chosen", "clusters"), [(slice(8, None), [1, 1, 2, 2, 3, 3, 3, 3]), (slice(None), None)])
+def test_prompts_of_one_document_are_clustered(data, chosen, clusters):
+    """A store has 16 prompts; eight of them are in the table, by their numbers, or all, and then by letters."""
+    documents = [*range(8), *(clusters or [0] * 8)]
+    few = data.assign_coords(prompt=np.arange(16)[chosen] if clusters else LABELS["prompt"])
+    frame = sinkjax.to_frame(few.assign_attrs(study={"documents": documents}), "sink_rate", key=1)
+    found = intervals.intervals(metrics.sink_rate(data, 1), 1, clusters=clusters)
+    np.testing.assert_array_equal(frame[["low", "high"]], np.stack([found.low, found.high], axis=-1))
+
+
 def test_fewer_than_eight_samples_have_a_mean_and_no_interval(data):
     few = sinkjax.to_frame(data.isel(prompt=slice(7)), "sink_rate", key=1)
     assert few["mean"].notna().all()

@@ -135,10 +135,12 @@ def test_sign_scale_and_order_change_no_word(n, seed, effect, stays, bounded):
     order = np.random.default_rng(seed).permutation(n)
     same = [
         (Evidence(-contrast, -controls, whole, span), -1),
-        (Evidence(3 * contrast, 3 * controls, 3 * whole, span and (0.0, 3.0)), 1),
+        *((Evidence(k * contrast, k * controls, k * whole, span and (0.0, k)), 1) for k in (3.0, 2.0**-40, 2.0**40)),
         (Evidence(contrast[order], controls[:, order], whole[order], span), 1),
         (Evidence(contrast, controls[::-1], whole, span), 1),
     ]
+    alone = [judge(Evidence(k * contrast, None, None, span and (0.0, k))).word for k in (1.0, 2.0**-40)]
+    assert alone[0] == alone[1]
     expected = judge(first, stays=stays)
     for evidence, sign in same:
         found = judge(evidence, sign=sign, stays=stays)

@@ -64,7 +64,9 @@ def test_a_page_that_would_be_too_large_leaves_maps_to_the_studys_own(monkeypatc
     text = page([section("one", "two")], "All")
     assert len(text.encode()) < len(whole.encode()) - 10
     assert [text.count(f'id="{name}"') for name in ("one", "two")] == [1, 0]
-    assert "A caption with &lt;angle&gt;. These maps are only on the page of paper/views." in text
+    caption = "A caption with &lt;angle&gt;. With these maps the page would exceed"
+    assert f"{caption} 0 MB: the study's stores have the numbers." in text
+    assert f"{caption} 0 MB: see the page of paper/views." in page([section("one", "two")] * 2, "All")
 
 
 def test_no_token_or_label_becomes_markup_or_ends_the_script():

@@ -77,7 +77,8 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
     """
     from matplotlib.ticker import MaxNLocator
 
-    figure, axes = panels(len(grid), len(grid[0]), 2.9, sharex=True, sharey="row")
+    figure, axes = panels(len(grid), max(map(len, grid)), 2.9, sharex=True, sharey="row")
+    lowest = {column: row for row, entries in enumerate(grid) for column in range(len(entries))}
     whole = all(isinstance(x, int) for row in grid for panel in row for line in panel.lines for x in line.x)
     for row, entries in enumerate(grid):
         for column, panel in enumerate(entries):
@@ -88,8 +89,11 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
                 axes[row, column].xaxis.set_major_locator(MaxNLocator(min(10, 20 // len(entries)), integer=True))
             if row == 0:
                 axes[row, column].set_title(panel.title)
-            if row == len(grid) - 1:
+            if row == lowest[column]:
                 axes[row, column].set_xlabel(xlabel)
+                axes[row, column].tick_params(labelbottom=True)
+        for panel in axes[row, len(entries) :]:
+            panel.set_axis_off()
         if not (entries[0].log or entries[0].signed):
             # after all panels are drawn, because it ends the search for a shared top
             axes[row, 0].set_ylim(bottom=0, top=max(axes[row, 0].get_ylim()[1], *(panel.least for panel in entries)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import COLOURS, MARKERS, legend_above, logarithmic, panels, styled
+from sinkjax.report.figures.style import form, legend_above, logarithmic, panels, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +54,7 @@ def scatter(
             if cloud.faint:
                 style = {"color": "#999999", "marker": ".", "s": 9, "alpha": 0.45}
             else:
-                style = {"color": COLOURS[bright], "marker": MARKERS[bright], "s": 20, "alpha": 0.7}
+                style = dict(zip(("color", "marker"), form(bright), strict=True)) | {"s": 20, "alpha": 0.7}
                 bright += 1
             panel.scatter(cloud.x, cloud.y, label=cloud.name, linewidths=0, rasterized=cloud.faint, **style)
             if cloud.names:

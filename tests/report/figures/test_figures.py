@@ -153,6 +153,16 @@ def test_one_legend_can_stand_above_all_panels():
     assert not any(axes.get_legend() for axes in figure.axes)
 
 
+def test_rows_of_panels_may_have_different_widths():
+    panel = layers.Panel("one layer", "share (%)", [layers.Line("key 0", [0, 1], [point(2), point(3)])])
+    for widths in ((1, 2), (2, 1)):
+        figure = layers.lines([[panel] * width for width in widths], "layer")
+        empty = [not axes.axison for axes in figure.axes]
+        assert empty == ([False, True, False, False] if widths == (1, 2) else [False, False, False, True])
+        assert [axes.get_xlabel() for axes in figure.axes if axes.axison].count("layer") == 2
+        render(figure, "png")
+
+
 def test_no_panel_of_a_row_cuts_what_another_needs():
     def panel(height: float) -> layers.Panel:
         return layers.Panel("", "", [layers.Line("key 0", [0, 1], [point(height), point(height)])])

@@ -36,6 +36,11 @@ def test_the_many_are_pixels_in_a_vector_file():
     assert not few.get_rasterized()
 
 
+def test_any_number_of_kinds_is_drawn():
+    clouds = [Cloud(str(number), X, Y) for number in range(9)]
+    assert len(scatter({"": clouds}, "x", "y").axes[0].collections) == 9
+
+
 def test_one_kind_needs_no_legend():
     assert len(drawn().legends) == 1
     assert not scatter({"": [Cloud("all", X, Y)]}, "x", "y").legends
