@@ -179,7 +179,7 @@ def own_functions(probe: Probe) -> dict[str, str]:
     found = {}
     for entry in probe.extra:
         functions = [_unwrapped(function) for function in (entry.fn, entry.finish) if function is not None]
-        if not all(str(function.__module__).startswith("sinkjax.") for function in functions):
+        if not all(str(getattr(function, "__module__", "")).startswith("sinkjax.") for function in functions):
             found[entry.name] = digest(*map(_source, functions))
     return found
 

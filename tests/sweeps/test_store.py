@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -133,14 +133,24 @@ def jitted(power):
     return jax.jit(closing_over(power))
 
 
-@pytest.mark.parametrize("make", [closing_over, typed_in, jitted])
+@dataclass(frozen=True)
+class Called:
+    """A function that is an object, whose fields are part of its repr."""
+
+    power: int
+
+    def __call__(self, x, view):
+        return (x**self.power).mean(axis=-1)
+
+
+@pytest.mark.parametrize("make", [closing_over, typed_in, jitted, Called])
 def test_another_function_of_the_same_name_is_another_statistic(run, make):
     def probe(power):
         return Probe(extra=(Statistic("spread", Site.RESID, make(power), ("prompt", "depth", "position")),))
 
     first = run(probe=probe(2)).load()
     xarray.testing.assert_identical(run(probe=probe(2)).load(), first)
-    with pytest.raises(SinkjaxError, match=r"functions\.spread was"):
+    with pytest.raises(SinkjaxError, match=r"(functions\.spread|probe) was"):
         run(probe=probe(3))
 
 
