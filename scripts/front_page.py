@@ -165,7 +165,7 @@ STUDIES = (
         " without a spike?",
         "8 seeds: if the first key is hidden until step 2,000 of 7,000, it ends with {learning/hidden until step 2,000/3} of"
         " the attention ({learning/hidden until step 2,000/4} against the same seeds unhidden). In `mini-sink` a sink of"
-        " {learning/hidden/1} falls to {learning/hidden/2} while it is hidden, and grows back to {learning/hidden/3} in as many"
+        " {learning/hidden/2} falls to {learning/hidden/3} while it is hidden, and grows back to {learning/hidden/4} in as many"
         " steps. With Muon ({learning/Muon/3}), SGD ({learning/SGD with momentum/3}, its loss higher by"
         " {learning/SGD with momentum/8} nats) and single-scale norms ({learning/single-scale RMSNorm/3}) sinks and spikes are"
         " smaller.",
