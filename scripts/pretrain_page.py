@@ -294,7 +294,7 @@ def draw_losses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
     distinct = {identity(row): row for row in reversed([*data])}
     own = {("baseline" if is_baseline(row) else row): numbers(data[row]) for row in distinct.values()}
     ordered = sorted(own, key=lambda row: float(np.nanmean(own[row]["first"])))
-    figure = Figure(figsize=(9, 0.7 + 0.26 * len(ordered)), layout="constrained")
+    figure = Figure(figsize=(9, 0.7 + 0.19 * len(ordered)), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, name, label in zip(
         axes, ("first", "loss"), ("attention to the first token", "held-out loss (nats a token)"), strict=True
@@ -309,7 +309,8 @@ def draw_losses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
         ax.grid(axis="y", color="0.92")
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
-    axes[0].set_yticks(range(len(ordered)), ordered)
+    axes[0].set_yticks(range(len(ordered)), ordered, fontsize=7)
+    axes[0].set_ylim(-0.7, len(ordered) - 0.3)
     axes[0].set_xlim(left=0)
     figure.savefig(file, dpi=150)
 

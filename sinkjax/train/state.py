@@ -49,7 +49,7 @@ def begin(params: Params, run: RunArrays, config: Training) -> TrainState:
 
 def optimiser_of(config: Training, learning_rate: jax.Array) -> optax.GradientTransformation:
     """Make a run's optimiser. learning_rate: float [], the maximum of its schedule."""
-    extras.require("training", "train", "optax")
+    extras.require("training", "train")
     import optax
 
     if not isinstance(config, AdamWTraining):
