@@ -113,8 +113,8 @@ class Results:
     def clusters(self, count: int, *stores: str, genres: bool = False) -> NDArray | None:
         """The document of each of the first prompts, int[count], where several are from one; else None.
 
-        stores: where the numbers come from, by default the first sweep; those of prompts that are not text have none. genres:
-        whether the genres, str[count], come before the documents where there are several.
+        stores: where the numbers come from, by default the first sweep; prompts that are not text have no documents. genres:
+        whether several genres, str[count], take precedence over documents.
         """
         first = next((sweep.name for sweep in self.mains), next(iter(self.stores)))
         about = [self.stores[name].attrs.get("study", {}) for name in stores or (first,) if name in self.stores]

@@ -66,7 +66,7 @@ def note(folder: Path, step: int, found: dict[str, float]) -> None:
 
 
 def noted(folder: Path) -> dict[int, dict[str, float]]:
-    """Read the folder's file: speed by step; {} if there is none or a kill has damaged it."""
+    """Map each step to its measured speed, from the folder's file; {} if that is missing or damaged by a kill."""
     try:
         lines = [json.loads(line) for line in (folder / SPEED).read_text().splitlines()]
     except (OSError, ValueError):
