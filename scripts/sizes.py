@@ -1,4 +1,4 @@
-"""Count lines of code: without blanks, comments, docstrings and imports.
+"""Count lines of code (without blanks, comments, docstrings and imports), modules and sentences that read as translated.
 
 python scripts/sizes.py
 """
@@ -6,10 +6,17 @@ python scripts/sizes.py
 from __future__ import annotations
 
 import ast
+import sys
 import tokenize
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.packaging.test_english import hits, texts  # noqa: E402
+from tests.packaging.test_imports import GRAPH  # noqa: E402
+
 PACKAGE = ROOT / "sinkjax"
 OTHER = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER}
 
@@ -33,12 +40,31 @@ def code_lines(path: Path) -> int:
     return len(held - left_out)
 
 
+def modules() -> str:
+    """Count the modules, by kind, and those that one other module imports."""
+    folders = {name for name in GRAPH if (ROOT / name.replace(".", "/")).is_dir()}
+    papers, families, cli = (
+        {name for name in GRAPH if name.startswith(f"sinkjax.{folder}.")} - folders
+        for folder in ("papers", "checkpoints.families", "cli")
+    )
+    importers = Counter(other for others in GRAPH.values() for other in others)
+    single = {name for name, count in importers.items() if count == 1} - folders
+    return (
+        f"{len(GRAPH)} modules: {len(papers)} of papers, {len(families)} of families, {len(cli)} of commands, {len(folders)} "
+        f"__init__.py and {len({*GRAPH} - papers - families - cli - folders)} others\n"
+        f"{len(single)} modules with one importer: {len(single & papers)} of papers and {len(single - papers)} others"
+    )
+
+
 def main() -> None:
     """Print the sizes of the package, its folders and each study."""
     sizes = {path: code_lines(path) for path in sorted(PACKAGE.rglob("*.py"))}
     folders = [PACKAGE, *sorted(path for path in PACKAGE.iterdir() if path.is_dir() and any(path.rglob("*.py")))]
     for folder in folders:
         print(f"{sum(size for path, size in sizes.items() if path.is_relative_to(folder)):7,}  {folder.relative_to(ROOT)}")
+    print(f"\n{modules()}")
+    english = sum(len(hits(path.read_text(encoding="utf-8"))) for path in texts())
+    print(f"{english} sentences that may read as translated (tests/packaging/test_english.py)")
     print("\nStudies")
     for path, size in sizes.items():
         if path.is_relative_to(PACKAGE / "papers") and path.name != "__init__.py":

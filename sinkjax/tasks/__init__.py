@@ -1,4 +1,8 @@
-"""Training tasks, one folder each: `train` trains the runs of a config in a folder, and `load_runs` reads them."""
+"""Training tasks, one folder each: `train` trains the runs of a config in a folder, and `load_runs` reads them.
+
+A task defines its configs, its data, its model and the measurements while it learns. The training loop is in `sinkjax.train`
+and is the same for all tasks; `registry.py` finds the task of a config.
+"""
 
 from __future__ import annotations
 

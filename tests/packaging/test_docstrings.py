@@ -7,11 +7,13 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 import sinkjax
 
+LIBRARY = Path(sinkjax.__file__).parent
 NESTED = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 
@@ -91,3 +93,13 @@ def complaint(name: str) -> str:
 
 def test_a_public_name_describes_what_it_takes_gives_and_raises():
     assert {name: found for name in PUBLIC if (found := complaint(name))} == {}
+
+
+def test_three_sentences_of_each_folder_say_what_it_is_for():
+    def sentences(folder: Path) -> int:
+        readme, module = folder / "README.md", ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+        text = f"{ast.get_docstring(module)} {readme.read_text(encoding='utf-8') if readme.exists() else ''}"
+        return len(re.findall(r"[.!?]\s", f"{text} "))
+
+    folders = [path.parent for path in LIBRARY.rglob("__init__.py") if path.parent != LIBRARY]
+    assert [str(folder.relative_to(LIBRARY)) for folder in folders if sentences(folder) < 3] == []
