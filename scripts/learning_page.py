@@ -16,7 +16,7 @@ import numpy as np
 import xarray
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from pretrain_page import IMAGES, ROOT, first_share, kept, machines, shown, spike, tables, words
+from pretrain_page import IMAGES, ROOT, first_share, judged, kept, machines, shown, spike, tables, words
 from pretrain_runs import BASELINE, LEARNING, home_of, kept_as, learning, learning_rows
 from pretrain_tables import fill
 from sections import markdown
@@ -121,15 +121,16 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
     state = STATE.format(kept=sum(home.exists() for home in runs), planned=len(runs), machines=machines(learning()))
     parts = ["# While it learns", fill(HEAD), fill(state), "## Order of events", *order(data[BASELINE])]
     parts += [f"![When each part of a sink comes about](images/{IMAGE})", fill(CAPTION)]
+    verdicts = judged(data, learning_rows())
     for study in LEARNING:
         own = {row: values for row, values in data.items() if row == BASELINE or row.startswith(f"{study}/")}
         rows = [row for row in learning_rows() if row.startswith(f"{study}/")]
-        parts += [text.replace("### ", "## ", 1) for text in tables(own, rows, PLAIN.get(study, BASELINE))]
+        parts += [text.replace("### ", "## ", 1) for text in tables(own, rows, PLAIN.get(study, BASELINE), verdicts)]
         if study in PLAIN:
             parts += course(own, study)
-    judged = words(data, learning_rows())
-    if judged:
-        parts += ["## Claims", "By the [one rule](judgements.md), of rows with 8 seeds.", judged]
+    claims = words(itertools.chain(*verdicts.values()))
+    if claims:
+        parts += ["## Claims", "By the [one rule](judgements.md), of rows with 8 seeds.", claims]
     return "\n\n".join(parts) + "\n"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,14 +45,55 @@ Trained on {machines}; every log names its own.
 `scripts/pretrain_page.py` makes this page from the logs in `docs/pretraining-logs/340k`."""
 MEASURES = """*Attention to token 1* is the mean weight on the first token over heads, sequences and the queries that see it (the
 share of absolute weight where rows need not sum to 1). *Heads* is Gu et al.'s Sink_1: the percentage of heads and
-sequences in which it exceeds 0.3. *Spike* is the largest activation over the median of the same hidden state, at the
-depth where it is largest. Differences are paired by seed. Intervals are over seeds, at 95%, from 8 seeds on; with
-fewer a row is described. The papers' numbers are of one run each, of models of 60M parameters and more, so their
-order can be compared, but not their size."""
+sequences in which it exceeds 0.3. *Elsewhere* is the largest of the same percentages for tokens 2 to 5 and for the bias: a key
+bias, sink token, sink logit or the 1 in the denominator. *Spike* is the largest activation over the median of the same hidden
+state, at the depth where it is largest. Differences are paired by seed. Intervals are over seeds, at 95%, from 8 seeds on; with
+fewer a row is described. *Word* is that of the claims above about attention to token 1. The papers' numbers are of one run each,
+of models of 60M parameters and more, so their order can be compared, but not their size; where nothing else is said, they are
+percentages of heads."""
+# The papers' other numbers, and how a cell prints them.
+OF_PAPER = {
+    "sink_1": "{}",
+    **{f"sink_{token}": f"{{}} on token {token}" for token in range(2, 6)},
+    "sink_bias": "{} on the bias",
+    "first_share": "attention {}",
+    "spike": "spike {}",
+    "largest_mean": "activation {}",
+    "perplexity": "perplexity {}",
+    "effective_rank": "rank {}",
+    "dimension_disparity": "disparity {}",
+}
+HEADS = (
+    *("row", "the paper", "its loss", "seeds", "attention to token 1", "minus baseline", "heads, %", "elsewhere, %", "spike"),
+    *("loss", "minus baseline", "word"),
+)
+EMPTY: Mapping[str, Sequence[Any]] = {}
+# What the tables change, for the colours of a figure, and the rows that it names.
+KINDS = {
+    "optimisation and data": ("gu-batch", "gu-data", "gu-learning-rate", "gu-weight-decay"),
+    "blocks: heads, MLPs, norms, positions": ("gu-heads", "gu-mlp", "gu-norm", "gu-position", "li-head-norm"),
+    "what is seen first": ("gu-fixed-token", "gu-prefix", "gu-random-tokens", "gu-window"),
+    "what may leave token 1: biases, gates, logits": ("gu-bias", "gu-k-bias", "qiu-gates", "sink-logits"),
+    "other normalisers": ("gu-normaliser", "gu-p-norm", "gu-scale", "gu-sigmoid"),
+}
+NAMED = {  # label, and where it stands beside its point
+    "gu-weight-decay/decay-5": ("decay 5", (8, -3)),
+    "gu-weight-decay/decay-2": ("decay 2", (-48, -3)),
+    "gu-weight-decay/decay-0": ("no decay", (8, -14)),
+    "gu-data/one-in-100": ("1 / 100 of the data", (8, -3)),
+    "gu-heads/heads-8": ("8 heads", (-20, 9)),
+    "gu-normaliser/elu-kernel": ("(elu(q) + 1)(elu(k) + 1)", (8, -3)),
+    "sink-logits/sink-logit": ("sink logit", (-14, -40)),
+    "gu-fixed-token/none": ("no BOS", (-6, -26)),
+    "gu-normaliser/sigmoid": ("sigmoid", (24, 34)),
+    "li-head-norm/head-norm": ("head-wise RMSNorm", (-4, -24)),
+    "gu-learning-rate/quarter-long": ("rate / 4, steps x 4", (8, -4)),
+}
+KEYS = (*(f"token {token}" for token in range(2, 6)), "the bias")
 CLAIMS = """By the [one rule](judgements.md). A claim on rows that have fewer than 8 seeds is not judged, and not listed. The
 papers' statements about decay are of 0.5; the baseline has 0.2 here."""
-CAPTION = """*The baseline's seeds. Left: Kaplan-Meier estimate of the share of seeds in which attention to the first token has
-not yet come to stay above 0.3, with its 95% interval. Right: each seed, and the mean in bold.*"""
+CAPTION = """*The baseline's seeds. Top left: Kaplan-Meier estimate of the share of seeds in which attention to the first token
+has not yet come to stay above 0.3, with its 95% interval. Others: each seed, and the mean in bold.*"""
 EMERGENCE = """Mean attention to the first token comes to stay above {level} in {came} of {seeds} seeds by the last step, {last};
 the others are censored there. Half of the seeds are above it {half}, the earliest from step {earliest} on. By then the
 norm of the first token's value has shrunk to {drained} of the others', in the layer where it is smallest, and the
@@ -120,8 +162,8 @@ def draw_emergence(data: xarray.Dataset, file: Path) -> None:
         "norm of its value over the others', smallest of layers": data["value_ratio"].min("layer").values,
         "largest activation over the median": spike(data),
     }
-    figure = Figure(figsize=(15, 3.4), layout="constrained")
-    axes = figure.subplots(1, 4)
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    axes = figure.subplots(2, 2).ravel()
     x = np.concatenate([[0], survival.quantiles])
     band = survival.confidence_interval()
     axes[0].step(x, np.concatenate([[1], survival.probabilities]), where="post", color="C0")
@@ -220,29 +262,41 @@ def studies(rows: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(row.partition("/")[0] for row in rows))
 
 
-def tables(data: Mapping[str, xarray.Dataset], rows: Sequence[str], base: str = BASELINE) -> list[str]:
-    """One table per study that has a trained row besides the one that the others are compared with."""
-    found = []
+def tables(
+    data: Mapping[str, xarray.Dataset], rows: Sequence[str], base: str = BASELINE, verdicts: Mapping[str, Sequence[Any]] = EMPTY
+) -> list[str]:
+    """One table per study that has a trained row besides the one that the others are compared with, under what its papers say."""
+    found, of_row = [], row_words(verdicts, base)
     for study in studies(rows):
         value = as_value(f"pretrain/{study}")
         words = {f"{study}/{name}": word.given for name, word in value.trainings.items() if f"{study}/{name}" in rows}
-        lines = [line(row, given, data, base) for row, given in words.items() if row in data]
+        lines = [
+            [*line(row, given, data, base), ", ".join(of_row.get(identity(row), ()))]
+            for row, given in words.items()
+            if row in data
+        ]
         missing = [str(given.get("label") or row) for row, given in words.items() if row not in data]
         if all(identity(row) == identity(base) for row in words if row in data):
             continue
-        head = [
-            "row",
-            "the paper's heads",
-            "seeds",
-            "attention to token 1",
-            "minus baseline",
-            "heads, %",
-            "spike",
-            "loss",
-            "minus baseline",
-        ]
-        parts = [f"### {value.title}", markdown(head, lines)]
-        found.append("\n\n".join([*parts, *([fill(f"Not trained yet: {'; '.join(missing)}.")] if missing else [])]))
+        kept = [place for place, _ in enumerate(HEADS) if any(cells[place] not in ("", "-") for cells in lines)]
+        table = markdown([HEADS[place] for place in kept], [[cells[place] for place in kept] for cells in lines])
+        parts = [f"### {value.title}", fill(value.question), table]
+        parts += [fill(f"Not trained yet: {'; '.join(missing)}.")] if missing else []
+        found.append("\n\n".join([*parts, *map(fill, value.notes)]))
+    return found
+
+
+def row_words(verdicts: Mapping[str, Sequence[Any]], base: str) -> dict[str, list[str]]:
+    """The words on attention to token 1: identity of the row of each pair that is not the baseline -> words."""
+    found: dict[str, list[str]] = {}
+    for study, judged in verdicts.items():
+        claims = as_value(f"pretrain/{study}").claims
+        for one in judged:
+            given = getattr(claims[one.name].contrast, "given", {})
+            if str(given.get("measure")) == "first_share":
+                pair = [identity(f"{study}/{given[side]}") for side in ("training", "minus")]
+                words = found.setdefault(next(row for row in pair if row != identity(base)), [])
+                words.extend([one.word] * (one.word not in words))
     return found
 
 
@@ -253,7 +307,12 @@ def is_baseline(row: str) -> bool:
 
 def line(row: str, given: Mapping[str, Any], data: Mapping[str, xarray.Dataset], base: str = BASELINE) -> list[str]:
     """The cells of a row."""
-    own, paper = numbers(data[row]), dict(given.get("paper") or ()).get("sink_1", "-")
+    own, paper = numbers(data[row]), dict(given.get("paper") or ())
+    said = [
+        form.format(paper[name])
+        for name, form in OF_PAPER.items()
+        if name in paper and (name == "sink_1" or str(paper[name]) not in ("0.0", "0.01"))
+    ]
     differences = (
         [shown(paired(data[row], data[base], name), 3) for name in ("first", "loss")]
         if identity(row) != identity(base) and base in data
@@ -261,57 +320,73 @@ def line(row: str, given: Mapping[str, Any], data: Mapping[str, xarray.Dataset],
     )
     return [
         str(given.get("label") or row.partition("/")[2]),
-        f"{paper:.2f}%" if isinstance(paper, float) else str(paper),
+        "; ".join(said) or "-",
+        str(paper.get("valid_loss", "-")),
         str(data[row].sizes["run"]),
         shown(own["first"], 3),
         differences[0],
         shown(own["heads"], 1),
+        elsewhere(data[row]),
         shown(own["spike"], 0),
         shown(own["loss"], 3),
         differences[1],
     ]
 
 
-def words(data: Mapping[str, xarray.Dataset], rows: Sequence[str]) -> str:
-    """The claims whose rows have FEWEST seeds, judged by the one rule; "" if there are none."""
-    lines: dict[tuple[str, str], list[str]] = {}  # a claim that two tables make stands once
+def elsewhere(data: xarray.Dataset) -> str:
+    """The percentage of heads that sink on the key other than token 1 on which most of them do, and that key."""
+    values = np.column_stack([end(data, sinks(data))[:, 1:], 100 * at_end(data, "sink_bias", shares="sink_bias_share")])
+    place = int(np.nan_to_num(values).mean(axis=0).argmax())
+    text = shown(values[:, place], 1)
+    first = text.partition(" ")[0]
+    return first if first in ("0.0", "diverged") else f"{text} on {KEYS[place]}"
+
+
+def judged(data: Mapping[str, xarray.Dataset], rows: Sequence[str]) -> dict[str, list[Any]]:
+    """The claims of each study whose rows have FEWEST seeds, judged by the one rule."""
+    found = {}
     for study in studies(rows):
         config = choose(f"pretrain/{study}").config
         size = SIZE if config.size == "mini" else config.size
         config = dataclasses.replace(config, size=size, steps=None, seed=3, seeds=FEWEST)
         stores = {row.partition("/")[2]: store for row, store in data.items() if row.startswith(f"{study}/")}
-        for one in assemble(find(f"pretrain/{study}"), config, stores).verdicts if stores else ():
-            if one.word not in ("untested", "described"):
-                found = dataclasses.replace(one, uncontrolled="").numbers  # the trainings that are compared are in its name
-                cells = [one.statement, one.source, one.paper, found.replace("_*", "_\\*"), one.word]
-                lines.setdefault((one.source, found.rpartition(": ")[2]), cells)
+        all_ = assemble(find(f"pretrain/{study}"), config, stores).verdicts if stores else ()
+        found[study] = [one for one in all_ if one.word not in ("untested", "described")]
+    return found
+
+
+def words(verdicts: Iterable[Any]) -> str:
+    """A table of judged claims; one that two tables make stands once. "" if there are none."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for one in verdicts:
+        found = dataclasses.replace(one, uncontrolled="").numbers  # the trainings that are compared are in its name
+        cells = [one.statement, one.source, one.paper, found.replace("_*", "_\\*"), one.word]
+        lines.setdefault((one.source, found.rpartition(": ")[2]), cells)
     head = ["the paper's statement", "source", "the paper's number", "here", "word"]
     return markdown(head, lines.values()) if lines else ""
 
 
 def draw_losses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
-    """Attention to the first token and loss of each row, by attention: a point for each seed, a tick at the mean."""
+    """Loss against attention to the first token: a point for each row's mean, in the colours of what its table changes."""
     distinct = {identity(row): row for row in reversed([*data])}
-    own = {("baseline" if is_baseline(row) else row): numbers(data[row]) for row in distinct.values()}
-    ordered = sorted(own, key=lambda row: float(np.nanmean(own[row]["first"])))
-    figure = Figure(figsize=(9, 0.7 + 0.19 * len(ordered)), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    for ax, name, label in zip(
-        axes, ("first", "loss"), ("attention to the first token", "held-out loss (nats a token)"), strict=True
-    ):
-        for place, row in enumerate(ordered):
-            colour, values = "black" if row == "baseline" else "C0", own[row][name]
-            ax.scatter(values, np.full(len(values), place), s=16, color=colour, alpha=0.45, linewidth=0)
-            ax.scatter(np.nanmean(values), place, marker="|", s=130, color=colour, linewidth=1.8)
-        ax.axvline(np.nanmean(own["baseline"][name]), color="0.6", linestyle=":", linewidth=1)
-        ax.set_xlabel(label, fontsize=9)
-        ax.tick_params(labelsize=8)
-        ax.grid(axis="y", color="0.92")
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
-    axes[0].set_yticks(range(len(ordered)), ordered, fontsize=7)
-    axes[0].set_ylim(-0.7, len(ordered) - 0.3)
-    axes[0].set_xlim(left=0)
+    means = {row: [float(np.nanmean(numbers(data[row])[name])) for name in ("first", "loss")] for row in distinct.values()}
+    figure = Figure(figsize=(9, 5.4), layout="constrained")
+    ax = figure.subplots()
+    for number, (kind, tables) in enumerate(KINDS.items()):
+        own = np.array([at for row, at in means.items() if row.partition("/")[0] in tables and not is_baseline(row)])
+        ax.scatter(*own.reshape(-1, 2).T, s=34, color=f"C{number}", alpha=0.8, linewidth=0, label=kind)
+    ax.scatter(
+        *next(at for row, at in means.items() if is_baseline(row)), s=170, marker="*", color="black", label="baseline", zorder=3
+    )
+    arrow = {"arrowstyle": "-", "color": "0.5", "linewidth": 0.6, "shrinkB": 2}
+    for row, (label, place) in NAMED.items():
+        if row in means:
+            ax.annotate(label, means[row], xytext=place, textcoords="offset points", fontsize=9, arrowprops=arrow)
+    ax.set_xlabel("attention to the first token")
+    ax.set_ylabel("held-out loss (nats a token)")
+    ax.set_xlim(left=0)
+    ax.legend(frameon=False, fontsize=9, loc="upper right")
+    ax.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=150)
 
 
@@ -330,7 +405,7 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
     """The page, in Markdown."""
     planned = len([*queue()])
     there = sum(home_of(f"{SIZE}/{row}", seed).exists() for row, seed in queue())
-    base = numbers(data[BASELINE])
+    base, verdicts = numbers(data[BASELINE]), judged(data, rows())
     scope = SCOPE.format(
         kept=there,
         machines=machines(queue()),
@@ -346,16 +421,17 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
         MEASURES,
         "## Claims",
         CLAIMS,
-        words(data, rows()),
+        words(itertools.chain(*verdicts.values())),
         "## When the sink emerges",
         "![Survival without a sink, attention, values and activations of the first token](images/pretrain-340k-emergence.png)",
         CAPTION,
         emergence_text(data[BASELINE]),
         "## Loss against sink",
-        "![Attention to the first token and loss of each row; dotted: the baseline's mean](images/pretrain-340k-losses.png)",
+        "![Held-out loss and attention to the first token of each row](images/pretrain-340k-losses.png)",
+        "*Means over the seeds of each row of the tables below.*",
         losses_text(data),
         "## Tables",
-        *tables(data, rows()),
+        *tables(data, [row for row in rows() if not row.startswith("mini/")], verdicts=verdicts),  # all of its rows are in others
     ]
     return "\n\n".join(part if part.startswith(("#", "|", "!")) else fill(part) for part in parts) + "\n"
 

@@ -7,7 +7,7 @@
 The folders are those of studies, finished or not. Of a study at the size of its file, the logs of finished runs are kept in
 docs/pretraining-logs, and its table is made of all that is kept, so that its seeds can be trained a few at a time, on several
 machines (`--seed 3 --seeds 2`, `--seed 5 --seeds 3`). At another size a table shows what its folder holds. A study of which
-nothing is kept and no folder given keeps its table; one that was never run has the paper's numbers alone, and says so.
+nothing is kept and no folder given keeps its table, or has none: scripts/pretrain_page.py makes those of the size 340k.
 """
 
 from __future__ import annotations
@@ -58,12 +58,9 @@ def main() -> None:
         found = dict(filter(None, (read(folder, options.logs) for folder in options.folders)))
     except SinkjaxError as error:
         parser.error(str(error))
-    page = options.out.read_text(encoding="utf-8") if options.out.exists() else ""
     for name, config in studies().items():
         if stores := kept(name, config, options.logs):
             found[name] = assemble(find(name), config, stores)
-        elif name not in found and not was_run(page, name):
-            found[name] = assemble(find(name), config, {})
     for name, section in found.items():
         write_section(options.out, name, text(section), HEAD)
     print(options.out)
@@ -74,12 +71,6 @@ def studies() -> dict[str, Any]:
     others = {f"pretrain/{name}" for name in LEARNING}  # scripts/learning_page.py has them
     names = [name for name in documented() if name.startswith("pretrain/") and name not in others]
     return {name: choose(name).config for name in sorted(names, key=lambda name: (name != "pretrain/mini", name))}
-
-
-def was_run(page: str, name: str) -> bool:
-    """Whether a page has numbers of our own in a study's table."""
-    section = page.partition(f"<!-- begin {name} -->")[2].partition(f"<!-- end {name} -->")[0]
-    return bool(section.strip()) and f"\n{NOT_RUN}\n" not in section
 
 
 def read(folder: Path, logs: Path) -> tuple[str, Section] | None:

@@ -55,5 +55,5 @@ def test_a_row_is_compared_with_the_row_of_its_own_table(script) -> None:
         row["sink"] = (("run", "point", "key"), np.zeros((8, len(STEPS), 5)))
         row["outcome"] = ("run", ["all steps"] * 8)
     cells = line("released/hidden", {}, data, "released/plain")
-    assert cells[4] == "0.000 [0.000, 0.000]"
-    assert line("released/plain", {}, data, "released/plain")[4] == ""
+    assert cells[5] == "0.000 [0.000, 0.000]"
+    assert line("released/plain", {}, data, "released/plain")[5] == ""

@@ -75,4 +75,17 @@ def test_the_committed_page_has_the_numbers_of_the_kept_logs(script, data):
     """Logs may be added before the page is made again; a row that has all of its seeds does not change."""
     page = script["PAGE"].read_text(encoding="utf-8")
     for row, given in (("mini/head-norm", {"label": "head-wise RMSNorm"}), ("mini/decay-0", {"label": "softmax, decay 0"})):
-        assert " | ".join(script["line"](row, given, data)[2:]) in page
+        assert " | ".join(script["line"](row, given, data)[3:]) in page
+
+
+def test_a_sink_on_another_key_is_named(script, data):
+    """The paper's fixed second token is the sink, and a key bias is."""
+    assert script["elsewhere"](data["gu-fixed-token/second"]).endswith(" on token 2")
+    assert script["elsewhere"](data["gu-bias/k"]).endswith("] on the bias")
+    assert script["elsewhere"](data[script["BASELINE"]]) == "0.0"
+
+
+def test_a_word_stands_in_the_row_that_is_not_the_baseline(script, data):
+    words = script["row_words"](script["judged"](data, ["mini/softmax"]), script["BASELINE"])
+    judged = {"no-bos", "sigmoid", "sigmoid-sum", "k-bias", "head-norm", "decay-0"}  # mini/gated has 4 seeds
+    assert set(words) == {script["identity"](f"mini/{row}") for row in judged}

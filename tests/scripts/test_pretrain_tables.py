@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sinkjax.config_files import documents
-from sinkjax.studies.registry import choose
+from sinkjax.studies.registry import as_value, choose
 from sinkjax.train.log import LOG, read
 from tests.papers.pretrain.logs import curve, log
 
@@ -110,21 +110,6 @@ def test_runs_of_another_study_are_not_mixed_in(script, folder, tmp_path, monkey
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_study_that_was_not_run_says_so(script, tmp_path, monkeypatch):
-    page = tmp_path / "page.md"
-    text = run(script, monkeypatch, page)
-    begin = text.index("<!-- begin pretrain/gu-batch -->")
-    assert "Not run." in text[begin:].split("| row |")[0]
-    assert "| batch / 2 | not run | 17.19 | 3.78 |" in text
-
-
-def test_a_study_that_was_not_run_follows_its_file(script, tmp_path, monkeypatch):
-    page = tmp_path / "page.md"
-    whole = run(script, monkeypatch, page)
-    page.write_text(whole.replace("| batch / 2 | not run | 17.19 | 3.78 |\n", ""))
-    assert run(script, monkeypatch, page) == whole
-
-
 def test_another_size_has_a_table_of_its_own(script, folder, tmp_path):
     text = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(text.replace("size: mini", "size: 60m"))
@@ -139,7 +124,8 @@ def test_what_is_no_study_is_refused(script, tmp_path, monkeypatch, capsys):
     assert "is no study of pretraining, but of trigger/sizes" in capsys.readouterr().err
 
 
-def test_the_page_has_a_place_for_every_study(script):
-    page = (ROOT / "docs" / "pretraining.md").read_text(encoding="utf-8")
-    for name in script["studies"]():
-        assert page.count(f"<!-- begin {name} -->") == page.count(f"<!-- end {name} -->") == 1
+def test_every_study_stands_on_one_of_the_two_pages(script):
+    page, small = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("pretraining.md", "pretraining-340k.md"))
+    for name in set(script["studies"]()) - {"pretrain/backcopy"}:  # which has not been run
+        here = f"<!-- begin {name} -->" in page
+        assert here != (f"### {as_value(name).title}\n" in small), name
