@@ -17,22 +17,32 @@ if TYPE_CHECKING:
     from sinkjax.train.trained import Trained
 
 
+WIDEST = 1000  # columns of a file or a pipe
 MOST_LINES = 60  # maximum rows of a table of edits; the page and summary.csv have all
 
 
-def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], caption: str = "") -> None:
-    """Print a table; numbers and bytes are already formatted."""
+def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], caption: str = "", fold: bool = True) -> None:
+    """Print a table; numbers and bytes are already formatted.
+
+    fold: whether long cells are folded. Otherwise each row is one line, and a terminal that is too narrow cuts the last cells.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
+    console = Console(highlight=False, markup=False)
+    if not fold and not console.is_terminal:
+        console.width = WIDEST
     style: Any = {"box": box.SIMPLE_HEAD, "title_style": "bold", "title_justify": "left", "caption_justify": "left"}
     shown = Table(title=printable(title) or None, caption=printable(caption) or None, **style)
-    for column in columns:
-        shown.add_column(column, overflow="fold")
+    for number, column in enumerate(columns, 1):
+        most = None if fold or number == len(columns) else console.width // 3
+        shown.add_column(column, overflow="fold" if fold else "ellipsis", no_wrap=most is not None, max_width=most)
     for line in lines:
-        shown.add_row(*(printable(str(entry)) for entry in line))
-    Console(highlight=False, markup=False).print(shown)
+        *first, last = (printable(str(entry)) for entry in line)
+        shown.add_row(*first, last if fold else Text(last, no_wrap=True, overflow="ellipsis"))
+    console.print(shown)
 
 
 def show_section(section: Section) -> None:
@@ -72,7 +82,7 @@ def show_training(trained: Trained) -> None:
 def _show_answer(section: Section) -> None:
     print(f"{printable(str(answer(section) or section.title))}\n{printable(about(section))}")
     lines = [(one.word, _number(one), one.statement) for one in section.verdicts]
-    show("", ("here", "number", "the claim"), lines)
+    show("", ("here", "number", "the claim"), lines, fold=False)
 
 
 def _number(one: Verdict) -> str:

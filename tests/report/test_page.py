@@ -202,6 +202,14 @@ def test_the_terminal_shows_the_answer_the_claims_and_the_findings(section, caps
     assert "12,346" not in out
 
 
+def test_the_terminal_shows_each_claim_in_one_line(section, capsys):
+    said = dataclasses.replace(section.verdicts[0], statement="Words of a claim " * 20)
+    show_section(dataclasses.replace(section, verdicts=(said, said)))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "Words" in line and not line.startswith("As in")]
+    assert len(lines) == 2
+    assert all(said.word in line and said.number in line for line in lines)
+
+
 def test_the_terminal_shows_the_featured_arms_where_there_are_no_claims(section, capsys):
     show_section(dataclasses.replace(section, verdicts=()))
     out = capsys.readouterr().out
