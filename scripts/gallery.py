@@ -59,7 +59,7 @@ def card(folder: Path, docs: Path) -> Iterator[tuple[str, dict[str, str]]]:
     told = [getattr(chosen.config, "model", "models trained from scratch")]
     if "prompts" in section.provenance:
         told.append(f"prompts: {section.provenance['prompts']}")
-    yield section.study, {"image": image, "on": "; ".join(told), "caption": drawing.caption}
+    yield section.study, {"image": image, "on": "; ".join(told), "caption": f"{drawing.caption} {drawing.source}".strip()}
 
 
 if __name__ == "__main__":

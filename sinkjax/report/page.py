@@ -38,7 +38,7 @@ def page(
     last = f"<section>\n<h2>Where all of these come from</h2>{_provenance(shared)}\n</section>" if shared else ""
     told = [_section(section, shared) for section in sections]
     if headline is not None:
-        contents += "\n" + _figure(headline)
+        contents += "\n" + "".join(_figures([headline]))
         told = [
             f"<details><summary>{escape(section.study)}</summary>{text}</details>"
             for section, text in zip(sections, told, strict=True)
@@ -118,14 +118,14 @@ def _summary(section: Section) -> str:
 
 def _section(section: Section, shared: Mapping[str, object]) -> str:
     """Make a section: first the answer and its figure, then the claims, then everything that supports them."""
-    headline, *others = section.drawings or (None,)
+    headline, *others = _figures(section.drawings) or [""]
     own = {name: value for name, value in section.provenance.items() if name not in shared}
     parts = [
         f'<h1>{escape(section.title)}</h1>\n<p class="name">{escape(section.study)}</p>',
         _answer(section),
-        _figure(headline) if headline else "",
+        headline,
         claims(section.verdicts),
-        "<h2>Figures</h2>" + "".join(map(_figure, others)) if others else "",
+        "<h2>Figures</h2>" + "".join(others) if others else "",
         "<h2>Maps to step through</h2>" + "".join(map(_place, section.views)) if section.views else "",
         _samples(section.samples),
         "<h2>Further numbers</h2>" + _list(section.findings, "findings") if section.findings else "",
@@ -177,10 +177,17 @@ def _cell(cell: Cell) -> str:
     return f'<td><span class="value">{escape(cell.value)}</span>{effect}{rank}</td>'
 
 
-def _figure(drawing: Drawing) -> str:
-    data = base64.b64encode(drawing.svg).decode()
-    caption = escape(drawing.caption)
-    return f'<figure><img alt="{caption}" src="data:image/svg+xml;base64,{data}"><figcaption>{caption}</figcaption></figure>\n'
+def _figures(drawings: Sequence[Drawing]) -> list[str]:
+    """Show figures, each with its source if the one before has another."""
+    shown, before = [], ""
+    for drawing in drawings:
+        data, caption = base64.b64encode(drawing.svg).decode(), escape(drawing.caption)
+        said = caption if drawing.source in ("", before) else f"{caption} {escape(drawing.source)}"
+        before = drawing.source or before
+        shown.append(
+            f'<figure><img alt="{caption}" src="data:image/svg+xml;base64,{data}"><figcaption>{said}</figcaption></figure>\n'
+        )
+    return shown
 
 
 def _list(lines: Sequence[str], name: str) -> str:

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the name of its files, and a caption that explains it. svg, png: the figure, rendered once."""
+    """A figure, the name of its files, a caption, and the model and text that it shows. svg, png: the figure, rendered once."""
 
     name: str
     figure: Figure
     caption: str
+    source: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "caption", " ".join(self.caption.split()))  # the source may wrap it over several lines
@@ -60,16 +61,16 @@ class Section:
     title: str
     question: str
     findings: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...] = field(repr=False)
     featured: tuple[str, ...]
-    drawings: tuple[Drawing, ...]
-    notes: tuple[str, ...] = ()
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    views: tuple[Maps, ...] = ()
-    samples: tuple[Sample, ...] = ()
+    drawings: tuple[Drawing, ...] = field(repr=False)
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    views: tuple[Maps, ...] = field(default=(), repr=False)
+    samples: tuple[Sample, ...] = field(default=(), repr=False)
     subject: str = "edit"
     over: str = "prompts"
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[Verdict, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def _maps(results: Results) -> list[Maps]:
     """Make attention and activation maps of the shown conditions, for each shown sweep."""
     stores = [store for store in results.stores if store == MAPS or store.startswith(f"{MAPS}-")]
     names = {f"{results.study.name}-{store}".replace("/", "-"): results[store] for store in stores}
-    return [views.maps(name, data, about=f" {source(data, bands=False)}") for name, data in names.items()]
+    return [views.maps(name, data, about=source(data, bands=False)[0]) for name, data in names.items()]
 
 
 LARGEST = "largest change of any statistic (millionths of its largest value)"

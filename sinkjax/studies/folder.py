@@ -146,8 +146,8 @@ def write_results(section: Section, folder: Place) -> None:
     write(folder / PAGE, page([section], title=section.title))
 
 
-def source(data: xarray.Dataset, bands: bool = True, others: Sequence[xarray.Dataset] = (), text: bool = True) -> str:
-    """Write the end of a caption: intervals, prompts, model, precision, BOS (unless the stores differ in it) and text.
+def source(data: xarray.Dataset, bands: bool = True, others: Sequence[xarray.Dataset] = (), text: bool = True) -> tuple[str, str]:
+    """Write the end of a caption (intervals, prompts) and its source: model, precision, BOS (unless the stores differ) and text.
 
     others: other stores that are drawn. text: whether the numbers depend on a text.
     """
@@ -156,6 +156,6 @@ def source(data: xarray.Dataset, bands: bool = True, others: Sequence[xarray.Dat
     texts = dict.fromkeys(one.attrs["study"]["text"].partition(", because")[0] for one in (data, *others) if "study" in one.attrs)
     bos = f", BOS {study['bos']}" if study and all(one.attrs["study"]["bos"] == study["bos"] for one in others) else ""
     prompts = f"{' or '.join(counts)} {over((data, *others))}"
-    said = f"Bands: 95% intervals over {prompts}. " if bands and counts else f"{prompts}. " * bool(counts)
+    said = f" Bands: 95% intervals over {prompts}." if bands and counts else f" {prompts}." * bool(counts)
     read = f"{bos}, {'; '.join(texts)}" if text and texts else ""
-    return f"{said}{named(made['model'])} in {made['dtype']}{read}."
+    return said, f"{named(made['model'])} in {made['dtype']}{read}."

@@ -103,7 +103,8 @@ def activations(results: Results) -> Drawing:
     caption = f"""Largest absolute value of the residual stream by depth and position (first {POSITIONS} positions at most),
         mean over prompts, one logarithmic colour scale."""
     figure = layers.activations(sizes, results.labels()[:DRAWN])
-    return Drawing("largest-activation", figure, f"{caption} {source(data, bands=False)}")
+    sampled, origin = source(data, bands=False)
+    return Drawing("largest-activation", figure, f"{caption}{sampled}", origin)
 
 
 STUDY = Study(

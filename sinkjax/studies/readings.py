@@ -163,7 +163,7 @@ class Readings:
         return {row: [number for number, control in controls if same(points[row], control)] for row in rows}
 
     def drawing(self, name: str, figure: Figure, caption: str, *stores: str, bands: bool = True) -> Drawing:
-        """Make a drawing whose caption ends with the model, and with the prompts if they were read.
+        """Make a drawing with the model as its source, and a caption that ends with the prompts if they were read.
 
         Args:
             name: Name of the file.
@@ -179,7 +179,8 @@ class Readings:
 
         first, *others = (self.results[store] for store in dict.fromkeys(stores))
         reads = "edit" in first.dims
-        return Drawing(name, figure, f"{caption} {source(first, bands and reads, others, text=reads)}")
+        sampled, origin = source(first, bands and reads, others, text=reads)
+        return Drawing(name, figure, f"{caption}{sampled}", origin)
 
     def where(self, chosen: At) -> str:
         """Describe a choice of conditions."""

@@ -194,6 +194,16 @@ def test_a_page_of_several_studies_says_once_where_all_of_them_come_from(section
     assert page([dataclasses.replace(section, provenance=own)], "All").count("a book") == 1
 
 
+def test_a_page_says_the_source_of_its_figures_once_unless_it_changes(section):
+    drawings = [
+        dataclasses.replace(section.drawings[0], caption=f"figure {number}.", source=source)
+        for number, source in enumerate(("a model", "a model", "", "a model", "a twin"))
+    ]
+    text = page([dataclasses.replace(section, drawings=tuple(drawings))], "All")
+    assert text.count("a model") == text.count("a twin") == 1
+    assert text.count("figure 4. a twin") == 1
+
+
 def test_the_terminal_shows_the_answer_the_claims_and_the_findings(section, capsys):
     show_section(section)
     out = capsys.readouterr().out

@@ -127,7 +127,7 @@ def test_results_say_what_their_intervals_are_over(study, over):
     section = assemble(found.study, found.config, found.stores)
     assert section.over == over
     assert standard_notes(found)[0].startswith(f"Values are means with 95% intervals over 12 {over} (")
-    assert source(found["sweep"]) == f"Bands: 95% intervals over 12 {over}. tiny in float32, BOS none, made up."
+    assert source(found["sweep"]) == (f" Bands: 95% intervals over 12 {over}.", "tiny in float32, BOS none, made up.")
 
 
 def test_text_beside_other_prompts_is_called_prompts_and_a_study_may_say_what_it_infers_from():
