@@ -16,16 +16,34 @@ import numpy as np
 import xarray
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from pretrain_page import IMAGES, ROOT, first_share, judged, kept, machines, shown, spike, tables, words
+from pretrain_page import (
+    FEWEST,
+    IMAGES,
+    ROOT,
+    emergence,
+    first_share,
+    is_baseline,
+    judged,
+    kept,
+    machines,
+    paired,
+    shown,
+    spike,
+    tables,
+    words,
+)
 from pretrain_runs import BASELINE, LEARNING, home_of, kept_as, learning, learning_rows
+from pretrain_runs import HEAD as LEVEL
 from pretrain_tables import fill
 from sections import markdown
 
 from sinkjax.analysis import intervals
 from sinkjax.papers.emergence._onsets import halfway, in_order
+from sinkjax.papers.pretrain._outcomes import end, sinks
+from sinkjax.studies.registry import as_value
 
 PAGE = ROOT / "docs" / "while-it-learns.md"
-IMAGE = "while-it-learns-order.png"
+IMAGE, COURSES, APART = (f"while-it-learns-{name}.png" for name in ("order", "courses", "optimisers"))
 # The row that others are compared with, where a loaded model is trained and not the baseline.
 PLAIN = {"released": "released/plain", "chats": "chats/softmax", "smollm2": "smollm2/plain"}
 
@@ -43,15 +61,23 @@ line above, paired by seed. Evaluations are {apart} steps apart."""
 EARLY = """Values begin to shrink long before the sink appears: measured without the logarithm, half of the change is made by
 step {steps}."""
 ABOUT = {
-    "released": """The model is `mini-sink` (1.4 million parameters), selected for its sink; runs differ only in the order of
-the text. The edits end halfway through training. In the table above, the baseline is the model that continues unedited.""",
-    "chats": """The models are `mini-softmax` and `mini-sigmoid`, two packaged models of one seed; runs differ only in the order
-of the text, 120 conversations written for this project (Gu et al. use UltraChat-200k, which cannot be packaged), a fifth of them
-held out. In the table above, the baseline is the model with softmax, and the loss is that of the conversations.""",
-    "smollm2": """The model is SmolLM2-135M (Instruct, 4-bit weights), at a learning rate of 1e-4, on 512 tokens of novels a step;
+    "released": """The edits end halfway through training. In the table above, the baseline is the model that continues
+unedited.""",
+    "chats": """In the table above, the baseline is the model with softmax, and the loss is that of the conversations.""",
+    "smollm2": """The model is the Instruct one, in 4-bit weights, at a learning rate of 1e-4, on 512 tokens of novels a step;
 one run of each, described. The edits end halfway, at step 50. In the table above, the baseline is the model that continues
 unedited.""",
 }
+HIDDEN = """Hidden until step {until:,}, the sink is not only late: {seen:,} steps after it was shown, attention to the first
+token is {late}; in the same seeds, never hidden, it is {plain} at step {seen:,}. By step {last:,} it comes to stay above
+{level} in {came} of these {seeds} seeds, and in {others} of them if it is never hidden. In no row do more than
+{elsewhere:.1f}% of heads sink on tokens 2 to 5."""
+RELEASED = """Half of the attention that was lost is back {steps} steps after the release."""
+TOGETHER = """Of the {rows} rows beside the baseline, {both} have both a smaller sink and a smaller activation, {sink} a smaller
+activation alone, {activation} a smaller sink alone."""
+COURSES_CAPTION = """*Means over seeds, with 95% intervals from 8 seeds on. Left: the first key is hidden while the model learns.
+Right: `mini-sink` learns on; its edits end at the dotted line.*"""
+APART_CAPTION = """*Each row at its last step: points are seeds, crosses means.*"""
 CAPTION = """*The step from which each quantity stays beyond half of its change in training. Points: seeds; bars: mean and 95%
 interval over seeds.*"""
 
@@ -115,6 +141,91 @@ def draw(data: xarray.Dataset, file: Path) -> None:
     figure.savefig(file, dpi=150)
 
 
+def draw_courses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
+    """Attention to the first token along the trainings of `hidden` and of `released`."""
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    for ax, study in zip(figure.subplots(1, 2), ("hidden", "released"), strict=True):
+        for row in (row for row in learning_rows() if row.startswith(f"{study}/") and row in data):
+            steps, values = data[row]["step"].values[0], first_share(data[row])
+            ax.plot(steps, values.mean(axis=0), label=f"{labels(study)[row]} ({len(values)})", linewidth=1.8)
+            if len(values) >= FEWEST:
+                each = [intervals.interval(at) for at in values.T]
+                ax.fill_between(steps, *([getattr(one, end) for one in each] for end in ("low", "high")), alpha=0.2, linewidth=0)
+        ax.set_ylim(0, 0.42)
+        ax.set_xlim(0, float(steps.max()))
+        ax.set_xlabel("training step", fontsize=9)
+        ax.set_ylabel("attention to the first token", fontsize=9)
+        ax.legend(frameon=False, fontsize=8, title="(seeds)", title_fontsize=8, alignment="left")
+        ax.spines[["top", "right"]].set_visible(False)
+    ax.axvline(steps.max() / 2, ymax=0.7, color="0.5", linestyle=":", linewidth=1)
+    figure.savefig(file, dpi=150)
+
+
+def draw_apart(data: Mapping[str, xarray.Dataset], file: Path) -> None:
+    """Activation against attention to the first token, of each row of `optimisers`."""
+    figure = Figure(figsize=(7, 4.4), layout="constrained")
+    ax = figure.subplots()
+    for number, row in enumerate(row for row in learning_rows() if row.startswith("optimisers/") and row in data):
+        first, largest = first_share(data[row])[:, -1], spike(data[row])[:, -1]
+        ax.scatter(first, largest, s=16, color=f"C{number}", alpha=0.4, linewidth=0)
+        ax.scatter(first.mean(), largest.mean(), s=70, marker="X", color=f"C{number}", label=labels("optimisers")[row])
+    ax.set_xlabel("attention to the first token")
+    ax.set_ylabel("largest activation over the median")
+    ax.set_xlim(left=0)
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False, fontsize=9)
+    ax.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file, dpi=150)
+
+
+def labels(study: str) -> dict[str, str]:
+    """The labels of a table's rows."""
+    return {f"{study}/{name}": str(row.given["label"]) for name, row in as_value(f"pretrain/{study}").trainings.items()}
+
+
+def hidden_text(data: Mapping[str, xarray.Dataset], row: str = "hidden/until-2000", until: int = 2000) -> str:
+    """Whether a sink that was hidden early is only late, and whether heads sink on another token instead."""
+    own, steps = data[row], data[row]["step"].values[0]
+    base = data[BASELINE].sel(run=np.isin(data[BASELINE]["run"], own["run"]))
+    seen = int(steps[-1]) - until
+    place = int(np.flatnonzero(steps == seen)[0])
+    rows = [data[each] for each in learning_rows() if each.startswith("hidden/") and each in data]
+    return HIDDEN.format(
+        until=until,
+        seen=seen,
+        last=int(steps[-1]),
+        level=LEVEL,
+        late=shown(first_share(own)[:, -1], 3),
+        plain=shown(first_share(base)[:, place], 3),
+        came=np.isfinite(emergence(own)[0]).sum(),
+        others=np.isfinite(emergence(base)[0]).sum(),
+        seeds=own.sizes["run"],
+        elsewhere=max(end(each, sinks(each))[:, 1:].mean(axis=0).max() for each in rows),
+    )
+
+
+def released_text(data: Mapping[str, xarray.Dataset]) -> str:
+    """How many steps after the release half of the difference from the unedited model has gone, paired by seed."""
+    own, plain = (first_share(data[f"released/{row}"]) for row in ("hidden", "plain"))
+    steps = data["released/hidden"]["step"].values[0]
+    release = int(np.flatnonzero(steps == steps[-1] / 2)[0])
+    back = own >= ((own + plain)[:, release] / 2)[:, None]
+    first = np.array([np.flatnonzero(run[release:])[0] if run[release:].any() else -1 for run in back])
+    return RELEASED.format(steps=shown(np.where(first >= 0, steps[release + first] - steps[release], np.nan), 0))
+
+
+def together_text(data: Mapping[str, xarray.Dataset]) -> str:
+    """How many rows of `optimisers` have a smaller sink, a smaller activation, or both, than the baseline in their seeds."""
+    rows = [row for row in learning_rows() if row.startswith("optimisers/") and row in data and not is_baseline(row)]
+    less = np.array([[paired(data[row], data[BASELINE], name).mean() < 0 for name in ("first", "spike")] for row in rows])
+    return TOGETHER.format(
+        rows=len(rows),
+        both=less.all(axis=1).sum(),
+        sink=(less == [False, True]).all(axis=1).sum(),
+        activation=(less == [True, False]).all(axis=1).sum(),
+    )
+
+
 def page(data: Mapping[str, xarray.Dataset]) -> str:
     """The page, in Markdown."""
     runs = [home_of(kept_as(row), seed) for row, seed in learning()]
@@ -128,6 +239,13 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
         parts += [text.replace("### ", "## ", 1) for text in tables(own, rows, PLAIN.get(study, BASELINE), verdicts)]
         if study in PLAIN:
             parts += course(own, study)
+        if study == "hidden":
+            figure = f"![Attention while models learn with edits](images/{COURSES})"
+            parts += [fill(hidden_text(data)), figure, fill(COURSES_CAPTION)]
+        if study == "released":
+            parts.append(fill(released_text(data)))
+        if study == "optimisers":
+            parts += [fill(together_text(data)), f"![Activation against attention](images/{APART})", fill(APART_CAPTION)]
     claims = words(itertools.chain(*verdicts.values()))
     if claims:
         parts += ["## Claims", "By the [one rule](judgements.md), of rows with 8 seeds.", claims]
@@ -143,6 +261,8 @@ def main() -> None:
     data = kept([BASELINE, *learning_rows()])
     options.images.mkdir(parents=True, exist_ok=True)
     draw(data[BASELINE], options.images / IMAGE)
+    draw_courses(data, options.images / COURSES)
+    draw_apart(data, options.images / APART)
     options.out.write_text(page(data), encoding="utf-8")
     print(options.out)
 

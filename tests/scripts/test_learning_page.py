@@ -57,3 +57,27 @@ def test_a_row_is_compared_with_the_row_of_its_own_table(script) -> None:
     cells = line("released/hidden", {}, data, "released/plain")
     assert cells[5] == "0.000 [0.000, 0.000]"
     assert line("released/plain", {}, data, "released/plain")[5] == ""
+
+
+def course(*values: float) -> xarray.Dataset:
+    """Eight seeds with the same attention to the first token at each step, and no sink elsewhere."""
+    data = training()
+    data["received"] = (("run", "point", "layer", "head"), np.broadcast_to(np.array(values)[:, None, None], (8, 6, 2, 3)))
+    data["sink"] = (("run", "point", "key"), np.zeros((8, len(STEPS), 5)))
+    data["outcome"] = ("run", ["all steps"] * 8)
+    return data
+
+
+def test_a_sink_that_was_hidden_is_compared_after_as_many_steps_of_sight(script) -> None:
+    data = {script["BASELINE"]: course(0, 0.1, 0.2, 0.35, 0.4, 0.5), "hidden/until-2000": course(0, 0, 0, 0.1, 0.15, 0.2)}
+    text = script["hidden_text"](data, until=20)
+    assert "30 steps after it was shown, attention to the first\ntoken is 0.200 [0.200, 0.200]" in text
+    assert "never hidden, it is 0.350 [0.350, 0.350] at step 30" in text
+    assert "in 0 of these 8 seeds, and in 8 of them" in text.replace("\n", " ")
+
+
+def test_half_of_what_was_lost_is_counted_from_the_release(script) -> None:
+    data = {"released/hidden": course(0.3, 0, 0, 0.1, 0.2, 0.25), "released/plain": course(*[0.3] * 6)}
+    for each in data.values():
+        each["step"] = each["step"].copy(data=np.broadcast_to([0.0, 10, 20, 30, 35, 40], (8, 6)))
+    assert "15 [15, 15] steps after the release" in script["released_text"](data)
