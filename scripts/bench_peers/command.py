@@ -12,6 +12,7 @@ from statistics import median
 from sections import write_section
 
 from bench_peers.worker import ROOT
+from sinkjax.analysis.estimates import three_digits
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = "# Benchmarks\n\nEvery number here was measured and written by a script in `scripts/`; none is typed by hand."
@@ -49,4 +50,4 @@ def say(text: str) -> None:
 
 def span(taken: Sequence[float]) -> str:
     """Median, smallest and largest, in three digits."""
-    return f"{median(taken):.3g} ({min(taken):.3g} to {max(taken):.3g})"
+    return f"{three_digits(median(taken))} ({three_digits(min(taken))} to {three_digits(max(taken))})"

@@ -66,6 +66,11 @@ def in_ends(value: Interval) -> str:
     return f"[{in_digits(value.low)}, {in_digits(value.high)}]"
 
 
+def three_digits(value: float) -> str:
+    """Format a number with three significant digits, and without a power of ten if it is large: 2,980; 66.9; 0.0123."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{float(f'{value:.3g}'):,.0f}"
+
+
 def in_digits(value: float) -> str:
     """Format a number with three or four significant digits, never in powers of ten: 23,512; 66.9; 4.18; 0.012."""
     size = abs(value)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sinkjax.analysis.estimates import three_digits
 from sinkjax.analysis.evidence import Judgement
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.judgement import with_twin
@@ -118,9 +119,9 @@ def said(value: Interval | None, unit: str) -> str:
     if value is None or value.mean is None:
         return "undefined"
     show, after = {
-        "log": (lambda number: f"{math.exp(number):.3g}", " times"),
+        "log": (lambda number: three_digits(math.exp(number)), " times"),
         "share": (lambda number: f"{100 * number:z.0f}", "%"),
-    }.get(unit, (lambda number: f"{number:.3g}", unit and f" {unit}"))
+    }.get(unit, (three_digits, unit and f" {unit}"))
     head = f"{show(value.mean)}{after}"
     return head if value.low is None else f"{head} [{show(value.low)}, {show(value.high)}]"
 

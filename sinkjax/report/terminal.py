@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from sinkjax.analysis.estimates import three_digits
 from sinkjax.errors import printable
 from sinkjax.report.answer import about, answer
 from sinkjax.report.table import EMPTY, table, verdicts
@@ -75,7 +76,7 @@ def show_training(trained: Trained) -> None:
         diverged = ", ".join(str(ended.run.seed) for ended in runs if ended.outcome == DIVERGED) or "-"
         lines.append((variant, f"{rate:g}", len(runs), len(steps), *taken, diverged))
     columns = ("variant", "rate", "runs", "converged", "median step", "range", "diverged seeds")
-    cost = "" if trained.milliseconds is None else f"{trained.milliseconds:.3g} ms of wall time for one step of one run"
+    cost = "" if trained.milliseconds is None else f"{three_digits(trained.milliseconds)} ms of wall time for one step of one run"
     show(f"Training {trained.name}", columns, lines, cost)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sinkjax.analysis import activations
+from sinkjax.analysis.estimates import three_digits
 from sinkjax.studies.declaration import Identity, Premise
 from sinkjax.studies.grids import At
 from sinkjax.studies.readings import Readings
@@ -51,7 +52,10 @@ def reaches(read: Readings, measure: Measure, grid: str, least: object) -> tuple
 def exceeds(read: Readings, measure: Measure, grid: str, other: Measure) -> tuple[bool, str]:
     """The mean of a measure over documents, without an edit, is above the mean of another, such as the strongest other key's."""
     one, another = (float(read.raw(of, read.store(grid), grid, ())[0].mean()) for of in (measure, other))
-    return one > another, f"{read.name(measure)} is {one:.3g}, and must be above {another:.3g}, the {read.name(other)}"
+    return (
+        one > another,
+        f"{read.name(measure)} is {three_digits(one)}, and must be above {three_digits(another)}, the {read.name(other)}",
+    )
 
 
 @Premise.define()
@@ -63,7 +67,7 @@ def below(read: Readings, measure: Measure, grid: str, most: object) -> tuple[bo
 def _unedited(read: Readings, measure: Measure, grid: str, cut: float, sign: int) -> tuple[bool, str]:
     mean = float(read.raw(measure, read.store(grid), grid, ())[0].mean())
     holds = mean >= cut if sign > 0 else mean < cut
-    return holds, f"{read.name(measure)} is {mean:.3g}, and must be {'at least' if sign > 0 else 'below'} {cut:g}"
+    return holds, f"{read.name(measure)} is {three_digits(mean)}, and must be {'at least' if sign > 0 else 'below'} {cut:g}"
 
 
 @Premise.define()

@@ -24,6 +24,7 @@ import jax
 import numpy as np
 
 from sinkjax import __version__
+from sinkjax.analysis.estimates import three_digits
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, take_lock, write
 from sinkjax.config_files.places import Place, is_remote, place
@@ -159,7 +160,7 @@ def _train(
                 interruption.receive(asked)
                 interruption.check()
             now = made(state, config)
-            advance(now - before, f"{1000 * done.seconds / done.run_steps:.3g} ms a step" if done.run_steps else "")
+            advance(now - before, f"{three_digits(1000 * done.seconds / done.run_steps)} ms a step" if done.run_steps else "")
             before = now
         checkpoints.wait()
         state = dataclasses.replace(state, params=processes.whole(state.params))

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
-from sinkjax.analysis.estimates import constant
+from sinkjax.analysis.estimates import constant, three_digits
 from sinkjax.analysis.evidence import Judgement
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.judgement import identity
@@ -252,6 +252,13 @@ def test_the_terminal_shows_the_first_lines_of_a_long_table(section, capsys):
 )
 def test_numbers_have_a_few_digits_and_no_powers_of_ten(value, words):
     assert number(value) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(1749.6, "1,750"), (999.6, "1,000"), (999.4, "999"), (-2976.0, "-2,980"), (0.01234, "0.0123")]
+)
+def test_three_digits_need_no_power_of_ten(value, words):
+    assert three_digits(value) == words
 
 
 def test_an_interval_says_what_it_lacks():

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import activations, intervals, metrics
+from sinkjax.analysis.estimates import three_digits
 from sinkjax.config_files.checks import refuse
 from sinkjax.report.section import Drawing
 from sinkjax.studies.known import Unedited, zero
@@ -82,8 +83,8 @@ def massive(read: Readings, grid: str, position: object) -> tuple[bool, str]:
     layer = int(np.minimum(sizes / activations.THRESHOLD, ratios / activations.RATIO).argmax())
     holds = sizes[layer] > activations.THRESHOLD and ratios[layer] > activations.RATIO
     return bool(holds), (
-        f"largest |h| at position {place} is {sizes[layer]:.3g} after layer {layer}, {ratios[layer]:.3g} times the median; it"
-        f" must be above {activations.THRESHOLD:g} and {activations.RATIO:,g} times the median"
+        f"largest |h| at position {place} is {three_digits(sizes[layer])} after layer {layer},"
+        f" {three_digits(ratios[layer])} times the median; it must be above {activations.THRESHOLD:g} and {activations.RATIO:,g} times the median"
     )
 
 
