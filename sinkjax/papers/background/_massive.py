@@ -84,7 +84,8 @@ def massive(read: Readings, grid: str, position: object) -> tuple[bool, str]:
     holds = sizes[layer] > activations.THRESHOLD and ratios[layer] > activations.RATIO
     return bool(holds), (
         f"largest |h| at position {place} is {three_digits(sizes[layer])} after layer {layer},"
-        f" {three_digits(ratios[layer])} times the median; it must be above {activations.THRESHOLD:g} and {activations.RATIO:,g} times the median"
+        f" {three_digits(ratios[layer])} times the median; it must be above"
+        f" {activations.THRESHOLD:g} and {activations.RATIO:,g} times the median"
     )
 
 
