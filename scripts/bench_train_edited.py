@@ -1,6 +1,6 @@
 """Measure what edits cost a training step, and what `evaluate` costs beside the plain forward, each in turn in one process.
 
-    python scripts/bench_train_edited.py             a quarter of an hour on two cores
+    python scripts/bench_train_edited.py             25 minutes of a core
     python scripts/bench_train_edited.py --quick     1 round on small models; prints the section and writes nothing
 
 An edit acts whether or not it is in force, so one that is not is measured too. Times are processor time of all threads, so that a
@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import date
+from functools import partial
 from statistics import median
 
 import jax
@@ -33,7 +34,7 @@ from sinkjax.train.task import HostDataTask
 
 GOAL, GOAL_EVALUATION = 1.15, 1.3  # times a plain step; times plain forwards of the same tokens
 STEPS, ROUNDS = 20, 5
-MODEL, LENGTH, EVALUATED = "smollm2-135m", 256, 16384  # tokens of a piece, and of all
+MODEL, LENGTH, EVALUATED = "smollm2-135m", 256, 102_400  # tokens of a piece, and of all: whole batches of `evaluate`
 EDITS = {
     "plain": {},
     "key 0 hidden": {"edits": "edits: [{mask_key: {key: 0}}]"},
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     load, rounds = os.getloadavg()[0], 1 if options.quick else ROUNDS
     steps = in_turn(training_calls(options.quick), rounds, 1000 / STEPS)
     pieces = 16 if options.quick else EVALUATED // LENGTH
-    evaluations = in_turn(evaluation_calls("mini-sink" if options.quick else MODEL, pieces), max(1, rounds - 2), 1)
+    evaluations = in_turn(evaluation_calls("mini-sink" if options.quick else MODEL, pieces), 1, 1)
     command.publish(section(steps, evaluations, pieces * LENGTH, load), options)
 
 
@@ -70,7 +71,10 @@ def section(steps: dict[str, list[float]], evaluations: dict[str, list[float]], 
 
     def lines(taken: dict[str, list[float]], first: str) -> list[list[str]]:
         base = median(taken[first])
-        return [[name, span(each), "" if name == first else f"{median(each) / base:.3f}"] for name, each in taken.items()]
+        return [
+            [name, span(each) if len(each) > 1 else f"{each[0]:.3g}", "" if name == first else f"{median(each) / base:.3f}"]
+            for name, each in taken.items()
+        ]
 
     edited = max(median(each) / median(steps["plain"]) for each in steps.values())
     evaluated = median(evaluations[EVALUATE]) / median(evaluations[FORWARD])
@@ -90,19 +94,19 @@ def section(steps: dict[str, list[float]], evaluations: dict[str, list[float]], 
 
 
 def evaluation_calls(name: str, pieces: int) -> dict[str, Callable[[], object]]:
-    """The loss of random tokens, by `evaluate` and by forwards of as many pieces at a time; compiled."""
+    """The loss of random tokens, by `evaluate` and by forwards of as many pieces at a time; compiled for a batch of these."""
     model = sinkjax.load(name)
     ids = np.random.default_rng(0).integers(0, model.config.vocab_size, (pieces, LENGTH))
     rows, probe = TOKENS // LENGTH, sinkjax.Probe(nll=True)
 
-    def forwards() -> list[np.ndarray]:
-        groups = (ids[begin : begin + rows] for begin in range(0, pieces, rows))
+    def forwards(ids: np.ndarray) -> list[np.ndarray]:
+        groups = (ids[begin : begin + rows] for begin in range(0, len(ids), rows))
         return [np.asarray(sinkjax.forward(model, group, probe=probe, logits=False).record["nll"]) for group in groups]
 
-    calls: dict[str, Callable[[], object]] = {FORWARD: forwards, EVALUATE: lambda: sinkjax.evaluate(model, ids)}
-    for call in calls.values():
-        call()
-    return calls
+    ways: dict[str, Callable[[np.ndarray], object]] = {FORWARD: forwards, EVALUATE: partial(sinkjax.evaluate, model)}
+    for way in ways.values():
+        way(ids[:rows])
+    return {name: partial(way, ids) for name, way in ways.items()}
 
 
 def training_calls(small: bool) -> dict[str, Callable[[], object]]:
