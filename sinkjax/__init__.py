@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from sinkjax.transformer.eviction import Streaming as Streaming
     from sinkjax.transformer.forward import forward as forward
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 _HOME = {
     "sinkjax.analysis.frame": ("to_frame",),
