@@ -6,7 +6,7 @@ Each finding is a statement of a paper, then in bold the word and the number of 
 word and number come from its row in docs/data/claims.csv; scripts/findings.py writes that file. The numbers of the table and of
 `PROSE` are looked up as in the prose of the findings, and a word that is no longer the claim's stops this script. {340k/row} is
 what a row takes from the softmax's sink, by docs/pretraining-340k.md; {learning/ROW/COLUMN} is a mean in a table of
-docs/while-it-learns.md, whose columns are counted from 0.
+docs/while-it-learns.md, and {in-use/MODEL/WAY} one of the unedited model in docs/in-use.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ ROOT = Path(__file__).resolve().parents[1]
 CLAIMS = ROOT / "docs" / "data" / "claims.csv"
 MARKED = re.compile(r"(<!-- ([\w-]+) made by scripts/front_page.py -->\n+).*?(?=\n+<!-- end -->)", re.DOTALL)
 SMALL = re.compile(r"\{340k/([\w-]+)\}")
-LEARNING = re.compile(r"\{learning/([^/}]+)/(\d+)\}")
+LEARNING = re.compile(r"\{learning/([^/}]+)/([^}]+)\}")
+IN_USE = re.compile(r"\{in-use/([^/}]+)/([^}]+)\}")
 MODELS = {
     **MAIN,
     Condition("mini-softmax", "model", "wikitext"): "`mini-softmax`",
@@ -125,7 +126,18 @@ STUDIES = (
         "[`background/streaming`, `compression`, `quantise`](sinkjax/papers/background)",
         "What do sinks do to a window of keys, to the rank of hidden states, and to int8?",
         "SmolLM2: four first keys undo a window's damage of {background/streaming.window@smollm=weaker:effect}, and int8 errs"
-        " {background/quantise.removed@smollm=replicates} less without the activation; [more](docs/in-use.md).",
+        " {background/quantise.removed@smollm=replicates} less without the activation.",
+    ),
+    (
+        "[`sinkjax.evaluate`](docs/in-use.md)",
+        "What does a sink cost, and save, in a model that runs rounded or with few keys?",
+        "SmolLM2: rounding activations to 8 bits, one scale per tensor, adds"
+        " {in-use/SmolLM2-135M-Instruct/activations of 8 bits, one scale per tensor} nats, or"
+        " {in-use/SmolLM2-135M-Instruct/activations of 8 bits, one scale per tensor, first token in full precision} if the first"
+        " token is not rounded; `mini-softmax`: {in-use/mini-softmax/activations of 8 bits, one scale per tensor}, and"
+        " `mini-head-norm`, with few sinks: {in-use/mini-head-norm/activations of 8 bits, one scale per tensor}. A cache of the"
+        " last 16 keys adds {in-use/SmolLM2-135M-Instruct/window of 16 keys}, or"
+        " {in-use/SmolLM2-135M-Instruct/4 first and 12 last keys} if 4 of the 16 are the first.",
     ),
     (
         "[`background/kinds`, `circuit`, `mechanism`](sinkjax/papers/background)",
@@ -151,7 +163,7 @@ STUDIES = (
         "[`trigger/one-layer`, `heads`, `assumptions`, `escapes`, `sizes`, `bound`](docs/trigger.md)",
         "Trained on a task with an exact solution: when is a sink necessary, and what does it cost to do without?",
         "Softmax has to sink and does (in {trigger/one-layer.softmax@trained=replicates:n} runs); ReLU need not and does not;"
-        " softmax with a gate or a sink logit need not, and does all the same.",
+        " softmax with a gate or a sink logit need not, and does all the same; if BOS costs a little, the sink logit does not.",
     ),
     (
         "[`pretrain/mini`, `gu-norm`, `gu-bias`, `qiu-gates` and others](docs/pretraining.md)",
@@ -163,12 +175,14 @@ STUDIES = (
         "[`pretrain/hidden`, `released`, `optimisers`](docs/while-it-learns.md)",
         "Does a sink form later, or grow back, when it is hidden while a model learns? Which optimisers and norms grow a sink"
         " without a spike?",
-        "8 seeds: if the first key is hidden until step 2,000 of 7,000, it ends with {learning/hidden until step 2,000/3} of"
-        " the attention ({learning/hidden until step 2,000/4} against the same seeds unhidden). In `mini-sink` a sink of"
-        " {learning/hidden/2} falls to {learning/hidden/3} while it is hidden, and grows back to {learning/hidden/4} in as many"
-        " steps. With Muon ({learning/Muon/3}), SGD ({learning/SGD with momentum/3}, its loss higher by"
-        " {learning/SGD with momentum/8} nats) and single-scale norms ({learning/single-scale RMSNorm/3}) sinks and spikes are"
-        " smaller.",
+        "8 seeds: if the first key is hidden until step 2,000 of 7,000, it ends with"
+        " {learning/hidden until step 2,000/attention to token 1} of the attention"
+        " ({learning/hidden until step 2,000/minus baseline} against the same seeds unhidden). In `mini-sink` a sink of"
+        " {learning/hidden/at the beginning} falls to {learning/hidden/halfway} while it is hidden, and grows back to"
+        " {learning/hidden/at the end} in as many steps. With Muon ({learning/Muon/attention to token 1}), SGD"
+        " ({learning/SGD with momentum/attention to token 1}, its loss higher by"
+        " {learning/SGD with momentum/loss minus baseline} nats) and single-scale norms"
+        " ({learning/single-scale RMSNorm/attention to token 1}) sinks and spikes are smaller.",
     ),
     (
         "[`emergence/causal`](docs/pretraining.md)",
@@ -214,7 +228,7 @@ def filled(text: str, rows: Sequence[Mapping[str, str]], *, ends: bool = True) -
 
 
 def _numbered(text: str, rows: Sequence[Mapping[str, str]], ends: bool) -> str:
-    found = looked_up(LEARNING.sub(_learned, SMALL.sub(_taken, text)), rows, ends=ends)
+    found = looked_up(IN_USE.sub(_in_use, LEARNING.sub(_learned, SMALL.sub(_taken, text))), rows, ends=ends)
     if not found:
         raise SystemExit(f"{CLAIMS} lacks a number of: {text}")
     return found.replace("\n", " ") if text.startswith("|") else found
@@ -232,10 +246,22 @@ def _taken(row: re.Match[str]) -> str:
 def _learned(cell: re.Match[str]) -> str:
     """The mean in a cell of a table of the page on learning."""
     page = (ROOT / "docs" / "while-it-learns.md").read_text(encoding="utf-8")
-    line = re.search(rf"^\| {re.escape(cell[1])} \|.*", page, re.MULTILINE)
-    if not line:
-        raise SystemExit(f"docs/while-it-learns.md has no row {cell[1]!r}")
-    return line[0].strip("| ").split(" | ")[int(cell[2])].partition(" ")[0]
+    for part in page.split("\n\n"):
+        lines = [line.strip("| ").split(" | ") for line in part.splitlines()]
+        for line in lines[2:]:
+            if line[0] == cell[1] and cell[2] in lines[0]:
+                return line[lines[0].index(cell[2])].partition(" ")[0]
+    raise SystemExit(f"docs/while-it-learns.md has no cell {cell[0]}")
+
+
+def _in_use(cell: re.Match[str]) -> str:
+    """What a way to run a model adds to its loss."""
+    page = (ROOT / "docs" / "in-use.md").read_text(encoding="utf-8")
+    own = page.partition(f"\n## {cell[1]}\n")[2].partition("\n## ")[0]
+    found = re.search(rf"^\| {re.escape(cell[2])} \| \+?(-?[\d.]+)", own, re.MULTILINE)
+    if not found:
+        raise SystemExit(f"docs/in-use.md has no cell {cell[0]}")
+    return found[1]
 
 
 def _told(row: Mapping[str, str]) -> str:

@@ -60,7 +60,10 @@ CACHES: dict[str, dict[str, Any]] = {
 WAYS = {FULL: {}, **BITS, **CACHES}
 HEAD = """Losses are in nats per token, means over {documents} novels; each model reads {length} tokens of each, or as many as its
 context has. Differences are paired by novel, with 95% intervals over novels. Each model is evaluated as it is and without its
-massive activation. No claim of a paper is judged here. `scripts/in_use.py` made this page."""
+massive activation: in every layer in which the first token's largest dim is above {massive:g}, or in all layers if that is the
+case in none, it is set to the mean of the other tokens'. (Set to its own mean over texts, as in Sun et al. 2024, it would stay as
+large.) No claim of a paper is judged here. `scripts/in_use.py` made this
+page."""
 
 
 def run(source: str, folder: str, bos: str = "model", name: str = "") -> None:
@@ -124,7 +127,7 @@ def page() -> None:
     parts += [fill(summary(name, data[data["model"] == name])) for name in models if name in SUPER_WEIGHT]
     parts += [fill(added(data, names, text)) for names, text in SAID.items() if {*names} <= {*models}]
     parts += [f"![Loss against bits and against cache]({IMAGE.relative_to(PAGE.parent)})", fill(CAPTION)]
-    parts += [fill(HEAD.format(documents=DOCUMENTS, length=LENGTH))]
+    parts += [fill(HEAD.format(documents=DOCUMENTS, length=LENGTH, massive=MASSIVE))]
     parts += [section(name, data[data["model"] == name]) for name in models]
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     draw(data, models, IMAGE)
@@ -228,6 +231,9 @@ def draw(data: pd.DataFrame, models: list[str], file: Path) -> None:
             line(axes[1], own, edit, {**{str(n): f"window of {n} keys" for n in keys}, "full": FULL}, colour, ":")
         axes[0].set_ylabel(f"{NAMES.get(name, name)}\nloss (nats)", fontsize=8)
         axes[0].legend(fontsize=7, frameon=False)
+    for style, label in (("-", "first 4 and last keys"), (":", "last keys")):
+        grid[0, 1].plot([], [], color="0.3", linestyle=style, label=label)
+    grid[0, 1].legend(fontsize=7, frameon=False)
     for ax in grid.flat:
         ax.tick_params(labelsize=8)
         ax.spines[["top", "right"]].set_visible(False)

@@ -18,7 +18,7 @@ def script(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_pages_say_what_the_tables_say(script, tmp_path, monkeypatch):
     texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md", *script.PROSE)}
-    for name in (*texts, "docs/pretraining-340k.md", "docs/while-it-learns.md"):
+    for name in (*texts, "docs/pretraining-340k.md", "docs/while-it-learns.md", "docs/in-use.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.setattr(script, "ROOT", tmp_path)
@@ -39,9 +39,11 @@ def test_a_row_of_the_small_model_that_is_not_there_stops_the_script(script):
     assert script.filled("{340k/k}", []).endswith("%")
     with pytest.raises(SystemExit, match="no share of the sink that nothing takes"):
         script.filled("{340k/nothing}", [])
-    assert 0 < float(script.filled("{learning/never hidden/3}", [])) < 1
-    with pytest.raises(SystemExit, match="no row 'always hidden'"):
-        script.filled("{learning/always hidden/3}", [])
+    assert 0 < float(script.filled("{learning/never hidden/attention to token 1}", [])) < 1
+    with pytest.raises(SystemExit, match="no cell {learning/always hidden"):
+        script.filled("{learning/always hidden/attention to token 1}", [])
+    with pytest.raises(SystemExit, match="no cell {in-use/mini-softmax/one key}"):
+        script.filled("{in-use/mini-softmax/one key}", [])
 
 
 def test_each_model_has_its_word_number_and_few_samples(script):
