@@ -40,9 +40,9 @@ def test_a_row_of_the_small_model_that_is_not_there_stops_the_script(script):
     with pytest.raises(SystemExit, match="no share of the sink that nothing takes"):
         script.filled("{340k/nothing}", [])
     assert 0 < float(script.filled("{learning/never hidden/attention to token 1}", [])) < 1
-    with pytest.raises(SystemExit, match="no cell {learning/always hidden"):
+    with pytest.raises(SystemExit, match="always hidden"):
         script.filled("{learning/always hidden/attention to token 1}", [])
-    with pytest.raises(SystemExit, match="no cell {in-use/mini-softmax/one key}"):
+    with pytest.raises(SystemExit, match="mini-softmax/one key"):
         script.filled("{in-use/mini-softmax/one key}", [])
 
 
