@@ -233,7 +233,7 @@ def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: 
             raise SinkjaxError(f"an edit at {term.site.name} needs all keys at their positions, but a cache policy keeps a few")
     reasons = {
         "positions that are added to the embedding": isinstance(config.position, AddedPosition),
-        "a sink token": isinstance(config.attention_bias, SinkToken),
+        "a sink token": isinstance(config.kv_bias, SinkToken),
         "a prefix": config.prefix is not None,
         f"{config.normaliser!r} of rotated queries and keys": config.normaliser.kernel and bool(config.ropes),
         "position biases that are rounded": getattr(config.position, "rounded", False),

@@ -6,7 +6,7 @@
     README.md               the card: the model's description and origin
 
 Files and records are read by the annotations of `Config`, so a new option needs no change here. A field that a file lacks has its
-default, because it was added to `Config` after the file was written.
+default, because it was added to `Config` after the file was written; a field that was renamed since then is read too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import cannot_write, user_path, whole_folder
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
-from sinkjax.model.config import Config
+from sinkjax.model.config import FORMER, Config
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
@@ -137,4 +137,5 @@ def read(
 
 def read_config(values: Mapping[str, Any], where: str) -> Config:
     """Convert a parsed config.json to a config. Errors: an unknown or missing key or record, or an invalid value, by name."""
-    return documents.build(Config, {key: value for key, value in values.items() if key != "model_type"}, where)
+    former = {old: new for new, old in FORMER.items()}
+    return documents.build(Config, {former.get(key, key): value for key, value in values.items() if key != "model_type"}, where)

@@ -49,7 +49,7 @@ class WeightTerm:
         out of range; the value has the wrong shape or is not finite; the model has a sink token.
         """
         made = "whose keys and values are made before the edits"
-        refuse(isinstance(config.attention_bias, SinkToken), f"edit_weights is not for models with a sink token, {made}")
+        refuse(isinstance(config.kv_bias, SinkToken), f"edit_weights is not for models with a sink token, {made}")
         rows, cols = shape_of(self.name, config)
         if rows is None and self.rows is not None:
             raise SinkjaxError(f"{self.name} is a vector of {cols} entries, which cols selects; it has no rows")

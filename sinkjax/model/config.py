@@ -73,7 +73,7 @@ RECORDS: dict[str, tuple[Any, str]] = {
     "position": (Position, "Rope, NoPosition or a record of sinkjax.model.positions"),
     "normaliser": (Normaliser, "a record of sinkjax.model.normalisers"),
     "gate": (Gate | None, "a record of sinkjax.model.heads or None"),
-    "attention_bias": (AttentionBias | None, "a record of sinkjax.model.attention_bias or None"),
+    "kv_bias": (AttentionBias | None, "a record of sinkjax.model.attention_bias or None"),
 }
 
 
@@ -92,6 +92,9 @@ class Caps:
 
     scores: float | None = None
     logits: float | None = None
+
+
+FORMER = {"kv_bias": "attention_bias"}  # names under which stored results and saved models have a field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +123,7 @@ class Config:
         normaliser: The function from scores to weights.
         score_scale: The factor on the scores, or one for each layer; None: 1 / sqrt(head_dim).
         norm_place: The places of a block's norms, and the input of its MLP: a key of `LAYOUTS`.
-        attention_bias: A key and value of no token, or a value alone (sinkjax/model/attention_bias.py), or None.
+        kv_bias: A key and value of no token, or a value alone (sinkjax/model/attention_bias.py), or None.
         gated_mlp: Whether the MLP has a gate.
         summed_heads: Whether the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al.
             2025).
@@ -169,7 +172,7 @@ class Config:
     summed_heads: bool = False
     qk_norm: QueryKeyNorm | None = None
     head_norm: HeadNorm | None = None
-    attention_bias: AttentionBias | None = None
+    kv_bias: AttentionBias | None = None
     qkv_clip: float | None = None
     embed_norm: bool = False
     embed_width: int | None = None
@@ -192,10 +195,10 @@ class Config:
             rope.check(self.head_dim)
         if isinstance(self.position, LayerRopes):
             self._refuse_other_length("rotary positions by layer", self.position.layers)
-            two = isinstance(self.attention_bias, SinkToken)
+            two = isinstance(self.kv_bias, SinkToken)
             refuse(two, "a sink token has one rotary index, so it needs the same rotary positions in all layers")
-        if isinstance(self.attention_bias, KeyBias) and (self.attention_bias.dims or 0) > self.head_dim:
-            raise SinkjaxError(f"dims of a key bias must be at most head_dim ({self.head_dim}), not {self.attention_bias.dims}")
+        if isinstance(self.kv_bias, KeyBias) and (self.kv_bias.dims or 0) > self.head_dim:
+            raise SinkjaxError(f"dims of a key bias must be at most head_dim ({self.head_dim}), not {self.kv_bias.dims}")
         scales = self.score_scale if isinstance(self.score_scale, tuple) else (self.score_scale,)
         numbers = all(scale is None or is_number(scale) for scale in scales)
         refuse(not numbers, f"score_scale must be a number, one for each layer, or None, not {self.score_scale!r}")
@@ -229,6 +232,11 @@ class Config:
     def _refuse_other_length(self, name: str, given: Any) -> None:
         if isinstance(given, tuple) and len(given) != self.layers:
             raise SinkjaxError(f"{name} has {len(given)} entries for {self.layers} layers")
+
+    @property
+    def attention_bias(self) -> AttentionBias | None:
+        """`kv_bias` under its name before 0.3; goes in 0.4."""
+        return self.kv_bias
 
     @property
     def group(self) -> int:
@@ -270,7 +278,8 @@ class Config:
 
     def identity(self) -> dict[str, Any]:
         """Return the architecture as JSON, for storage with results."""
-        return {name: _identity(value) if is_dataclass(value) else value for name, value in _stated(self).items()}
+        told = {name: _identity(value) if is_dataclass(value) else value for name, value in _stated(self).items()}
+        return {FORMER.get(name, name): value for name, value in told.items()}
 
 
 def _refuse_size(name: str, value: Any) -> None:

@@ -42,7 +42,7 @@ class ExtraKey(NamedTuple):
 
 def extra_key(w: Mapping[str, Any], config: Config, lengths: jax.Array, dtype: jnp.dtype, precision: str) -> ExtraKey | None:
     """Return the extra key of a layer with parameters `w`, or None if the model has none. lengths: int [B]."""
-    bias, shape = config.attention_bias, (lengths.size, config.kv_heads, config.head_dim)
+    bias, shape = config.kv_bias, (lengths.size, config.kv_heads, config.head_dim)
     if bias is None or isinstance(bias, ValueBias):
         return None
 

@@ -114,7 +114,7 @@ def abstract(config: Config) -> Params:
         layers["head_norm"] = vector("ones", **axes)
         if head_norm.offset:
             layers["head_norm_offset"] = vector("zeros", **axes)
-    if of_bias := attention_bias.leaves(config.attention_bias, H, K, D):
+    if of_bias := attention_bias.leaves(config.kv_bias, H, K, D):
         layers["attention_bias"] = {name: vector("small", **axes) for name, axes in of_bias.items()}
     match config.gate:
         case HeadGate():
@@ -141,7 +141,7 @@ def abstract(config: Config) -> Params:
         tree |= norm("embed_norm", config.norm, width=d)
     if isinstance(config.position, Learned):
         tree["positions"] = Leaf((config.context + config.position.offset, d), ("context", "width"), "normal", d)
-    if isinstance(config.attention_bias, attention_bias.SinkToken):
+    if isinstance(config.kv_bias, attention_bias.SinkToken):
         tree["sink_token"] = Leaf((d,), ("width",), "normal", d)
     if config.vocab_size is not None:
         e = config.embed_width or d

@@ -82,7 +82,7 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
         "gated MLP": architecture.gated_mlp,
         "MLP without experts": architecture.experts is None,
         "concatenated heads": not architecture.summed_heads,
-        "softmax": plain and isinstance(architecture.attention_bias, ValueBias | None) and architecture.caps.scores is None,
+        "softmax": plain and isinstance(architecture.kv_bias, ValueBias | None) and architecture.caps.scores is None,
         "sliding windows": any(window is not None for window in architecture.windows or ()),
         "usual scale": all(scale is None or scale == usual for scale in scales),
     }
@@ -96,8 +96,8 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
         "RMSNorm": f" but {architecture.norm}",
         "softmax": f" but {architecture.normaliser}"
         if not plain
-        else f" over keys alone but {architecture.attention_bias}"
-        if architecture.attention_bias
+        else f" over keys alone but {architecture.kv_bias}"
+        if architecture.kv_bias
         else " without a soft cap on scores",
         "usual scale": f" of scores but {', '.join(f'{scale or usual:g}' for scale in scales)}",
     }

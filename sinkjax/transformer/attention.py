@@ -107,7 +107,7 @@ def attend(
     tape.record |= _choose_queries(record, tape)
     tape.counts |= counts
     out = out.swapaxes(1, 2)
-    if isinstance(config.attention_bias, ValueBias):
+    if isinstance(config.kv_bias, ValueBias):
         out = out + w["attention_bias"]["output"]
     return out.astype(v_BSKD.dtype), empty
 
@@ -123,7 +123,7 @@ def _tile(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tape
     of_extra = None
     if given.extra is not None:
         of_extra = given.extra.scores(q_BHQD, given.scale, config, tape.spec.precision)
-        if isinstance(config.attention_bias, SinkToken):
+        if isinstance(config.kv_bias, SinkToken):
             of_extra = add_to_scores(of_extra, config.position, rows_Q, jnp.array([-1]), S + 1, given.w)
     scores, visible = inner.logits(scores, view)
     learned = {**given.w.get("normaliser", {}), "rows": rows_Q}
@@ -213,7 +213,7 @@ def attend_evicting(
     values = jnp.concatenate([keys.values for keys in parts], axis=1).astype(wide).swapaxes(1, 2)
     out = ops.mix(weights.reshape(B, K, -1, weights.shape[-1]).astype(wide), values, precision).reshape(B, H, Q, -1)
     out = (out if extra is None else extra.add(out, of_extra)).swapaxes(1, 2)
-    if isinstance(config.attention_bias, ValueBias):
+    if isinstance(config.kv_bias, ValueBias):
         out = out + w["attention_bias"]["output"]
     received = jnp.abs(weights).reshape(B, K, -1, weights.shape[-1]).sum(axis=2)
     tape.state = policy.keep(tape.state, k_BQKD, v_BQKD, tape.first, received)
@@ -246,7 +246,7 @@ def divides_last(T: int, config: Config, edited: bool) -> bool:
 
     It does not depend on the probe, because a probe never changes a number.
     """
-    return T >= GROUPED_FROM and isinstance(config.attention_bias, ValueBias | None) and not edited
+    return T >= GROUPED_FROM and isinstance(config.kv_bias, ValueBias | None) and not edited
 
 
 def query_groups(T: int) -> list[tuple[int, int]]:

@@ -86,7 +86,7 @@ def attend(
             addressed, changed = (each.sum(axis=(1, 2), dtype=jnp.float32) for each in cells[2 * at : 2 * at + 2])
             tape.counts[number] = addressed, changed
     out_BTHD = out_BHTD.swapaxes(1, 2)
-    if isinstance(config.attention_bias, ValueBias):
+    if isinstance(config.kv_bias, ValueBias):
         out_BTHD = out_BTHD.astype(wide) + w["attention_bias"]["output"]
     return out_BTHD.astype(v_BTKD.dtype), empty
 
@@ -94,13 +94,13 @@ def attend(
 def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
     """Map each feature that the kernels do not support to whether it is requested."""
     of_distances = isinstance(config.position, ScorePosition)
-    extra = not isinstance(config.attention_bias, ValueBias | None)
+    extra = not isinstance(config.kv_bias, ValueBias | None)
     return {
         **needs_pairs(edits, probe),
         "edits of distances": any(term.site == Site.LOGITS and term.distance is not None for term in edits),
         f"the normaliser {config.normaliser!r}": not isinstance(config.normaliser, NORMALISERS),
         f"the position {config.position!r}": of_distances and _slopes(config) is None,
-        f"the attention_bias {config.attention_bias!r} here": extra and (of_distances or config.normaliser != Softmax()),
+        f"the kv_bias {config.kv_bias!r} here": extra and (of_distances or config.normaliser != Softmax()),
     }
 
 

@@ -69,7 +69,7 @@ def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
         **attention.needs_pairs(edits, probe),
         f"the normaliser {config.normaliser!r}": config.normaliser != Softmax(),
         f"the position {config.position!r}": isinstance(config.position, ScorePosition),
-        f"the attention_bias {config.attention_bias!r}": config.attention_bias is not None,
+        f"the kv_bias {config.kv_bias!r}": config.kv_bias is not None,
         "a soft cap on scores": config.caps.scores is not None,
         "a scale for each layer": isinstance(config.score_scale, tuple),
         "windows": config.windows is not None,

@@ -22,7 +22,7 @@ from sinkjax.transformer.spec import ForwardSpec
 
 def with_sink_token(params: Params, spec: ForwardSpec) -> Params:
     """Add the keys and values of the sink token in each layer to the parameters, if the model has one."""
-    if not isinstance(spec.config.attention_bias, SinkToken):
+    if not isinstance(spec.config.kv_bias, SinkToken):
         return params
     return params | {"layers": params["layers"] | {"attention_bias": _keys_and_values(params, spec=spec)}}
 
@@ -32,7 +32,7 @@ def _keys_and_values(params: Params, *, spec: ForwardSpec) -> dict[str, jax.Arra
     """Run the blocks on the sink token as a prompt of one position; return its "key" and "value", [L, K, D] each."""
     position = NoPosition() if isinstance(spec.config.position, AddedPosition) else spec.config.position
     vectors: Any = {"vocab_size": None, "embed_width": None, "unembed_bias": False}  # without tokens
-    config = dataclasses.replace(spec.config, attention_bias=None, position=position, **vectors)
+    config = dataclasses.replace(spec.config, kv_bias=None, position=position, **vectors)
     probe = Probe(capture=(Capture(Site.KEY, name="key"), Capture(Site.VALUE, name="value")))
     own = ForwardSpec(config=config, probe=probe, logits=False, precision=spec.precision)
     lengths = jnp.ones(1, jnp.int32)

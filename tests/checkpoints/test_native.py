@@ -20,6 +20,7 @@ from sinkjax.data.corpora import packaged_documents
 from sinkjax.data.vocabulary import train_bpe
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
+from sinkjax.model.attention_bias import KeyBias
 from sinkjax.model.config import Config
 from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED, ClippedSoftmax, Normaliser
@@ -206,6 +207,13 @@ def test_a_config_that_is_not_right_is_refused_by_name(folder, values, message):
 
 def test_a_field_that_came_after_the_file_has_its_default(folder, tiny_config):
     assert sinkjax.load(changed(folder, residual=..., gate=...)).config == tiny_config
+
+
+def test_a_field_under_its_former_name_is_read_and_results_keep_that_name(tiny_config):
+    config = dataclasses.replace(tiny_config, kv_bias=KeyBias(shared=True))
+    values = documents.plain(documents.fields(config))
+    assert native.read_config({"attention_bias": values.pop("kv_bias"), **values}, "a file") == config
+    assert config.identity()["attention_bias"] == "KeyBias(shared=True, dims=None, value='zero', value_scale=1.0)"
 
 
 def test_weights_that_do_not_fit_the_config_are_refused_by_name(folder):

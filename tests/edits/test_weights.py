@@ -234,7 +234,7 @@ def test_a_place_that_is_not_there_is_refused(tiny_config, tiny_params, where, w
 
 
 def test_a_sink_token_is_refused_because_its_keys_are_made_before(tiny_config) -> None:
-    config = dataclasses.replace(tiny_config, attention_bias=SinkToken())
+    config = dataclasses.replace(tiny_config, kv_bias=SinkToken())
     with pytest.raises(SinkjaxError, match="edit_weights is not for models with a sink token"):
         sinkjax.edit_weights("v", "scale", 0.0).resolve(config, [4], 4)
 

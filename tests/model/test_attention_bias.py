@@ -24,18 +24,18 @@ T = 9
 STATISTICS = ("attention_received", "attention_share", "attention_received_bias", "attention_share_bias")
 SHAPE: dict[str, Any] = {"heads": 4, "kv_heads": 2, "head_dim": 6, "position": Rope(100.0), "score_scale": None}
 OPTIONS: dict[str, dict[str, Any]] = {
-    "key": {"attention_bias": KeyBias()},
-    "shared key": {"attention_bias": KeyBias(shared=True)},
-    "key of two dims": {"attention_bias": KeyBias(dims=2)},
-    "shared key of one dim": {"attention_bias": KeyBias(dims=1, shared=True)},
-    "key with 5 v'": {"attention_bias": KeyBias(value="unit", value_scale=5.0)},
-    "key with v''": {"attention_bias": KeyBias(value="ones")},
-    "key and value": {"attention_bias": KeyValueBias()},
-    "shared key and value": {"attention_bias": KeyValueBias(shared=True)},
-    "value": {"attention_bias": ValueBias()},
-    "shared value": {"attention_bias": ValueBias(shared=True)},
-    "key and value of sigmoid": {"attention_bias": KeyValueBias(), "normaliser": NAMED["sigmoid"]},
-    "key and value of a kernel": {"attention_bias": KeyValueBias(), "normaliser": NAMED["elu-kernel-sum"]},
+    "key": {"kv_bias": KeyBias()},
+    "shared key": {"kv_bias": KeyBias(shared=True)},
+    "key of two dims": {"kv_bias": KeyBias(dims=2)},
+    "shared key of one dim": {"kv_bias": KeyBias(dims=1, shared=True)},
+    "key with 5 v'": {"kv_bias": KeyBias(value="unit", value_scale=5.0)},
+    "key with v''": {"kv_bias": KeyBias(value="ones")},
+    "key and value": {"kv_bias": KeyValueBias()},
+    "shared key and value": {"kv_bias": KeyValueBias(shared=True)},
+    "value": {"kv_bias": ValueBias()},
+    "shared value": {"kv_bias": ValueBias(shared=True)},
+    "key and value of sigmoid": {"kv_bias": KeyValueBias(), "normaliser": NAMED["sigmoid"]},
+    "key and value of a kernel": {"kv_bias": KeyValueBias(), "normaliser": NAMED["elu-kernel-sum"]},
 }
 
 
@@ -48,7 +48,7 @@ def by_numpy(weights: dict, x: np.ndarray, config: Config) -> tuple[np.ndarray, 
         w = jax.tree.map(lambda leaf, layer=layer: leaf[layer], weights["layers"])
         q, k, v = (np.einsum("td,dhn->thn", x, w[part]) for part in "qkv")
         q, k = (np.asarray(rope.rotate(part[None], *tables))[0] for part in (q, k))
-        extra, bias = w["attention_bias"], config.attention_bias
+        extra, bias = w["attention_bias"], config.kv_bias
         key, value = np.zeros((K, D)), np.zeros((K, D))
         if "key" in extra:
             key[..., : extra["key"].shape[-1]] = extra["key"]
@@ -97,7 +97,7 @@ def test_a_bias_is_one_more_column_that_is_measured_apart(name: str, rng: np.ran
 
 
 def test_more_queries_than_a_block_holds_give_the_same(rng: np.random.Generator) -> None:
-    config = bare(**SHAPE | {"layers": 1}, context=300, attention_bias=KeyValueBias())
+    config = bare(**SHAPE | {"layers": 1}, context=300, kv_bias=KeyValueBias())
     weights, x = draw(config), rng.standard_normal((1, 300, 7))
     with jax.enable_x64(True):
         out = sinkjax.forward(weights, x, config, probe=Probe(attention_received_bias=True))
@@ -109,9 +109,9 @@ def test_more_queries_than_a_block_holds_give_the_same(rng: np.random.Generator)
 @pytest.mark.parametrize("normaliser", ["softmax", "sigmoid"])
 def test_a_sink_token_is_a_vector_before_the_first_that_has_no_column(normaliser: str, rng: np.random.Generator) -> None:
     more = {"mlp_width": 11, "norm": RMSNorm(1e-5), "normaliser": NAMED[normaliser], "qk_norm": RMSNorm(1e-5)}
-    config = bare(**SHAPE | {"layers": 3}, **more, attention_bias=SinkToken())
+    config = bare(**SHAPE | {"layers": 3}, **more, kv_bias=SinkToken())
     weights, x = draw(config), rng.standard_normal((2, T, 7))
-    plain = dataclasses.replace(config, attention_bias=None)
+    plain = dataclasses.replace(config, kv_bias=None)
     longer = np.concatenate([np.broadcast_to(weights["sink_token"], (2, 1, 7)), x], axis=1)
     probe = Probe(attention=(0, 1, 2), attention_received_bias=True, resid_norm=True)
 
@@ -138,7 +138,7 @@ def test_a_sink_token_is_a_vector_before_the_first_that_has_no_column(normaliser
 
 @pytest.mark.parametrize("more", [{"embed_width": 7}, {"unembed_bias": True}], ids=str)
 def test_a_sink_token_enters_the_stream_whatever_the_embedding_is(more: dict[str, Any]) -> None:
-    config = bare(**SHAPE, vocab_size=5, attention_bias=SinkToken())
+    config = bare(**SHAPE, vocab_size=5, kv_bias=SinkToken())
     wider = dataclasses.replace(config, **more)
     still = {"embed_in": np.eye(7), "embed_out": np.eye(7), "unembed_bias": np.zeros(5)}
     plain = draw(config)
@@ -150,7 +150,7 @@ def test_a_sink_token_enters_the_stream_whatever_the_embedding_is(more: dict[str
 
 @pytest.mark.parametrize("bias", [SinkToken(), KeyBias()], ids=repr)
 def test_edits_and_sweeps_leave_the_extra_key_alone(bias: Any, rng: np.random.Generator) -> None:
-    config = bare(**SHAPE, attention_bias=bias)
+    config = bare(**SHAPE, kv_bias=bias)
     model = Model(config, jax.tree.map(jnp.asarray, draw(config, "float32")), None, {"kind": "toy"})
     x = rng.standard_normal((2, T, 7)).astype(np.float32)
     edits = [sinkjax.compose(), sinkjax.mask_key(0, layers=1), sinkjax.edit("weights", "set", 0.0, layers=0)]
@@ -167,12 +167,10 @@ def test_edits_and_sweeps_leave_the_extra_key_alone(bias: Any, rng: np.random.Ge
 
 
 def test_biases_start_small_and_without_one_nothing_changes(tiny_config, tiny_params) -> None:
-    drawn = params.init(dataclasses.replace(tiny_config, attention_bias=KeyValueBias()), seed=0, std=7.0)["layers"][
-        "attention_bias"
-    ]
+    drawn = params.init(dataclasses.replace(tiny_config, kv_bias=KeyValueBias()), seed=0, std=7.0)["layers"]["attention_bias"]
     assert {name: leaf.shape for name, leaf in drawn.items()} == {"key": (3, 2, 8), "value": (3, 2, 8)}
     assert all(0.01 < float(leaf.std()) < 0.03 for leaf in drawn.values())
-    far = dataclasses.replace(tiny_config, attention_bias=ValueBias(shared=True))
+    far = dataclasses.replace(tiny_config, kv_bias=ValueBias(shared=True))
     layers = tiny_params["layers"] | {"attention_bias": {"output": np.zeros((3, 8), np.float32)}}
     tokens = np.arange(20).reshape(2, 10)
     np.testing.assert_array_equal(
@@ -186,8 +184,8 @@ IMPOSSIBLE = {
     r"dims of a key bias must be at least 1, or None for all, not 0": lambda: KeyBias(dims=0),
     r"value_scale of a key bias must be positive, not 0": lambda: KeyBias(value="unit", value_scale=0.0),
     r"value_scale of a key bias has no effect with value=\"zero\", but was 5.0": lambda: KeyBias(value_scale=5.0),
-    r"dims of a key bias must be at most head_dim \(7\), not 8": lambda: bare(attention_bias=KeyBias(dims=8)),
-    r"attention_bias must be a record of sinkjax\.model\.attention_bias or None, not 'k'": lambda: bare(attention_bias="k"),
+    r"dims of a key bias must be at most head_dim \(7\), not 8": lambda: bare(kv_bias=KeyBias(dims=8)),
+    r"kv_bias must be a record of sinkjax\.model\.attention_bias or None, not 'k'": lambda: bare(kv_bias="k"),
 }
 
 

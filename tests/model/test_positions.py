@@ -142,10 +142,10 @@ def test_positions_that_cannot_be() -> None:
 @pytest.mark.parametrize("position", [Alibi(), RelativeBias(8, 20), Learned(), Rope(500.0)], ids=str)
 def test_a_sink_token_stands_before_the_first_position(tiny_config, position) -> None:
     """It is what a token in front of the prompt would be, in each kind of positions that knows only distances."""
-    config = replace(tiny_config, position=position, attention_bias=SinkToken(), normaliser=NAMED["sigmoid"])
+    config = replace(tiny_config, position=position, kv_bias=SinkToken(), normaliser=NAMED["sigmoid"])
     weights = draw(config)
     token = weights.pop("sink_token")
-    longer = replace(config, attention_bias=None, vocab_size=None, tied=False)
+    longer = replace(config, kv_bias=None, vocab_size=None, tied=False)
     front = weights["embed"][TOKENS[:1, :9]]
     if isinstance(position, Learned):  # its vectors are the tokens' alone
         front = front + weights["positions"][:9]

@@ -38,7 +38,7 @@ LESS: dict[str, tuple[dict[str, Any], str]] = {
     "single": ({"experts": Experts(4, 2)}, "no MLP without experts"),
     "heads": ({"summed_heads": True}, "no concatenated heads"),
     "softmax": ({"normaliser": NAMED["sigmoid"]}, r"no softmax but Sigmoid\(shift=0.0\)"),
-    "extra": ({"attention_bias": KeyBias()}, r"no softmax over keys alone but KeyBias\(.*\)"),
+    "extra": ({"kv_bias": KeyBias()}, r"no softmax over keys alone but KeyBias\(.*\)"),
     "kernel": ({"normaliser": NAMED["elu-kernel"]}, r"no scores without a kernel but EluKernel\(\)"),
     "keys": ({"qk_norm": LayerNorm(1e-5)}, "no keys without a LayerNorm"),
     "cap": ({"caps": Caps(scores=50.0)}, "no (softmax without a soft cap on scores|scores without a soft cap)"),

@@ -30,8 +30,8 @@ TOKENS = np.random.default_rng(0).integers(23, size=(2, TOTAL))
 GROWING = Rope(100.0, DynamicScaling(2.0, original_context=TOTAL))
 VARIANTS = {
     "layers": {"windows": (3, None), "position": LayerRopes((Rope(100.0),), (0, None)), "normaliser": NAMED["sink-logit"]},
-    "prefix": {"prefix": 3, "position": Alibi(), "normaliser": NAMED["mlp-kernel-max"], "attention_bias": KeyValueBias()},
-    "sink token": {"position": GROWING, "normaliser": NAMED["relu-index"], "attention_bias": SinkToken()},
+    "prefix": {"prefix": 3, "position": Alibi(), "normaliser": NAMED["mlp-kernel-max"], "kv_bias": KeyValueBias()},
+    "sink token": {"position": GROWING, "normaliser": NAMED["relu-index"], "kv_bias": SinkToken()},
 }
 
 

@@ -28,7 +28,7 @@ TOKENS = np.random.default_rng(0).integers(23, size=(B, T + 1))
 VARIANTS: dict[str, dict[str, Any]] = {
     "rope": {},
     "alibi": {"position": Alibi(), "normaliser": NAMED["sink-logit"]},
-    "layers": {"windows": (5, None), "position": LayerRopes((Rope(100.0),), (0, None)), "attention_bias": KeyValueBias()},
+    "layers": {"windows": (5, None), "position": LayerRopes((Rope(100.0),), (0, None)), "kv_bias": KeyValueBias()},
     "rows": {"position": NoPosition(), "normaliser": NAMED["relu-index"]},
     "kernel": {"position": NoPosition(), "normaliser": NAMED["elu-kernel-sum"]},
 }

@@ -38,10 +38,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "alibi": {"position": Alibi()},
     "power alibi": {"position": PowerAlibi()},
     "no position": {"position": NoPosition()},
-    "key bias": {"attention_bias": KeyBias(value="ones")},
-    "key-value bias": {"attention_bias": KeyValueBias(shared=True)},
-    "value bias": {"attention_bias": ValueBias()},
-    "sink token": {"attention_bias": SinkToken()},
+    "key bias": {"kv_bias": KeyBias(value="ones")},
+    "key-value bias": {"kv_bias": KeyValueBias(shared=True)},
+    "value bias": {"kv_bias": ValueBias()},
+    "sink token": {"kv_bias": SinkToken()},
     "one head each": {"kv_heads": 6},
     "all at once": {
         "windows": (9, None, 3),
@@ -181,7 +181,7 @@ def test_a_derivative_is_refused(tiny_config, tiny_params) -> None:
         ({}, {"probe": Probe(capture=(Capture(Site.LOGITS),))}, "the measurement of logits"),
         ({"normaliser": Sigmoid()}, {}, r"the normaliser Sigmoid\(shift=0.0\)"),
         ({"position": RelativeBias()}, {}, "the position RelativeBias"),
-        ({"position": Alibi(), "attention_bias": KeyBias()}, {}, "the attention_bias KeyBias"),
+        ({"position": Alibi(), "kv_bias": KeyBias()}, {}, "the kv_bias KeyBias"),
     ],
     ids=str,
 )

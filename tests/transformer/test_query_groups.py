@@ -104,7 +104,7 @@ def close(grouped: Any, whole: Any) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"windows": (None, 9), "attention_bias": SinkToken()},
+        {"windows": (None, 9), "kv_bias": SinkToken()},
         {"position": Learned(), "windows": (5, 12), "prefix": 3, "normaliser": NAMED["sink-logit"]},
     ],
     ids=str,

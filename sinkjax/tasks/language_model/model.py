@@ -96,7 +96,7 @@ def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) 
         caps=Caps(config.score_cap, config.logit_cap),
         # Zhu et al. 2025 scale the embedding by a learned number, sqrt(d) at first, as tanh does not scale it up.
         multipliers=Multipliers(embedding=math.sqrt(config.width) if config.norm_type == "tanh" else 1.0),
-        attention_bias=_attention_bias(config),
+        kv_bias=_attention_bias(config),
     )
     check_implementation(config.attention_impl, made, (), Probe())
     return made
