@@ -77,8 +77,8 @@ STUDIES = (
     (
         "[`kiya/baseline`, `bos-swap`, `embedding`, `rope`](sinkjax/papers/kiya)",
         "Where are the sink and the massive activation? Do they follow BOS, the direction of its key, or rotary index 0?",
-        "SmolLM2: the first position, for any token and any rotary index (if `<|endoftext|>` is moved away from it,"
-        " {kiya/bos-swap.sink@smollm-behind=weaker}). Gemma: `<bos>`; {kiya/bos-swap.sink-first@gemma=replicates} of the first"
+        "SmolLM2: the first position, for any token and any rotary index; moving `<|endoftext|>` away from it changes the sink by"
+        " {kiya/bos-swap.sink@smollm-behind=weaker}. Gemma: `<bos>`; {kiya/bos-swap.sink-first@gemma=replicates} of the first"
         " layer's sink moves with it.",
     ),
     (
@@ -103,16 +103,16 @@ STUDIES = (
     (
         "[`li/variance`, `isolate`, `amplify`](sinkjax/papers/li)",
         "Does the first token stand out because it averages nothing? Can any other token be made to stand out in the same way?",
-        "SmolLM2: a token that attends only to itself gets {li/isolate.sink@smollm=replicates} of a sink, and nearly as much if"
-        " it averages all values. Gemma: it gets none ({li/isolate.sink@gemma=differs}).",
+        "SmolLM2: at position 10, a token that attends only to itself gets {li/isolate.sink@smollm=replicates} of a sink, and"
+        " nearly as much if it averages all values it sees. Gemma: it gets none ({li/isolate.sink@gemma=differs}).",
     ),
     (
         "[`li/super-neurons`, `dominance`, `mediation`](sinkjax/papers/li)",
         "Which neurons make the massive activation? Does one dimension align all queries with the first key? Which of these links"
         " carries a sink?",
         "SmolLM2: patching four neurons of a token that sees only itself restores {li/mediation.neurons@smollm=replicates} of its"
-        " activation and nearly all of its sink; patching its keys, {li/mediation.keys@smollm=replicates} of the sink (untrained"
-        " too); patching only its largest dim, {li/mediation.disparity@smollm=weaker}.",
+        " activation and nearly all of its sink; patching its keys, {li/mediation.keys@smollm=replicates} of the sink (as with"
+        " random weights); patching only its largest dim, {li/mediation.disparity@smollm=weaker}.",
     ),
     (
         "[`background/massive`, `elsewhere`, `patch`](sinkjax/papers/background)",
@@ -162,8 +162,9 @@ STUDIES = (
     (
         "[`trigger/one-layer`, `heads`, `assumptions`, `escapes`, `sizes`, `bound`](docs/trigger.md)",
         "Trained on a task with an exact solution: when is a sink necessary, and what does it cost to do without?",
-        "Softmax has to sink and does (in {trigger/one-layer.softmax@trained=replicates:n} runs); ReLU need not and does not;"
-        " softmax with a gate or a sink logit need not, and does all the same; if BOS costs a little, the sink logit does not.",
+        "By the theorem, softmax has to sink; it does (in {trigger/one-layer.softmax@trained=replicates:n} runs). ReLU need not"
+        " and does not. Softmax with a gate or a sink logit need not, and does all the same; if BOS costs a little, the sink"
+        " logit does not.",
     ),
     (
         "[`pretrain/mini`, `gu-norm`, `gu-bias`, `qiu-gates` and others](docs/pretraining.md)",
@@ -182,7 +183,8 @@ STUDIES = (
         " {learning/hidden/at the end} in as many steps. With Muon ({learning/Muon/attention to token 1}), SGD"
         " ({learning/SGD with momentum/attention to token 1}, its loss higher by"
         " {learning/SGD with momentum/loss minus baseline} nats) and single-scale norms"
-        " ({learning/single-scale RMSNorm/attention to token 1}) sinks and spikes are smaller.",
+        " ({learning/single-scale RMSNorm/attention to token 1}) sinks and spikes are smaller than"
+        " with AdamW and RMSNorm.",
     ),
     (
         "[`emergence/causal`](docs/pretraining.md)",
@@ -194,10 +196,11 @@ STUDIES = (
 
 
 # After the findings, on both pages: the words, the models and where the rest is.
-LEGEND = """Each line is a paper's claim and, in bold, its result by [one rule]({docs}judgements.md). The *whole* of the first two
-is the attention to the first token without an edit. *Replicates*: the effect is more than half of the whole; *weaker*: less than
-half; *differs*: its whole interval is below a tenth of it, or opposite. SmolLM2 and Gemma are 4-bit files;
-{gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@mini-softmax}% of `mini-softmax`'s heads sink.
+LEGEND = """Each line is a paper's claim and, in bold, its verdict under [one rule]({docs}judgements.md). The *whole* of the first
+two is the attention to the first token without an edit; of the third, the softmax layer's attention to BOS. *Replicates*: more
+than half of the whole; *weaker*: less than half; *differs*: the entire interval is below a tenth of it, or the effect is opposite.
+SmolLM2 and Gemma are 4-bit files. A head *sinks* if it puts 0.3 of its attention on the first token;
+{gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@mini-softmax}% of `mini-softmax`'s do.
 Controls: [findings]({docs}findings.md), [more]({docs}findings-more.md)."""
 
 

@@ -338,9 +338,8 @@ def tables(lines: Iterable[Mapping[str, Any]]) -> str:
         (
             f"False words at the least favourable edge, in {draws:,} draws of n documents (t: by Student's t; else by bets):",
             markdown(("samples of D", *(f"{measure}, n = {n}" for measure, n in columns)), false),
-            f"At most 5% is promised in {len(promised)} of {len(edges)} lines: for bets, and for normal samples. {beyond} "
-            f"are above 5% plus two standard errors of the simulation;"
-            f" no wrong word by itself is given in more than {single:.1%} of cases.",
+            f"The 5% are guaranteed in {len(promised)} of {len(edges)} lines: for bets, and for normal samples. {beyond} of these"
+            f" exceed 5% by more than two standard errors of the simulation; no single wrong word exceeds {single:.1%} in them.",
             "Right words away from the edges, for normal samples:",
             markdown(("measure", "claim, truth", "right word", *(f"n = {n}" for n in counts)), right),
         )

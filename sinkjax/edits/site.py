@@ -2,9 +2,9 @@
 
 They are in order of execution, except that POSITION comes before the queries and keys that it rotates.
 
-`sinkjax/transformer/embed.py` visits EMBED and POSITION_VECTOR, and `block.py` there every other site once per layer. This table
-specifies each site's array, the allowed operations and the selectors of its cells. `edits/apply.py` implements the operations for
-each kind of array.
+`sinkjax/transformer/embed.py` visits EMBED and POSITION_VECTOR, and `block.py` and `attention.py` there every other site, once
+per layer. This table specifies each site's array, the allowed operations and the selectors of its cells. `edits/apply.py`
+implements the operations for each kind of array.
 
 A new site is a member of `Site`, a row of `SITES`, and a `tape(Site.X, x)` call at its place in the forward pass. If its array is
 neither vectors [B, T, (H,) D] nor scores [B, H, Q, S], it also needs a function in `apply.py` and a visit in `tape.py`. Tests

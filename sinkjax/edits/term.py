@@ -157,7 +157,7 @@ class Resolved:
         return spec.dims is not None and self.op != "swap" and self.value.ndim == 4 + (spec.heads is not None)
 
 
-Edits = tuple[Resolved, ...]
+Edits = tuple[Resolved, ...]  # a ResolvedWeight (weights.py) may stand for a Resolved, since it has the same methods
 
 
 def first_layer(edits: Edits, config: Config) -> int:

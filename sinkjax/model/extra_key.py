@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from sinkjax.model import ops, rope
 from sinkjax.model.attention_bias import KeyBias, SinkToken, ValueBias
 from sinkjax.model.config import Config
-from sinkjax.model.normaliser import Given, Normaliser
+from sinkjax.model.normaliser import Learned, Normaliser
 from sinkjax.model.rotary import Rope
 
 
@@ -66,7 +66,7 @@ def extra_key(w: Mapping[str, Any], config: Config, lengths: jax.Array, dtype: j
 
 
 def weigh(
-    normaliser: Normaliser, scores: jax.Array, visible: jax.Array, given: Given, of_extra: jax.Array | None
+    normaliser: Normaliser, scores: jax.Array, visible: jax.Array, given: Learned, of_extra: jax.Array | None
 ) -> tuple[jax.Array, jax.Array | None, jax.Array]:
     """Return weights [B, H, Q, S], each row's mass on no key ([B, H, Q] or None), and an extra key's weights [B, H, Q].
 

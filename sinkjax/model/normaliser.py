@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-Given = Mapping[str, jax.Array]
+Learned = Mapping[str, jax.Array]
 
 
 class Normaliser(ABC):
@@ -31,26 +31,26 @@ class Normaliser(ABC):
         """Whether `features` changes its input."""
         return False
 
-    def features(self, x: jax.Array, params: Given, precision: str) -> jax.Array:
+    def features(self, x: jax.Array, params: Learned, precision: str) -> jax.Array:
         """Map a rotated query or key [..., D] before the product that makes the scores; by default the identity."""
         return x
 
     @abstractmethod
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         """Return weights with the shape and dtype of the scores.
 
         scores: float [..., H, Q, S]. visible: bool, broadcastable to them. params: the layer's learned values and "rows", int
         [Q], the positions of the queries.
         """
 
-    def undivided(self, scores: jax.Array, visible: jax.Array, params: Given) -> tuple[jax.Array, jax.Array | None]:
+    def undivided(self, scores: jax.Array, visible: jax.Array, params: Learned) -> tuple[jax.Array, jax.Array | None]:
         """Return numerators [..., H, Q, S] and divisors [..., H, Q, 1] of the weights; divisors of None mean no division.
 
         Arguments as for `weights`. A product with the numerators can be divided afterwards, which is less work.
         """
         return self.weights(scores, visible, params), None
 
-    def bias(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array | None:
+    def bias(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array | None:
         """Return the share of each row that goes to no key, [..., H, Q], or None if none ever does. Arguments as for
         `weights`."""
         return None

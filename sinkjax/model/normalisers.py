@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import one_of
-from sinkjax.model.normaliser import Given, Normaliser, sink_share, softmax, undivided_softmax
+from sinkjax.model.normaliser import Learned, Normaliser, sink_share, softmax, undivided_softmax
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Softmax(Normaliser):
 
     rows_sum_to_1 = True
 
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         return softmax(scores, visible)
 
-    def undivided(self, scores: jax.Array, visible: jax.Array, params: Given) -> tuple[jax.Array, jax.Array]:
+    def undivided(self, scores: jax.Array, visible: jax.Array, params: Learned) -> tuple[jax.Array, jax.Array]:
         return undivided_softmax(scores, visible)
 
 
@@ -47,7 +47,7 @@ class ScaledSoftmax(Normaliser):
     def __post_init__(self) -> None:
         refuse(not 0 < self.alpha < float("inf"), f"alpha, the row sum of a scaled softmax, must be positive, not {self.alpha}")
 
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         return self.alpha * softmax(scores, visible)
 
 
@@ -57,16 +57,16 @@ class WithLogit(Normaliser):
     rows_sum_to_1 = True
 
     @abstractmethod
-    def logit(self, scores: jax.Array, params: Given) -> jax.Array:
+    def logit(self, scores: jax.Array, params: Learned) -> jax.Array:
         """Return the logit in the dtype of the scores, broadcastable to [..., H, 1, 1]."""
 
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         return softmax(scores, visible, self.logit(scores, params))
 
-    def undivided(self, scores: jax.Array, visible: jax.Array, params: Given) -> tuple[jax.Array, jax.Array]:
+    def undivided(self, scores: jax.Array, visible: jax.Array, params: Learned) -> tuple[jax.Array, jax.Array]:
         return undivided_softmax(scores, visible, self.logit(scores, params))
 
-    def bias(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def bias(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         return sink_share(scores, visible, self.logit(scores, params))
 
 
@@ -77,7 +77,7 @@ class SinkLogit(WithLogit):
     def learned(self) -> Mapping[str, tuple[str, ...]]:
         return {"sink": ("heads",)}
 
-    def logit(self, scores: jax.Array, params: Given) -> jax.Array:
+    def logit(self, scores: jax.Array, params: Learned) -> jax.Array:
         return params["sink"].astype(scores.dtype)[:, None, None]
 
 
@@ -85,7 +85,7 @@ class SinkLogit(WithLogit):
 class OffByOne(WithLogit):
     """exp(s) / (1 + sum exp(s)): a sink logit fixed at 0."""
 
-    def logit(self, scores: jax.Array, params: Given) -> jax.Array:
+    def logit(self, scores: jax.Array, params: Learned) -> jax.Array:
         return jnp.zeros((), scores.dtype)
 
 
@@ -101,7 +101,7 @@ class ReLU(Normaliser):
     def __post_init__(self) -> None:
         one_of("divisor", self.divisor, ("none", "index", "count"))
 
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         raw = jnp.where(visible, jax.nn.relu(scores), 0)
         if self.divisor == "none":
             return raw
@@ -115,7 +115,7 @@ class Sigmoid(Normaliser):
 
     shift: float = 0.0
 
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         return jnp.where(visible, jax.nn.sigmoid(jnp.where(visible, scores, 0) + self.shift), 0)
 
 
@@ -123,7 +123,7 @@ class Sigmoid(Normaliser):
 class EluPlusOne(Normaliser):
     """s + 1 above 0, exp(s) below, without normalisation."""
 
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         return jnp.where(visible, elu_plus_one(jnp.where(visible, scores, 0)), 0)
 
 
@@ -135,7 +135,7 @@ class Softpick(Normaliser):
 
     rows_sum_to_1 = True
 
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         seen = jnp.where(visible, scores, 0)
         top = jax.lax.stop_gradient(jnp.maximum(seen.max(axis=-1, keepdims=True), 0))
         above, below = jnp.maximum(seen, 0), jnp.minimum(seen, 0)  # exp(s) - 1, over exp(top), without cancellation near 0
@@ -157,7 +157,7 @@ class ClippedSoftmax(Normaliser):
 
     rows_sum_to_1 = True
 
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         stretched = (self.zeta - self.gamma) * softmax(scores, visible) + self.gamma
         return jnp.where(visible, jnp.clip(stretched, 0, 1), 0)
 
@@ -166,7 +166,7 @@ class ClippedSoftmax(Normaliser):
 class Identity(Normaliser):
     """The scores themselves, of either sign, without normalisation."""
 
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         return jnp.where(visible, scores, 0)
 
 
@@ -176,7 +176,7 @@ class EluKernel(Identity):
 
     kernel = True
 
-    def features(self, x: jax.Array, params: Given, precision: str) -> jax.Array:
+    def features(self, x: jax.Array, params: Learned, precision: str) -> jax.Array:
         return elu_plus_one(x)
 
 
@@ -189,7 +189,7 @@ class MlpKernel(Identity):
 
     kernel = True
 
-    def features(self, x: jax.Array, params: Given, precision: str) -> jax.Array:
+    def features(self, x: jax.Array, params: Learned, precision: str) -> jax.Array:
         hidden = jax.nn.relu(jnp.einsum("...D,DF->...F", x, params["inner"], precision=precision))
         return jnp.einsum("...F,FD->...D", hidden, params["outer"], precision=precision)
 
@@ -220,10 +220,10 @@ class Divided(Normaliser):
     def kernel(self) -> bool:
         return self.of.kernel
 
-    def features(self, x: jax.Array, params: Given, precision: str) -> jax.Array:
+    def features(self, x: jax.Array, params: Learned, precision: str) -> jax.Array:
         return self.of.features(x, params, precision)
 
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         weights = self.of.weights(scores, visible, params)
         total = weights.sum(axis=-1, keepdims=True)
         return weights / (total + 1e-8 if self.by == "sum" else jnp.maximum(jnp.abs(total), 1))
@@ -243,7 +243,7 @@ class PNorm(Normaliser):
         one_of("of", self.of, ("softmax", "sigmoid"))
         refuse(not 0 < self.p < float("inf"), f"p of a p-norm must be positive, not {self.p}")
 
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         seen = jnp.where(visible, scores, 0)
         logs = seen if self.of == "softmax" else jax.nn.log_sigmoid(seen)
         counted = visible | ~visible.any(axis=-1, keepdims=True)  # a row that sees nothing becomes 0, so any finite value works

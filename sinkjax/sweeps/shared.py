@@ -70,11 +70,11 @@ def baseline(
 def edited(
     params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, start: jax.Array, base: Base, *, spec: ForwardSpec
 ) -> Record:
-    """Run a stack of edits of one kind, each starting at block `start` (int) of the base.
+    """Run a stack of edits of one kind that all start at block `start` (int) of the base.
 
     edits: resolved, each leaf with a leading axis over edits. base: `counting` them. Returns a record with that leading axis.
     """
-    chex.assert_rank(start, 0)  # vmap turns a `lax.cond` whose start has an axis into a select that runs both branches
+    chex.assert_rank(start, 0)  # with one start per edit, vmap would turn `lax.cond` into a select that runs both branches
     chex.assert_shape(base.inputs, (spec.config.layers, *tokens.shape[:2], spec.config.width))
     chex.assert_equal_shape_prefix(jax.tree.leaves(edits), 1)
     params = with_sink_token(params, spec)

@@ -1,7 +1,7 @@
 """Attention in tiles of queries: causal, and bidirectional within the prefix of a prefix LM.
 
-Long prompts are split into a few groups of queries, and each group computes only the keys that one of its queries can see: two
-groups do 3/4 of the work of the full square, four 5/8, eight 9/16 and sixteen 17/32; the causal triangle is 1/2.
+Long prompts are split into a few groups of queries, and each group computes only the keys that at least one of its queries can
+see: two groups do 3/4 of the work of the full square, four 5/8, eight 9/16 and sixteen 17/32; the causal triangle is 1/2.
 
 Shape suffixes: B prompts, T positions of queries, S of keys (T of them, unless there is a cache), Q queries of a
 tile, N keys of that tile, H query heads, K key-value heads, D head width.
@@ -31,7 +31,7 @@ from sinkjax.probes.statistics import PairView
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
 
-# Queries whose scores exist at the same time; no T x T array outlives a tile unless a map is requested.
+# Queries per tile; no T x T array outlives a tile unless a map is requested.
 QUERY_TILE = 256
 GROUPED_TILE = 128  # the same, in prompts split into groups of queries
 GROUPED_FROM = 512  # prompts with fewer positions are not split into groups
@@ -40,7 +40,7 @@ MOST_GROUPS, FEW_GROUPS = 16, 4  # on a CPU, and elsewhere: each group is compil
 Axes = Mapping[str, int]  # name in the record -> its axis of queries
 
 
-class Given(NamedTuple):
+class LayerInputs(NamedTuple):
     """The inputs that all tiles of queries of a layer share.
 
     k: [B, K, S, D], in the dtype of the product; wide_k: the same for statistics. v: [B, K, S, D]; own: [B, H, S, D], if an edit
@@ -86,7 +86,7 @@ def attend(
     if config.normaliser.kernel:
         learned = w.get("normaliser", {})
         q_BHTD, k_BKSD = (config.normaliser.features(x.astype(wide), learned, precision).astype(wide) for x in (q_BHTD, k_BKSD))
-    given = Given(
+    given = LayerInputs(
         k=k_BKSD,
         wide_k=k_BKSD.astype(wide),
         v=v_BKSD,
@@ -112,7 +112,7 @@ def attend(
     return out.astype(v_BSKD.dtype), empty
 
 
-def _tile(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tape) -> tuple:
+def _tile(rows_Q: jax.Array, q_BHQD: jax.Array, given: LayerInputs, N: int, tape: Tape) -> tuple:
     """Compute one query tile over the first N keys: outputs, rows that see no key, measurements and cell counts."""
     config = tape.spec.config
     inner = Tape(tape.spec, tape.edits, tape.lengths, tape.layer)  # its record is returned, because tiles are a loop's steps
@@ -123,7 +123,7 @@ def _tile(rows_Q: jax.Array, q_BHQD: jax.Array, given: Given, N: int, tape: Tape
     of_extra = None
     if given.extra is not None:
         of_extra = given.extra.scores(q_BHQD, given.scale, config, tape.spec.precision)
-        if isinstance(config.kv_bias, SinkToken):
+        if isinstance(config.kv_bias, SinkToken):  # it stands before the first token, at index -1
             of_extra = add_to_scores(of_extra, config.position, rows_Q, jnp.array([-1]), S + 1, given.w)
     scores, visible = inner.logits(scores, view)
     learned = {**given.w.get("normaliser", {}), "rows": rows_Q}
@@ -156,7 +156,9 @@ def _score(
     return add_to_scores(ops.soft_cap(scores, spec.config.caps.scores), spec.config.position, query_Q, key_N, total, w)
 
 
-def _mix(weights: jax.Array, divisor: jax.Array | None, of_extra: jax.Array | None, given: Given, precision: str) -> jax.Array:
+def _mix(
+    weights: jax.Array, divisor: jax.Array | None, of_extra: jax.Array | None, given: LayerInputs, precision: str
+) -> jax.Array:
     """Mix values into outputs [B, H, Q, D], with weights [B, H, Q, N], a pending divisor or None, and an extra key's weights [B,
     H, Q]."""
     (B, H, Q, N), v_BKSD = weights.shape, given.v

@@ -47,7 +47,7 @@ def block(h: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, t
     """Apply one block to the residual stream h [B, T, d]; return the new stream and the number of rows that see no key, [B].
 
     w: the block's parameters. window: int, the number of most recent keys that a query sees, or None. rotate: made by `rotary`,
-    or by `rotary_at` under a cache policy.
+    or by `rotary_by_index` under a cache policy.
     """
     config, layout = tape.spec.config, tape.spec.config.layout
     out, empty_rows = attention(tape.read(Site.ATTN_IN, reading(h, w, "attn_norm", config)), w, window, rotate, tape)
@@ -74,8 +74,9 @@ def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable,
         q, k = rotate(tape, q, k)  # POSITION
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
         own = own_values(v, tape)  # HEAD_VALUE
-        v, own = (v, own) if own is None or tape.cache is None else (own, None)  # earlier tokens were cached by query head too
-        k, v = tape.seen(k, v)
+        if own is not None and tape.cache is not None:  # the cache then holds the values of each query head
+            v, own = own, None
+        k, v = tape.with_cached(k, v)
         heads, empty_rows = implementation(tape.spec.attention_impl).attend(q, k, v, own, window, w, tape)  # LOGITS, WEIGHTS
     else:
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
@@ -104,7 +105,7 @@ def vectors(
 
 
 def edited_by_head(product: jax.Array, read: Read, w: jax.Array, site: Site, tape: Tape) -> jax.Array:
-    """Return the product of read.x [B, T, d] and w [d, heads, D], anew for heads whose own copy of x is edited.
+    """Return the product of read.x [B, T, d] and w [d, heads, D], recomputed for heads whose copy of x was edited.
 
     The copies exist only if something is edited or measured at `site`.
     """
@@ -121,7 +122,7 @@ def edited_by_head(product: jax.Array, read: Read, w: jax.Array, site: Site, tap
 
 
 def own_values(v: jax.Array, tape: Tape) -> jax.Array | None:
-    """Return the values [B, S, H, D] that each query head mixes, copies of v [B, S, K, D]; None if no edit changes them."""
+    """Return each query head's values [B, S, H, D], copied from v [B, S, K, D]; None unless an edit acts at HEAD_VALUE."""
     if not tape.watches(Site.HEAD_VALUE):
         return None
     own = tape(Site.HEAD_VALUE, jnp.repeat(v, tape.spec.config.heads // v.shape[2], axis=2))
@@ -142,7 +143,7 @@ def block_step(
     rotate = (
         rotary(config, lengths, first + jnp.arange(h.shape[1])[None, :], wide, edits)
         if spec.cache_policy is None
-        else rotary_at(config, lengths, wide)
+        else rotary_by_index(config, lengths, wide)
     )
     seen_keys = windows(config)
 
@@ -192,7 +193,7 @@ def rotary(config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtyp
     return edited
 
 
-def rotary_at(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> Callable[..., jax.Array]:
+def rotary_by_index(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> Callable[..., jax.Array]:
     """Make a function that rotates vectors [B, S, heads, D] by rotary indices [S] in a layer, if the model uses rotation."""
     kinds = rotations(config, lengths, dtype)
 
@@ -205,13 +206,13 @@ def rotary_at(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> Callable[
 
 
 def rotations(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> list[tuple[jax.Array, jax.Array]]:
-    """Return the frequencies and the factor of each kind of rotary positions, and at last 0 and 1, which rotate nothing."""
+    """Return the frequencies and the factor of each kind of rotary positions, then 0 and 1 for layers without rotation."""
     kinds = [rope.frequencies(kind, config.head_dim, lengths, dtype) for kind in config.ropes]
     return [(each, jnp.asarray(factor, dtype)) for each, factor in [*kinds, *((0 * each, 1.0) for each, _ in kinds[:1])]]
 
 
 def of_layer(by_kind: list[tuple[jax.Array, jax.Array]], config: Config, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Select a layer's pair of arrays, of those that `rotations` or their tables have for each kind."""
+    """Select a layer's pair of arrays from a list with a pair for each kind of rotation."""
     if not isinstance(config.position, LayerRopes):
         return by_kind[0]
     kind = jnp.asarray([len(by_kind) - 1 if kind is None else kind for kind in config.position.layers])[layer]

@@ -1,6 +1,7 @@
 """The forward pass of every model: a pure function of arrays.
 
-    h = embed(tokens) (+ positions)            EMBED, POSITION_VECTOR, before a norm, if any
+                                               sites, in order:
+    h = embed(tokens) (+ positions)            EMBED, POSITION_VECTOR; then a norm, if any
     in each block
         h = h + W_O attend(norm(h))            ATTN_IN, Q_IN K_IN V_IN, QUERY KEY VALUE, POSITION, HEAD_VALUE, LOGITS,
                                                WEIGHTS, HEAD_OUT, ATTN_OUT, RESID_MID
@@ -11,13 +12,13 @@ The first line is embed.py, the blocks are block.py and attention.py, and the la
 `lax.scan` over stacked blocks, after sink_token.py has made the keys and values of a sink token. sweeps/shared.py scans the
 same blocks, and skips those before the first edited one.
 
-A config may lack the norm, the rotation, the MLP, the sum or the unembedding; the pass then skips it and its sites. Each part
-that varies has its own file in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS), normalisers.py,
-heads.py, and config.py for where the norms are. In each of its layouts ATTN_OUT and MLP_OUT are the vectors that are added to
-the stream, and RESID is the next block's input.
+A config may lack the norm, the rotation, the MLP, the residual addition or the unembedding; the pass then skips it and its
+sites. Each part that varies has its own file in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS),
+normalisers.py, heads.py, and config.py for where the norms are. In every layout ATTN_OUT and MLP_OUT are the vectors that are
+added to the stream, and RESID is the next block's input.
 
-Edits are input data and measurements are output data. Both happen where a tape (tape.py) is called: `tape(Site.X, x)` at most
-sites, `tape.read` at the inputs of a block's parts, `tape.positions`, `tape.logits` and `tape.weights` in attention. Shape
+Edits are input data and measurements are output data. Both happen where a tape (tape.py) is called: `tape(Site.X, x)` at nearly
+every site, `tape.read` at the inputs of a block's parts, `tape.positions`, `tape.logits` and `tape.weights` in attention. Shape
 suffixes: B prompts, T positions, S keys, H query heads, K key-value heads, D head width, d residual width, F MLP width, V
 vocabulary, L blocks.
 """
@@ -127,10 +128,10 @@ def _parts(params: Params | Loaded, config: Config | None) -> tuple[Params, Conf
 def run(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, *, spec: ForwardSpec) -> Output:
     """Run the jitted core of `forward`: arrays in, arrays out."""
     params = with_sink_token(params, spec)
-    h, before = embed(params, tokens, lengths, edits, spec)
+    h, before_blocks = embed(params, tokens, lengths, edits, spec)
     step = block_step(spec, lengths, edits, h)
     slots = empty_slots(step, params, h, spec.probe)
     step = jax.checkpoint(step, prevent_cse=spec.unroll) if spec.remat else step
     xs = (jnp.arange(spec.config.layers), params["layers"])
-    (h, slots), layers = jax.lax.scan(step, (h, slots), xs, unroll=spec.unroll)
-    return complete(params, h, tokens, lengths, edits, Trace(before, layers, slots), spec)
+    (h, slots), by_layer = jax.lax.scan(step, (h, slots), xs, unroll=spec.unroll)
+    return complete(params, h, tokens, lengths, edits, Trace(before_blocks, by_layer, slots), spec)

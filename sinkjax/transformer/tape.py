@@ -1,7 +1,7 @@
 """The tape, which applies the edits at each site and then records the probe's statistics.
 
 A tape lives while a block, the embedding before the blocks, or a tile of queries within a block is traced. Its results leave as
-plain arrays, so the forward stays a pure function.
+plain arrays, so the forward stays a pure function. It has nothing to do with the tapes of automatic differentiation.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Tape:
         return x
 
     def read(self, site: Site, read: Read) -> Read:
-        """Visit a site where the normed stream is read. `inject`, never next to other operations, adds to it before its norm."""
+        """Visit a site where the normed stream is read. `inject` adds to the stream before the norm, and stands alone."""
         x, stream, norm = read
         for number, term in self.at(site):
             if term.op == "inject":
@@ -110,8 +110,8 @@ class Tape:
             query, key, self.counts[number] = apply.positions(term, query, key, self.layer, self.lengths)
         return query, key
 
-    def seen(self, k: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return rotated keys and values that the rows may see: their own, or the whole cache, which now includes them."""
+    def with_cached(self, k: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Write rotated keys and values into the cache, if any, and return all that the rows may see."""
         if self.cache is None:
             return k, v
         old_k, old_v = self.cache

@@ -13,7 +13,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model import params as model_params
 from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.heads import HeadGate
-from sinkjax.model.normalisers import NAMED, Given, Normaliser
+from sinkjax.model.normalisers import NAMED, Learned, Normaliser
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
@@ -34,7 +34,7 @@ class OneOf(Normaliser):
     def learned(self) -> Mapping[str, tuple[str, ...]]:
         return {"choice": ("heads",)}
 
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array:
         branches = [lambda scores, member=member: member.weights(scores, visible, params) for member in self.members]
         return jax.lax.switch(params["choice"][0].astype(jnp.int32), branches, scores)
 
