@@ -198,8 +198,8 @@ STUDIES = (
 # After the findings, on both pages: the words, the models and where the rest is.
 LEGEND = """Each line is a paper's claim and, in bold, its verdict under [one rule]({docs}judgements.md). The *whole* of the first
 two is the attention to the first token without an edit; of the third, the softmax layer's attention to BOS. *Replicates*: more
-than half of the whole; *weaker*: less than half; *differs*: the entire interval is below a tenth of it, or the effect is opposite.
-SmolLM2 and Gemma are 4-bit files. A head *sinks* if it puts 0.3 of its attention on the first token;
+than half of the whole; *weaker*: less than half; *differs*: entirely below a tenth of it, or opposite.
+SmolLM2 and Gemma are 4-bit files. A head *sinks* with 0.3 of its attention on the first token;
 {gu/sink-rate[natural text: no edit][heads that sink on key 0 (%)]@mini-softmax}% of `mini-softmax`'s do.
 Controls: [findings]({docs}findings.md), [more]({docs}findings-more.md)."""
 
