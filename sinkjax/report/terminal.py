@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sinkjax.train.trained import Trained
 
 
-WIDEST = 1000  # columns of a file or a pipe
+WIDEST = 300  # columns of a file or a pipe
 MOST_LINES = 60  # maximum rows of a table of edits; the page and summary.csv have all
 
 

@@ -60,6 +60,11 @@ class Chosen:
         """Whether it is a suite of studies."""
         return self.experiment in SUITES
 
+    @functools.cached_property
+    def study(self) -> Study:
+        """The study, found once; raises for a suite."""
+        return find(self.experiment)
+
 
 def config_type(study: object) -> type:
     """The dataclass of a study's config. Errors: an unknown study."""

@@ -29,9 +29,9 @@ from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate
 from sinkjax.studies.inputs import prompts
 from sinkjax.studies.lower import UNTRAINED
-from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, claim, config_type, find
+from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, claim, config_type
 from sinkjax.studies.specs import SWEEP, architecture_of, specs, store_names
-from sinkjax.studies.study import Batch, Calculation, Study, SweepSpec, TrainingSpec
+from sinkjax.studies.study import Batch, Calculation, SweepSpec, TrainingSpec
 from sinkjax.studies.training import stores_of, train_all
 from sinkjax.sweeps.plan import Plan, plan
 from sinkjax.sweeps.run import finished
@@ -113,12 +113,12 @@ def carry_out(
     log: called with a line of text before each step. load: loads the model of a study that takes one, by default `sinkjax.load`.
     given: a model in memory, which takes the place of the one that the config names.
     """
-    require_extras(trains=find(chosen.experiment).trainings is not None)
+    require_extras(trains=chosen.study.trainings is not None)
     # Every edit is checked against the model before anything is loaded or written.
     for _ in work(chosen, machine.hardware(), weights=True, architecture=None if given is None else given.config):
         pass
     processes.by_first(functools.partial(claim, out, chosen))
-    if trainings := find(chosen.experiment).trainings:
+    if trainings := chosen.study.trainings:
         train_all(trainings(chosen.config), chosen, out, log, functools.partial(build, chosen, out))
     else:
         _sweep(chosen, out, machine, log, _from_memory(given) if given else load or sinkjax.load)
@@ -151,7 +151,7 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     model, twin = ready(config.model), functools.cache(functools.partial(ready, f"{UNTRAINED}{config.model}"))
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
     announced: object = ""
-    for spec in specs(find(chosen.experiment), config, model.config):
+    for spec in specs(chosen.study, config, model.config):
         batch, store = batches(spec.inputs, spec.prompts), results.store_path(out, spec.name)
         if batch.study["text"] != announced:
             log(f"text: {(announced := batch.study['text'])}")
@@ -178,15 +178,14 @@ def work(
     """
     config = chosen.config
     check_dtype(config.dtype)
-    if trainings := find(chosen.experiment).trainings:
+    if trainings := chosen.study.trainings:
         yield from ((training, training.architecture, None) for training in trainings(config) if training.wanted)
         return
     if architecture is None:
         architecture = open_checkpoint(config.model, config.revision, config.ignore_keys, weights=weights).config
     check_inputs(config, architecture)
-    study = find(chosen.experiment)
-    list(study.figures(config, architecture))  # they refuse unsuitable input here, before hours of a run
-    for spec in specs(study, config, architecture):
+    list(chosen.study.figures(config, architecture))  # they refuse unsuitable input here, before hours of a run
+    for spec in specs(chosen.study, config, architecture):
         if isinstance(spec, Calculation):
             yield spec, architecture, None
             continue
@@ -250,13 +249,13 @@ def build(chosen: Chosen, folder: Place) -> Section:
 
 def section_of(chosen: Chosen, folder: Place) -> Section:
     """The results of a run, from its stores; nothing is written. Errors: a store that must be there and is not."""
-    study = find(chosen.experiment)
+    study = chosen.study
     if study.trainings is not None:
         return assemble(study, chosen.config, stores_of(study.trainings(chosen.config), folder))
     if chosen.store is not None:
         data = results.open_store(chosen.store)
         return assemble(study, _config_of(data), {SWEEP: data})
-    return assemble(study, chosen.config, _stores(study, chosen, folder))
+    return assemble(study, chosen.config, _stores(chosen, folder))
 
 
 def check_settings(config: Settings, store: xarray.Dataset, path: Place) -> None:
@@ -282,18 +281,18 @@ def _config_of(data: xarray.Dataset) -> Listed:
     return Listed(probe=tuple(name for name in MEASURES if name in data), edits=edits, prompts=data.sizes["prompt"])
 
 
-def _stores(study: Study, chosen: Chosen, folder: Place) -> dict[str, xarray.Dataset]:
+def _stores(chosen: Chosen, folder: Place) -> dict[str, xarray.Dataset]:
     """The stores of a run by name, in the order of the study. Errors: one that must be there and is not, or is not finished."""
     there = sorted(folder.glob(f"*{STORE_SUFFIX}"))
     if not there:
         raise SinkjaxError(f"{folder} holds no results yet; run the study first")
     architecture = architecture_of(results.open_store(there[0], finished=False))
-    names = dict(store_names(study, chosen.config, architecture))
+    names = dict(store_names(chosen.study, chosen.config, architecture))
     paths = {name: results.store_path(folder, name) for name in names}
     stores = {name: results.open_store(path) for name, path in paths.items() if path.exists() or not names[name]}
     for name, store in stores.items():
         check_settings(chosen.config, store, paths[name])
-    for part in study.sweeps(chosen.config, architecture):
+    for part in chosen.study.sweeps(chosen.config, architecture):
         if isinstance(part, Calculation) and (lost := sorted(set(part.variables) - set(stores[part.name].variables))):
             path, missing = paths[part.name], ", ".join(lost)
             raise SinkjaxError(f"{path} has no {missing}: an earlier version of the study made it; delete it and run again")
