@@ -126,8 +126,12 @@ def page() -> None:
     parts = ["# What a sink costs in use"]
     parts += [fill(summary(name, data[data["model"] == name])) for name in models if name in SUPER_WEIGHT]
     parts += [fill(added(data, names, text)) for names, text in SAID.items() if {*names} <= {*models}]
-    parts += [f"![Loss against bits and against cache]({IMAGE.relative_to(PAGE.parent)})", fill(CAPTION)]
+    parts += [
+        f"![What rounding and a small cache add to the loss of each model]({IMAGE.relative_to(PAGE.parent)})",
+        fill(CAPTION),
+    ]
     parts += [fill(HEAD.format(documents=DOCUMENTS, length=LENGTH, massive=MASSIVE))]
+    parts += ["## All models", fill(COMPARISON.format(without=WITHOUT)), comparison(data, models)]
     parts += [section(name, data[data["model"] == name]) for name in models]
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     draw(data, models, IMAGE)
@@ -158,9 +162,23 @@ COMPARED = {
     "window": "window of 16 keys",
     "sinks": "4 first and 12 last keys",
 }
-CAPTION = """*Mean loss over novels. Left: activations rounded with one scale per tensor. Right: only the last keys are kept
-(dotted), or the first four and the last ones (solid). Bars: 95% intervals, over novels, of the increase over the loss of the same
-model in full.*"""
+CAPTION = """*What running a model in a cheaper way adds to its loss, mean over novels with 95% intervals. Left: activations are
+rounded to 8 bits. Right: few keys are kept. The axis is linear between -0.01 and 0.01, and logarithmic beyond.*"""
+ROUNDED = {
+    "one scale per tensor": "activations of 8 bits, one scale a tensor",
+    "the same, first token not rounded": "activations of 8 bits, one scale a tensor, first token in full precision",
+    "the same, rotated": "activations of 8 bits, one scale a tensor, rotated",
+    "one scale per token": "activations of 8 bits, one scale a token",
+}
+KEPT = {
+    f"last {LENGTH // 16} keys": f"window of {LENGTH // 16} keys",
+    f"first 4 and last {LENGTH // 16 - 4}": f"4 first and {LENGTH // 16 - 4} last keys",
+    f"last {LENGTH // 4} keys": f"window of {LENGTH // 4} keys",
+    f"first 4 and last {LENGTH // 4 - 4}": f"4 first and {LENGTH // 4 - 4} last keys",
+}
+TICKS = (-0.01, 0, 0.01, 0.1, 1)
+COMPARISON = """Means of all models in one table; intervals are in the tables of each model below. In each cell: the model as it
+is / {without}."""
 
 
 def summary(name: str, data: pd.DataFrame) -> str:
@@ -196,6 +214,26 @@ def losses(data: pd.DataFrame, edit: str, way: str) -> np.ndarray:
     return chosen["loss"].to_numpy(float)
 
 
+def comparison(data: pd.DataFrame, models: Sequence[str]) -> str:
+    """One table of means: the loss of each model in full and what each way to run it adds, as it is / without the activation."""
+
+    def cell(own: pd.DataFrame, way: str) -> str:
+        parts = []
+        for edit in (PLAIN, WITHOUT):
+            found = losses(own, edit, way)
+            parts.append(f"{found.mean():.3f}" if way == FULL else f"{(found - losses(own, edit, FULL)).mean():+.3f}")
+        return " / ".join(parts)
+
+    by_model = [data[data["model"] == name] for name in models]
+    lines = [[spelled(way), *(cell(own, way) for own in by_model)] for way in WAYS]
+    return markdown(["", *(NAMES.get(name, name) for name in models)], lines)
+
+
+def spelled(way: str) -> str:
+    """A way as the page writes it; the file keeps the older name."""
+    return way.replace("one scale an ", "one scale a ").replace("one scale a ", "one scale per ")
+
+
 def section(name: str, data: pd.DataFrame) -> str:
     """A model's table: the loss in full, and what each way to run it adds, for each edit."""
     edits = list(dict.fromkeys(data["edit"]))
@@ -205,7 +243,7 @@ def section(name: str, data: pd.DataFrame) -> str:
         for edit in edits:
             found, base = losses(data, edit, way), losses(data, edit, FULL)
             cells.append("" if not len(found) else f"{found.mean():.3f}" if way == FULL else shown(found - base))
-        lines.append([way.replace("one scale an ", "one scale a ").replace("one scale a ", "one scale per "), *cells])
+        lines.append([spelled(way), *cells])
     bos = data["bos"].iloc[0]
     return f"## {NAMES.get(name, name)}\n\nBOS: `{bos}`.\n\n{markdown(['', *edits], lines)}"
 
@@ -217,40 +255,34 @@ def shown(values: np.ndarray) -> str:
 
 
 def draw(data: pd.DataFrame, models: list[str], file: Path) -> None:
-    """A row of two panels for each model."""
-    figure = Figure(figsize=(8.5, 2.5 * len(models)), layout="constrained")
-    grid = figure.subplots(len(models), 2, squeeze=False, sharex="col", sharey="row")
-    keys = (LENGTH // 16, LENGTH // 4)
-    bits = {str(bits): f"activations of {bits} bits, one scale a tensor" for bits in (4, 6, 8)}
-    for axes, name in zip(grid, models, strict=True):
-        own = data[data["model"] == name]
-        for number, edit in enumerate(dict.fromkeys(own["edit"])):
-            colour = f"C{number}"
-            line(axes[0], own, edit, {**bits, "full": FULL}, colour, "-", edit)
-            line(axes[1], own, edit, {**{str(n): f"4 first and {n - 4} last keys" for n in keys}, "full": FULL}, colour, "-")
-            line(axes[1], own, edit, {**{str(n): f"window of {n} keys" for n in keys}, "full": FULL}, colour, ":")
-        axes[0].set_ylabel(f"{NAMES.get(name, name)}\nloss (nats)", fontsize=8)
-        axes[0].legend(fontsize=7, frameon=False)
-    for style, label in (("-", "first 4 and last keys"), (":", "last keys")):
-        grid[0, 1].plot([], [], color="0.3", linestyle=style, label=label)
-    grid[0, 1].legend(fontsize=7, frameon=False)
-    for ax in grid.flat:
-        ax.tick_params(labelsize=8)
-        ax.spines[["top", "right"]].set_visible(False)
-    grid[-1, 0].set_xlabel("bits of activations", fontsize=9)
-    grid[-1, 1].set_xlabel("keys in the cache", fontsize=9)
+    """What rounding and a small cache add to each model as it is, a panel each."""
+    figure = Figure(figsize=(9, 0.55 * len(models) + 1.7), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for ax, title, ways, first in ((left, "activations of 8 bits", ROUNDED, 0), (right, "few keys kept", KEPT, len(ROUNDED))):
+        for number, (label, way) in enumerate(ways.items()):
+            values = [
+                losses(own, PLAIN, way) - losses(own, PLAIN, FULL) for own in (data[data["model"] == name] for name in models)
+            ]
+            found = [intervals.interval(each) for each in values]
+            middle = [each.mean() for each in values]
+            half = [0.0 if one.low is None or one.high is None else (one.high - one.low) / 2 for one in found]
+            height = np.arange(len(models)) + 0.16 * (number - (len(ways) - 1) / 2)
+            ax.errorbar(middle, height, xerr=half, fmt="o", markersize=5, capsize=0, label=label, color=f"C{first + number}")
+        ax.set_title(title, fontsize=10, pad=38)
+        ax.axvline(0, color="0.6", linewidth=0.8)
+        ax.set_xscale("symlog", linthresh=0.01, linscale=0.5)
+        ax.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+        ax.minorticks_off()
+        ax.spines[["top", "right", "left"]].set_visible(False)
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="x", color="0.92")
+        ax.set_axisbelow(True)
+        ax.set_xlabel("added loss (nats per token)")
+        ax.legend(fontsize=8, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
+    left.set_yticks(range(len(models)), [NAMES.get(name, name) for name in models])
+    left.invert_yaxis()
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=150)
-
-
-def line(ax: Any, data: pd.DataFrame, edit: str, ways: dict[str, str], colour: str, style: str, label: str = "") -> None:
-    """The loss of each way to run a model, with the interval of what it adds to the model in full."""
-    base = losses(data, edit, FULL)
-    found = {x: losses(data, edit, way) for x, way in ways.items() if len(losses(data, edit, way))}
-    each = [intervals.interval(values - base) for values in found.values()]
-    half = [(0.0 if one.low is None else (one.high - one.low) / 2) for one in each]
-    middle = [values.mean() for values in found.values()]
-    ax.errorbar([*found], middle, half, color=colour, linestyle=style, marker="o", markersize=3, capsize=2, label=label or None)
 
 
 if __name__ == "__main__":

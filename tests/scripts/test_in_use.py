@@ -38,3 +38,19 @@ def test_every_way_to_run_is_one_that_evaluate_takes(script) -> None:
     assert sinkjax.evaluate(model, text, edits=edit).loss != plain
     assert {*script["BITS"], *script["CACHES"], script["FULL"]} == {*script["WAYS"]}
     assert sinkjax.evaluate(model, text, **script["CACHES"]["4 first and 60 last keys"]).loss == pytest.approx(plain, abs=1e-4)
+
+
+def test_the_table_of_all_models_has_what_a_way_adds_as_they_are_and_without_the_activation(script) -> None:
+    way, full = "window of 16 keys", script["FULL"]
+    told = {
+        (script["PLAIN"], full): 4.0,
+        (script["PLAIN"], way): 4.5,
+        (script["WITHOUT"], full): 5.0,
+        (script["WITHOUT"], way): 4.75,
+    }
+    data = pd.concat(rows(script, edit, kind, [loss] * 8) for (edit, kind), loss in told.items())
+    missing = [rows(script, edit, kind, [4.0] * 8) for edit in (script["PLAIN"], script["WITHOUT"]) for kind in script["WAYS"]]
+    missing = [each for each in missing if (each["edit"].iloc[0], each["way"].iloc[0]) not in told]
+    text = script["comparison"](pd.concat([data, *missing]), ["mine"])
+    assert f"| {full} | 4.000 / 5.000 |" in text
+    assert f"| {way} | +0.500 / -0.250 |" in text
