@@ -38,10 +38,8 @@ def is_massive(largest: ArrayLike, median: ArrayLike, *, threshold: float = THRE
         SinkjaxError: A threshold is not finite.
     """
     largest, median = np.asarray(largest), np.asarray(median)
-    massive = (largest > records.finite_number("threshold", threshold)) & (
-        largest > records.finite_number("ratio", ratio) * median
-    )
-    return np.where(np.isnan(largest + median), np.nan, massive)
+    threshold, ratio = records.finite_number("threshold", threshold), records.finite_number("ratio", ratio)
+    return np.where(np.isnan(largest + median), np.nan, (largest > threshold) & (largest > ratio * median))
 
 
 def hidden_median(record: Mapping[Any, Any]) -> Floats:

@@ -329,16 +329,9 @@ def _bootstrap(rows: Array, level: float, resamples: int, seed: int) -> tuple[Ar
 
     with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
         warnings.simplefilter("ignore", DegenerateDataWarning)  # these rows are detected below and named in `method`
+        batch, rng = max(1, BATCH_ELEMENTS // rows.size), generator(seed, "bootstrap")
         result = bootstrap(
-            (rows,),
-            np.mean,
-            n_resamples=resamples,
-            batch=max(1, BATCH_ELEMENTS // rows.size),
-            vectorized=True,
-            axis=-1,
-            confidence_level=level,
-            method="BCa",
-            rng=generator(seed, "bootstrap"),
+            (rows,), np.mean, n_resamples=resamples, batch=batch, axis=-1, confidence_level=level, method="BCa", rng=rng
         )
     low, high = result.confidence_interval
     accelerated = np.isfinite(low) & np.isfinite(high)

@@ -98,7 +98,8 @@ def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False) -> Judgemen
         ratios |= {"W": Ratio(grouped[1], grouped[2], w_support), "S": Ratio(grouped[0], grouped[1], s_support, size)}
     found: dict[str, Any] = {"D": _interval(ratios["D"], d, total)}
     n = min(grouped[0].shape)
-    said = Judgement("undecided", rank=rank, n=n, stays=stays, **_described(ratios, evidence, d.shape, n))
+    counted = _counted(evidence, d.shape, ratios["D"].d.shape[0])
+    said = Judgement("undecided", rank=rank, n=n, stays=stays, **_described(ratios, evidence, counted, n))
     if whole is not None:
         found["W"] = _interval(ratios["W"], whole, total)
         if found["W"].low is None or found["W"].low <= 0:
@@ -109,9 +110,7 @@ def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False) -> Judgemen
     above = _side(D, 0.0)
     lacking = "" if rank is None or above <= 0 else _lacking(rank, evidence.all_controls)
     word = word_of(0 if lacking else above, None if S is None else lambda c: _side(S, c), stays)
-    decisive = "S" if stays else "D"
-    counted = _counted(evidence, d.shape, ratios["D"].d.shape[0])
-    reasons = [_reason(word, D, S, lacking, counted, stays), _no_spread(ratios[decisive], counted, n)]
+    reasons = [_reason(word, D, S, lacking, counted, stays), _no_spread(ratios["S" if stays else "D"], counted, n)]
     return dataclasses.replace(said, word=word, reason=" ".join(filter(None, reasons)), **found)
 
 
@@ -184,11 +183,8 @@ def supports(evidence: Evidence, sign: int, d: Array, whole: Array | None) -> li
     ends = evidence.whole_range or (low, high)
     relative = evidence.relative and evidence.controls is None and whole is not None
     edited = [] if not relative else [("the edited value", sign * d + whole, low, high)]
-    for name, values, least, most in [
-        ("D", d, -largest, largest),
-        *([] if whole is None else [("the whole", whole, *ends)]),
-        *edited,
-    ]:
+    ranges = [("D", d, -largest, largest), *([] if whole is None else [("the whole", whole, *ends)]), *edited]
+    for name, values, least, most in ranges:
         if np.any((values < least - 1e-6 * (high - low)) | (values > most + 1e-6 * (high - low))):
             raise SinkjaxError(
                 f"{name} has values from {np.nanmin(values):.4g} to {np.nanmax(values):.4g}, outside [{least}, {most}]"
@@ -227,11 +223,9 @@ def _interval(ratio: Ratio, samples: Array, total: int) -> Interval:
     return Interval(mean, low, high, n, total - n, LEVEL, method, note, samples.ravel())
 
 
-def _described(ratios: dict[str, Ratio], evidence: Evidence, shape: tuple[int, ...], n: int) -> dict[str, Any]:
+def _described(ratios: dict[str, Ratio], evidence: Evidence, counted: str, n: int) -> dict[str, Any]:
     """Describe the methods as text; also return the simulated error of t."""
-    counted = _counted(evidence, shape, ratios["D"].d.shape[0])
-    decisive = dict.fromkeys(ratio.method for name, ratio in ratios.items() if name != "W")
-    methods = [one for one in decisive if one != "none"]
+    methods = dict.fromkeys(ratio.method for name, ratio in ratios.items() if name != "W" and ratio.method != "none")
     if not methods:
         return {"method": f"no interval from {counted}"}
     measure = "unbounded" if evidence.range is None else "bounded"
@@ -266,10 +260,8 @@ def t_error(method: str, measure: str, n: int) -> tuple[float, float] | None:
         simulated number of samples up to n; None below the smallest.
     """
     with T_ERRORS.open(encoding="utf-8") as file:
-        rows = [
-            row for row in csv.DictReader(file) if (row["method"], row["measure"]) == (method, measure) and int(row["n"]) <= n
-        ]
-    row = max(rows, key=lambda row: int(row["n"]), default=None)
+        rows = [row for row in csv.DictReader(file) if (row["method"], row["measure"]) == (method, measure)]
+    row = max((row for row in rows if int(row["n"]) <= n), key=lambda row: int(row["n"]), default=None)
     return None if row is None else (float(row["normal"]), float(row["worst"]))
 
 

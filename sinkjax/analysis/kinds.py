@@ -83,9 +83,7 @@ def sink_kind(record: Mapping[Any, Any], out: ArrayLike, min_queries: int = 8) -
     return found
 
 
-def _judge(
-    found: SinkKind, cell: tuple[int, int, int], weights: records.Floats, updates: records.Floats, min_queries: int
-) -> None:
+def _judge(found: SinkKind, cell: tuple[int, int, int], weights: Floats, updates: Floats, min_queries: int) -> None:
     """Write one head's entries of `found`: weights [query, key], updates u [key, d]."""
     later = [weights[key + 1 :, key] for key in range(max(len(weights) - min_queries, 0))]
     events = [key for key, given in enumerate(later) if (given >= GIVE).mean() >= SHARE]
@@ -96,8 +94,7 @@ def _judge(
     others, singular = np.delete(norms, key).mean(), np.linalg.svd(weights[key + 1 :] @ updates, compute_uv=False)
     ratio = norms[key] / others if others else np.nan
     rank = (singular**2).sum() / singular[0] ** 2 if singular[0] else np.nan
-    broadcast = ratio >= BROADCAST and rank <= RANK
-    found.kind[cell] = "no-op" if ratio <= NO_OP else "broadcast" if broadcast else "neither"
+    found.kind[cell] = "no-op" if ratio <= NO_OP else "broadcast" if ratio >= BROADCAST and rank <= RANK else "neither"
     found.key[cell], found.ratio[cell], found.rank[cell] = key, ratio, rank
 
 

@@ -293,8 +293,7 @@ def replaced_in_part(
     run = dataclasses.replace(run, params=params, tokens=tokens, lengths=lengths)
     edits = []
     for site, strength in strengths.items():
-        by_head = SITES[site].heads is not None
-        a = strength[..., None] if by_head else strength  # [L, B, H, 1], [L, B, F] or [L, B, 1]
+        a = strength if SITES[site].heads is None else strength[..., None]  # [L, B, F], [L, B, 1] or [L, B, H, 1]
         edits.append(edit(site, "scale", 1 - a, queries=run.positions))
         donor = donors[site]
         if np.ndim(donor):

@@ -11,7 +11,7 @@ import numpy as np
 
 from sinkjax.analysis import records
 from sinkjax.checkpoints.model import check_model
-from sinkjax.edits.edit import Edit, edit, resolve
+from sinkjax.edits.edit import edit, resolve
 from sinkjax.edits.site import SITES, Site, as_site, axis_size, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
@@ -61,7 +61,7 @@ def gradient_norms(
         raise SinkjaxError(f"there is no gradient at {site.name}: this model has {missing}")
     tokens, lengths, known = check_batch(tokens, lengths, config)
     Probe(nll=True).check(config, tokens.shape[1])
-    resolve(_moved(site, 0.0), config, known, tokens.shape[1])
+    resolve(edit(site, "add", 0.0), config, known, tokens.shape[1])
     heads = () if spec.heads is None else (axis_size(config, spec.heads),)
     shape = (config.layers, *tokens.shape[:2], *heads, axis_size(config, spec.dims))
     none = jnp.zeros(shape, jnp.promote_types(dtype_of(model.params), jnp.float32))
@@ -75,20 +75,17 @@ def gradient_norms(
     )
 
 
-def _moved(site: Site, change: Any) -> Edit:
-    """Make the edit that adds a change to all positions' activations: [L, B, T, (heads,) dims]."""
-    return edit(site, "add", change)
-
-
 @partial(jax.jit, static_argnames=("site", "config", "precision"))
 def _norms(
     change: jax.Array, params: Params, tokens: jax.Array, lengths: jax.Array, *, site: Site, config: Config, precision: str
 ) -> jax.Array:
-    """Return the gradient's norm at a change, [L, B, T, (heads,)]. It is an argument because folding a constant takes XLA
-    minutes."""
+    """Return the gradient's norm, [L, B, T, (heads,)], at a change [L, B, T, (heads,) dims], which is added at the site.
+
+    It is an argument because folding a constant takes XLA minutes.
+    """
 
     def loss(change: jax.Array) -> jax.Array:
-        out = forward(params, tokens, config, _moved(site, change), Probe(nll=True), lengths, False, precision, remat=True)
+        out = forward(params, tokens, config, edit(site, "add", change), Probe(nll=True), lengths, False, precision, remat=True)
         predicted = jnp.arange(tokens.shape[1]) < lengths[:, None] - 1
         losses = jnp.where(predicted, out.record["nll"], 0).sum(axis=-1) / jnp.maximum(lengths - 1, 1)
         return losses.sum()

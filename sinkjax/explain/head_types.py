@@ -78,8 +78,7 @@ def head_types(
     def of(model: Model) -> xarray.Dataset:
         tokens = repeated_tokens(model, prompts, period, bos, seed)
         probe = Probe(extra=statistics(period, draws, seed))
-        record = forward(model.params, tokens, model.config, probe=probe, logits=False, precision=precision).record
-        return scores(record)
+        return scores(forward(model.params, tokens, model.config, probe=probe, logits=False, precision=precision).record)
 
     if isinstance(models, Model):
         return of(models)

@@ -108,9 +108,8 @@ def logit_lens(
     probe = Probe(capture=(Capture(Site.RESID, positions=chosen),))
     probe.check(config, T)
     places = np.arange(T) if chosen is None else np.array(chosen)
-    found = _lens(
-        model.params, tokens, lengths, places, spec=ForwardSpec(config=config, probe=probe, logits=False, precision=precision)
-    )
+    spec = ForwardSpec(config=config, probe=probe, logits=False, precision=precision)
+    found = _lens(model.params, tokens, lengths, places, spec=spec)
     axes = ("prompt", "depth", "position")
     labels = {"prompt": np.arange(len(lengths)), "depth": np.arange(config.layers + 1), "position": places}
     return xarray.Dataset({name: (axes, np.asarray(array)) for name, array in found.items()}, labels)

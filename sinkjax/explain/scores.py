@@ -88,8 +88,7 @@ def explain_score(
         if hidden.any():
             raise SinkjaxError(f"query {queries[hidden.argmax()]} does not see key {keys[hidden.argmax()]}, which comes after it")
     split = as_split(neurons, config)
-    static: dict[str, Any] = {"side": side, "config": config, "precision": precision}
-    found = _scores(model.params, tokens, lengths, split, queries, keys, **static)
+    found = _scores(model.params, tokens, lengths, split, queries, keys, side=side, config=config, precision=precision)
     return as_dataset("score", found, config, split, layers, heads)
 
 
@@ -233,8 +232,8 @@ def frozen_vectors(h: jax.Array, before: Before, name: str, config: Config, prec
     """`transformer.block.vectors` of the stream h, affine in it: norms and clips act on it as on the block's input."""
 
     def read(x: jax.Array) -> jax.Array:
-        normed = config.norm is not None and config.layout.inputs
-        x = config.norm(x, before.w, "attn_norm", before.h) if config.norm is not None and normed else x
+        if config.norm is not None and config.layout.inputs:
+            x = config.norm(x, before.w, "attn_norm", before.h)
         return add_bias(project(x, before.w[name], precision), before.w.get(f"{name}_bias"))
 
     x, at = read(h), read(before.h)

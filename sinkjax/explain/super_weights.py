@@ -65,8 +65,7 @@ def super_weights(
     config = model.config
     if (missing := lacks(config, Site.MLP_OUT)) or config.experts is not None:
         raise SinkjaxError(f"there are no super weights to search: this model has {missing or 'experts'}")
-    numbers: dict[str, Any] = {"most": most, "controls": controls}
-    for name, number in numbers.items():
+    for name, number in (("most", most), ("controls", controls)):
         if not isinstance(number, int) or number < 1:
             raise SinkjaxError(f"{name} must be an integer of at least 1, not {number!r}")
     tokens, lengths, _ = check_batch(tokens, lengths, config)
@@ -123,8 +122,7 @@ def _alike(matrix: np.ndarray, row: int, col: int, count: int) -> list[tuple[int
     own = row * matrix.shape[1] + col
     apart = np.abs(sizes - sizes[own])
     apart[own] = np.inf
-    nearest = np.argsort(apart, kind="stable")[:count]
-    return [(int(at // matrix.shape[1]), int(at % matrix.shape[1])) for at in nearest]
+    return [divmod(int(at), matrix.shape[1]) for at in np.argsort(apart, kind="stable")[:count]]
 
 
 def _dataset(found: list[dict[str, Any]]) -> xarray.Dataset:

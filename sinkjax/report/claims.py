@@ -36,9 +36,8 @@ def claims(found: Sequence[Verdict]) -> str:
     if checks:
         held = sum(one.judgement.word == "holds" for one in checks)
         about = "These hold for every model if the code is correct. They check the code and are not findings."
-        opened = " open" * (held < len(checks))
         parts.append(
-            f"<details{opened}><summary>Checks: {held} of {len(checks)} hold</summary><p>{about}</p>"
+            f"<details{' open' * (held < len(checks))}><summary>Checks: {held} of {len(checks)} hold</summary><p>{about}</p>"
             f"{_table(checks, drawn=False)}</details>"
         )
     return "\n".join(parts)
@@ -54,16 +53,12 @@ def _row(one: Verdict, drawn: bool) -> str:
     source = "; ".join(filter(None, (one.source, one.paper)))
     number = one.number or one.label
     reason = one.judgement.reason
+    undecided = one.unmeasured or one.word == "untested"  # the reason then stands in place of a number, or below it
     several = "<br>".join(map(escape, number.split("; ")))  # described numbers, a line each
     shown = f'<span class="value">{several}</span>' if number else f"<small>{escape(reason)}</small>"
-    if (one.unmeasured or one.word == "untested") and number and reason:
+    if undecided and number and reason:
         shown += f"<small>{escape(reason)}</small>"
-    folded = [
-        one.numbers if one.judgement.D is not None else "",
-        "" if one.unmeasured or one.word == "untested" else reason,
-        one.method,
-        *one.beside,
-    ]
+    folded = [one.numbers if one.judgement.D is not None else "", "" if undecided else reason, one.method, *one.beside]
     more = "".join(f"<small>{escape(text)}</small>" for text in folded if text)
     details = f"<details><summary>rule and statistics</summary>{more}</details>" if more else ""
     return (

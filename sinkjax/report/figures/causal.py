@@ -94,8 +94,7 @@ def _draw(panel: Axes, values: NDArray, scale: Normalize, side: float, marked: i
     T = len(values)
     image = draw_map(panel, np.where(np.tri(T, dtype=bool), values, np.nan), scale)
     step = math.ceil(T / (MOST_TICKS if side > WIDEST / 2 else MOST_TICKS // 2))
-    panel.set_xticks(range(0, T, step))
-    panel.set_yticks(range(0, T, step))
+    panel.set(xticks=range(0, T, step), yticks=range(0, T, step))
     panel.tick_params(length=2, labelsize=8)
     if marked is not None:  # on the grey side of the map, which has no keys
         start, end = (marked + 0.7 + T / 6, marked), (marked + 0.7, marked)

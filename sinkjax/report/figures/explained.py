@@ -60,9 +60,8 @@ def dumbbells(names: Sequence[str], values: Mapping[str, NDArray[Any]], unit: st
         face = colour if colour == COLOURS[0] else "white"
         panel.plot(numbers, heights, "o", color=colour, markerfacecolor=face, markeredgewidth=1.6, markersize=7, label=name)
     panel.set_yticks(heights, names)
-    panel.set_ylim(len(names) - 0.4, -0.6)
     panel.tick_params(axis="y", length=0)
-    panel.set(xlabel=unit, title=title)
+    panel.set(xlabel=unit, title=title, ylim=(len(names) - 0.4, -0.6))
     legend_above(figure, panel)
     return figure
 
@@ -120,10 +119,9 @@ def waterfall(rows: list[tuple[str, float]], whole: float, unit: str, title: str
         text = text.replace("-", "−")
         panel.annotate(text, (right, height), (5, 0), textcoords="offset points", va="center", fontsize=9)
     panel.set_yticks(heights, [*(name for name, _ in rows), "whole"])
-    panel.set_ylim(len(rows) + 0.6, -0.6)
     panel.tick_params(axis="y", length=0)
     panel.axvline(0, color="black", linewidth=0.6)
     panel.use_sticky_edges = False  # also leave a margin for bars to the left of 0
     panel.margins(x=0.08)
-    panel.set(xlabel=f"{unit}, summed from above", title=title)
+    panel.set(xlabel=f"{unit}, summed from above", title=title, ylim=(len(rows) + 0.6, -0.6))
     return figure

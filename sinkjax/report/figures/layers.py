@@ -161,8 +161,7 @@ def received(values: Mapping[str, Mapping[str, NDArray]], xlabel: str) -> Figure
     """
     from matplotlib.colors import Normalize
 
-    columns = list(next(iter(values.values())))
-    figure, axes = panels(len(values), len(columns), 3.3, sharex=True, sharey=True)
+    figure, axes = panels(len(values), len(next(iter(values.values()))), 3.3, sharex=True, sharey=True)
     for row, (row_title, entries) in enumerate(values.items()):
         for panel, (title, array) in zip(axes[row], entries.items(), strict=True):
             image = _upward_map(panel, array.T, Normalize(0, 1))

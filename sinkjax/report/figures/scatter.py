@@ -59,8 +59,7 @@ def scatter(
             panel.scatter(cloud.x, cloud.y, label=cloud.name, linewidths=0, rasterized=cloud.faint, **style)
             if cloud.names:
                 panel.margins(x=0.1)  # space for them
-        panel.set_title(textwrap.fill(title, TITLE_WIDTH))
-        panel.set_xlabel(xlabel)
+        panel.set(title=textwrap.fill(title, TITLE_WIDTH), xlabel=xlabel)
         for axis in ("x", "y"):
             if log in (True, axis):
                 logarithmic(panel, axis)

@@ -114,8 +114,7 @@ def legend_above(figure: Figure, axes: Axes) -> None:
     handles, names = axes.get_legend_handles_labels()
 
     def letters(columns: int) -> int:
-        widest = (max(len(name) + MARK for name in column) for column in np.array_split(names, columns))  # as in matplotlib
-        return sum(widest)
+        return sum(max(len(name) + MARK for name in column) for column in np.array_split(names, columns))  # as in matplotlib
 
     columns = next((count for count in range(len(names), 1, -1) if letters(count) <= LETTERS), 1)
     figure.legend(handles, names, loc="outside upper center", ncols=columns)
