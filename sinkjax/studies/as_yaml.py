@@ -38,11 +38,10 @@ def with_prose(study: Study, prose: Mapping[str, Any], what: str) -> Study:
             raise SinkjaxError(f"{what}: prose: {unknown('claim', name, claims)}")
         said = {"statement": said} if isinstance(said, str) else said
         _check_keys(said, ("statement", "paper"), f"{what}: prose: {name}")
-        before = claims[name]
-        statement, paper = _line(said.get("statement", before.statement)), _line(said.get("paper", before.paper))
-        claims[name] = dataclasses.replace(before, statement=statement, paper=paper)
-    title, question = (_line(prose.get(key, getattr(study, key))) for key in ("title", "question"))
-    notes = tuple(map(_line, prose.get("notes", study.notes)))
+        texts: dict[str, Any] = {key: one_line(said.get(key, getattr(claims[name], key))) for key in ("statement", "paper")}
+        claims[name] = dataclasses.replace(claims[name], **texts)
+    title, question = (one_line(prose.get(key, getattr(study, key))) for key in ("title", "question"))
+    notes = tuple(map(one_line, prose.get("notes", study.notes)))
     return dataclasses.replace(study, title=title, question=question, claims=claims, notes=notes)
 
 
@@ -52,7 +51,8 @@ def _check_keys(given: Iterable[str], allowed: tuple[str, ...], where: str) -> N
             raise SinkjaxError(f"{where}: {unknown('key', key, allowed)}")
 
 
-def _line(text: object) -> str:
+def one_line(text: object) -> str:
+    """Join a text written over several lines."""
     return " ".join(str(text).split())
 
 
@@ -69,8 +69,7 @@ def to_yaml(study: Study) -> str:
         The document.
     """
     document: dict[str, object] = {STUDY: study.name}
-    for name in (field.name for field in dataclasses.fields(study) if field.name != "name"):
-        document[name] = plain(getattr(study, name))
+    document |= {field.name: plain(getattr(study, field.name)) for field in dataclasses.fields(study) if field.name != "name"}
     document["settings"] = {name: _setting(entry) for name, entry in stated(study).items()}
     document["claims"] = {name: _claim(claim) for name, claim in study.claims.items()}
     document = {name: entry for name, entry in document.items() if entry not in ("", [], {})}
@@ -168,9 +167,7 @@ def _read_claim(node: object, where: str) -> Claim:
     kinds: dict[str, type[Word]] = {**KINDS, "given": Premise, "beside": Contrast}
     allowed = tuple(dict.fromkeys((*(entry.name for entry in dataclasses.fields(Claim)), *KINDS)))
     _check_keys(given, allowed, where)
-    found: dict[str, Any] = {}
-    for key, entry in given.items():
-        found[key] = read(entry, kinds[key], f"{where}.{key}") if key in kinds else entry
+    found = {key: read(entry, kinds[key], f"{where}.{key}") if key in kinds else entry for key, entry in given.items()}
     judged = [name for name in KINDS if name in found]
     if len(judged) != 1:
         raise SinkjaxError(f"{where} takes one of {', '.join(KINDS)}, such as contrast: {{effect: {{measure: ..., where: ...}}}}")

@@ -15,6 +15,7 @@ from sinkjax.analysis.summary import Row
 from sinkjax.config_files import documents
 from sinkjax.report.section import Section
 from sinkjax.studies import views
+from sinkjax.studies.as_yaml import one_line
 from sinkjax.studies.continuations import samples
 from sinkjax.studies.folder import provenance, source
 from sinkjax.studies.results import Results
@@ -56,12 +57,12 @@ def assemble(study: Study, config: Settings, stores: Mapping[str, xarray.Dataset
     return Section(
         study=study.name,
         title=filled(study.title, vars(config)),
-        question=_line(filled(study.question, vars(config))),
+        question=one_line(filled(study.question, vars(config))),
         findings=tuple(map(sentence, findings)),
         rows=tuple(rows),
         featured=tuple(dict.fromkeys(featured))[: None if study.featured else MOST_FEATURED],
         drawings=tuple(drawing for drawing in drawings if drawing is not None),
-        notes=tuple(map(_line, (*standard_notes(results), *study.notes(config, results)))),
+        notes=tuple(map(one_line, (*standard_notes(results), *study.notes(config, results)))),
         provenance=(study.provenance or _provenance)(results),
         verdicts=tuple(study.verdicts(results)) if study.verdicts else (),
         views=tuple(_maps(results)),
@@ -77,11 +78,6 @@ def _provenance(results: Results) -> Mapping[str, object]:
     stated = {name: value for name, value in vars(results.config).items() if name not in named and value is not None}
     settings = ", ".join(f"{name} {documents.plain(value)}" for name, value in stated.items())
     return {**provenance(next(iter(results.stores.values()))), "settings": settings}
-
-
-def _line(text: str) -> str:
-    """Join a text written over several lines."""
-    return " ".join(text.split())
 
 
 def standard_notes(results: Results) -> list[str]:

@@ -92,10 +92,9 @@ def _edits(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, st
         if "edit" not in data.dims:
             raise SinkjaxError(f"{paths[name]} holds no edits, so there is nothing to compare edit by edit")
     ours, theirs = ([str(label) for label in data["edit"].values] for data in (first, second))
-    for one, other in ((ours, theirs), (theirs, ours)):
-        for label in one:
-            if label not in other:
-                raise SinkjaxError(f"the stores hold different edits: {label!r} is only in {paths[A if one is ours else B]}")
+    for name, one, other in ((A, ours, theirs), (B, theirs, ours)):
+        if odd := [label for label in one if label not in other]:
+            raise SinkjaxError(f"the stores hold different edits: {odd[0]!r} is only in {paths[name]}")
     if ours != theirs:
         raise SinkjaxError("the stores hold the same edits in different orders")
     return ours

@@ -36,26 +36,27 @@ def continuations(
     The result has `text` (edit, prompt) and `start`. start: minimum number of given tokens, if an edit names positions beyond
     START. prepare: returns the conditions that replace `conditions`, from all `prompts`; only the first PROMPTS are continued.
     """
-    given = max(START, start)
 
     def compute(model: Model, batch: Batch) -> xarray.Dataset:
         """How the model continues the prompts under edits."""
         import xarray
 
-        tokenizer = model.tokenizer
-        if tokenizer is None:
+        if model.tokenizer is None:
             raise SinkjaxError("the model has no tokenizer, so it cannot write text")
-        starts = [
-            row[: min(given, length)].tolist()
-            for row, length in zip(np.asarray(batch.tokens), np.asarray(batch.lengths).tolist(), strict=True)
-        ][:PROMPTS]
+        decode = model.tokenizer.decode
+        given = np.minimum(batch.lengths, max(START, start))
+        starts = [row[:count].tolist() for row, count in zip(np.asarray(batch.tokens), given, strict=True)][:PROMPTS]
         shown = prepare(model, batch) if prepare else conditions
         apart = functools.cache(functools.partial(blocks_apart, model))  # one copy shared by all conditions
-        written = [_continue(model, starts, condition, apart) for condition in shown]
+        tokens = min(TOKENS, model.config.context - max(map(len, starts)))
+        written = []
+        for condition in shown:
+            found = zip(starts, generate_all(model, starts, condition.edit, tokens, apart=apart), strict=True)
+            written.append([decode([*ids, *more])[len(decode(ids)) :] for ids, more in found])
         return xarray.Dataset(
             {
                 "text": (("edit", "prompt"), np.array(written)),
-                "start": (("prompt",), np.array([tokenizer.decode(ids) for ids in starts])),
+                "start": (("prompt",), np.array(list(map(decode, starts)))),
             },
             {"edit": [condition.label for condition in shown], "prompt": np.arange(len(starts))},
         )
@@ -73,11 +74,3 @@ def samples(data: xarray.Dataset) -> tuple[Sample, ...]:
         for edit, row in zip(edits, data["text"].values, strict=True)
         for start, text in zip(starts, row, strict=True)
     )
-
-
-def _continue(model: Model, starts: Sequence[list[int]], condition: Condition, apart: Callable[[], Unstacked]) -> list[str]:
-    assert model.tokenizer is not None
-    tokens = min(TOKENS, model.config.context - max(map(len, starts)))
-    found = generate_all(model, starts, condition.edit, tokens, apart=apart)
-    decode = model.tokenizer.decode
-    return [decode([*start, *more])[len(decode(start)) :] for start, more in zip(starts, found, strict=True)]

@@ -18,12 +18,7 @@ from sinkjax.studies.scope import Contrast, Measure
 
 @Contrast.define(controlled=("where",), wholes=("whole", "above"))
 def effect(
-    read: Readings,
-    measure: Measure,
-    where: At,
-    whole: Measure | None = None,
-    above: Measure | None = None,
-    controls: bool = True,
+    read: Readings, measure: Measure, where: At, whole: Measure | None = None, above: Measure | None = None, controls: bool = True
 ) -> Parts:
     """The effects of an edit and of its controls on a measure.
 

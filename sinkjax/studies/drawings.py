@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
 from sinkjax.report.section import Drawing
-from sinkjax.studies.grids import SERIES, At, Point, matching
+from sinkjax.studies.grids import SERIES, At, Point
 from sinkjax.studies.readings import Readings
 from sinkjax.studies.readouts import label_of
 from sinkjax.studies.scope import FigureWord, Measure
@@ -198,7 +198,7 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
 
     def line(name: str, measure: Measure, one: At, grid: str, edited: bool) -> picture.Line:
         each = [measure.but(layers=layer(number)) for number in range(read.scope.architecture.layers)]
-        matched = matching(read.points(read.store(grid)), one, read.scope)
+        matched = read.rows(one)
         means = [np.mean([read.value(part, grid, point, edited) for point in matched], axis=0) for part in each]
         return picture.Line(name, range(len(each)), [*interval_of(read, grid, np.stack(means))])
 
@@ -241,7 +241,7 @@ def along(read: Readings, measure: Measure, argument: str, values: object, condi
     grids = [read.scope.get(one)[0] for one in chosen]
     found = []
     for one, grid in zip(chosen, grids, strict=True):
-        matched = matching(read.points(read.store(grid)), one, read.scope)
+        matched = read.rows(one)
         each = [measure.but(**{argument: x}) for x in xs]
         means = np.stack([np.mean([read.value(part, grid, row) for row in matched], axis=0) for part in each])
         found.append(picture.Line(read.where(one), list(xs), [*interval_of(read, grid, means)]))

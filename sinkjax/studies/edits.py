@@ -24,12 +24,9 @@ if TYPE_CHECKING:
 
 def _lowered(constructor: str, scope: Scope, **arguments: object) -> sinkjax.Edit:
     """Make one of sinkjax's own edits from evaluated arguments; None means the constructor's default."""
-    found = {name: _listed(scope.get(value)) for name, value in arguments.items()}
-    return getattr(sinkjax, constructor)(**{name: value for name, value in found.items() if value is not None})
-
-
-def _listed(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
+    found = {name: scope.get(value) for name, value in arguments.items()}
+    given = {name: list(value) if isinstance(value, tuple) else value for name, value in found.items() if value is not None}
+    return getattr(sinkjax, constructor)(**given)
 
 
 def _own(name: str, needed: str, optional: str = "") -> Callable[..., EditWord]:

@@ -97,8 +97,7 @@ def grid(
         return found
     scope = dataclasses.replace(scope, rng=intervals.generator(scope.config.seed, repr(edit)))
     seen: dict[str, Hashable] = {}
-    places = heads if heads is not None else layers
-    origins = [(origin, one) for origin in as_tuple(places) for one in scope.get(origin)]
+    origins = [(origin, one) for origin in as_tuple(layers if heads is None else heads) for one in scope.get(origin)]
     for origin, place in origins:
         for combination in itertools.product(*values):
             bound = tuple(zip(axes, combination, strict=True))
@@ -259,6 +258,5 @@ def controls(
 
 def cells_of(grid: Grid, scope: Scope) -> dict[Word, Placed]:
     """Map every single place of a grid to its cells."""
-    given = grid.given
-    places = given["heads"] if given["heads"] is not None else given["layers"]
+    places = grid.given["layers" if grid.given["heads"] is None else "heads"]
     return {one.place: one for one in scope.places(places)}

@@ -120,8 +120,7 @@ def _beside(claim: Claim, read: Readings) -> tuple[str, ...]:
         found = judge(evidence(contrast, parts, read), sign=1)
         if found.D is not None:
             where = contrast.given.get("where")
-            same = where == claim.contrast.given.get("where")
-            at = f", {read.where(where)}" if isinstance(where, At) and not same else ""
+            at = f", {read.where(where)}" if isinstance(where, At) and where != claim.contrast.given.get("where") else ""
             lines.append(f"{_compared(parts)}{at}: {said(found.D, parts.unit)}")
     return tuple(lines)
 

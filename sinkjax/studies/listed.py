@@ -40,13 +40,8 @@ def measures_of(statistic: str, key: int, eps: float) -> tuple[Measure, ...]:
             f"A head sinks on a key if its attention to it, averaged over all queries that see the key, is above {eps:g} (Gu et"
             " al. 2025). Shares are of all heads of all layers."
         )
-        share = Measure(
-            f"heads that sink on key {key} (%)",
-            lambda data: 100 * metrics.sink_rate(data, key, eps),
-            unit="percentage points",
-            note=note,
-        )
-        return (share,)
+        of_heads = lambda data: 100 * metrics.sink_rate(data, key, eps)  # noqa: E731
+        return (Measure(f"heads that sink on key {key} (%)", of_heads, unit="percentage points", note=note),)
     if statistic == "nll":
         return (Measure("loss (nats per token)", metrics.mean_nll, unit="nats"),)
     elsewhere = lambda data: np.nanmax(np.delete(_largest(data), key, -1), axis=-1)  # noqa: E731

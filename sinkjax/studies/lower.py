@@ -22,13 +22,13 @@ from sinkjax.studies.grids import At, Grid, Point, cells_of, controls, inputs_of
 from sinkjax.studies.judging import CONTROLS, TWIN, drawn_figure, exact_rows, featured_labels, readings, verdicts
 from sinkjax.studies.known import Unedited, blank, measured
 from sinkjax.studies.pictures import drawn_layers
-from sinkjax.studies.readings import claimed_rows, claims_on, judged_on, measures_of
+from sinkjax.studies.readings import claimed_rows, claims_on, field_names, judged_on, measures_of
 from sinkjax.studies.readouts import check_measure, check_positions, label_of, probe_of, read_measure
 from sinkjax.studies.scope import Contrast, Measure, Scope
 from sinkjax.studies.settings import config_type, filled
 from sinkjax.studies.specs import NOOP, NOOP_PROMPTS, NOOP_SERIES
 from sinkjax.studies.study import Batch, Calculation, Condition, Shown, Sweep, Values
-from sinkjax.studies.words import Field, as_tuple, plain, words_in
+from sinkjax.studies.words import as_tuple, plain, words_in
 
 if TYPE_CHECKING:
     import xarray
@@ -94,8 +94,7 @@ def lower(study: Study) -> framework.Study:
         chosen = [one for word in shown for one in words_in(word) if isinstance(one, At)]
         scope = Scope(config, architecture, blank(study.known, Scope(config, architecture), 1))
         names = tuple(dict.fromkeys(scope.get(one)[0] for one in chosen))
-        labels = ["no edit"]
-        last = 0
+        labels, last = ["no edit"], 0
         for one in chosen:
             points = scope.get(grids[scope.get(one)[0]])
             for row in matching(points, one, scope):
@@ -196,8 +195,7 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
     def random(scope: Scope) -> list[Point]:
         points = conditions(scope)
         rows = claimed_rows(study, name, points, scope, controlled=True)
-        drawn = study.controls[name]
-        return list(controls(drawn, f"{study.name} {name}", points, rows, cells_of(grid, scope), scope))
+        return list(controls(study.controls[name], f"{study.name} {name}", points, rows, cells_of(grid, scope), scope))
 
     def claimed(scope: Scope) -> list[Point]:
         points = conditions(scope)
@@ -208,10 +206,9 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
 
     prompts = int(scope.get(grid.given["prompts"]))
     few = min(getattr(config, "control_prompts", prompts), prompts)
-    drawn: tuple[Sweep, ...] = ()
     judged = judged_on(study, name, scope)
-    if name in study.controls and (judged or not claims_on(study, name)):
-        drawn = (Sweep(f"{name}{CONTROLS}", build(random), probe=asked, prompts=few, values=values),)
+    of_controls = Sweep(f"{name}{CONTROLS}", build(random), probe=asked, prompts=few, values=values)
+    drawn = (of_controls,) if name in study.controls and (judged or not claims_on(study, name)) else ()
     made = [_as_measure(study, name, measure, config, architecture) for measure in study.measures if measure in measures]
     yield Sweep(name, build(conditions), made, asked, prompts, inputs, drawn, values, prefix=title, series=title)
     if judged and _has_twin(config):
@@ -221,7 +218,7 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
 def _as_measure(study: Study, name: str, measure: Measure, config: Settings, architecture: Config) -> framework.Measure:
     """Lower a measure for the summary: each condition is read at its own axes and compared with no edit there."""
     scope = Scope(config, architecture)
-    named = {one.name for one in words_in(measure) if isinstance(one, Field)}
+    named = field_names(measure)
     grid = study.grids[name]
     axes = [axis for axis in grid.given["over"] or {} if axis in named]
 
@@ -271,9 +268,7 @@ def _calculations(study: Study, config: Settings, architecture: Config) -> Itera
         given = {key: scope.get(entry) for key, entry in word.given.items()}
         compute = functools.partial(word.meaning.of, scope, **given)
         prompts, variables = int(scope.get(facts.get("prompts", 1))), tuple(facts["variables"])
-        inputs = facts.get("inputs", framework.TEXT)
-        if "inputs" in given:
-            inputs = framework.Inputs(given["inputs"])
+        inputs = framework.Inputs(given["inputs"]) if "inputs" in given else facts.get("inputs", framework.TEXT)
         made = Calculation(name, compute, variables, prompts, inputs, declared=plain(word))
         yield made
         if judged_on(study, name, scope) and _has_twin(config):

@@ -11,7 +11,7 @@ from sinkjax.analysis import intervals
 from sinkjax.report.section import Drawing
 from sinkjax.studies.drawings import LAYERS, drawable, interval_of, names_of, place_label, series_of, titled, wrapped
 from sinkjax.studies.folder import POSITIONS, TOKENS
-from sinkjax.studies.grids import At, matching
+from sinkjax.studies.grids import At
 from sinkjax.studies.readings import Readings
 from sinkjax.studies.scope import FigureWord, Measure
 from sinkjax.studies.specs import map_name
@@ -42,12 +42,10 @@ def heatmap(read: Readings, measures: Measure, over: str, axis: str) -> Drawing:
     for row, point in enumerate(points):
         if point.place is not None:
             label = place_label(read, points, point.place)
-            one = label.startswith("layer ")
-            (single if one else several).setdefault(_short(label), []).append(row)
-    columns, shown = [], []
-    for title, xlabel, cells in (("one edited layer", "layer (0-based)", single), ("several", "edited layers", several)):
-        if cells:
-            columns.append((picture.Column(title, list(cells), xlabel), cells))
+            (single if label.startswith("layer ") else several).setdefault(_short(label), []).append(row)
+    kinds = (("one edited layer", "layer (0-based)", single), ("several", "edited layers", several))
+    columns = [(picture.Column(title, list(cells), xlabel), cells) for title, xlabel, cells in kinds if cells]
+    shown = []
     for measure in as_tuple(measures):
         log = bool(measure.meaning.facts.get("log"))
         values = []
@@ -76,7 +74,7 @@ def activations(read: Readings, conditions: At) -> Drawing:
     few = slice(POSITIONS)
     shown = {"no edit": _largest(read, grids[0], 0)[..., few]}
     for one, grid in zip(chosen, grids, strict=True):
-        for row in matching(read.points(read.store(grid)), one, read.scope):
+        for row in read.rows(one):
             shown[read.points(read.store(grid))[row].label] = _largest(read, grid, row)[..., few]
     figure = picture.activations(np.stack(list(shown.values())), list(shown))
     caption = f"""Largest absolute value of the residual stream by depth and position (at most the first {POSITIONS} positions),
@@ -121,10 +119,8 @@ def dots(read: Readings, measures: Measure, over: str) -> Drawing:
     store, drawn, columns = read.store(over), f"{over}-controls", {}
     points = read.points(store)
     for measure in as_tuple(measures):
-        found = []
-        for row, point in enumerate(points):
-            interval = interval_of(read, over, read.value(measure, over, row)[None])[0]
-            found.append(picture.Point(point.label, interval, "chosen"))
+        means = [interval_of(read, over, read.value(measure, over, row)[None])[0] for row in range(len(points))]
+        found = [picture.Point(point.label, mean, "chosen") for point, mean in zip(points, means, strict=True)]
         if drawn in read.results:
             for number, control in enumerate(read.points(drawn)):
                 if control.draw >= 0:
@@ -167,8 +163,7 @@ def maps(read: Readings, conditions: At, layers: object = F.map_layers, tokens: 
     from sinkjax.studies.views import map_data
 
     found = []
-    grids = list(dict.fromkeys(read.scope.get(one)[0] for one in as_tuple(conditions)))
-    for number, grid in enumerate(grids):
+    for number, grid in enumerate(dict.fromkeys(read.scope.get(one)[0] for one in as_tuple(conditions))):
         store = map_name(grid, number)
         if store not in read.results:
             continue

@@ -19,13 +19,8 @@ if TYPE_CHECKING:
 
 MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) on the size of one activation
 CHAT = ("<|im_start|>",)  # tokens that start a chat turn; they did not separate documents in pretraining
-POSITIONS = {
-    "Rope": "rotary",
-    "LayerRopes": "rotary",
-    "Learned": "added",
-    "Sinusoidal": "added",
-    "NoPosition": "none",
-}  # the others are added to scores
+# All other positions are added to scores.
+POSITIONS = {"Rope": "rotary", "LayerRopes": "rotary", "Learned": "added", "Sinusoidal": "added", "NoPosition": "none"}
 
 
 def kind_of_positions(architecture: Config) -> str:
@@ -52,10 +47,8 @@ def reaches(read: Readings, measure: Measure, grid: str, least: object) -> tuple
 def exceeds(read: Readings, measure: Measure, grid: str, other: Measure) -> tuple[bool, str]:
     """The mean of a measure over documents, without an edit, is above the mean of another, such as the strongest other key's."""
     one, another = (float(read.raw(of, read.store(grid), grid, ())[0].mean()) for of in (measure, other))
-    return (
-        one > another,
-        f"{read.name(measure)} is {three_digits(one)}, and must be above {three_digits(another)}, the {read.name(other)}",
-    )
+    text = f"{read.name(measure)} is {three_digits(one)}, and must be above {three_digits(another)}, the {read.name(other)}"
+    return one > another, text
 
 
 @Premise.define()

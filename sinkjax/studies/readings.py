@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Drawing
 from sinkjax.studies.declaration import Claim, Study
 from sinkjax.studies.grids import At, Bound, Point, matching
-from sinkjax.studies.known import Unedited, blank, measured
+from sinkjax.studies.known import Unedited, measured
 from sinkjax.studies.readouts import label_of, read_measure
 from sinkjax.studies.scope import Contrast, Known, Measure, Scope
 from sinkjax.studies.settings import config_type
@@ -67,10 +67,11 @@ def ends_of(span: tuple[float, float] | None) -> tuple[float, float] | None:
     return None if span is None else (span[0] - span[1], span[1] - span[0])
 
 
+@dataclass(eq=False, repr=False)
 class Readings:
     """Access to a study's stores for contrasts.
 
-    Args:
+    Attributes:
         scope: Settings and architecture.
         results: Store by name, with `conditions(store)`.
         known: The study's known numbers, which are read from the unedited condition of a store.
@@ -78,17 +79,13 @@ class Readings:
         trainings: Name -> word, in a study that trains its own models.
     """
 
-    def __init__(
-        self,
-        scope: Scope,
-        results: Results,
-        known: Mapping[str, Known],
-        suffix: str = "",
-        trainings: Mapping[str, Word] | None = None,
-    ):
-        self.scope, self.results, self.known, self.suffix, self.trainings = scope, results, known, suffix, trainings or {}
-        self._read: dict[object, NDArray] = {}
-        self._points: dict[str, tuple[Point, ...]] = {}
+    scope: Scope
+    results: Results
+    known: Mapping[str, Known]
+    suffix: str = ""
+    trainings: Mapping[str, Word] = field(default_factory=dict)
+    _read: dict[object, NDArray] = field(default_factory=dict, init=False)
+    _points: dict[str, tuple[Point, ...]] = field(default_factory=dict, init=False)
 
     def store(self, grid: str) -> str:
         """Return the name of a grid's store."""
@@ -96,12 +93,11 @@ class Readings:
 
     def scope_of(self, grid: str, measure: Word) -> Scope:
         """Return a grid's scope, with the known numbers that a measure names."""
-        named = {field.name for field in words_in(measure) if isinstance(field, Field)} & self.known.keys()
-        if not named:
+        wanted = {name: word for name, word in self.known.items() if name in field_names(measure)}
+        if not wanted:
             return self.scope
         run = Unedited(None, None, self.results[grid], self.scope.config.control_prompts)
-        wanted = {name: word for name, word in self.known.items() if name in named}
-        return Scope(self.scope.config, self.scope.architecture, blank(wanted, self.scope, 1) | measured(wanted, self.scope, run))
+        return Scope(self.scope.config, self.scope.architecture, measured(wanted, self.scope, run))
 
     def of(self, measure: Measure, store: str, grid: str, bound: Bound) -> NDArray:
         """Read a measure as `raw` does, in logarithms if it has no upper bound."""
@@ -110,10 +106,9 @@ class Readings:
 
     def raw(self, measure: Measure, store: str, grid: str, bound: Bound) -> NDArray:
         """Read a measure for every condition of a store, with axes at given values: float[condition, document]."""
-        key = (measure, store, tuple(entry for entry in bound if Field(entry[0]) in _fields(measure)))
+        key = (measure, store, tuple(entry for entry in bound if entry[0] in field_names(measure)))
         if key not in self._read:
-            here = self.scope_of(grid, measure).at(dict(bound))
-            self._read[key] = read_measure(measure, here, self.results[store])
+            self._read[key] = read_measure(measure, self.scope_of(grid, measure).at(dict(bound)), self.results[store])
         return self._read[key]
 
     def value(self, measure: Measure, grid: str, row: int, edited: bool = True) -> NDArray:
@@ -126,14 +121,15 @@ class Readings:
             self._points[store] = tuple(point for point in self.results.conditions(store) if isinstance(point, Point))
         return self._points[store]
 
+    def rows(self, chosen: At) -> list[int]:
+        """Return the rows of the chosen conditions in the store of their grid."""
+        return matching(self.points(self.store(self.scope.get(chosen)[0])), chosen, self.scope)
+
     def edited(self, measure: Measure, chosen: At, edited: bool = True) -> NDArray:
         """Read a measure under the chosen conditions, or for no edit at the same axes: float[document(, condition)]."""
         grid = self.scope.get(chosen)[0]
-        store = self.store(grid)
-        points = self.points(store)
-        found = [
-            self.of(measure, store, grid, points[row].bound)[row if edited else 0] for row in matching(points, chosen, self.scope)
-        ]
+        store, points = self.store(grid), self.points(self.store(grid))
+        found = [self.of(measure, store, grid, points[row].bound)[row if edited else 0] for row in self.rows(chosen)]
         return joined(np.stack(found, axis=-1))
 
     def controls(self, measure: Measure, chosen: At) -> NDArray | None:
@@ -159,8 +155,7 @@ class Readings:
         def same(one: Point, other: Point) -> bool:
             return other.draw >= 0 and (one.place, one.bound) == (other.place, other.bound)
 
-        rows = matching(points, chosen, self.scope)
-        return {row: [number for number, control in controls if same(points[row], control)] for row in rows}
+        return {row: [number for number, control in controls if same(points[row], control)] for row in self.rows(chosen)}
 
     def drawing(self, name: str, figure: Figure, caption: str, *stores: str, bands: bool = True) -> Drawing:
         """Make a drawing with the model as its source, and a caption that ends with the prompts if they were read.
@@ -186,7 +181,7 @@ class Readings:
         """Describe a choice of conditions."""
         grid, place, fixed = self.scope.get(chosen)
         points = self.points(self.store(grid))
-        rows = matching(points, chosen, self.scope)
+        rows = self.rows(chosen)
         prefix = self.results.sweeps[grid].prefix
         if len(points) == 1:
             return prefix or grid
@@ -197,9 +192,8 @@ class Readings:
 
     def name(self, measure: Measure, chosen: At | None = None) -> str:
         """Describe a measure and conditions."""
-        grid = self.scope.get(chosen)[0] if chosen is not None else ""
-        known = self.scope_of(grid, measure) if grid else self.scope
-        return label_of(measure, known)
+        scope = self.scope if chosen is None else self.scope_of(self.scope.get(chosen)[0], measure)
+        return label_of(measure, scope)
 
 
 def joined(values: NDArray) -> NDArray:
@@ -208,8 +202,9 @@ def joined(values: NDArray) -> NDArray:
 
 
 @functools.cache
-def _fields(measure: Measure) -> set[Field]:
-    return {Field(field.name) for field in words_in(measure) if isinstance(field, Field)}
+def field_names(measure: Word) -> frozenset[str]:
+    """Return the names of the fields in a measure."""
+    return frozenset(one.name for one in words_in(measure) if isinstance(one, Field))
 
 
 def claims_on(study: Study, name: str) -> list[Claim]:
@@ -251,31 +246,21 @@ def claimed_rows(study: Study, name: str, points: Sequence[Point], scope: Scope,
 
 def possible(claim: Claim, scope: Scope) -> bool:
     """Return whether a claim's premise can hold in this architecture; otherwise its controls and twin do not run."""
-    for word in words_in(claim.given):
-        if isinstance(word, Word):
-            fits = word.meaning.facts.get("architecture")
-            if fits is not None and not fits(scope.architecture, **word.given):
-                return False
-    return True
+    words = [word for word in words_in(claim.given) if isinstance(word, Word) and "architecture" in word.meaning.facts]
+    return all(word.meaning.facts["architecture"](scope.architecture, **word.given) for word in words)
 
 
 def measures_of(study: Study, name: str) -> list[Measure]:
     """Return every measure that reads a grid: in the summary (if its axes fit), in claims and in figures."""
     axes = {*(study.grids[name].given["over"] or {})}
     known = {*study.known, *(entry.name for entry in dataclasses.fields(config_type(study)))}
-    found: dict[Measure, None] = {
-        measure: None
-        for measure in study.measures
-        if {one.name for one in words_in(measure) if isinstance(one, Field)} <= axes | known
-    }
+    found = dict.fromkeys(measure for measure in study.measures if field_names(measure) <= axes | known)
     for claim in claims_on(study, name):
         for contrast in claim.words:
             found.update(dict.fromkeys(one for one in words_in(contrast) if isinstance(one, Measure)))
     for word in study.figures:
-        over = (
-            {word.given["over"]} if "over" in word.given else {one.given["grid"] for one in words_in(word) if isinstance(one, At)}
-        )
-        if name in over:
+        grids = {one.given["grid"] for one in words_in(word) if isinstance(one, At)}
+        if name in ({word.given["over"]} if "over" in word.given else grids):
             found.update(dict.fromkeys(one for one in words_in(word) if isinstance(one, Measure)))
             if word.word == "activations":
                 found.update(dict.fromkeys(study.measures))

@@ -207,10 +207,8 @@ def _in_layer(data: xarray.Dataset, layer: int) -> NDArray:
 
 def arguments(measure: Measure, scope: Scope) -> dict[str, object]:
     """The arguments of a measure with their values; a place as a list of layers."""
-    kinds, found = measure.meaning.kinds, {}
-    for name, value in measure.given.items():
-        found[name] = scope.layers(value) if kinds.get(name) is Place else scope.get(value)
-    return found
+    kinds = measure.meaning.kinds
+    return {name: scope.layers(value) if kinds.get(name) is Place else scope.get(value) for name, value in measure.given.items()}
 
 
 def read_measure(measure: Measure, scope: Scope, data: xarray.Dataset) -> NDArray:

@@ -177,15 +177,10 @@ def _document(text: str, what: str) -> Value:
     """The study in a YAML document. what: file or name of the document, for errors."""
     from sinkjax.studies.as_yaml import from_yaml
 
-    _define_words()
-    return from_yaml(text, what)
-
-
-def _define_words() -> None:
-    """Import every module that defines words."""
-    modules = declared().values()
+    modules = declared().values()  # these and their packages define the words
     for module in ("sinkjax.studies.vocabulary", *{module.rpartition(".")[0] for module in modules}, *modules, PRETRAIN):
         importlib.import_module(module)
+    return from_yaml(text, what)
 
 
 @functools.cache
@@ -267,8 +262,7 @@ def _of_file(path: Path) -> Chosen:
 def _of_store(path: Place) -> Chosen:
     """The run that a store belongs to, by its attributes; a store made from Python is a sweep with the summary's defaults."""
     try:
-        attributes = json.loads(read_bytes(path / ".zattrs"))
-        study = attributes.get("study")
+        study = json.loads(read_bytes(path / ".zattrs")).get("study")
         text = "" if study is None else json.dumps({"experiment": study["experiment"], **study["config"]})
     except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
         raise SinkjaxError(f"{path} is not the store of a sweep") from None

@@ -141,8 +141,7 @@ class Results:
 
     def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
         """A line named `name` of float[prompt, x] (NaN where undefined) over x, with intervals over prompts."""
-        clusters = self.clusters(len(values))
-        return Line(name, x, [*intervals.intervals(values, axis=0, seed=self.config.seed, clusters=clusters)])
+        return Line(name, x, [*intervals.intervals(values, axis=0, seed=self.config.seed, clusters=self.clusters(len(values)))])
 
     def _column(self, sweep: Sweep, measure: Measure) -> list[Row]:
         conditions = self.conditions(sweep.name)

@@ -224,18 +224,8 @@ def store_spec(
     if spec.prepare and finished(store, swept, batch.tokens, spec.edits, spec.probe, batch.lengths, attributes):
         return
     conditions = spec.prepare(model, batch, *([swept] if twin else [])) if spec.prepare else spec.conditions
-    edits = [condition.edit for condition in conditions]
-    sinkjax.sweep(
-        swept,
-        batch.tokens,
-        edits,
-        probe=spec.probe,
-        lengths=batch.lengths,
-        out=store,
-        memory=machine.memory,
-        attributes=attributes,
-        strict=machine.strict,
-    )
+    into_store = functools.partial(sinkjax.sweep, out=store, memory=machine.memory, attributes=attributes, strict=machine.strict)
+    into_store(swept, batch.tokens, [condition.edit for condition in conditions], probe=spec.probe, lengths=batch.lengths)
 
 
 def build(chosen: Chosen, folder: Place) -> Section:
@@ -276,8 +266,7 @@ def _config_of(data: xarray.Dataset) -> Listed:
 
     if "edit" not in data.dims:
         raise SinkjaxError("this store holds no edits, so there is nothing to summarise")
-    labels = [str(label) for label in data["edit"].values]
-    edits = tuple({"compose": [], "label": label} for label in labels)
+    edits = tuple({"compose": [], "label": str(label)} for label in data["edit"].values)
     return Listed(probe=tuple(name for name in MEASURES if name in data), edits=edits, prompts=data.sizes["prompt"])
 
 

@@ -67,15 +67,14 @@ def carry_out(chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: 
     every = members(config)
     study_on(config, every[0])  # settings that do not fit refuse every checkpoint
     claim(out, chosen)
-    seen: dict[str, str] = {}
-    refused: dict[str, str] = {}
-    sections: dict[str, Section] = {}
+    seen, refused, sections = dict[str, str](), dict[str, str](), dict[str, Section]()
     for number, member in enumerate(every, 1):
         log(f"{member.label} ({number} of {len(every)})")
         fetched = machine.trim and to_fetch(member)
         try:
-            found = run.carry_out(study_on(config, member), place(member, out), machine, log, _once(member, seen))
-            sections[member.label] = found
+            sections[member.label] = run.carry_out(
+                study_on(config, member), place(member, out), machine, log, _once(member, seen)
+            )
         except SinkjaxError as error:
             if ends_all(error):
                 raise

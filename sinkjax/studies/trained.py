@@ -141,8 +141,7 @@ def rows(study: Study, read: Readings) -> list[Row]:
     The numbers of a training whose word is `compared` have the difference from the first training, paired by seed.
     """
     results = read.results
-    table: list[Row] = []
-    runs: list[Row] = []
+    table, runs = list[Row](), list[Row]()
     first = next(iter(study.trainings))
     for name, word in study.trainings.items():
         title = label(name, word)
