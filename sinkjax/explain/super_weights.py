@@ -65,7 +65,8 @@ def super_weights(
     config = model.config
     if (missing := lacks(config, Site.MLP_OUT)) or config.experts is not None:
         raise SinkjaxError(f"there are no super weights to search: this model has {missing or 'experts'}")
-    for name, number in (("most", most), ("controls", controls)):
+    numbers: dict[str, Any] = {"most": most, "controls": controls}
+    for name, number in numbers.items():
         if not isinstance(number, int) or number < 1:
             raise SinkjaxError(f"{name} must be an integer of at least 1, not {number!r}")
     tokens, lengths, _ = check_batch(tokens, lengths, config)

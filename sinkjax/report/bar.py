@@ -31,7 +31,7 @@ def bar(one: Verdict) -> str:
         return ""
     band = _controls(one)
     twin = None if one.twin is None else one.twin.S if share else one.twin.D
-    shown = [end for end in (value.low, value.mean, value.high, twin and twin.mean, *band) if end is not None]
+    shown = [end for end in (value.low, value.mean, value.high, None if twin is None else twin.mean, *band) if end is not None]
     low, high = min(0.0, *shown), max(0.0, *shown)
     if share:
         low, high = max(CLIP[0], min(low, -0.05)), min(CLIP[1], max(high, 1.05))

@@ -172,8 +172,7 @@ def _line(
 
     plain = along(edited=False)
     values = along(edited=True) - (plain if effect else 0)
-    reference = None if effect else float(plain.mean())
-    return Line(name or read.name(measure), list(x), [*interval_of(read, grid, values)], reference)
+    return Line(name or read.name(measure), list(x), [*interval_of(read, grid, values)], None if effect else float(plain.mean()))
 
 
 @FigureWord.define()

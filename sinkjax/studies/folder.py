@@ -85,8 +85,7 @@ def over(stores: Iterable[xarray.Dataset]) -> str:
     found = [data.attrs.get("study", {}).get("documents", ()) for data in stores]
     if not found or not all(found):
         return "prompts"
-    alone = all(len(set(documents)) == len(documents) for documents in found)
-    return "documents" if alone else "passages, clustered by document"
+    return "documents" if all(len(set(each)) == len(each) for each in found) else "passages, clustered by document"
 
 
 def _split(study: Mapping[str, Sequence[str]]) -> str:

@@ -94,8 +94,7 @@ def _listed(claim: Claim, read: Readings) -> str:
 
 def evidence(contrast: Word, parts: Parts, read: Readings) -> Evidence:
     """Collect the rule's input: the numbers of a contrast, their clusters, and the kind of sample."""
-    stores = sorted(map(read.store, read_by(contrast)))
-    clusters = read.results.clusters(len(parts.contrast), *stores, genres=True)
+    clusters = read.results.clusters(len(parts.contrast), *sorted(map(read.store, read_by(contrast))), genres=True)
     numbers, noun = (parts.contrast, parts.controls, parts.whole, parts.range), read.results.over.partition(",")[0]
     return Evidence(*numbers, clusters, noun, parts.all_controls, parts.relative, parts.whole_range)
 
@@ -127,8 +126,7 @@ def _beside(claim: Claim, read: Readings) -> tuple[str, ...]:
 
 def readings(study: Study, results: Results, twin: bool = False) -> Readings:
     """Wrap a study's stores for its contrasts and figures."""
-    scope = Scope(results.config, results.architecture)
-    return Readings(scope, results, study.known, TWIN if twin else "", study.trainings)
+    return Readings(Scope(results.config, results.architecture), results, study.known, TWIN if twin else "", study.trainings)
 
 
 def verdicts(study: Study, results: Results) -> tuple[Verdict, ...]:

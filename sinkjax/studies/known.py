@@ -144,6 +144,5 @@ def measured(known: Mapping[str, Known], scope: Scope, run: Unedited, edited: Un
     found: dict[str, object] = {}
     for name, word in known.items():
         scope = Scope(scope.config, scope.architecture, {**scope.known, **found})
-        own = edited is not None and word.meaning.facts.get("of_edited", False)
-        found[name] = word.evaluate(scope, edited if own else run)
+        found[name] = word.evaluate(scope, edited if edited is not None and word.meaning.facts.get("of_edited") else run)
     return found

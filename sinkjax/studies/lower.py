@@ -176,8 +176,7 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture:
     scope = Scope(config, architecture)
     values = _known(study) if study.known else None
     measures = measures_of(study, name)
-    known_ones = [word for word in words_in(study.known) if isinstance(word, Measure)]
-    asked = probe_of([*measures, *known_ones], scope)
+    asked = probe_of([*measures, *(word for word in words_in(study.known) if isinstance(word, Measure))], scope)
     title = str(scope.get(grid.given["title"]))
 
     def build(make: Callable[[Scope], Sequence[Condition]]) -> Callable[..., Sequence[Condition]]:

@@ -155,8 +155,7 @@ class Results:
             budgets = [condition.budget for control in controls for condition in self.conditions(control)]
             ranks = ranks_among(column.effects, [condition.budget for condition in conditions], random, budgets)
         labels = [(sweep.row_label(condition), sweep.series or condition.series) for condition in conditions]
-        clusters = self.clusters(values.shape[1], sweep.name)
-        rows = column_rows(labels, measure.name, column, self.config.seed, ranks, clusters)
+        rows = column_rows(labels, measure.name, column, self.config.seed, ranks, self.clusters(values.shape[1], sweep.name))
         out = lost(self[sweep.name])
         return [dataclasses.replace(row, overflowed=out.get(one.label, 0)) for row, one in zip(rows, conditions, strict=True)]
 

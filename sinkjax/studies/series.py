@@ -47,8 +47,7 @@ def study_on(config: Series, member: Member) -> Chosen:
         raise SinkjaxError(f"{config.study} is not a study of a given model, so it has no series")
     stated = {"model": member.source, "revision": member.revision, "dtype": config.dtype}
     values = {**documents.fields(shipped.config), **config.settings, **stated}
-    built: object = documents.build(config_type(shipped.experiment), values, config.study)
-    return Chosen(shipped.experiment, built)
+    return Chosen(shipped.experiment, documents.build(config_type(shipped.experiment), values, config.study))
 
 
 def place(member: Member, out: Place) -> Place:

@@ -46,8 +46,7 @@ def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
     values = {**documents.fields(choose(name).config), **({"revision": None} if isinstance(config, All) else {}), **stated}
     if values.get("map_layers"):
         values["map_layers"] = [layer for layer in values["map_layers"] if layer < layers]
-    built: object = documents.build(config_type(name), values, name)
-    return Chosen(name, built)
+    return Chosen(name, documents.build(config_type(name), values, name))
 
 
 def place(config: All | AllTrained, name: str, out: Place) -> Place:

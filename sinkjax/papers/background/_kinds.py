@@ -156,6 +156,5 @@ def more_heads(read: Readings, computation: str, kind: str, minus: str) -> Parts
 def has_heads(read: Readings, computation: str, kinds: tuple[str, ...]) -> tuple[bool, str]:
     """The model has heads of each of some kinds, in some prompt."""
     means = {kind: _share(read, computation, kind).mean() for kind in kinds}
-    return bool(min(means.values()) > 0), "; ".join(
-        f"{share:.3g}% of the heads have a {kind} sink" for kind, share in means.items()
-    )
+    text = "; ".join(f"{share:.3g}% of the heads have a {kind} sink" for kind, share in means.items())
+    return bool(min(means.values()) > 0), text

@@ -114,9 +114,8 @@ def steady(read: Readings, late: Measure, early: Measure, typical: Measure, grid
         grid: The grid whose first condition is read.
     """
     last, first, other = (np.log(read.raw(measure, read.store(grid), grid, ())[0]) for measure in (late, early, typical))
-    return Parts(
-        last - first, None, first - other, None, "log", f"{read.name(late, at(grid))} minus {read.name(early, at(grid))}"
-    )
+    label = f"{read.name(late, at(grid))} minus {read.name(early, at(grid))}"
+    return Parts(last - first, None, first - other, None, "log", label)
 
 
 # Which dims are edited.

@@ -102,12 +102,11 @@ def undone(read: Readings, measure: Measure, harmed: At, kept: At, computation: 
 def loss_by_position(read: Readings, conditions: At, computation: str) -> Drawing:
     """The loss along the text above the loss with all keys, in bins of positions, next to recomputed windows."""
     from sinkjax.report.figures.layers import Line, Panel, lines
-    from sinkjax.studies.grids import matching
 
     grid = read.scope.get(conditions)[0]
     points, data = read.points(grid), read.results[grid]["nll"].values[..., :-1]
     best = read.results[computation]["nll"].values[:, :-1]
-    rows = {points[row].label: data[row] - data[0] for row in matching(points, conditions, read.scope)}
+    rows = {points[row].label: data[row] - data[0] for row in read.rows(conditions)}
     rows["recomputed window"] = best - data[0, : len(best)]
     found = [Line(name, *_binned(lost, read.scope.config.seed)) for name, lost in rows.items()]
     figure = lines([[Panel("", LOST, found, signed=True)]], "position of the query (0-based)", legend_above=True)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
+from sinkjax.papers.background._massive import real
 from sinkjax.studies.scope import Layers, percentage
 from sinkjax.studies.vocabulary import ALL
 
@@ -32,8 +33,7 @@ def rounding_error(axes: tuple[int, ...]) -> Callable[[jax.Array, View], jax.Arr
     def error(x: jax.Array, view: View) -> jax.Array:
         import jax.numpy as jnp
 
-        real = jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None]
-        top = jnp.abs(jnp.where(real, x, 0)).max(axis=axes, keepdims=True)
+        top = jnp.abs(real(x, view)).max(axis=axes, keepdims=True)
         scale = jnp.where(top > 0, top, 1) / STEPS
         lost = jnp.sqrt(jnp.square(jnp.round(x / scale) * scale - x).sum(axis=-1))
         size = jnp.sqrt(jnp.square(x).sum(axis=-1))

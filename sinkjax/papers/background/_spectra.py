@@ -141,11 +141,10 @@ def bounded_below(read: Readings, grid: str) -> tuple[bool, str]:
 def by_depth(read: Readings, conditions: At, position: int = F.position) -> Drawing:
     """Entropy, anisotropy and mixing by depth, and the sink by layer, without an edit and under some conditions."""
     from sinkjax.report.figures.layers import Line, Panel, lines
-    from sinkjax.studies.grids import matching
 
     chosen = as_tuple(conditions)
     grid, place, seed = read.scope.get(chosen[0])[0], read.scope.get(position), read.scope.config.seed
-    rows = [0, *(row for one in chosen for row in matching(read.points(grid), one, read.scope))]
+    rows = [0, *(row for one in chosen for row in read.rows(one))]
     data = read.results[grid].isel(edit=rows)
     panels = {
         "matrix entropy (bits)": matrix_entropy(data["spectrum"].values),

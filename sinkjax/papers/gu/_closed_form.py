@@ -74,8 +74,7 @@ def largest_weight(by_distance: Floats) -> Floats:
 
 def bound(xi: NDArray, tokens: int) -> Floats:
     """e^{2 xi} / (e^{2 xi} + t - 1) for t = 1 to tokens: float64[..., tokens]."""
-    others = np.arange(tokens, dtype=np.float64)
-    return 1 / (1 + others * np.exp(-2 * np.asarray(xi, np.float64))[..., None])
+    return 1 / (1 + np.arange(tokens, dtype=np.float64) * np.exp(-2 * np.asarray(xi, np.float64))[..., None])
 
 
 def running_mean(values: Floats, tokens: NDArray) -> Floats:

@@ -169,8 +169,7 @@ def by_length(read: Readings, computation: str, eps: float = F.eps) -> list[Row]
     """
     data, least = read.results[computation], read.scope.get(eps)
     if not np.isfinite(data["closed"].values).all():
-        kind = kind_of_positions(read.scope.architecture)
-        raise Absent(f"positions are {kind}, so states differ and there is no closed form")
+        raise Absent(f"positions are {kind_of_positions(read.scope.architecture)}, so states differ and there is no closed form")
     per_head = {
         "heads that sink on key 0 (%)": 100.0 * (data["closed"] > least),
         "attention to key 0, mean over heads": data["closed"],

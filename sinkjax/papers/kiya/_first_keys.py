@@ -126,9 +126,8 @@ def vocabulary(read: Readings, computation: str) -> Drawing:
         pair = enumerate(_names(data))
         return found + [Cloud(kind, data["key_norm"].values[[row]], data[name].values[[row]]) for row, kind in pair]
 
-    figure = scatter(
-        {title: clouds(name) for name, title in PANELS.items()}, "||k|| in layer 0", "cosine of k with the mean query"
-    )
+    panels = {title: clouds(name) for name, title in PANELS.items()}
+    figure = scatter(panels, "||k|| in layer 0", "cosine of k with the mean query")
     caption = """First-block key of every token, made from its embedding alone: norm (key-value heads joined) and cosine with the
         mean query, of the joined heads and averaged over heads."""
     return read.drawing("vocabulary", figure, caption, computation)

@@ -15,6 +15,7 @@ import sinkjax
 from sinkjax.edits.site import Site
 from sinkjax.model.norms import AllHeads, EachHead, gains
 from sinkjax.model.ops import rms_norm
+from sinkjax.papers.gu._geometry import mean_over_queries_after
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import PairView, Statistic
 
@@ -56,17 +57,11 @@ def positive(scores: jax.Array, view: PairView) -> jax.Array:
     return ((scores > 0) & later & view.real_rows).sum(axis=2).astype(scores.dtype)
 
 
-def share_of_later(sums: jax.Array, lengths: jax.Array) -> jax.Array:
-    """Counts of queries i with key < i < length as shares of all such queries, NaN for the last key."""
-    count = lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]
-    return jnp.where(count > 0, sums / jnp.maximum(count, 1), jnp.nan)
-
-
 STATISTICS = (
     Statistic("query_gram", Site.LOGITS, gram, (*HEADS, "dim", "other_dim")),
     Statistic("query_sum", Site.LOGITS, query_sum, (*HEADS, "dim")),
     Statistic("rotated_keys", Site.LOGITS, rotated_keys, ("prompt", "layer", "kv_head", "key", "dim")),
-    Statistic("positive", Site.LOGITS, positive, (*HEADS, "key"), share_of_later),
+    Statistic("positive", Site.LOGITS, positive, (*HEADS, "key"), mean_over_queries_after),
 )
 
 
@@ -113,6 +108,7 @@ def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Datas
     of_heads = np.repeat(keys / np.maximum(count, 1), group, axis=1)
     rows = unit(key_rows(model))
     chosen = np.stack([matrix[:, dims] for matrix, dims in zip(rows, joined["dim"].T[:-1], strict=True)])  # [L, K, N, D]
+    others = rows[:, :, list(controls)]
     aligned = {
         name: np.einsum("NLHD,LHD->NLH", np.repeat(joined[key], group, axis=2), first)
         for name, key in (("alignment", "key_0"), ("other_alignment", "key_others"))
@@ -125,10 +121,7 @@ def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Datas
             "key_alignment": (("layer", "head", "key"), np.einsum("LHSD,LHD->LHS", of_heads, first)),
             "positive": ((*HEADS, "key"), joined["positive"]),
             "own_row": (KV_HEADS, np.abs(np.einsum("NLKD,LKND->NLK", joined["key_0"], chosen))),
-            "other_rows": (
-                ("control", *KV_HEADS),
-                np.abs(np.einsum("NLKD,LKCD->CNLK", joined["key_0"], rows[:, :, list(controls)])),
-            ),
+            "other_rows": (("control", *KV_HEADS), np.abs(np.einsum("NLKD,LKCD->CNLK", joined["key_0"], others))),
         }
     )
 
@@ -146,8 +139,7 @@ def key_rows(model: Model) -> NDArray:
 
 def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray]:
     """Compute the arrays for `measure` from a few prompts; sums (gram, queries, keys, count) have a first axis of length 1."""
-    sites = (Capture(Site.EMBED), Capture(Site.RESID))
-    probe = Probe(capture=sites, extra=STATISTICS)
+    probe = Probe(capture=(Capture(Site.EMBED), Capture(Site.RESID)), extra=STATISTICS)
     record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
     states = jnp.concatenate([record["embed"][:, None], record["resid"]], axis=1)
     norm = model.config.norm

@@ -75,9 +75,7 @@ def put_link(scope: Scope, link: object, donor: object = F.apart, random: bool =
     """
     at, name, values = scope.config.position, scope.get(link), scope.get(donor)[scope.get(link)]
     prompts, T = values.shape[1:3]
-    source = np.full(prompts, at)
-    if random:
-        source = scope.random.choice(np.delete(np.arange(1, T), at - 1), prompts)
+    source = scope.random.choice(np.delete(np.arange(1, T), at - 1), prompts) if random else np.full(prompts, at)
     label = f"{name} of positions {', '.join(map(str, source))}" if random else name
     return sinkjax.compose(*_link(scope, name, values[:, np.arange(prompts), source]), label=label)
 
@@ -176,8 +174,7 @@ def ignitions(
     import xarray
 
     run = Unedited(model, batch, None, scope.config.control_prompts)
-    forms = onset(largest_activation(0)).evaluate(scope, run)
-    neurons = largest(model, scope.get(count), forms)
+    neurons = largest(model, scope.get(count), onset(largest_activation(0)).evaluate(scope, run))
     spots, others = scope.get(places), scope.get(seen)
     found = {name: np.zeros((len(batch.lengths), len(spots), len(others))) for name in ("size", "alignment", "plain_alignment")}
     for column, place in enumerate(spots):
@@ -195,9 +192,7 @@ def _at(model: Model, batch: Batch, edit: sinkjax.Edit, place: int, neurons: Seq
     layers = tuple(sorted({layer for layer, _ in neurons}))
     capture = sinkjax.Capture(sinkjax.Site.MLP_IN, layers=layers, positions=(place,), name="read")
     probe = sinkjax.Probe(resid_max=True, capture=(capture,))
-    record = sinkjax.forward(
-        model.params, batch.tokens, model.config, edit, probe=probe, lengths=batch.lengths, logits=False
-    ).record
+    record = sinkjax.forward(model.params, batch.tokens, model.config, edit, probe, batch.lengths, logits=False).record
     states, gates, cosines = np.asarray(record["read"], np.float64)[:, :, 0], model.params["layers"]["gate"], []
     for layer, number in neurons:
         state, gate = states[:, layers.index(layer)], np.asarray(gates[layer, :, number], np.float64)

@@ -79,7 +79,7 @@ def largest(model: Model, count: int, last: int | None = None) -> tuple[Neuron, 
 
     gate, up = (norms[: None if last is None else last + 1] for norms in sizes(model))
     order = np.argsort(-(gate * up), axis=None, kind="stable")[:count]
-    return tuple((int(number) // gate.shape[1], int(number) % gate.shape[1]) for number in order)
+    return tuple(divmod(int(number), gate.shape[1]) for number in order)
 
 
 def _without(chosen: Sequence[Neuron], architecture: Config, positions: int | slice | None, label: str) -> sinkjax.Edit:
@@ -154,8 +154,7 @@ def gate_cosine(read: Readings, computation: str, on: str = "difference") -> Par
     found = {"difference": (first - others, random_first - random_others), "first": (first, random_first)}
     value, random = found.get(on, (others, random_others))
     label = "with the first token's state minus that with others'" if on == "difference" else f"with the state of {on}"
-    whole = first if on == "difference" else None
-    return Parts(value, random, whole, (-1.0, 1.0), "", f"cosine of gate vectors {label}")
+    return Parts(value, random, first if on == "difference" else None, (-1.0, 1.0), "", f"cosine of gate vectors {label}")
 
 
 @Described.define()

@@ -162,12 +162,8 @@ def variance_by_position(read: Readings, computation: str) -> Drawing:
         lines = [read.results.curve(label, places.tolist(), values) for label, values in curves.items()]
         return layers.Panel(title, "variance (share of position 0's)", lines, log=True)
 
-    figure = layers.lines(
-        [[panel("head outputs", "deviation", law | squares), panel("attention output, after W_O", "after", law)]],
-        "tokens that the query sees, i + 1",
-        legend_above=True,
-        log_x=True,
-    )
+    panels = [panel("head outputs", "deviation", law | squares), panel("attention output, after W_O", "after", law)]
+    figure = layers.lines([panels], "tokens that the query sees, i + 1", legend_above=True, log_x=True)
     caption = """Variance over prompts of the first block's head outputs (left) and attention output (right), mean over dims, in
         units of its value at position 0, whose query sees one value only. Even attention follows the averaging law.
         Uneven attention averages less, as the sum of each query's squared weights shows, so its curve lies above the

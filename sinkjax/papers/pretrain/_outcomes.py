@@ -206,8 +206,7 @@ def steps_to(data: xarray.Dataset, base: xarray.Dataset) -> NDArray:
     found, runs = [], (data["step"].values, data["loss"].values, at_end(data, "loss"))
     for seed, steps, losses, ended in zip(data["run"].values, *runs, strict=True):
         goal = float(goals.get(seed, np.nan))
-        both = np.isfinite(goal) and np.isfinite(ended)
-        found.append(_reached(goal, steps, losses) if both else np.nan)
+        found.append(_reached(goal, steps, losses) if np.isfinite(goal) and np.isfinite(ended) else np.nan)
     return np.array(found)
 
 

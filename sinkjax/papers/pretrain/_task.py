@@ -89,9 +89,8 @@ def of_log(folder: Path) -> xarray.Dataset:
     cost = folder / SUMMARY
     milliseconds = json.loads(cost.read_text(encoding="utf-8"))["milliseconds_per_step_of_a_run"] if cost.is_file() else None
     about = {name: first.get(name) for name in ("config", "parameters", "data", "devices", "versions", "intervals_over")}
-    return xarray.Dataset(
-        data, {"run": [run["seed"] for run in first["runs"]]}, {"training": {**about, "milliseconds": milliseconds}}
-    )
+    seeds = [run["seed"] for run in first["runs"]]
+    return xarray.Dataset(data, {"run": seeds}, {"training": {**about, "milliseconds": milliseconds}})
 
 
 def _outcome(end: Mapping[str, object], steps: int) -> str:

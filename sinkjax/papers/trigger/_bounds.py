@@ -158,8 +158,7 @@ def _smallest(shape: Shape) -> float:
 def first_row(cap: float, shape: Shape) -> float:
     """(23): lower bound for layers whose BOS mass in row 1 is at most `cap` for every sequence."""
     check_cap(cap)
-    rank = shape.noise - 3
-    if rank < 1:
+    if shape.noise - 3 < 1:
         return 0.0
     norms = np.linspace(0, np.sqrt(shape.noise), 4001)  # at the last one the trigger's row costs nothing
     rest = np.mean([np.maximum(_in_span(norms, int(j), shape), _in_test(norms, int(j), shape)) for j in shape.triggers], axis=0)
@@ -269,7 +268,6 @@ def even(leak: NDArray, shape: Shape) -> float:
 def undivided(shape: Shape) -> float:
     """(30): lower bound for layers whose weight on a key depends only on query and key, as ReLU's without a divisor."""
     h, j = shape.shares, shape.triggers
-    line = np.polynomial.Polynomial.fit(j, h, 1)
-    rest = np.mean((h - line(j)) ** 2)
+    rest = np.mean((h - np.polynomial.Polynomial.fit(j, h, 1)(j)) ** 2)
     of_one = np.mean((j - 1) * (np.sum((j - 1) * h) / np.sum(j - 1) - h) ** 2)
     return float(2 * rest + NOISE * shape.noise * (of_one + rest)) / shape.cells

@@ -66,8 +66,7 @@ def map_gallery(read: Readings, shown: Mapping[str, str]) -> Drawing:
     """Mean attention of single-head models, one panel per model."""
     labels = trained(read, shown)
     maps = np.stack([read.results[name]["map_mean"].mean("run").values[0, 0] for name in labels])
-    place = read.scope.config.trigger_position
-    figure = gallery(maps, [*labels.values()], "attention weight", place)
+    figure = gallery(maps, [*labels.values()], "attention weight", read.scope.config.trigger_position)
     caption = f"""Attention weights, mean over {_held_out(read)} (arrow) and over {over_runs(read)}. Weights above 1 have the
         colour of 1."""
     return Drawing("maps", figure, caption)
@@ -191,8 +190,7 @@ def neutral_edit(read: Readings, shown: Mapping[str, str]) -> tuple[bool, str]:
     """Adding 0 to BOS's logit changes no loss by more than float32 rounds, in any run and rows."""
     losses = [read.results[name]["edited_loss"] for name in trained(read, shown)]
     largest = max(np.abs(loss.sel(edit=IDENTITY) - loss.sel(edit=NO_EDIT)).max().item() for loss in losses)
-    size = max(float(loss.sel(edit=NO_EDIT).max()) for loss in losses)
-    limit = float(np.finfo(np.float32).eps) * size
+    limit = float(np.finfo(np.float32).eps) * max(float(loss.sel(edit=NO_EDIT).max()) for loss in losses)
     return largest <= limit, f"largest change of a loss: {largest:.2g} (rounding: {limit:.2g})"
 
 

@@ -129,9 +129,8 @@ def loss_and_mass(read: Readings, held: str) -> Drawing:
         ratios = [Curve(name, off, best / values[here]) for name, values in curves.items()]
         path = Curve("free to sink, while learning", 1 - free["curve_bos"].values.ravel(), free["curve_loss"].values.ravel())
         ended = Curve("free to sink, at the end", 1 - free["bos"].values, free["loss"].values)
-        at_full = "not measured"
-        if not inner.all():
-            at_full = f"{max(float(np.nanmin(capped['loss'].values[-1])), SMALLEST_LOSS):.1e}"
+        lowest = max(float(np.nanmin(capped["loss"].values[-1])), SMALLEST_LOSS)
+        at_full = "not measured" if inner.all() else f"{lowest:.1e}"
         panels = [
             Panel("loss", mass, loss, lines, [trained, path, ended]),
             Panel("best loss with the mass held, over each line", mass, "ratio", ratios, [], plain=True),

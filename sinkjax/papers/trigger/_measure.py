@@ -119,8 +119,7 @@ def held_out(trigger: Trigger, count: int, seed: int, position: int | None = Non
 
 def in_blocks(data: Sequence[jax.Array], of: Callable[..., dict[str, jax.Array]]) -> tuple[NDArray, dict[str, NDArray]]:
     """Values of a function (of inputs, targets and triggers) on blocks of sequences, and each block's fraction of all."""
-    starts = range(0, len(data[0]), BLOCK)
-    blocks = [tuple(array[start : start + BLOCK] for array in data) for start in starts]
+    blocks = [tuple(array[start : start + BLOCK] for array in data) for start in range(0, len(data[0]), BLOCK)]
     parts = [jax.device_get(of(*block)) for block in blocks]
     found = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
     return np.array([len(block[0]) for block in blocks]) / len(data[0]), found
@@ -218,8 +217,7 @@ def _maps(params: Params, x: jax.Array, *, config: Config) -> jax.Array:
 
 def edits(trigger: Trigger, position: int, moves: Sequence[int]) -> list[Edit]:
     """No edit, the edits of BOS, and their controls: the same edits of every other token except the trigger, at `position`."""
-    later = slice(1, trigger.length)
-    weight_off = partial(sinkjax.edit, Site.WEIGHTS, "set", 0.0, queries=later, keys=0)
+    weight_off = partial(sinkjax.edit, Site.WEIGHTS, "set", 0.0, queries=slice(1, trigger.length), keys=0)
     others = [key for key in range(1, trigger.length) if key != position]
     return [
         sinkjax.compose(label=NO_EDIT),
