@@ -12,6 +12,7 @@ import sinkjax
 from sinkjax.analysis.estimates import Absent
 from sinkjax.report.figures import layers as picture
 from sinkjax.studies.drawings import own_words, shared_words
+from sinkjax.studies.grids import matching
 from sinkjax.studies.pictures import received
 from sinkjax.studies.places import ALL, each, prefixes
 from sinkjax.studies.readouts import attention_to, strongest_other_attention
@@ -102,6 +103,7 @@ def test_measures_that_share_a_row_have_a_panel_for_each_condition(monkeypatch):
         results=SimpleNamespace(clusters=lambda *rest: None),
         scope=scope,
         store=str,
+        rows=lambda one: matching(points, one, scope),
         where=lambda one: "key 0 hidden",
         name=lambda measure: f"heads that sink on key {measure.given['key']} (%)",
         value=lambda measure, over, row, edited=True: np.full(8, 10.0 * measure.given["key"] + edited),
