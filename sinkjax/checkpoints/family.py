@@ -165,10 +165,7 @@ def biases(qkv: bool, out: bool, mlp: bool) -> dict[str, Any]:
 
 def window(fields: Fields) -> int | None:
     """Read the window. Null means none, but the key is required, because transformers has its own default."""
-    fields.read.add("sliding_window")
-    if "sliding_window" in fields.values and not fields.stated("sliding_window"):
-        return None
-    return fields.integer("sliding_window")
+    return optional_window(fields) if "sliding_window" in fields.values else fields.integer("sliding_window")
 
 
 def optional_window(fields: Fields) -> int | None:

@@ -80,8 +80,7 @@ def from_flax(
     arrays: dict[str, Any] = {}
     for path, array in leaves.items():
         for name, part in _gemma(path, array, leaves) if GEMMA in leaves else [_spelled(path, array)]:
-            if name in arrays:
-                raise SinkjaxError(f"two leaves map to the tensor {name}; one of them is {path}")
+            refuse(name in arrays, f"two leaves map to the tensor {name}; one of them is {path}")
             arrays[name] = part
     model = from_arrays(config, arrays, family, tokenizer, dtype, ignore_keys, assume, check)
     return Model(model.config, model.params, model.tokenizer, {**model.source, "name": "a Flax tree"})

@@ -42,7 +42,10 @@ def read_folder(
         raise SinkjaxError(f"the folder {folder} has no config.json, so it is not a model{instead}")
     values = read_json(folder / "config.json")
     if values.get("model_type") == native.MODEL_TYPE:
-        return native.read(folder, values, ignore_keys, assume, _weights_of(values, folder) if weights else {})
+        tensors = _weights_of(values, folder) if weights else {}
+        left_out = bool(ignore_keys or assume)
+        refuse(left_out, f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
+        return native.read(folder, values, tensors)
     config, assumed = read_config(values, str(folder / "config.json"), ignore_keys, assume)
     tokenizer = read_folder_tokenizer(folder, values)
     source = {"kind": "folder", "name": str(folder), "assumed": assumed}

@@ -186,10 +186,8 @@ def _check_divisors(config: Config, divisors: np.ndarray, where: str) -> None:
     for scaled in config.ropes:
         plain = Rope(scaled.theta, dims=scaled.dims)
         before, after = (np.asarray(frequencies(rope, config.head_dim, lengths, dtype)[0][0]) for rope in (plain, scaled))
-        if divisors.shape != before.shape or not np.allclose(divisors, before / after, rtol=1e-5, atol=0):
-            raise SinkjaxError(
-                f"{ROPE_FREQS} of {where} is not a Llama 3 scaling (any factor, 1, 4, 8192), the only one supported"
-            )
+        same = divisors.shape == before.shape and np.allclose(divisors, before / after, rtol=1e-5, atol=0)
+        refuse(not same, f"{ROPE_FREQS} of {where} is not a Llama 3 scaling (any factor, 1, 4, 8192), the only one supported")
 
 
 def _hf_tensors(tensors: Mapping[str, Tensor], layout: Gguf, table: Table, config: Config) -> dict[str, Tensor]:

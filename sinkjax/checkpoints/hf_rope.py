@@ -8,7 +8,7 @@ from typing import Any
 
 from sinkjax.checkpoints.fields import GREATEST, Fields
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import one_of
 from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, Scaling, YarnScaling
 
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
@@ -44,8 +44,7 @@ def one_spelling(values: Mapping[str, Any], where: str, spelled: Mapping[str, st
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any], where: str) -> dict[str, Any]:
     for key in first.keys() & second.keys():
-        if first[key] != second[key]:
-            raise SinkjaxError(f"{where} states {key!r} twice and differently: {first[key]!r} and {second[key]!r}")
+        refuse(first[key] != second[key], f"{where} states {key!r} twice and differently: {first[key]!r} and {second[key]!r}")
     return {**first, **second}
 
 
@@ -124,7 +123,6 @@ def _divisors(fields: Fields, key: str) -> tuple[float, ...]:
 def _longrope(fields: Fields, context: int) -> LongScaling:
     original = fields.integer("original_max_position_embeddings")
     short, long = (_divisors(fields, key) for key in ("short_factor", "long_factor"))
-    fields.read |= {"factor", "attention_factor"}
     ratio = fields.optional_number("factor") or context / original
     factor = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
     return LongScaling(short, long, original, fields.optional_number("attention_factor") or factor)

@@ -63,8 +63,7 @@ def load(
         SinkjaxError: A file, key, tensor or dtype (which is named) is missing, unknown, damaged or contradictory.
     """
     check_dtype(dtype)
-    if not isinstance(source, str | os.PathLike):
-        raise SinkjaxError(f"the model must be a name or a path, not {short(source)}{hint(source)}")
+    refuse(not isinstance(source, str | os.PathLike), f"the model must be a name or a path, not {short(source)}{hint(source)}")
     ignore_keys = check_left_out(ignore_keys, assume)
     refuse(not isinstance(mesh, Mesh | None), f"mesh must be a jax.sharding.Mesh, not {short(mesh)}")
     refuse(not isinstance(tokenizer, str | os.PathLike | None), f"tokenizer must be a name or a path, not {short(tokenizer)}")
@@ -167,8 +166,7 @@ def open_checkpoint(
 def with_tokenizer(checkpoint: Checkpoint, source: str) -> Checkpoint:
     """Replace the checkpoint's tokenizer by another source's, which is noted in its own source. Errors: there is none."""
     found = open_checkpoint(source, weights=False).tokenizer
-    if found is None:
-        raise SinkjaxError(f"tokenizer: {source} has none either")
+    refuse(found is None, f"tokenizer: {source} has none either")
     return dataclasses.replace(checkpoint, tokenizer=found, source={**checkpoint.source, "tokenizer": source})
 
 

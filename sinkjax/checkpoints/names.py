@@ -125,11 +125,8 @@ GGUF_EXPERTS = {
 
 def without_prefix(table: Table, prefix: str) -> Table:
     """Return the table for files whose names lack a prefix; other names are unchanged."""
-
-    def short(entry: Part) -> Part:
-        return dataclasses.replace(entry, name=entry.name.removeprefix(prefix))
-
-    return {leaf: short(as_part(entry)) for leaf, entry in table.items()}
+    parts = {leaf: as_part(entry) for leaf, entry in table.items()}
+    return {leaf: dataclasses.replace(part, name=part.name.removeprefix(prefix)) for leaf, part in parts.items()}
 
 
 def as_part(entry: str | Part) -> Part:

@@ -12,7 +12,7 @@ default, because it was added to `Config` after the file was written; a field th
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,16 +119,8 @@ def default_card(model: Model) -> str:
     return f"# A model saved by sinkjax\n\n{params.count(model.config):,} parameters. Where they come from:\n\n{origin}\n"
 
 
-def read(
-    folder: Path,
-    values: Mapping[str, Any],
-    ignore_keys: Collection[str],
-    assume: Mapping[str, Any] | None,
-    tensors: Mapping[str, Tensor],
-) -> Checkpoint:
+def read(folder: Path, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Checkpoint:
     """Read a folder of this format. values: its config.json. Errors: wrong entries in its files, by name."""
-    if ignore_keys or assume:
-        raise SinkjaxError(f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
     config = read_config(values, str(folder / CONFIG))
     source = {"kind": "folder", "name": str(folder), "model_type": MODEL_TYPE, "stored": stored_as(tensors)}
     tokenizer = read_folder_tokenizer(folder, {})

@@ -9,23 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
+import ml_dtypes  # noqa: F401 - NumPy knows bfloat16 and float8 by name once it is imported
 import numpy as np
 
 from sinkjax.checkpoints.tensors import OpenFile, Tensor
 from sinkjax.checkpoints.tokenizer import without_repeats
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, one_of
 
-DTYPES = {
-    "F64": np.dtype(np.float64),
-    "F32": np.dtype(np.float32),
-    "F16": np.dtype(np.float16),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
-}
-
-NAMES = {kind: dtype.name for kind, dtype in DTYPES.items()}  # NumPy computes a name anew for each access
+# Stored type -> its name in NumPy, which computes the name of a dtype anew for each access.
+NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+NAMES |= {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+DTYPES = {kind: np.dtype(name) for kind, name in NAMES.items()}
 
 MOST_ENTRIES = 1_200_000  # in a header, where a matrix has five: 20 times as many as in the largest published models
 HEADER_LIMIT = 100_000_000
@@ -90,16 +85,14 @@ def _refuse_gaps(entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], s
                 f"{path} is corrupt: {name} begins at byte {begin} of its data, and the tensor before it ends at {at}"
             )
         at = end
-    if at != size:
-        raise SinkjaxError(f"{path} is corrupt: its tensors end at byte {at} of {size}")
+    refuse(at != size, f"{path} is corrupt: its tensors end at byte {at} of {size}")
 
 
 def _tensor(name: str, entry: tuple[str, tuple[int, ...], int, int], first: int, size: int, file: OpenFile) -> Tensor:
     """Return a tensor of a file of `size` bytes, whose data start at byte `first`."""
     (kind, shape, begin, end), path = entry, file.path
     one_of(f"stored type of {name} in {path}:", kind, DTYPES)
-    if end > size - first:
-        raise SinkjaxError(f"{path} is truncated: {name} ends at byte {end} of {size - first}")
+    refuse(end > size - first, f"{path} is truncated: {name} ends at byte {end} of {size - first}")
     if end - begin != math.prod(shape) * DTYPES[kind].itemsize:
         raise SinkjaxError(f"{path} is corrupt: {end - begin} bytes cannot hold {name} of shape {shape} as {kind}")
     raw = partial(file.map, first + begin, (end - begin,))

@@ -81,8 +81,7 @@ def in_folder(folder: str | Path) -> tuple[Member, ...]:
 
 def of_models(models: Sequence[str | Path]) -> tuple[Member, ...]:
     """List models by name, folder or hub id, in the order given. Errors: none; not a sequence; a duplicate."""
-    if not isinstance(models, Sequence):
-        raise SinkjaxError(f"models must be a folder or a sequence of models, not {short(models)}")
+    refuse(not isinstance(models, Sequence), f"models must be a folder or a sequence of models, not {short(models)}")
     return _distinct([Member(Path(model).name if user_path(model).exists() else str(model), str(model)) for model in models])
 
 
@@ -95,8 +94,7 @@ def members_of(models: str | Path | Sequence[str | Path], revisions: Sequence[st
     """Return the series named by the arguments of `sweep_models`. Errors: as for that function."""
     if isinstance(models, str | Path):
         return of_revisions(str(models), revisions) if revisions else in_folder(models)
-    if revisions:
-        raise SinkjaxError(f"revisions are those of one hub id, not of {len(models)} models")
+    refuse(bool(revisions), f"revisions are those of one hub id, not of {len(models)} models")
     return of_models(models)
 
 

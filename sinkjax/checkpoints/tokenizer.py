@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import read_text, regular
 from sinkjax.errors import LONGEST, SinkjaxError
 from sinkjax.runtime import extras
@@ -57,10 +58,9 @@ class Tokenizer:
     @cached_property
     def prefix(self) -> list[int]:
         """Return the ids that the tokenizer itself puts before a text: its BOS, or nothing."""
-        text = "a"
         with refusing("the tokenizer cannot encode a text with its special tokens"):
-            ids = self.backend.encode(text, add_special_tokens=True).ids
-        plain = self.encode(text)
+            ids = self.backend.encode("a", add_special_tokens=True).ids
+        plain = self.encode("a")
         return next((ids[:start] for start in range(len(ids)) if ids[start : start + len(plain)] == plain), [])
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -140,8 +140,7 @@ def read_json(path: Path) -> dict[str, Any]:
         values = json.loads(text, object_pairs_hook=without_repeats)
     except (ValueError, RecursionError) as error:
         raise SinkjaxError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise SinkjaxError(f"{path} must hold a JSON object, not a {type(values).__name__}")
+    refuse(not isinstance(values, dict), f"{path} must hold a JSON object, not a {type(values).__name__}")
     return values
 
 
@@ -149,8 +148,7 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make a mapping, for json's `object_pairs_hook`; raise ValueError for a duplicate key."""
     values = dict(pairs)
     if len(values) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key, count in Counter(keys).items() if count > 1)
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"the key {twice[:LONGEST]!r} is written twice")
     return values
 

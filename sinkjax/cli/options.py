@@ -15,6 +15,7 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from sinkjax.config_files import documents
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, unknown
 
 
@@ -91,11 +92,9 @@ def _check(arguments: Sequence[str], types: Mapping[str, Any], positionals: Mapp
     for name, values in given:
         if complaint := documents.misfit(values, hints[name]):
             raise SinkjaxError(f"--{name} {complaint}")
-    if len(loose) > len(positionals):
-        raise SinkjaxError(f"unexpected {' '.join(loose[len(positionals) :])!r}: options are written --NAME VALUE")
+    refuse(len(loose) > len(positionals), f"unexpected {' '.join(loose[len(positionals) :])!r}: options are written --NAME VALUE")
     missing = [name.upper() for name, needed in [*positionals.items()][len(loose) :] if needed]
-    if missing:
-        raise SinkjaxError(f"missing from sinkjax {command}: {', '.join(missing)}")
+    refuse(bool(missing), f"missing from sinkjax {command}: {', '.join(missing)}")
 
 
 def _types(cls: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,13 +6,15 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sinkjax.cli.common import (
     DeviceOptions,
     JoinOptions,
+    Listed,
     Options,
     PlannedOptions,
+    Verb,
     asked_axes,
     asked_place,
     default_folder,
@@ -27,7 +29,7 @@ from sinkjax.config_files.places import reached
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import say
-from sinkjax.studies.registry import SERIES, Chosen, as_series, choose, trains
+from sinkjax.studies.registry import SERIES, as_series, choose, trains
 
 if TYPE_CHECKING:
     from sinkjax.report.section import Report
@@ -56,21 +58,21 @@ class RunWithDevicesOptions(DeviceOptions, RunOptions[C], Generic[C]):
 
 def run(arguments: Sequence[str]) -> None:
     """run a study, given by NAME, YAML file or the folder of an earlier run, with optional overrides"""
-    name, rest = split_config(arguments, run, studies)
-    chosen = choose(name)
-    _run(name, chosen, read(over(RunOptions, RunWithDevicesOptions, chosen), rest, f"run {name}", config=chosen.config))
+    _run(run, studies, arguments)
 
 
 def sweep(arguments: Sequence[str]) -> None:
     """run any list or grid of edits written in a YAML file"""
-    name, rest = split_config(arguments, sweep, partial(studies, "sweep"))
+    _run(sweep, partial(studies, "sweep"), arguments)
+
+
+def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
+    """Run the study that is named, with the overridden config fields. listed: the shipped configs."""
+    name, rest = split_config(arguments, verb, listed)
     chosen = choose(name)
-    refuse(chosen.experiment != "sweep", f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
-    _run(name, chosen, read(over(RunOptions, RunWithDevicesOptions, chosen), rest, f"sweep {name}", config=chosen.config))
-
-
-def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
-    """Run the choice with the overridden config fields."""
+    other = verb is sweep and chosen.experiment != "sweep"
+    refuse(other, f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
+    options = read(over(RunOptions, RunWithDevicesOptions, chosen), rest, f"{verb.__name__} {name}", config=chosen.config)
     asked = None if options.out is None else asked_place(options.out)
     out = asked or chosen.folder or default_folder(name)
     if trains(chosen.experiment):

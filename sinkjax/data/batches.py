@@ -49,10 +49,8 @@ class Batches:
             raise SinkjaxError(f"the tokenizer has {tokens.vocab_size} tokens, but the model's vocabulary {self.vocab_size}")
         if config.fixed_positions and config.fixed_token >= self.vocab_size:
             raise SinkjaxError(f"fixed_token must be below the vocabulary ({self.vocab_size}), not {config.fixed_token}")
-        if config.bos == "first" and tokens.bos is None:
-            raise SinkjaxError(
-                f'bos is "first", but the tokenizer {tokens.card["corpus"]["tokenizer"]} names no BOS; choose "none"'
-            )
+        missing = config.bos == "first" and tokens.bos is None
+        refuse(missing, f'bos is "first", but the tokenizer {tokens.card["corpus"]["tokenizer"]} names no BOS; choose "none"')
         self._seed = config.data_seed if split == "train" else 0
         self._starts = self._block_starts()
         self._repeated, self._fresh = self._choice()
@@ -66,8 +64,19 @@ class Batches:
         if k < 0 or (self.count is not None and k >= self.count):
             last = "" if self.count is None else f" and end with {self.count - 1}"
             raise SinkjaxError(f"there is no batch {k} of the {self.split} split: batches begin with 0{last}")
-        chosen = self._chosen(k)
-        return self._batch(chosen if rows is None else chosen[rows])
+        chosen, config = self._chosen(k), self.config
+        blocks = chosen if rows is None else chosen[rows]
+        tokens = self.tokens.ids[self._starts[blocks][:, None] + np.arange(config.context + 1)].astype(np.int32)
+        if config.bos == "first":
+            tokens[:, 1:] = tokens[:, :-1].copy()
+            tokens[:, 0] = self.tokens.bos
+        tokens[:, list(config.fixed_positions)] = config.fixed_token
+        if config.random_positions:
+            where = np.array(config.random_positions)
+            bits = _draw(self._seed, f"random tokens of {self.split}", blocks[:, None], where)
+            tokens[:, where] = (bits >> np.uint64(32)) * np.uint64(self.vocab_size) >> np.uint64(32)
+        mask = np.broadcast_to(np.arange(config.context + 1) >= max(1, config.prefix), tokens.shape)
+        return {"tokens": tokens, "loss_mask": mask.copy()}
 
     def _block_starts(self) -> np.ndarray:
         """Return the first token of each block in the token file, int64, ascending: as many per span of the split as fit."""
@@ -156,21 +165,6 @@ class Batches:
             order = _order(self._seed, name, int(number), len(blocks))
             found[epoch == number] = blocks[order[place[epoch == number] % len(blocks)]]
         return found
-
-    def _batch(self, blocks: np.ndarray) -> Batch:
-        """Return the batch of the blocks with these indices."""
-        config = self.config
-        tokens = self.tokens.ids[self._starts[blocks][:, None] + np.arange(config.context + 1)].astype(np.int32)
-        if config.bos == "first":
-            tokens[:, 1:] = tokens[:, :-1].copy()
-            tokens[:, 0] = self.tokens.bos
-        tokens[:, list(config.fixed_positions)] = config.fixed_token
-        if config.random_positions:
-            where = np.array(config.random_positions)
-            bits = _draw(self._seed, f"random tokens of {self.split}", blocks[:, None], where)
-            tokens[:, where] = (bits >> np.uint64(32)) * np.uint64(self.vocab_size) >> np.uint64(32)
-        mask = np.broadcast_to(np.arange(config.context + 1) >= max(1, config.prefix), tokens.shape)
-        return {"tokens": tokens, "loss_mask": mask.copy()}
 
 
 @lru_cache(maxsize=8)

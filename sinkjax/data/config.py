@@ -15,7 +15,7 @@ import tyro
 
 from sinkjax.config_files.checks import above, at_least, each_once, only_for, refuse, typed
 from sinkjax.config_files.documents import LATER
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import SinkjaxError
 
 C = TypeVar("C")
 
@@ -54,7 +54,6 @@ class Corpus:
     def __post_init__(self) -> None:
         typed(self)
         at_least(self, 2**63 - 1, limit=1)
-        one_of("separator", self.separator, ("none", "bos", "eos"))
         if self.tokenizer == BPE:
             at_least(self, BPE_LARGEST, vocabulary=BPE_SMALLEST)
         refuse(not 0 <= self.validation < 1, f"validation must be at least 0 and below 1, not {self.validation}")
@@ -98,7 +97,6 @@ class Blocks:
         typed(self)
         at_least(self, context=1, batch=1, prefix=0, fixed_token=0, repeated_blocks=0, repeated_rows=0)
         at_least(self, 2**32 - 1, data_seed=0)  # a run's seed is a hash
-        one_of("bos", self.bos, ("first", "none"))
         above(self, unique=0)
         refuse(self.unique > 1, f"unique must be at most 1, not {self.unique}")
         for domain, weight in self.weights.items():

@@ -17,14 +17,9 @@ from sinkjax.runtime import extras
 
 # Suffix of a local file -> the builder of `datasets` that reads it.
 BUILDERS = {
-    ".txt": "text",
-    ".md": "text",
-    ".raw": "text",
-    ".json": "json",
-    ".jsonl": "json",
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".arrow": "arrow",
+    **dict.fromkeys((".txt", ".md", ".raw"), "text"),
+    **dict.fromkeys((".json", ".jsonl"), "json"),
+    **{f".{name}": name for name in ("csv", "parquet", "arrow")},
 }
 
 
@@ -55,8 +50,8 @@ def identify(corpus: Corpus) -> dict[str, Any]:
     if source == "packaged":
         text = "\0".join(packaged_documents(corpus.text))
         return {"kind": source, "text": PACKAGED[corpus.text], "sha256": hashlib.sha256(text.encode()).hexdigest()}
-    files = _files(corpus)
-    return {"kind": source, "name": _root(corpus).name, "files": {name: _digest(path) for name, path in files.items()}}
+    files, name = _files(corpus), user_path(corpus.text).resolve().name
+    return {"kind": source, "name": name, "files": {file: _digest(path) for file, path in files.items()}}
 
 
 def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -108,13 +103,9 @@ def _rows(corpus: Corpus, options: dict[str, Any]) -> Iterator[str]:
         raise SinkjaxError(f"cannot read {corpus.text}: {type(error).__name__}: {reason}") from error
 
 
-def _root(corpus: Corpus) -> Path:
-    return user_path(corpus.text).resolve()
-
-
 def _files(corpus: Corpus) -> dict[str, Path]:
     """Map the names of a corpus's files to their paths, sorted by name; all must use the same builder."""
-    root = _root(corpus)
+    root = user_path(corpus.text).resolve()
     if root.is_file():
         one_of("kind of text file", root.suffix, BUILDERS)
         return {root.name: root}

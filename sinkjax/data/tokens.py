@@ -22,7 +22,7 @@ from importlib.metadata import version
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import filelock
 import numpy as np
@@ -187,7 +187,7 @@ def _damaged(path: Path) -> SinkjaxError:
 
 def _make(corpus: Corpus, folder: Path, say: Say) -> None:
     """Write a corpus into an empty folder."""
-    identity = sources.identify(corpus)
+    identity, nothing = sources.identify(corpus), f"{corpus.text} holds no text"
 
     def documents() -> Iterator[tuple[str, str]]:
         return vocabulary.beginning(sources.documents(corpus, identity), corpus.limit)
@@ -195,7 +195,8 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
     if corpus.tokenizer == BPE:
         say(f"training a tokenizer of {corpus.vocabulary:,} tokens on {corpus.text}")
         rest = (text for _, text in documents())
-        first = next(rest, "") or _empty(corpus)
+        first = next(rest, "")
+        refuse(not first, nothing)
         tokenizer = vocabulary.train_bpe((piece.text for piece in vocabulary.cut(chain([first], rest))), corpus.vocabulary)
     else:
         tokenizer = vocabulary.existing(corpus.tokenizer)
@@ -222,8 +223,7 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
                     counts["documents"] += piece.last
                     counts["bytes"] += len(utf8)
                     counts["count"] += len(found)
-    if not counts["bytes"]:
-        _empty(corpus)
+    refuse(not counts["bytes"], nothing)
     card = {
         "format": FORMAT,
         "corpus": _settings(corpus),
@@ -236,10 +236,6 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
         "versions": {"sinkjax": __version__} | {name: version(name) for name in ("tokenizers", "datasets", "numpy")},
     }
     (folder / CARD).write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _empty(corpus: Corpus) -> NoReturn:
-    raise SinkjaxError(f"{corpus.text} holds no text")
 
 
 def _separators(corpus: Corpus, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:

@@ -91,8 +91,7 @@ class Edit:
                 identifier; one of the strings contains control characters.
         """
         for name, value in coordinates.items():
-            if not name.isidentifier():
-                raise SinkjaxError(f"the name of a coordinate must be an identifier, not {short(name)}")
+            refuse(not name.isidentifier(), f"the name of a coordinate must be an identifier, not {short(name)}")
             if isinstance(value, str):
                 as_label(value)
             elif not isinstance(value, bool | int | float | np.number | np.bool_):

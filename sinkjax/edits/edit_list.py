@@ -47,8 +47,7 @@ def read_edits(entries: Sequence[Mapping[str, object]]) -> list[Edit]:
         except SinkjaxError as error:
             raise SinkjaxError(f"edits[{number}]: {error}") from None
         for one in found:
-            if one.label in edits:
-                raise SinkjaxError(f"two edits have the label {one.label!r}; give each its own label")
+            refuse(one.label in edits, f"two edits have the label {one.label!r}; give each its own label")
             edits[one.label] = one
     return [*edits.values()]
 
@@ -62,8 +61,7 @@ def _expand(entry: object) -> Iterator[Edit]:
     if len(names) != 1 or not (label is None or isinstance(label, str)):
         raise SinkjaxError(f"an entry has one constructor and optionally a label, not {', '.join(map(str, entry)) or 'nothing'}")
     edits = list(_compositions(entry[COMPOSE]) if names[0] == COMPOSE else _calls(names[0], entry[names[0]]))
-    if label is not None and len(edits) != 1:
-        raise SinkjaxError(f"the label {label!r} cannot name {len(edits)} edits")
+    refuse(label is not None and len(edits) != 1, f"the label {label!r} cannot name {len(edits)} edits")
     yield from (one if label is None else one.named(label) for one in edits)
 
 
@@ -108,10 +106,8 @@ def _choices(argument: str, value: object) -> Sequence[object]:
     """List the values that an argument takes in turn."""
     if not isinstance(value, Mapping):
         return [_selector(argument, value)]
-    if set(value) != {EACH}:
-        raise SinkjaxError(
-            f"{argument} is a value or {{each: [...]}}, not a mapping of {', '.join(map(str, value)) or 'nothing'}"
-        )
+    given = ", ".join(map(str, value)) or "nothing"
+    refuse(set(value) != {EACH}, f"{argument} is a value or {{each: [...]}}, not a mapping of {given}")
     several = _selector(argument, value[EACH])
     if isinstance(several, slice) and several.stop is not None:
         return range(several.start or 0, several.stop, several.step or 1)
@@ -125,8 +121,7 @@ def _selector(argument: str, value: object) -> object:
     if not isinstance(value, str):
         return value
     if argument in NUMBERS:
-        if not INFINITY.fullmatch(value):
-            raise SinkjaxError(f"{argument} {value!r} is text, not a number; write -.inf for minus infinity")
+        refuse(not INFINITY.fullmatch(value), f"{argument} {value!r} is text, not a number; write -.inf for minus infinity")
         return float(value.replace(".", ""))
     if argument not in SELECTORS:
         return value

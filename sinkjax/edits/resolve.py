@@ -107,18 +107,13 @@ def _indices(term: Term, B: int, T: int) -> Any:
 def _swap(value: Any, lengths: np.ndarray) -> np.ndarray:
     """Return a swap as int [B or 1, 2]."""
     pairs = np.atleast_2d(as_array("a swap", value))
-    if pairs.dtype.kind not in "iu":
-        raise SinkjaxError(f"a swap needs integer positions, not {short(value)}")
-    if pairs.shape not in ((1, 2), (len(lengths), 2)):
-        raise SinkjaxError(
-            f"a swap needs one pair of positions, or one for each of {len(lengths)} prompts, not shape {pairs.shape}"
-        )
+    refuse(pairs.dtype.kind not in "iu", f"a swap needs integer positions, not {short(value)}")
+    fits = pairs.shape in ((1, 2), (len(lengths), 2))
+    refuse(not fits, f"a swap needs one pair of positions, or one for each of {len(lengths)} prompts, not shape {pairs.shape}")
     for b, length in enumerate(lengths):
         for position in pairs[b % len(pairs)]:
-            if not 0 <= position < length:
-                raise SinkjaxError(
-                    f"swap position {position} is not in prompt {b}, which has {length} tokens (0 to {length - 1})"
-                )
+            there = 0 <= position < length
+            refuse(not there, f"swap position {position} is not in prompt {b}, which has {length} tokens (0 to {length - 1})")
     return pairs.astype(np.int32)
 
 

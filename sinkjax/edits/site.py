@@ -77,9 +77,8 @@ class Spec:
     @property
     def positions(self) -> tuple[str, ...]:
         """The selectors that choose positions: `queries`, `keys` or both."""
-        return {"query": ("queries", "keys"), "key_position": ("keys",), "position": ("queries",)}[
-            next(axis for axis in self.axes if axis in ("query", "key_position", "position"))
-        ]
+        chosen = {"query": ("queries", "keys"), "key_position": ("keys",), "position": ("queries",)}
+        return next(chosen[axis] for axis in self.axes if axis in chosen)
 
 
 CHANGES = ("set", "add", "scale")  # the operations on vectors

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.site import BEFORE_BLOCKS, PAIRS, SITES, Site
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_array
@@ -172,20 +173,17 @@ def first_layer(edits: Edits, config: Config) -> int:
 def as_indices(what: str, value: Any) -> tuple[int, ...]:
     """Return an int or a sequence of ints as a tuple; raise for negative ints, booleans, fractions and empty sequences."""
     entries = np.asarray(as_array(f"a {what} selector", value))
-    if entries.size == 0:
-        raise SinkjaxError(f"an empty {what} selector selects nothing")
+    refuse(entries.size == 0, f"an empty {what} selector selects nothing")
     if entries.dtype.kind not in "iu" or entries.ndim > 1:
         raise SinkjaxError(f"a {what} selector must be an int, a sequence of ints, a slice or None, not {short(value)}")
-    if entries.min() < 0:
-        raise SinkjaxError(f"{what} {entries.min()} is negative; layers, heads, positions and dims count from 0")
+    refuse(entries.min() < 0, f"{what} {entries.min()} is negative; layers, heads, positions and dims count from 0")
     return tuple(int(entry) for entry in entries.reshape(-1))
 
 
 def as_along(what: str, value: Select) -> Along:
     if value is None:
         return None
-    if isinstance(value, PerPrompt):
-        raise SinkjaxError(f"per_prompt selects positions, not a {what}")
+    refuse(isinstance(value, PerPrompt), f"per_prompt selects positions, not a {what}")
     if isinstance(value, slice):
         for end in (value.start, value.stop):
             if end is not None:
@@ -207,15 +205,12 @@ def selected(what: str, selector: Along, size: int) -> np.ndarray:
     if selector is None:
         chosen[:] = True
     elif isinstance(selector, Range):
-        if selector.stop is not None and selector.stop > size:
-            raise SinkjaxError(f"{what} slice ends at {selector.stop}, but there are {size}")
+        refuse(selector.stop is not None and selector.stop > size, f"{what} slice ends at {selector.stop}, but there are {size}")
         chosen[selector.start : selector.stop : selector.step] = True
-        if not chosen.any():
-            raise SinkjaxError(f"the {what} slice {selector.start}:{selector.stop} selects nothing of {size}")
+        refuse(not chosen.any(), f"the {what} slice {selector.start}:{selector.stop} selects nothing of {size}")
     else:
         for entry in selector:
-            if entry >= size:
-                raise SinkjaxError(f"{what} {entry} is out of range: there are {size}, 0 to {size - 1}")
+            refuse(entry >= size, f"{what} {entry} is out of range: there are {size}, 0 to {size - 1}")
             chosen[entry] = True
     return chosen
 

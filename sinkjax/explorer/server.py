@@ -10,6 +10,7 @@ from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, TypeVar
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.explorer.answers import Answers
 from sinkjax.explorer.guard import Guard
@@ -151,6 +152,5 @@ async def _body(request: Request) -> bytes:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > MOST_BYTES:
-            raise SinkjaxError(f"a request of more than {MOST_BYTES:,} bytes is too long: use a shorter prompt")
+        refuse(len(body) > MOST_BYTES, f"a request of more than {MOST_BYTES:,} bytes is too long: use a shorter prompt")
     return body

@@ -45,8 +45,7 @@ def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, j
     if lengths is None:
         lengths = np.full(B, T, np.int32)
     known = np.full(B, T) if isinstance(lengths, jax.core.Tracer) else np.asarray(as_array("lengths", lengths))
-    if known.shape != (B,) or known.dtype.kind not in "iu":
-        raise SinkjaxError(f"lengths must be int [{B}], not {known.dtype} {known.shape}")
+    refuse(known.shape != (B,) or known.dtype.kind not in "iu", f"lengths must be int [{B}], not {known.dtype} {known.shape}")
     if known.min() < 1 or known.max() > T:
         prompt = int(np.argmax((known < 1) | (known > T)))
         raise SinkjaxError(f"prompt {prompt} has length {known[prompt]}; it must have 1 to {T} tokens")

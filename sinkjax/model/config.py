@@ -286,8 +286,7 @@ def _refuse_size(name: str, value: Any) -> None:
     if value is None and name in ("mlp_width", "vocab_size"):
         return
     of, most = "at least 1 or None" if name == "vocab_size" else "an int of at least 1", MOST.get(name, LARGEST)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise SinkjaxError(f"{name} must be {of}, not {short(value)}")
+    refuse(not isinstance(value, int) or isinstance(value, bool) or value < 1, f"{name} must be {of}, not {short(value)}")
     refuse(value > most, f"{name} must be at most {most}, not {value}")
 
 

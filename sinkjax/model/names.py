@@ -8,29 +8,11 @@ from __future__ import annotations
 from typing import Literal
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
-NormaliserName = Literal[
-    "softmax",
-    "sink-logit",
-    "off-by-one",
-    "relu-none",
-    "relu-index",
-    "relu-count",
-    "sigmoid",
-    "elu",
-    "softpick",
-    "clipped",
-    "scaled",
-    "softmax-p",
-    "sigmoid-p",
-    "sigmoid-sum",
-    "elu-sum",
-    "elu-kernel",
-    "elu-kernel-sum",
-    "identity",
-    "identity-max",
-    "mlp-kernel",
-    "mlp-kernel-max",
-]
+_Softmax = Literal["softmax", "sink-logit", "off-by-one"]
+_Unnormalised = Literal["relu-none", "relu-index", "relu-count", "sigmoid", "elu"]
+_Rescaled = Literal["softpick", "clipped", "scaled", "softmax-p", "sigmoid-p", "sigmoid-sum", "elu-sum"]
+_Linear = Literal["elu-kernel", "elu-kernel-sum", "identity", "identity-max", "mlp-kernel", "mlp-kernel-max"]
+NormaliserName = Literal[_Softmax, _Unnormalised, _Rescaled, _Linear]
 PositionName = Literal["rope", "none", "sinusoidal", "learned", "alibi", "relative", "bucket"]
 NormPlaceName = Literal["pre", "post", "sandwich", "output", "parallel", "parallel-shared", "none"]
 NormName = Literal["rms", "layer", "single-scale", "tanh"]

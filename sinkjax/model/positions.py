@@ -117,11 +117,9 @@ class Buckets(ScorePosition):
     max_distance: int = 128
 
     def __post_init__(self) -> None:
+        fits = self.buckets >= 2 and self.buckets % 2 == 0 and self.max_distance > self.buckets // 2
         given = f"{self.buckets} and {self.max_distance}"
-        refuse(
-            self.buckets < 2 or self.buckets % 2 == 1 or self.max_distance <= self.buckets // 2,
-            f"relative positions need an even number of buckets and a max_distance above half of it, not {given}",
-        )
+        refuse(not fits, f"relative positions need an even number of buckets and a max_distance above half of it, not {given}")
 
     def numbers(self, T: int) -> np.ndarray:
         """Return the bucket of each distance from 0 to T - 1, int [T]."""

@@ -20,7 +20,7 @@ MARK = {"sinkjax": "progress"}  # metadata of that line
 
 @contextlib.contextmanager
 def bar(name: str, show: bool, total: int, done: int, heed: bool = True) -> Iterator[Callable[[int, str], None]]:
-    """Show a progress bar with the time left; yields a function that advances it by an amount and takes the rate as text.
+    """Show a progress bar with the time left; yields a function that sets how much is done and takes the rate as text.
 
     In a command, a signal is deferred to the next advance, which raises `interruption.Interrupted`; heed=False leaves the check
     to the caller.
@@ -38,11 +38,10 @@ def bar(name: str, show: bool, total: int, done: int, heed: bool = True) -> Iter
         task = None if drawn is None else drawn.add_task(name, total=total, completed=done, rate="")
         said = time.monotonic()
 
-        def advance(count: int, rate: str) -> None:
-            nonlocal said, done
+        def advance(done: int, rate: str) -> None:
+            nonlocal said
             if heed:
                 interruption.check()
-            done += count
             if drawn is not None and task is not None:
                 drawn.update(task, completed=done, rate=rate)
             elif line is not None:

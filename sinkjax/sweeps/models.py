@@ -80,7 +80,7 @@ def sweep_models(
             store = None if out is None else place(out) / f"{OTHER.sub('-', member.label).strip('-.')}.zarr"
             data = sweep(model, tokens, edits, probe, lengths, out=store, progress=False, **same)
             found.append(data.load().assign_attrs(sources=dict(model.source)))
-            advance(1, member.label)
+            advance(len(found), member.label)
     swept = [name for name, values in found[0].data_vars.items() if "edit" in values.dims]  # all checkpoints get the same tokens
     shared: dict[str, Any] = {"coords": "minimal", "compat": "override", "combine_attrs": "drop_conflicts"}
     result = xarray.concat(found, "checkpoint", data_vars=swept, **shared)

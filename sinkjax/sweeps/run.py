@@ -177,13 +177,11 @@ def fill(store: Store, computation: Computation, progress: bool) -> None:
     """Compute every call that the store lacks, and make its arrays; others may do the same."""
     begun, written = time.monotonic(), 0
     work = _work(store, computation)
-    with bar("sweep", progress, store.done.size, shown := int(store.done.sum())) as advance:
+    with bar("sweep", progress, store.done.size, int(store.done.sum())) as advance:
         while not store.finished:
             for block, chunk, record in compute(computation, store.schedule, _missing(store, next(work))):
                 written += _write(store, computation, block, chunk, record)
-                now = int(store.done.sum())
-                advance(now - shown, f"{written / (time.monotonic() - begun):.2f} edits/s")
-                shown = now
+                advance(int(store.done.sum()), f"{written / (time.monotonic() - begun):.2f} edits/s")
             if not store.left():
                 store.compact(computation.layout[1])
         store.finish()
@@ -239,7 +237,7 @@ def fill_together(ready: Callable[[], Store], computation: Computation, progress
         for block, chunk, record in compute(computation, schedule, rounds):
             processes.by_first(functools.partial(_write, store, computation, block, chunk, record))
             written += len(chunk.edits)
-            advance(len(chunk.edits), f"{written / (time.monotonic() - begun):.2f} edits/s")
+            advance(agreed["done"] + written, f"{written / (time.monotonic() - begun):.2f} edits/s")
             if asked := processes.largest(interruption.received() or 0)[0]:
                 interruption.receive(asked)
                 interruption.check()

@@ -8,7 +8,6 @@ blocks with one another; one of them is then run first, as a base for the others
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ import numpy as np
 from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits, first_layer
 from sinkjax.model.config import Config
+from sinkjax.model.fingerprint import digest
 
 WORTH = 2  # forward passes that an additional base must save, because it costs a compilation
 
@@ -59,8 +59,6 @@ def _best_base(edits: Sequence[Edits], first: np.ndarray) -> tuple[int, np.ndarr
 
 
 def _content(edits: Edits) -> tuple:
-    """Return all of an edit except its layers and heads: its structure, and digests of its other arrays."""
+    """Return all of an edit except its layers and heads: its structure, and a digest of its other arrays."""
     bare = [dataclasses.replace(term, layer_head=None) for term in edits]
-    arrays = map(np.asarray, jax.tree.leaves(bare))
-    digests = (hashlib.blake2b(f"{array.dtype}{array.shape}".encode() + array.tobytes()).digest() for array in arrays)
-    return jax.tree.structure(bare), tuple(term.layer_head.shape for term in edits), tuple(digests)
+    return jax.tree.structure(bare), tuple(term.layer_head.shape for term in edits), digest(*jax.tree.leaves(bare))

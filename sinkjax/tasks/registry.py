@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from sinkjax.config_files import documents
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import CONFIG_FILE, document, read_text
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.train.config import KIND, SAVE_EVERY, Training
@@ -80,8 +81,7 @@ def read(text: str, what: str, folder: Path | None = None) -> ChosenTraining:
     """
     values = documents.parse(text, what)
     if KIND not in values:
-        if "experiment" in values:
-            raise SinkjaxError(f"{what} is a study, not a training; use: sinkjax run {what}")
+        refuse("experiment" in values, f"{what} is a study, not a training; use: sinkjax run {what}")
         raise SinkjaxError(f"{what} lacks the key {KIND!r}, one of {', '.join(TASKS)}")
     name = values.pop(KIND)
     try:
@@ -151,7 +151,6 @@ def load_runs(folder: str | Path) -> Trained:
 
     with local(folder) as (here, mirror):
         file = here / CONFIG_FILE
-        if not file.is_file() or not (here / CHECKPOINTS).is_dir():
-            raise SinkjaxError(f"{here} is not the folder of a training")
+        refuse(not file.is_file() or not (here / CHECKPOINTS).is_dir(), f"{here} is not the folder of a training")
         config = read(read_text(file), str(file), here).config
         return load_trained(here, task(config), mirror)

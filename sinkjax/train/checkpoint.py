@@ -111,11 +111,10 @@ class Checkpoints:
         """Turn Orbax's file system errors into a single sentence."""
         try:
             yield
-        except (OSError, ValueError) as error:
-            code = SYSTEM_ERROR.search(str(error))
-            if isinstance(error, OSError):
-                raise cannot_write(self._under_way, error, self._wanted) from error
-            if code is None:
+        except OSError as error:
+            raise cannot_write(self._under_way, error, self._wanted) from error
+        except ValueError as error:
+            if (code := SYSTEM_ERROR.search(str(error))) is None:
                 raise
             number = int(code[1])
             raise cannot_write(self._under_way, OSError(number, os.strerror(number)), self._wanted) from error

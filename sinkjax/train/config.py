@@ -137,9 +137,7 @@ class AdamWTraining(Training):
         refuse(self.lowest > 1, f"lowest must be at most 1, not {self.lowest}")
         if self.clip is not None:
             above(self, clip=0)
-        if min(self.mesh) < 1 or (self.micro_batch or self.batch) % self.mesh[0]:
-            raise SinkjaxError(
-                f"mesh must be two numbers of at least 1, the first a divisor of a (micro-)batch, not {list(self.mesh)}"
-            )
+        wrong = min(self.mesh) < 1 or (self.micro_batch or self.batch) % self.mesh[0] > 0
+        refuse(wrong, f"mesh must be two numbers of at least 1, the first a divisor of a (micro-)batch, not {list(self.mesh)}")
         if self.micro_batch is not None and self.batch % self.micro_batch:
             raise SinkjaxError(f"micro_batch must divide batch ({self.batch}), not {self.micro_batch}")

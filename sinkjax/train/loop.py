@@ -26,6 +26,7 @@ import numpy as np
 from sinkjax import __version__
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.config_files import documents
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, take_lock, write
 from sinkjax.config_files.places import Place, is_remote, place
 from sinkjax.errors import SinkjaxError, Unavailable
@@ -49,6 +50,7 @@ from sinkjax.train.trained import Trained, going, trained
 
 LOCK = ".lock"
 COPYING = 10  # in an object store, also wait at least this many times as long as copying a checkpoint takes
+Say = Callable[[str], None]
 PACKAGES = ("jax", "jaxlib", "numpy", "optax")  # beside sinkjax, which need not be installed
 
 
@@ -67,7 +69,7 @@ class Progress:
 def train(
     task: Task,
     folder: str | Place,
-    say: Callable[[str], None] = lambda line: None,
+    say: Say = lambda line: None,
     *,
     tensorboard: bool = False,
     save_every: float = SAVE_EVERY,
@@ -92,13 +94,7 @@ def train(
 
 
 def _train(
-    task: Task,
-    folder: Path,
-    mirror: Mirror | None,
-    say: Callable[[str], None],
-    tensorboard: bool,
-    save_every: float,
-    progress: bool,
+    task: Task, folder: Path, mirror: Mirror | None, say: Say, tensorboard: bool, save_every: float, progress: bool
 ) -> Trained:
     """Train with checked arguments. All joined processes compute, and the first one writes.
 
@@ -135,11 +131,10 @@ def _train(
         advance = stack.enter_context(bar("train", progress and before < total, total, before, heed=False))
         saved, pause = time.monotonic(), save_every
         while left := going(state, config):
-            taken, steps = done.seconds, done.run_steps
-            state, done, lines = call(state, done, runs, every, left, devices, host)
-            pace = speed.measured(task, done.run_steps - steps, done.seconds - taken, *devices.hardware)
-            journal.add(done.step, lines, pace)
-            done = dataclasses.replace(done, log_bytes=journal.size)
+            state, new, lines = call(state, done, runs, every, left, devices, host)
+            pace = speed.measured(task, new.run_steps - done.run_steps, new.seconds - done.seconds, *devices.hardware)
+            journal.add(new.step, lines, pace)
+            done = dataclasses.replace(new, log_bytes=journal.size)
             for line in lines:
                 if line["status"] == DIVERGED:
                     say(f"{every[line['run']].label()} diverged at step {line['step']}: its loss or gradient is not finite")
@@ -159,9 +154,8 @@ def _train(
             if asked:
                 interruption.receive(asked)
                 interruption.check()
-            now = made(state, config)
-            advance(now - before, f"{three_digits(1000 * done.seconds / done.run_steps)} ms a step" if done.run_steps else "")
-            before = now
+            rate = f"{three_digits(1000 * done.seconds / done.run_steps)} ms a step" if done.run_steps else ""
+            advance(made(state, config), rate)
         checkpoints.wait()
         state = dataclasses.replace(state, params=processes.whole(state.params))
         result = trained(folder, task, state, dataclasses.asdict(done), mirror)
@@ -224,8 +218,7 @@ def claim(folder: Path, task: Task) -> None:
         what = str(folder / CONFIG_FILE)
         values = documents.parse(text, what)
         name = values.pop(KIND, None)
-        if name is None:
-            raise SinkjaxError(f"{what} is not the config of a training: it lacks the key {KIND!r}")
+        refuse(name is None, f"{what} is not the config of a training: it lacks the key {KIND!r}")
         if name != task.name:
             return [f"task was {name}, now {task.name}"]
         return documents.differences(documents.read_whole(type(task.config), values, text, what), task.config)

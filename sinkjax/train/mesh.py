@@ -6,13 +6,13 @@ sharded data parallelism). We only specify the placement of arrays; XLA partitio
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.params import Params
@@ -40,11 +40,9 @@ def mesh_of(config: Training, task: Task) -> Mesh | None:
         if not (processes.joined() and isinstance(task, ModelTask) and isinstance(task, HostDataTask)):
             return None
         shape, rows = (here, 1), config.micro_batch or config.batch
-        if rows % here:
-            raise SinkjaxError(f"a (micro-)batch of {rows} sequences is not divisible by {here} devices; change it, or set mesh")
+        refuse(rows % here > 0, f"a (micro-)batch of {rows} sequences is not divisible by {here} devices; change it, or set mesh")
     count = shape[0] * shape[1]
-    if count > here:
-        raise SinkjaxError(f"mesh {list(shape)} needs {count} devices, and there are {here}")
+    refuse(count > here, f"mesh {list(shape)} needs {count} devices, and there are {here}")
     if processes.joined() and count < here:
         raise SinkjaxError(f"mesh {list(shape)} leaves out some of the {here} devices of the joined processes")
     if not isinstance(task, ModelTask):
@@ -94,12 +92,11 @@ def place_batches(batches: T, mesh: Mesh, rows: int) -> T:
     ...]."""
     where, held = NamedSharding(mesh, PartitionSpec(None, None, "data")), rows_here(mesh, rows)
 
-    def part(leaf: np.ndarray, index: tuple[slice, ...]) -> np.ndarray:
-        return leaf[:, :, np.searchsorted(held, np.arange(rows)[index[2]])]
-
     def place(leaf: Any) -> jax.Array:
-        shape = (*leaf.shape[:2], rows, *leaf.shape[3:])
-        return jax.make_array_from_callback(shape, where, partial(part, leaf))
+        def part(index: Any) -> np.ndarray:
+            return leaf[:, :, np.searchsorted(held, np.arange(rows)[index[2]])]
+
+        return jax.make_array_from_callback((*leaf.shape[:2], rows, *leaf.shape[3:]), where, part)
 
     return jax.tree.map(place, batches)
 

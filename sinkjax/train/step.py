@@ -74,14 +74,7 @@ Used = Callable[[Params], Params]
 
 
 def advance(
-    state: TrainState,
-    run: RunArrays,
-    limit: jax.Array,
-    batches: Any,
-    held_out: Any,
-    task: Task,
-    config: Training,
-    used: Used = lambda params: params,
+    state: TrainState, run: RunArrays, limit: jax.Array, batches: Any, held_out: Any, task: Task, config: Training, used: Used
 ) -> tuple[TrainState, Metrics]:
     """Advance one run to step `limit`, int32 [], by at most `eval_every` steps, and evaluate it.
 

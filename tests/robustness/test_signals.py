@@ -91,7 +91,7 @@ def test_a_loop_is_left_between_two_of_its_steps():
                 signal.raise_signal(signal.SIGTERM)
                 steps.append(step)  # nothing is raised within a step
                 assert interruption.received()
-                advance(1, "")
+                advance(step + 1, "")
 
     assert interrupted(body)[0] == signal.SIGTERM
     assert steps == [0]

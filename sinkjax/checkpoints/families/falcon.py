@@ -9,7 +9,7 @@ from sinkjax.checkpoints.families.bloom import TENSORS
 from sinkjax.checkpoints.family import Family, Separator, biases, even_head_dim, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import refuse
 from sinkjax.model.config import Config
 from sinkjax.model.positions import PowerAlibi
 
@@ -42,8 +42,7 @@ def read(fields: Fields) -> dict[str, Any]:
 def layout(fields: Fields, groups: bool) -> str:
     """Return the places of the norms."""
     parallel, norms = fields.flag("parallel_attn"), fields.optional_number("num_ln_in_parallel_attn")
-    if groups and not parallel:
-        raise SinkjaxError(f"{fields.where} has new_decoder_architecture without parallel_attn, which is not supported")
+    refuse(groups and not parallel, f"{fields.where} has new_decoder_architecture without parallel_attn, which is not supported")
     if not parallel:
         return "pre"
     return "parallel" if groups and norms in (None, 2) else "parallel-shared"

@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import MOST_TEXT, read_text, user_path
 from sinkjax.data.config import part
 from sinkjax.data.corpora import packaged_documents
-from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.tasks.backcopy.config import Backcopy, BackcopyTraining
@@ -49,8 +49,7 @@ def chain(config: Backcopy) -> Chain:
     codes = np.frombuffer(_text(config.text).encode("utf-32-le"), np.uint32)
     found, counts = np.unique(codes, return_counts=True)
     C = config.characters
-    if len(found) < C:
-        raise SinkjaxError(f"characters must be at most {len(found)} for the text {config.text!r}, not {C}")
+    refuse(len(found) < C, f"characters must be at most {len(found)} for the text {config.text!r}, not {C}")
     order = np.argsort(-counts, kind="stable")[:C]
     ids = np.full(int(found[-1]) + 1, -1)
     ids[found[order]] = np.arange(C)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sinkjax.config_files.checks import above, at_least, only_for, typed
+from sinkjax.config_files.checks import above, at_least, only_for, refuse, typed
 from sinkjax.config_files.documents import LATER
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import (
@@ -117,9 +117,7 @@ class Architecture:
         if self.bias_shared and self.attention_bias not in ("kv", "k", "v"):
             raise SinkjaxError(f"bias_shared is for the attention_bias 'kv', 'k' and 'v', not for {self.attention_bias!r}")
         of_key = (self.bias_dims, self.bias_value, self.bias_scale) != (None, "zero", 1.0)
-        if of_key and self.attention_bias != "k":
-            raise SinkjaxError(
-                f"bias_dims, bias_value and bias_scale are for the attention_bias 'k', not for {self.attention_bias!r}"
-            )
+        kind = f"the attention_bias 'k', not for {self.attention_bias!r}"
+        refuse(of_key and self.attention_bias != "k", f"bias_dims, bias_value and bias_scale are for {kind}")
         if self.head_dim is None and self.width % self.heads:
             raise SinkjaxError(f"heads must divide width ({self.width}) unless head_dim is stated, not {self.heads}")

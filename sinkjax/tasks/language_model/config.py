@@ -11,7 +11,7 @@ from typing import Literal
 from sinkjax.config_files.checks import at_least, only_for
 from sinkjax.config_files.documents import LATER
 from sinkjax.data.config import BPE, Blocks, Corpus
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import AttentionImplementation, Dtype, Precision
 from sinkjax.tasks.language_model.architecture import Architecture
 from sinkjax.train.config import AdamWTraining
@@ -45,7 +45,6 @@ class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
         at_least(self, vocab_size=1)
         if self.vocab_size is None and self.tokenizer != BPE:
             raise SinkjaxError(f"vocab_size must be stated for the tokenizer {self.tokenizer!r}, which has a size of its own")
-        one_of("evaluate_on", self.evaluate_on, ("blocks", "documents"))
         if self.evaluate_on == "documents" and self.separator == "none":
             raise SinkjaxError('evaluate_on "documents" needs a separator, "bos" or "eos", which tells where a document begins')
         only_for(self, "random_bits", False, "data that are made on the device, not for a text")
@@ -100,7 +99,6 @@ class Finetune(AdamWTraining, Corpus, Blocks):
             part.__post_init__(self)
         if self.tokenizer == BPE:
             raise SinkjaxError(f"a loaded model has its tokenizer, so none is trained; choose tokenizer 'model', not {BPE!r}")
-        one_of("evaluate_on", self.evaluate_on, ("blocks", "documents"))
         only_for(self, "random_bits", False, "data that are made on the device, not for a text")
         only_for(self, "prefix", False, "a model that is trained from scratch")
 

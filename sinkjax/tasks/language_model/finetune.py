@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from sinkjax.checkpoints.load import load
 from sinkjax.checkpoints.model import Model
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
@@ -71,8 +72,7 @@ def task(config: Finetune) -> FinetuneTask:
     found = sorted((path.name, path.stat()) for path in (root, *root.glob("*")) if path.is_file())
     loaded = _load(config.init, config.dtype, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found))
     model = loaded.config
-    if model.vocab_size is None:
-        raise SinkjaxError(f"{config.init} has no vocabulary, so it cannot learn from a text")
+    refuse(model.vocab_size is None, f"{config.init} has no vocabulary, so it cannot learn from a text")
     if config.context > model.context:
         raise SinkjaxError(f"context must be at most {model.context}, the context of {config.init}, not {config.context}")
     check_implementation(config.attention_impl, model, (), Probe())

@@ -14,11 +14,11 @@ import numpy as np
 
 from sinkjax.analysis import metrics
 from sinkjax.config_files import documents
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import resolve
 from sinkjax.edits.edit_list import read_edits
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
-from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Capture, Probe
@@ -226,8 +226,7 @@ def edits_of(config: Any, model: Config) -> Edits:
     if not config.edits:
         return ()
     listed = documents.parse(config.edits, "edits")
-    if {*listed} != {"edits"}:
-        raise SinkjaxError(f"edits is a document with one list, edits, not one of {', '.join(listed) or 'nothing'}")
+    refuse({*listed} != {"edits"}, f"edits is a document with one list, edits, not one of {', '.join(listed) or 'nothing'}")
     return resolve(read_edits(listed["edits"]), model, [config.context], config.context, config.dtype)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from sinkjax.config_files.checks import above, at_least, each_once, only_for, refuse, typed
 from sinkjax.config_files.documents import LATER
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import NormaliserName
 from sinkjax.train.config import Training
 
@@ -54,11 +54,9 @@ class Trigger(Sequences):
     def __post_init__(self) -> None:
         typed(self)
         at_least(self, LONGEST, width=1, length=1, first=0, last=0)
-        one_of("bos", self.bos, ("flag", "noisy", "none"))
         refuse(self.width < 4, f"width must be at least 4, two flags, a number of noise and the bias channel, not {self.width}")
         refuse(not 0 < self.noise < math.inf, f"noise must be positive, not {self.noise}")
-        if self.second_anchor and self.bos == "none":
-            raise SinkjaxError('second_anchor needs a first one, but bos is "none"')
+        refuse(self.second_anchor and self.bos == "none", 'second_anchor needs a first one, but bos is "none"')
         first, last = self.span
         if self.length < self.specials + 2:
             raise SinkjaxError(

@@ -160,8 +160,7 @@ def _rows(batch: Batch) -> tuple[jax.Array, jax.Array]:
 
 def _mean(values: jax.Array, rows: jax.Array) -> jax.Array:
     """Average values [B, layer, head, L] over the selected rows, bool [B, L]: [layer, head]."""
-    counts = rows[:, None, None, :]
-    return jnp.where(counts, values, 0).sum(axis=(0, 3)) / rows.sum()
+    return jnp.where(rows[:, None, None, :], values, 0).sum(axis=(0, 3)) / rows.sum()
 
 
 def solution(data: Trigger, dtype: Any = "float64") -> tuple[Params, Config]:
