@@ -10,7 +10,6 @@ from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, TypeVar
 
-from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.explorer.answers import Answers
 from sinkjax.explorer.guard import Guard
@@ -152,5 +151,6 @@ async def _body(request: Request) -> bytes:
     body = b""
     async for part in request.stream():
         body += part
-        refuse(len(body) > MOST_BYTES, f"a request of more than {MOST_BYTES:,} bytes is too long: use a shorter prompt")
+        if len(body) > MOST_BYTES:
+            raise SinkjaxError(f"a request of more than {MOST_BYTES:,} bytes is too long: use a shorter prompt")
     return body
