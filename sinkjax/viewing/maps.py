@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 
 MISSING = 255  # the code of NaN; values use the codes below it
@@ -89,7 +88,8 @@ class Maps:
             SinkjaxError: The maps have too many cells for a notebook.
         """
         cells = sum(panel.values.size for panel in self.panels)
-        refuse(cells > MOST, f"these maps have {cells:,} cells, more than {MOST:,}: choose fewer layers or tokens")
+        if cells > MOST:
+            raise SinkjaxError(f"these maps have {cells:,} cells, more than {MOST:,}: choose fewer layers or tokens")
         page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>sinkjax</title><style>{asset("viewer.css")}</style>'
         return f'{page}<body class="alone">{self.figure()}{script()}</body></html>'
 

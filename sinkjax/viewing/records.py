@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.config_files.checks import refuse
+from sinkjax.errors import SinkjaxError
 from sinkjax.viewing.maps import Maps, Panel, strongest
 
 MEAN = "mean over heads"
@@ -30,11 +30,13 @@ def maps_of(
     all. Errors: the records share no statistic in DRAWN, or differ in shape; the prompt is out of range.
     """
     drawn = {name: make for name, make in DRAWN.items() if all(name in record for record in records.values())}
-    refuse(not drawn, f"nothing to show: the record has none of {', '.join(DRAWN)}; Probe(attention=True, resid_max=True)")
+    if not drawn:
+        raise SinkjaxError(f"nothing to show: the record has none of {', '.join(DRAWN)}; Probe(attention=True, resid_max=True)")
     made = [make(_of_prompt(records, name, prompt), layers) for name, make in drawn.items()]
     positions = made[0].values.shape[-1]
     texts = [str(position) for position in range(positions)] if tokens is None else list(tokens)
-    refuse(len(texts) != positions, f"{len(texts)} tokens for {positions} positions; give the text of each, or none")
+    if len(texts) != positions:
+        raise SinkjaxError(f"{len(texts)} tokens for {positions} positions; give the text of each, or none")
     start = {"layer": strongest(made[0].values[0, :, 1:])} if "attention" in drawn else {}
     return Maps(list(records), [texts], made, said, start)
 
@@ -43,10 +45,13 @@ def _of_prompt(records: Mapping[str, Any], name: str, prompt: int) -> NDArray:
     """Select one prompt of a statistic from all records, float[run, ...]."""
     arrays = [np.asarray(record[name], np.float32) for record in records.values()]
     shapes = dict.fromkeys(str(array.shape) for array in arrays)
-    refuse(len(shapes) > 1, f"{name} has the shapes {', '.join(shapes)}; show records of the same prompts")
+    if len(shapes) > 1:
+        raise SinkjaxError(f"{name} has the shapes {', '.join(shapes)}; show records of the same prompts")
     axes = len(next(iter(records.values())).dims[name])
-    refuse(arrays[0].ndim != axes, f"{name} has an axis of edits: show the record of one edit at a time")
-    refuse(not 0 <= prompt < len(arrays[0]), f"prompt {prompt} is out of range: there are {len(arrays[0])}, counted from 0")
+    if arrays[0].ndim != axes:
+        raise SinkjaxError(f"{name} has an axis of edits: show the record of one edit at a time")
+    if not 0 <= prompt < len(arrays[0]):
+        raise SinkjaxError(f"prompt {prompt} is out of range: there are {len(arrays[0])}, counted from 0")
     return np.stack([array[prompt] for array in arrays])
 
 
