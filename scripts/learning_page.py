@@ -248,7 +248,7 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
             parts += [fill(together_text(data)), f"![Activation against attention](images/{APART})", fill(APART_CAPTION)]
     claims = words(itertools.chain(*verdicts.values()))
     if claims:
-        parts += ["## Claims", "By the [one rule](judgements.md), of rows with 8 seeds.", claims]
+        parts += ["## Claims", "By the [one rule](judgements.md), of rows with 8 seeds; untested claims are left out.", claims]
     return "\n\n".join(parts) + "\n"
 
 
