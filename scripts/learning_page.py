@@ -63,7 +63,7 @@ step {steps}."""
 ABOUT = {
     "released": """The edits end halfway through training. In the table above, the baseline is the model that continues
 unedited.""",
-    "chats": """In the table above, the baseline is the model with softmax, and the loss is that of the conversations.""",
+    "chats": """The baseline is the model with softmax, and the loss is measured on conversations.""",
     "smollm2": """The model is the Instruct one, in 4-bit weights, at a learning rate of 1e-4, on 512 tokens of novels a step;
 one run of each, described. The edits end halfway, at step 50. In the table above, the baseline is the model that continues
 unedited.""",

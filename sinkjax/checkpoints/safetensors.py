@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401 - NumPy knows bfloat16 and float8 by name once it is imported
+import ml_dtypes
 import numpy as np
 
 from sinkjax.checkpoints.tensors import OpenFile, Tensor
@@ -17,10 +17,16 @@ from sinkjax.checkpoints.tokenizer import without_repeats
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, one_of
 
-# Stored type -> its name in NumPy, which computes the name of a dtype anew for each access.
-NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-NAMES |= {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
-DTYPES = {kind: np.dtype(name) for kind, name in NAMES.items()}
+DTYPES = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+}
+
+NAMES = {kind: dtype.name for kind, dtype in DTYPES.items()}  # NumPy computes a name anew for each access
 
 MOST_ENTRIES = 1_200_000  # in a header, where a matrix has five: 20 times as many as in the largest published models
 HEADER_LIMIT = 100_000_000

@@ -21,9 +21,15 @@ COMPUTING = ("jax", "jaxlib", "flax", "numpy", "optax", "orbax-checkpoint", "gra
 MODELS = ("transformers", "tokenizers", "huggingface_hub", "datasets", "gguf", "safetensors")
 PACKAGES = (*COMPUTING, *MODELS)
 PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")  # listed if installed
-DEVICES = ("JAX_PLATFORMS", "JAX_ENABLE_X64", "XLA_FLAGS", "CUDA_VISIBLE_DEVICES")
-FOLDERS = ("HF_HUB_OFFLINE", "HF_HOME", "XDG_CACHE_HOME")
-VARIABLES = (*DEVICES, *FOLDERS)
+VARIABLES = (
+    "JAX_PLATFORMS",
+    "JAX_ENABLE_X64",
+    "XLA_FLAGS",
+    "CUDA_VISIBLE_DEVICES",
+    "HF_HUB_OFFLINE",
+    "HF_HOME",
+    "XDG_CACHE_HOME",
+)
 
 
 @dataclass(frozen=True)
