@@ -141,9 +141,10 @@ def queue() -> Iterator[tuple[str, int]]:
 
 
 def learning() -> Iterator[tuple[str, int]]:
-    """Row and seed of the runs of LEARNING, one seed of every row after the other; rows of the queue are left to it."""
+    """Row and seed of the runs of LEARNING, one seed of every row after the other; runs of the queue are left to it."""
+    queued = {(f"{SIZE}/{row}", seed) for row, seed in queue()}
     for seed in SEEDS["first"]:
-        own = (row for row in learning_rows() if kept_as(row) == f"learning/{row}")
+        own = (row for row in learning_rows() if (kept_as(row), seed) not in queued)
         yield from ((row, seed) for row in own if seed in LEARNING[row.partition("/")[0]])
 
 

@@ -113,9 +113,10 @@ class AdamWTraining(Training):
     several processes are joined, all devices share the sequences of a text by default"""
     clip: float | None = 1.0
     """clip the global gradient norm to this value"""
-    optimiser: Literal["adamw", "sgd", "muon"] = field(default="adamw", metadata=LATER)
-    """AdamW; SGD with momentum; or Muon for the matrices of attention and MLP, beside AdamW for all else, both with Nesterov
-    momentum as in optax. Each with the rate, schedule, weight decay and clipping above"""
+    optimiser: Literal["adamw", "sgd", "muon", "orthoadam"] = field(default="adamw", metadata=LATER)
+    """AdamW; SGD with momentum; Muon for the matrices of attention and MLP, beside AdamW for all else, both with Nesterov
+    momentum as in optax; or OrthoAdam, AdamW with its moments in a rotated basis. Each with the rate, schedule, weight decay and
+    clipping above"""
     momentum: float = field(default=0.9, metadata=LATER)
     """momentum of SGD; Muon uses beta2"""
     edits: str = field(default="", metadata=LATER)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from sinkjax.model.params import Params, abstract
-from sinkjax.model.quantisation import MATRICES
+from sinkjax.model.quantisation import MATRICES, rotate
 from sinkjax.runtime import extras
 from sinkjax.train.config import CONVERGED, DIVERGED, AdamWTraining, Training
 from sinkjax.train.runs import RunArrays, table
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 RUNNING, STOPPED, BROKEN = range(3)
 HEADS = ("q", "k", "v", "o")  # matrices with one side split into two axes
+TOKENS = {"embed": 0, "unembed": 1, "unembed_bias": 0}  # the axis of the vocabulary
 STATUS = ("running", CONVERGED, DIVERGED)
 
 
@@ -64,6 +65,8 @@ def optimiser_of(config: Training, learning_rate: jax.Array) -> optax.GradientTr
             made = optax.chain(optax.trace(config.momentum), decay, optax.scale_by_learning_rate(schedule))
         case "muon":
             made = muon(config, schedule)
+        case "orthoadam":
+            made = orthoadam(config, schedule)
         case _:
             made = optax.adamw(schedule, config.beta1, config.beta2, weight_decay=config.weight_decay)
     return made if config.clip is None else optax.chain(optax.clip_by_global_norm(config.clip), made)
@@ -93,6 +96,37 @@ def muon(config: AdamWTraining, schedule: Callable[[jax.Array], jax.Array]) -> o
         adam_weight_decay=config.weight_decay,
         muon_weight_dimension_numbers=matrices,
     )
+
+
+def orthoadam(config: AdamWTraining, schedule: Callable[[jax.Array], jax.Array]) -> optax.GradientTransformation:
+    """Use AdamW with the moments of rotated gradients (OrthoAdam, Kaul et al. 2024, arXiv 2410.17174).
+
+    A fixed randomised Hadamard matrix turns every axis of an array, except those of layers and of the vocabulary. The paper draws
+    an orthogonal matrix for each array.
+    """
+    import optax
+
+    adam = optax.scale_by_adam(config.beta1, config.beta2)
+
+    def update(gradient: Params, state: optax.OptState, params: Params | None = None) -> tuple[Params, optax.OptState]:
+        found, state = adam.update(turned(gradient), state, params)
+        return turned(found, back=True), state
+
+    turns = optax.GradientTransformation(adam.init, update)
+    return optax.chain(turns, optax.add_decayed_weights(config.weight_decay), optax.scale_by_learning_rate(schedule))
+
+
+def turned(tree: Params, back: bool = False) -> Params:
+    """Rotate every axis of the arrays of a tree like the parameters, but not those of layers and of the vocabulary."""
+
+    def each(path: tuple, leaf: jax.Array) -> jax.Array:
+        kept = 0 if path[0].key == "layers" else TOKENS.get(path[-1].key)
+        for axis in range(leaf.ndim):
+            if axis != kept:
+                leaf = jnp.moveaxis(rotate(jnp.moveaxis(leaf, axis, -1), back), -1, axis)
+        return leaf
+
+    return jax.tree_util.tree_map_with_path(each, tree)
 
 
 def factor(config: AdamWTraining, count: jax.Array) -> jax.Array:

@@ -28,7 +28,7 @@ def test_a_micro_batch_and_remat_save_what_is_kept_and_nothing_else():
         assert saved[2] < kept / 2
 
 
-@pytest.mark.parametrize(("optimiser", "copies"), [("adamw", 3), ("sgd", 2), ("muon", (2, 3))])
+@pytest.mark.parametrize(("optimiser", "copies"), [("adamw", 3), ("orthoadam", 3), ("sgd", 2), ("muon", (2, 3))])
 def test_the_least_memory_counts_the_copies_of_the_optimiser(optimiser, copies):
     config = dataclasses.replace(CONFIG, optimiser=optimiser, eval_every=1, batch=1, width=64)
     size = 4 * params.count(registry.task(config).architecture)

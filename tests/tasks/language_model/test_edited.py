@@ -15,6 +15,7 @@ import pytest
 import sinkjax
 from sinkjax import Probe
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.quantisation import rotate
 from sinkjax.tasks import registry, train
 from sinkjax.tasks.language_model import task as pretrain
 from sinkjax.tasks.language_model.config import Finetune
@@ -127,9 +128,9 @@ def test_what_makes_no_sense_is_refused(changes: dict, sentence: str) -> None:
         pretrain.task(dataclasses.replace(ONE, **changes))
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "muon"])
+@pytest.mark.parametrize("optimiser", ["sgd", "muon", "orthoadam"])
 def test_other_optimisers_learn_and_resume(plain, tmp_path: Path, optimiser: str) -> None:
-    rate = {"sgd": 0.3, "muon": 0.02}[optimiser]
+    rate = {"sgd": 0.3, "muon": 0.02, "orthoadam": ONE.learning_rates[0]}[optimiser]
     config = dataclasses.replace(ONE, optimiser=optimiser, learning_rates=(rate,))
     done = train(config, tmp_path / optimiser, progress=False)
     losses = [line["loss"] for line in read(done.folder)[1]]
@@ -158,6 +159,35 @@ def test_muon_turns_each_blocks_matrix_into_an_orthogonal_one_and_leaves_the_res
     for name in ("attn_norm", "mlp_norm"):
         np.testing.assert_allclose(muon["layers"][name], adamw["layers"][name], rtol=1e-5)
     np.testing.assert_allclose(muon["embed"], adamw["embed"], rtol=1e-5)
+
+
+def test_orthoadam_is_adamw_in_a_rotated_basis_of_each_array() -> None:
+    """The rotations here are dense and multiply by `einsum`; layers and tokens of the vocabulary are not turned."""
+    config = dataclasses.replace(ONE, optimiser="orthoadam", clip=None, warmup=0, learning_rates=(0.1,))
+    params, rng = pretrain.task(config).init(0), np.random.default_rng(0)
+    gradients = [jax.tree.map(lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape), leaf.dtype), params) for _ in range(3)]
+
+    def turn(path: tuple, leaf: jax.Array, back: bool = False) -> jax.Array:
+        axes = "abcd"[: leaf.ndim]
+        own = {"embed": [1], "unembed": [0], "final_norm": [0]}.get(path[0].key, range(1, leaf.ndim))
+        for axis in own:
+            matrix = rotate(jnp.eye(leaf.shape[axis]))  # [from, to]
+            leaf = jnp.einsum(f"{axes},{axes[axis]}z->{axes.replace(axes[axis], 'z')}", leaf, matrix.T if back else matrix)
+        return leaf
+
+    def follow(made: optax.GradientTransformation, params: dict, gradients: list[dict]) -> dict:
+        state = made.init(params)
+        for gradient in gradients:
+            update, state = made.update(gradient, state, params)
+            params = optax.apply_updates(params, update)
+        return params
+
+    along = jax.tree_util.tree_map_with_path
+    adamw = optax.adamw(0.1, config.beta1, config.beta2, weight_decay=config.weight_decay)
+    there = follow(adamw, along(turn, params), [along(turn, gradient) for gradient in gradients])
+    want = along(lambda path, leaf: turn(path, leaf, back=True), there)
+    found = follow(optimiser_of(config, jnp.float32(0.1)), params, gradients)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-4), found, want)
 
 
 def test_a_loaded_model_learns_on(plain, tmp_path: Path) -> None:
