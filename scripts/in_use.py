@@ -1,7 +1,7 @@
 """The costs and benefits of a sink in use: loss against bits and loss against cache, with the sink's activation and without it.
 
     python scripts/in_use.py run MODEL FOLDER [BOS] [NAME]   evaluate, adding what is missing to docs/data/in-use.csv; resumable
-    python scripts/in_use.py page                            docs/in-use.md and its figure, from that file
+    python scripts/in_use.py page                            docs/in-use.md and its figures, from that file
 
 FOLDER has a .txt file for each document; LENGTH tokens from the middle of each are read, or as many as the model's context has.
 BOS is as for `sinkjax.encode`, NAME what the file calls the model (by default MODEL). "sink-logit-340k" is models/run-000
@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from pretrain_tables import fill
 from sections import markdown
 
@@ -29,7 +32,9 @@ from sinkjax.analysis import intervals
 from sinkjax.edits.edit import Edit
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA, PAGE, IMAGE = (ROOT / "docs" / name for name in ("data/in-use.csv", "in-use.md", "images/in-use.png"))
+DATA, PAGE, IMAGE, SMALL_IMAGE = (
+    ROOT / "docs" / name for name in ("data/in-use.csv", "in-use.md", "images/in-use.png", "images/in-use-small.png")
+)
 LENGTH, DOCUMENTS = 256, 8
 MASSIVE = 100.0  # |h| of a massive activation (Sun et al. 2024)
 PLAIN, WITHOUT, REMOVED = "as it is", "without the activation", "without the super weight"
@@ -42,11 +47,14 @@ NAMES = {
 FULL = "full precision, all keys"
 BITS: dict[str, dict[str, Any]] = {
     **{f"activations of {bits} bits, one scale a tensor": {"activations": bits} for bits in (8, 6, 4)},
-    **{f"activations of {bits} bits, one scale a token": {"activations": bits, "scale": "token"} for bits in (8, 4)},
-    "activations of 8 bits, one scale a tensor, first token in full precision": {"activations": 8, "keep": (0,)},
-    "activations of 8 bits, one scale a tensor, rotated": {"activations": 8, "rotate": True},
-    "keys and values of 4 bits, one scale a token": {"kv": 4, "scale": "token"},
-    "weights of 4 bits, one scale an output": {"weights": 4, "scale": "token"},
+    **{f"activations of {bits} bits, one scale a token": {"activations": bits, "scale": "token"} for bits in (8, 6, 4)},
+    **{
+        f"activations of {bits} bits, one scale a tensor, {name}": {"activations": bits, **options}
+        for name, options in (("first token in full precision", {"keep": (0,)}), ("rotated", {"rotate": True}))
+        for bits in (8, 6, 4)
+    },
+    **{f"keys and values of {bits} bits, one scale a token": {"kv": bits, "scale": "token"} for bits in (8, 6, 4)},
+    **{f"weights of {bits} bits, one scale an output": {"weights": bits, "scale": "token"} for bits in (8, 6, 4)},
 }
 CACHES: dict[str, dict[str, Any]] = {
     name: {"cache": policy}
@@ -120,39 +128,44 @@ def mean_activation(model: sinkjax.Model, ids: np.ndarray) -> Edit:
 
 
 def page() -> None:
-    """Write the page and draw its figure."""
+    """Write the page and draw its figures."""
     data = read()
     models = list(dict.fromkeys(data["model"]))
     parts = ["# What a sink costs in use"]
     parts += [fill(summary(name, data[data["model"] == name])) for name in models if name in SUPER_WEIGHT]
     parts += [fill(added(data, names, text)) for names, text in SAID.items() if {*names} <= {*models}]
     parts += [
-        f"![What rounding and a small cache add to the loss of each model]({IMAGE.relative_to(PAGE.parent)})",
+        f"![SmolLM2's loss against bits and against keys in the cache, under each edit]({IMAGE.relative_to(PAGE.parent)})",
         fill(CAPTION),
+        f"![What fewer bits or keys add to the loss of each small model]({SMALL_IMAGE.relative_to(PAGE.parent)})",
+        fill(SMALL_CAPTION),
     ]
     parts += [fill(HEAD.format(documents=DOCUMENTS, length=LENGTH, massive=MASSIVE))]
     parts += ["## All models", fill(COMPARISON.format(without=WITHOUT)), comparison(data, models)]
     parts += [section(name, data[data["model"] == name]) for name in models]
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    draw(data, models, IMAGE)
+    draw(data, models, IMAGE, SMALL_IMAGE)
     print(PAGE)
 
 
 FOUND = """In {name}, rounding activations to 8 bits with one scale per tensor adds {tensor} nats per token. Most of this cost
-comes from the first token's activation: {kept} is left if the first token is not rounded, {rotated} with a rotation, and {token}
-if each token has its own scale. Removing the activation does not help: without it the loss is {without:.1f} instead of
-{full:.1f}, and without the weight that makes it {removed:.1f}. Keeping only the last {keys} keys adds {window}; if the first 4
-keys are among these {keys}, it adds {sinks}."""
-SIBLINGS = """`mini-softmax` and `mini-head-norm` were trained alike, but most heads of the first sink on BOS, and one in
-eight of the second. Rounding activations to 8 bits with one scale per tensor adds {eight_0} nats to the first's loss and
-{eight_1} to the second's; rounding to 4 bits adds {four_0} and {four_1}."""
-SINK_LOGIT = """A model of 344,640 parameters, which reads 128 tokens, was trained with a learned sink logit in each head
-(seed 5). It can do without its first token: keeping only the last 16 keys adds {window_0} nats, or {sinks_0} if the first 4 are
-among them. Rounding activations with one scale per tensor adds {eight_0} at 8 bits and {four_0} at 4 bits."""
-BASELINE = """The same model without the sink logit, `mini-softmax`, loses {window_0} with only the last 16 keys, {sinks_0}
-if the first 4 are among them, {eight_0} with activations of 8 bits and {four_0} with 4 bits."""
+comes from the first token's activation: {kept} is left if the first token is not rounded, {rotated} with a rotation, and
+{token} if each token has its own scale. At 4 bits, one scale per tensor adds {tensor_4}, {kept_4} if the first token is not
+rounded, and {rotated_4} with a rotation. Removing the activation does not help: without it the loss is {without:.1f} instead of
+{full:.1f}, and without the weight that makes it {removed:.1f}. Weights of 8 bits with one scale per output add {weights_8}, and
+of 4 bits {weights_4}; keys and values of 8 bits with one scale per token add {kv_8}, and of 4 bits {kv_4}. Keeping only the
+last {keys} keys adds {window}; if the first 4 keys are among these {keys}, it adds {sinks}."""
+SIBLINGS = """`mini-softmax`, `mini-head-norm` and `mini-sigmoid` were trained alike, but most heads of the first sink on BOS,
+one in eight of the second, and none of the third. Rounding activations to 8 bits with one scale per tensor adds {eight_0} nats
+to the loss of the first, {eight_1} to the second's and {eight_2} to the third's; rounding to 4 bits adds {four_0}, {four_1} and
+{four_2}."""
+SINK_LOGIT = """A model of 344,640 parameters, which reads 128 tokens, was trained with a learned sink logit in each head (seed
+5). It can do without its first token: keeping only the last 16 keys adds {window_0} nats, or {sinks_0} if the first 4 are among
+them. Rounding activations with one scale per tensor adds {eight_0} at 8 bits and {four_0} at 4 bits."""
+BASELINE = """The same model without the sink logit, `mini-softmax`, loses {window_0} with only the last 16 keys, {sinks_0} if
+the first 4 are among them, {eight_0} with activations of 8 bits and {four_0} with 4 bits."""
 SAID = {
-    ("mini-softmax", "mini-head-norm"): SIBLINGS,
+    ("mini-softmax", "mini-head-norm", "mini-sigmoid"): SIBLINGS,
     ("sink-logit-340k",): SINK_LOGIT,
     ("mini-softmax",): BASELINE,
 }
@@ -162,21 +175,30 @@ COMPARED = {
     "window": "window of 16 keys",
     "sinks": "4 first and 12 last keys",
 }
-CAPTION = """*What running a model in a cheaper way adds to its loss, mean over novels with 95% intervals. Left: activations are
-rounded to 8 bits. Right: few keys are kept. The axis is linear between -0.01 and 0.01, and logarithmic beyond.*"""
-ROUNDED = {
-    "one scale per tensor": "activations of 8 bits, one scale a tensor",
-    "the same, first token not rounded": "activations of 8 bits, one scale a tensor, first token in full precision",
-    "the same, rotated": "activations of 8 bits, one scale a tensor, rotated",
-    "one scale per token": "activations of 8 bits, one scale a token",
+CAPTION = """*SmolLM2-135M-Instruct: loss against bits (first four panels) and against the keys that the cache holds (last two),
+mean over novels with 95% intervals. Either the activations, the weights or the keys and values are rounded. The axis is
+logarithmic.*"""
+SMALL_CAPTION = """*The small models: what the same ways to run add to the loss, mean over novels. Solid: each model as it is,
+with 95% intervals. Dashed: without its activation, compared with full precision without it. The axis is linear between -0.01
+and 0.01, and logarithmic beyond.*"""
+PANELS = {
+    title: {"full": FULL, **{f"{bits} bits": way.format(bits=bits) for bits in (8, 6, 4)}}
+    for title, way in {
+        "activations, one scale per tensor": "activations of {bits} bits, one scale a tensor",
+        "activations, one scale per token": "activations of {bits} bits, one scale a token",
+        "weights, one scale per output": "weights of {bits} bits, one scale an output",
+        "keys and values, one scale per token": "keys and values of {bits} bits, one scale a token",
+    }.items()
 }
-KEPT = {
-    f"last {LENGTH // 16} keys": f"window of {LENGTH // 16} keys",
-    f"first 4 and last {LENGTH // 16 - 4}": f"4 first and {LENGTH // 16 - 4} last keys",
-    f"last {LENGTH // 4} keys": f"window of {LENGTH // 4} keys",
-    f"first 4 and last {LENGTH // 4 - 4}": f"4 first and {LENGTH // 4 - 4} last keys",
+PANELS |= {
+    title: {"all keys": FULL, **{f"{keys} keys": way.format(keys=keys, last=keys - 4) for keys in (LENGTH // 4, LENGTH // 16)}}
+    for title, way in {
+        "cache: last keys only": "window of {keys} keys",
+        "cache: first 4 and last keys": "4 first and {last} last keys",
+    }.items()
 }
-TICKS = (-0.01, 0, 0.01, 0.1, 1)
+REMEDIES = (("first token in full precision", "first token not rounded", "C4"), ("rotated", "rotated", "C5"))
+LOSSES, ADDED = (4, 5, 6, 8, 10, 15, 20), (-0.1, -0.01, 0, 0.01, 0.1, 1)
 COMPARISON = """Means of all models in one table; intervals are in the tables of each model below. In each cell: the model as it
 is / {without}."""
 
@@ -184,9 +206,13 @@ is / {without}."""
 def summary(name: str, data: pd.DataFrame) -> str:
     """The main numbers of a model with a super weight, in sentences."""
     base, keys = losses(data, PLAIN, FULL), LENGTH // 16
-    rounded = "activations of 8 bits, one scale a tensor"
-    ways = {"tensor": rounded, "kept": f"{rounded}, first token in full precision", "rotated": f"{rounded}, rotated"}
-    ways |= {"token": "activations of 8 bits, one scale a token"}
+    ways = {"token": "activations of 8 bits, one scale a token"}
+    for bits, end in ((8, ""), (4, "_4")):
+        rounded = f"activations of {bits} bits, one scale a tensor"
+        ways |= {f"tensor{end}": rounded, f"rotated{end}": f"{rounded}, rotated"}
+        ways |= {f"kept{end}": f"{rounded}, first token in full precision"}
+    ways |= {f"weights_{bits}": f"weights of {bits} bits, one scale an output" for bits in (8, 4)}
+    ways |= {f"kv_{bits}": f"keys and values of {bits} bits, one scale a token" for bits in (8, 4)}
     ways |= {"window": f"window of {keys} keys", "sinks": f"4 first and {keys - 4} last keys"}
     return FOUND.format(
         name=NAMES.get(name, name),
@@ -254,35 +280,82 @@ def shown(values: np.ndarray) -> str:
     return f"{values.mean():+.3f} [{found.low:+.3f}, {found.high:+.3f}]" if found.low is not None else f"{values.mean():+.3f}"
 
 
-def draw(data: pd.DataFrame, models: list[str], file: Path) -> None:
-    """What rounding and a small cache add to each model as it is, a panel each."""
-    figure = Figure(figsize=(9, 0.55 * len(models) + 1.7), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    for ax, title, ways, first in ((left, "activations of 8 bits", ROUNDED, 0), (right, "few keys kept", KEPT, len(ROUNDED))):
-        for number, (label, way) in enumerate(ways.items()):
-            values = [
-                losses(own, PLAIN, way) - losses(own, PLAIN, FULL) for own in (data[data["model"] == name] for name in models)
-            ]
-            found = [intervals.interval(each) for each in values]
-            middle = [each.mean() for each in values]
-            half = [0.0 if one.low is None or one.high is None else (one.high - one.low) / 2 for one in found]
-            height = np.arange(len(models)) + 0.16 * (number - (len(ways) - 1) / 2)
-            ax.errorbar(middle, height, xerr=half, fmt="o", markersize=5, capsize=0, label=label, color=f"C{first + number}")
-        ax.set_title(title, fontsize=10, pad=38)
-        ax.axvline(0, color="0.6", linewidth=0.8)
-        ax.set_xscale("symlog", linthresh=0.01, linscale=0.5)
-        ax.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+def draw(data: pd.DataFrame, models: Sequence[str], large: Path, small: Path) -> None:
+    """Loss against bits and keys: of the model with a super weight under each edit, and what is added to the other models'."""
+    lines = []
+    for name in (name for name in models if name in SUPER_WEIGHT):
+        own = data[data["model"] == name]
+        lines += [Line(edit, own, edit, f"C{number}") for number, edit in enumerate((PLAIN, WITHOUT, REMOVED))]
+        lines += [Line(f"as it is, {spoken}", own, PLAIN, color, f", {kind}") for kind, spoken, color in REMEDIES]
+    figure, panels = drawn(lines, "loss (nats per token)")
+    for ax in panels:
+        ax.set_yscale("log")
+        ax.set_yticks(LOSSES, [f"{tick:g}" for tick in LOSSES])
         ax.minorticks_off()
-        ax.spines[["top", "right", "left"]].set_visible(False)
-        ax.tick_params(axis="y", length=0)
-        ax.grid(axis="x", color="0.92")
+    figure.savefig(large, dpi=150)
+    others = [(name, data[data["model"] == name]) for name in models if name not in SUPER_WEIGHT]
+    lines = [Line(NAMES.get(name, name), own, PLAIN, f"C{number}") for number, (name, own) in enumerate(others)]
+    lines += [Line("", own, WITHOUT, f"C{number}", dashed=True) for number, (_, own) in enumerate(others)]
+    figure, panels = drawn(lines, "added loss (nats per token)", added=True)
+    for ax in panels:
+        ax.axhline(0, color="0.6", linewidth=0.8)
+        ax.set_yscale("symlog", linthresh=0.01, linscale=0.5)
+        ax.set_yticks(ADDED, [f"{tick:g}" for tick in ADDED])
+        ax.minorticks_off()
+    figure.savefig(small, dpi=150)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line in each panel: a model under an edit, where it was measured. `suffix`: what the way's name ends with."""
+
+    label: str
+    data: pd.DataFrame
+    edit: str
+    color: str
+    suffix: str = ""
+    dashed: bool = False
+
+    def values(self, way: str) -> np.ndarray:
+        """The losses with a way to run; empty if they were not measured."""
+        return losses(self.data, self.edit, way if way == FULL else way + self.suffix)
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """How it is drawn."""
+        return {"color": self.color, "linestyle": "--", "linewidth": 1} if self.dashed else {"color": self.color, "marker": "o"}
+
+
+def drawn(lines: Sequence[Line], label: str, added: bool = False) -> tuple[Figure, list[Axes]]:
+    """A panel for each kind of rounding and of cache: the loss of each line, or what is `added` to its loss in full."""
+    figure = Figure(figsize=(10, 6.4), layout="constrained")
+    grid = figure.subplots(2, 3, sharey=True)
+    for ax, (title, ways) in zip(grid.flat, PANELS.items(), strict=True):
+        for number, line in enumerate(lines):
+            points = [(x, line.values(way)) for x, way in enumerate(ways.values())]
+            points = [(x, values - line.values(FULL) if added else values) for x, values in points if len(values)]
+            if len(points) == 1:
+                continue
+            x = np.array([x for x, _ in points]) + 0.03 * (number % 5 - 2)
+            middle = [values.mean() for _, values in points]
+            ax.plot(x, middle, markersize=4, **line.look)
+            for place, (_, values) in zip(x, points, strict=True):
+                found = intervals.interval(values)
+                if not line.dashed and found.low is not None and found.high is not None:
+                    ax.plot([place, place], [found.low, found.high], color=line.color, linewidth=1)
+        ax.set_title(title, fontsize=11)
+        ax.set_xticks(range(len(ways)), list(ways))
+        ax.set_xlim(-0.25, len(ways) - 0.7)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(axis="y", color="0.92")
         ax.set_axisbelow(True)
-        ax.set_xlabel("added loss (nats per token)")
-        ax.legend(fontsize=8, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
-    left.set_yticks(range(len(models)), [NAMES.get(name, name) for name in models])
-    left.invert_yaxis()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=150)
+    for ax in grid[:, 0]:
+        ax.set_ylabel(label)
+    handles = [Line2D([], [], markersize=4, label=line.label, **line.look) for line in lines if line.label]
+    if any(line.dashed for line in lines):
+        handles.append(Line2D([], [], color="0.4", linestyle="--", linewidth=1, label=WITHOUT))
+    figure.legend(handles=handles, loc="outside upper center", ncols=3, frameon=False, fontsize=10)
+    return figure, list(grid.flat)
 
 
 if __name__ == "__main__":

@@ -54,3 +54,18 @@ def test_the_table_of_all_models_has_what_a_way_adds_as_they_are_and_without_the
     text = script["comparison"](pd.concat([data, *missing]), ["mine"])
     assert f"| {full} | 4.000 / 5.000 |" in text
     assert f"| {way} | +0.500 / -0.250 |" in text
+
+
+def test_the_figure_has_each_way_in_its_panel_and_the_loss_that_it_adds(script) -> None:
+    full, way = script["FULL"], "weights of {} bits, one scale an output"
+    assert {each for ways in script["PANELS"].values() for each in ways.values()} <= {*script["WAYS"]}
+    base = [4.0 + number for number in range(8)]
+    told = {full: 0.0, way.format(8): 0.125, way.format(4): 0.5}
+    data = pd.concat(rows(script, script["PLAIN"], kind, [loss + more for loss in base]) for kind, more in told.items())
+    line = script["Line"]("mine", data, script["PLAIN"], "C0")
+    for added, first in ((True, 0.0), (False, 7.5)):
+        panels = dict(zip(script["PANELS"], script["drawn"]([line], "loss", added=added)[1], strict=True))
+        drawn = panels.pop("weights, one scale per output").lines[0]
+        assert drawn.get_ydata() == pytest.approx([first, first + 0.125, first + 0.5])
+        assert drawn.get_xdata().round() == pytest.approx([0, 1, 3])
+        assert not any(ax.lines for ax in panels.values())
