@@ -180,11 +180,13 @@ STUDIES = (
         " {learning/hidden until step 2,000/attention to token 1} of the attention"
         " ({learning/hidden until step 2,000/minus baseline} against the same seeds unhidden). In `mini-sink` a sink of"
         " {learning/hidden/at the beginning} falls to {learning/hidden/halfway} while it is hidden, and grows back to"
-        " {learning/hidden/at the end} in as many steps. With Muon ({learning/Muon/attention to token 1}), SGD"
+        " {learning/hidden/at the end} in as many steps. Other optimisers, norms and heads than the baseline's"
+        " ({learning/AdamW, pre-norm/attention to token 1}) all make sink and spike smaller together: Muon"
+        " ({learning/Muon/attention to token 1}), OrthoAdam ({learning/OrthoAdam/attention to token 1}), SGD"
         " ({learning/SGD with momentum/attention to token 1}, its loss higher by"
-        " {learning/SGD with momentum/loss minus baseline} nats) and single-scale norms"
-        " ({learning/single-scale RMSNorm/attention to token 1}) sinks and spikes are smaller than"
-        " with AdamW and RMSNorm.",
+        " {learning/SGD with momentum/loss minus baseline} nats), and also sandwich norm"
+        " ({learning/sandwich norm/attention to token 1}) and QK-norm ({learning/QK-norm/attention to token 1}), with which the"
+        " sink stayed in a paper's larger models.",
     ),
     (
         "[`emergence/causal`](docs/pretraining.md)",

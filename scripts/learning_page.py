@@ -75,6 +75,8 @@ token is {late}; in the same seeds, never hidden, it is {plain} at step {seen:,}
 RELEASED = """Half of the attention that was lost is back {steps} steps after the release."""
 TOGETHER = """Of the {rows} rows beside the baseline, {both} have both a smaller sink and a smaller activation, {sink} a smaller
 activation alone, {activation} a smaller sink alone."""
+RISING = """A row may be late rather than without a sink. In the last {steps:,} steps attention to the first token still rises
+with {rising}, as in the baseline; with the others, the interval of its rise includes 0 or lies below it."""
 COURSES_CAPTION = """*Means over seeds, with 95% intervals from 8 seeds on. Left: the first key is hidden while the model learns.
 Right: `mini-sink` learns on; its edits end at the dotted line.*"""
 APART_CAPTION = """*Each row at its last step: points are seeds, crosses means.*"""
@@ -163,17 +165,20 @@ def draw_courses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
 
 def draw_apart(data: Mapping[str, xarray.Dataset], file: Path) -> None:
     """Activation against attention to the first token, of each row of `optimisers`."""
-    figure = Figure(figsize=(7, 4.4), layout="constrained")
+    figure = Figure(figsize=(9, 4.4), layout="constrained")
     ax = figure.subplots()
     for number, row in enumerate(row for row in learning_rows() if row.startswith("optimisers/") and row in data):
+        colour = "black" if is_baseline(row) else f"C{number - 1}"
         first, largest = first_share(data[row])[:, -1], spike(data[row])[:, -1]
-        ax.scatter(first, largest, s=16, color=f"C{number}", alpha=0.4, linewidth=0)
-        ax.scatter(first.mean(), largest.mean(), s=70, marker="X", color=f"C{number}", label=labels("optimisers")[row])
+        ax.scatter(first, largest, s=16, color=colour, alpha=0.4, linewidth=0)
+        ax.scatter(first.mean(), largest.mean(), s=70, marker="X", color=colour, label=labels("optimisers")[row])
     ax.set_xlabel("attention to the first token")
     ax.set_ylabel("largest activation over the median")
     ax.set_xlim(left=0)
-    ax.set_ylim(bottom=0)
-    ax.legend(frameon=False, fontsize=9)
+    ax.set_yscale("log")
+    ax.set_yticks([10, 20, 50, 100], ["10", "20", "50", "100"])
+    ax.minorticks_off()
+    ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
     ax.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=150)
 
@@ -226,6 +231,18 @@ def together_text(data: Mapping[str, xarray.Dataset]) -> str:
     )
 
 
+def rising_text(data: Mapping[str, xarray.Dataset], steps: int = 1000) -> str:
+    """In which rows of `optimisers` attention to the first token rises at the end, by the interval over seeds."""
+    rising = []
+    for row, label in labels("optimisers").items():
+        if row in data and data[row].sizes["run"] >= FEWEST and not is_baseline(row):
+            at, first = data[row]["step"].values[0], first_share(data[row])
+            low = intervals.interval(first[:, -1] - first[:, int(np.flatnonzero(at == at[-1] - steps)[0])]).low
+            rising += [label] if low is not None and low > 0 else []
+    listed = " and ".join(filter(None, [", ".join(rising[:-1]), *rising[-1:]])) or "none of them"
+    return RISING.format(steps=steps, rising=listed)
+
+
 def page(data: Mapping[str, xarray.Dataset]) -> str:
     """The page, in Markdown."""
     runs = [home_of(kept_as(row), seed) for row, seed in learning()]
@@ -245,7 +262,8 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
         if study == "released":
             parts.append(fill(released_text(data)))
         if study == "optimisers":
-            parts += [fill(together_text(data)), f"![Activation against attention](images/{APART})", fill(APART_CAPTION)]
+            figure = f"![Activation against attention](images/{APART})"
+            parts += [fill(f"{together_text(data)} {rising_text(data)}"), figure, fill(APART_CAPTION)]
     claims = words(itertools.chain(*verdicts.values()))
     if claims:
         parts += ["## Claims", "By the [one rule](judgements.md), of rows with 8 seeds; untested claims are left out.", claims]

@@ -81,3 +81,13 @@ def test_half_of_what_was_lost_is_counted_from_the_release(script) -> None:
     for each in data.values():
         each["step"] = each["step"].copy(data=np.broadcast_to([0.0, 10, 20, 30, 35, 40], (8, 6)))
     assert "15 [15, 15] steps after the release" in script["released_text"](data)
+
+
+def test_rows_whose_sink_still_grows_at_the_end_are_named(script) -> None:
+    """One run of the flat row rises too, within the interval."""
+    flat, rising = training(), training()
+    rising["received"][:, -1] += np.linspace(0.1, 0.2, 8)[:, None, None]
+    data = {"optimisers/adamw": rising, "optimisers/sgd": flat, "optimisers/muon": rising, "optimisers/tanh": rising}
+    found = script["rising_text"](data, 10).replace("\n", " ")
+    assert "In the last 10 steps attention to the first token still rises with Muon and DynamicTanh, as in" in found
+    assert "rises with none of them" in script["rising_text"]({"optimisers/sgd": flat}, 10).replace("\n", " ")
