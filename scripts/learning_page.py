@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,25 +26,32 @@ from pretrain_page import (
     judged,
     kept,
     machines,
+    numbers,
     paired,
     shown,
     spike,
     tables,
     words,
 )
-from pretrain_runs import BASELINE, LEARNING, home_of, kept_as, learning, learning_rows
+from pretrain_runs import BASELINE, LEARNING, home_of, kept_as, learning, learning_rows, read
 from pretrain_runs import HEAD as LEVEL
 from pretrain_tables import fill
 from sections import markdown
 
 from sinkjax.analysis import intervals
-from sinkjax.papers.emergence._onsets import halfway, in_order
-from sinkjax.papers.pretrain._outcomes import end, sinks
+from sinkjax.papers.emergence._onsets import in_order
+from sinkjax.papers.pretrain._outcomes import at_end, end, sinks
 from sinkjax.studies.registry import as_value
 
 PAGE = ROOT / "docs" / "while-it-learns.md"
 IMAGE, COURSES, APART = (f"while-it-learns-{name}.png" for name in ("order", "courses", "optimisers"))
+MEASURED, AGAIN = "optimisers/adamw", "emergence/softmax"  # the baseline in its table, and its seeds 3 to 10 trained again
+POST = "gu-norm/post"  # a row of the queue in which sink and activation come apart
+LATE = 1000  # steps at the end in which attention may still rise
 # The row that others are compared with, where a loaded model is trained and not the baseline.
+LOSS, ATTENTION = "held-out loss", "attention to the first token"
+ACTIVATION, NORM = "largest activation over the median", "norm of the first token over others'"
+VALUES = "norm of the first token's value over others'"
 PLAIN = {"released": "released/plain", "chats": "chats/softmax", "smollm2": "smollm2/plain"}
 
 HEAD = """How a sink develops while a model learns: the order in which its parts appear, what happens when the first key is
@@ -56,10 +63,15 @@ before the runs."""
 STATE = """{kept} of the {planned} planned trainings have run (`scripts/pretrain_runs.py learning`), on {machines}. A table
 appears here once one of its rows has run, and the row that it is compared with."""
 ORDER = """In the baseline's {seeds} seeds, each quantity moves from its value at the first step to its value at the last. The
-table shows the step from which it stays beyond halfway (for ratios, halfway in logarithms), and how much later that is than the
-line above, paired by seed. Evaluations are {apart} steps apart."""
-EARLY = """Values begin to shrink long before the sink appears: measured without the logarithm, half of the change is made by
-step {steps}."""
+table shows the step from which it stays beyond halfway, and beyond halfway in logarithms. Evaluations are {apart} steps apart."""
+DEVICES = """On a GPU ran {listed}: study, row and number of seeds. Their baselines ran on a CPU; every product is in full float32
+on both. One seed of each of {count} such rows was repeated on a CPU: there attention to the first token is larger by {first} in
+the mean (at most {largest} apart), the loss by {loss}, and the largest activation is {low} to {high} times as large."""
+KURTOSIS = """The papers on Muon, SGD and OrthoAdam measure outliers by the excess kurtosis of activations: 1818 or 140 with Adam.
+It is {base} here in the baseline (mean over tokens, in the layer where it is largest), of seeds 3 to 10 trained again, since the
+baseline's logs are older than the measure. So there is little to lower, and a spike over the median is another matter."""
+LATER = """Attention to the first token comes {linear} steps after the {quantity}, or {logs} steps in logarithms: {word}."""
+BELOW = "Differences are paired by seed; below 0, attention is first."
 ABOUT = {
     "released": """The edits end halfway through training. In the table above, the baseline is the model that continues
 unedited.""",
@@ -68,44 +80,85 @@ unedited.""",
 one run of each, described. The edits end halfway, at step 50. In the table above, the baseline is the model that continues
 unedited.""",
 }
-HIDDEN = """Hidden until step {until:,}, the sink is not only late: {seen:,} steps after it was shown, attention to the first
-token is {late}; in the same seeds, never hidden, it is {plain} at step {seen:,}. By step {last:,} it comes to stay above
-{level} in {came} of these {seeds} seeds, and in {others} of them if it is never hidden. In no row do more than
-{elsewhere:.1f}% of heads sink on tokens 2 to 5."""
+HIDDEN = """Hidden until step {until:,}, the sink is later by more than the steps in which it was hidden: {seen:,} steps after it
+was shown, attention to the first token is {late}; in the same seeds, never hidden, it is {plain} at step {seen:,}. It is still
+rising, by {rise} in the last {steps:,} steps. By step {last:,} it comes to stay above {level} in {came} of these
+{seeds} seeds, and in {others} of them if it is never hidden. In no row do more than {elsewhere:.1f}% of heads sink on tokens 2
+to 5."""
 RELEASED = """Half of the attention that was lost is back {steps} steps after the release."""
 TOGETHER = """Of the {rows} rows beside the baseline, {both} have both a smaller sink and a smaller activation, {sink} a smaller
-activation alone, {activation} a smaller sink alone."""
-RISING = """A row may be late rather than without a sink. In the last {steps:,} steps attention to the first token still rises
-with {rising}, as in the baseline; with the others, the interval of its rise includes 0 or lies below it."""
+activation alone, {activation} a smaller sink alone. They do come apart with post-norm ([Norms](pretraining-340k.md#norms)):
+attention to the first token is {post}, and the largest activation {post_spike} times the median, in the {post_seeds} seeds
+of that row, which is described. A row with a small sink may only be slower: in the last {steps:,} steps attention to the
+first token rises by {rise} in the baseline, and, by intervals over 8 seeds, it also rises with {rising}."""
 COURSES_CAPTION = """*Means over seeds, with 95% intervals from 8 seeds on. Left: the first key is hidden while the model learns.
 Right: `mini-sink` learns on; its edits end at the dotted line.*"""
 APART_CAPTION = """*Each row at its last step: points are seeds, crosses means.*"""
-CAPTION = """*The step from which each quantity stays beyond half of its change in training. Points: seeds; bars: mean and 95%
-interval over seeds.*"""
+CAPTION = """*The step from which each quantity stays beyond half of its change in training, or of the change of its logarithm.
+Points: seeds; bars: mean and 95% interval over seeds.*"""
 
 
-def events(data: xarray.Dataset) -> dict[str, NDArray]:
+def events(data: xarray.Dataset, scale: Callable[[NDArray], NDArray] = np.array) -> dict[str, NDArray]:
     """The step of each event in each run, in order: float[run], NaN for a run that swings back at the end."""
     quantities = {
-        "held-out loss": -data["loss"].values,
-        "attention to the first token": first_share(data),
-        "largest activation over the median": np.log(spike(data)),
-        "norm of the first token over others'": np.log(data["norm_ratio"].max("depth").values),
-        "norm of the first token's value over others'": -np.log(data["value_ratio"].min("layer").values),
+        LOSS: -scale(data["loss"].values),
+        ATTENTION: scale(first_share(data)),
+        ACTIVATION: scale(spike(data)),
+        NORM: scale(data["norm_ratio"].max("depth").values),
+        VALUES: -scale(data["value_ratio"].min("layer").values),
     }
     return in_order(data["step"].values, quantities)
 
 
+def devices_text(data: Mapping[str, xarray.Dataset], again: Mapping[str, xarray.Dataset]) -> str:
+    """The rows with runs on another device than the baseline's, and how far runs that were repeated on that one are away.
+
+    again: the repeated runs, a seed of each row.
+    """
+    rows: dict[str, list[int]] = {}
+    for row, seed in learning():
+        if (home := home_of(kept_as(row), seed)).exists() and not read(home)[0]["devices"].endswith("cpu"):
+            rows.setdefault(row, []).append(seed)
+    listed = [f"{row.replace('/', ': ')} ({len(seeds)})" for row, seeds in rows.items()]
+    gaps = {name: [paired(again[row], data[row], name).item() for row in rows if row in again] for name in ("first", "loss")}
+    ratios = [
+        numbers(again[row])["spike"].item() / numbers(data[row].sel(run=again[row]["run"]))["spike"].item() for row in again
+    ]
+    return DEVICES.format(
+        listed=", ".join(listed),
+        count=len(ratios),
+        first=shown(np.array(gaps["first"]), 3),
+        largest=f"{np.abs(gaps['first']).max():.3f}",
+        loss=shown(np.array(gaps["loss"]), 3),
+        low=f"{min(ratios):.2f}",
+        high=f"{max(ratios):.2f}",
+    )
+
+
+def with_kurtosis(data: xarray.Dataset, again: xarray.Dataset) -> xarray.Dataset:
+    """Add the kurtosis of the same seeds trained again to a row whose logs are older than this measure; NaN for other seeds."""
+    own = again["kurtosis"][:, np.isin(again["step"].values[0], data["step"].values[0])]
+    return data.assign(kurtosis=own.reindex(run=data["run"]))
+
+
 def order(data: xarray.Dataset) -> list[str]:
-    """A sentence and a table: the events with their intervals, and how far neighbours are apart."""
-    found = events(data)
-    lines = [[name, shown(steps, 0), ""] for name, steps in found.items()]
-    for line, (before, after) in zip(lines[1:], itertools.pairwise(found.values()), strict=True):
-        line[2] = shown(after - before, 0)
-    apart = int(data["step"].values[0, 1] - data["step"].values[0, 0])
-    drained = halfway(data["step"].values, -data["value_ratio"].min("layer").values)
-    text = fill(ORDER.format(seeds=data.sizes["run"], apart=apart))
-    return [text, markdown(["quantity", "step", "later by"], lines), fill(EARLY.format(steps=shown(drained, 0)))]
+    """The events with their intervals, on two scales, and how far attention is from the two that may feed the sink."""
+    found, logs = events(data), events(data, np.log)
+    lines = [[name, shown(steps, 0), shown(logs[name], 0)] for name, steps in found.items()]
+    later = " ".join([*(apart(name, found, logs) for name in (VALUES, ACTIVATION)), BELOW])
+    steps = data["step"].values[0]
+    text = ORDER.format(seeds=data.sizes["run"], apart=int(steps[1] - steps[0]))
+    return [fill(text), markdown(["quantity", "halfway", "halfway in logarithms"], lines), fill(later)]
+
+
+def apart(name: str, *scales: Mapping[str, NDArray]) -> str:
+    """How much later than a quantity attention grows, paired by seed, and whether both scales show the same order."""
+    later = [each[ATTENTION] - each[name] for each in scales]
+    found = [intervals.interval(each) for each in later]
+    signs = {int(np.sign(each.low)) if each.low is not None and each.low * each.high > 0 else 0 for each in found}
+    same = {0: "no order is shown", 1: "it is second on both scales", -1: "it is first on both scales"}
+    word = same[signs.pop()] if len(signs) == 1 else "the order depends on the scale"
+    return LATER.format(quantity=name, linear=shown(later[0], 0), logs=shown(later[1], 0), word=word)
 
 
 def course(data: Mapping[str, xarray.Dataset], study: str) -> list[str]:
@@ -122,24 +175,27 @@ def course(data: Mapping[str, xarray.Dataset], study: str) -> list[str]:
 
 
 def draw(data: xarray.Dataset, file: Path) -> None:
-    """The events on a line of time."""
-    found = events(data)
-    figure = Figure(figsize=(8, 2.6), layout="constrained")
-    ax = figure.subplots()
-    for place, steps in enumerate(found.values()):
-        interval = intervals.interval(steps)
-        ax.scatter(steps, np.full(len(steps), place), s=14, color="C0", alpha=0.35, linewidth=0)
-        if interval.low is not None:
-            ax.plot([interval.low, interval.high], [place, place], color="C0", linewidth=2)
-        ax.scatter(interval.mean, place, marker="|", s=140, color="black", zorder=3)
-    ax.set_yticks(range(len(found)), list(found))
-    ax.set_ylim(len(found) - 0.5, -0.5)
-    ax.set_xlim(0, float(np.nanmax(data["step"].values)))
-    ax.set_xlabel("training step", fontsize=9)
-    ax.tick_params(labelsize=8)
-    ax.grid(axis="x", color="0.92")
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
+    """The events on two lines of time, halfway and halfway in logarithms."""
+    figure = Figure(figsize=(10, 2.8), layout="constrained")
+    found, logs = events(data), events(data, np.log)
+    for ax, title, steps in zip(
+        figure.subplots(1, 2, sharey=True), ("halfway", "halfway in logarithms"), (found, logs), strict=True
+    ):
+        for place, name in enumerate(found):
+            interval = intervals.interval(steps[name])
+            ax.scatter(steps[name], np.full(len(steps[name]), place), s=14, color="C0", alpha=0.35, linewidth=0)
+            if interval.low is not None:
+                ax.plot([interval.low, interval.high], [place, place], color="C0", linewidth=2)
+            ax.scatter(interval.mean, place, marker="|", s=140, color="black", zorder=3)
+        ax.set_yticks(range(len(found)), list(found))
+        ax.set_ylim(len(found) - 0.5, -0.5)
+        ax.set_xlim(0, float(np.nanmax(data["step"].values)))
+        ax.set_title(title, fontsize=9)
+        ax.set_xlabel("training step", fontsize=9)
+        ax.tick_params(labelsize=8)
+        ax.grid(axis="x", color="0.92")
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=150)
 
 
@@ -202,6 +258,8 @@ def hidden_text(data: Mapping[str, xarray.Dataset], row: str = "hidden/until-200
         level=LEVEL,
         late=shown(first_share(own)[:, -1], 3),
         plain=shown(first_share(base)[:, place], 3),
+        rise=shown(rise(own), 3),
+        steps=LATE,
         came=np.isfinite(emergence(own)[0]).sum(),
         others=np.isfinite(emergence(base)[0]).sum(),
         seeds=own.sizes["run"],
@@ -223,31 +281,52 @@ def together_text(data: Mapping[str, xarray.Dataset]) -> str:
     """How many rows of `optimisers` have a smaller sink, a smaller activation, or both, than the baseline in their seeds."""
     rows = [row for row in learning_rows() if row.startswith("optimisers/") and row in data and not is_baseline(row)]
     less = np.array([[paired(data[row], data[BASELINE], name).mean() < 0 for name in ("first", "spike")] for row in rows])
+    post = numbers(data[POST])
     return TOGETHER.format(
         rows=len(rows),
+        post=shown(post["first"], 3),
+        post_spike=shown(post["spike"], 0),
+        post_seeds=len(post["first"]),
+        steps=LATE,
+        rise=shown(rise(data[BASELINE]), 3),
+        rising=rising(data),
         both=less.all(axis=1).sum(),
         sink=(less == [False, True]).all(axis=1).sum(),
         activation=(less == [True, False]).all(axis=1).sum(),
     )
 
 
-def rising_text(data: Mapping[str, xarray.Dataset], steps: int = 1000) -> str:
-    """In which rows of `optimisers` attention to the first token rises at the end, by the interval over seeds."""
-    rising = []
+def rise(data: xarray.Dataset) -> NDArray:
+    """By how much attention to the first token rises in the last LATE steps: float[run]."""
+    at, first = data["step"].values[0], first_share(data)
+    return first[:, -1] - first[:, int(np.flatnonzero(at == at[-1] - LATE)[0])]
+
+
+def rising(data: Mapping[str, xarray.Dataset]) -> str:
+    """The rows of `optimisers` in which attention to the first token rises at the end, by the interval over seeds."""
+    found = []
     for row, label in labels("optimisers").items():
         if row in data and data[row].sizes["run"] >= FEWEST and not is_baseline(row):
-            at, first = data[row]["step"].values[0], first_share(data[row])
-            low = intervals.interval(first[:, -1] - first[:, int(np.flatnonzero(at == at[-1] - steps)[0])]).low
-            rising += [label] if low is not None and low > 0 else []
-    listed = " and ".join(filter(None, [", ".join(rising[:-1]), *rising[-1:]])) or "none of them"
-    return RISING.format(steps=steps, rising=listed)
+            low = intervals.interval(rise(data[row])).low
+            found += [label] if low is not None and low > 0 else []
+    return " and ".join(filter(None, [", ".join(found[:-1]), *found[-1:]])) or "no other row"
 
 
-def page(data: Mapping[str, xarray.Dataset]) -> str:
-    """The page, in Markdown."""
+def kurtosis(data: Mapping[str, xarray.Dataset]) -> list[str]:
+    """A sentence and a table: the excess kurtosis of activations in each row of `optimisers`."""
+    found = {label: at_end(data[row], "kurtosis", np.max) for row, label in labels("optimisers").items() if row in data}
+    base = shown(at_end(data[MEASURED], "kurtosis", np.max), 2)
+    return [
+        fill(KURTOSIS.format(base=base)),
+        markdown(["row", "excess kurtosis"], [[row, shown(found[row], 2)] for row in found]),
+    ]
+
+
+def page(data: Mapping[str, xarray.Dataset], devices: str) -> str:
+    """The page, in Markdown. devices: what is said of the devices that trained its rows."""
     runs = [home_of(kept_as(row), seed) for row, seed in learning()]
     state = STATE.format(kept=sum(home.exists() for home in runs), planned=len(runs), machines=machines(learning()))
-    parts = ["# While it learns", fill(HEAD), fill(state), "## Order of events", *order(data[BASELINE])]
+    parts = ["# While it learns", fill(HEAD), fill(f"{state} {devices}"), "## Order of events", *order(data[BASELINE])]
     parts += [f"![When each part of a sink comes about](images/{IMAGE})", fill(CAPTION)]
     verdicts = judged(data, learning_rows())
     for study in LEARNING:
@@ -263,7 +342,7 @@ def page(data: Mapping[str, xarray.Dataset]) -> str:
             parts.append(fill(released_text(data)))
         if study == "optimisers":
             figure = f"![Activation against attention](images/{APART})"
-            parts += [fill(f"{together_text(data)} {rising_text(data)}"), figure, fill(APART_CAPTION)]
+            parts += [fill(together_text(data)), figure, fill(APART_CAPTION), *kurtosis(data)]
     claims = words(itertools.chain(*verdicts.values()))
     if claims:
         parts += ["## Claims", "By the [one rule](judgements.md), of rows with 8 seeds; untested claims are left out.", claims]
@@ -276,12 +355,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
     parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of its figure")
     options = parser.parse_args()
-    data = kept([BASELINE, *learning_rows()])
+    data = kept([BASELINE, POST, *learning_rows()])
+    [trained_again] = kept([BASELINE], AGAIN.format).values()
+    data[MEASURED] = with_kurtosis(data[MEASURED], trained_again)
     options.images.mkdir(parents=True, exist_ok=True)
     draw(data[BASELINE], options.images / IMAGE)
     draw_courses(data, options.images / COURSES)
     draw_apart(data, options.images / APART)
-    options.out.write_text(page(data), encoding="utf-8")
+    again = kept([row for row in learning_rows() if home_of(f"devices/{row}", 0).parent.exists()], "devices/{}".format)
+    options.out.write_text(page(data, devices_text(data, again)), encoding="utf-8")
     print(options.out)
 
 

@@ -8,6 +8,20 @@ GIVEN, SIZE = "[attention that key 10 receives from later queries (%)]", "[large
 FIRST = "[largest |h| at position 0]"
 RATIO = "[ratio of the first token's L2 norm to the others', {}]"
 LOSS, STATES = "[loss (nats per token)]", "[change of the final states (%)]"
+half = "{{emergence/{}/step from which half of the change is made}}".format
+LOGS = ", in logarithms"
+DROPPED = ", MLP of block 0 dropped at token 0"
+
+
+def later(name: str, scale: str = "") -> str:
+    """How much later an event is than the one before."""
+    return f"{{emergence/{name}/steps after the line above{scale}}}"
+
+
+def last(edit: str, measure: str) -> str:
+    """A number of the last model under an edit."""
+    return f"{{emergence/step 7000{edit}/{measure}}}"
+
 
 WINDOWS = {"early": "0 to 3", "middle": "4 to 11", "until it forms": "0 to 11", "after it forms": "12 to 29", "all": "all"}
 ISOLATED = {  # kind of isolation -> what the token sees, the windows that the table shows
@@ -119,6 +133,34 @@ its score by {{gu/angles[no edit][score gap of the first key, angle]@mini-softma
 position 0: when the first key is hidden, the token after BOS gains {{kiya/mask.all@mini-softmax=differs}} of its attention,
 whereas in SmolLM2 and in the Llamas of Kiya et al. the sink moves to the next token. In `mini-head-norm` one head of eight
 sinks, and BOS has large values.""",
+        "emergence": f"""**A previous-token head comes first**, at step {half("a head that attends to the previous token")}. The
+first token's values are next: half of their decrease is over at step {half("norm of the first token's value")}, or
+{later("norm of the first token's value")} steps later. Attention to the first token follows at
+{half("attention to the first token")}.
+
+**The first token's largest activation, over its own median, comes last**, at step
+{half("largest activation over the median")}, or {later("largest activation over the median")} steps after attention. In
+logarithms it is also last, {later("largest activation over the median", LOGS)} steps after the values; values and attention
+have no order there (values are {later("norm of the first token's value", LOGS)} steps later). [While it
+learns](while-it-learns.md) measures the largest activation over the median of all positions, and finds no order.
+
+**In the last model** {last("", "heads that attend to the first token beyond all random targets (%)")} of heads attend to the
+first token, and {last("", "heads that attend to the previous token beyond all random targets (%)")} to the previous one, more
+than to any of 500 sets of random targets; a head can do both. By induction,
+{last("", "heads that attend to what followed the same token before beyond all random targets (%)")} do.
+
+**Hiding key 0 costs more as the sink grows**: {{emergence/step 2458, key 0 masked/loss (nats per token)/effect}} nats per token
+at step 2,458, when {{emergence/step 2458/heads that sink on key 0 (%)}} of heads sink, and
+{last(", key 0 masked", "loss (nats per token)/effect")} at step 7,000, when {last("", "heads that sink on key 0 (%)")} do. The
+sink does not move to key 1 ({last(", key 0 masked", "heads that sink on key 1 (%)")} of heads).
+
+**Without block 0's MLP output at token 0, fewer heads sink**: the difference is
+{last(DROPPED, "heads that sink on key 0 (%)/effect")} percentage points at step 7,000, at a cost of
+{last(DROPPED, "loss (nats per token)/effect")} nats. The activation is then
+{last(DROPPED, "largest |h| of token 0 over its median")} times the median instead of
+{last("", "largest |h| of token 0 over its median")}, and the norm of the values is
+{last(DROPPED, "norm of token 0's value over others'")} of the others' instead of
+{last("", "norm of token 0's value over others'")}.""",
     },
     "sinkjax/papers/li/README.md": {
         "mediation": f"""The following results are of SmolLM2, token 10 ({RUNS}).

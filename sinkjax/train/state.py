@@ -109,14 +109,14 @@ def orthoadam(config: AdamWTraining, schedule: Callable[[jax.Array], jax.Array])
     adam = optax.scale_by_adam(config.beta1, config.beta2)
 
     def update(gradient: Params, state: optax.OptState, params: Params | None = None) -> tuple[Params, optax.OptState]:
-        found, state = adam.update(turned(gradient), state, params)
-        return turned(found, back=True), state
+        found, state = adam.update(rotated(gradient), state, params)
+        return rotated(found, back=True), state
 
     turns = optax.GradientTransformation(adam.init, update)
     return optax.chain(turns, optax.add_decayed_weights(config.weight_decay), optax.scale_by_learning_rate(schedule))
 
 
-def turned(tree: Params, back: bool = False) -> Params:
+def rotated(tree: Params, back: bool = False) -> Params:
     """Rotate every axis of the arrays of a tree like the parameters, but not those of layers and of the vocabulary."""
 
     def each(path: tuple, leaf: jax.Array) -> jax.Array:

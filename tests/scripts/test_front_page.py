@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SUMMARY = "docs/data/emergence/summary.csv"
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def script(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_pages_say_what_the_tables_say(script, tmp_path, monkeypatch):
     texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md", *script.PROSE)}
-    for name in (*texts, "docs/pretraining-340k.md", "docs/while-it-learns.md", "docs/in-use.md"):
+    for name in (*texts, "docs/pretraining-340k.md", "docs/while-it-learns.md", "docs/in-use.md", SUMMARY):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.setattr(script, "ROOT", tmp_path)
@@ -44,6 +45,22 @@ def test_a_row_of_the_small_model_that_is_not_there_stops_the_script(script):
         script.filled("{learning/always hidden/attention to token 1}", [])
     with pytest.raises(SystemExit, match="mini-softmax/one key"):
         script.filled("{in-use/mini-softmax/one key}", [])
+    with pytest.raises(SystemExit, match="step 3"):
+        script.filled("{emergence/step 3/loss (nats per token)}", [])
+
+
+def test_a_number_of_emergence_has_the_digits_of_its_size_and_its_interval(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    (tmp_path / SUMMARY).parent.mkdir(parents=True)
+    (tmp_path / SUMMARY).write_text(
+        "model,measure,mean,low,high,effect_mean,effect_low,effect_high\n"
+        "late,heads (%),72.4,68.3,76.1,-1.25,-2,-0.5\nlate,loss,3.1,3,3.2,0.2242,0.1941,0.2543\nlate,none (%),0,0,0,0,0,0\n"
+    )
+    assert script.filled("{emergence/late/heads (%)}", []) == "72% [68, 76]"
+    assert script.filled("{emergence/late/heads (%)/effect}", []) == "-1.2 [-2.0, -0.5]"
+    assert script.filled("{emergence/late/loss/effect}", []) == "0.224 [0.194, 0.254]"
+    assert script.filled("{emergence/late/none (%)}", []) == "0% [0, 0]"
+    assert script.filled("{emergence/late/loss}", [], ends=False) == "3.1"
 
 
 def test_each_model_has_its_word_number_and_few_samples(script):

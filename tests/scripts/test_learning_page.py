@@ -38,10 +38,24 @@ def test_events_are_in_the_order_in_which_quantities_pass_their_middle(script) -
     found = script["events"](training())
     assert [steps[1] for steps in found.values()] == [10, 20, 30, 40, 50]
     assert found["attention to the first token"][0] == 50
-    sentence, table, early = script["order"](training())
+    sentence, table, later = script["order"](training())
     assert "8 seeds" in sentence
-    assert "is made by step 20 [20, 20]" in early.replace("\n", " ")
-    assert "| attention to the first token | 41 [38, 44] | 11 [8, 14] |" in table
+    assert "| attention to the first token | 41 [38, 44] | 41 [38, 44] |" in table
+    assert "comes 21 [18, 24] steps after the norm of the first token's value" in later.replace("\n", " ")
+    assert later.count("it is second on both scales") == 2
+
+
+def test_whether_attention_is_later_is_said_of_both_scales(script) -> None:
+    """Values that fall by half at step 20 and to a hundredth at 50: their logarithm is halfway later than attention."""
+    data = training()
+    data["value_ratio"] = data["value_ratio"] * 0 + np.array([1, 1, 0.5, 0.5, 0.5, 0.01])[:, None]
+    data["received"][0, 4] = 0.35
+    data["spike"] = data["received"].mean("head") + 1
+    found = [
+        script["apart"](name, *(script["events"](data, scale) for scale in (np.array, np.log)))
+        for name in (script["VALUES"], script["ACTIVATION"])
+    ]
+    assert [text.rpartition(": ")[2] for text in found] == ["the order depends on the scale.", "no order is shown."]
 
 
 def test_a_row_is_compared_with_the_row_of_its_own_table(script) -> None:
@@ -68,12 +82,17 @@ def course(*values: float) -> xarray.Dataset:
     return data
 
 
-def test_a_sink_that_was_hidden_is_compared_after_as_many_steps_of_sight(script) -> None:
+def test_a_sink_that_was_hidden_is_compared_after_as_many_steps_of_sight(script, monkeypatch) -> None:
+    monkeypatch.setitem(script["rise"].__globals__, "LATE", 20)
     data = {script["BASELINE"]: course(0, 0.1, 0.2, 0.35, 0.4, 0.5), "hidden/until-2000": course(0, 0, 0, 0.1, 0.15, 0.2)}
     text = script["hidden_text"](data, until=20)
-    assert "30 steps after it was shown, attention to the first\ntoken is 0.200 [0.200, 0.200]" in text
-    assert "never hidden, it is 0.350 [0.350, 0.350] at step 30" in text
-    assert "in 0 of these 8 seeds, and in 8 of them" in text.replace("\n", " ")
+    for part in (
+        "30 steps after it was shown, attention to the first token is 0.200 [0.200, 0.200]",
+        "never hidden, it is 0.350 [0.350, 0.350] at step 30",
+        "still rising, by 0.100 [0.100, 0.100] in the last 20 steps",
+        "in 0 of these 8 seeds, and in 8 of them",
+    ):
+        assert part in text.replace("\n", " ")
 
 
 def test_half_of_what_was_lost_is_counted_from_the_release(script) -> None:
@@ -83,11 +102,26 @@ def test_half_of_what_was_lost_is_counted_from_the_release(script) -> None:
     assert "15 [15, 15] steps after the release" in script["released_text"](data)
 
 
-def test_rows_whose_sink_still_grows_at_the_end_are_named(script) -> None:
+def test_rows_whose_sink_still_grows_at_the_end_are_named(script, monkeypatch) -> None:
     """One run of the flat row rises too, within the interval."""
     flat, rising = training(), training()
     rising["received"][:, -1] += np.linspace(0.1, 0.2, 8)[:, None, None]
     data = {"optimisers/adamw": rising, "optimisers/sgd": flat, "optimisers/muon": rising, "optimisers/tanh": rising}
-    found = script["rising_text"](data, 10).replace("\n", " ")
-    assert "In the last 10 steps attention to the first token still rises with Muon and DynamicTanh, as in" in found
-    assert "rises with none of them" in script["rising_text"]({"optimisers/sgd": flat}, 10).replace("\n", " ")
+    monkeypatch.setitem(script["rise"].__globals__, "LATE", 10)
+    assert script["rising"](data) == "Muon and DynamicTanh"
+    assert script["rising"]({"optimisers/sgd": flat}) == "no other row"
+
+
+def test_the_kurtosis_of_seeds_that_were_trained_again_is_read_at_the_steps_of_the_row(script) -> None:
+    row, again = training(), training(3)
+    steps = np.arange(0.0, 55, 5)
+    again = again.isel(point=[0]).assign(
+        step=(("run", "late"), np.broadcast_to(steps, (3, 11))),
+        kurtosis=(("run", "late", "layer"), np.repeat(steps[None, :, None], 3, axis=0).repeat(2, axis=2)),
+    )
+    found = script["with_kurtosis"](
+        row, again.drop_vars([name for name in again if "point" in again[name].dims]).rename(late="point")
+    )
+    np.testing.assert_array_equal(found["kurtosis"][0, :, 0], STEPS)
+    assert np.isnan(found["kurtosis"][3:]).all()
+    assert found.sizes == row.sizes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -148,36 +148,54 @@ def events(results: Results) -> dict[str, NDArray]:
     """Return the first kept step after which each quantity stays beyond the middle of its change, inclusive: float[run]."""
     strongest = results[ROW]["strongest"].transpose("type", "run", "step")
     rising = {
-        "held-out loss": -of(results, "loss"),
-        "norm of the first token's value": -np.log(of(results, "value_ratio")),
-        "largest activation over the median": np.log(of(results, "ratio")),
-        "attention to the first token": of(results, "attention"),
+        **positive(results),
         "later tokens aligned with the first": of(results, "secondary"),
         **{f"a head that attends to {kind}": strongest.sel(type=name).values for name, kind in TYPES.items()},
     }
     return in_order(np.array(steps(results)), rising)
 
 
+def log_events(results: Results) -> dict[str, NDArray]:
+    """Return `events` by the middle in logarithms, of the quantities that are positive; where change is early, it is later."""
+    return in_order(np.array(steps(results)), positive(results, np.log))
+
+
+def positive(results: Results, scale: Callable[[NDArray], NDArray] = np.array) -> dict[str, NDArray]:
+    """Return the quantities that are positive on a scale, and negative if they fall: float[run, step]."""
+    return {
+        "held-out loss": -scale(of(results, "loss")),
+        "norm of the first token's value": -scale(of(results, "value_ratio")),
+        "largest activation over the median": scale(of(results, "ratio")),
+        "attention to the first token": scale(of(results, "attention")),
+    }
+
+
 @Described.define()
 def order(read: Readings) -> list[Row]:
-    """The step of each event, and how much later it is than the one before, paired by seed."""
-    found, before = [], None
-    for name, at in events(read.results).items():
-        found.append(Row(name, "order", "step from which half of the change is made", read.results.interval(at)))
-        if before is not None:
-            found.append(Row(name, "order", "steps after the line above", read.results.interval(at - before)))
-        before = at
+    """The step of each event, and how much later it is than the one before, paired by seed, on both scales."""
+    found = []
+    for of_events, scale in ((events, ""), (log_events, ", in logarithms")):
+        before = None
+        for name, at in of_events(read.results).items():
+            found.append(Row(name, "order", f"step from which half of the change is made{scale}", read.results.interval(at)))
+            if before is not None:
+                found.append(Row(name, "order", f"steps after the line above{scale}", read.results.interval(at - before)))
+            before = at
     return found
 
 
 @FigureWord.define()
 def timeline(read: Readings) -> Drawing:
-    """The events on a line of time."""
-    marks = [Point(name, read.results.interval(at), "mean over seeds") for name, at in events(read.results).items()]
-    caption = f"""The first kept step at and after which each quantity is beyond the middle of its first and last value (of
-        ratios: of their logarithms), mean over the seeds with such a step, of {read.results[ROW].sizes["run"]}; bars: 95%
-        intervals. Heads: the most attention of any head to the type's target, above that to random ones."""
-    return Drawing("timeline", points({"": marks}, "training step"), caption)
+    """The events on two lines of time, by the middle of each change and of its logarithm."""
+    panels = {"halfway": events(read.results), "halfway in logarithms": log_events(read.results)}
+    marks = {
+        title: [Point(name, read.results.interval(at), "mean over seeds") for name, at in found.items()]
+        for title, found in panels.items()
+    }
+    caption = f"""The first kept step at and after which each quantity is beyond the middle of its first and last value, and of
+        their logarithms where it is positive, mean over the seeds with such a step, of {read.results[ROW].sizes["run"]}; bars:
+        95% intervals. Heads: the most attention of any head to the type's target, above that to random ones."""
+    return Drawing("timeline", points(marks, "training step"), caption)
 
 
 @FigureWord.define()

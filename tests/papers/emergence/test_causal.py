@@ -43,7 +43,7 @@ def test_it_runs_and_leaves_models_stores_and_a_page(done):
     }
     rows = {(row.condition, row.measure): row for row in section.rows}
     checkpoints = 3 * (3 * len(causal.MEASURES) + 2 * len(causal.TYPES))
-    assert len(rows) == len(section.rows) == checkpoints + 2 * 6 + 2 * 8 - 1
+    assert len(rows) == len(section.rows) == checkpoints + 2 * 6 + 2 * (8 + 4 - 1)
     row = rows[f"step 6, {MASKED}", causal.MEASURES["loss"]]
     assert row.value.n == 2
     assert row.effect.mean == pytest.approx(row.value.mean - rows["step 6", causal.MEASURES["loss"]].value.mean, rel=1e-5)
@@ -135,9 +135,11 @@ def test_events_stand_in_the_order_in_which_half_of_each_change_is_made():
     results = planted(
         types=np.array([[0, 0, 0, 1], [0, 1, 1, 1], [0, 0, 1, 1.0]])[:, None],
         loss={NO_EDIT: [[5, 2, 2, 1], [5, 4, 2, 1]]},
-        ratio={NO_EDIT: [[1, 2, 30, 100], [1, 20, 5, 100]]},  # logarithms: beyond 10 from step 20 and, to stay, from step 40
+        ratio={
+            NO_EDIT: [[1, 2, 30, 100], [1, 20, 5, 100]]
+        },  # beyond 50 from step 40; logarithms: beyond 10 from 20, and to stay from 40
         value_ratio={NO_EDIT: [[1, 1, 1, 0.01], [0.5, 0.5, 0.5, 0.5]]},  # falls in one run
-        attention={NO_EDIT: [[0, 1, 0, 0], [0, 0, 0, 1]]},  # swings back in one run
+        attention={NO_EDIT: [[0.1, 1, 0.1, 0.1], [0.1, 0.1, 0.1, 1]]},  # swings back in one run
         secondary={NO_EDIT: 3},
     )
     found = causal.events(results)
@@ -145,13 +147,17 @@ def test_events_stand_in_the_order_in_which_half_of_each_change_is_made():
         "a head that attends to the previous token": [10, 10],
         "held-out loss": [10, 20],
         "a head that attends to what followed the same token before": [20, 20],
-        "largest activation over the median": [20, 40],
+        "largest activation over the median": [40, 40],
         "a head that attends to the first token": [40, 40],
     }
     assert list(found)[:2] == ["a head that attends to the previous token", "held-out loss"]
     np.testing.assert_array_equal(found["norm of the first token's value"], [40, np.nan])
     np.testing.assert_array_equal(found["attention to the first token"], [np.nan, 40])
     np.testing.assert_array_equal(found["later tokens aligned with the first"], [np.nan, np.nan])
+    logs = causal.log_events(results)
+    assert logs["largest activation over the median"].tolist() == [20, 40]
+    assert logs["held-out loss"].tolist() == [10, 20]
+    assert len(logs) == 4
 
 
 def test_the_shipped_config_trains_the_mini_model_as_pretraining_does():

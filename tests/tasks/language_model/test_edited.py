@@ -16,9 +16,9 @@ import sinkjax
 from sinkjax import Probe
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.quantisation import rotate
-from sinkjax.tasks import registry, train
+from sinkjax.tasks import Trained, registry, train
 from sinkjax.tasks.language_model import task as pretrain
-from sinkjax.tasks.language_model.config import Finetune
+from sinkjax.tasks.language_model.config import Finetune, Pretrain
 from sinkjax.train import loop, run_parallel
 from sinkjax.train.log import read
 from sinkjax.train.state import optimiser_of
@@ -49,6 +49,22 @@ def plain(tmp_path_factory):
 def held(tmp_path_factory):
     config = dataclasses.replace(ONE, edits=HIDDEN, from_step=10, until=20)
     return train(config, tmp_path_factory.mktemp("train") / "held", progress=False)
+
+
+def interrupted(config: Pretrain, folder: Path, stop: int, monkeypatch: pytest.MonkeyPatch) -> Trained:
+    """Train to a step, stop there as a user would, and train on to the end."""
+    call = loop.call
+
+    def until(state, done, *rest):
+        if done.step == stop:
+            raise KeyboardInterrupt
+        return call(state, done, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "call", until)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, folder, progress=False, save_every=0)
+    return train(config, folder, progress=False)
 
 
 def test_neutral_edits_give_the_bits_of_none(plain, tmp_path: Path) -> None:
@@ -91,19 +107,7 @@ def test_a_step_is_compiled_once_whether_edits_are_in_force_or_not(tmp_path: Pat
 
 @pytest.mark.parametrize("stop", [10, 20])
 def test_a_training_that_is_interrupted_resumes_with_its_edits(held, tmp_path: Path, monkeypatch, stop: int) -> None:
-    call = loop.call
-
-    def interrupted(state, done, *rest):
-        if done.step == stop:
-            raise KeyboardInterrupt
-        return call(state, done, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "call", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            train(held.config, tmp_path / "again", progress=False, save_every=0)
-    again = train(held.config, tmp_path / "again", progress=False)
-    assert same_bits(again.params, held.params)
+    assert same_bits(interrupted(held.config, tmp_path / "again", stop, monkeypatch).params, held.params)
 
 
 def test_edits_are_part_of_what_a_folder_holds(held) -> None:
@@ -129,13 +133,14 @@ def test_what_makes_no_sense_is_refused(changes: dict, sentence: str) -> None:
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "muon", "orthoadam"])
-def test_other_optimisers_learn_and_resume(plain, tmp_path: Path, optimiser: str) -> None:
+def test_other_optimisers_learn_and_resume(plain, tmp_path: Path, monkeypatch, optimiser: str) -> None:
     rate = {"sgd": 0.3, "muon": 0.02, "orthoadam": ONE.learning_rates[0]}[optimiser]
     config = dataclasses.replace(ONE, optimiser=optimiser, learning_rates=(rate,))
     done = train(config, tmp_path / optimiser, progress=False)
     losses = [line["loss"] for line in read(done.folder)[1]]
     assert losses[-1] < losses[0] - 0.3
     assert not same_bits(done.params, plain.params)
+    assert same_bits(interrupted(config, tmp_path / "again", 20, monkeypatch).params, done.params)
 
 
 def test_muon_turns_each_blocks_matrix_into_an_orthogonal_one_and_leaves_the_rest_to_adamw() -> None:
@@ -165,12 +170,13 @@ def test_orthoadam_is_adamw_in_a_rotated_basis_of_each_array() -> None:
     """The rotations here are dense and multiply by `einsum`; layers and tokens of the vocabulary are not turned."""
     config = dataclasses.replace(ONE, optimiser="orthoadam", clip=None, warmup=0, learning_rates=(0.1,))
     params, rng = pretrain.task(config).init(0), np.random.default_rng(0)
+    params |= {"positions": jnp.ones((24, 16)), "unembed_bias": jnp.ones(300)}
     gradients = [jax.tree.map(lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape), leaf.dtype), params) for _ in range(3)]
 
     def turn(path: tuple, leaf: jax.Array, back: bool = False) -> jax.Array:
         axes = "abcd"[: leaf.ndim]
-        own = {"embed": [1], "unembed": [0], "final_norm": [0]}.get(path[0].key, range(1, leaf.ndim))
-        for axis in own:
+        own = {"embed": [1], "unembed": [0], "unembed_bias": [], "final_norm": [0], "positions": [0, 1]}
+        for axis in own.get(path[0].key, range(1, leaf.ndim)):
             matrix = rotate(jnp.eye(leaf.shape[axis]))  # [from, to]
             leaf = jnp.einsum(f"{axes},{axes[axis]}z->{axes.replace(axes[axis], 'z')}", leaf, matrix.T if back else matrix)
         return leaf
