@@ -33,7 +33,7 @@ from pretrain_page import (
     tables,
     words,
 )
-from pretrain_runs import BASELINE, LEARNING, home_of, kept_as, learning, learning_rows, read
+from pretrain_runs import BASELINE, LEARNING, home_of, kept_as, learning, learning_rows, on_gpu
 from pretrain_runs import HEAD as LEVEL
 from pretrain_tables import fill
 from sections import markdown
@@ -117,7 +117,7 @@ def devices_text(data: Mapping[str, xarray.Dataset], again: Mapping[str, xarray.
     """
     rows: dict[str, list[int]] = {}
     for row, seed in learning():
-        if (home := home_of(kept_as(row), seed)).exists() and not read(home)[0]["devices"].endswith("cpu"):
+        if on_gpu(row, seed):
             rows.setdefault(row, []).append(seed)
     listed = [f"{row.replace('/', ': ')} ({len(seeds)})" for row, seeds in rows.items()]
     gaps = {name: [paired(again[row], data[row], name).item() for row in rows if row in again] for name in ("first", "loss")}

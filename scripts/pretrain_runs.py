@@ -6,6 +6,7 @@
     python scripts/pretrain_runs.py learning --text FOLDER_OF_BOOKS --together    # on a GPU, all seeds of a row at once
     python scripts/pretrain_runs.py list           # the queue in its order, and what is kept of it
     python scripts/pretrain_runs.py show search    # the numbers of the kept runs
+    python scripts/pretrain_runs.py again --text FOLDER_OF_BOOKS       # on a CPU, a seed of each row that a GPU trained
     python scripts/pretrain_runs.py merge OUT      # OUT/STUDY/ROW/log.jsonl, all kept seeds of every row, as `so_far` reads it
 
 Every command resumes: an interrupted run continues from its last checkpoint in `results/`, and a kept one is not trained again.
@@ -83,6 +84,7 @@ SEEDS = {"baseline": range(3, 19), "first": range(3, 11), "next": range(3, 7), "
 OTHER = "families"  # a study whose rows are not of the queue
 # Studies of docs/while-it-learns.md, and the seeds of their rows.
 LEARNING = {**dict.fromkeys(("hidden", "optimisers", "released", "chats"), SEEDS["first"]), "smollm2": SEEDS["rest"]}
+AGAIN = 4  # a seed that rows trained on a GPU repeat on a CPU
 FREE = {"seed", "seeds", "text"}  # fields that may differ between equal trainings
 
 
@@ -98,10 +100,11 @@ def main() -> None:
     queue_.add_argument("--only", nargs="*", help="rows to train, as STUDY/ROW")
     learning_ = commands.add_parser("learning", help="the rows of docs/while-it-learns.md, seed by seed")
     learning_.add_argument("--only", nargs="*", help="rows to train, as STUDY/ROW")
+    again_ = commands.add_parser("again", help=f"on a CPU, seed {AGAIN} of each row of learning that a GPU trained with it")
     commands.add_parser("list", help="the queue")
     commands.add_parser("show", help="the numbers of the kept runs").add_argument("study", help='"search", or a size')
     commands.add_parser("merge", help="unpack the kept runs, a log for each row").add_argument("out", type=Path)
-    for trains in (search, queue_, learning_):
+    for trains in (search, queue_, learning_, again_):
         trains.add_argument("--text", default="packaged", help="the training text")
     for trains in (queue_, learning_):
         trains.add_argument("--together", action="store_true", help="train all missing seeds of a row at once, on any device")
@@ -117,6 +120,10 @@ def main() -> None:
             for row, seeds in batches([run for run in runs if not options.only or run[0] in options.only], options.together):
                 for home in run(config_of(row, seeds.start, options.text, len(seeds)), kept_as(row)):
                     print(summary(home), flush=True)
+        case "again":
+            for row, seed in learning():
+                if seed == AGAIN and on_gpu(row, seed):
+                    print(summary(*run(config_of(row, seed, options.text), f"devices/{row}")), flush=True)
         case "list":
             for row, seed in queue():
                 print(f"{row} seed {seed}: {'kept' if home_of(f'{SIZE}/{row}', seed).exists() else 'not run'}")
@@ -209,6 +216,12 @@ def identity(row: str) -> str:
 def home_of(name: str, seed: int) -> Path:
     """Where the log of a run is kept."""
     return LOGS / name / f"seed-{seed}.jsonl.gz"
+
+
+def on_gpu(row: str, seed: int) -> bool:
+    """Whether a run is kept and was not trained on a CPU."""
+    home = home_of(kept_as(row), seed)
+    return home.exists() and not read(home)[0]["devices"].endswith("cpu")
 
 
 def run(config: Training, name: str) -> list[Path]:

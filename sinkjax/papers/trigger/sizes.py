@@ -25,7 +25,7 @@ VARIANTS: dict[str, tuple[str, Changes]] = {  # name -> label, and what differs 
 STUDY = Study(
     name="trigger/sizes",
     settings={
-        "seeds": 3,
+        "seeds": 8,
         "steps": 20_000,
         "evaluate_every": 100,
         "deep_rate": setting(1e-4, "learning rate of Adam for models with a residual stream, as in the paper"),
