@@ -64,9 +64,10 @@ STATE = """{kept} of the {planned} planned trainings have run (`scripts/pretrain
 appears here once one of its rows has run, and the row that it is compared with."""
 ORDER = """In the baseline's {seeds} seeds, each quantity moves from its value at the first step to its value at the last. The
 table shows the step from which it stays beyond halfway, and beyond halfway in logarithms. Evaluations are {apart} steps apart."""
-DEVICES = """On a GPU ran {listed}: study, row and number of seeds. Their baselines ran on a CPU; every product is in full float32
-on both. One seed of each of {count} such rows was repeated on a CPU: there attention to the first token is larger by {first} in
-the mean (at most {largest} apart), the loss by {loss}, and the largest activation is {low} to {high} times as large."""
+DEVICES = """These rows have runs on a GPU, in brackets their number: {listed}. Their baselines ran on a CPU. Every product is in
+full float32 on both. One seed of each of these rows was repeated on a CPU: attention to the first token is larger there by {first}
+in the mean of the {count} rows (at most {largest} apart), the loss by {loss}, and the largest activation is {low} to {high} times
+as large."""
 KURTOSIS = """The papers on Muon, SGD and OrthoAdam measure outliers by the excess kurtosis of activations: 1818 or 140 with Adam.
 It is {base} here in the baseline (mean over tokens, in the layer where it is largest), of seeds 3 to 10 trained again, since the
 baseline's logs are older than the measure. So there is little to lower, and a spike over the median is another matter."""
@@ -119,7 +120,7 @@ def devices_text(data: Mapping[str, xarray.Dataset], again: Mapping[str, xarray.
     for row, seed in learning():
         if on_gpu(row, seed):
             rows.setdefault(row, []).append(seed)
-    listed = [f"{row.replace('/', ': ')} ({len(seeds)})" for row, seeds in rows.items()]
+    listed = [f"{labels(row.partition('/')[0])[row]} ({len(seeds)})" for row, seeds in rows.items()]
     gaps = {name: [paired(again[row], data[row], name).item() for row in rows if row in again] for name in ("first", "loss")}
     ratios = [
         numbers(again[row])["spike"].item() / numbers(data[row].sel(run=again[row]["run"]))["spike"].item() for row in again
@@ -326,7 +327,7 @@ def page(data: Mapping[str, xarray.Dataset], devices: str) -> str:
     """The page, in Markdown. devices: what is said of the devices that trained its rows."""
     runs = [home_of(kept_as(row), seed) for row, seed in learning()]
     state = STATE.format(kept=sum(home.exists() for home in runs), planned=len(runs), machines=machines(learning()))
-    parts = ["# While it learns", fill(HEAD), fill(f"{state} {devices}"), "## Order of events", *order(data[BASELINE])]
+    parts = ["# While it learns", fill(HEAD), fill(state), "## Order of events", *order(data[BASELINE])]
     parts += [f"![When each part of a sink comes about](images/{IMAGE})", fill(CAPTION)]
     verdicts = judged(data, learning_rows())
     for study in LEARNING:
@@ -343,6 +344,7 @@ def page(data: Mapping[str, xarray.Dataset], devices: str) -> str:
         if study == "optimisers":
             figure = f"![Activation against attention](images/{APART})"
             parts += [fill(together_text(data)), figure, fill(APART_CAPTION), *kurtosis(data)]
+    parts += ["## Devices", fill(devices)]
     claims = words(itertools.chain(*verdicts.values()))
     if claims:
         parts += ["## Claims", "By the [one rule](judgements.md), of rows with 8 seeds; untested claims are left out.", claims]
