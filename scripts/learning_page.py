@@ -65,9 +65,9 @@ appears here once one of its rows has run, and the row that it is compared with.
 ORDER = """In the baseline's {seeds} seeds, each quantity moves from its value at the first step to its value at the last. The
 table shows the step from which it stays beyond halfway, and beyond halfway in logarithms. Evaluations are {apart} steps apart."""
 DEVICES = """These rows have runs on a GPU, in brackets their number: {listed}. Their baselines ran on a CPU. Every product is in
-full float32 on both. One seed of each of these rows was repeated on a CPU: attention to the first token is larger there by {first}
-in the mean of the {count} rows (at most {largest} apart), the loss by {loss}, and the largest activation is {low} to {high} times
-as large."""
+full float32 on both. One seed of each of these rows was repeated on a CPU: attention to the first token is larger there by
+{first} in the mean of the {count} rows (at most {largest} apart), the loss by {loss}, and the largest activation is {low} to
+{high} times as large."""
 KURTOSIS = """The papers on Muon, SGD and OrthoAdam measure outliers by the excess kurtosis of activations: 1818 or 140 with Adam.
 It is {base} here in the baseline (mean over tokens, in the layer where it is largest), of seeds 3 to 10 trained again, since the
 baseline's logs are older than the measure. So there is little to lower, and a spike over the median is another matter."""

@@ -125,3 +125,17 @@ def test_the_kurtosis_of_seeds_that_were_trained_again_is_read_at_the_steps_of_t
     np.testing.assert_array_equal(found["kurtosis"][0, :, 0], STEPS)
     assert np.isnan(found["kurtosis"][3:]).all()
     assert found.sizes == row.sizes
+
+
+def test_a_run_on_another_device_is_compared_with_its_own_seed(script, monkeypatch) -> None:
+    data = {"optimisers/muon": course(0, 0, 0, 0, 0.1, 0.2), "optimisers/sgd": course(0, 0, 0, 0, 0.1, 0.3)}
+    data["optimisers/muon"]["received"] = data["optimisers/muon"]["received"] + 0
+    data["optimisers/muon"]["received"][1, -1] = 0.5
+    again = {row: course(0, 0, 0, 0, 0.1, 0.4).isel(run=[1]) for row in data}
+    again["optimisers/sgd"]["spike"] = again["optimisers/sgd"]["spike"] * 2
+    for name, value in {"learning": lambda: [(row, 4) for row in data], "on_gpu": lambda row, seed: True}.items():
+        monkeypatch.setitem(script["devices_text"].__globals__, name, value)
+    text = script["devices_text"](data, again).replace("\n", " ")
+    assert "Muon (1), SGD with momentum (1)." in text
+    assert "larger there by 0.000 in the mean of the 2 rows (at most 0.100 apart)" in text
+    assert "1.00 to 2.00 times" in text
