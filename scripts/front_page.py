@@ -182,13 +182,15 @@ STUDIES = (
         " {learning/hidden until step 2,000/attention to token 1} of the attention"
         " ({learning/hidden until step 2,000/minus baseline} against the same seeds unhidden). In `mini-sink` a sink of"
         " {learning/hidden/at the beginning} falls to {learning/hidden/halfway} while it is hidden, and grows back to"
-        " {learning/hidden/at the end} in as many steps. All ten optimisers, norms and heads tried there"
-        " shrink sink ({learning/AdamW, pre-norm/attention to token 1} in the baseline) and spike together: Muon"
+        " {learning/hidden/at the end} in as many steps. At one untuned rate each, all ten other"
+        " optimisers, norms and heads end with a smaller sink ({learning/AdamW, pre-norm/attention to token 1} in the baseline)"
+        " and a smaller spike: Muon"
         " ({learning/Muon/attention to token 1}), OrthoAdam ({learning/OrthoAdam/attention to token 1}), SGD"
         " ({learning/SGD with momentum/attention to token 1}, its loss higher by"
         " {learning/SGD with momentum/loss minus baseline} nats), and also sandwich norm"
         " ({learning/sandwich norm/attention to token 1}) and QK-norm ({learning/QK-norm/attention to token 1}), with"
-        " which the sink stayed in a paper's larger models.",
+        " which the sink stayed in a paper's larger models. Some of these sinks still grow; post-norm keeps most of the sink, not"
+        " the spike.",
     ),
     (
         "[`emergence/causal`](docs/pretraining.md)",
@@ -197,8 +199,9 @@ STUDIES = (
         " {emergence/a head that attends to the previous token/step from which half of the change is made}; half of the change"
         " is made at {emergence/norm of the first token's value/step from which half of the change is made} in the first token's"
         " values, at {emergence/attention to the first token/step from which half of the change is made} in attention to it, and"
-        " last, at {emergence/largest activation over the median/step from which half of the change is made}, in its activation."
-        " (In logarithms values and attention have no order.) Hiding the key costs"
+        " at {emergence/largest activation over the median/step from which half of the change is made} in its activation, over"
+        " its own median. In logarithms values and attention show no order, and over the median of all positions attention and"
+        " activation show none. Hiding the key costs"
         " {emergence/step 7000, key 0 masked/loss (nats per token)/effect} nats in the end.",
     ),
 )

@@ -150,15 +150,15 @@ def page() -> None:
 
 FOUND = """In {name}, rounding activations to 8 bits with one scale per tensor adds {tensor} nats per token. Most of this cost
 comes from the first token's activation: {kept} is left if the first token is not rounded, {rotated} with a rotation, and
-{token} if each token has its own scale. At 4 bits, one scale per tensor adds {tensor_4}, {kept_4} if the first token is not
-rounded, and {rotated_4} with a rotation. Removing the activation does not help: without it the loss is {without:.1f} instead of
-{full:.1f}, and without the weight that makes it {removed:.1f}. Weights of 8 bits with one scale per output add {weights_8}, and
-of 4 bits {weights_4}; keys and values of 8 bits with one scale per token add {kv_8}, and of 4 bits {kv_4}. Keeping only the
-last {keys} keys adds {window}; if the first 4 keys are among these {keys}, it adds {sinks}."""
+{token} if each token has its own scale. At 4 bits one scale per tensor adds {tensor_4}; sparing the first token does not help
+({kept_4}), and a rotation leaves {rotated_4}. Removing the activation does not help: without it the loss is {without:.1f}
+instead of {full:.1f}, and without the weight that makes it {removed:.1f}. Weights of 8 bits with one scale per output add
+{weights_8}, and of 4 bits {weights_4}; keys and values of 8 bits with one scale per token add {kv_8}, and of 4 bits {kv_4}.
+Keeping only the last {keys} keys adds {window}; if the first 4 keys are among these {keys}, it adds {sinks}."""
 SIBLINGS = """`mini-softmax`, `mini-head-norm` and `mini-sigmoid` were trained alike, but most heads of the first sink on BOS,
 one in eight of the second, and none of the third. Rounding activations to 8 bits with one scale per tensor adds {eight_0} nats
 to the loss of the first, {eight_1} to the second's and {eight_2} to the third's; rounding to 4 bits adds {four_0}, {four_1} and
-{four_2}."""
+{four_2}, so the cost at 4 bits does not follow the sink."""
 SINK_LOGIT = """A model of 344,640 parameters, which reads 128 tokens, was trained with a learned sink logit in each head (seed
 5). It can do without its first token: keeping only the last 16 keys adds {window_0} nats, or {sinks_0} if the first 4 are among
 them. Rounding activations with one scale per tensor adds {eight_0} at 8 bits and {four_0} at 4 bits."""

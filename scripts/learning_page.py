@@ -48,10 +48,10 @@ IMAGE, COURSES, APART = (f"while-it-learns-{name}.png" for name in ("order", "co
 MEASURED, AGAIN = "optimisers/adamw", "emergence/softmax"  # the baseline in its table, and its seeds 3 to 10 trained again
 POST = "gu-norm/post"  # a row of the queue in which sink and activation come apart
 LATE = 1000  # steps at the end in which attention may still rise
-# The row that others are compared with, where a loaded model is trained and not the baseline.
 LOSS, ATTENTION = "held-out loss", "attention to the first token"
 ACTIVATION, NORM = "largest activation over the median", "norm of the first token over others'"
 VALUES = "norm of the first token's value over others'"
+# The row that others are compared with, where a loaded model is trained and not the baseline.
 PLAIN = {"released": "released/plain", "chats": "chats/softmax", "smollm2": "smollm2/plain"}
 
 HEAD = """How a sink develops while a model learns: the order in which its parts appear, what happens when the first key is
@@ -59,18 +59,20 @@ hidden for a time, and which optimisers and norms grow a sink without a massive 
 [Gu et al.'s tables in a small model](pretraining-340k.md); *minus baseline* compares the same seeds, so it can differ from the
 difference of the means; a row with fewer than 8 seeds is described, not judged.
 `scripts/learning_page.py` makes this page from the logs in `docs/pretraining-logs`; the [plan](pretraining-plan.md) was written
-before the runs."""
+before the runs, except for the claims on kurtosis. In `released` and `chats`, seeds differ in the order of the text alone."""
 STATE = """{kept} of the {planned} planned trainings have run (`scripts/pretrain_runs.py learning`), on {machines}. A table
 appears here once one of its rows has run, and the row that it is compared with."""
 ORDER = """In the baseline's {seeds} seeds, each quantity moves from its value at the first step to its value at the last. The
-table shows the step from which it stays beyond halfway, and beyond halfway in logarithms. Evaluations are {apart} steps apart."""
+table shows the step from which it stays beyond halfway, and beyond halfway in logarithms, which is earlier for what rises and
+later for what falls. Evaluations are {apart} steps apart."""
 DEVICES = """These rows have runs on a GPU, in brackets their number: {listed}. Their baselines ran on a CPU. Every product is in
-full float32 on both. One seed of each of these rows was repeated on a CPU: attention to the first token is larger there by
-{first} in the mean of the {count} rows (at most {largest} apart), the loss by {loss}, and the largest activation is {low} to
-{high} times as large."""
-KURTOSIS = """The papers on Muon, SGD and OrthoAdam measure outliers by the excess kurtosis of activations: 1818 or 140 with Adam.
-It is {base} here in the baseline (mean over tokens, in the layer where it is largest), of seeds 3 to 10 trained again, since the
-baseline's logs are older than the measure. So there is little to lower, and a spike over the median is another matter."""
+full float32 on both. One seed of each of these rows was repeated on a CPU: on the CPU, attention to the first token differs
+by {first} in the mean of the {count} rows and by at most {largest} in one, the loss by {loss}, and the largest activation is
+{low} to {high} times as large."""
+KURTOSIS = """The papers on Muon (1818 with Adam) and on SGD and OrthoAdam (140) measure outliers by the excess kurtosis of
+activations. In the baseline it is {base} (mean over tokens, in the layer where it is largest; seeds 3 to 10 trained again, since
+the baseline's logs are older than the measure), so it has none of these papers' outliers, and the words on kurtosis are of
+such a model. With Muon kurtosis is {muon}, while the spike over the median is smaller."""
 LATER = """Attention to the first token comes {linear} steps after the {quantity}, or {logs} steps in logarithms: {word}."""
 BELOW = "Differences are paired by seed; below 0, attention is first."
 ABOUT = {
@@ -87,8 +89,8 @@ rising, by {rise} in the last {steps:,} steps. By step {last:,} it comes to stay
 {seeds} seeds, and in {others} of them if it is never hidden. In no row do more than {elsewhere:.1f}% of heads sink on tokens 2
 to 5."""
 RELEASED = """Half of the attention that was lost is back {steps} steps after the release."""
-TOGETHER = """Of the {rows} rows beside the baseline, {both} have both a smaller sink and a smaller activation, {sink} a smaller
-activation alone, {activation} a smaller sink alone. They do come apart with post-norm ([Norms](pretraining-340k.md#norms)):
+TOGETHER = """{both} of {rows} changed rows have both a smaller sink and a smaller activation, {sink} a smaller activation
+alone, {activation} a smaller sink alone. They do come apart with post-norm ([Norms](pretraining-340k.md#norms)):
 attention to the first token is {post}, and the largest activation {post_spike} times the median, in the {post_seeds} seeds
 of that row, which is described. A row with a small sink may only be slower: in the last {steps:,} steps attention to the
 first token rises by {rise} in the baseline, and, by intervals over 8 seeds, it also rises with {rising}."""
@@ -158,7 +160,7 @@ def apart(name: str, *scales: Mapping[str, NDArray]) -> str:
     found = [intervals.interval(each) for each in later]
     signs = {int(np.sign(each.low)) if each.low is not None and each.low * each.high > 0 else 0 for each in found}
     same = {0: "no order is shown", 1: "it is second on both scales", -1: "it is first on both scales"}
-    word = same[signs.pop()] if len(signs) == 1 else "the order depends on the scale"
+    word = same[signs.pop()] if len(signs) == 1 else "an order is shown on one scale only"
     return LATER.format(quantity=name, linear=shown(later[0], 0), logs=shown(later[1], 0), word=word)
 
 
@@ -318,7 +320,7 @@ def kurtosis(data: Mapping[str, xarray.Dataset]) -> list[str]:
     found = {label: at_end(data[row], "kurtosis", np.max) for row, label in labels("optimisers").items() if row in data}
     base = shown(at_end(data[MEASURED], "kurtosis", np.max), 2)
     return [
-        fill(KURTOSIS.format(base=base)),
+        fill(KURTOSIS.format(base=base, muon=shown(found["Muon"], 2))),
         markdown(["row", "excess kurtosis"], [[row, shown(found[row], 2)] for row in found]),
     ]
 

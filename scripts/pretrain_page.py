@@ -94,7 +94,7 @@ NAMED = {  # label, and where it stands beside its point
 }
 KEYS = (*(f"token {token}" for token in range(2, 6)), "the bias")
 CLAIMS = """By the [one rule](judgements.md). A claim on rows that have fewer than 8 seeds is not judged, and not listed. The
-papers' statements about decay are of 0.5; the baseline has 0.2 here, where 0.5 leaves less of a sink than none (one seed)."""
+papers' statements about decay are of 0.5; the baseline has 0.2 here, where 0.5 leaves a smaller sink than no decay (one seed)."""
 CAPTION = """*The baseline's seeds. Top left: Kaplan-Meier estimate of the share of seeds in which attention to the first token
 has not yet come to stay above 0.3, with its 95% interval. Others: each seed, and the mean in bold.*"""
 EMERGENCE = """Mean attention to the first token comes to stay above {level} in {came} of {seeds} seeds by the last step, {last};

@@ -141,7 +141,7 @@ first token's values are next: half of their decrease is over at step {half("nor
 **The first token's largest activation, over its own median, comes last**, at step
 {half("largest activation over the median")}, or {later("largest activation over the median")} steps after attention. In
 logarithms it is also last, {later("largest activation over the median", LOGS)} steps after the values; values and attention
-have no order there (values are {later("norm of the first token's value", LOGS)} steps later). [While it
+show no order there (values are {later("norm of the first token's value", LOGS)} steps later). [While it
 learns](while-it-learns.md) measures the largest activation over the median of all positions, and finds no order.
 
 **In the last model** {last("", "heads that attend to the first token beyond all random targets (%)")} of heads attend to the

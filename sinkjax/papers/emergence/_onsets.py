@@ -156,7 +156,7 @@ def events(results: Results) -> dict[str, NDArray]:
 
 
 def log_events(results: Results) -> dict[str, NDArray]:
-    """Return `events` by the middle in logarithms, of the quantities that are positive; where change is early, it is later."""
+    """Return `events` by the middle in logarithms, earlier for what rises and later for what falls; positive quantities only."""
     return in_order(np.array(steps(results)), positive(results, np.log))
 
 
