@@ -178,7 +178,7 @@ COMPARED = {
 CAPTION = """*SmolLM2-135M-Instruct: loss against bits (first four panels) and against the keys that the cache holds (last two),
 mean over novels with 95% intervals. Either the activations, the weights or the keys and values are rounded. The axis is
 logarithmic.*"""
-SMALL_CAPTION = """*The small models: what the same ways to run add to the loss, mean over novels. Solid: each model as it is,
+SMALL_CAPTION = """*The small models: the loss that each way of running them adds, mean over novels. Solid: each model as it is,
 with 95% intervals. Dashed: without its activation, compared with full precision without it. The axis is linear between -0.01
 and 0.01, and logarithmic beyond.*"""
 PANELS = {
@@ -281,7 +281,7 @@ def shown(values: np.ndarray) -> str:
 
 
 def draw(data: pd.DataFrame, models: Sequence[str], large: Path, small: Path) -> None:
-    """Loss against bits and keys: of the model with a super weight under each edit, and what is added to the other models'."""
+    """Loss against bits and keys: that of the model with a super weight under each edit, and the loss added to the others."""
     lines = []
     for name in (name for name in models if name in SUPER_WEIGHT):
         own = data[data["model"] == name]
@@ -327,7 +327,7 @@ class Line:
 
 
 def drawn(lines: Sequence[Line], label: str, added: bool = False) -> tuple[Figure, list[Axes]]:
-    """A panel for each kind of rounding and of cache: the loss of each line, or what is `added` to its loss in full."""
+    """A panel for each kind of rounding and of cache: the loss of each line, or the loss `added` to its own in full precision."""
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     grid = figure.subplots(2, 3, sharey=True)
     for ax, (title, ways) in zip(grid.flat, PANELS.items(), strict=True):

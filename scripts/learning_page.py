@@ -45,7 +45,7 @@ from sinkjax.studies.registry import as_value
 
 PAGE = ROOT / "docs" / "while-it-learns.md"
 IMAGE, COURSES, APART = (f"while-it-learns-{name}.png" for name in ("order", "courses", "optimisers"))
-MEASURED, AGAIN = "optimisers/adamw", "emergence/softmax"  # the baseline in its table, and its seeds 3 to 10 trained again
+MEASURED, RETRAINED = "optimisers/adamw", "emergence/softmax"  # the baseline in its table, and its seeds 3 to 10 trained again
 POST = "gu-norm/post"  # a row of the queue in which sink and activation come apart
 LATE = 1000  # steps at the end in which attention may still rise
 LOSS, ATTENTION = "held-out loss", "attention to the first token"
@@ -83,7 +83,7 @@ unedited.""",
 one run of each, described. The edits end halfway, at step 50. In the table above, the baseline is the model that continues
 unedited.""",
 }
-HIDDEN = """Hidden until step {until:,}, the sink is later by more than the steps in which it was hidden: {seen:,} steps after it
+HIDDEN = """With the key hidden until step {until:,}, the sink is delayed by more than these steps: {seen:,} steps after the key
 was shown, attention to the first token is {late}; in the same seeds, never hidden, it is {plain} at step {seen:,}. It is still
 rising, by {rise} in the last {steps:,} steps. By step {last:,} it comes to stay above {level} in {came} of these
 {seeds} seeds, and in {others} of them if it is never hidden. In no row do more than {elsewhere:.1f}% of heads sink on tokens 2
@@ -114,9 +114,9 @@ def events(data: xarray.Dataset, scale: Callable[[NDArray], NDArray] = np.array)
 
 
 def devices_text(data: Mapping[str, xarray.Dataset], again: Mapping[str, xarray.Dataset]) -> str:
-    """The rows with runs on another device than the baseline's, and how far runs that were repeated on that one are away.
+    """The rows with runs on another device than the baseline's, and how far their repeated runs differ.
 
-    again: the repeated runs, a seed of each row.
+    again: the runs that were repeated on the baseline's device, a seed of each row.
     """
     rows: dict[str, list[int]] = {}
     for row, seed in learning():
@@ -360,7 +360,7 @@ def main() -> None:
     parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of its figure")
     options = parser.parse_args()
     data = kept([BASELINE, POST, *learning_rows()])
-    [trained_again] = kept([BASELINE], AGAIN.format).values()
+    [trained_again] = kept([BASELINE], lambda row: RETRAINED).values()
     data[MEASURED] = with_kurtosis(data[MEASURED], trained_again)
     options.images.mkdir(parents=True, exist_ok=True)
     draw(data[BASELINE], options.images / IMAGE)

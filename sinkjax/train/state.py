@@ -117,7 +117,7 @@ def orthoadam(config: AdamWTraining, schedule: Callable[[jax.Array], jax.Array])
 
 
 def rotated(tree: Params, back: bool = False) -> Params:
-    """Rotate every axis of the arrays of a tree like the parameters, but not those of layers and of the vocabulary."""
+    """Rotate every axis of each array in a tree of parameters, except the axes of layers and of the vocabulary."""
 
     def each(path: tuple, leaf: jax.Array) -> jax.Array:
         kept = 0 if path[0].key == "layers" else TOKENS.get(path[-1].key)

@@ -87,7 +87,7 @@ def test_a_sink_that_was_hidden_is_compared_after_as_many_steps_of_sight(script,
     data = {script["BASELINE"]: course(0, 0.1, 0.2, 0.35, 0.4, 0.5), "hidden/until-2000": course(0, 0, 0, 0.1, 0.15, 0.2)}
     text = script["hidden_text"](data, until=20)
     for part in (
-        "30 steps after it was shown, attention to the first token is 0.200 [0.200, 0.200]",
+        "30 steps after the key was shown, attention to the first token is 0.200 [0.200, 0.200]",
         "never hidden, it is 0.350 [0.350, 0.350] at step 30",
         "still rising, by 0.100 [0.100, 0.100] in the last 20 steps",
         "in 0 of these 8 seeds, and in 8 of them",

@@ -69,6 +69,12 @@ def test_the_rows_of_learning_are_run_seed_by_seed_and_those_of_the_queue_by_it(
     assert {script["kept_as"](row) for row in rows} == {f"learning/{row}" for row in rows}
 
 
+def test_a_row_that_a_gpu_trained_is_known_by_its_kept_log(script):
+    assert script["on_gpu"]("optimisers/muon", script["AGAIN"])
+    assert not script["on_gpu"]("optimisers/tanh", script["AGAIN"])
+    assert not script["on_gpu"]("optimisers/muon", 99)
+
+
 def test_a_log_is_kept_as_it_is(script, tmp_path):
     log(tmp_path / "run", curve(0, [5.0, 4.0], 0.2, 100), 100)
     home = tmp_path / "kept" / "seed-0.jsonl.gz"
