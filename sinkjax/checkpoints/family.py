@@ -60,7 +60,6 @@ class Family:
         spelled: Keys that only this family has -> the usual name.
         inert: Keys that change neither weights nor forward, in addition to those in `inert.yaml`.
         fixed: Keys with one supported value.
-        prefix: Prefix of the names in `tensors`; files that were saved without the head lack it.
         aliases: Names that some files give to a tensor -> its name in `tensors`.
         buffers: Patterns of tensors that follow from the config.
         separator: Separator of documents in pretraining; None if it is not public or not known to us.
@@ -74,7 +73,6 @@ class Family:
     spelled: Mapping[str, str] = field(default_factory=dict)
     inert: frozenset[str] = frozenset()
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    prefix: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     separator: Separator | None = None

@@ -51,8 +51,9 @@ class Fields:
         return self.values.get(key) is not None
 
     def integer(self, key: str, low: int = 1, high: int = LARGEST) -> int:
-        """Return an integer from `low` to `high`."""
+        """Return an integer from `low` to `high`; some programs write 8 as 8.0."""
         value = self.get(key)
+        value = int(value) if isinstance(value, float) and value.is_integer() else value
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise self.wrong(key, value, f"an integer from {low} to {high}")
         return value

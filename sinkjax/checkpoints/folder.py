@@ -12,7 +12,8 @@ from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.model import Checkpoint
-from sinkjax.checkpoints.names import without_prefix
+from sinkjax.checkpoints.names import as_part, slots
+from sinkjax.checkpoints.prefixes import canonical
 from sinkjax.checkpoints.safetensors import read_safetensors
 from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json
@@ -66,12 +67,12 @@ def family_checkpoint(
 ) -> Checkpoint:
     """Make the checkpoint of a config.json's `values`, read as `config`, with tensors under their family's names."""
     family = families()[values["model_type"]]
-    tensors = {family.aliases.get(name, name): tensor for name, tensor in tensors.items()}
-    ignored = (*INERT_TENSORS, *family.buffers, *ignore_keys)
+    names, ignored = family.names(config), (*INERT_TENSORS, *family.buffers, *ignore_keys)
+    wanted = {*slots(config, names), as_part(names["unembed"]).name}
+    prefix = as_part(names["embed"]).name.split(".")[0] + "."
+    meant = canonical(tensors, wanted, prefix, family.aliases, where)
+    tensors = {meant[name]: tensor for name, tensor in tensors.items()}
     source = {"model_type": family.model_type, **source, "stored": stored_as(tensors)}
-    names = family.names(config)
-    if tensors and family.prefix and not any(name.startswith(family.prefix) for name in tensors):  # saved without the head
-        names = without_prefix(names, family.prefix)
     return Checkpoint(where, config, names, tensors, ignored, tokenizer, source)
 
 

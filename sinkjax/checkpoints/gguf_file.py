@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sinkjax.checkpoints.signatures import READ, refuse_other
 from sinkjax.checkpoints.tensors import JoinedFile, Tensor
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import LONGEST, SinkjaxError, one_of, unknown
@@ -75,7 +76,10 @@ def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tens
     """
     file = JoinedFile([path, *pieces])
     cursor = _Cursor(file.head().data, path)
-    refuse(bytes(cursor.take(4)) != MAGIC, f"{path} is not a GGUF file: it does not begin with GGUF")
+    start = bytes(cursor.data[:READ])
+    if cursor.take(4) != MAGIC:
+        refuse_other(start, path, "a GGUF file")
+        raise SinkjaxError(f"{path} is not a GGUF file: it does not begin with GGUF")
     one_of(f"GGUF version of {path}:", cursor.scalar("<I"), VERSIONS)
     tensor_count, field_count = cursor.scalar("<Q"), cursor.scalar("<Q")
     metadata = {}

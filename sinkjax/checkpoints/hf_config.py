@@ -16,7 +16,7 @@ from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.fields import Fields, let_pass
 from sinkjax.checkpoints.hf_rope import one_spelling
 from sinkjax.config_files import documents
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import LONGEST, SinkjaxError
 from sinkjax.model.config import Config
 
 # Keys that change neither weights nor forward.
@@ -31,9 +31,11 @@ NEUTRAL: dict[str, Any] = {
     **dict.fromkeys(("num_experts", "num_local_experts", "num_nextn_predict_layers"), 0),
     **dict.fromkeys(("full_attn_mod", "interpolate_factor"), 1),
     "pruned_heads": {},
+    "is_causal": True,
 }
 
 # Keys that mean that the weights are packed in a way not visible from the tensors' types.
+CODE = "auto_map"  # the key of code that a program runs in place of the library's
 QUANTISED = ("quantization_config", "quantization")
 
 
@@ -61,6 +63,12 @@ def read_config(
                 f"{fields.where} says in {key!r} that its weights are quantised ({kind!r}), which sinkjax reads from GGUF"
                 f" files only; if its tensors are plain numbers all the same, {let_pass([key])}"
             )
+    if fields.stated(CODE) and CODE not in fields.ignored:
+        named = ", ".join(sorted({str(entry) for entry in fields.table(CODE).values()})) or "nothing"
+        raise SinkjaxError(
+            f"{fields.where} names Python code in {CODE!r} ({named[:LONGEST]}), which sinkjax does not run and which may compute"
+            f" something else than a {family.model_type}; if it does not, {let_pass([CODE])}"
+        )
     config = Config(**family.read(fields))
     for key, only in {**NEUTRAL, **family.fixed}.items():
         if key in family.fixed or key not in fields.read | family.inert:

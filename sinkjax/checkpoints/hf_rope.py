@@ -15,6 +15,8 @@ KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
 # Documented defaults in transformers for YaRN fields that a config omits.
 YARN_DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
+# Keys whose 0 transformers takes as absence.
+ABSENT_IF_ZERO = ("mscale", "mscale_all_dim")
 
 
 def one_spelling(values: Mapping[str, Any], where: str, spelled: Mapping[str, str]) -> dict[str, Any]:
@@ -63,6 +65,7 @@ def rope_of(
     `dynamic` and `yarn` reach `factor` times their original context where that is more (for `dynamic` the original one is
     `context`). head_dim: rotated dims of a head, where that may be a part, by default the part `partial` of it; None: all of it.
     """
+    table = {key: value for key, value in table.items() if key not in ABSENT_IF_ZERO or value != 0}
     defaults = YARN_DEFAULTS | {"original_max_position_embeddings": context, "partial_rotary_factor": partial}
     fields = Fields(table, f"rope_scaling of {config.where}", defaults, config.assumed, ignored=config.ignored)
     dims = None

@@ -19,7 +19,7 @@ from sinkjax.checkpoints import native
 from sinkjax.checkpoints.export import under_names
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.folder import family_checkpoint
-from sinkjax.checkpoints.hf_config import read_config
+from sinkjax.checkpoints.hf_config import CODE, read_config
 from sinkjax.checkpoints.load import check_left_out, load_checkpoint
 from sinkjax.checkpoints.model import Checkpoint, Model, check_model
 from sinkjax.checkpoints.names import Table, leaf_name
@@ -76,6 +76,8 @@ def from_transformers(
     if model.get_output_embeddings() is None:
         raise SinkjaxError(f"a {kind} has no unembedding: load the model with transformers.AutoModelForCausalLM")
     values = json.loads(model.config.to_json_string())  # what save_pretrained writes
+    if type(model).__module__.startswith("transformers.models."):
+        values.pop(CODE, None)  # code that this model does not run
     config, assumed = read_config(values, f"the config of this {kind}", ignore_keys, assume)
     from transformers.core_model_loading import revert_weight_conversion
 

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from sinkjax.checkpoints.architectures import architecture, architectures
 from sinkjax.checkpoints.folder import read_folder
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
+from sinkjax.checkpoints.hf_config import CODE
 from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
 from sinkjax.checkpoints.model import Checkpoint, Model, hint
 from sinkjax.checkpoints.presets import PRESETS, packaged, preset_files
@@ -158,6 +159,8 @@ def open_checkpoint(
     refuse(source.startswith(("/", "./", "../", "~")), f"there is no folder or .gguf file {source}")
     if hub:
         snapshot = find_snapshot(source, revision, weights)
+        if source in {known.hub for known in architectures().values()}:
+            ignore_keys = (*ignore_keys, CODE)  # their code became their family in transformers
         return _renamed(read_folder(snapshot, ignore_keys, assume, weights), "hub", source, revision=snapshot.name)
     hint = " (sinkjax models lists them); or an existing folder, a .gguf file, or a hub id owner/name"
     raise unknown("model", source, [*PRESETS, *packaged(), *architectures()], hint)

@@ -123,12 +123,6 @@ GGUF_EXPERTS = {
 }
 
 
-def without_prefix(table: Table, prefix: str) -> Table:
-    """Return the table for files whose names lack a prefix; other names are unchanged."""
-    parts = {leaf: as_part(entry) for leaf, entry in table.items()}
-    return {leaf: dataclasses.replace(part, name=part.name.removeprefix(prefix)) for leaf, part in parts.items()}
-
-
 def as_part(entry: str | Part) -> Part:
     """Convert a table entry to a record."""
     return entry if isinstance(entry, Part) else Part(entry)

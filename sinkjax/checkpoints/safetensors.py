@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from sinkjax.checkpoints.signatures import READ, refuse_other
 from sinkjax.checkpoints.tensors import OpenFile, Tensor
 from sinkjax.checkpoints.tokenizer import without_repeats
 from sinkjax.config_files.checks import refuse
@@ -44,6 +45,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     size = len(mapped)
     start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
     if size < 8 or start > min(size, HEADER_LIMIT):
+        refuse_other(mapped[:READ].tobytes(), path, "a safetensors file")
         raise SinkjaxError(f"{path} is truncated or corrupt: its header does not fit into its {size} bytes")
     content = mapped[8:start].tobytes()
     if (count := content.count(b",")) > MOST_ENTRIES:  # counted first, because parsing them takes seconds

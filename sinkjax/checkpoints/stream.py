@@ -8,6 +8,7 @@ than one layer's tensor.
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import hashlib
 import math
@@ -24,7 +25,7 @@ from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import Slot, leaf_name, slots
 from sinkjax.checkpoints.tensors import PIECE, Tensor
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import COMPARED, SinkjaxError, unknown
 from sinkjax.model import params
 
 
@@ -136,7 +137,9 @@ def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
     missing = sorted(wanted.keys() - tensors.keys())
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise SinkjaxError(f"{where} has no tensor {missing[0]!r}{more}; missing weights are never invented")
+        near = difflib.get_close_matches(missing[0], sorted(tensors.keys() - wanted.keys())[:COMPARED], n=3, cutoff=0.5)
+        held = f" (it has {', '.join(map(repr, near))})" if near else ""
+        raise SinkjaxError(f"{where} has no tensor {missing[0]!r}{more}{held}; missing weights are never invented")
     table = checkpoint.names
     for name in sorted(tensors.keys() - wanted.keys()):
         if table is not None and name == table["unembed"]:

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sinkjax.checkpoints.signatures import READ, refuse_other
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import read_text, regular
 from sinkjax.errors import LONGEST, SinkjaxError
@@ -139,6 +140,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(text, object_pairs_hook=without_repeats)
     except (ValueError, RecursionError) as error:
+        refuse_other(text[:READ].encode(), path, "valid JSON")
         raise SinkjaxError(f"{path} is not valid JSON: {error}") from None
     refuse(not isinstance(values, dict), f"{path} must hold a JSON object, not a {type(values).__name__}")
     return values
@@ -161,6 +163,7 @@ def _backend(folder: Path) -> tokenizers.Tokenizer | None:
             raise SinkjaxError(f"{folder / TOKENIZER} has {count:,} parts, and a tokenizer has at most {MOST_OBJECTS:,}")
         import tokenizers
 
+        refuse_other(content[:READ], folder / TOKENIZER, "a tokenizer")
         with refusing(f"{folder / TOKENIZER} is not a tokenizer"):
             backend = tokenizers.Tokenizer.from_str(content.decode())
         for part in (backend.normalizer, backend.pre_tokenizer, backend.decoder):

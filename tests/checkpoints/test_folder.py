@@ -70,6 +70,33 @@ def test_a_file_cut_short_at_any_place(tmp_path, weights, keep):
     refused(folder, "model.safetensors is truncated")
 
 
+OTHER_FILES = {
+    "git-lfs pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+    "NumPy": b"\x93NUMPY\x01\x00v\x00{'descr': '<f4'}" + bytes(40),
+    "zip archive": b"PK\x03\x04\x00\x00\x08\x08\x00\x00archive/data.pkl" + bytes(40),
+    "pickle": b"\x80\x02}q\x00X\x06\x00\x00\x00weight",
+    "GGUF": b"GGUF\x03\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00",
+    "HTML": b"<!DOCTYPE html><html><body>Access denied</body></html>",
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_FILES)
+def test_a_file_of_another_kind_is_named(tmp_path, weights, kind):
+    (write_folder(tmp_path / "m", LLAMA, weights) / "model.safetensors").write_bytes(OTHER_FILES[kind])
+    refused(tmp_path / "m", rf"model\.safetensors is not a safetensors file but .*{kind}")
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("config.json", "valid JSON"), ("tokenizer.json", "a tokenizer")])
+def test_a_pointer_in_place_of_a_settings_file_is_named(tmp_path, weights, name, wanted):
+    (write_folder(tmp_path / "m", LLAMA, weights) / name).write_bytes(OTHER_FILES["git-lfs pointer"])
+    refused(tmp_path / "m", rf"{name} is not {wanted} but a git-lfs pointer.*git lfs pull")
+
+
+def test_a_pointer_in_place_of_a_gguf_is_named(tmp_path):
+    (tmp_path / "m.gguf").write_bytes(OTHER_FILES["git-lfs pointer"])
+    refused(tmp_path / "m.gguf", r"m\.gguf is not a GGUF file but a git-lfs pointer")
+
+
 @pytest.mark.parametrize(
     ("header", "message"),
     [

@@ -19,8 +19,8 @@ QUANTISED = {hub: values for hub, values in HUB.items() if "quantization_config"
 UNSTATED = {"mpt": {"layer_norm_epsilon": 1e-5}}
 
 
-def read(values, where, **options):
-    return read_config(values, where, **options)[0]
+def read(values, where, ignore_keys=("auto_map",), **options):
+    return read_config(values, where, ignore_keys, **options)[0]
 
 
 def test_every_released_architecture_has_its_file():
@@ -30,7 +30,7 @@ def test_every_released_architecture_has_its_file():
 @pytest.mark.parametrize("name", architectures())
 def test_a_released_file_means_what_ships(name):
     entry = architectures()[name]
-    ignored = ("quantization_config",) if entry.hub in QUANTISED else ()
+    ignored = ("auto_map", "quantization_config") if entry.hub in QUANTISED else ("auto_map",)
     assert read(HUB[entry.hub], entry.hub, ignore_keys=ignored) == read(dict(entry.values), name)
 
 
@@ -83,7 +83,9 @@ def test_all_offending_keys_come_in_one_message_with_both_ways_to_pass_them():
 
 # Keys that uploads of popular tools put into a Llama's file; none of them changes a number.
 HARMLESS = {
-    "auto_map": {"AutoConfig": "configuration_x.Config"},
+    "_num_labels": 2,
+    "is_causal": True,
+    "custom_pipelines": {},
     "unsloth_fixed": True,
     "unsloth_version": "2025.1",
     "_flash_attn_2_enabled": True,
@@ -149,9 +151,35 @@ def test_what_fine_tuning_tools_add_is_read(key):
         ("head_dim", 8),
         ("layer_types", ["sliding_attention", "full_attention"]),
         ("qk_layernorm", True),
+        ("is_causal", False),
     ],
 )
 def test_with_another_value_it_is_refused(key, value):
     values = LLAMA | {"model_type": "olmo2"} if key == "head_dim" else LLAMA
     with pytest.raises(SinkjaxError, match=key):
         read(without(values, *(("mlp_bias",) if key == "head_dim" else ())) | {key: value}, "config.json")
+
+
+def test_code_beside_a_config_is_refused_until_it_is_ignored():
+    """Code may attend both ways under the name of a known family; harmless and harmful code look alike."""
+    values = LLAMA | {"auto_map": {"AutoModelForCausalLM": "modeling_mine.LlamaForCausalLM", "AutoTokenizer": ["x.T", None]}}
+    with pytest.raises(
+        SinkjaxError, match=r"modeling_mine\.LlamaForCausalLM.*ignore_keys=\('auto_map',\).*--ignore-keys auto_map"
+    ):
+        read_config(values, "config.json")
+    assert read(values, "config.json") == read(LLAMA, "config.json")
+
+
+FLOATS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "max_position_embeddings", "head_dim")
+
+
+def test_floats_in_place_of_integers_are_read():
+    assert read(LLAMA | {key: float(LLAMA[key]) for key in FLOATS}, "config.json") == read(LLAMA, "config.json")
+    with pytest.raises(SinkjaxError, match=r"'hidden_size' .* not 16\.5"):
+        read(LLAMA | {"hidden_size": 16.5}, "config.json")
+
+
+def test_an_mscale_of_0_is_absent_as_in_transformers():
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16.0, "mscale": 0.7}
+    read_as = [read(LLAMA | {"rope_scaling": yarn | {"mscale_all_dim": each}}, "config.json") for each in (0, 0.0, None, 1.0)]
+    assert read_as[0] == read_as[1] == read_as[2] != read_as[3]

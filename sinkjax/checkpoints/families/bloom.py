@@ -46,7 +46,6 @@ FAMILY = Family(
         | {"skip_bias_add", "skip_bias_add_qkv", "slow_but_exact"}
     ),
     fixed={"apply_residual_connection_post_layernorm": False},
-    prefix="transformer.",
     separator=Separator("</s>", in_front=False, note="after each document"),
     gguf=Gguf(
         "bloom",

@@ -67,7 +67,6 @@ FAMILY = Family(
     },
     spelled={"n_embed": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"},
     fixed={"apply_residual_connection_post_layernorm": False},
-    prefix="transformer.",
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     gguf=Gguf(
         "falcon",

@@ -61,7 +61,6 @@ FAMILY = Family(
         "max_position_embeddings": "n_positions",
     },
     inert=frozenset({"n_ctx", "reorder_and_upcast_attn"}),
-    prefix="transformer.",
     buffers=("*.attn.bias", "*.attn.masked_bias"),
     separator=Separator("<|endoftext|>", in_front=False, note="between documents"),
     gguf=Gguf(

@@ -32,7 +32,6 @@ FAMILY = Family(
     TENSORS,
     defaults={"attention_bias": True, "use_parallel_residual": True, "rope_theta": 10000.0},
     spelled={"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"},
-    prefix="gpt_neox.",
     aliases={"embed_out.weight": "lm_head.weight"},
     buffers=("*.attention.bias", "*.attention.masked_bias"),
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),

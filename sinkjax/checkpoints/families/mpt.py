@@ -62,7 +62,6 @@ FAMILY = Family(
     defaults={"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
     inert=frozenset({"emb_pdrop", "init_config", "init_device", "is_hf_config", "learned_pos_emb", "norm_type", "verbose"}),
     fixed={"embedding_fraction": 1.0, "logit_scale": None, "no_bias": True},
-    prefix="transformer.",
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     gguf=Gguf(
         "mpt",

@@ -51,6 +51,5 @@ FAMILY = Family(
     },
     inert=frozenset({"activation_dropout", "init_std", "layerdrop"}),
     fixed={"_remove_final_layer_norm": False},
-    prefix="model.",
     separator=Separator("</s>", note="its tokenizer puts it in front"),
 )
