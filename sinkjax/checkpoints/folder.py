@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sinkjax.checkpoints import native
+from sinkjax.checkpoints.adapters import refuse_unmerged
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.hf_config import read_config
@@ -21,6 +22,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 
+CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.bin.index.json", "*.pth", "*.pt")
@@ -37,20 +39,20 @@ def read_folder(
 
     Errors: no config.json or no safetensors; a missing shard; any fault in a file, by name; another model replaced it meanwhile.
     """
-    if not (folder / "config.json").is_file():
+    if not (folder / CONFIG).is_file():
         held = sorted(path.name for path in folder.glob("*.gguf"))
         instead = f"; of the .gguf files in it, name one: {', '.join(held)}" if held else ""
         raise SinkjaxError(f"the folder {folder} has no config.json, so it is not a model{instead}")
-    values = read_json(folder / "config.json")
+    values = read_json(folder / CONFIG)
     if values.get("model_type") == native.MODEL_TYPE:
         tensors = _weights_of(values, folder) if weights else {}
         left_out = bool(ignore_keys or assume)
         refuse(left_out, f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
         return native.read(folder, values, tensors)
-    config, assumed = read_config(values, str(folder / "config.json"), ignore_keys, assume)
+    config, assumed = read_config(values, str(folder / CONFIG), ignore_keys, assume)
     tokenizer = read_folder_tokenizer(folder, values)
     source = {"kind": "folder", "name": str(folder), "assumed": assumed}
-    std = Fields({**values, **(assume or {})}, str(folder / "config.json")).optional_number("initializer_range")
+    std = Fields({**values, **(assume or {})}, str(folder / CONFIG)).optional_number("initializer_range")
     tensors = _weights_of(values, folder) if weights else {}
     read = family_checkpoint(values, config, tensors, str(folder), ignore_keys, tokenizer, source)
     return dataclasses.replace(read, initializer_range=std)
@@ -70,6 +72,7 @@ def family_checkpoint(
     names, ignored = family.names(config), (*INERT_TENSORS, *family.buffers, *ignore_keys)
     wanted = {*slots(config, names), as_part(names["unembed"]).name}
     prefix = as_part(names["embed"]).name.split(".")[0] + "."
+    refuse_unmerged(tensors, where)
     meant = canonical(tensors, wanted, prefix, family.aliases, where)
     tensors = {meant[name]: tensor for name, tensor in tensors.items()}
     source = {"model_type": family.model_type, **source, "stored": stored_as(tensors)}
@@ -108,7 +111,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 def _weights_of(values: Mapping[str, Any], folder: Path) -> dict[str, Tensor]:
     """Do `read_weights` for a folder whose config.json had `values`; also raise if another model has replaced it."""
     tensors = read_weights(folder)
-    if repr(read_json(folder / "config.json")) != repr(values):  # NaN is not equal to itself
+    if repr(read_json(folder / CONFIG)) != repr(values):  # NaN is not equal to itself
         raise SinkjaxError(f"{folder} was replaced by another model while it was read; load it again")
     return tensors
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sinkjax.checkpoints.folder import INDEX, conversion, weight_files
+from sinkjax.checkpoints import adapters
+from sinkjax.checkpoints.folder import CONFIG, INDEX, conversion, weight_files
 from sinkjax.errors import SinkjaxError
 from sinkjax.runtime import extras
 
 HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<![.-])(?<!\.git)", re.ASCII)
-WEIGHTS = "model*.safetensors"
+WEIGHTS = ["model*.safetensors", adapters.WEIGHTS]
 PATTERNS = ["*.json", "tokenizer.model", "merges.txt"]
 
 
@@ -58,21 +59,22 @@ def _in_cache(repo: str, revision: str | None, weights: bool = True) -> tuple[Pa
     try:
         folder = _downloaded(repo, revision, weights, local_files_only=True)
     except LocalEntryNotFoundError:
-        return Path(), "config.json"
+        return Path(), CONFIG
     return folder, missing_file(folder, weights)
 
 
 def _downloaded(repo: str, revision: str | None, weights: bool, local_files_only: bool = False) -> Path:
     from huggingface_hub import snapshot_download
 
-    patterns = [*PATTERNS, WEIGHTS] if weights else PATTERNS
+    patterns = [*PATTERNS, *WEIGHTS] if weights else PATTERNS
     return Path(snapshot_download(repo, revision=revision, allow_patterns=patterns, local_files_only=local_files_only))
 
 
 def missing_file(folder: Path, weights: bool = True) -> str | None:
     """Return the first file that a snapshot of a model lacks, or None if it is complete."""
-    if not (folder / "config.json").is_file():
-        return "config.json"
+    if not (folder / CONFIG).is_file():
+        alone = (folder / adapters.SETTINGS).is_file()
+        return CONFIG if not alone else adapters.WEIGHTS if weights and not (folder / adapters.WEIGHTS).is_file() else None
     if not weights:
         return None
     try:

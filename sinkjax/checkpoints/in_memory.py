@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from sinkjax.checkpoints import native
+from sinkjax.checkpoints.adapters import refuse_live
 from sinkjax.checkpoints.export import under_names
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.folder import family_checkpoint
@@ -70,6 +71,7 @@ def from_transformers(
     extras.require("from_transformers", "hub", "transformers")
     import transformers
 
+    refuse_live(model)
     if not isinstance(model, transformers.PreTrainedModel):
         raise SinkjaxError(f"from_transformers takes a PreTrainedModel of transformers, not {short(model)}")
     ignore_keys, kind = check_left_out(ignore_keys, assume), type(model).__name__

@@ -5,18 +5,22 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from jax.sharding import Mesh
 
+from sinkjax.checkpoints import adapters
 from sinkjax.checkpoints.architectures import architecture, architectures
-from sinkjax.checkpoints.folder import read_folder
+from sinkjax.checkpoints.fields import let_pass
+from sinkjax.checkpoints.folder import CONFIG, read_folder
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
 from sinkjax.checkpoints.hf_config import CODE
 from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
 from sinkjax.checkpoints.model import Checkpoint, Model, hint
 from sinkjax.checkpoints.presets import PRESETS, packaged, preset_files
 from sinkjax.checkpoints.stream import load_params
+from sinkjax.checkpoints.tokenizer import read_folder_tokenizer
 from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
@@ -152,7 +156,7 @@ def open_checkpoint(
     if source in packaged():
         return _renamed(read_folder(packaged()[source], ignore_keys, assume, weights), "packaged", source)
     if path.is_dir():
-        return read_folder(path, ignore_keys, assume, weights)
+        return _open_folder(path, str(path), ignore_keys, assume, weights)
     if path.suffix == ".gguf":
         return read_gguf_checkpoint(path, ignore_keys, assume)
     refuse(path.exists(), f"{path} is neither a folder nor a .gguf file; of a Hugging Face model, give the folder")
@@ -161,9 +165,35 @@ def open_checkpoint(
         snapshot = find_snapshot(source, revision, weights)
         if source in {known.hub for known in architectures().values()}:
             ignore_keys = (*ignore_keys, CODE)  # their code became their family in transformers
-        return _renamed(read_folder(snapshot, ignore_keys, assume, weights), "hub", source, revision=snapshot.name)
+        read = _open_folder(snapshot, source, ignore_keys, assume, weights)
+        return _renamed(read, "hub", source, revision=snapshot.name)
     hint = " (sinkjax models lists them); or an existing folder, a .gguf file, or a hub id owner/name"
     raise unknown("model", source, [*PRESETS, *packaged(), *architectures()], hint)
+
+
+def _open_folder(
+    folder: Path, source: str, ignore_keys: Collection[str], assume: Mapping[str, Any] | None, weights: bool
+) -> Checkpoint:
+    """Read a folder, merging its adapter if it has one. source: the folder's name for `load`."""
+    adapter = None if adapters.SETTINGS in ignore_keys else adapters.read_adapter(folder)
+    if adapter is None:
+        return read_folder(folder, ignore_keys, assume, weights)
+    base = user_path(adapter.base)
+    if not (folder / CONFIG).is_file():
+        if base.is_dir() and not (base / CONFIG).is_file():
+            raise SinkjaxError(f"the adapter in {folder} changes {base}, which is not a model: it has no {CONFIG}")
+        read = open_checkpoint(adapter.base, adapter.revision, ignore_keys, assume, weights)
+        tokenizer = read_folder_tokenizer(folder, {}) or read.tokenizer
+        read = dataclasses.replace(read, tokenizer=tokenizer)
+        return adapters.merge(read, adapter) if weights else read
+    same = adapter.base == source or (base.is_dir() and base.samefile(folder))
+    if not same:
+        raise SinkjaxError(
+            f"{folder} holds both a model and an adapter for another one, {short(adapter.base)}: to merge the adapter, move it"
+            f" into its own folder; to use the model's weights as they are, {let_pass([adapters.SETTINGS])}"
+        )
+    read = read_folder(folder, ignore_keys, assume, weights)
+    return adapters.merge(read, adapter) if weights else read
 
 
 def with_tokenizer(checkpoint: Checkpoint, source: str) -> Checkpoint:

@@ -46,9 +46,9 @@ class Model:
         source: Provenance: kind ("preset", "packaged", "folder", "hub", "gguf", "untrained", "transformers" or
             "arrays"), name, revision (a hub commit, else None), sha256 (of the stored, or of the drawn weights in the order of
             the tree), dtype, model_type, bos and eos (token ids or None), stored (the type of most numbers in the files, e.g.
-            "bfloat16" or "Q4_1"; None for an untrained model), possibly title (its full name) and stated_context (the files'
-            value, if `load` was given another), tokenizer and ignore_keys (as `load` was given them), and assumed (values used
-            for config keys that the files omit).
+            "bfloat16" or "Q4_1"; None for an untrained model), possibly title (its full name), adapter (the kind and folder of
+            a merged one), stated_context (the files' value, if `load` was given another), tokenizer and ignore_keys (as `load`
+            was given them), and assumed (values used for config keys that the files omit).
     """
 
     config: Config

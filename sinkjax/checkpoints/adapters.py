@@ -1,0 +1,176 @@
+"""Adapters of peft beside or in place of a model: LoRA, rsLoRA and DoRA are merged into the weights, all others are refused.
+
+W' = W + s B A,  s = alpha / r, or alpha / sqrt(r) with rsLoRA;  DoRA: each output's row of W' is scaled to a learned length
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.model import Checkpoint
+from sinkjax.checkpoints.names import as_part, slots
+from sinkjax.checkpoints.prefixes import canonical
+from sinkjax.checkpoints.safetensors import read_safetensors
+from sinkjax.checkpoints.tensors import Tensor
+from sinkjax.checkpoints.tokenizer import read_json
+from sinkjax.config_files.checks import refuse
+from sinkjax.errors import SinkjaxError, short
+
+SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+ADVICE = "load the model with peft, and save or pass model.merge_and_unload()"
+# Settings that choose what is trained or how, which the tensors show, or that name origins.
+INERT = frozenset(
+    {"task_type", "auto_mapping", "peft_version", "inference_mode", "target_modules", "exclude_modules", "lora_dropout", "bias"}
+    | {"modules_to_save", "layers_to_transform", "layers_pattern", "rank_pattern", "megatron_core", "qalora_group_size"}
+    | {"loftq_config", "runtime_config", "eva_config", "ensure_weight_tying", "r"}
+)
+# Of these, initialisations that leave the base model's weights as they are.
+INITIAL = (True, False, "gaussian", "eva", "orthogonal")
+LOW_RANK = re.compile(r"(.+)\.lora_(A|B|embedding_A|embedding_B|magnitude_vector)(?:\.default)?(?:\.weight)?")
+UNMERGED = re.compile(r"\.(lora_\w+|base_layer|modules_to_save)\.|\.(lora_embedding_[AB]|lora_magnitude_vector)$")
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter as its folder states it.
+
+    base: the model that it changes, as `load` takes it. values: its settings. tensors: tensor name -> Tensor.
+    """
+
+    folder: Path
+    base: str
+    revision: str | None
+    values: Fields
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def kind(self) -> str:
+        return "DoRA" if self.values.values.get("use_dora") else "rsLoRA" if self.values.values.get("use_rslora") else "LoRA"
+
+    def scale(self, module: str, rank: int) -> float:
+        """Return the factor on a module's B A."""
+        own = self.values.table("alpha_pattern")
+        named = [key for key in own if module == key or module.endswith(f".{key.removeprefix('^')}")]
+        alpha = Fields(own, self.values.where).number(named[0]) if named else self.values.number("lora_alpha")
+        return alpha / (math.sqrt(rank) if self.values.values.get("use_rslora") else rank)
+
+
+def read_adapter(folder: Path) -> Adapter | None:
+    """Read the adapter of a folder, or return None if it has none.
+
+    Errors: a kind of adapter or a setting whose merge is not the three products above; its weights are missing or pickled.
+    """
+    if not (folder / SETTINGS).is_file():
+        return None
+    values = Fields(read_json(folder / SETTINGS), str(folder / SETTINGS))
+    kind = values.values.get("peft_type")
+    refuse(kind != "LORA", f"{values.where} is an adapter of peft_type {short(kind)}, which sinkjax does not merge: {ADVICE}")
+    values.read |= {"peft_type", "base_model_name_or_path", "revision", "lora_alpha", "alpha_pattern", "use_rslora", "use_dora"}
+    values.read |= {"fan_in_fan_out", "init_lora_weights"}
+    refused = [key for key, value in values.values.items() if value and key not in values.read | INERT]
+    if values.values.get("init_lora_weights", True) not in INITIAL:
+        refused.append("init_lora_weights")
+    if refused:
+        what = f"{refused[0]!r}: {short(values.values[refused[0]])}"
+        raise SinkjaxError(f"the adapter {values.where} states {what}, which sinkjax does not merge: {ADVICE}")
+    if not (folder / WEIGHTS).is_file():
+        raise SinkjaxError(f"the adapter in {folder} has no {WEIGHTS}; if its weights are a pickle, {ADVICE}")
+    base, revision = (values.values.get(key) or None for key in ("base_model_name_or_path", "revision"))
+    if not isinstance(base, str):
+        raise SinkjaxError(f"the adapter {values.where} names no base_model_name_or_path, so nothing can be merged: {ADVICE}")
+    return Adapter(folder, base, revision if isinstance(revision, str) else None, values, read_safetensors(folder / WEIGHTS))
+
+
+def merge(checkpoint: Checkpoint, adapter: Adapter) -> Checkpoint:
+    """Return a family's checkpoint with an adapter's changes in its weights.
+
+    Errors: a tensor that changes nothing in this model, lacks its partner or has another shape; a tied embedding, whose merge
+    peft does not compute.
+    """
+    where = f"the adapter in {adapter.folder}"
+    refuse(checkpoint.names is None, f"{where} changes {checkpoint.where}, which is a model of sinkjax: {ADVICE}")
+    names = checkpoint.names or {}
+    wanted = slots(checkpoint.config, checkpoint.names)
+    embed = as_part(names["embed"]).name
+    aliases = families()[str(checkpoint.source["model_type"])].aliases
+    found = {name: LOW_RANK.fullmatch(name) for name in adapter.tensors}
+    plain = {name: re.sub(r"\.(base_layer|modules_to_save(\.default)?)\.", ".", name) for name in found}
+    given = {name: f"{match[1]}.weight" if match else plain[name] for name, match in found.items()}
+    meant = canonical(dict.fromkeys(given.values()), wanted, embed.split(".")[0] + ".", aliases, where)
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    tensors = dict(checkpoint.tensors)
+    for name, match in found.items():
+        target = meant[given[name]]
+        if target not in tensors:
+            raise SinkjaxError(f"{where} has {name!r}, which changes no tensor of {checkpoint.where}")
+        if checkpoint.config.tied and target == embed:
+            raise SinkjaxError(f"{where} changes {target}, which is tied to the unembedding; peft does not merge the two alike")
+        if match is None:
+            tensors[target] = adapter.tensors[name]
+        else:
+            parts.setdefault(target, {"module": np.array(match[1])})[match[2]] = adapter.tensors[name].array()
+    for target, own in parts.items():
+        module = str(own.pop("module")).removeprefix("base_model.model.")
+        tensors[target] = _merged(tensors[target], adapter, module, own)
+    source = {**checkpoint.source, "adapter": f"{adapter.kind} in {adapter.folder}"}
+    return dataclasses.replace(checkpoint, tensors=tensors, source=source)
+
+
+def _merged(base: Tensor, adapter: Adapter, module: str, own: Mapping[str, np.ndarray]) -> Tensor:
+    """Return a weight with its change, computed in float32 (or float64 if it is stored so), by rows. own: the arrays by name."""
+    embedding = any(name.startswith("embedding") for name in own)
+    ends = ("embedding_A", "embedding_B") if embedding else ("A", "B")
+    if not own.keys() >= {*ends} or (embedding and "magnitude_vector" in own):
+        raise SinkjaxError(f"the adapter in {adapter.folder} has only {', '.join(sorted(own))} for {module}: {ADVICE}")
+    a, b, turned = own[ends[0]], own[ends[1]], embedding or bool(adapter.values.values.get("fan_in_fan_out"))
+    left, right = (a.T, b.T) if turned else (b, a)
+    if a.ndim != 2 or b.ndim != 2 or (left.shape[0], right.shape[1]) != base.shape or left.shape[1] != right.shape[0]:
+        raise SinkjaxError(
+            f"the adapter in {adapter.folder} has A {a.shape} and B {b.shape} for {module}, whose weight is {base.shape}"
+        )
+    dtype = np.dtype(np.float64 if base.stored == "float64" else np.float32)
+    left, right = (array.astype(dtype) for array in (left, right))
+    scale, length = adapter.scale(module, a.shape[0]), own.get("magnitude_vector")
+
+    def changed(start: int, stop: int) -> np.ndarray:
+        return base.rows(start, stop).astype(dtype) + dtype.type(scale) * (left[start:stop] @ right)
+
+    @functools.cache
+    def factor() -> np.ndarray:
+        """DoRA's factor on each output: [outputs, 1], or [1, outputs] if the weight is stored inputs first."""
+        squares = [np.square(changed(*rows)).sum(0 if turned else 1) for rows in base.row_pieces()]
+        norm = np.sqrt(np.sum(squares, axis=0) if turned else np.concatenate(squares))
+        return (np.asarray(length, dtype).reshape(-1) / norm).reshape((1, -1) if turned else (-1, 1))
+
+    def part(start: int, stop: int) -> np.ndarray:
+        block = changed(start, stop)
+        if length is not None:
+            block = block * (factor() if turned else factor()[start:stop])
+        return np.ascontiguousarray(block, dtype).view(np.uint8)
+
+    rows = base.shape[0]
+    return Tensor(base.shape, lambda: part(0, rows), functools.partial(np.ndarray.view, dtype=dtype), base.stored, part=part)
+
+
+def refuse_unmerged(names: Iterable[str], where: str) -> None:
+    """Raise if tensors belong to an adapter that has not been merged."""
+    if name := next((name for name in names if UNMERGED.search(name)), None):
+        raise SinkjaxError(f"{where} has {name!r}, a part of an adapter that is not merged: {ADVICE}")
+
+
+def refuse_live(model: Any) -> None:
+    """Raise if a PyTorch model contains modules of peft."""
+    modules: Iterable[Any] = model.modules() if hasattr(model, "modules") else ()
+    if found := next((each for each in modules if type(each).__module__.split(".")[0] == "peft"), None):
+        raise SinkjaxError(f"this model has an adapter of peft that is not merged ({type(found).__name__}): {ADVICE}")
