@@ -6,8 +6,10 @@ Objects are written atomically; nothing is renamed, and there are no locks.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +20,13 @@ from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.runtime import extras
 
 LIBRARIES = ("aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs")  # libraries whose errors are not OSErrors
+
+
+MOST_READ = 1_000_000_000  # maximum bytes of a file that is read at once, where its reader knows no smaller number
+
+
+class NotAFile(OSError):
+    """A path is a pipe or a device, or has more bytes than it may have."""
 
 
 class NoAnswer(Exception):
@@ -75,22 +84,28 @@ def is_remote(path: Place) -> bool:
     return not isinstance(path, Path)
 
 
-def read_bytes(file: Place) -> bytes:
+def read_bytes(file: Place, most: int = MOST_READ) -> bytes:
     """Read a file, or an object in one request, because an object opened as a file fails if it is replaced meanwhile.
 
-    Errors: OSError from a disk; FileNotFoundError or NoAnswer from an object store.
+    most: maximum size of a file; a larger one is refused before it is read. Errors: OSError from a disk, of which NotAFile says
+    that nothing was read; FileNotFoundError or NoAnswer from an object store.
     """
     if not is_remote(file):
         at_once = getattr(os, "O_NONBLOCK", 0)  # the path may be a pipe whose other end nobody opens
         with open(file, "rb", opener=lambda name, flags: os.open(name, flags | at_once)) as stream:
-            return stream.read()
+            found = os.fstat(stream.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise NotAFile(errno.EINVAL, "it is a pipe or a device", str(file))
+            if found.st_size > most:
+                raise NotAFile(errno.EFBIG, f"it has {found.st_size:,} bytes, and at most {most:,} are expected", str(file))
+            return stream.read(found.st_size)
     try:
-        found: bytes = file.fs.cat_file(file.path)
+        content: bytes = file.fs.cat_file(file.path)
     except FileNotFoundError:
         raise
     except Exception as error:
         raise NoAnswer(_words(error)) from error
-    return found
+    return content
 
 
 def listed(folder: Place) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,11 @@ class Array:
     def file(self, *index: int) -> str:
         """Return the file name of a chunk from its leading indices; the rest are 0."""
         return f"{self.name}/{'.'.join(map(str, (*index, *[0] * (len(self.size) - len(index)))))}"
+
+    @property
+    def most(self) -> int:
+        """Maximum bytes of a chunk's file; numbers that do not compress have 20 more."""
+        return math.prod(self.size) * self.dtype.itemsize + 64
 
     def encode(self, values: np.ndarray) -> bytes:
         """Encode a chunk's file. If there are fewer values than a chunk has, they come at its start."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.places import Place, delete, listed, read_bytes
+from sinkjax.config_files.places import NotAFile, Place, delete, listed, read_bytes
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.fingerprint import digest
 from sinkjax.sweeps.arrays import LARGEST, METADATA, Array, arrays_of, metadata_of
@@ -125,7 +125,7 @@ class Header:
             header = cls(found["metadata"], found.get("sums", {}))
             if IDENTITY not in header.attributes or not [*arrays_of(header.metadata)]:
                 return None
-        except (FileNotFoundError, NotADirectoryError, KeyError, TypeError, ValueError, AttributeError):
+        except (FileNotFoundError, NotADirectoryError, NotAFile, KeyError, TypeError, ValueError, AttributeError):
             return None
         refuse("sums" not in found, f"{path} was made by another version of sinkjax; choose another output or delete it")
         return header

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -20,6 +21,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import write, write_new
 from sinkjax.config_files.places import Place, delete, listed, read_bytes, remove
 from sinkjax.errors import SinkjaxError
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     import xarray
 
 CALL = ".call"  # in an object: the call's coordinates
+OBJECT_HEADER = 1 << 20  # more bytes than names, shapes and coordinates have in an object
+MACHINE = 1 << 20  # more bytes than the record of a machine has
 
 
 class Store:
@@ -64,7 +68,12 @@ class Store:
         whole = self.header.sums.keys() - self.faults.keys()
         self.sound = np.array([whole.issuperset(self._files(*index)) for index in np.ndindex(shape)], bool).reshape(shape)
         self.done = self.sound.repeat(self.group, axis=0)[:E]
-        there = {*listed(self.path / CALLS)}
+        try:
+            there = {*listed(self.path / CALLS)}
+        except OSError as error:
+            if error.filename is None:  # of an object store
+                raise
+            raise SinkjaxError(f"cannot use {error.filename}: {error.strerror}") from None
         for block, chunk in self.left():
             self.done[list(chunk.edits), block] = self.object(chunk, block).name in there
 
@@ -76,14 +85,16 @@ class Store:
         """Map each missing or changed file to its fault; the header itself is no longer needed."""
         wanted = self.header.files()
         del wanted[HEADER]
+        most = {array.name: array.most for array in arrays_of(self.header.metadata)}
         for name in (*self.header.sums, *wanted):
             try:
-                content = read_bytes(self.path / name)
+                size = len(wanted[name]) if name in wanted else most.get(name.rpartition("/")[0], 0)
+                content = read_bytes(self.path / name, size)
                 if content != wanted[name] if name in wanted else zlib.crc32(content) != self.header.sums[name]:
                     yield name, CHANGED
             except (FileNotFoundError, NotADirectoryError):
                 yield name, "is missing"
-            except OSError:  # a folder, or a disk failure
+            except OSError:  # not a file, too large, or a disk failure
                 yield name, CHANGED
 
     def object(self, chunk: Chunk, block: int) -> Place:
@@ -124,12 +135,20 @@ class Store:
         """Read the results of a call. Errors: FileNotFoundError; ValueError if its object has changed or belongs to another
         call."""
         try:
-            found: dict[str, np.ndarray] = safetensors.load(headers.unsealed(read_bytes(self.object(chunk, block))))
-        except (IsADirectoryError, SafetensorError):
+            content = headers.unsealed(read_bytes(self.object(chunk, block), self._most(chunk)))
+            found: dict[str, np.ndarray] = safetensors.load(content)
+        except FileNotFoundError:
+            raise
+        except (OSError, SafetensorError):  # not a file, too large, or a disk failure
             raise ValueError(CHANGED) from None
         if not np.array_equal(found.pop(CALL, np.empty(0)), self._coordinates(chunk, block)):
             raise ValueError(CHANGED)
         return found
+
+    def _most(self, chunk: Chunk) -> int:
+        """Maximum bytes of a call's object: 8 for each number, and its header."""
+        rows = len(chunk.edits) * self.schedule.prompt_block
+        return sum(8 * rows * math.prod(variable.shape[2:]) for variable in self.variables) + OBJECT_HEADER
 
     def mend(self) -> None:
         """Hide a damaged store from readers until it is repaired."""
@@ -175,7 +194,9 @@ class Store:
             return self.read(chunk, block)
         except ValueError as error:
             say(f"{self.path}: a call of edits {', '.join(map(str, chunk.edits))} {error}; computing only that again")
-            delete(self.object(chunk, block))
+            place = self.object(chunk, block)
+            refuse(place.is_dir(), f"{place} is a folder, where a call's file belongs; remove it first")
+            delete(place)
             self.done[list(chunk.edits), block] = False
             return {}
 
@@ -217,7 +238,7 @@ class Store:
         found = [*self.header.attributes[HARDWARE]]
         for file in sorted((self.path / headers.MACHINES).glob("*.json")):
             try:
-                found.append(dict(json.loads(read_bytes(file))))
+                found.append(dict(json.loads(read_bytes(file, MACHINE))))
             except (OSError, ValueError, TypeError):
                 found.append({"devices": "devices whose record is damaged"})
         return found

@@ -267,3 +267,68 @@ def test_without_locks_two_trainings_do_not_block_each_other(tmp_path, monkeypat
     (tmp_path / LOCK).write_text("1\nelsewhere\n")  # as a process of another host left it
     with alone(tmp_path), alone(tmp_path):
         pass
+
+
+# ---- what is not a file, or has no end
+
+
+def endless(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+def huge(file: Path) -> None:
+    """More bytes than memory has, none of them on the disk."""
+    file.touch()
+    os.truncate(file, 1 << 40)
+
+
+def around(file: Path) -> None:
+    file.symlink_to(file)
+
+
+NOT_FILES = {"a pipe": os.mkfifo, "a folder": Path.mkdir, "a device": endless, "a terabyte": huge, "a link to itself": around}
+
+
+def read_or_refused(call: Callable[[Path], xarray.Dataset], store: Path) -> xarray.Dataset | None:
+    """The values of a store, or None if it is refused in one sentence that names it."""
+    try:
+        return call(store).load()
+    except SinkjaxError as error:
+        refusal = str(error)
+    assert store.name in refusal
+    assert "\n" not in refusal
+    return None
+
+
+@pytest.mark.parametrize("make", NOT_FILES.values(), ids=NOT_FILES)
+def test_what_is_no_file_is_not_read_in_a_finished_store(sweep, finished, tmp_path, make):
+    want, mended = open_store(finished).load(), 0
+    for number, name in enumerate(["nll/2.0.0", "edit/0", ".zattrs", ".zmetadata", HEADER, "nll", ".hardware/0.json"]):
+        store = Path(shutil.copytree(finished, tmp_path / f"{number}.zarr"))
+        place = store / name
+        shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
+        place.parent.mkdir(exist_ok=True)
+        make(place)
+        for call in (open_store, sweep):
+            if (found := read_or_refused(call, store)) is not None:
+                xarray.testing.assert_identical(found.drop_attrs(), want.drop_attrs())
+                mended += 1
+    assert mended > 2
+
+
+@pytest.mark.parametrize("make", NOT_FILES.values(), ids=NOT_FILES)
+def test_what_is_no_file_is_not_read_in_an_unfinished_store(sweep, finished, tmp_path, monkeypatch, make):
+    begun, want = tmp_path / "begun.zarr", open_store(finished).load()
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "compact", interrupt)  # all calls are done
+        with pytest.raises(KeyboardInterrupt):
+            sweep(begun)
+    for number, name in enumerate([HEADER, next(name for name in files(begun) if ".calls" in name), ".calls"]):
+        store = Path(shutil.copytree(begun, tmp_path / f"{number}.zarr"))
+        place = store / name
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+        make(place)
+        if (found := read_or_refused(sweep, store)) is not None:
+            xarray.testing.assert_identical(found.drop_attrs(), want.drop_attrs())
+        else:
+            assert name in (HEADER, ".calls") or make == Path.mkdir
