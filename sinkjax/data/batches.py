@@ -66,15 +66,19 @@ class Batches:
             raise SinkjaxError(f"there is no batch {k} of the {self.split} split: batches begin with 0{last}")
         chosen, config = self._chosen(k), self.config
         blocks = chosen if rows is None else chosen[rows]
-        tokens = self.tokens.ids[self._starts[blocks][:, None] + np.arange(config.context + 1)].astype(np.int32)
+        starts = self._starts[blocks]
+        if config.offsets == "random" and self.split == "train":  # a block is then known by its place in the reading
+            blocks = k * self.rows + (np.arange(self.rows) if rows is None else rows)
+            starts = self._random_starts(blocks)
+        tokens = self.tokens.ids[starts[:, None] + np.arange(config.context + 1)].astype(np.int32)
         if config.bos == "first":
-            tokens[:, 1:] = tokens[:, :-1].copy()
-            tokens[:, 0] = self.tokens.bos
+            begins = _uniform(self._seed, f"bos of {self.split}", blocks, 1 << 32) < config.bos_fraction * (1 << 32)
+            tokens[begins, 1:] = tokens[begins, :-1]
+            tokens[begins, 0] = self.tokens.bos
         tokens[:, list(config.fixed_positions)] = config.fixed_token
         if config.random_positions:
             where = np.array(config.random_positions)
-            bits = _draw(self._seed, f"random tokens of {self.split}", blocks[:, None], where)
-            tokens[:, where] = (bits >> np.uint64(32)) * np.uint64(self.vocab_size) >> np.uint64(32)
+            tokens[:, where] = _uniform(self._seed, f"random tokens of {self.split}", (blocks[:, None], where), self.vocab_size)
         mask = np.broadcast_to(np.arange(config.context + 1) >= max(1, config.prefix), tokens.shape)
         return {"tokens": tokens, "loss_mask": mask.copy()}
 
@@ -98,6 +102,14 @@ class Batches:
                 f" {count} tokens, at most {longest} in a row; choose a shorter context, more text or another validation share"
             )
         return starts
+
+    def _random_starts(self, places: np.ndarray) -> np.ndarray:
+        """Return a start for each place of the reading, uniform over all at which a block lies in one span of the split."""
+        starts, stops = np.array(self.tokens.spans(self.split)).T
+        counts = np.maximum(0, stops - starts - self.config.context)
+        drawn = _uniform(self._seed, "offsets", places, int(counts.sum()))
+        span = np.searchsorted(np.cumsum(counts), drawn, side="right")
+        return np.asarray(starts[span] + drawn - (np.cumsum(counts) - counts)[span])
 
     def _documents(self, start: int, stop: int) -> np.ndarray:
         """Return the starts of a span's blocks that start with a document."""
@@ -171,6 +183,12 @@ class Batches:
 def _order(seed: int, name: str, epoch: int, count: int) -> np.ndarray:
     """Return an epoch's order of `count` blocks. (Grain's own shuffle takes milliseconds per row if there are few blocks.)"""
     return np.argsort(_draw(seed, f"{name} of epoch {epoch}", np.arange(count)), kind="stable")
+
+
+def _uniform(seed: int, name: str, index: np.ndarray | tuple[np.ndarray, ...], count: int) -> np.ndarray:
+    """Draw an integer below `count` (at most 2^32), int64, for each index, as `_draw`."""
+    bits = _draw(seed, name, *(index if isinstance(index, tuple) else (index,)))
+    return ((bits >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)
 
 
 def _draw(seed: int, name: str, *index: np.ndarray) -> np.ndarray:

@@ -73,6 +73,10 @@ class Blocks:
     """blocks of a batch"""
     bos: Literal["first", "none"] = "first"
     """whether the tokenizer's BOS comes first in every block (replacing the block's last token)"""
+    bos_fraction: float = field(default=1.0, metadata=LATER)
+    """share of the blocks that begin with the BOS, drawn once for each block; the others are left as they are"""
+    offsets: Literal["grid", "random"] = field(default="grid", metadata=LATER)
+    """where training blocks begin: one after the other (grid), or each at a token drawn at random; held-out ones never do"""
     fixed_positions: tuple[int, ...] = ()
     """positions that hold the fixed token in every block (the paper's 1, 2, 3 are 0, 1, 2)"""
     fixed_token: int = 1
@@ -97,8 +101,13 @@ class Blocks:
         typed(self)
         at_least(self, context=1, batch=1, prefix=0, fixed_token=0, repeated_blocks=0, repeated_rows=0)
         at_least(self, 2**32 - 1, data_seed=0)  # a run's seed is a hash
-        above(self, unique=0)
-        refuse(self.unique > 1, f"unique must be at most 1, not {self.unique}")
+        above(self, unique=0, bos_fraction=0)
+        for name in ("unique", "bos_fraction"):
+            refuse(getattr(self, name) > 1, f"{name} must be at most 1, not {getattr(self, name)}")
+        only_for(self, "bos_fraction", self.bos == "first", 'bos "first"')
+        for name in ("unique", "repeated_blocks"):
+            only_for(self, name, self.offsets == "grid", "blocks on a grid, not at random offsets")
+        refuse(bool(self.weights) and self.offsets == "random", "weights are for blocks on a grid, not at random offsets")
         for domain, weight in self.weights.items():
             if type(weight) not in (int, float) or not 0 < weight < float("inf"):
                 raise SinkjaxError(f"the weight of the domain {domain!r} must be a number above 0, not {weight!r}")

@@ -158,6 +158,40 @@ def test_random_tokens_belong_to_their_block_and_are_uniform(counted):
     assert abs(np.corrcoef(drawn.T)[np.triu_indices(3, 1)]).max() < 0.1
 
 
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9])
+def test_a_share_of_the_blocks_begins_with_the_bos_and_the_others_are_left(counted, fraction):
+    count = Batches(counted, small()).blocks
+    config = small(bos_fraction=fraction, batch=count)
+    plain = Batches(counted, small(bos="none", batch=count)).at(0)["tokens"]
+    mixed = Batches(counted, config).at(0)["tokens"]
+    begins = mixed[:, 0] == 19_999
+    assert abs(begins.mean() - fraction) < 3 * np.sqrt(fraction * (1 - fraction) / count)
+    assert np.array_equal(mixed[~begins], plain[~begins])
+    assert np.array_equal(mixed[begins, 1:], plain[begins, :-1])
+    later = Batches(counted, config).at(1)["tokens"]  # another order of the same blocks
+    assert {tuple(row) for row in later} == {tuple(row) for row in mixed}
+
+
+def test_every_block_of_a_fraction_of_1_begins_with_the_bos(counted):
+    same(Batches(counted, small(bos_fraction=1.0)).at(0), Batches(counted, small()).at(0))
+
+
+def test_random_offsets_are_uniform_within_the_training_spans(counted):
+    config = small(bos="none", offsets="random", batch=4000)
+    batches = Batches(counted, config)
+    read = batches.at(1)["tokens"]
+    assert (np.diff(read) == 1).all()
+    spans = counted.spans("train")
+    inside = [(start <= read[:, 0]) & (read[:, -1] < stop) for start, stop in spans]
+    assert np.logical_or.reduce(inside).all()
+    assert {span.sum() > 400 for span in inside} == {True}  # 500 each
+    assert len(np.unique(read[:, 0] % WIDTH)) == WIDTH
+    assert np.array_equal(batches.at(1, np.array([7, 3]))["tokens"], read[[7, 3]])
+    assert not np.array_equal(batches.at(0)["tokens"], read)
+    fixed = Batches(counted, config, "validation").at(0)["tokens"]
+    assert np.array_equal(fixed, Batches(counted, small(bos="none", batch=4000), "validation").at(0)["tokens"])
+
+
 def test_a_prefix_is_not_predicted(prose):
     batch = Batches(prose, small(prefix=5)).at(0)
     assert batch["loss_mask"].tolist() == [[False] * 5 + [True] * (WIDTH - 5)] * 8
@@ -202,6 +236,10 @@ def test_repeated_blocks_fill_their_rows_and_no_others(counted):
         ({"prefix": 33}, r"prefix must be at most context \(32\)"),
         ({"unique": 0.0}, "unique must be above 0"),
         ({"unique": 1.5}, "unique must be at most 1"),
+        ({"bos_fraction": 1.5}, "bos_fraction must be at most 1"),
+        ({"bos_fraction": 0.0}, "bos_fraction must be above 0"),
+        ({"bos": "none", "bos_fraction": 0.5}, 'bos_fraction is for bos "first"'),
+        ({"offsets": "random", "unique": 0.5}, "unique is for blocks on a grid"),
         ({"repeated_blocks": 3}, "must both be 0 or both be above 0"),
         ({"repeated_blocks": 3, "repeated_rows": 9}, r"repeated_rows must be at most batch \(8\)"),
         ({"bos": "model"}, "bos must be 'first' or 'none', not the text 'model'"),
