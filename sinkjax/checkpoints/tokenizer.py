@@ -182,7 +182,9 @@ def _backend(folder: Path) -> tokenizers.Tokenizer | None:
     import transformers
 
     try:
-        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True).backend_tokenizer
+        return transformers.AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        ).backend_tokenizer
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SinkjaxError(f"transformers cannot build a tokenizer from {folder / found[0]}: {reason}") from None

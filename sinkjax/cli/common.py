@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from sinkjax.config_files import programs
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import shipped, user_place
+from sinkjax.config_files.files import shipped, user_path, user_place
 from sinkjax.config_files.places import Place, url_protocol
 from sinkjax.errors import SinkjaxError
 from sinkjax.runtime.resources import configs
-from sinkjax.studies.registry import Chosen, choose, config_type, trains
+from sinkjax.studies.registry import Chosen, Own, choose, config_type, open_own, trains
 
 GIGABYTE = 10**9
 
@@ -49,6 +51,8 @@ class PlannedOptions:
     """run the study on each of these models instead"""
     revisions: tuple[str, ...] = ()
     """run the study on each of these branches, tags or commits of `model`, a hub id"""
+    study: str | None = None
+    """the file of your own study (.py, .yaml), for results or a config that name it"""
 
     @property
     def several(self) -> bool:
@@ -76,6 +80,21 @@ def split_config(arguments: Sequence[str], verb: Verb, listed: Listed) -> tuple[
         example, command = next(iter(listed()), "mine.yaml"), f"sinkjax {verb.__name__}"
         raise SinkjaxError(f"{command} takes a {noun(verb)} before its options, e.g. {command} {example} {name} ...")
     return name, rest
+
+
+def own_study(path: str) -> Own:
+    """Open the study whose file the user types. Errors: see `open_own`."""
+    programs.typed(path)
+    return open_own(user_path(path))
+
+
+def chosen_study(name: str, options: Sequence[str]) -> Chosen:
+    """Return the study that the user types first, with the file after `--study` among the options, if any."""
+    programs.typed(name)
+    marked = [(word.partition("="), following) for word, following in itertools.pairwise([*options, ""])]
+    files = [value if equals else following for (option, equals, value), following in marked if option == "--study"]
+    refuse(bool(files) and name.endswith(programs.SUFFIX), f"--study is for results and configs, and {name} is a study")
+    return choose(name, own_study(files[-1]) if files and files[-1] else None)
 
 
 def noun(verb: Verb) -> str:

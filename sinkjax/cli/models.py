@@ -8,6 +8,7 @@ from typing import Literal
 
 import tyro
 
+from sinkjax.cli.common import own_study
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError
 from sinkjax.runtime.backend import start_jax
@@ -71,9 +72,9 @@ def study(arguments: Sequence[str]) -> None:
     options = read(StudyOptions, arguments, "study")
     from sinkjax.studies.as_yaml import to_yaml
     from sinkjax.studies.declaration import Study
-    from sinkjax.studies.registry import as_value
+    from sinkjax.studies.registry import as_value, is_file
 
-    found = as_value(options.name)
+    found = own_study(options.name).value if is_file(options.name) else as_value(options.name)
     if not isinstance(found, Study):
         raise SinkjaxError(f"{options.name} is defined by functions and cannot be printed as YAML; its source is the module")
     print(to_yaml(found), end="")

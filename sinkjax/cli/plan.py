@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sinkjax.cli.common import DeviceOptions, PlannedOptions, asked_axes, memory_bytes, over, split_config, studies
+from sinkjax.cli.common import DeviceOptions, PlannedOptions, asked_axes, chosen_study, memory_bytes, over, split_config, studies
 from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import one_of
 from sinkjax.runtime.backend import start_jax
-from sinkjax.studies.registry import SERIES, Chosen, as_series, choose
+from sinkjax.studies.registry import SERIES, Chosen, as_series, by_name
 
 C = TypeVar("C")
 
@@ -37,7 +37,7 @@ def plan(arguments: Sequence[str]) -> None:
     """print the edits, compilations, bytes and FLOPs of a study before anything runs"""
     name, rest = split_config(arguments, plan, studies)
     refuse(any(argument.partition("=")[0] == "--out" for argument in rest), "sinkjax plan writes nothing, so it has no --out")
-    chosen = choose(name)
+    chosen = chosen_study(name, rest)
     options = read(over(PlanOptions, PlanWithDevicesOptions, chosen), rest, f"plan {name}", config=chosen.config)
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
     start_jax("cpu" if elsewhere else options.platform, options.config.dtype)
@@ -82,5 +82,5 @@ def _length(chosen: Chosen, study: str) -> Any:
     """Prompt length of a study: the value set for the series or suite, else the study's own."""
     if chosen.experiment == SERIES:
         stated = chosen.config.settings.get("length")
-        return stated or choose(chosen.config.study).config.length
-    return chosen.config.length or choose(study).config.length
+        return stated or by_name(chosen.config.study).config.length
+    return chosen.config.length or by_name(study).config.length

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import tyro
 
-from sinkjax.cli.common import asked_place
+from sinkjax.cli.common import asked_place, own_study
 from sinkjax.cli.options import read
+from sinkjax.config_files.archives import SUFFIX, unpack
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.places import Place, reached
+from sinkjax.config_files.programs import NotTyped
 from sinkjax.errors import SinkjaxError, printable
-from sinkjax.studies.folder import SUFFIX, unpack
-from sinkjax.studies.registry import SERIES, choose
+from sinkjax.runtime.progress import say
+from sinkjax.studies.registry import SERIES, STORE_SUFFIX, choose
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class ReportOptions:
     other: tyro.conf.Positional[str | None] = None
     """a second store to compare with the first"""
     study: str | None = None
-    """the file of your own study (.py, .yaml) that made these results, if it has moved since then"""
+    """the file of your own study (.py, .yaml) that made these results; without it, a study in Python does not run, and the page
+    is made of the texts and numbers that the run kept"""
 
 
 def report(arguments: Sequence[str]) -> None:
@@ -33,13 +36,19 @@ def report(arguments: Sequence[str]) -> None:
     options = read(ReportOptions, arguments, "report")
     results, *others = [_there(path) for path in (options.results, options.other) if path is not None]
     with reached(results):
+        refuse(bool(others) and options.study is not None, "--study is for the results of a run, not for a comparison")
         _compare(results, *others) if others else _rebuild(results, options.study)
 
 
 def _rebuild(results: Place, study: str | None) -> None:
     if results.suffix == SUFFIX and results.is_file():
         results = unpack(results)
-    chosen = choose(str(results), study)
+    own = None if study is None else own_study(study)
+    try:
+        chosen = choose(str(results), own)
+    except NotTyped as error:
+        _show_kept(results, error)
+        return
     if chosen.folder is None:
         raise SinkjaxError(f"{results} is a config, not the results of a run")
     from sinkjax.report.terminal import show_section, show_suite
@@ -52,6 +61,21 @@ def _rebuild(results: Place, study: str | None) -> None:
     else:
         show_section(run.build(chosen, chosen.folder))
     print(printable(str(chosen.folder / PAGE)))
+
+
+def _show_kept(results: Place, error: NotTyped) -> None:
+    """Make the pages of results from what the run kept, where their study is a program that the user did not name."""
+    from sinkjax.report.section import Report
+    from sinkjax.report.terminal import show_section, show_suite
+    from sinkjax.studies.folder import PAGE, rebuild_kept
+
+    folder = results if results.is_dir() and results.suffix != STORE_SUFFIX else results.parent
+    found = rebuild_kept(folder)
+    if found is None:
+        raise error
+    show_suite(found) if isinstance(found, Report) else show_section(found)
+    say(f"shown as the run kept it, because {error}")
+    print(printable(str(folder / PAGE)))
 
 
 def _there(path: str) -> Place:

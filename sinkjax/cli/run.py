@@ -17,6 +17,7 @@ from sinkjax.cli.common import (
     Verb,
     asked_axes,
     asked_place,
+    chosen_study,
     default_folder,
     memory_bytes,
     over,
@@ -29,7 +30,7 @@ from sinkjax.config_files.places import reached
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import say
-from sinkjax.studies.registry import SERIES, as_series, choose, trains
+from sinkjax.studies.registry import SERIES, as_series, trains
 
 if TYPE_CHECKING:
     from sinkjax.report.section import Report
@@ -69,7 +70,7 @@ def sweep(arguments: Sequence[str]) -> None:
 def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
     """Run the study that is named, with the overridden config fields. listed: the shipped configs."""
     name, rest = split_config(arguments, verb, listed)
-    chosen = choose(name)
+    chosen = chosen_study(name, rest)
     other = verb is sweep and chosen.experiment != "sweep"
     refuse(other, f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
     options = read(over(RunOptions, RunWithDevicesOptions, chosen), rest, f"{verb.__name__} {name}", config=chosen.config)

@@ -189,6 +189,13 @@ def user_place(name: Any) -> Place:
     return place(name) if url_protocol(name) else user_path(name)
 
 
+def plain_name(name: str) -> str:
+    """Return a name that becomes a file's or a folder's in the folder of a run. Errors: it is the path of another place."""
+    if name in ("", ".", "..") or {*name} & {*"/\\\0"}:
+        raise SinkjaxError(f"{name[:LONGEST]!r} cannot be the name of a file: it must hold no slash and not be '..'")
+    return name
+
+
 def user_path(name: Any) -> Path:
     """Return the path that a user names, with `~` expanded. Errors: no such user; a URL; an impossible path."""
     if url_protocol(name):

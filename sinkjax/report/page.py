@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -15,12 +16,12 @@ from sinkjax.viewing.maps import asset, script
 
 if TYPE_CHECKING:
     from sinkjax.report.section import Drawing, Sample, Section
-    from sinkjax.viewing.maps import Maps
+    from sinkjax.viewing.maps import KeptMaps, Maps
 
 
 LARGEST = 20_000_000  # maximum bytes of a page, so that it opens quickly and can be sent
-# Nothing may be fetched from anywhere: a page is self-contained.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+# Nothing may be fetched from anywhere: a page is self-contained. Its own script runs, by its digest, and no other.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'; script-src "
 
 
 def page(
@@ -46,14 +47,20 @@ def page(
     body = "\n".join([contents, *told, last])
     text = (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}{_allowed(live)}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n{live}\n</body>\n</html>\n"
     )
     return _fill_views(text, sections, LARGEST - len(text.encode()))
 
 
-def _place(view: Maps) -> str:
+def _allowed(live: str) -> str:
+    """Return the script that a page allows: that in the element `live`, by its digest, or none."""
+    text = live.partition("<script")[2].partition(">")[2].rpartition("</script>")[0]
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" if text else "'none'"
+
+
+def _place(view: Maps | KeptMaps) -> str:
     """Return the placeholder that the maps replace."""
     return f"<!-- maps {escape(view.name)} -->"
 

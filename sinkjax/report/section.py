@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from sinkjax.analysis.summary import Row
     from sinkjax.analysis.verdicts import Verdict
-    from sinkjax.viewing.maps import Maps
+    from sinkjax.viewing.maps import KeptMaps, Maps
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Section:
     drawings: tuple[Drawing, ...] = field(repr=False)
     notes: tuple[str, ...] = field(default=(), repr=False)
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    views: tuple[Maps, ...] = field(default=(), repr=False)
+    views: tuple[Maps | KeptMaps, ...] = field(default=(), repr=False)
     samples: tuple[Sample, ...] = field(default=(), repr=False)
     subject: str = "edit"
     over: str = "prompts"

@@ -1,31 +1,30 @@
-"""A run's folder (config, stores, summary, figures, page), facts about its stores, and unpacking a zipped folder."""
+"""A run's folder (config, stores, summary, figures, page), and facts about its stores."""
 
 from __future__ import annotations
 
-import zipfile
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.analysis.summary import summary_csv
 from sinkjax.checkpoints.presets import named
-from sinkjax.config_files.files import CONFIG_FILE, cannot_write, write
+from sinkjax.config_files.files import plain_name, write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
-from sinkjax.report.section import Section
+from sinkjax.report import stored
+from sinkjax.report.section import Report, Section
 
 if TYPE_CHECKING:
     import xarray
 
 
 PAGE, SUMMARY, CLAIMS, FIGURES = "report.html", "summary.csv", "claims.csv", "figures"
-SUFFIX, LARGEST = ".zip", 50_000_000_000  # suffix of a packed folder, and its maximum unpacked bytes
 TOKENS, POSITIONS = 14, 24  # positions drawn per prompt, so that ticks are legible and columns visible
 
 
 def store_path(folder: Place, name: str) -> Place:
     """Return the path of a spec's store."""
-    return folder / f"{name}.zarr"
+    return folder / f"{plain_name(name)}.zarr"
 
 
 def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
@@ -97,52 +96,39 @@ def _split(study: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(filter(None, (str(study.get("split") or ""), read)))
 
 
-def unpack(archive: Path) -> Path:
-    """Unpack the results of a run into a folder next to the archive, with its name without the suffix.
-
-    Args:
-        archive: A zip of one folder that contains config.yaml, or of its content.
-
-    Returns:
-        The folder of the results.
-
-    Raises:
-        SinkjaxError: The archive is not a zip, is damaged, or contains no results; it would unpack to more than LARGEST bytes;
-            the target folder already exists; no permission or space.
-    """
-    folder = archive.with_suffix("")
-    if folder.exists():
-        raise SinkjaxError(f"{folder} already exists; use it (sinkjax report {folder}), or move it out of the way of {archive}")
-    try:
-        with zipfile.ZipFile(archive) as packed:
-            entries = packed.infolist()
-            found = sorted((entry.filename for entry in entries if Path(entry.filename).name == CONFIG_FILE), key=len)
-            if not found:
-                raise SinkjaxError(f"{archive} contains no results: it has no {CONFIG_FILE}")
-            if (size := sum(entry.file_size for entry in entries)) > LARGEST:
-                raise SinkjaxError(f"{archive} would unpack to {size:,} bytes, but the limit is {LARGEST:,}")
-            packed.extractall(folder)  # extractall keeps every name inside the folder
-        inner = folder / Path(found[0]).parent
-        if inner != folder and inner.parent == folder and len(list(folder.iterdir())) == 1:  # a zip of the folder itself
-            inner.rename(aside := folder.with_name(f"{folder.name}.unpacked"))
-            folder.rmdir()
-            inner = aside.rename(folder)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise SinkjaxError(f"{archive} is not a complete zip file: {error}") from None
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    return inner
-
-
 def write_results(section: Section, folder: Place) -> None:
     """Write a section's figures, summary and page into a folder."""
     from sinkjax.report.page import page
 
     for drawing in section.drawings:
-        write(folder / FIGURES / f"{drawing.name}.svg", drawing.svg)
-        write(folder / FIGURES / f"{drawing.name}.png", drawing.png)
+        name = plain_name(drawing.name)
+        write(folder / FIGURES / f"{name}.svg", drawing.svg)
+        write(folder / FIGURES / f"{name}.png", drawing.png)
     write(folder / SUMMARY, summary_csv(section.rows, section.subject))
     write(folder / PAGE, page([section], title=section.title))
+
+
+def rebuild_kept(folder: Place) -> Section | Report | None:
+    """Write the page of a run, or of a series, from the sections that it kept; no study runs. None if it kept none.
+
+    Errors: see `stored.kept`.
+    """
+    from sinkjax.report.page import page
+
+    if (folder / stored.FILE).is_file():
+        section = stored.kept(folder, FIGURES)
+        write_results(section, folder)
+        return section
+    members = sorted(file.parent for file in folder.glob(f"*/{stored.FILE}"))
+    if not members:
+        return None
+    found = [(place.name, stored.kept(place, FIGURES)) for place in members]
+    for (_, section), place in zip(found, members, strict=True):
+        write_results(section, place)
+    named = tuple(dataclasses.replace(section, study=f"{section.study} on {name}") for name, section in found)
+    report = Report(f"{found[0][1].study} on {len(named)} models", named, {})
+    write(folder / PAGE, page([dataclasses.replace(one, views=(), samples=()) for one in named], report.title, {}))
+    return report
 
 
 def source(data: xarray.Dataset, bands: bool = True, others: Sequence[xarray.Dataset] = (), text: bool = True) -> tuple[str, str]:

@@ -1,25 +1,27 @@
 """Which studies there are: modules of `papers`, and documents in `configs/` that hold a whole study. This module imports no JAX.
 
 `papers/kiya/after_softmax.py` is the study "kiya/after-softmax"; a module named with an underscore is a helper. A user's
-own study is named by the path of its file. Either holds a `STUDY`, and its settings may be in a YAML file.
+own study is a file whose path the user types (`open_own`); from then on this process knows it by its name. Either holds a
+`STUDY`, and its settings may be in a YAML file. What is read from data is looked up among names only.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import importlib
-import importlib.util
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from sinkjax.config_files import documents
-from sinkjax.config_files.files import CONFIG_FILE, MOST_BYTES, claim_folder, document, read_text, regular, user_place, write
+from sinkjax.config_files import documents, programs
+from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, read_text, user_place, write
 from sinkjax.config_files.places import Place, reached, read_bytes
+from sinkjax.config_files.programs import NotTyped
 from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.runtime.progress import say
 from sinkjax.runtime.resources import config_path, configs
 from sinkjax.studies.study import Study
 
@@ -33,13 +35,29 @@ SERIES = "series"
 # (`studies/series.py`) -> the name of its type
 SUITES = {"all": "All", "all-trained": "AllTrained", SERIES: "Series"}
 
-STUDY_FILE, VALUE_FILES = ".py", (".yaml", ".yml")
+STUDY_FILE, VALUE_FILES = programs.SUFFIX, (".yaml", ".yml")
 HOME = "sinkjax.papers"
 VALUE = "study"  # the key of a YAML file that holds a whole study
 LISTED = "sweep"  # the study of a list of edits
 PRETRAIN = f"{HOME}.pretrain"  # whose studies are all documents
 COPY = "study"  # the name, without its suffix, of the copy of an own study's file in the folder of its run
+FILE = "study_file"  # the key of a run's config with the name and digest of an own study's file
 PROSE = "prose"  # the key of a shipped study's title, question, statements and notes in its config file
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """A user's study. experiment: its name in configs and results. path, content: its file, and what that held."""
+
+    experiment: str
+    value: Study | Value = dataclasses.field(repr=False)
+    path: Place
+    content: bytes = dataclasses.field(repr=False)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Name and digest of the file."""
+        return {"name": self.path.name, "sha256": hashlib.sha256(self.content).hexdigest()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +65,14 @@ class Chosen:
     """A study, or a suite of studies, and its config.
 
     folder: results of an earlier run, if it was chosen by them. store: one that `sinkjax.sweep` made from Python,
-    whose page goes to `folder`.
+    whose page goes to `folder`. own: the study, or that of a series, if it is a user's.
     """
 
     experiment: str
     config: Any
     folder: Place | None = None
     store: Place | None = None
+    own: Own | None = None
 
     @property
     def suite(self) -> bool:
@@ -110,16 +129,16 @@ def register(study: Study | Value) -> None:
 
 
 def find(name: object) -> Study:
-    """The study of a name, or the one in a Python file.
+    """The study of a name.
 
     Args:
-        name: "paper/study", the name of a registered study, or the path of a .py file.
+        name: "paper/study", or the name of a study that was registered or opened in this process.
 
     Returns:
         The study.
 
     Raises:
-        SinkjaxError: there is no study of that name, or none in the file.
+        SinkjaxError: There is no study of that name; the path of a file is none.
     """
     if isinstance(name, str):
         if name in _registered:
@@ -130,10 +149,10 @@ def find(name: object) -> Study:
 
 
 def as_value(name: str) -> Study | Value:
-    """The study of a name or a file as it is declared: a value with its prose, or a declaration of functions.
+    """The study of a name as it is declared: a value with its prose, or a declaration of functions.
 
     Args:
-        name: "paper/study", or the path of a .py or .yaml file.
+        name: "paper/study".
 
     Returns:
         A `declaration.Study`, or a `study.Study`.
@@ -141,18 +160,45 @@ def as_value(name: str) -> Study | Value:
     Raises:
         SinkjaxError: See `find`.
     """
-    if name.endswith(VALUE_FILES):
-        return _document(read_text(Path(name)), name)
-    if name.endswith(STUDY_FILE):
-        return _own(Path(name))
     if name in documented():
         return _document(documented()[name], name)
     if name == LISTED:
         return importlib.import_module("sinkjax.studies.listed").STUDY
     modules = declared()
     if name not in modules:
-        raise unknown("study", name, studies())
+        raise unknown("study", name, studies(), "; type the path of its file after --study" if is_file(name) else "")
     return _with_prose(name, importlib.import_module(modules[name]).STUDY)
+
+
+def is_file(name: str) -> bool:
+    """Whether a name is the path of a study's file."""
+    return name.endswith((STUDY_FILE, *VALUE_FILES))
+
+
+def open_own(path: Place) -> Own:
+    """Open a user's study, which this process then knows by its name.
+
+    Args:
+        path: A Python file whose path the user typed, or a YAML file.
+
+    Returns:
+        The study and its file.
+
+    Raises:
+        NotTyped: The file is a program whose path the user did not type.
+        SinkjaxError: There is no study in the file, or a program's is named like one that ships with sinkjax.
+    """
+    if path.suffix in VALUE_FILES:
+        text = read_text(path)
+        value: Study | Value = _document(text, str(path))
+        content, taken = text.encode(), _is_shipped(value.name)
+        name = f"{value.name} (own)" if taken else value.name
+    else:
+        module, content = programs.execute(path)
+        value = _study_of(module, path)
+        name = value.name
+    _registered[name] = value if isinstance(value, Study) else _lowered(value)
+    return Own(name, value, path, content)
 
 
 @functools.cache
@@ -183,20 +229,8 @@ def _document(text: str, what: str) -> Value:
     return from_yaml(text, what)
 
 
-@functools.cache
-def _own(path: Path) -> Study | Value:
-    """The study in a user's file."""
-    regular(path, MOST_BYTES)
-    name = f"sinkjax_study_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where dataclasses look the types of their fields up
-    try:
-        spec.loader.exec_module(module)
-    except (ImportError, SyntaxError) as error:
-        raise SinkjaxError(f"{path} cannot be imported: {error}") from None
+def _study_of(module: object, path: Path) -> Study | Value:
+    """The study that a program defines."""
     from sinkjax.studies.declaration import Study as Declared
 
     found = getattr(module, "STUDY", None)
@@ -206,8 +240,12 @@ def _own(path: Path) -> Study | Value:
     return found
 
 
+def _is_shipped(name: str) -> bool:
+    return name in declared() or name in documented() or name in SUITES or name == LISTED
+
+
 def _refuse_shipped_name(name: str, what: str) -> None:
-    if name in declared() or name in documented() or name in SUITES:
+    if _is_shipped(name):
         raise SinkjaxError(f"{what} is named {name!r}, as a study that ships with sinkjax is; give it another name")
 
 
@@ -217,24 +255,29 @@ def trains(study: str) -> bool:
     return issubclass(config_type(study), (shared.Trains, shared.AllTrained))
 
 
-def choose(name: str, own: str | None = None) -> Chosen:
-    """The config that a user names: a shipped config ("kiya/mask"), a YAML file, or the results of a former run.
+def choose(name: str, own: Own | None = None) -> Chosen:
+    """The config that a user names: a shipped config ("kiya/mask"), a study's file, a YAML file, or the results of a former run.
 
-    Results are an output folder, its config.yaml, or a store. own: the file of the results' study, in place of the one that
-    they name. Errors: nothing of that name; a document that is not a config.
+    Results are an output folder, its config.yaml, or a store. own: the study that a YAML file or results name, from its file.
+    Errors: nothing of that name; a document that is not a config; see `open_own`.
     """
     path = user_place(name)
     with reached(path):
         if path.suffix == STORE_SUFFIX and path.is_dir():
-            return _of_store(path)
+            return _of_store(path, own)
     if path.suffix == STUDY_FILE:
-        return _of_file(path)
+        return _of_own(open_own(path))
     text, what, folder = document(name)
     if folder is None and name in documented():
         return Chosen(name, find(name).config())
     if folder is None and path.suffix in VALUE_FILES and VALUE in documents.parse(text, what):
-        return _of_file(path)
+        return _of_own(open_own(path))
     return read(text, what, folder, own)
+
+
+def by_name(name: str) -> Chosen:
+    """The study that a config names, with its shipped settings. No file is looked up. Errors: an unknown study."""
+    return choose(name) if name in configs() else Chosen(name, find(name).config())
 
 
 def as_series(study: Chosen, checkpoints: Path | None, models: Sequence[str], revisions: Sequence[str]) -> Chosen:
@@ -250,16 +293,16 @@ def as_series(study: Chosen, checkpoints: Path | None, models: Sequence[str], re
     listed = tuple(models) or ((model,) if revisions else ())
     folder = None if checkpoints is None else str(checkpoints)
     fields = {"checkpoints": folder, "models": listed, "revisions": tuple(revisions), "dtype": dtype}
-    return Chosen(SERIES, config_type(SERIES)(study=study.experiment, settings=documents.plain(values), **fields))
+    series = config_type(SERIES)(study=study.experiment, settings=documents.plain(values), **fields)
+    return Chosen(SERIES, series, own=study.own)
 
 
-def _of_file(path: Path) -> Chosen:
+def _of_own(own: Own) -> Chosen:
     """A user's study with the defaults of its config."""
-    name = str(path.resolve())
-    return Chosen(name, find(name).config())
+    return Chosen(own.experiment, find(own.experiment).config(), own=own)
 
 
-def _of_store(path: Place) -> Chosen:
+def _of_store(path: Place, own: Own | None) -> Chosen:
     """The run that a store belongs to, by its attributes; a store made from Python is a sweep with the summary's defaults."""
     try:
         study = json.loads(read_bytes(path / ".zattrs")).get("study")
@@ -268,10 +311,10 @@ def _of_store(path: Place) -> Chosen:
         raise SinkjaxError(f"{path} is not the store of a sweep") from None
     if study is None:
         return Chosen("sweep", config_type("sweep")(), path.with_name(f"{path.stem}-report"), path)
-    return read(f"{text}\n", str(path), path.parent)
+    return read(f"{text}\n", str(path), path.parent, own)
 
 
-def read(text: str, what: str, folder: Place | None = None, own: str | None = None) -> Chosen:
+def read(text: str, what: str, folder: Place | None = None, own: Own | None = None) -> Chosen:
     """A YAML document as a study's config.
 
     folder: the run that wrote it, if any; then every field must be in it. own: see `choose`. Errors: no `experiment`,
@@ -279,41 +322,51 @@ def read(text: str, what: str, folder: Place | None = None, own: str | None = No
     """
     values = documents.parse(text, what)
     values.pop(PROSE, None)
+    made = values.pop(FILE, None)
     if "training" in values:
         raise SinkjaxError(f"{what} is a training; use: sinkjax train {what}")
     if "experiment" not in values:
         raise SinkjaxError(f"{what} lacks the key 'experiment', one of {', '.join(studies())}")
     experiment = values.pop("experiment")
-    if own is not None:
-        experiment = str(Path(own).resolve())
-    elif folder is not None and isinstance(experiment, str):
-        experiment = _at_hand(experiment, folder)
+    named = values.get(VALUE) if experiment == SERIES else experiment
+    if (own := _own_of(named, made, what, folder, own)) and experiment == SERIES:
+        values[VALUE] = own.experiment
+    elif own:
+        experiment = own.experiment
     try:
         cls = config_type(experiment)
+        if experiment == SERIES and VALUE in values:
+            find(values[VALUE])
     except SinkjaxError as error:
         raise SinkjaxError(f"{what}: {error}") from None
     config: object = documents.read_whole(cls, values, text, what) if folder else documents.build(cls, values, what)
-    return Chosen(experiment, config, folder)
+    return Chosen(experiment, config, folder, own=own)
 
 
-def _at_hand(experiment: str, folder: Place) -> str:
-    """The study of results: where its own file is gone, as on another machine, the copy in their folder if that is data.
+def _own_of(named: object, made: object, what: str, folder: Place | None, own: Own | None) -> Own | None:
+    """The user's study that a document names: `own`, or the copy of its file in the folder of results. None if it ships.
 
-    Errors: the copy is a program, which is executed only if the user names it.
+    made: name and digest of the file that made the results, as far as they are stated. Paths that older versions wrote are not
+    looked up. Errors: the file has another study; the copy is a program.
     """
-    path = Path(experiment)
-    if path.suffix not in (STUDY_FILE, *VALUE_FILES):
-        return experiment
-    copy = folder / f"{COPY}{path.suffix}"
-    came_along = not path.is_absolute() or path.resolve().is_relative_to(Path(str(folder)).resolve())
-    if path.is_file() and not (path.suffix == STUDY_FILE and came_along):
-        return experiment
-    if path.suffix == STUDY_FILE and (came_along or copy.is_file()):
-        raise SinkjaxError(
-            f"the study of these results, {experiment}, is a program and not a file of this machine: read {copy}, and then use"
-            f" sinkjax report {folder} --study {copy}"
-        )
-    return str(copy) if copy.is_file() else experiment
+    if not isinstance(named, str) or (own is None and (folder is None or named in studies())):
+        return None
+    if own is None:
+        copy = next((file for suffix in (*VALUE_FILES, STUDY_FILE) if (file := folder / f"{COPY}{suffix}").is_file()), None)
+        if copy is None:
+            return None
+        try:
+            own = open_own(copy)
+        except NotTyped:
+            raise NotTyped(
+                f"the study of {what}, {named}, is a program, which runs only if you type its path: read {copy}, and then add"
+                f" --study {copy}"
+            ) from None
+    if own.experiment != named and not is_file(named):
+        raise SinkjaxError(f"{what} holds the study {named!r}, not {own.experiment!r}, which is in {own.path}")
+    if isinstance(made, Mapping) and made.get("sha256") not in (None, own.facts["sha256"]):
+        say(f"{own.path} differs from the file that made these results, {made.get('name')}")
+    return own
 
 
 def claim(folder: Place, chosen: Chosen) -> None:
@@ -321,17 +374,21 @@ def claim(folder: Place, chosen: Chosen) -> None:
 
     Errors: a file in its place; a folder with other content, or with another config (each field that differs); no permission.
     """
+    identity, own = folder / CONFIG_FILE, chosen.own
 
     def differences(text: str) -> list[str]:
         """The fields that differ between the run in the folder and this one, as text."""
-        have = read(text, str(folder / CONFIG_FILE), folder)
-        if have.experiment != chosen.experiment:
-            return [f"experiment was {have.experiment}, now {chosen.experiment}"]
-        return documents.differences(have.config, chosen.config)
+        was = documents.parse(text, str(identity)).get("experiment")
+        if was != chosen.experiment and not (own and is_file(str(was))):
+            return [f"experiment was {was}, now {chosen.experiment}"]
+        return documents.differences(read(text, str(identity), folder, own).config, chosen.config)
 
-    claim_folder(folder, documents.write(chosen.experiment, chosen.config), differences, "run")
-    suffix = Path(chosen.experiment).suffix
-    if suffix in (STUDY_FILE, *VALUE_FILES):
-        original, copy = Path(chosen.experiment), folder / f"{COPY}{suffix}"
-        if copy != original:
-            write(copy, original.read_bytes())
+    facts = {FILE: own.facts} if own else {}
+    values = documents.plain({"experiment": chosen.experiment, **facts, **documents.fields(chosen.config)})
+    claim_folder(folder, documents.dump(values), differences, "run")
+    if own:
+        copy, stated = folder / f"{COPY}{own.path.suffix}", documents.parse(read_text(identity), str(identity))
+        if own.path != copy:
+            write(copy, own.content)
+        if own.facts["sha256"] not in str(stated.get(FILE)):  # the file has changed since an earlier run
+            write(identity, documents.dump({**stated, "experiment": chosen.experiment, **facts}))

@@ -14,12 +14,13 @@ import sinkjax
 from sinkjax.analysis.verdicts import verdicts_csv
 from sinkjax.checkpoints.load import open_checkpoint, untrained_like
 from sinkjax.checkpoints.model import Model
-from sinkjax.config_files import documents
+from sinkjax.config_files import documents, programs
 from sinkjax.config_files.files import user_place, write
 from sinkjax.config_files.places import Place, reached
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
+from sinkjax.report import stored
 from sinkjax.report.section import Section
 from sinkjax.runtime import extras, processes
 from sinkjax.runtime.hardware import Hardware
@@ -59,6 +60,7 @@ def run(study: str, out: str | Path, model: str | Model | None = None, **fields:
         SinkjaxError: The study or a field is unknown; a value does not fit; the study trains its own models and takes none; the
             folder has other content; the name belongs to a suite of studies (`suite.carry_out` runs those).
     """
+    programs.typed(study)
     shipped = choose(study)
     if shipped.suite:
         raise SinkjaxError(f"{study} is a suite of studies; run one of them, or all with: sinkjax run {study}")
@@ -75,7 +77,7 @@ def run(study: str, out: str | Path, model: str | Model | None = None, **fields:
         raise SinkjaxError(f"dtype is {config.dtype}, and the model in memory is in {given.source['dtype']}")
     where = user_place(out)
     with reached(where):
-        return carry_out(Chosen(shipped.experiment, config), where, given=given)
+        return carry_out(Chosen(shipped.experiment, config, own=shipped.own), where, given=given)
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,8 @@ def build(chosen: Chosen, folder: Place) -> Section:
     if section.verdicts:
         write(folder / results.CLAIMS, verdicts_csv(section.study, section.verdicts, getattr(chosen.config, "model", "")))
     results.write_results(section, folder)
+    if chosen.own:
+        stored.keep(section, folder)
     return section
 
 

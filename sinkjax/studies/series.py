@@ -26,7 +26,7 @@ from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import Series
-from sinkjax.studies.registry import Chosen, choose, claim, config_type
+from sinkjax.studies.registry import Chosen, Own, by_name, claim, config_type
 from sinkjax.studies.suite import REFUSED, refusals
 
 MEASURES, EDITS = 2, 5  # in the figure of all checkpoints
@@ -40,14 +40,17 @@ def members(config: Series) -> tuple[Member, ...]:
     return members_of(config.models[0], config.revisions) if config.revisions else members_of(config.models)
 
 
-def study_on(config: Series, member: Member) -> Chosen:
-    """The study on one checkpoint. Errors: an unknown study; one that takes no model; settings that do not fit it."""
-    shipped = choose(config.study)
+def study_on(config: Series, member: Member, own: Own | None = None) -> Chosen:
+    """The study on one checkpoint. Errors: an unknown study; one that takes no model; settings that do not fit it.
+
+    own: the study, if it is a user's.
+    """
+    shipped = by_name(config.study)
     if shipped.suite or not hasattr(shipped.config, "model"):
         raise SinkjaxError(f"{config.study} is not a study of a given model, so it has no series")
     stated = {"model": member.source, "revision": member.revision, "dtype": config.dtype}
     values = {**documents.fields(shipped.config), **config.settings, **stated}
-    return Chosen(shipped.experiment, documents.build(config_type(shipped.experiment), values, config.study))
+    return Chosen(shipped.experiment, documents.build(config_type(shipped.experiment), values, config.study), own=own)
 
 
 def place(member: Member, out: Place) -> Place:
@@ -72,7 +75,7 @@ def carry_out(chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: 
         fetched = machine.trim and to_fetch(member)
         try:
             sections[member.label] = run.carry_out(
-                study_on(config, member), place(member, out), machine, log, _once(member, seen)
+                study_on(config, member, chosen.own), place(member, out), machine, log, _once(member, seen)
             )
         except SinkjaxError as error:
             if ends_all(error):
@@ -113,7 +116,7 @@ def build(chosen: Chosen, out: Place) -> Report:
     sections: dict[str, Section] = {}
     for member in members(config):
         try:
-            sections[member.label] = run.build(study_on(config, member), place(member, out))
+            sections[member.label] = run.build(study_on(config, member, chosen.own), place(member, out))
         except SinkjaxError as error:
             skipped[member.label] = refused.get(member.label, str(error))
     return _write(config, out, sections, skipped)

@@ -20,7 +20,7 @@ from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import LISTED, Chosen, choose, claim, config_type, documented, studies, trains
+from sinkjax.studies.registry import LISTED, Chosen, by_name, choose, claim, config_type, documented, studies, trains
 
 REFUSED = "refused.yaml"
 
@@ -43,7 +43,7 @@ def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
     Errors: a field that does not fit the study.
     """
     stated = {key: value for key, value in documents.fields(config).items() if key != "family" and value is not None}
-    values = {**documents.fields(choose(name).config), **({"revision": None} if isinstance(config, All) else {}), **stated}
+    values = {**documents.fields(by_name(name).config), **({"revision": None} if isinstance(config, All) else {}), **stated}
     if values.get("map_layers"):
         values["map_layers"] = [layer for layer in values["map_layers"] if layer < layers]
     return Chosen(name, documents.build(config_type(name), values, name))

@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from sinkjax.config_files.files import plain_name
+from sinkjax.errors import SinkjaxError
+
 DIMS = "_ARRAY_DIMENSIONS"  # xarray reads axis names from this attribute
 METADATA = ".zmetadata"  # consolidated metadata; it is written last, so a store that has it is finished
 LARGEST = 2**31 - 17  # maximum bytes of a chunk in Blosc
+CODECS = {"blosc", "crc32c"}  # names of `codecs` in metadata
 
 
 def codecs() -> list[Any]:
@@ -20,6 +24,29 @@ def codecs() -> list[Any]:
     from numcodecs.checksum32 import CRC32C
 
     return [Blosc(cname="lz4", clevel=5, shuffle=Blosc.SHUFFLE), CRC32C()]
+
+
+def check_metadata(metadata: Mapping[str, Any]) -> None:
+    """Raise unless all arrays are of the kind that this module writes, so that metadata choose no other code or file.
+
+    A reader of zarr takes the decoder that an array's metadata names, and those of objects unpickle.
+
+    Errors: SinkjaxError; KeyError, TypeError, ValueError or AttributeError for what is no metadata.
+    """
+    for file, entry in metadata.items():
+        name, _, kind = file.rpartition("/")
+        if kind not in (".zgroup", ".zattrs", ".zarray"):
+            raise SinkjaxError(f"{file!r} is no metadata of an array")
+        if name:
+            plain_name(name)
+        if kind == ".zarray":
+            named = {codec["id"] for codec in (*(entry["filters"] or ()), *([entry["compressor"]] * bool(entry["compressor"])))}
+            if odd := sorted(named - CODECS):
+                raise SinkjaxError(
+                    f"the array {name!r} names the codec {odd[0]!r}, and sinkjax writes {', '.join(sorted(CODECS))}"
+                )
+            if (dtype := np.dtype(entry["dtype"])).kind not in "biufcSU":
+                raise SinkjaxError(f"the array {name!r} has the dtype {dtype}, which sinkjax does not write")
 
 
 def storable(dtype: np.dtype) -> np.dtype:

@@ -15,7 +15,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.places import NotAFile, Place, delete, listed, read_bytes
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.fingerprint import digest
-from sinkjax.sweeps.arrays import LARGEST, METADATA, Array, arrays_of, metadata_of
+from sinkjax.sweeps.arrays import LARGEST, METADATA, Array, arrays_of, check_metadata, metadata_of
 from sinkjax.sweeps.schedule import Schedule
 
 HEADER, CALLS = ".sweep", ".calls"
@@ -125,6 +125,9 @@ class Header:
             header = cls(found["metadata"], found.get("sums", {}))
             if IDENTITY not in header.attributes or not [*arrays_of(header.metadata)]:
                 return None
+            check_metadata(header.metadata)
+        except SinkjaxError as error:
+            raise SinkjaxError(f"{path}: {error}") from None
         except (FileNotFoundError, NotADirectoryError, NotAFile, KeyError, TypeError, ValueError, AttributeError):
             return None
         refuse("sums" not in found, f"{path} was made by another version of sinkjax; choose another output or delete it")

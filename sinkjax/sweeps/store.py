@@ -230,7 +230,7 @@ class Store:
         import xarray
 
         options = dict(getattr(self.path, "storage_options", {})) or None  # of an object store
-        found = xarray.open_zarr(str(self.path), chunks=None, consolidated=True, storage_options=options)
+        found = xarray.open_zarr(str(self.path), chunks=None, consolidated=True, zarr_format=2, storage_options=options)
         return found.assign_attrs({HARDWARE: self.hardware()})
 
     def hardware(self) -> list[dict[str, Any]]:

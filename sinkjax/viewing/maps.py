@@ -94,13 +94,8 @@ class Maps:
         return f'{page}<body class="alone">{self.figure()}{script()}</body></html>'
 
     def figure(self) -> str:
-        """Return the maps for a page with the style `viewer.css` and `script`; model text is escaped so it cannot act as
-        markup."""
-        data = json.dumps(self.contents(), ensure_ascii=False).replace("<", "\\u003c")
-        return (
-            f'<figure class="maps" id="{escape(self.name)}"><div class="place">This page\'s script draws the maps.</div>'
-            f'<script type="application/json">{data}</script><figcaption>{escape(self.said)}</figcaption></figure>\n'
-        )
+        """Return the maps for a page with the style `viewer.css` and `script`."""
+        return _figure(self.name, self.contents(), self.said)
 
     def contents(self) -> dict[str, Any]:
         """Return the data that `viewer.js` draws, for JSON."""
@@ -114,6 +109,32 @@ class Maps:
             ],
             "panels": [*map(_packed, self.panels)],
         }
+
+
+@dataclass(frozen=True)
+class KeptMaps:
+    """Maps as a run kept them for its page. drawn: what `Maps.contents` returned."""
+
+    name: str
+    said: str
+    drawn: Mapping[str, Any]
+
+    def contents(self) -> Mapping[str, Any]:
+        """Return the data that `viewer.js` draws."""
+        return self.drawn
+
+    def figure(self) -> str:
+        """Return the maps for a page, as `Maps.figure`."""
+        return _figure(self.name, self.drawn, self.said)
+
+
+def _figure(name: str, contents: Mapping[str, Any], said: str) -> str:
+    """Return maps as an element of a page; their text is escaped so it cannot act as markup."""
+    data = json.dumps(contents, ensure_ascii=False).replace("<", "\\u003c")
+    return (
+        f'<figure class="maps" id="{escape(name)}"><div class="place">This page\'s script draws the maps.</div>'
+        f'<script type="application/json">{data}</script><figcaption>{escape(said)}</figcaption></figure>\n'
+    )
 
 
 def asset(name: str) -> str:

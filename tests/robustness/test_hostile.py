@@ -22,7 +22,7 @@ from sinkjax.cli.main import main
 from sinkjax.data.corpora import passages
 from sinkjax.errors import unknown
 from sinkjax.explorer.state import read_state
-from sinkjax.studies.registry import find
+from sinkjax.studies.registry import open_own
 from tests.studies.tiny import write_model
 
 SECONDS = 5.0  # of processor time
@@ -73,8 +73,8 @@ def test_a_pipe_a_folder_or_a_huge_file_in_a_model_is_refused(made, name, tmp_pa
     ("name", "call"),
     [
         ("model.gguf", sinkjax.load),
-        ("study.yaml", lambda path: find(str(path))),
-        ("study.py", lambda path: find(str(path))),
+        ("study.yaml", open_own),
+        ("study.py", lambda path: command("run", path)),
         ("config.yaml", lambda path: command("report", path.parent)),
         ("text.txt", lambda path: passages(path, 1)),
         ("text.txt", lambda path: command("evaluate", "mini-sink", path)),
@@ -90,7 +90,7 @@ def test_a_pipe_a_folder_or_a_huge_file_that_is_named_is_refused(made, name, cal
 
 def test_a_study_that_is_not_utf_8_is_refused(tmp_path) -> None:
     (tmp_path / "study.yaml").write_bytes(b"study: m\xe4\n")
-    refused(lambda: find(str(tmp_path / "study.yaml")), "is not UTF-8 text: byte 8 does not decode")
+    refused(lambda: open_own(tmp_path / "study.yaml"), "is not UTF-8 text: byte 8 does not decode")
 
 
 def test_an_edit_that_doubles_forty_times_is_refused() -> None:

@@ -332,3 +332,42 @@ def test_what_is_no_file_is_not_read_in_an_unfinished_store(sweep, finished, tmp
             xarray.testing.assert_identical(found.drop_attrs(), want.drop_attrs())
         else:
             assert name in (HEADER, ".calls") or make == Path.mkdir
+
+
+def poison(store: Path, change: Callable[[dict], object]) -> Path:
+    """The store with other metadata, consistent in all files that state them, as somebody makes who can write to it."""
+    found = json.loads((store / ".zmetadata").read_text())
+    change(found["metadata"])
+    for name, entry in found["metadata"].items():
+        if (store / name).parent.is_dir():
+            (store / name).write_text(json.dumps(entry))
+    content = json.dumps(found).encode()
+    (store / ".zmetadata").write_bytes(content)
+    (store / ".sweep").write_bytes(sealed(content))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda meta: meta["nll/.zarray"].update(filters=[{"id": "pickle"}], dtype="|O"),
+            "the array 'nll' names the codec 'pickle'",
+        ),
+        (lambda meta: meta["nll/.zarray"].update(compressor={"id": "zfpy"}), "names the codec 'zfpy'"),
+        (lambda meta: meta["nll/.zarray"].update(dtype="|O"), "the dtype object"),
+        (lambda meta: meta["nll/.zarray"].update(dtype=[["a", "<f4"]]), "x.zarr"),
+        (lambda meta: meta.update({"../victim/.zattrs": {}}), "'../victim' cannot be the name of a file"),
+        (lambda meta: meta.update({"nll/evil": {}}), "'nll/evil' is no metadata of an array"),
+    ],
+)
+def test_metadata_choose_no_code_and_no_file(store, sweep, change, words):
+    poison(store, change)
+    assert_refused(words, lambda: open_store(store), lambda: sweep(store))
+    assert not (store.parent / "victim").exists()
+
+
+def test_other_metadata_beside_a_stores_own_are_not_read(finished, store):
+    (store / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {"evil": 1}}))
+    assert "evil" not in open_store(store).attrs
+    assert open_store(store).identical(open_store(finished))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sinkjax.cli import main as cli
-from sinkjax.studies.registry import as_value
+from sinkjax.config_files import programs
+from sinkjax.studies.registry import open_own
 from tests.studies.tiny import write_both
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-study.md"
@@ -41,7 +42,8 @@ def test_the_example_is_short(example, name):
 
 
 def test_both_forms_are_one_value(example):
-    assert as_value(str(example / "my_study.py")) == as_value(str(example / "my_study.yaml"))
+    programs.typed(example / "my_study.py")
+    assert open_own(example / "my_study.py").value == open_own(example / "my_study.yaml").value
 
 
 def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, capsys):

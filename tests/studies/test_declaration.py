@@ -49,8 +49,9 @@ def test_every_study_with_words_of_its_own_is_read_in_a_process_that_has_not_imp
     (tmp_path / "printed.yaml").write_text(to_yaml(as_value("kiya/after-softmax")), encoding="utf-8")
     code = """if True:
         import sys
-        from sinkjax.studies.registry import as_value
-        printed = as_value(sys.argv[1])
+        from pathlib import Path
+        from sinkjax.studies.registry import as_value, open_own
+        printed = open_own(Path(sys.argv[1])).value
         assert "sinkjax.papers.kiya._weights" in sys.modules
         assert printed == as_value("kiya/after-softmax")
         print("jax" in sys.modules)

@@ -11,7 +11,8 @@ import pytest
 
 from sinkjax import SinkjaxError
 from sinkjax.cli import main as cli
-from sinkjax.studies.registry import as_value, choose, find, register
+from sinkjax.config_files.programs import typed
+from sinkjax.studies.registry import as_value, choose, find, open_own, register
 from sinkjax.studies.results import Results
 from sinkjax.studies.run import work
 from sinkjax.studies.study import Measure
@@ -111,8 +112,9 @@ def test_a_study_named_like_a_shipped_one_is_refused(tmp_path) -> None:
         register(as_value("kiya/mask"))
     file = tmp_path / "mine.py"
     file.write_text("from sinkjax.papers.kiya.mask import STUDY\n")
+    typed(file)
     with pytest.raises(SinkjaxError, match="is named 'kiya/mask', as a study that ships"):
-        find(str(file))
+        open_own(file)
 
 
 @pytest.mark.parametrize("field", ["title", "question"])

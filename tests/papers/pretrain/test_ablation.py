@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sinkjax.cli import main as cli
-from sinkjax.config_files import documents
 from sinkjax.studies import training
-from sinkjax.studies.registry import as_value, choose
+from sinkjax.studies.registry import as_value, choose, claim
 from tests.papers.pretrain.logs import curve, log
 
 TINY = "{layers: 1, width: 8, heads: 1, mlp_width: 8, vocabulary: 260, context: 12, batch: 2, eval_batch: 2, eval_every: 2"
@@ -65,7 +64,7 @@ def test_the_whole_study_goes_on_in_the_same_folder(half, file, capsys, monkeypa
 
 def test_a_page_can_be_made_while_a_row_goes_on(file, tmp_path, capsys):
     chosen = choose(str(file))
-    (tmp_path / "config.yaml").write_text(documents.write(chosen.experiment, chosen.config))
+    claim(tmp_path, chosen)
     log(tmp_path / "plain", curve(0, [5.0, 4.0, 3.0])[:2])
     assert cli.main(["report", str(tmp_path)]) == 0
     assert "Plain row: seed 0 going on at step 50." in capsys.readouterr().out

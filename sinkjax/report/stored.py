@@ -1,0 +1,109 @@
+"""A section as data in the folder of its run, for pages of results whose study is a program that does not run here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sinkjax.analysis.summary import Row
+from sinkjax.analysis.verdicts import Verdict
+from sinkjax.config_files import documents
+from sinkjax.config_files.files import plain_name, read_text, regular, write
+from sinkjax.config_files.places import Place
+from sinkjax.errors import SinkjaxError, short
+from sinkjax.report.section import Drawing, Sample, Section
+from sinkjax.viewing.maps import KeptMaps
+
+FILE = "section.json"
+LARGEST = 100_000_000  # maximum bytes of the file, and of a figure
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A figure, by the name of its files. See `Drawing`."""
+
+    name: str
+    caption: str
+    source: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Text:
+    """A section without what it is drawn from. See `Section`."""
+
+    study: str
+    title: str
+    question: str
+    findings: tuple[str, ...]
+    rows: tuple[Row, ...]
+    featured: tuple[str, ...]
+    drawings: tuple[Picture, ...]
+    notes: tuple[str, ...]
+    provenance: Mapping[str, Any]
+    views: tuple[KeptMaps, ...]
+    samples: tuple[Sample, ...]
+    subject: str
+    over: str
+    verdicts: tuple[Verdict, ...]
+
+
+def keep(section: Section, folder: Place) -> None:
+    """Write a section into the folder of its run, beside the figures that are there already.
+
+    Args:
+        section: The section.
+        folder: The folder.
+
+    Raises:
+        SinkjaxError: No permission or no space.
+    """
+    fields = {field.name: getattr(section, field.name) for field in dataclasses.fields(Text)}
+    fields["drawings"] = tuple(Picture(name=one.name, caption=one.caption, source=one.source) for one in section.drawings)
+    fields["views"] = tuple(KeptMaps(view.name, view.said, view.contents()) for view in section.views)
+    write(folder / FILE, json.dumps(documents.plain(fields), default=_no_array, ensure_ascii=False))
+
+
+def _no_array(value: Any) -> Any:
+    """A number of NumPy as Python's; arrays, the samples behind an interval, are left out."""
+    return value.item() if getattr(value, "ndim", None) == 0 else None
+
+
+def kept(folder: Place, figures: str) -> Section:
+    """Read the section that a run kept.
+
+    Args:
+        folder: The folder of the run.
+        figures: The folder of the figures in it.
+
+    Returns:
+        The section; its numbers and texts are whatever the folder says.
+
+    Raises:
+        SinkjaxError: The folder has no section, or a file is damaged, too large or missing.
+    """
+    file = folder / FILE
+    try:
+        values = json.loads(read_text(file, LARGEST))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, SinkjaxError):
+            raise
+        raise SinkjaxError(f"{file} is damaged: {error}") from None
+    if not isinstance(values, dict):
+        raise SinkjaxError(f"{file} must hold a mapping, not {short(values)}")
+    found = documents.build(Text, values, str(file))
+    fields = {field.name: getattr(found, field.name) for field in dataclasses.fields(Text)}
+    fields["drawings"] = tuple(_drawing(picture, folder / figures) for picture in found.drawings)
+    return Section(**fields)
+
+
+def _drawing(picture: Picture, folder: Place) -> Drawing:
+    """A figure from its files."""
+    plain_name(picture.name)
+    drawing = Drawing(picture.name, None, picture.caption, picture.source)  # type: ignore[arg-type]
+    for suffix in ("svg", "png"):
+        file = folder / f"{picture.name}.{suffix}"
+        regular(file, LARGEST)
+        vars(drawing)[suffix] = file.read_bytes()  # in place of drawing it
+    return drawing
