@@ -16,6 +16,7 @@ from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.judgement import identity
 from sinkjax.analysis.summary import Rank, Row
 from sinkjax.analysis.verdicts import Verdict
+from sinkjax.report.figures.style import render
 from sinkjax.report.page import page
 from sinkjax.report.section import Drawing, Sample, Section
 from sinkjax.report.table import cell, interval, number, table, verdicts
@@ -282,6 +283,21 @@ def test_a_control_character_in_a_figure_leaves_the_picture_sound():
     figure.text(0, 0, "a\x00b\x0cc\x1bd\ufffee")
     drawing = Drawing("picture", figure, "A caption")
     assert ElementTree.fromstring(drawing.svg).tag.endswith("svg")
+
+
+def test_a_dollar_in_a_label_is_no_formula():
+    """Labels and tokens of a store may hold any; powers of ten on an axis stay powers."""
+    figure = Figure(figsize=(4, 3))
+    axes = figure.subplots()
+    axes.plot([1, 500], [1, 1e6], label=r"$\\bad{$ costs $5")
+    axes.set(yscale="log", title=r"$\\frac$", xlabel=r"$\\mathdefault{\\bad}$")
+    axes.set_xticks([1, 500], ["$x$", r"$\\foo$"])
+    axes.legend()
+    drawing = Drawing("picture", figure, "A caption")
+    assert drawing.svg == render(figure, "svg")
+    said = drawing.svg.decode()
+    assert "<!-- $x$ -->" in said
+    assert "<!-- $\\mathdefault{10^{3}}$ -->" in said
 
 
 def test_no_escape_of_a_label_or_title_reaches_the_terminal(section, capsys):

@@ -394,3 +394,30 @@ def test_names_of_a_studys_parts_are_no_paths(tmp_path):
         with pytest.raises(SinkjaxError, match="cannot be the name of a file"):
             write_results(Section("mine", "a title", "", (), (), (), (drawing,)), tmp_path / "out")
     assert [*tmp_path.rglob("*")] == []
+
+
+def test_a_series_of_a_program_is_shown_as_kept_and_rebuilt_if_it_is_typed(example, tmp_path, monkeypatch, capsys):
+    shutil.copy(example / "my_study.py", tmp_path / "mine.py")
+    out = tmp_path / "out"
+    models = ["--models", str(example / "model"), "mini-softmax", "--text", str(example / "text.txt"), "--bos", "none"]
+    assert cli.main(["run", str(tmp_path / "mine.py"), *models, *OPTIONS, "--out", str(out)]) == 0
+    assert documents.parse((out / "config.yaml").read_text(), "")["study"] == "mine/lowered"
+    rows = (out / "series.csv").read_text()
+    (tmp_path / "mine.py").unlink()
+    monkeypatch.setattr(programs, "_typed", set())
+    monkeypatch.setattr("sinkjax.studies.registry._registered", {})
+    pages = {page: page.read_bytes() for page in out.rglob("report.html")}
+    assert len(pages) == 3
+    for page in pages:
+        page.write_text("<script>alert(1)</script>")
+    capsys.readouterr()
+    assert cli.main(["report", str(out)]) == 0
+    assert "mine/lowered on 2 models" in capsys.readouterr().out
+    assert {page: page.read_bytes() for page in pages if page.parent != out} == {
+        page: made for page, made in pages.items() if page.parent != out
+    }
+    assert "<script>alert" not in (out / "report.html").read_text()
+    assert cli.main(["run", str(out)]) == 2
+    assert cli.main(["report", str(out), "--study", str(out / "study.py")]) == 0
+    assert (out / "series.csv").read_text() == rows
+    assert {page: page.read_bytes() for page in pages} == pages

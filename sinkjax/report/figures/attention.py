@@ -95,6 +95,6 @@ def _name_axes(figure: Figure, axes: Any, image: AxesImage) -> None:
 
 
 def _short(token: str) -> str:
-    """Format a token as a tick: make line breaks and spaces visible, cut it to LONGEST characters and escape dollar signs."""
+    """Format a token as a tick: make line breaks and spaces visible, and cut it to LONGEST characters."""
     text = token.replace("\n", "↵").replace(" ", "·", 1) if token.strip() == "" else token.strip()
-    return (text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…").replace("$", r"\$")
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

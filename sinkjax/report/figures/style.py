@@ -33,6 +33,8 @@ DPI = 160
 MOST_COLUMNS = 3  # with more small panels, ticks would be illegible
 HEADS = 10.0  # minimum upper end, in %, of an axis for a share of heads
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # a model's tokens may contain them
+# The text of a tick: none before it is drawn, then a power of ten on a logarithmic axis.
+POWER = re.compile(r"(\$\\mathdefault\{([\d.]+\\times)?10\^\{[-\u2212]?\d+\}\}\$)?")
 LETTERS, MARK = 112, 7  # width in characters of a legend as wide as a figure, and of a mark
 SETTINGS: Any = {
     "font.size": 10,
@@ -141,9 +143,13 @@ def plain_ticks(axis: Axis) -> None:
 
 
 def render(figure: Figure, kind: str) -> bytes:
-    """Render a figure as the bytes of an "svg" or "png" file, reproducibly."""
+    """Render a figure as the bytes of an "svg" or "png" file, reproducibly. A dollar in a label is no formula."""
     import matplotlib
+    from matplotlib.text import Text
 
+    for text in figure.findobj(Text):
+        if isinstance(text, Text) and not POWER.fullmatch(text.get_text()):
+            text.set_parse_math(False)
     with matplotlib.rc_context(SETTINGS), io.BytesIO() as buffer:
         figure.savefig(buffer, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else {"Software": None})
         drawn = buffer.getvalue()
