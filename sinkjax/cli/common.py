@@ -88,13 +88,21 @@ def own_study(path: str) -> Own:
     return open_own(user_path(path))
 
 
-def chosen_study(name: str, options: Sequence[str]) -> Chosen:
-    """Return the study that the user types first, with the file after `--study` among the options, if any."""
+def chosen_study(name: str, options: Sequence[str]) -> tuple[Chosen, list[str]]:
+    """Return the study that the user types first, opened from the file after `--study` if that is given, and the other options.
+
+    The file comes before the other options because the study decides which there are.
+    """
     programs.typed(name)
-    marked = [(word.partition("="), following) for word, following in itertools.pairwise([*options, ""])]
-    files = [value if equals else following for (option, equals, value), following in marked if option == "--study"]
-    refuse(bool(files) and name.endswith(programs.SUFFIX), f"--study is for results and configs, and {name} is a study")
-    return choose(name, own_study(files[-1]) if files and files[-1] else None)
+    left, file = list(options), None
+    for place, (option, value) in enumerate(itertools.pairwise([*options, ""])):
+        mark, equals, stated = option.partition("=")
+        if mark == "--study" and (stated or (value and not equals)):
+            file = stated or value
+            del left[place : place + 1 + (not equals)]
+            break
+    refuse(file is not None and name.endswith(programs.SUFFIX), f"--study is for results and configs, and {name} is a study")
+    return choose(name, None if file is None else own_study(file)), left
 
 
 def noun(verb: Verb) -> str:

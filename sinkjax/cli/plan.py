@@ -37,7 +37,7 @@ def plan(arguments: Sequence[str]) -> None:
     """print the edits, compilations, bytes and FLOPs of a study before anything runs"""
     name, rest = split_config(arguments, plan, studies)
     refuse(any(argument.partition("=")[0] == "--out" for argument in rest), "sinkjax plan writes nothing, so it has no --out")
-    chosen = chosen_study(name, rest)
+    chosen, rest = chosen_study(name, rest)
     options = read(over(PlanOptions, PlanWithDevicesOptions, chosen), rest, f"plan {name}", config=chosen.config)
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
     start_jax("cpu" if elsewhere else options.platform, options.config.dtype)

@@ -70,7 +70,7 @@ def sweep(arguments: Sequence[str]) -> None:
 def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
     """Run the study that is named, with the overridden config fields. listed: the shipped configs."""
     name, rest = split_config(arguments, verb, listed)
-    chosen = chosen_study(name, rest)
+    chosen, rest = chosen_study(name, rest)
     other = verb is sweep and chosen.experiment != "sweep"
     refuse(other, f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
     options = read(over(RunOptions, RunWithDevicesOptions, chosen), rest, f"{verb.__name__} {name}", config=chosen.config)

@@ -418,6 +418,7 @@ def test_a_series_of_a_program_is_shown_as_kept_and_rebuilt_if_it_is_typed(examp
     }
     assert "<script>alert" not in (out / "report.html").read_text()
     assert cli.main(["run", str(out)]) == 2
+    assert cli.main(["plan", str(out), f"--study={out / 'study.py'}"]) == 0
     assert cli.main(["report", str(out), "--study", str(out / "study.py")]) == 0
     assert (out / "series.csv").read_text() == rows
     assert {page: page.read_bytes() for page in pages} == pages

@@ -84,7 +84,7 @@ def chosen(files: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
     monkeypatch.setattr(registry, "declared", dict)
     monkeypatch.setattr(registry, "_registered", {study.name: study for study in STUDIES})
     shipped = {study.name: Chosen(study.name, StudyConfig(prompts=2, length=10, seed=5)) for study in STUDIES}
-    monkeypatch.setattr(suite, "choose", lambda name: shipped.get(name) or choose(name))
+    monkeypatch.setattr(suite, "by_name", lambda name: shipped.get(name) or choose(name))
     config = All(family="made-up", model=str(files / "model"), text=str(files / "text.txt"), prompts=3)
     return Chosen("all", config)
 
@@ -198,9 +198,9 @@ def test_a_plan_covers_each_member_or_says_why_not(chosen):
 
 
 def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsys, monkeypatch):
-    chooser = lambda name: choose(name) if (tmp_path / "out").exists() else chosen  # noqa: E731
+    chooser = lambda name, rest: (choose(name) if (tmp_path / "out").exists() else chosen, rest)  # noqa: E731
     for module in (cli_run, cli_plan):
-        monkeypatch.setattr(module, "choose", chooser)
+        monkeypatch.setattr(module, "chosen_study", chooser)
     assert cli.main(["plan", "kiya/all"]) == 0
     assert "made-up/gated does not run: the model has no gate" in capsys.readouterr().out
     assert cli.main(["run", "kiya/all", "--out", str(tmp_path / "out")]) == 0

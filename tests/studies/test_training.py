@@ -81,7 +81,7 @@ def chosen(tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> Chosen:
     monkeypatch.setattr(registry, "declared", lambda: {"kiya/mask": declared["kiya/mask"]})
     monkeypatch.setattr(registry, "_registered", {"made-up/lines": lines(tiny_config)})
     config = Regressions(seeds=3, steps=60)
-    monkeypatch.setattr(suite, "choose", lambda name: Chosen(name, config) if name == "made-up/lines" else choose(name))
+    monkeypatch.setattr(suite, "by_name", lambda name: Chosen(name, config) if name == "made-up/lines" else choose(name))
     return Chosen("made-up/lines", config)
 
 
@@ -154,7 +154,7 @@ def test_suites_on_a_model_leave_it_out_and_suites_that_train_hold_nothing_else(
 
 
 def test_a_plan_says_runs_steps_parameters_and_flops(chosen, capsys, monkeypatch):
-    monkeypatch.setattr(cli_plan, "choose", lambda name: chosen)
+    monkeypatch.setattr(cli_plan, "chosen_study", lambda name, rest: (chosen, rest))
     assert cli.main(["plan", "made-up/lines", "--steps", "7"]) == 0
     shown = capsys.readouterr().out
     assert "made-up/lines: batch-8" in shown
