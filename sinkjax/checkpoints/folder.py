@@ -13,6 +13,7 @@ from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.model import Checkpoint
+from sinkjax.checkpoints.multimodal import PATTERNS, left_out, text_part
 from sinkjax.checkpoints.names import as_part, slots
 from sinkjax.checkpoints.prefixes import canonical
 from sinkjax.checkpoints.safetensors import read_safetensors
@@ -49,12 +50,13 @@ def read_folder(
         left_out = bool(ignore_keys or assume)
         refuse(left_out, f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
         return native.read(folder, values, tensors)
-    config, assumed = read_config(values, str(folder / CONFIG), ignore_keys, assume)
-    tokenizer = read_folder_tokenizer(folder, values)
+    text, omitted, whole = text_part(values, str(folder / CONFIG), ignore_keys)
+    config, assumed = read_config(text, str(folder / CONFIG), ignore_keys, omitted | dict(assume or {}))
+    tokenizer = read_folder_tokenizer(folder, {**text, **values})
     source = {"kind": "folder", "name": str(folder), "assumed": assumed}
-    std = Fields({**values, **(assume or {})}, str(folder / CONFIG)).optional_number("initializer_range")
+    std = Fields({**text, **(assume or {})}, str(folder / CONFIG)).optional_number("initializer_range")
     tensors = _weights_of(values, folder) if weights else {}
-    read = family_checkpoint(values, config, tensors, str(folder), ignore_keys, tokenizer, source)
+    read = family_checkpoint(text, config, tensors, str(folder), ignore_keys, tokenizer, source, whole)
     return dataclasses.replace(read, initializer_range=std)
 
 
@@ -66,8 +68,12 @@ def family_checkpoint(
     ignore_keys: Collection[str],
     tokenizer: Tokenizer | None,
     source: Mapping[str, Any],
+    whole: str | None = None,
 ) -> Checkpoint:
-    """Make the checkpoint of a config.json's `values`, read as `config`, with tensors under their family's names."""
+    """Make the checkpoint of a config.json's `values`, read as `config`, with tensors under their family's names.
+
+    whole: the model type of the model of which this is the text part (see `multimodal`), or None.
+    """
     family = families()[values["model_type"]]
     names, ignored = family.names(config), (*INERT_TENSORS, *family.buffers, *ignore_keys)
     wanted = {*slots(config, names), as_part(names["unembed"]).name}
@@ -76,6 +82,8 @@ def family_checkpoint(
     meant = canonical(tensors, wanted, prefix, family.aliases, where)
     tensors = {meant[name]: tensor for name, tensor in tensors.items()}
     source = {"model_type": family.model_type, **source, "stored": stored_as(tensors)}
+    if whole:
+        source, ignored = source | {"part_of": whole, "left_out": left_out(tensors)}, (*ignored, *PATTERNS)
     return Checkpoint(where, config, names, tensors, ignored, tokenizer, source)
 
 

@@ -23,6 +23,7 @@ from sinkjax.checkpoints.folder import family_checkpoint
 from sinkjax.checkpoints.hf_config import CODE, read_config
 from sinkjax.checkpoints.load import check_left_out, load_checkpoint
 from sinkjax.checkpoints.model import Checkpoint, Model, check_model
+from sinkjax.checkpoints.multimodal import text_part
 from sinkjax.checkpoints.names import Table, leaf_name
 from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_json
@@ -80,7 +81,8 @@ def from_transformers(
     values = json.loads(model.config.to_json_string())  # what save_pretrained writes
     if type(model).__module__.startswith("transformers.models."):
         values.pop(CODE, None)  # code that this model does not run
-    config, assumed = read_config(values, f"the config of this {kind}", ignore_keys, assume)
+    values, omitted, whole = text_part(values, f"the config of this {kind}", ignore_keys)
+    config, assumed = read_config(values, f"the config of this {kind}", ignore_keys, omitted | dict(assume or {}))
     from transformers.core_model_loading import revert_weight_conversion
 
     stored = revert_weight_conversion(model, model.state_dict())  # names and shapes as in files: experts one by one
@@ -88,7 +90,7 @@ def from_transformers(
     tensors = {name: as_tensor(value, f"{name} of {where}") for name, value in stored.items()}
     source: dict[str, Any] = {"kind": "transformers", "name": model.name_or_path or kind, "assumed": assumed}
     source |= {"revision": getattr(model.config, "_commit_hash", None)}
-    read = family_checkpoint(values, config, tensors, where, ignore_keys, as_tokenizer(tokenizer), source)
+    read = family_checkpoint(values, config, tensors, where, ignore_keys, as_tokenizer(tokenizer), source, whole)
     return load_checkpoint(read, as_dtype(dtype, tensors), check=check)
 
 
@@ -140,9 +142,9 @@ def from_arrays(
         source |= {"model_type": family or native.MODEL_TYPE, "assumed": {}, "stored": stored_as(tensors)}
         read = Checkpoint(where, config, table(family, config), tensors, ignore_keys, found, source)
     else:
-        values = config_values(config, family)
-        parsed, assumed = read_config(values, "the config", ignore_keys, assume)
-        read = family_checkpoint(values, parsed, tensors, where, ignore_keys, found, source | {"assumed": assumed})
+        values, omitted, whole = text_part(config_values(config, family), "the config", ignore_keys)
+        parsed, assumed = read_config(values, "the config", ignore_keys, omitted | dict(assume or {}))
+        read = family_checkpoint(values, parsed, tensors, where, ignore_keys, found, source | {"assumed": assumed}, whole)
     return load_checkpoint(read, as_dtype(dtype, tensors), check=check)
 
 

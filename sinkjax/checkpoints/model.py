@@ -48,7 +48,8 @@ class Model:
             the tree), dtype, model_type, bos and eos (token ids or None), stored (the type of most numbers in the files, e.g.
             "bfloat16" or "Q4_1"; None for an untrained model), possibly title (its full name), adapter (the kind and folder of
             a merged one), stated_context (the files' value, if `load` was given another), tokenizer and ignore_keys (as `load`
-            was given them), and assumed (values used for config keys that the files omit).
+            was given them), part_of and left_out (the model type of which this is the text part, and how many tensors of each
+            other part were left), and assumed (values used for config keys that the files omit).
     """
 
     config: Config

@@ -9,7 +9,7 @@ from sinkjax.errors import SinkjaxError
 # What torch puts around a module, anywhere in a name: torch.compile, FSDP, activation checkpointing.
 WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 # What stands in front of a whole model: DistributedDataParallel, peft, the text part of a larger model, a base model.
-LEADING = ("module.", "base_model.model.", "language_model.", "model.")
+LEADING = ("module.", "base_model.model.", "language_model.", "text_model.", "model.")
 
 
 def canonical(
