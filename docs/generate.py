@@ -24,6 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import sinkjax
+from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.gguf import KEYS, SCALING_KEYS
+from sinkjax.checkpoints.gguf_family import ABSENT
 from sinkjax.cli.verbs import VERBS, overview
 from sinkjax.config_files.files import shipped
 from sinkjax.edits.site import SITES
@@ -115,6 +118,7 @@ def kept_tables() -> dict[Path, str]:
         "reference/sites": sites,
         "reference/statistics": statistics,
         "reference/architectures": documents,
+        "reference/gguf": gguf_keys,
         "add-a-study": words,
     }
     pages = {DOCS / f"{name}.md": table() for name, table in made.items()}
@@ -181,6 +185,25 @@ def documents() -> str:
     return _table(
         SEPARATORS, [(f"`{name}`", f"`{token}`" if token != "not known" else token, *more) for name, token, *more in separators()]
     )
+
+
+def gguf_keys() -> str:
+    """The metadata keys that are read of each GGUF architecture, and what llama.cpp takes for a missing one."""
+    rotation = {key: f"`rope_scaling.{to}`" for key, to in SCALING_KEYS.items()}
+    rotation |= {"rope.scaling.type": "`rope_scaling.rope_type`", "rope.scaling.attn_factor": "`rope_scaling.attention_factor`"}
+    rotation |= {"rope.scale_linear": "`rope_scaling.factor`", "rope.dimension_count": "`partial_rotary_factor`"}
+    shared = {key: f"`{to}`" for key, to in KEYS.items()} | rotation | {"attention.value_length": "must equal `head_dim`"}
+    lines = [("all", f"`{key}`", to, ABSENT.get(key, "required")) for key, to in shared.items()]
+    for name, family in families().items():
+        if (layout := family.gguf) is None:
+            continue
+        own = {key: f"`{to}`" if to else "" for key, to in layout.keys.items()}
+        own |= {key: f"must be {value}" for key, value in layout.fixed.items()}
+        own |= {key: shared[key] for key in layout.absent if key not in own}
+        label = f"`{layout.architecture}`" if layout.architecture != "llama" else f"`llama` ({name})"
+        told = {**ABSENT, **layout.absent}
+        lines += [(label, f"`{key}`", to, told.get(key, "required")) for key, to in own.items()]
+    return _table(("architecture", "key", "in config.json", "llama.cpp, if it is missing"), lines)
 
 
 def words() -> str:

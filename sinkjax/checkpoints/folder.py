@@ -18,7 +18,8 @@ from sinkjax.checkpoints.names import as_part, slots
 from sinkjax.checkpoints.prefixes import canonical
 from sinkjax.checkpoints.safetensors import read_safetensors
 from sinkjax.checkpoints.tensors import Tensor, stored_as
-from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json
+from sinkjax.checkpoints.tokenizer import Tokenizer, read_json
+from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
@@ -52,7 +53,7 @@ def read_folder(
         return native.read(folder, values, tensors)
     text, omitted, whole = text_part(values, str(folder / CONFIG), ignore_keys)
     config, assumed = read_config(text, str(folder / CONFIG), ignore_keys, omitted | dict(assume or {}))
-    tokenizer = read_folder_tokenizer(folder, {**text, **values})
+    tokenizer = read_folder_tokenizer(folder, {**text, **values}, ignore_keys)
     source = {"kind": "folder", "name": str(folder), "assumed": assumed}
     std = Fields({**text, **(assume or {})}, str(folder / CONFIG)).optional_number("initializer_range")
     tensors = _weights_of(values, folder) if weights else {}

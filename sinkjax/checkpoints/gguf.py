@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.family import as_many_as_heads, families
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 from sinkjax.checkpoints.gguf_file import read_gguf
@@ -45,6 +45,16 @@ KEYS: dict[str, str | None] = {
     "rope.freq_base": "rope_theta",
     "vocab_size": "vocab_size",
 }
+# What llama.cpp takes for a key of a config.json that a file states under no key.
+DEFAULTS: dict[str, Any] = {"rope_theta": 10000.0, "num_key_value_heads": as_many_as_heads}
+# Keys that name the model, or the one that it was made from.
+NAMES = (
+    "general.name",
+    "general.basename",
+    "general.finetune",
+    "general.base_model.0.name",
+    "general.source.huggingface.repository",
+)
 SCALING_KEYS = {
     "rope.scaling.factor": "factor",
     "rope.scaling.original_context_length": "original_max_position_embeddings",
@@ -52,7 +62,6 @@ SCALING_KEYS = {
     "rope.scaling.yarn_beta_slow": "beta_slow",
 }
 INERT = frozenset({"rope.scaling.finetuned", "tensor_data_layout"})
-OTHER_NAMESPACES = ("general.", "tokenizer.", "quantize.", "split.")
 ROPE_FREQS = "rope_freqs.weight"
 LONG_FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -88,14 +97,18 @@ def read_gguf_checkpoint(
     one_of(f"GGUF architecture in {where}:", architecture, {layout.architecture for _, layout in known})
     prefix = f"{architecture}."
     own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
-    rest = {key: value for key, value in metadata.items() if not key.startswith(prefix)}
-    file = GgufFile(own, tensors)
+    assume = dict(assume or {})
+    own |= {key: assume[to] for key, to in KEYS.items() if to in assume and key not in own}
+    file = GgufFile(own, tensors, " ".join(str(metadata.get(key, "")) for key in NAMES))
     suited = [(family, own) for family, own in known if own.architecture == architecture and own.suits(file)]
     family, layout = suited[0]  # several share the architecture llama
+    for key, reason in layout.unstated(file).items():
+        if key not in assume:
+            raise SinkjaxError(f"{where} does not state {key!r}: {reason}; load(..., assume={{{key!r}: ...}}) supplies it")
     ignored = {key.removeprefix(prefix) for key in ignore_keys}
-    values = _hf_values(file, layout, rest.get("tokenizer.ggml.tokens"), where, ignored, assume or {})
-    Fields({key: value for key, value in rest.items() if not key.startswith(OTHER_NAMESPACES)}, where).finish(ignored)
-    config, assumed = read_config({**values, "model_type": family.model_type}, where, assume=assume)
+    values = _hf_values(file, layout, metadata.get("tokenizer.ggml.tokens"), where, ignored, assume)
+    values = {key: value for key, value in values.items() if key not in assume or value != assume[key]}
+    config, assumed = read_config({**values, "model_type": family.model_type}, where, (), assume, DEFAULTS)
     if ROPE_FREQS in tensors:
         _check_divisors(config, np.asarray(tensors[ROPE_FREQS].array()), where)
     table = layout.names(file)
@@ -113,6 +126,8 @@ def _hf_values(
     own, keys = file.own, {**KEYS, **layout.keys}
     fields = Fields(own, where, read={*keys, "rope.scaling.type", "rope.scale_linear", *SCALING_KEYS}, ignored=ignored)
     stated = {to: own[key] for key, to in keys.items() if to is not None and key in own}
+    if stated.get("sliding_window") == 0:
+        stated["sliding_window"] = None  # none, as llama.cpp takes it
     if "vocab_size" not in stated and isinstance(vocabulary, list) and vocabulary:
         stated["vocab_size"] = len(vocabulary)
     head_dim = _head_dim(fields, file, keys, stated)
@@ -157,13 +172,16 @@ def _rotation(fields: Fields, file: GgufFile, layout: Gguf, head_dim: int | None
         found["partial_rotary_factor"] = math.nextafter(factor, 1.0)  # so that the product is not rounded down
     elif head_dim:
         fields.fixed("rope.dimension_count", head_dim)
-    linear = {"factor": own["rope.scale_linear"]} if "rope.scale_linear" in own else {}
     long = {key: name for key, name in LONG_FACTORS.items() if name in tensors}
-    kind = "longrope" if long else own.get("rope.scaling.type", "linear" if linear else "none")
+    kind = "longrope" if long else own.get("rope.scaling.type", "linear")
     one_of(f"rope.scaling.type in {where}:", kind, ("none", "linear", "yarn", "longrope"))
-    table = linear | {to: own[key] for key, to in SCALING_KEYS.items() if key in own}
+    table = {to: own[key] for key, to in SCALING_KEYS.items() if key in own}
+    table["factor"] = own.get("rope.scaling.factor", own.get("rope.scale_linear", 0)) or 1  # 0 means none
+    if table["factor"] == 1 and kind != "longrope":
+        kind = "none"
     if kind == "longrope":
         fields.read.add("rope.scaling.attn_factor")
+        refuse(table.pop("factor") != 1, f"{where} scales its rotation twice: by {', '.join(long.values())}, and by a factor")
         table |= {key: np.asarray(tensors[name].array(), float).tolist() for key, name in long.items()}
         table |= {"attention_factor": own["rope.scaling.attn_factor"]} if "rope.scaling.attn_factor" in own else {}
     else:

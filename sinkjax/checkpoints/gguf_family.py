@@ -15,6 +15,27 @@ from sinkjax.errors import SinkjaxError, short
 # Keys of files whose heads share the width evenly, each with its own key and value.
 EVEN_HEADS: dict[str, str | None] = {"attention.head_count_kv": None, "attention.key_length": None}
 
+# What llama.cpp takes for a key that a file lacks, whatever its architecture.
+ABSENT = {
+    "attention.head_count_kv": "`attention.head_count`",
+    "attention.key_length": "`embedding_length` / `attention.head_count`",
+    "attention.value_length": "`embedding_length` / `attention.head_count`",
+    "attention.clamp_kqv": "no clamp",
+    "rope.dimension_count": "`attention.key_length`",
+    "rope.freq_base": "10000",
+    "rope.scaling.type": "linear",
+    "rope.scaling.factor": "`rope.scale_linear`, or 1",
+    "rope.scale_linear": "1",
+    "rope.scaling.attn_factor": "1",
+    "rope.scaling.original_context_length": "`context_length`",
+    "rope.scaling.yarn_beta_fast": "32",
+    "rope.scaling.yarn_beta_slow": "1",
+    "vocab_size": "the number of tokens",
+    "attention.sliding_window": "not read: no window",
+    "expert_count": "0",
+    "expert_used_count": "0",
+}
+
 
 @dataclass(frozen=True)
 class GgufFile:
@@ -23,10 +44,12 @@ class GgufFile:
     Attributes:
         own: Its metadata below the name of its architecture, without that name.
         tensors: Its tensors by name.
+        name: The names that it gives for itself and its base model.
     """
 
     own: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
+    name: str = ""
 
     def number(self, key: str) -> float:
         """Return a metadata value that must be a number above 0, or 0. Errors: it is missing, or another value."""
@@ -60,7 +83,9 @@ class Gguf:
         partial: Whether only a part of each head may be rotated.
         interleaved: Whether the rows of each head of queries and keys are stored as pairs (2i, 2i + 1) of a rotation.
         offset_norms: Whether the gains of norms are stored with their 1 added.
-        suits: Which files of the architecture belong to this family.
+        suits: Which files of the architecture belong to this family; settings that the user assumes count as stated.
+        unstated: config.json keys that a file must state although llama.cpp does without, each with the reason.
+        absent: Metadata key -> what llama.cpp takes if a file lacks it, in addition to `ABSENT`; for the documentation.
     """
 
     architecture: str
@@ -73,6 +98,8 @@ class Gguf:
     interleaved: bool = False
     offset_norms: bool = False
     suits: Callable[[GgufFile], bool] = lambda file: True
+    unstated: Callable[[GgufFile], Mapping[str, str]] = lambda file: {}
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     def names(self, file: GgufFile) -> Table:
         """Return the table of tensors of a file."""

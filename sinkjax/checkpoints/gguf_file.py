@@ -26,6 +26,26 @@ if TYPE_CHECKING:
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
+# Types that the `gguf` package does not know: removed ones, and those of ik_llama.cpp.
+OTHER_TYPES = {
+    4: "Q4_2",
+    5: "Q4_3",
+    31: "Q4_0_4_4",
+    32: "Q4_0_4_8",
+    33: "Q4_0_8_8",
+    36: "I2_S or IQ4_NL_4_4",
+    133: "Q6_0",
+    134: "IQ1_BN",
+    135: "IQ2_BN",
+    137: "IQ2_K",
+    138: "IQ3_K",
+    139: "IQ4_K",
+    140: "IQ5_K",
+    141: "IQ6_K",
+    144: "IQ4_KS",
+    145: "IQ2_KS",
+    146: "IQ4_KSS",
+}
 ROWS = 512  # de-quantised at once
 MOST_DIMS = 4  # GGML_MAX_DIMS
 DEEPEST = 4  # arrays of arrays
@@ -113,7 +133,9 @@ def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: in
     path, length, types = file.path, file.size, {member.value: member for member in GGMLQuantizationType}
     if not _readable(types.get(kind)):
         allowed = [member.name for member in types.values() if _readable(member)]
-        raise unknown(f"stored type of {name} in {path}:", types[kind].name if kind in types else kind, allowed)
+        named = types[kind].name if kind in types else OTHER_TYPES.get(kind, f"number {kind}")
+        hint = "; llama-quantize of the program that wrote the file makes another type of it"
+        raise unknown(f"stored type of {name} in {path}:", named, allowed, hint)
     block, block_bytes = GGML_QUANT_SIZES[types[kind]]
     if 0 in shape or shape[-1] % block:
         raise SinkjaxError(f"{path} is corrupt: {name} of shape {shape} does not fill blocks of {block} values")

@@ -40,12 +40,17 @@ QUANTISED = ("quantization_config", "quantization")
 
 
 def read_config(
-    values: Mapping[str, Any], where: str, ignore_keys: Collection[str] = (), assume: Mapping[str, Any] | None = None
+    values: Mapping[str, Any],
+    where: str,
+    ignore_keys: Collection[str] = (),
+    assume: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> tuple[Config, dict[str, Any]]:
     """Read the architecture from a config.json.
 
     values: the parsed file. where: its name in messages. ignore_keys: additional keys to treat as without effect. assume: values
-    for keys that the file omits. Returns the config, and every value that the file did not state itself.
+    for keys that the file omits. defaults: documented defaults of the format, which replace the
+    family's. Returns the config, and every value that the file did not state itself.
     Errors: a missing, unknown or contradictory key, a value of the wrong kind, an unsupported model type, activation or RoPE.
     """
     values, assume = dict(values), dict(assume or {})
@@ -55,7 +60,7 @@ def read_config(
     values |= assume
     family = families()[Fields(values, where).choice("model_type", families(), "model_type")]
     values = one_spelling(values, where, family.spelled)
-    fields = Fields(values, where, family.defaults, dict(assume), {"model_type"}, ignore_keys)
+    fields = Fields(values, where, {**family.defaults, **(defaults or {})}, dict(assume), {"model_type"}, ignore_keys)
     for key in QUANTISED:
         if fields.stated(key) and key not in fields.ignored:
             kind = fields.table(key).get("quant_method", "of a kind that it does not name")

@@ -20,7 +20,7 @@ from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
 from sinkjax.checkpoints.model import Checkpoint, Model, hint
 from sinkjax.checkpoints.presets import PRESETS, packaged, preset_files
 from sinkjax.checkpoints.stream import load_params
-from sinkjax.checkpoints.tokenizer import read_folder_tokenizer
+from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
@@ -183,7 +183,7 @@ def _open_folder(
         if base.is_dir() and not (base / CONFIG).is_file():
             raise SinkjaxError(f"the adapter in {folder} changes {base}, which is not a model: it has no {CONFIG}")
         read = open_checkpoint(adapter.base, adapter.revision, ignore_keys, assume, weights)
-        tokenizer = read_folder_tokenizer(folder, {}) or read.tokenizer
+        tokenizer = read_folder_tokenizer(folder, {}, ignore_keys) or read.tokenizer
         read = dataclasses.replace(read, tokenizer=tokenizer)
         return adapters.merge(read, adapter) if weights else read
     same = adapter.base == source or (base.is_dir() and base.samefile(folder))

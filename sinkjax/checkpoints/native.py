@@ -23,7 +23,8 @@ from sinkjax.checkpoints.model import Checkpoint, check_model
 from sinkjax.checkpoints.names import leaf_name
 from sinkjax.checkpoints.safetensors import write_safetensors
 from sinkjax.checkpoints.tensors import Tensor, stored_as
-from sinkjax.checkpoints.tokenizer import SETTINGS, TOKENIZER, read_folder_tokenizer, read_json, write_folder_tokenizer
+from sinkjax.checkpoints.tokenizer import SETTINGS, TOKENIZER, read_json, write_folder_tokenizer
+from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import cannot_write, user_path, whole_folder

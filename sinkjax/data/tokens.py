@@ -28,7 +28,8 @@ import filelock
 import numpy as np
 
 from sinkjax import __version__
-from sinkjax.checkpoints.tokenizer import TOKENIZER, Tokenizer, read_folder_tokenizer, read_json, write_folder_tokenizer
+from sinkjax.checkpoints.tokenizer import TOKENIZER, Tokenizer, read_json, write_folder_tokenizer
+from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import cannot_write, write
 from sinkjax.data import sources, vocabulary

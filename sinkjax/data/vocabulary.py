@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_folder_tokenizer, read_json
+from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_json
+from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.config_files.files import user_path
 from sinkjax.data.config import BPE_SPECIAL
 from sinkjax.errors import SinkjaxError

@@ -287,3 +287,97 @@ def test_missing_and_unknown_tensors_are_named(tmp_path, weights):
     )
     odd = stored(weights) | {"blk.0.ffn_gate_exps.weight": np.zeros((2, 2), np.float32)}
     refused(write_gguf(tmp_path / "m.gguf", GGUF_METADATA, odd), "unknown tensor .*'blk.0.ffn_gate_exps.weight'")
+
+
+V01 = {"block_count": 32, "embedding_length": 4096, "feed_forward_length": 14336, "context_length": 32768, "vocab_size": 9}
+V01 |= {"attention.head_count": 32, "attention.head_count_kv": 8, "attention.layer_norm_rms_epsilon": 1e-5}
+
+
+@pytest.mark.parametrize(
+    "metadata", [GGUF_METADATA | {"general.name": "mistralai_Ministral-3B"}, V01], ids=["by name", "by shape"]
+)
+def test_a_mistral_without_a_window_in_a_llama_file_is_refused_until_it_is_assumed(tmp_path, metadata):
+    path = write_gguf(tmp_path / "m.gguf", metadata, {})
+    refused(path, r"does not state 'sliding_window': it is a Mistral.*assume=\{'sliding_window': \.\.\.\}")
+    for window, family in ((4096, "mistral"), (None, "mistral")):
+        read = read_gguf_checkpoint(path, assume={"sliding_window": window})
+        assert (read.source["model_type"], read.source["assumed"]["sliding_window"]) == (family, window)
+        assert read.config.windows == (window and (window,) * metadata["block_count"])
+
+
+def test_a_starcoder_without_a_window_is_refused_where_it_would_matter(tmp_path):
+    metadata = without(GGUF_METADATA, "attention.layer_norm_rms_epsilon") | {"attention.layer_norm_epsilon": 1e-5}
+    path = write_gguf(tmp_path / "m.gguf", metadata | {"context_length": 16384}, {}, "starcoder2")
+    refused(path, r"does not state 'sliding_window'.*StarCoder2")
+    assert read_gguf_checkpoint(path, assume={"sliding_window": 4096}).config.windows == (4096, 4096)
+    assert read_gguf_checkpoint(write_gguf(path, metadata, {}, "starcoder2")).config.windows is None
+
+
+WINDOWS = [("llama", {}), ("phi3", {}), ("gemma2", {"attention.key_length": 4}), ("gemma3", {"attention.key_length": 4})]
+
+
+@pytest.mark.parametrize(("architecture", "more"), WINDOWS)
+def test_a_window_of_0_is_none(tmp_path, architecture, more):
+    path = write_gguf(tmp_path / "m.gguf", GGUF_METADATA | more | {"attention.sliding_window": 0}, {}, architecture)
+    assert read_gguf_checkpoint(path).config.windows is None
+
+
+@pytest.mark.parametrize(
+    ("architecture", "layers", "context", "window"),
+    [
+        ("phi3", 32, 4096, 2047),
+        ("phi3", 40, 4096, 2047),
+        ("phi3", 40, 16384, None),
+        ("phi3", 2, 4096, None),
+        ("gemma2", 2, 64, 4096),
+    ],
+)
+def test_a_window_that_no_key_states_is_the_family_s(tmp_path, architecture, layers, context, window):
+    metadata = GGUF_METADATA | {"block_count": layers, "context_length": context, "attention.key_length": 4}
+    config = read_gguf_checkpoint(write_gguf(tmp_path / "m.gguf", metadata, {}, architecture)).config
+    assert {*(config.windows or (None,))} - {None} == {window} - {None}
+
+
+def test_a_factor_scales_linearly_unless_a_type_says_otherwise(tmp_path, weights):
+    assert load_with(tmp_path, weights, {"rope.scaling.factor": 4.0}).config.position.scaling == LinearScaling(4.0)
+    both = {"rope.scaling.factor": 4.0, "rope.scale_linear": 2.0}
+    assert load_with(tmp_path, weights, both).config.position.scaling == LinearScaling(4.0)
+    for none in (
+        {"rope.scaling.factor": 4.0, "rope.scaling.type": "none"},
+        {"rope.scaling.factor": 0.0},
+        {"rope.scaling.type": "yarn"},
+    ):
+        assert load_with(tmp_path, weights, none).config.position.scaling is None
+
+
+def test_defaults_of_llama_cpp_are_taken_and_said(tmp_path):
+    metadata = without(GGUF_METADATA, "rope.freq_base", "attention.head_count_kv")
+    read = read_gguf_checkpoint(write_gguf(tmp_path / "m.gguf", metadata, {}, "qwen2"))
+    assert (read.config.position.theta, read.config.kv_heads) == (10000.0, 4)
+    assert read.source["assumed"].items() >= {"rope_theta": 10000.0, "num_key_value_heads": 4}.items()
+
+
+def test_namespaces_of_uploaders_are_inert_and_the_architecture_s_own_is_not(tmp_path, weights):
+    path = tmp_path / "m.gguf"
+    from gguf import GGUFWriter
+
+    writer = GGUFWriter(path, "llama")
+    for key, value in GGUF_METADATA.items():
+        (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(f"llama.{key}", value)
+    for key in ("mradermacher.quantized_by", "quantized_by", "imatrix.note"):
+        writer.add_string(key, "x")
+    for name, array in stored(weights).items():
+        writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert sinkjax.load(path).config.layers == 2
+
+
+@pytest.mark.parametrize(("number", "name"), [(137, "IQ2_K"), (31, "Q4_0_4_4"), (2000, "number 2000")])
+def test_types_that_the_gguf_package_does_not_know_are_named(tmp_path, number, name):
+    header = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + struct.pack("<Q", 1) + b"x" + struct.pack("<IQIQ", 1, 256, number, 0)
+    (tmp_path / "x.gguf").write_bytes(header + bytes(1000))
+    with pytest.raises(SinkjaxError, match=rf"unknown stored type of x .*'{name}'"):
+        read_gguf(tmp_path / "x.gguf")

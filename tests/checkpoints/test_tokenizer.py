@@ -330,7 +330,7 @@ def test_a_folder_with_only_the_older_vocabulary_files(folder):
 
 def test_a_sentencepiece_model_alone_says_what_to_install(folder, monkeypatch):
     (folder / "tokenizer.json").rename(folder / "tokenizer.model")
-    monkeypatch.setattr(tokenizer, "find_spec", lambda name: None)
+    monkeypatch.setattr(tokenizer_files, "find_spec", lambda name: None)
     with pytest.raises(SinkjaxError, match=r"has only a tokenizer.model.*: pip install sentencepiece"):
         sinkjax.load(folder)
 
@@ -380,7 +380,7 @@ def test_a_panic_of_the_tokenizers_package_is_one_sentence(part, sentence, tmp_p
     (tmp_path / "tokenizer.json").write_text(json.dumps({**broken.words(), **part}))
 
     def use() -> str:
-        read = tokenizer.read_folder_tokenizer(tmp_path, {})
+        read = tokenizer_files.read_folder_tokenizer(tmp_path, {})
         return read.decode(read.encode("a b"))
 
     with pytest.raises(SinkjaxError, match=sentence) as refused:

@@ -170,7 +170,7 @@ def read_folder(path: Path) -> None:
 
 def read_tokenizer(path: Path) -> None:
     """A tokenizer.json, and what is done with it."""
-    from sinkjax.checkpoints.tokenizer import read_folder_tokenizer
+    from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 
     tokenizer = read_folder_tokenizer(path.parent, {"bos_token_id": 0})
     if tokenizer is not None:

@@ -59,7 +59,8 @@ FAMILY = Family(
     gguf=Gguf(
         "gemma2",
         keys={"attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping"},
-        implied=IMPLIED,
+        implied=IMPLIED | {"sliding_window": 4096},
+        absent={"attention.sliding_window": "4096", "attn_logit_softcapping": "50", "final_logit_softcapping": "30"},
         offset_norms=True,
     ),
 )

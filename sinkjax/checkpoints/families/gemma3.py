@@ -49,6 +49,7 @@ FAMILY = Family(
         "gemma3",
         keys={"final_logit_softcapping": "final_logit_softcapping", "rope.freq_base_swa": "rope_local_base_freq"},
         implied=gemma2.IMPLIED | {"sliding_window": None},
+        absent={"attention.sliding_window": "required", "final_logit_softcapping": "no cap", "rope.freq_base_swa": "10000"},
         offset_norms=True,
     ),
 )

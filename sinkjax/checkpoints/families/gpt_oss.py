@@ -55,6 +55,7 @@ FAMILY = Family(
             "feed_forward_length": None,
         },
         implied={"attention_bias": has("q_bias")},
+        absent={"attention.sliding_window": "required"},
         rope={"truncate": False},
         tensors=names.modules("blk.{}", mlp_norm="post_attention_norm"),
     ),

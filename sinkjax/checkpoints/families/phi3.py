@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, optional_window, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf
+from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 
 TENSORS = (
     names.LLAMA
@@ -22,6 +22,11 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | position | rms_norm(fields) | {"windows": size and (size,) * found["layers"]}
 
 
+def window_of_mini(file: GgufFile) -> int | None:
+    """Return the window of a file that states none: Phi-3-mini-4k's and Phi-3-medium-4k's, whose first files lacked the key."""
+    return 2047 if file.own.get("block_count") in (32, 40) and file.own.get("context_length") == 4096 else None
+
+
 FAMILY = Family(
     "phi3",
     read,
@@ -33,7 +38,8 @@ FAMILY = Family(
         "phi3",
         keys={"attention.key_length": None},
         partial=True,
-        implied={"hidden_act": "silu"},
+        implied={"hidden_act": "silu", "sliding_window": window_of_mini},
+        absent={"attention.sliding_window": "no window; in 2024, 2047 with 32 or 40 blocks and a context of 4096"},
         tensors=names.fused("blk.{}.ffn_up", names.halves, leaves=("gate", "up")),
     ),
 )

@@ -44,6 +44,7 @@ FAMILY = Family(
             "expert_used_count": "num_experts_per_tok",
             "expert_feed_forward_length": "moe_intermediate_size",
         },
+        absent={"expert_feed_forward_length": "the width of the tensors"},
         implied={"hidden_act": "silu", "norm_topk_prob": True, "attention_bias": has("q_bias")},
     ),
 )

@@ -35,6 +35,7 @@ FAMILY = Family(
             "use_parallel_residual": "use_parallel_residual",
         },
         partial=True,
+        absent={"use_parallel_residual": "not read: parallel if `ffn_norm` is missing"},
         implied={"hidden_act": "silu", "use_qkv_bias": has("q_bias"), "qk_layernorm": has("q_norm")},
     ),
 )

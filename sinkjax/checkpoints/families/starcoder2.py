@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, optional_window, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf, GgufFile, has
 
 TENSORS = names.LLAMA | names.modules("model.layers.{}.mlp", up="c_fc", down="c_proj")
 
@@ -16,6 +16,13 @@ def read(fields: Fields) -> dict[str, Any]:
     found, bias, size = sizes(fields, head_dim=None), fields.flag("use_bias"), optional_window(fields)
     norm = layer_norm(fields, "norm_epsilon") | {"gated_mlp": False, "windows": size and (size,) * found["layers"]}
     return found | rotary(fields) | norm | biases(bias, bias, bias)
+
+
+def window_of_release(file: GgufFile) -> dict[str, str]:
+    """Return why a file must state its window, unless it could not matter."""
+    if "attention.sliding_window" in file.own or file.own.get("context_length", 0) <= 4096:
+        return {}
+    return {"sliding_window": "the released StarCoder2 models have one of 4096 (None for none)"}
 
 
 FAMILY = Family(
@@ -33,5 +40,6 @@ FAMILY = Family(
         "starcoder2",
         keys={"attention.key_length": None, "attention.layer_norm_epsilon": "norm_epsilon"},
         implied={"hidden_act": "gelu_pytorch_tanh", "use_bias": has("q_bias")},
+        unstated=window_of_release,
     ),
 )
