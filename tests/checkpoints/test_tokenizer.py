@@ -12,8 +12,9 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS, convert_gguf_tokenizer
 
 import sinkjax
-from sinkjax.checkpoints import presets, tokenizer
+from sinkjax.checkpoints import presets, tokenizer_files
 from sinkjax.checkpoints.gguf_tokenizer import PRE_TOKENIZERS, read_tokenizer
+from sinkjax.checkpoints.tokenizer import refusing
 from sinkjax.errors import SinkjaxError
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 from tests.robustness import broken
@@ -389,5 +390,5 @@ def test_a_panic_of_the_tokenizers_package_is_one_sentence(part, sentence, tmp_p
 
 
 def test_an_interruption_is_no_error_of_a_tokenizer():
-    with pytest.raises(KeyboardInterrupt), tokenizer.refusing("the tokenizer"):
+    with pytest.raises(KeyboardInterrupt), refusing("the tokenizer"):
         raise KeyboardInterrupt
