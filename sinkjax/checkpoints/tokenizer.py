@@ -106,7 +106,7 @@ def write_folder_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
         for name, token in (("bos", tokenizer.bos), ("eos", tokenizer.eos))
     }
     (folder / TOKENIZER).write_text(tokenizer.backend.to_str(), encoding="utf-8")
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
+    settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
     if tokenizer.backend.encode_special_tokens:
         settings["split_special_tokens"] = True
     (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")

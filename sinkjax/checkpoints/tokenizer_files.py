@@ -256,7 +256,7 @@ def _growth(part: Any) -> float:
 
 
 def _special(
-    backend: tokenizers.Tokenizer, settings: dict[str, Any], config: dict[str, Any], name: str, folder: Path
+    backend: tokenizers.Tokenizer, settings: Mapping[str, Any], config: Mapping[str, Any], name: str, folder: Path
 ) -> int | None:
     """Return the id of the "bos" or "eos" token: by the name in tokenizer_config.json, else by the id in config.json."""
     key = f"{name}_token"
