@@ -16,7 +16,7 @@ from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.fields import Fields, let_pass
 from sinkjax.checkpoints.hf_rope import one_spelling
 from sinkjax.config_files import documents
-from sinkjax.errors import LONGEST, SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.config import Config
 
 # Keys that change neither weights nor forward.
@@ -68,11 +68,12 @@ def read_config(
                 f"{fields.where} says in {key!r} that its weights are quantised ({kind!r}), which sinkjax reads from GGUF"
                 f" files only; if its tensors are plain numbers all the same, {let_pass([key])}"
             )
-    if fields.stated(CODE) and CODE not in fields.ignored:
-        named = ", ".join(sorted({str(entry) for entry in fields.table(CODE).values()})) or "nothing"
+    if CODE not in fields.ignored:
+        fields.read.add(CODE)
+    if values.get(CODE) and CODE not in fields.ignored:
         raise SinkjaxError(
-            f"{fields.where} names Python code in {CODE!r} ({named[:LONGEST]}), which sinkjax does not run and which may compute"
-            f" something else than a {family.model_type}; if it does not, {let_pass([CODE])}"
+            f"{fields.where} names Python code in {CODE!r} ({short(values[CODE])}), which sinkjax does not run and which may"
+            f" compute something else than a {family.model_type}; if it does not, {let_pass([CODE])}"
         )
     config = Config(**family.read(fields))
     for key, only in {**NEUTRAL, **family.fixed}.items():

@@ -84,7 +84,7 @@ def text_part(
         outer.finish(INERT | KEYS)
     elif whole.flat:
         text = {key: value for key, value in values.items() if key not in KEYS} | {"model_type": whole.flat}
-    text["model_type"] = TEXT.get(text.get("model_type", ""), text.get("model_type"))
+    text["model_type"] = TEXT.get(str(text.get("model_type")), text.get("model_type"))
     text |= {key: values[key] for key in shared - {"model_type"} if values.get(key) is not None}
     for key in ("rope_scaling", "rope_parameters"):
         if isinstance(table := text.get(key), dict):

@@ -168,6 +168,7 @@ def test_code_beside_a_config_is_refused_until_it_is_ignored():
     ):
         read_config(values, "config.json")
     assert read(values, "config.json") == read(LLAMA, "config.json")
+    assert read_config(LLAMA | {"auto_map": {}}, "config.json")[0] == read(LLAMA, "config.json")
 
 
 FLOATS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "max_position_embeddings", "head_dim")
