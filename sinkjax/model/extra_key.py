@@ -28,8 +28,9 @@ class ExtraKey(NamedTuple):
     def scores(self, q_BHQD: jax.Array, scale: jax.Array | float, config: Config, precision: str) -> jax.Array:
         """Return the queries' capped scores: [B, H, Q, 1]."""
         (B, H, Q, D), K = q_BHQD.shape, self.key.shape[1]
-        q_BKRD = q_BHQD.reshape(B, K, -1, D).astype(self.key.dtype)
-        return ops.soft_cap(ops.score(q_BKRD, self.key[:, :, None], scale, precision).reshape(B, H, Q, 1), config.caps.scores)
+        key_BK1D = self.key[:, :, None].astype(q_BHQD.dtype)
+        scores = ops.score(q_BHQD.reshape(B, K, -1, D), key_BK1D, scale, precision)
+        return ops.soft_cap(scores.reshape(B, H, Q, 1), config.caps.scores)
 
     def add(self, out_BHQD: jax.Array, weights_BHQ: jax.Array) -> jax.Array:
         """Add the weighted value to the heads' outputs."""

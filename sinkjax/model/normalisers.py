@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import one_of
 from sinkjax.model.normaliser import Learned, Normaliser, sink_share, softmax, undivided_softmax
+from sinkjax.model.ops import wide_product
 
 
 @dataclass(frozen=True)
@@ -190,8 +191,9 @@ class MlpKernel(Identity):
     kernel = True
 
     def features(self, x: jax.Array, params: Learned, precision: str) -> jax.Array:
-        hidden = jax.nn.relu(jnp.einsum("...D,DF->...F", x, params["inner"], precision=precision))
-        return jnp.einsum("...F,FD->...D", hidden, params["outer"], precision=precision)
+        inner, outer = params["inner"], params["outer"]
+        hidden = jax.nn.relu(wide_product("...D,DF->...F", x.astype(inner.dtype), inner, precision))
+        return wide_product("...F,FD->...D", hidden.astype(outer.dtype), outer, precision)
 
 
 def elu_plus_one(x: jax.Array) -> jax.Array:

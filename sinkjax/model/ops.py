@@ -1,17 +1,18 @@
 """Array operations of a block: projections, the norm, and the two products of attention.
 
-The derivatives of the two products are written in a form that XLA computes fast. On a CPU, numbers and shapes match the plain
-products. The gradient towards keys and values sums over queries, not the last axis of the incoming gradient; as a batched
-product, XLA's CPU code then takes three times as long as for the same product of a transposed copy (measured from 8 x 8 to 256 x
-256). On a CPU the tangents are therefore written so that their transposes copy first, and barriers keep XLA from undoing this.
-On accelerators in bfloat16, the incoming float32 gradient is rounded to bfloat16 first, as other libraries do: a product of
-bfloat16 with float32 numbers would run in float32, at a sixteenth of an H100's rate. Otherwise we use the plain product.
+Products of 16-bit numbers are accumulated in float32, where each of them is exact. In bfloat16, derivatives round the incoming
+float32 gradient to bfloat16 first, as other libraries do: a product of bfloat16 with float32 numbers would run in float32, at a
+sixteenth of an H100's rate.
+
+In float32 on a CPU, the derivatives of the two products of attention are written in a form that XLA computes fast. The gradient
+towards keys and values sums over queries, not the last axis of the incoming gradient; as a batched product, XLA's CPU code then
+takes three times as long as for the same product of a transposed copy (measured from 8 x 8 to 256 x 256). The tangents are
+therefore written so that their transposes copy first, and barriers keep XLA from undoing this.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,12 +44,12 @@ class Corrected:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.base.shape)
 
-    def product(self, x: jax.Array, precision: str, **how: Any) -> jax.Array:
+    def product(self, x: jax.Array, precision: str, wide: bool) -> jax.Array:
         """Multiply x as `project` does."""
-        out = project(x, self.base, precision, self.contracted, **how)
+        out = project(x, self.base, precision, self.contracted, wide)
         change = x.reshape(*x.shape[: x.ndim - self.contracted], -1)[..., self.rows]
         for factor in self.factors:
-            change = jnp.matmul(change, factor.astype(x.dtype), precision=precision, **how)
+            change = project(change.astype(x.dtype), factor.astype(x.dtype), precision, wide=wide)
         flat = out.reshape(*out.shape[: x.ndim - self.contracted], -1)
         return flat.at[..., self.cols].add(change.astype(flat.dtype)).reshape(out.shape)
 
@@ -82,15 +83,17 @@ def entries(w: jax.Array | Corrected, rows: jax.Array, cols: jax.Array, contract
     )
 
 
-def project(x: jax.Array, w: jax.Array | Corrected, precision: str, contracted: int = 1, **how: Any) -> jax.Array:
+def project(x: jax.Array, w: jax.Array | Corrected, precision: str, contracted: int = 1, wide: bool = False) -> jax.Array:
     """Multiply x [B, T, ...] by w over the last `contracted` axes of x and the first of w, as one matrix product.
 
     If tokens have two axes, XLA's CPU code transposes a copy of the gradient, which takes twice as long as the products.
+    wide: whether the result is at least float32.
     """
     if isinstance(w, Corrected):
-        return w.product(x, precision, **how)
+        return w.product(x, precision, wide)
     rows, columns = x.shape[: x.ndim - contracted], w.shape[contracted:]
-    product = jnp.matmul(x.reshape(math.prod(rows), -1), w.reshape(-1, math.prod(columns)), precision=precision, **how)
+    flat = x.reshape(math.prod(rows), -1), w.reshape(-1, math.prod(columns))
+    product = wide_product("RD,DV->RV", *flat, precision) if wide else jnp.matmul(*flat, precision=precision)
     return product.reshape(*rows, *columns)
 
 
@@ -112,18 +115,10 @@ def rms_norm(x: jax.Array, gain: jax.Array, eps: float, at: jax.Array | None = N
     return (scaled * gain).astype(x.dtype)
 
 
-def multiplied_dtype(dtype: jnp.dtype) -> jnp.dtype:
-    """Return the dtype of the product of queries and keys in `score`, for a model in `dtype`.
-
-    A product of two 16-bit numbers is exact in float32, and fast where hardware has it; a CPU is faster with float32.
-    """
-    return jnp.promote_types(dtype, jnp.float32) if jax.default_backend() == "cpu" else dtype
-
-
 def score(q_BKRD: jax.Array, k_BKSD: jax.Array, scale: jax.Array | float, precision: str) -> jax.Array:
     """Return `scale` times the product of every query with every key, summed in at least float32: [B, K, R, S]."""
-    product = _score if jax.default_backend() == "cpu" else _plain_score
-    if jnp.finfo(q_BKRD.dtype).bits == 16:  # a scaled query would be rounded
+    product = _plain_score if _narrow(q_BKRD) or jax.default_backend() != "cpu" else _score
+    if _narrow(q_BKRD):  # a scaled query would be rounded
         return product(q_BKRD, k_BKSD, precision) * scale
     # Scale queries, not scores: scaling scores would be fused into the softmax only if no edit comes in between.
     scaled = q_BKRD if isinstance(scale, int | float) and scale == 1 else q_BKRD * scale
@@ -131,21 +126,19 @@ def score(q_BKRD: jax.Array, k_BKSD: jax.Array, scale: jax.Array | float, precis
 
 
 def mix(weights_BKRS: jax.Array, v_BKSD: jax.Array, precision: str) -> jax.Array:
-    """Return the weighted sum of values, in at least float32: [B, K, R, D]."""
-    return (_mix if jax.default_backend() == "cpu" else _plain_mix)(weights_BKRS, v_BKSD, precision)
+    """Return the sum of values with these weights, cast to the values' dtype, in at least float32: [B, K, R, D]."""
+    product = _plain_mix if _narrow(v_BKSD) or jax.default_backend() != "cpu" else _mix
+    return product(weights_BKRS.astype(v_BKSD.dtype), v_BKSD, precision)
 
 
-def project_wide(x: jax.Array, w: jax.Array | Corrected, precision: str) -> jax.Array:
-    """`project` with one contracted axis, in at least float32."""
-    if isinstance(w, Corrected) or _wide_product(x, w) is _wide_einsum:
-        return project(x, w, precision, preferred_element_type=jnp.promote_types(x.dtype, jnp.float32))
-    return _rounding_einsum("RD,DV->RV", x.reshape(-1, x.shape[-1]), w, precision).reshape(*x.shape[:-1], w.shape[-1])
+def wide_product(subscripts: str, a: jax.Array, b: jax.Array, precision: str) -> jax.Array:
+    """Return the einsum of two arrays of one dtype, in at least float32."""
+    # float16 is too narrow for gradients
+    return (_rounding_einsum if a.dtype == b.dtype == jnp.bfloat16 else _wide_einsum)(subscripts, a, b, precision)
 
 
-def _wide_product(*operands: jax.Array) -> Callable[..., jax.Array]:
-    """Return the einsum, in at least float32, whose derivative is fast where these operands are."""
-    rounded = jax.default_backend() != "cpu" and all(operand.dtype == jnp.bfloat16 for operand in operands)
-    return _rounding_einsum if rounded else _wide_einsum
+def _narrow(x: jax.Array) -> bool:
+    return jnp.finfo(x.dtype).bits == 16
 
 
 def _wide_einsum(subscripts: str, a: jax.Array, b: jax.Array, precision: str) -> jax.Array:
@@ -165,11 +158,11 @@ def _(subscripts: str, precision: str, primals: tuple, tangents: tuple) -> tuple
 
 
 def _plain_score(q_BKRD: jax.Array, k_BKSD: jax.Array, precision: str) -> jax.Array:
-    return _wide_product(q_BKRD, k_BKSD)("BKRD,BKSD->BKRS", q_BKRD, k_BKSD, precision)
+    return wide_product("BKRD,BKSD->BKRS", q_BKRD, k_BKSD, precision)
 
 
 def _plain_mix(weights_BKRS: jax.Array, v_BKSD: jax.Array, precision: str) -> jax.Array:
-    return _wide_product(weights_BKRS, v_BKSD)("BKRS,BKSD->BKRD", weights_BKRS, v_BKSD, precision)
+    return wide_product("BKRS,BKSD->BKRD", weights_BKRS, v_BKSD, precision)
 
 
 _score = jax.custom_jvp(_plain_score, nondiff_argnums=(2,))

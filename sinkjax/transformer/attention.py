@@ -43,7 +43,7 @@ Axes = Mapping[str, int]  # name in the record -> its axis of queries
 class LayerInputs(NamedTuple):
     """The inputs that all tiles of queries of a layer share.
 
-    k: [B, K, S, D], in the dtype of the product; wide_k: the same for statistics. v: [B, K, S, D]; own: [B, H, S, D], if an edit
+    k: [B, K, S, D]; wide_k: the same for statistics, at least float32. v: [B, K, S, D]; own: [B, H, S, D], if an edit
     may have changed the values of a query head, else None. extra: the key of no token, or None. scale: factor on the scores.
     window: int, the number of most recent keys that a query sees, or None. w: the parameters of the layer. divide_last: whether
     the mixtures of values are divided instead of the weights.
@@ -68,34 +68,32 @@ def attend(
     window: jax.Array | None,
     w: Mapping[str, Any],
     tape: Tape,
-    rounded: bool = False,
+    divide_last: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
     """Compute attention of rotated queries to `visible_keys`, with the config's scale, positions and normaliser.
 
     own_BSHD: the values of each query head, if an edit may have changed them, else None. window: int, the number of most recent
     keys that a query sees, or None. w: the parameters of the layer. tape: the layer's tape, with the static part of the pass
-    and the position of the first query. rounded: whether weights are cast to the dtype of v before their product.
-    Scores, weights and their sums are at least float32; queries and keys are multiplied in `ops.multiplied_dtype`.
+    and the position of the first query. divide_last: whether mixtures are divided even if `divides_last` is false.
+    Products have operands in the dtype of v; scores, weights and all sums are at least float32.
     Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see no key, int [B].
     """
     T, S = q_BTHD.shape[1], k_BSKD.shape[1]
     config, precision = tape.spec.config, tape.spec.precision
     wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
-    q_BHTD, k_BKSD = (x.astype(ops.multiplied_dtype(x.dtype)).swapaxes(1, 2) for x in (q_BTHD, k_BSKD))
-    v_BKSD = v_BSKD.astype(v_BSKD.dtype if rounded else wide).swapaxes(1, 2)
+    q_BHTD, k_BKSD, v_BKSD = (x.swapaxes(1, 2) for x in (q_BTHD, k_BSKD, v_BSKD))
     if config.normaliser.kernel:
-        learned = w.get("normaliser", {})
-        q_BHTD, k_BKSD = (config.normaliser.features(x.astype(wide), learned, precision).astype(wide) for x in (q_BHTD, k_BKSD))
+        q_BHTD, k_BKSD = (_features(x, w, config, precision) for x in (q_BHTD, k_BKSD))
     given = LayerInputs(
         k=k_BKSD,
         wide_k=k_BKSD.astype(wide),
         v=v_BKSD,
-        own=None if own_BSHD is None else own_BSHD.astype(v_BKSD.dtype).swapaxes(1, 2),
+        own=None if own_BSHD is None else own_BSHD.swapaxes(1, 2),
         extra=extra_key(w, config, tape.lengths, wide, precision),
         scale=score_scale(tape, wide),
         window=window,
         w=w,
-        divide_last=rounded or divides_last(T, config, bool(tape.at(Site.WEIGHTS))),
+        divide_last=divide_last or divides_last(T, config, bool(tape.at(Site.WEIGHTS))),
     )
     axes = query_axes(tape.probe)
     groups: list[tuple] = []
@@ -162,7 +160,6 @@ def _mix(
     """Mix values into outputs [B, H, Q, D], with weights [B, H, Q, N], a pending divisor or None, and an extra key's weights [B,
     H, Q]."""
     (B, H, Q, N), v_BKSD = weights.shape, given.v
-    weights = weights.astype(v_BKSD.dtype)
     out = ops.mix(weights.reshape(B, v_BKSD.shape[1], -1, N), v_BKSD[:, :, :N], precision).reshape(B, H, Q, v_BKSD.shape[-1])
     if given.own is not None:
         changed = (given.own != jnp.repeat(v_BKSD, H // v_BKSD.shape[1], axis=1)).any(axis=(2, 3), keepdims=True)
@@ -194,8 +191,8 @@ def attend_evicting(
     scale = score_scale(tape, wide)
 
     def heads_first(x: jax.Array) -> jax.Array:
-        x = x.astype(ops.multiplied_dtype(x.dtype)).swapaxes(1, 2)
-        return config.normaliser.features(x.astype(wide), learned, precision) if config.normaliser.kernel else x
+        x = x.swapaxes(1, 2)
+        return _features(x, w, config, precision) if config.normaliser.kernel else x
 
     parts = policy.keys(tape.state, k_BQKD, v_BQKD, tape.first)
     scores_of, visible_of = [], []
@@ -212,14 +209,20 @@ def attend_evicting(
     if extra is not None:
         of_extra = extra.scores(heads_first(rotate(q_BQHD, rows, tape.layer)), scale, config, precision)
     weights, _, of_extra = weigh(config.normaliser, scores, visible, {**learned, "rows": rows}, of_extra)
-    values = jnp.concatenate([keys.values for keys in parts], axis=1).astype(wide).swapaxes(1, 2)
-    out = ops.mix(weights.reshape(B, K, -1, weights.shape[-1]).astype(wide), values, precision).reshape(B, H, Q, -1)
+    values = jnp.concatenate([keys.values for keys in parts], axis=1).swapaxes(1, 2)
+    out = ops.mix(weights.reshape(B, K, -1, weights.shape[-1]), values, precision).reshape(B, H, Q, -1)
     out = (out if extra is None else extra.add(out, of_extra)).swapaxes(1, 2)
     if isinstance(config.kv_bias, ValueBias):
         out = out + w["attention_bias"]["output"]
     received = jnp.abs(weights).reshape(B, K, -1, weights.shape[-1]).sum(axis=2)
     tape.state = policy.keep(tape.state, k_BQKD, v_BQKD, tape.first, received)
     return out.astype(v_BQKD.dtype), (~visible.any(axis=-1)).sum(axis=(1, 2)) * jnp.ones(B, jnp.int32)
+
+
+def _features(x: jax.Array, w: Mapping[str, Any], config: Config, precision: str) -> jax.Array:
+    """Map queries or keys [..., D] by the normaliser's kernel, in at least float32; returned in their dtype."""
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return config.normaliser.features(wide, w.get("normaliser", {}), precision).astype(x.dtype)
 
 
 def score_scale(tape: Tape, dtype: jnp.dtype) -> jax.Array | float:

@@ -24,7 +24,6 @@ from sinkjax.edits.apply import at_layer
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits, Resolved
 from sinkjax.errors import SinkjaxError
-from sinkjax.model import ops
 from sinkjax.model.attention_bias import ValueBias
 from sinkjax.model.config import Config
 from sinkjax.model.extra_key import ExtraKey, extra_key
@@ -50,14 +49,14 @@ def attend(
     """Compute `attention.attend` for every request that `cannot` does not list."""
     B, T, H, _ = q_BTHD.shape
     config = tape.spec.config
-    wide, multiplied = jnp.promote_types(q_BTHD.dtype, jnp.float32), ops.multiplied_dtype(q_BTHD.dtype)
+    wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
     terms = tape.at(Site.LOGITS)
-    tiling = Tiling.of(T, q_BTHD.shape[-1], tape.spec, [term for _, term in terms], multiplied.itemsize > 2)
+    tiling = Tiling.of(T, q_BTHD.shape[-1], tape.spec, [term for _, term in terms], q_BTHD.dtype.itemsize > 2)
     scale = score_scale(tape, wide)
     q, k, v = (x.swapaxes(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD if own_BTHD is None else own_BTHD))
     extra = extra_key(w, config, tape.lengths, wide, tape.spec.precision)
     extra_scores = _extra_scores(q, extra, scale, w, tape)
-    q, k, v = (_no_derivative(padded(x, tiling)) for x in (q.astype(multiplied), k.astype(multiplied), v))
+    q, k, v = (_no_derivative(padded(x, tiling)) for x in (q, k, v))
     total = q.shape[2]
     rows = None if extra_scores is None else jnp.pad(extra_scores, [(0, 0), (0, 0), (0, total - T)])[..., None]
     arrays = _arrays(total, scale, window, tape, wide)

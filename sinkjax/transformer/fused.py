@@ -1,8 +1,8 @@
 """`attention_impl="fused"`: softmax attention that exposes neither scores nor weights.
 
 On a GPU and in a 16-bit dtype it is cuDNN's flash attention (`jax.nn.dot_product_attention`), for head widths that are multiples
-of 8, up to 128 or, from Hopper on, 256. Elsewhere, and where scores are edited, it uses the block of `attention.py` with weights
-rounded to the dtype of the values before their product. Only sums over rows of weights are measured (`Statistic.sums`). With
+of 8, up to 128 or, from Hopper on, 256. Elsewhere, and where scores are edited, it uses the blocks of `attention.py` and divides
+mixtures of values instead of weights. Only sums over rows of weights are measured (`Statistic.sums`). With
 cuDNN they need a second pass over blocks of scores, which sums its own rows: the log-sum-exps that JAX returns are rounded to 16
 bits, so weights computed from them would be off by several percent.
 """
@@ -36,7 +36,7 @@ def attend(
     tape: Tape,
 ) -> tuple[jax.Array, jax.Array]:
     """Compute `attention.attend` for every request that `cannot` does not list."""
-    blocks = partial(attention.attend, window=window, w=w, tape=tape, rounded=True)
+    blocks = partial(attention.attend, window=window, w=w, tape=tape, divide_last=True)
     scale = tape.spec.config.scale
     out = None if own_BSHD is not None or tape.at(Site.LOGITS) else by_cudnn(q_BTHD, k_BSKD, v_BSKD, scale)
     if out is None:
