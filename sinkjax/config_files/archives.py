@@ -61,7 +61,7 @@ def unpack(archive: Path) -> Path:
     except WRONG as error:
         if isinstance(error, SinkjaxError):
             raise
-        raise SinkjaxError(f"{archive} is not a complete zip file: {error or type(error).__name__}") from None
+        raise SinkjaxError(f"{archive} is not a complete zip file: {str(error) or type(error).__name__}") from None
     except OSError as error:
         raise cannot_write(folder, error) from error
     finally:

@@ -349,9 +349,11 @@ def _own_of(named: object, made: object, what: str, folder: Place | None, own: O
     made: name and digest of the file that made the results, as far as they are stated. Paths that older versions wrote are not
     looked up. Errors: the file has another study; the copy is a program.
     """
-    if not isinstance(named, str) or (own is None and (folder is None or named in studies())):
+    if not isinstance(named, str):
         return None
     if own is None:
+        if folder is None or named in studies():
+            return None
         copy = next((file for suffix in (*VALUE_FILES, STUDY_FILE) if (file := folder / f"{COPY}{suffix}").is_file()), None)
         if copy is None:
             return None

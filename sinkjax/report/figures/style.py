@@ -148,7 +148,7 @@ def render(figure: Figure, kind: str) -> bytes:
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
-        if isinstance(text, Text) and not POWER.fullmatch(text.get_text()):
+        if not POWER.fullmatch(text.get_text()):
             text.set_parse_math(False)
     with matplotlib.rc_context(SETTINGS), io.BytesIO() as buffer:
         figure.savefig(buffer, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else {"Software": None})
