@@ -21,6 +21,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.norms import LayerNorm, RMSNorm
+from sinkjax.model.rotary import LayerRopes
 
 MOST_LAYERS = 4096
 
@@ -187,3 +188,15 @@ def windows(fields: Fields, size: int | None, sliding: Callable[[int], bool], la
         raise SinkjaxError(f"layer_types in {fields.where} has sliding_attention, but no sliding window is in use")
     found = tuple(size if kind == "sliding_attention" else None for kind in kinds)
     return {"windows": found if any(found) else None}
+
+
+def local_windows(fields: Fields, layers: int) -> dict[str, Any]:
+    """Return each layer's window; without `layer_types`, all layers have one but every `sliding_window_pattern`-th."""
+    step = fields.integer("sliding_window_pattern") if not fields.stated("layer_types") else 1
+    fields.read.add("sliding_window_pattern")
+    return windows(fields, window(fields), lambda layer: (layer + 1) % step != 0, layers)
+
+
+def rotated_locally(position: dict[str, Any], seen: tuple[int | None, ...]) -> dict[str, Any]:
+    """Restrict a rotation, as `rotary` returns it, to the layers that have a window. seen: each layer's window."""
+    return position | {"position": LayerRopes((position["position"],), tuple(None if size is None else 0 for size in seen))}

@@ -18,11 +18,14 @@ from sinkjax.model import params
 from sinkjax.model.config import Config
 
 # Linear layers: stored [outputs, inputs], kept here input-first. Tables are rows as they are here; all else is a vector.
-LINEAR = frozenset({"q", "k", "v", "o", "gate", "up", "down", "unembed", "embed_in", "embed_out", "router"})
+LINEAR = frozenset({"q", "k", "v", "o", "gate", "up", "down", "unembed", "embed_in", "embed_out", "router"}) | {
+    "head_gate",
+    "element_gate",
+}
 TABLES = frozenset({"embed", "positions"})
 
 # How a leaf's part is cut from an axis of outputs: the reshaped axis, and an index into it.
-View = tuple[tuple[int, ...], tuple[int | slice, ...]]
+View = tuple[tuple[int, ...], tuple[int | slice | tuple[int, ...], ...]]
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,14 @@ class Part:
     """A leaf that is part of a stored tensor, or whose tensor has the inputs first.
 
     name: the tensor's name. view: the leaf's place among the tensor's outputs; None for all of them. stacked: whether the tensor
-    has all experts of a layer, along a first axis.
+    has all experts of a layer, along a first axis. rows: whether a vector per head is stored as rows and not as one vector.
     """
 
     name: str
     view: Callable[[Config], View] | None = None
     inputs_first: bool = False
     stacked: bool = False
+    rows: bool = False
 
 
 Table = Mapping[str, str | Part]
@@ -52,6 +56,16 @@ def inputs_first(*within: str, **names: str) -> dict[str, str | Part]:
     """As `modules`, of linear layers stored [inputs, outputs], as GPT-2 has them."""
     entries = modules(*within, **names)
     return entries | {leaf: Part(str(entries[leaf]), inputs_first=True) for leaf in names}
+
+
+def half_split(config: Config, leaf: str) -> View:
+    """Queries or keys whose heads are rotated in pairs (2i, 2i + 1), in the order of pairs (i, i + dims / 2).
+
+    Scores do not depend on the order of a head's dims, so one kind of rotation serves both: Cohere, GLM, ERNIE and Helium.
+    """
+    dims = {rope.dims for rope in config.ropes}.pop() or config.head_dim
+    order = (*range(0, dims, 2), *range(1, dims, 2), *range(dims, config.head_dim))
+    return (config.heads if leaf == "q" else config.kv_heads, config.head_dim), (slice(None), order)
 
 
 def grouped(config: Config, leaf: str) -> View:
@@ -92,6 +106,16 @@ def fused(
 
     weights: dict[str, str | Part] = {leaf: part(leaf, ends[0], inputs_first) for leaf in leaves}
     return weights | {f"{leaf}_bias": part(leaf, ends[1]) for leaf in leaves}
+
+
+def each(module: str, view: Callable[[Config, str], View], rows: bool = False, **names: str) -> dict[str, str | Part]:
+    """As `modules`, each with a view of its own. rows: see `Part`."""
+
+    def part(leaf: str, name: str) -> Part:
+        base = leaf[0]  # q or k, also of a bias or a norm
+        return Part(name, lambda config: view(config, base), rows=rows)
+
+    return {leaf: part(leaf, str(name)) for leaf, name in modules(module, **names).items()}
 
 
 # The names in Llama and, possibly with changes, in most later families.
@@ -143,7 +167,7 @@ class Slot:
     transposed: bool
     pattern: str
     view: tuple[int, ...] | None = None
-    index: tuple[int | slice, ...] = ()
+    index: tuple[int | slice | tuple[int, ...], ...] = ()
 
     @property
     def fills(self) -> bool:
@@ -197,7 +221,7 @@ def _slot(config: Config, name: str, part: Part, inner: tuple[int, ...], fan_in:
     if part.inputs_first and inputs:
         stored, view, index = (*inputs, math.prod(shape)), (*inputs, *shape), (slice(None), *index)
     else:
-        stored, view = (math.prod(shape), *inputs), (*shape, *inputs)
+        stored, view = (*(shape if part.rows else (math.prod(shape),)), *inputs), (*shape, *inputs)
     return Slot("", (), stored, bool(inputs) and not part.inputs_first, part.name, view, index)
 
 

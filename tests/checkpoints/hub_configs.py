@@ -475,7 +475,187 @@ def starcoder2(*shape: int, theta: float) -> Values:
     ) | {"initializer_range": 0.018042}
 
 
+def cohere(version: str, *shape: int, **more: Any) -> Values:
+    common = {"attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 5, "eos_token_id": 255001, "pad_token_id": 0}
+    common |= {"hidden_act": "silu", "layer_norm_eps": 1e-5, **shaped(*shape, 256000, 8192)}
+    kind, cls = {"1": ("cohere", "Cohere"), "2": ("cohere2", "Cohere2")}[version]
+    return file(kind, f"{cls}ForCausalLM", "4.48.0.dev0", **{**common, **more})
+
+
+def glm(version: str, context: int, eps: float) -> Values:
+    cls = {"glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM"}[version]
+    common = {"attention_bias": True, "attention_dropout": 0.0, "eos_token_id": [151329, 151336, 151338], "head_dim": 128}
+    common |= {"hidden_act": "silu", "pad_token_id": 151329, "partial_rotary_factor": 0.5, "rms_norm_eps": eps}
+    common |= {"rope_theta": 10000.0, "tie_word_embeddings": False}
+    return file(version, cls, "4.52.0.dev0", **common, **shaped(4096, 13696, 40, 32, 2, 151552, context))
+
+
+def olmo3(*shape: int) -> Values:
+    kinds = ["full_attention" if (layer + 1) % 4 == 0 else "sliding_attention" for layer in range(shape[2])]
+    scaling = {"attention_factor": 1.2079441541679836, "beta_fast": 32.0, "beta_slow": 1.0, "factor": 8.0}
+    scaling |= {"original_max_position_embeddings": 8192, "rope_type": "yarn"}
+    common = {"attention_bias": False, "attention_dropout": 0.0, "eos_token_id": 100257, "pad_token_id": 100277}
+    common |= {"hidden_act": "silu", "layer_types": kinds, "rms_norm_eps": 1e-6, "rope_scaling": scaling, "rope_theta": 500000}
+    common |= {"sliding_window": 4096, "tie_word_embeddings": False}
+    return file("olmo3", "Olmo3ForCausalLM", "4.57.1", **common, **shaped(*shape, 100278, 65536))
+
+
+def exaone4(*shape: int, context: int, **more: Any) -> Values:
+    scaling = {"factor": 16.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192}
+    common = {"attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 361, "hidden_act": "silu", "pad_token_id": 0}
+    common |= {"rms_norm_eps": 1e-5, "rope_scaling": scaling | {"rope_type": "llama3"}, "rope_theta": 1000000}
+    return file("exaone4", "Exaone4ForCausalLM", "4.54.0.dev0", **common, **shaped(*shape, 102400, context), **more)
+
+
 HUB: dict[str, Values] = {
+    "CohereForAI/c4ai-command-r-v01": cohere(
+        "1", 8192, 22528, 40, 64, 64, logit_scale=0.0625, model_max_length=131072, pretraining_tp=1, rope_theta=8000000.0
+    ),
+    "CohereForAI/c4ai-command-r-plus": cohere(
+        "1",
+        12288,
+        33792,
+        64,
+        96,
+        8,
+        logit_scale=0.8333333333333334,
+        model_max_length=131072,
+        pretraining_tp=1,
+        rope_theta=75000000.0,
+        use_qk_norm=True,
+    ),
+    "CohereForAI/aya-23-8B": cohere(
+        "1", 4096, 14336, 32, 32, 8, logit_scale=0.0625, pretraining_tp=1, rope_theta=10000, use_qk_norm=False
+    ),
+    "CohereForAI/c4ai-command-r7b-12-2024": cohere(
+        "2",
+        4096,
+        14336,
+        32,
+        32,
+        8,
+        cache_implementation="hybrid",
+        head_dim=128,
+        layer_switch=4,
+        logit_scale=0.25,
+        order_of_interleaved_layers="local_attn_first",
+        position_embedding_type="rope_gptj",
+        rope_scaling=None,
+        rope_theta=50000,
+        rotary_pct=1.0,
+        sliding_window=4096,
+        sliding_window_pattern=4,
+        use_embedding_sharing=True,
+        use_gated_activation=True,
+        use_parallel_block=True,
+        use_parallel_embedding=True,
+    ),
+    "baidu/ERNIE-4.5-0.3B-PT": file(
+        "ernie4_5",
+        "Ernie4_5ForCausalLM",
+        "4.54.0.dev0",
+        bos_token_id=1,
+        eos_token_id=2,
+        head_dim=128,
+        hidden_act="silu",
+        pad_token_id=0,
+        rms_norm_eps=1e-5,
+        rope_scaling=None,
+        rope_theta=500000,
+        tie_word_embeddings=True,
+        use_bias=False,
+        **shaped(1024, 3072, 18, 16, 2, 103424, 131072),
+    ),
+    "LGAI-EXAONE/EXAONE-4.0-1.2B": exaone4(
+        2048,
+        4096,
+        30,
+        32,
+        8,
+        context=65536,
+        head_dim=64,
+        layer_types=["full_attention"] * 30,
+        sliding_window=None,
+        sliding_window_pattern=None,
+        tie_word_embeddings=True,
+    ),
+    "LGAI-EXAONE/EXAONE-4.0-32B": exaone4(
+        5120,
+        27392,
+        64,
+        40,
+        8,
+        context=131072,
+        head_dim=128,
+        sliding_window=4096,
+        sliding_window_pattern="LLLG",
+        tie_word_embeddings=False,
+        layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 16,
+        reorder_qk_norm=True,
+    ),
+    "THUDM/glm-4-9b-hf": glm("glm", 8192, 1.5625e-07),
+    "THUDM/GLM-4-9B-0414": glm("glm4", 32768, 1e-5),
+    "kyutai/helium-1-preview-2b": file(
+        "helium",
+        "HeliumForCausalLM",
+        "4.48.0.dev0",
+        attention_bias=False,
+        attention_dropout=0.0,
+        bos_token_id=1,
+        eos_token_id=2,
+        head_dim=128,
+        hidden_act="silu",
+        mlp_bias=False,
+        pad_token_id=3,
+        rms_norm_eps=1e-8,
+        rope_theta=100000.0,
+        tie_word_embeddings=False,
+        **shaped(2560, 7040, 24, 20, 20, 48000, 4096),
+    ),
+    "allenai/Olmo-3-1025-7B": olmo3(4096, 11008, 32, 32, 32),
+    "allenai/Olmo-3-1125-32B": olmo3(5120, 27648, 64, 40, 8),
+    "allenai/OLMoE-1B-7B-0924": file(
+        "olmoe",
+        "OlmoeForCausalLM",
+        "4.43.0.dev0",
+        attention_bias=False,
+        attention_dropout=0.0,
+        clip_qkv=None,
+        eos_token_id=50279,
+        hidden_act="silu",
+        norm_topk_prob=False,
+        num_experts=64,
+        num_experts_per_tok=8,
+        output_router_logits=False,
+        pad_token_id=1,
+        rms_norm_eps=1e-5,
+        rope_scaling=None,
+        rope_theta=10000.0,
+        router_aux_loss_coef=0.01,
+        tie_word_embeddings=False,
+        **shaped(2048, 1024, 16, 16, 16, 50304, 4096),
+    ),
+    "ByteDance-Seed/Seed-OSS-36B-Base": file(
+        "seed_oss",
+        "SeedOssForCausalLM",
+        "4.55.0",
+        attention_bias=True,
+        attention_dropout=0.1,
+        attention_out_bias=False,
+        bos_token_id=0,
+        eos_token_id=2,
+        head_dim=128,
+        hidden_act="silu",
+        mlp_bias=False,
+        pad_token_id=1,
+        pretraining_tp=1,
+        residual_dropout=0.1,
+        rms_norm_eps=1e-6,
+        rope_scaling={"rope_type": "default"},
+        rope_theta=10000000.0,
+        tie_word_embeddings=False,
+        **shaped(5120, 27648, 64, 80, 8, 155136, 524288),
+    ),
     "bigscience/bloom-560m": bloom(1024, 24, 16, both=False),
     "bigscience/bloom-1b1": bloom(1536, 24, 16),
     "bigscience/bloom-1b7": bloom(2048, 24, 16),
@@ -667,6 +847,10 @@ FURTHER: dict[str, Values] = {
     "mistralai/Mistral-Nemo-Base-2407": mistral(
         "mistral", 5120, 14336, 40, 32, 8, 131072, 128000, head_dim=128, rope_theta=1000000.0, sliding_window=None
     ),
+    "mistralai/Ministral-8B-Instruct-2410": mistral(
+        "mistral", 4096, 12288, 36, 32, 8, 131072, 32768, head_dim=128, rope_theta=100000000.0, sliding_window=32768
+    )
+    | {"attention_dropout": 0.0, "layer_types": (["full_attention"] + ["sliding_attention"] * 3) * 9},
     "tiiuae/falcon-rw-1b": falcon(hidden_size=2048, num_attention_heads=32, num_hidden_layers=24, multi_query=False)
     | {"alibi": True, "bias": True, "parallel_attn": False, "new_decoder_architecture": False, "vocab_size": 50304},
     "microsoft/phi-4": phi3(5120, 17920, 40, 40, 10, 100352, 16384, window=None)

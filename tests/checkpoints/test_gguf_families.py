@@ -92,4 +92,4 @@ def test_an_implied_setting_can_be_replaced_and_a_stated_one_cannot(tmp_path: Pa
 def test_every_family_that_llama_cpp_has_is_written_here() -> None:
     named = {name: family.gguf.architecture for name, family in families().items() if family.gguf}
     assert named == as_gguf.ARCHITECTURES
-    assert families().keys() - named.keys() == {"opt"}
+    assert not {"opt"} & named.keys()

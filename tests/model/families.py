@@ -73,9 +73,14 @@ def partial(values: dict[str, Any], turn: Turn) -> dict[str, Any]:
     return values
 
 
-def free_width(values: dict[str, Any], turn: Turn) -> dict[str, Any]:
+def free_width(values: dict[str, Any], turn: Turn, *widths: int) -> dict[str, Any]:
     """The values with a head width of its own."""
-    return values | {"head_dim": turn.one(4, 6, 10)}
+    return values | {"head_dim": turn.one(*widths or (4, 6, 10))}
+
+
+def even_width(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a family that states a head width and yet shares the width evenly."""
+    return values | {"head_dim": values["hidden_size"] // values["num_attention_heads"]}
 
 
 def gpt2(turn: Turn) -> PreTrainedConfig:
@@ -200,17 +205,70 @@ def stablelm(turn: Turn) -> PreTrainedConfig:
     return hf.StableLmConfig(**values, qk_layernorm=turn.flag(), use_parallel_residual=turn.flag())
 
 
+def cohere(turn: Turn) -> PreTrainedConfig:
+    return hf.CohereConfig(**common(turn, logit_scale=0.4, use_qk_norm=turn.flag(), attention_bias=turn.flag()))
+
+
+def cohere2(turn: Turn) -> PreTrainedConfig:
+    kinds = turn.one(["sliding_attention", "full_attention"], ["full_attention"] * 2)
+    return hf.Cohere2Config(**common(turn, logit_scale=0.4, attention_bias=turn.flag(), sliding_window=WINDOW, layer_types=kinds))
+
+
+def glm(turn: Turn) -> dict[str, Any]:
+    """The values of a GLM or a GLM-4."""
+    return free_width(partial(common(turn, attention_bias=turn.flag()), turn), turn, 4, 8, 12)
+
+
+def olmo3(turn: Turn) -> PreTrainedConfig:
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "rope_theta": 500.0}
+    rope = {"full_attention": yarn, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
+    kinds = turn.one(["sliding_attention", "full_attention"], ["full_attention"] * 2)
+    return hf.Olmo3Config(
+        **common(turn, rope_parameters=rope, attention_bias=turn.flag(), sliding_window=WINDOW, layer_types=kinds)
+    )
+
+
+def exaone4(turn: Turn) -> PreTrainedConfig:
+    size = turn.one(None, WINDOW, WINDOW)
+    kinds = ["sliding_attention", "full_attention"] if size else ["full_attention"] * 2
+    return hf.Exaone4Config(**free_width(common(turn, sliding_window=size, layer_types=kinds), turn))
+
+
+def seed_oss(turn: Turn) -> PreTrainedConfig:
+    biases = {f"{which}_bias": turn.flag() for which in ("attention", "attention_out", "mlp")}
+    return hf.SeedOssConfig(**free_width(common(turn, **biases), turn))
+
+
+def ministral(turn: Turn) -> PreTrainedConfig:
+    kinds = turn.one(["sliding_attention", "full_attention"], ["full_attention"] * 2, ["sliding_attention"] * 2)
+    return hf.MinistralConfig(**free_width(common(turn, sliding_window=WINDOW, layer_types=kinds), turn))
+
+
+def olmoe(turn: Turn) -> PreTrainedConfig:
+    values = without(mixture(turn, norm_topk_prob=turn.flag(), attention_bias=turn.flag()), "sliding_window")
+    return hf.OlmoeConfig(**without(values, "num_local_experts") | {"num_experts": values["num_local_experts"]})
+
+
 DRAWS: dict[str, Draw] = {
+    "arcee": lambda turn: hf.ArceeConfig(**free_width(common(turn, attention_bias=turn.flag(), mlp_bias=turn.flag()), turn)),
     "bloom": bloom,
+    "cohere": cohere,
+    "cohere2": cohere2,
+    "ernie4_5": lambda turn: hf.Ernie4_5Config(**free_width(common(turn, use_bias=turn.flag()), turn)),
+    "exaone4": exaone4,
     "falcon": falcon,
     "gemma": lambda turn: hf.GemmaConfig(**free_width(common(turn, attention_bias=turn.flag()), turn)),
     "gemma2": gemma2,
     "gemma3_text": gemma3,
+    "glm": lambda turn: hf.GlmConfig(**glm(turn)),
+    "glm4": lambda turn: hf.Glm4Config(**glm(turn)),
     "gpt2": gpt2,
     "gpt_oss": gpt_oss,
     "gpt_neox": gpt_neox,
     "granite": granite,
+    "helium": lambda turn: hf.HeliumConfig(**even_width(common(turn, attention_bias=turn.flag(), mlp_bias=turn.flag()))),
     "llama": lambda turn: hf.LlamaConfig(**free_width(common(turn, attention_bias=turn.flag(), mlp_bias=turn.flag()), turn)),
+    "ministral": ministral,
     "mistral": lambda turn: hf.MistralConfig(**free_width(common(turn, sliding_window=turn.one(None, WINDOW)), turn)),
     "mixtral": lambda turn: hf.MixtralConfig(**free_width(mixture(turn), turn)),
     "mpt": mpt,
@@ -219,6 +277,8 @@ DRAWS: dict[str, Draw] = {
     ),
     "olmo": lambda turn: hf.OlmoConfig(**common(turn, attention_bias=turn.flag(), clip_qkv=turn.one(None, 0.5))),
     "olmo2": lambda turn: hf.Olmo2Config(**common(turn, attention_bias=turn.flag())),
+    "olmo3": olmo3,
+    "olmoe": olmoe,
     "opt": opt,
     "phi": lambda turn: hf.PhiConfig(**partial(common(turn, qk_layernorm=turn.flag()), turn)),
     "phi3": phi3,
@@ -227,6 +287,7 @@ DRAWS: dict[str, Draw] = {
     ),
     "qwen3": qwen3,
     "qwen3_moe": qwen3_moe,
+    "seed_oss": seed_oss,
     "smollm3": smollm3,
     "stablelm": stablelm,
     "starcoder2": lambda turn: hf.Starcoder2Config(**common(turn, use_bias=turn.flag(), sliding_window=turn.one(None, WINDOW))),

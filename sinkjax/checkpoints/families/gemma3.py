@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families import gemma2
 from sinkjax.checkpoints.families.gemma import DEFAULTS
-from sinkjax.checkpoints.family import Family, Separator, window, windows
+from sinkjax.checkpoints.family import Family, Separator, local_windows
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.hf_rope import rope_of
@@ -18,21 +18,22 @@ TENSORS = gemma2.TENSORS | names.modules("model.layers.{}.self_attn", q_norm="q_
 
 def read(fields: Fields) -> dict[str, Any]:
     found = gemma2.sandwich(fields)
-    step = fields.integer("sliding_window_pattern") if not fields.stated("layer_types") else 1
-    fields.read.add("sliding_window_pattern")
-    sized = windows(fields, window(fields), lambda layer: (layer + 1) % step != 0, found["layers"])
+    sized = local_windows(fields, found["layers"])
     seen = sized["windows"] or (None,) * found["layers"]
     return found | sized | positions(fields, seen) | {"qk_norm": found["norm"]}
 
 
-def positions(fields: Fields, seen: tuple[int | None, ...]) -> dict[str, Any]:
-    """Read the rotary positions of global layers and of layers with a window, in either spelling."""
+def positions(fields: Fields, seen: tuple[int | None, ...], local: str = "rope_local_base_freq") -> dict[str, Any]:
+    """Read the rotary positions of global layers and of layers with a window, in either spelling.
+
+    local: key of the base of layers with a window.
+    """
     context, table = fields.integer("max_position_embeddings"), fields.table("rope_scaling")
     if "full_attention" in table or "sliding_attention" in table:
         tables = [dict(table.get(f"{kind}_attention") or {}) for kind in ("full", "sliding")]
         bases = [Fields({"rope_theta": entry.pop("rope_theta", None)}, fields.where).number("rope_theta") for entry in tables]
     else:
-        tables, bases = [table, {}], [fields.number("rope_theta"), fields.number("rope_local_base_freq")]
+        tables, bases = [table, {}], [fields.number("rope_theta"), fields.number(local)]
     kinds = tuple(rope_of(entry, base, context, fields)[0] for entry, base in zip(tables, bases, strict=True))
     return {"position": LayerRopes(kinds, tuple(0 if size is None else 1 for size in seen)), "context": context}
 

@@ -17,17 +17,24 @@ TENSORS = {
 }
 
 
-def read(fields: Fields) -> dict[str, Any]:
+def block(fields: Fields) -> dict[str, Any]:
+    """Read the fields that OLMo 2 and 3 share."""
     norm, bias = rms_norm(fields), fields.flag("attention_bias")
     layout = {"norm_place": "output", "qk_norm": AllHeads(norm["norm"])}
-    return sizes(fields, head_dim=None) | rotary(fields) | norm | layout | biases(bias, bias, False)
+    return sizes(fields, head_dim=None) | norm | layout | biases(bias, bias, False)
 
+
+def read(fields: Fields) -> dict[str, Any]:
+    return block(fields) | rotary(fields)
+
+
+DEFAULTS = {"num_key_value_heads": as_many_as_heads, "attention_bias": False, "tie_word_embeddings": False}
 
 FAMILY = Family(
     "olmo2",
     read,
     TENSORS,
-    defaults={"num_key_value_heads": as_many_as_heads, "attention_bias": False, "tie_word_embeddings": False},
+    defaults=DEFAULTS,
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     gguf=Gguf("olmo2", keys={"attention.key_length": None}, implied={"hidden_act": "silu", "attention_bias": has("q_bias")}),
 )

@@ -23,10 +23,14 @@ def read(fields: Fields) -> dict[str, Any]:
     found = sizes(fields, mlp_width="moe_intermediate_size")
     size = optional_window(fields) if fields.flag("use_sliding_window") else None
     fields.read |= {"sliding_window", "max_window_layers", "intermediate_size", "layer_types"}
-    count, active = fields.integer("num_experts"), fields.integer("num_experts_per_tok")
-    experts = Experts(count, active, normalised=fields.flag("norm_topk_prob"))
     windows = {"windows": size and (size,) * found["layers"]}
-    return found | rotary(fields) | qwen3.attention(fields) | windows | {"experts": experts}
+    return found | rotary(fields) | qwen3.attention(fields) | windows | {"experts": experts(fields)}
+
+
+def experts(fields: Fields) -> Experts:
+    """Read the mixture."""
+    count, active = fields.integer("num_experts"), fields.integer("num_experts_per_tok")
+    return Experts(count, active, normalised=fields.flag("norm_topk_prob"))
 
 
 FAMILY = Family(

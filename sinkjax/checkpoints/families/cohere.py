@@ -1,0 +1,34 @@
+"""Command R and Aya (Cohere, 2024): attention and MLP in parallel behind one LayerNorm, neighbouring dims rotated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, layer_norm, rotary, sizes
+from sinkjax.checkpoints.fields import Fields
+from sinkjax.model.config import Multipliers
+from sinkjax.model.norms import EachHead
+
+TENSORS = {
+    **names.LLAMA,
+    **names.each("model.layers.{}.self_attn", names.half_split, q="q_proj", k="k_proj"),
+    **names.each("model.layers.{}.self_attn", names.half_split, rows=True, q_norm="q_norm", k_norm="k_norm"),
+}
+
+
+def block(fields: Fields) -> dict[str, Any]:
+    """Read the fields that both generations share."""
+    norm, bias = layer_norm(fields, "layer_norm_eps", bias=False), fields.flag("attention_bias")
+    scale = {"multipliers": Multipliers(logits=fields.number("logit_scale"))}
+    return sizes(fields, head_dim=None) | norm | scale | {"norm_place": "parallel-shared"} | biases(bias, bias, False)
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    found = block(fields)
+    return found | rotary(fields) | {"qk_norm": EachHead(found["norm"]) if fields.flag("use_qk_norm") else None}
+
+
+DEFAULTS = {"num_key_value_heads": as_many_as_heads, "attention_bias": False, "tie_word_embeddings": True}
+
+FAMILY = Family("cohere", read, TENSORS, defaults=DEFAULTS | {"use_qk_norm": False})

@@ -1,0 +1,32 @@
+"""Command R7B and Command A (Cohere, 2024 and 2025): a Cohere with windows; layers that see all keys are not rotated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints.families import cohere
+from sinkjax.checkpoints.family import Family, local_windows, rotary, rotated_locally
+from sinkjax.checkpoints.fields import Fields
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    found = cohere.block(fields)
+    sized = local_windows(fields, found["layers"])
+    return found | sized | rotated_locally(rotary(fields), sized["windows"] or (None,) * found["layers"])
+
+
+FAMILY = Family(
+    "cohere2",
+    read,
+    cohere.TENSORS,
+    defaults=cohere.DEFAULTS | {"sliding_window_pattern": 4},
+    inert=frozenset({"_sliding_window_pattern", "layer_switch", "use_parallel_embedding"}),
+    fixed={
+        "order_of_interleaved_layers": "local_attn_first",
+        "position_embedding_type": "rope_gptj",
+        "rotary_pct": 1.0,
+        "use_embedding_sharing": True,
+        "use_gated_activation": True,
+        "use_parallel_block": True,
+    },
+)

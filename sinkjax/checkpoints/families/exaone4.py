@@ -1,0 +1,38 @@
+"""EXAONE 4 (LG AI Research, 2025): OLMo 2's block with norms by head; where layers have windows, only these are rotated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints.families import olmo2
+from sinkjax.checkpoints.family import Family, even_head_dim, optional_window, rms_norm, rotary, rotated_locally, sizes, windows
+from sinkjax.checkpoints.fields import Fields
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    found, norm, size = sizes(fields), rms_norm(fields)["norm"], optional_window(fields)
+    sized = windows(fields, size, local(fields, size), found["layers"])
+    position = rotary(fields)
+    if size:
+        position = rotated_locally(position, sized["windows"] or (None,) * found["layers"])
+    return found | position | sized | {"norm": norm, "norm_place": "output", "qk_norm": norm}
+
+
+def local(fields: Fields, size: int | None) -> Any:
+    """Return whether a layer has a window; the pattern is a number, n for all but every n-th, or letters (LLLG)."""
+    fields.read.add("sliding_window_pattern")
+    if size is None or fields.stated("layer_types"):
+        return lambda layer: False
+    pattern = fields.get("sliding_window_pattern")
+    lettered = isinstance(pattern, str) and pattern == "L" * (len(pattern) - 1) + "G"
+    step = len(pattern) if lettered else fields.integer("sliding_window_pattern")
+    return lambda layer: (layer + 1) % step != 0
+
+
+FAMILY = Family(
+    "exaone4",
+    read,
+    olmo2.TENSORS,
+    defaults={"head_dim": even_head_dim, "tie_word_embeddings": False},
+    fixed={"reorder_qk_norm": True},
+)

@@ -1,0 +1,18 @@
+"""OLMo 3 (2025): an OLMo 2 with windows in three of four layers, and a scaled rotation in the others only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints.families import gemma3, olmo2
+from sinkjax.checkpoints.family import Family, window, windows
+from sinkjax.checkpoints.fields import Fields
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    found = olmo2.block(fields)
+    sized = windows(fields, window(fields), lambda layer: (layer + 1) % 4 != 0, found["layers"])
+    return found | sized | gemma3.positions(fields, sized["windows"] or (None,) * found["layers"], local="rope_theta")
+
+
+FAMILY = Family("olmo3", read, olmo2.TENSORS, defaults=olmo2.DEFAULTS)

@@ -1,0 +1,28 @@
+"""Seed-OSS (ByteDance, 2025): a Llama with biases of queries, keys and values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, rms_norm, rotary, sizes
+from sinkjax.checkpoints.fields import Fields
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    flags = (fields.flag(f"{which}_bias") for which in ("attention", "attention_out", "mlp"))
+    return sizes(fields) | rotary(fields) | rms_norm(fields) | biases(*flags)
+
+
+FAMILY = Family(
+    "seed_oss",
+    read,
+    names.LLAMA,
+    defaults={
+        "num_key_value_heads": as_many_as_heads,
+        "attention_bias": True,
+        "attention_out_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": False,
+    },
+)
