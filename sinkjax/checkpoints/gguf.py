@@ -20,7 +20,7 @@ from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 from sinkjax.checkpoints.gguf_file import read_gguf
 from sinkjax.checkpoints.gguf_tokenizer import read_tokenizer
-from sinkjax.checkpoints.hf_config import read_config
+from sinkjax.checkpoints.hf_config import read_config, refuse_unsupported
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import Table
 from sinkjax.checkpoints.presets import PLAIN
@@ -94,7 +94,7 @@ def read_gguf_checkpoint(
     refuse(kind != "model", f"{where} is not a model: its general.type is {short(kind)}")
     architecture = str(metadata.get("general.architecture"))
     known = [(family, family.gguf) for family in families().values() if family.gguf]
-    one_of(f"GGUF architecture in {where}:", architecture, {layout.architecture for _, layout in known})
+    refuse_unsupported("GGUF architecture", architecture, {layout.architecture for _, layout in known}, where)
     prefix = f"{architecture}."
     own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
     assume = dict(assume or {})

@@ -23,6 +23,8 @@ from sinkjax.model.config import Config
 REASONS = documents.parse(Path(__file__).with_name("inert.yaml").read_text(encoding="utf-8"), "inert.yaml")
 INERT = frozenset(key for keys in REASONS.values() for key in keys)
 
+UNSUPPORTED = documents.parse(Path(__file__).with_name("unsupported.yaml").read_text(encoding="utf-8"), "unsupported.yaml")
+
 # Keys of other architectures -> the value that means the feature is absent.
 NEUTRAL: dict[str, Any] = {
     **dict.fromkeys(("rope_interleaved", "use_mrope", "is_decoder", "is_encoder_decoder", "add_cross_attention"), False),
@@ -58,7 +60,8 @@ def read_config(
         if values.get(key) is not None:
             raise SinkjaxError(f"assume={{{key!r}: {value!r}}} contradicts {where}, which states {values[key]!r}")
     values |= assume
-    family = families()[Fields(values, where).choice("model_type", families(), "model_type")]
+    refuse_unsupported("model_type", Fields(values, where).get("model_type"), families(), where)
+    family = families()[values["model_type"]]
     values = one_spelling(values, where, family.spelled)
     fields = Fields(values, where, {**family.defaults, **(defaults or {})}, dict(assume), {"model_type"}, ignore_keys)
     for key in QUANTISED:
@@ -83,3 +86,15 @@ def read_config(
         fields.fixed("layer_types", ["full_attention"] * config.layers)
     fields.finish(INERT | family.inert)
     return config, fields.assumed
+
+
+def refuse_unsupported(what: str, name: Any, supported: Collection[str], where: str) -> None:
+    """Raise unless an architecture is supported: with the reason if it is known, and without a nearest name.
+
+    Programs write these names, so a similar one is another architecture and not what was meant.
+    """
+    for reason, names in UNSUPPORTED.items():
+        if name in names:
+            raise SinkjaxError(f"the {what} {name!r} of {where} is not supported: {reason}")
+    if not isinstance(name, str) or name not in supported:
+        raise SinkjaxError(f"unknown {what} {short(name)} in {where}; supported: {', '.join(sorted(supported))}")

@@ -16,6 +16,7 @@ import numpy as np
 
 from sinkjax.model import params
 from sinkjax.model.config import Config
+from sinkjax.model.heads import HeadGate
 
 # Linear layers: stored [outputs, inputs], kept here input-first. Tables are rows as they are here; all else is a vector.
 LINEAR = frozenset({"q", "k", "v", "o", "gate", "up", "down", "unembed", "embed_in", "embed_out", "router"}) | {
@@ -79,6 +80,14 @@ def joined(config: Config, leaf: str) -> View:
     H, K = config.heads, config.kv_heads
     index = {"q": slice(0, H), "k": slice(H, H + K), "v": slice(H + K, H + 2 * K)}
     return (H + 2 * K, config.head_dim), (index[leaf],)
+
+
+def gated_queries(config: Config, leaf: str) -> View:
+    """The queries of a group, then their gates, and the next group: Qwen's gated attention."""
+    queries = config.group * config.head_dim
+    gates = config.group if isinstance(config.gate, HeadGate) else queries
+    part = slice(0, queries) if leaf == "q" else slice(queries, None)
+    return (config.kv_heads, queries + gates), (slice(None), part)
 
 
 def halves(config: Config, leaf: str) -> View:

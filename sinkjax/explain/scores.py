@@ -18,7 +18,7 @@ from sinkjax.explain.parts import Before, as_places, as_split, at_place, parts_o
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.model.heads import gated_values
-from sinkjax.model.norms import normed_heads
+from sinkjax.model.norms import normed_heads, normed_late
 from sinkjax.model.ops import add_bias, project
 from sinkjax.model.params import Params
 
@@ -173,14 +173,16 @@ def _scores(
         mean = seen / jnp.maximum(seen.sum(axis=1, keepdims=True), 1)
         weights = jnp.where(queries[:, None] < 0, mean, back + keys[:, None] == queries[:, None])
         q, k = before.rotate(before.tape, before.seen["query"], before.seen["key"])
+        q, k = (normed_late(each, before.w, f"{name}_norm", config.qk_norm) for name, each in (("q", q), ("k", k)))
         q = jnp.einsum("BT,BTHD->BHD", weights.astype(q.dtype), q, precision=precision)
         k = jnp.repeat(at_place(k, keys)[:, 0], group, axis=1)
         by_layer = config.score_scale if isinstance(config.score_scale, tuple) else (config.scale,) * config.layers
         factor = jnp.asarray(by_layer, q.dtype)[before.tape.layer]
 
         def score(h: jax.Array) -> jax.Array:
-            x = frozen_vectors(h, before, "k" if side == "key" else "q", config, precision)
-            turned = before.rotate_place(before.tape, x, x)[side == "key"][:, 0]
+            x, at = (frozen_vectors(stream, before, side[0], config, precision) for stream in (h, before.h))
+            x, at = (before.rotate_place(before.tape, each, each)[side == "key"] for each in (x, at))
+            turned = normed_late(x, before.w, f"{side[0]}_norm", config.qk_norm, at)[:, 0]
             pair = (q, jnp.repeat(turned, group, axis=1)) if side == "key" else (turned, k)
             return factor * jnp.einsum("BHD,BHD->BH", *pair, precision=precision)
 

@@ -16,9 +16,10 @@ from sinkjax.model.attention_bias import AttentionBias, KeyBias, SinkToken
 from sinkjax.model.experts import ClampedSwiGLU, Experts
 from sinkjax.model.heads import Gate, HeadNorm
 from sinkjax.model.normalisers import Normaliser, Softmax
-from sinkjax.model.norms import Norm, QueryKeyNorm, RMSNorm
+from sinkjax.model.norms import AfterRotation, Norm, QueryKeyNorm, RMSNorm
 from sinkjax.model.positions import AddedPosition, Learned, PowerAlibi, ScorePosition, Sinusoidal
 from sinkjax.model.rotary import LayerRopes, Rope
+from sinkjax.model.xielu import XIELU
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ class Config:
         norm: Norm of the residual stream, or None.
         position: Rotary, none, or a record of sinkjax/model/positions.py, added to the embedding or to the scores.
         activation: One of ACTIVATIONS, of a gate that multiplies the hidden units of the MLP (SwiGLU, GeGLU, ReGLU), or, with
-            gated_mlp=False, of the hidden units themselves; or a record of gate and units together (sinkjax/model/experts.py).
+            gated_mlp=False, of the hidden units themselves; or a record of gate and units together (sinkjax/model/experts.py), or
+            of units with learned numbers (sinkjax/model/xielu.py).
         tied: Whether the unembedding is the embedding.
         qkv_bias, out_bias, mlp_bias: Which projections have a bias.
         windows: None (every layer sees all earlier keys), or for each layer the number of last keys that a query sees, itself
@@ -129,7 +131,7 @@ class Config:
             2025).
         prefix: Number of first positions that see each other in both directions and that all later positions see beyond any
             window, or None. Tokens of the prefix have no loss, because the positions that would predict them see them.
-        qk_norm: Norm of each query and key before the rotation (sinkjax/model/norms.py), or None.
+        qk_norm: Norm of each query and key, by default before the rotation (sinkjax/model/norms.py), or None.
         head_norm: Norm of each head's output before a gate, or None.
         gate: On each head's output or its values (sinkjax/model/heads.py), or None.
         residual: Whether a block's input is added to the outputs of attention and the MLP.
@@ -156,7 +158,7 @@ class Config:
     context: int
     norm: Norm | None
     position: Position
-    activation: str | ClampedSwiGLU
+    activation: str | ClampedSwiGLU | XIELU
     tied: bool
     qkv_bias: bool = False
     out_bias: bool = False
@@ -197,6 +199,8 @@ class Config:
             self._refuse_other_length("rotary positions by layer", self.position.layers)
             two = isinstance(self.kv_bias, SinkToken)
             refuse(two, "a sink token has one rotary index, so it needs the same rotary positions in all layers")
+        late = isinstance(self.kv_bias, SinkToken) and isinstance(self.qk_norm, AfterRotation)
+        refuse(late, "a sink token needs a norm of queries and keys before the rotation, and qk_norm is after it")
         if isinstance(self.kv_bias, KeyBias) and (self.kv_bias.dims or 0) > self.head_dim:
             raise SinkjaxError(f"dims of a key bias must be at most head_dim ({self.head_dim}), not {self.kv_bias.dims}")
         scales = self.score_scale if isinstance(self.score_scale, tuple) else (self.score_scale,)
@@ -222,10 +226,11 @@ class Config:
         refuse(not sizes, f"windows must be None or a tuple of an int or None for each layer, not {self.windows!r}")
         self._refuse_other_length("windows", self.windows)
         refuse(any(window is not None and window < 1 for window in given or ()), "a window must hold at least 1 key")
-        if not isinstance(self.activation, ClampedSwiGLU):
+        if not isinstance(self.activation, ClampedSwiGLU | XIELU):
             one_of("activation", self.activation, ACTIVATIONS)
-        elif not self.gated_mlp:
-            raise SinkjaxError(f"{self.activation} requires a gated MLP, but gated_mlp is False")
+        elif self.gated_mlp == isinstance(self.activation, XIELU):
+            gated = "an MLP without a gate" if self.gated_mlp else "a gated MLP"
+            raise SinkjaxError(f"{self.activation} requires {gated}, but gated_mlp is {self.gated_mlp}")
         ungated = self.experts is not None and (no_mlp or not self.gated_mlp)
         refuse(ungated, "experts are gated MLPs, so they need mlp_width and gated_mlp")
 

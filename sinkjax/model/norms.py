@@ -157,14 +157,28 @@ class AllHeads:
         refuse(bool(self.norm.single), f"{type(self.norm).__name__} over all heads has one number per head; choose EachHead")
 
 
+@dataclass(frozen=True)
+class AfterRotation:
+    """`norm` of each head's queries and keys after their rotation, with parameters shared by all heads (Hunyuan)."""
+
+    norm: Norm
+
+
 # Norms of queries and keys; a plain norm acts on each head, with parameters shared by all heads (Qwen3).
-QueryKeyNorm = Norm | EachHead | AllHeads
+QueryKeyNorm = Norm | EachHead | AllHeads | AfterRotation
 
 
 def normed_heads(x: jax.Array, w: Weights, name: str, norm: QueryKeyNorm, at: jax.Array | None = None) -> jax.Array:
-    """Norm queries or keys [..., heads, D]. at: see `Norm`, in the shape of x."""
+    """Norm queries or keys [..., heads, D] before their rotation. at: see `Norm`, in the shape of x."""
+    if isinstance(norm, AfterRotation):
+        return x
     if isinstance(norm, AllHeads):
         flat = {leaf: w[leaf].reshape(-1) for leaf in (name + part for part in norm.norm.learned())}
         at = None if at is None else at.reshape(*at.shape[:-2], -1)
         return norm.norm(x.reshape(*x.shape[:-2], -1), flat, name, at).reshape(x.shape)
     return (norm.norm if isinstance(norm, EachHead) else norm)(x, w, name, at)
+
+
+def normed_late(x: jax.Array, w: Weights, name: str, norm: QueryKeyNorm | None, at: jax.Array | None = None) -> jax.Array:
+    """Norm queries or keys [..., heads, D] after their rotation, if the model does. at: as for `normed_heads`, rotated."""
+    return norm.norm(x, w, name, at) if isinstance(norm, AfterRotation) else x

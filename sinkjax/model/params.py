@@ -24,6 +24,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, NonSparseGate, SharedGate, ValueGate, ValueScale
 from sinkjax.model.norms import AllHeads, EachHead, Norm
 from sinkjax.model.positions import Learned, RelativeBias
+from sinkjax.model.xielu import XIELU
 from sinkjax.runtime.backend import refuse_larger_than_memory
 
 Params = dict[str, Any]
@@ -32,7 +33,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 # Logical axis -> mesh axis; a leaf axis without a rule, or whose mesh axis is absent or uneven, is replicated.
 RULES = {"vocab": "model", "heads": "model", "kv_heads": "model", "mlp": "model"}
 
-CONSTANTS = {"zeros": 0.0, "ones": 1.0, "half": 0.5}
+CONSTANTS = {"zeros": 0.0, "ones": 1.0, "half": 0.5, **XIELU.learned}
 SMALL = 0.02  # the standard deviation of a "small" leaf
 
 
@@ -61,7 +62,7 @@ def abstract(config: Config) -> Params:
     For other attention: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each learned value; leaves that the records
     of sinkjax/model/heads.py and sinkjax/model/attention_bias.py name, and layers/q_norm and k_norm [L, D] or [L, heads, D].
     Of other embeddings: embed_norm [d]; with a width e of their own, embed [V, e], embed_in [e, d], embed_out [d, e] and unembed
-    [e, V]; unembed_bias [V]. Of experts: what sinkjax/model/experts.py names.
+    [e, V]; unembed_bias [V]. Of experts and activations: what sinkjax/model/experts.py and xielu.py name.
     """
     L, d, H, K, D = config.layers, config.width, config.heads, config.kv_heads, config.head_dim
 
@@ -94,6 +95,8 @@ def abstract(config: Config) -> Params:
         if config.mlp_bias:
             layers |= {f"{name}_bias": vector("zeros", **each, mlp=F) for name in inner}
             layers["down_bias"] = vector("zeros", **each, width=d)
+        if isinstance(config.activation, XIELU):
+            layers |= {name: vector(name, single=1) for name in XIELU.learned}
         if config.experts is not None:
             layers["router"] = matrix(d, width=d, **each)
             layers |= {"router_bias": vector("zeros", **each)} if config.experts.bias else {}
@@ -106,7 +109,7 @@ def abstract(config: Config) -> Params:
         }
     if config.qk_norm is not None:
         by_head = isinstance(config.qk_norm, EachHead | AllHeads)
-        of = config.qk_norm.norm if isinstance(config.qk_norm, EachHead | AllHeads) else config.qk_norm
+        of = config.qk_norm if isinstance(config.qk_norm, Norm) else config.qk_norm.norm
         layers |= norm("q_norm", of, layer=L, **({"heads": H} if by_head else {}), head_dim=D)
         layers |= norm("k_norm", of, layer=L, **({"kv_heads": K} if by_head else {}), head_dim=D)
     if (head_norm := config.head_norm) is not None:

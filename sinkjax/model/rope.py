@@ -51,6 +51,15 @@ def rotate(x_BTHD: jax.Array, cos_BTP: jax.Array, sin_BTP: jax.Array) -> jax.Arr
     return turned.astype(x_BTHD.dtype)
 
 
+def grown(q_BTHD: jax.Array, positions_BT: jax.Array, rope: Rope) -> jax.Array:
+    """Multiply rotated queries by the growth of rotary indices `positions_BT` (int), if the rotation has one."""
+    if rope.growth is None:
+        return q_BTHD
+    wide = q_BTHD.astype(jnp.promote_types(q_BTHD.dtype, jnp.float32))
+    contexts_BT = (positions_BT // rope.growth.original_context).astype(wide.dtype)
+    return (wide * (1 + rope.growth.beta * jnp.log1p(contexts_BT))[..., None, None]).astype(q_BTHD.dtype)
+
+
 def _scaled(scaling: Scaling | None, plain: np.ndarray, theta: float, dims: int) -> tuple[np.ndarray, float]:
     """Return the frequencies that do not depend on a prompt's length, and the factor on both tables."""
     match scaling:

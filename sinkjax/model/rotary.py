@@ -64,12 +64,24 @@ Scaling = LinearScaling | DynamicScaling | Llama3Scaling | YarnScaling | LongSca
 
 
 @dataclass(frozen=True)
+class QueryGrowth:
+    """Rotated queries times 1 + beta ln(1 + floor(index / original_context)): more for each original context (Ministral 3)."""
+
+    beta: float
+    original_context: int
+
+
+@dataclass(frozen=True)
 class Rope:
-    """Rotary position embedding, half-split pairs (i, i + dims / 2) of the first `dims` dims of each head, or of all if None."""
+    """Rotary position embedding, half-split pairs (i, i + dims / 2) of the first `dims` dims of each head, or of all if None.
+
+    growth: a factor on the queries that grows with their index, or None.
+    """
 
     theta: float
     scaling: Scaling | None = None
     dims: int | None = None
+    growth: QueryGrowth | None = None
 
     def __post_init__(self) -> None:
         refuse(not is_number(self.theta) or not self.theta > 0, f"the rotary base must be positive, not {self.theta}")
@@ -101,6 +113,7 @@ class LayerRopes:
     def __post_init__(self) -> None:
         if len({kind.dims for kind in self.kinds}) != 1:
             raise SinkjaxError("rotary positions by layer need at least one kind, and all the same dims")
+        refuse(any(kind.growth for kind in self.kinds), "rotary positions by layer have no growth of queries")
         for kind in self.layers:
             if kind is not None and kind not in range(len(self.kinds)):
                 raise SinkjaxError(f"rotary kind {kind} of a layer is out of range: there are {len(self.kinds)}")

@@ -20,10 +20,11 @@ from sinkjax.edits.term import Edits
 from sinkjax.model import experts, rope
 from sinkjax.model.config import Config
 from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs
-from sinkjax.model.norms import normed_heads
+from sinkjax.model.norms import normed_heads, normed_late
 from sinkjax.model.ops import add_bias, project, whole_matrix
 from sinkjax.model.params import Params
 from sinkjax.model.rotary import LayerRopes
+from sinkjax.model.xielu import XIELU
 from sinkjax.probes.measure import finish
 from sinkjax.probes.probe import Probe
 from sinkjax.transformer.attention import attend_evicting
@@ -72,6 +73,7 @@ def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable,
     q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
     if tape.spec.cache_policy is None:
         q, k = rotate(tape, q, k)  # POSITION
+        q, k = (normed_late(each, w, f"{name}_norm", config.qk_norm) for name, each in (("q", q), ("k", k)))
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
         own = own_values(v, tape)  # HEAD_VALUE
         if own is not None and tape.cache is not None:  # the cache then holds the values of each query head
@@ -175,32 +177,38 @@ def rotary(config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtyp
     """
     if not config.ropes:
         return lambda tape, q, k: (q, k)
+    first = config.ropes[0]
     kinds = rotations(config, lengths, dtype)
     if not any(term.site == Site.POSITION for term in edits):
         made = [rope.tables(index, *kind) for kind in kinds]
 
         def same(tape: Tape, q: jax.Array, k: jax.Array) -> tuple:
             tables = of_layer(made, config, tape.layer)
-            return rope.rotate(q, *tables), rope.rotate(k, *tables)
+            return rope.grown(rope.rotate(q, *tables), index, first), rope.rotate(k, *tables)
 
         return same
 
     def edited(tape: Tape, q: jax.Array, k: jax.Array) -> tuple:
         kind = of_layer(kinds, config, tape.layer)
-        for_queries, for_keys = (rope.tables(at, *kind) for at in tape.positions(index, index))
-        return rope.rotate(q, *for_queries), rope.rotate(k, *for_keys)
+        of_queries, of_keys = tape.positions(index, index)
+        q = rope.grown(rope.rotate(q, *rope.tables(of_queries, *kind)), of_queries, first)
+        return q, rope.rotate(k, *rope.tables(of_keys, *kind))
 
     return edited
 
 
 def rotary_by_index(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> Callable[..., jax.Array]:
-    """Make a function that rotates vectors [B, S, heads, D] by rotary indices [S] in a layer, if the model uses rotation."""
+    """Make a function that rotates queries or keys ("q" or "k") [B, S, heads, D] by rotary indices [S] in the tape's layer.
+
+    It is given the layer's parameters, for a norm after the rotation.
+    """
     kinds = rotations(config, lengths, dtype)
 
-    def rotate(x: jax.Array, index: jax.Array, layer: jax.Array) -> jax.Array:
-        if not kinds:
-            return x
-        return rope.rotate(x, *rope.tables(index[None], *of_layer(kinds, config, layer)))
+    def rotate(name: str, x: jax.Array, index: jax.Array, tape: Tape, w: Params) -> jax.Array:
+        if kinds:
+            x = rope.rotate(x, *rope.tables(index[None], *of_layer(kinds, config, tape.layer)))
+            x = rope.grown(x, index[None], config.ropes[0]) if name == "q" else x
+        return normed_late(x, w, f"{name}_norm", config.qk_norm)
 
     return rotate
 
@@ -243,7 +251,7 @@ def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
     config, precision = tape.spec.config, tape.spec.precision
     if config.experts is None:
         x = tape.quantised(x)
-        neurons = hidden(lambda name: add_bias(project(x, w[name], precision), w.get(f"{name}_bias")), config)
+        neurons = hidden(lambda name: add_bias(project(x, w[name], precision), w.get(f"{name}_bias")), w, config)
         neurons = tape.quantised(tape(Site.NEURON, neurons))
         return add_bias(project(neurons, w["down"], precision), w.get("down_bias"))
 
@@ -251,7 +259,7 @@ def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
     chosen, weights = (each.reshape(-1, config.experts.active) for each in experts.route(logits, config.experts))
     times = experts.by_expert(chosen.reshape(-1), config.experts.count)
     rows = jnp.repeat(x.reshape(-1, x.shape[-1]), config.experts.active, axis=0)
-    neurons = hidden(lambda name: times(rows, w[name], w.get(f"{name}_bias"), precision), config)
+    neurons = hidden(lambda name: times(rows, w[name], w.get(f"{name}_bias"), precision), w, config)
     if tape.watches(Site.NEURON):
         every = neurons.reshape(*chosen.shape, -1)
         units, read = (experts.units(each, chosen, config.experts.count) for each in (every, jnp.ones_like(every, bool)))
@@ -262,8 +270,10 @@ def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
     return (out * weights.astype(out.dtype)[..., None]).sum(axis=1).reshape(x.shape)
 
 
-def hidden(product: Callable[[str], jax.Array], config: Config) -> jax.Array:
+def hidden(product: Callable[[str], jax.Array], w: Params, config: Config) -> jax.Array:
     """Compute the hidden units of an MLP. product: multiplies the input by the named matrix."""
+    if isinstance(config.activation, XIELU):
+        return config.activation(product("up"), w)
     if not config.gated_mlp:
         return ACTIVATION[str(config.activation)](product("up"))
     gate, up = product("gate"), product("up")

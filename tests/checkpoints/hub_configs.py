@@ -507,7 +507,59 @@ def exaone4(*shape: int, context: int, **more: Any) -> Values:
     return file("exaone4", "Exaone4ForCausalLM", "4.54.0.dev0", **common, **shaped(*shape, 102400, context), **more)
 
 
+def apertus(*shape: int) -> Values:
+    scaling = {"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192}
+    common = {"attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3}
+    common |= {"hidden_act": "xielu", "hidden_dropout": 0.0, "mlp_bias": False, "post_norm": False, "qk_norm": True}
+    common |= {"rms_norm_eps": 1e-5, "rope_scaling": scaling | {"rope_type": "llama3", "type": "llama3"}}
+    common |= {"rope_theta": 12000000, "tie_word_embeddings": False}
+    return file("apertus", "ApertusForCausalLM", "4.56.0", **common, **shaped(*shape, 131072, 65536))
+
+
+def ministral3(*shape: int, tied: bool) -> Values:
+    """The text part of a file of mistral3, which is where these models stand."""
+    rope = {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 16.0, "llama_4_scaling_beta": 0.1, "mscale": 1.0}
+    rope |= {"mscale_all_dim": 1.0, "original_max_position_embeddings": 16384, "rope_theta": 1000000.0}
+    common = {"attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu", "rms_norm_eps": 1e-5, "sliding_window": None}
+    common |= {"rope_parameters": rope | {"rope_type": "yarn", "type": "yarn"}, "tie_word_embeddings": tied}
+    return file("ministral3", "Ministral3ForCausalLM", "5.0.0.dev0", **common, **shaped(*shape, 131072, 262144))
+
+
 HUB: dict[str, Values] = {
+    "swiss-ai/Apertus-8B-Instruct-2509": apertus(4096, 21504, 32, 32, 8),
+    "swiss-ai/Apertus-70B-Instruct-2509": apertus(8192, 43008, 80, 64, 8),
+    "mistralai/Ministral-3-3B-Base-2512": ministral3(3072, 9216, 26, 32, 8, tied=True),
+    "mistralai/Ministral-3-8B-Base-2512": ministral3(4096, 14336, 34, 32, 8, tied=False),
+    "mistralai/Ministral-3-14B-Base-2512": ministral3(5120, 16384, 40, 32, 8, tied=False),
+    "tencent/Hunyuan-MT-7B": file(
+        "hunyuan_v1_dense",
+        "HunYuanDenseV1ForCausalLM",
+        "4.41.2",
+        add_classification_head=False,
+        attention_bias=False,
+        attention_dropout=0.0,
+        attention_head_dim=128,
+        bos_token_id=1,
+        head_dim=128,
+        hidden_act="silu",
+        mlp_bias=False,
+        pad_token_id=0,
+        rms_norm_eps=1e-5,
+        rope_theta=10000.0,
+        tie_word_embeddings=True,
+        use_qk_norm=True,
+        use_rotary_pos_emb=True,
+        rope_scaling={
+            "alpha": 100000.0,
+            "beta_fast": 32,
+            "beta_slow": 1,
+            "factor": 1.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "type": "dynamic",
+        },
+        **shaped(4096, 14336, 32, 32, 8, 128256, 32768),
+    ),
     "CohereForAI/c4ai-command-r-v01": cohere(
         "1", 8192, 22528, 40, 64, 64, logit_scale=0.0625, model_max_length=131072, pretraining_tp=1, rope_theta=8000000.0
     ),

@@ -269,7 +269,12 @@ def test_what_the_metadata_lacks_is_named_or_assumed(tmp_path, weights):
 
 
 def test_other_architectures_and_files_are_refused(tmp_path, weights):
-    refused(write_gguf(tmp_path / "m.gguf", {}, {}, architecture="mamba"), "unknown GGUF architecture .*'mamba'.*gemma3.*llama")
+    refused(
+        write_gguf(tmp_path / "m.gguf", {}, {}, architecture="codeshell"), "unknown GGUF architecture 'codeshell'.*gemma3.*llama"
+    )
+    refused(
+        write_gguf(tmp_path / "m.gguf", {}, {}, architecture="deepseek2"), "'deepseek2' of .* not supported: .*latent attention"
+    )
     (tmp_path / "x.gguf").write_bytes(b"GGML" + bytes(100))
     refused(tmp_path / "x.gguf", "is not a GGUF file")
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + (1).to_bytes(4, "little") + bytes(100))

@@ -164,7 +164,13 @@ def test_attention_bias_of_llama_is_on_all_four_projections():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "lama"}, r"unknown model_type 'lama' \(did you mean 'llama'\?\); allowed: .*llama, mistral"),
+        ({"model_type": "lama"}, "unknown model_type 'lama' in config.json; supported: .*llama, "),
+        ({"model_type": "glm4_moe"}, "^unknown model_type 'glm4_moe' in config.json; supported: "),  # and not "did you mean"
+        ({"model_type": "qwen3_next"}, "'qwen3_next' of config.json is not supported: .*recurrent layers"),
+        ({"model_type": "falcon_h1"}, "'falcon_h1' of config.json is not supported: .*recurrent layers"),
+        ({"model_type": "jamba"}, "'jamba' of config.json is not supported: .*recurrent layers"),
+        ({"model_type": "lfm2"}, "'lfm2' of config.json is not supported: .*convolutions"),
+        ({"model_type": "deepseek_v3"}, "'deepseek_v3' of config.json is not supported: .*latent attention"),
         ({"model_type": ["llama"]}, "unknown model_type"),
         ({"hidden_act": "mish"}, "unknown hidden_act 'mish'"),
         (

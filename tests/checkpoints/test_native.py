@@ -24,7 +24,9 @@ from sinkjax.model.attention_bias import KeyBias
 from sinkjax.model.config import Config
 from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED, ClippedSoftmax, Normaliser
-from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
+from sinkjax.model.norms import AfterRotation, RMSNorm
+from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, QueryGrowth, Rope, YarnScaling
+from sinkjax.model.xielu import XIELU
 from sinkjax.tasks.trigger.task import OneOf
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 from tests.model.variants import bare
@@ -71,6 +73,8 @@ def folder(tiny_config, tmp_path):
         {"normaliser": ClippedSoftmax(1.25, -0.1), "gate": HeadGate(), "residual": False, "score_scale": 0.1},
         {"windows": (None, 3, 7), "qkv_bias": True, "out_bias": True, "mlp_bias": True, "tied": True},
         {"norm": None, "mlp_width": None},
+        {"activation": XIELU(), "gated_mlp": False, "qk_norm": AfterRotation(RMSNorm(1e-5))},
+        {"position": Rope(5000.0, growth=QueryGrowth(0.1, 4))},
     ],
     ids=lambda variant: ", ".join(map(str, variant.values())),
 )

@@ -249,7 +249,25 @@ def olmoe(turn: Turn) -> PreTrainedConfig:
     return hf.OlmoeConfig(**without(values, "num_local_experts") | {"num_experts": values["num_local_experts"]})
 
 
+def apertus(turn: Turn) -> PreTrainedConfig:
+    return hf.ApertusConfig(**common(turn, attention_bias=turn.flag(), hidden_act=turn.one("xielu", "xielu", "relu2")))
+
+
+def hunyuan(turn: Turn) -> PreTrainedConfig:
+    values = free_width(common(turn, attention_bias=turn.flag()), turn)
+    values["rope_parameters"] |= turn.one({}, {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0})
+    return hf.HunYuanDenseV1Config(**values)
+
+
+def ministral3(turn: Turn) -> PreTrainedConfig:
+    """The longer prompt has positions in three original contexts."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4, "rope_theta": 500.0}
+    yarn |= {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.7}
+    return hf.Ministral3Config(**free_width(common(turn, rope_parameters=yarn, sliding_window=turn.one(None, WINDOW)), turn))
+
+
 DRAWS: dict[str, Draw] = {
+    "apertus": apertus,
     "arcee": lambda turn: hf.ArceeConfig(**free_width(common(turn, attention_bias=turn.flag(), mlp_bias=turn.flag()), turn)),
     "bloom": bloom,
     "cohere": cohere,
@@ -267,8 +285,10 @@ DRAWS: dict[str, Draw] = {
     "gpt_neox": gpt_neox,
     "granite": granite,
     "helium": lambda turn: hf.HeliumConfig(**even_width(common(turn, attention_bias=turn.flag(), mlp_bias=turn.flag()))),
+    "hunyuan_v1_dense": hunyuan,
     "llama": lambda turn: hf.LlamaConfig(**free_width(common(turn, attention_bias=turn.flag(), mlp_bias=turn.flag()), turn)),
     "ministral": ministral,
+    "ministral3": ministral3,
     "mistral": lambda turn: hf.MistralConfig(**free_width(common(turn, sliding_window=turn.one(None, WINDOW)), turn)),
     "mixtral": lambda turn: hf.MixtralConfig(**free_width(mixture(turn), turn)),
     "mpt": mpt,

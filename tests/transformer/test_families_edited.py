@@ -1,4 +1,4 @@
-"""Edits, probes and sweeps in blocks that are not a Llama's: parallel, with norms after the sums, with experts."""
+"""Edits, probes and sweeps in blocks that are not a Llama's: parallel, norms after sums or after the rotation, experts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from sinkjax.edits.site import BEFORE_BLOCKS, SITES, lacks
 from sinkjax.model import params
 from sinkjax.model.config import Caps
 from sinkjax.model.experts import Experts
-from sinkjax.model.norms import LayerNorm
+from sinkjax.model.heads import HeadGate
+from sinkjax.model.norms import AfterRotation, LayerNorm, RMSNorm
 from sinkjax.model.positions import Learned
-from sinkjax.model.rotary import Rope
+from sinkjax.model.rotary import QueryGrowth, Rope
+from sinkjax.model.xielu import XIELU
 from sinkjax.probes.statistics import expert_load
 from sinkjax.transformer.block import mlp
 from sinkjax.transformer.spec import ForwardSpec
@@ -38,6 +40,10 @@ BLOCKS: dict[str, Config] = {
     "experts": Config(
         **SIZES, norm=LayerNorm(1e-5, bias=False), position=Rope(100.0), activation="silu", tied=False,
         norm_place="sandwich", experts=Experts(4, 2, bias=True), caps=Caps(5.0, 5.0), mlp_bias=True,
+    ),
+    "late": Config(
+        **SIZES, norm=RMSNorm(1e-5), position=Rope(100.0, growth=QueryGrowth(0.7, 3)), activation=XIELU(), tied=False,
+        gated_mlp=False, qk_norm=AfterRotation(RMSNorm(1e-5)), gate=HeadGate(),
     ),
 }  # fmt: skip
 LENGTHS = np.array([10, 7])
