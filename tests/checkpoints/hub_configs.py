@@ -115,6 +115,14 @@ def gemma2(*shape: int, head_dim: int, scalar: int) -> Values:
     )
 
 
+def gemma3(*shape: int, head_dim: int, scalar: int) -> Values:
+    """The text part of a file of gemma3, with the defaults that it leaves out."""
+    own = {"head_dim": head_dim, "query_pre_attn_scalar": scalar, "sliding_window": 1024, "rope_theta": 1000000.0}
+    own |= {"rope_local_base_freq": 10000.0, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}
+    own |= {"hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": None, "final_logit_softcapping": None}
+    return gemma("3", *shape, 262208, 131072, **own, sliding_window_pattern=6)
+
+
 def gpt2(layers: int, heads: int, width: int, **more: Any) -> Values:
     return {
         "activation_function": "gelu_new",
@@ -526,6 +534,9 @@ def ministral3(*shape: int, tied: bool) -> Values:
 
 
 HUB: dict[str, Values] = {
+    "google/gemma-3-4b-pt": gemma3(2560, 10240, 34, 8, 4, head_dim=256, scalar=256),
+    "google/gemma-3-12b-pt": gemma3(3840, 15360, 48, 16, 8, head_dim=256, scalar=256),
+    "google/gemma-3-27b-pt": gemma3(5376, 21504, 62, 32, 16, head_dim=128, scalar=168),
     "swiss-ai/Apertus-8B-Instruct-2509": apertus(4096, 21504, 32, 32, 8),
     "swiss-ai/Apertus-70B-Instruct-2509": apertus(8192, 43008, 80, 64, 8),
     "mistralai/Ministral-3-3B-Base-2512": ministral3(3072, 9216, 26, 32, 8, tied=True),

@@ -18,15 +18,22 @@ from safetensors.numpy import load_file, save_file
 from tests.checkpoints.files import interleaved, write_gguf
 
 ARCHITECTURES = {
+    "arcee": "arcee",
     "bloom": "bloom",
+    "cohere": "command-r",
+    "cohere2": "cohere2",
+    "ernie4_5": "ernie4_5",
+    "exaone4": "exaone4",
     "falcon": "falcon",
     "gemma": "gemma",
     "gemma2": "gemma2",
     "gemma3_text": "gemma3",
+    "glm4": "glm4",
     "gpt2": "gpt2",
     "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
     "granite": "granite",
+    "hunyuan_v1_dense": "hunyuan-dense",
     "llama": "llama",
     "mistral": "llama",
     "mixtral": "llama",
@@ -34,19 +41,24 @@ ARCHITECTURES = {
     "nemotron": "nemotron",
     "olmo": "olmo",
     "olmo2": "olmo2",
+    "olmoe": "olmoe",
     "phi": "phi2",
     "phi3": "phi3",
     "qwen2": "qwen2",
     "qwen3": "qwen3",
     "qwen3_moe": "qwen3moe",
+    "seed_oss": "seed_oss",
     "smollm3": "smollm3",
     "stablelm": "stablelm",
     "starcoder2": "starcoder2",
 }
-PERMUTED = ("granite", "llama", "mistral", "mixtral", "olmo", "smollm3")
+PERMUTED = ("arcee", "granite", "llama", "mistral", "mixtral", "olmo", "smollm3")
 OFFSET = ("gemma", "gemma2", "gemma3_text", "nemotron")
 # Settings for which a GGUF has no key; where the drawn model has others than the released ones, they must be assumed.
 UNSTATED = {
+    "arcee": ("hidden_act",),
+    "cohere2": ("layer_types",),
+    "olmoe": ("norm_topk_prob",),
     "gemma2": ("query_pre_attn_scalar", "hidden_activation"),
     "gemma3_text": ("query_pre_attn_scalar", "layer_types"),
     "gpt2": ("activation_function", "scale_attn_weights", "scale_attn_by_inverse_layer_idx"),
@@ -75,14 +87,14 @@ KEYS = {
     "final_logit_softcapping": ("final_logit_softcapping",),
     "embedding_scale": ("embedding_multiplier",),
     "residual_scale": ("residual_multiplier",),
-    "logit_scale": ("logits_scaling",),
+    "logit_scale": ("logits_scaling", "logit_scale"),
     "use_parallel_residual": ("use_parallel_residual",),
     "expert_count": ("num_local_experts", "num_experts"),
     "expert_used_count": ("num_experts_per_tok",),
     "expert_feed_forward_length": ("moe_intermediate_size",),
     "vocab_size": ("vocab_size",),
 }
-WINDOWED = ("gemma2", "gemma3_text", "gpt_oss", "mistral", "mixtral", "phi3", "starcoder2")
+WINDOWED = ("cohere2", "exaone4", "gemma2", "gemma3_text", "gpt_oss", "mistral", "mixtral", "phi3", "starcoder2")
 
 
 def as_float32(values: Any) -> Any:
@@ -146,6 +158,8 @@ def metadata(family: str, values: dict[str, Any]) -> dict[str, Any]:
         found["attention.layer_norm_epsilon"] = 1e-5
     if family in WINDOWED and values.get("sliding_window"):
         found["attention.sliding_window"] = values["sliding_window"]
+    if family == "exaone4":
+        found["attention.sliding_window_pattern"] = [kind == "sliding_attention" for kind in values["layer_types"]]
     return found | rotary_metadata(family, values, found.get("attention.key_length", width // heads))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints.families import cohere
 from sinkjax.checkpoints.family import Family, local_windows, rotary, rotated_locally
 from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.gguf_family import Gguf
 
 
 def read(fields: Fields) -> dict[str, Any]:
@@ -29,4 +30,5 @@ FAMILY = Family(
         "use_gated_activation": True,
         "use_parallel_block": True,
     },
+    gguf=Gguf("cohere2", keys=cohere.GGUF_KEYS, implied=cohere.GGUF_IMPLIED, tensors=cohere.GGUF_TENSORS),
 )

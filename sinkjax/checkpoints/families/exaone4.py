@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints.families import olmo2
 from sinkjax.checkpoints.family import Family, even_head_dim, optional_window, rms_norm, rotary, rotated_locally, sizes, windows
 from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 
 
 def read(fields: Fields) -> dict[str, Any]:
@@ -29,10 +30,21 @@ def local(fields: Fields, size: int | None) -> Any:
     return lambda layer: (layer + 1) % step != 0
 
 
+def stored_kinds(file: GgufFile) -> list[str] | None:
+    """Return the kinds of layers that a GGUF states, if it does."""
+    kinds: Any = file.own.get("attention.sliding_window_pattern")
+    return None if kinds is None else ["sliding_attention" if kind else "full_attention" for kind in kinds]
+
+
 FAMILY = Family(
     "exaone4",
     read,
     olmo2.TENSORS,
     defaults={"head_dim": even_head_dim, "tie_word_embeddings": False},
     fixed={"reorder_qk_norm": True},
+    gguf=Gguf(
+        "exaone4",
+        keys={"attention.sliding_window_pattern": None},
+        implied={"hidden_act": "silu", "sliding_window": None, "sliding_window_pattern": 4, "layer_types": stored_kinds},
+    ),
 )

@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, even_head_dim, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import AfterRotation
 from sinkjax.model.rotary import Rope
 
@@ -43,4 +44,5 @@ FAMILY = Family(
     },
     inert=frozenset({"attention_head_dim", "cla_share_factor", "class_num", "dense_list", "eod_token_id", "org_vocab_size"}),
     fixed={"add_classification_head": False, "use_cla": False, "use_qk_norm": True, "use_rotary_pos_emb": True},
+    gguf=Gguf("hunyuan-dense", implied={"hidden_act": "silu", "attention_bias": has("q_bias")}),
 )

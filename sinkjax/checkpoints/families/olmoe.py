@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints.families import qwen3_moe
 from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import AllHeads
 
 
@@ -28,4 +29,9 @@ FAMILY = Family(
     },
     spelled={"num_local_experts": "num_experts"},
     fixed={"clip_qkv": None},  # it would clip after the norm
+    gguf=Gguf(
+        "olmoe",
+        keys={"attention.key_length": None, "expert_count": "num_experts", "expert_used_count": "num_experts_per_tok"},
+        implied={"hidden_act": "silu", "norm_topk_prob": False, "attention_bias": has("q_bias")},
+    ),
 )

@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.gguf_family import Gguf, has
 
 
 def read(fields: Fields) -> dict[str, Any]:
@@ -25,4 +26,14 @@ FAMILY = Family(
         "mlp_bias": False,
         "tie_word_embeddings": False,
     },
+    gguf=Gguf(
+        "seed_oss",
+        implied={
+            "hidden_act": "silu",
+            "attention_bias": has("q_bias"),
+            "attention_out_bias": has("o_bias"),
+            "mlp_bias": has("up_bias"),
+        },
+        tensors=names.modules("blk.{}", mlp_norm="post_attention_norm"),
+    ),
 )
