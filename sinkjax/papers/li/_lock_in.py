@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.edits.site import Site
-from sinkjax.model.norms import AllHeads, EachHead, gains
+from sinkjax.model.norms import AfterRotation, AllHeads, EachHead, gains
 from sinkjax.model.ops import rms_norm
 from sinkjax.papers.gu._geometry import mean_over_queries_after
 from sinkjax.probes.probe import Capture, Probe
@@ -131,7 +131,7 @@ def key_rows(model: Model) -> NDArray:
     D]."""
     layers, norm = model.params["layers"], model.config.qk_norm
     rows = np.asarray(layers["k"], np.float32).transpose(0, 2, 1, 3)
-    norm = norm.norm if isinstance(norm, EachHead | AllHeads) else norm
+    norm = norm.norm if isinstance(norm, EachHead | AllHeads | AfterRotation) else norm
     if norm is None or "" not in norm.learned():
         return rows
     return rows * np.asarray(gains(norm, layers["k_norm"])).reshape(len(rows), -1, 1, rows.shape[-1])
