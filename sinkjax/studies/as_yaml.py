@@ -31,13 +31,13 @@ def with_prose(study: Study, prose: Mapping[str, Any], what: str) -> Study:
     Raises:
         SinkjaxError: A key or the name of a claim is unknown.
     """
-    _check_keys(prose, ("title", "question", "notes", "claims"), f"{what}: prose")
+    check_keys(prose, ("title", "question", "notes", "claims"), f"{what}: prose")
     claims = dict(study.claims)
     for name, said in (prose.get("claims") or {}).items():
         if name not in claims:
             raise SinkjaxError(f"{what}: prose: {unknown('claim', name, claims)}")
         said = {"statement": said} if isinstance(said, str) else said
-        _check_keys(said, ("statement", "paper"), f"{what}: prose: {name}")
+        check_keys(said, ("statement", "paper"), f"{what}: prose: {name}")
         texts: dict[str, Any] = {key: one_line(said.get(key, getattr(claims[name], key))) for key in ("statement", "paper")}
         claims[name] = dataclasses.replace(claims[name], **texts)
     title, question = (one_line(prose.get(key, getattr(study, key))) for key in ("title", "question"))
@@ -45,7 +45,7 @@ def with_prose(study: Study, prose: Mapping[str, Any], what: str) -> Study:
     return dataclasses.replace(study, title=title, question=question, claims=claims, notes=notes)
 
 
-def _check_keys(given: Iterable[str], allowed: tuple[str, ...], where: str) -> None:
+def check_keys(given: Iterable[str], allowed: tuple[str, ...], where: str) -> None:
     for key in given:
         if key not in allowed:
             raise SinkjaxError(f"{where}: {unknown('key', key, allowed)}")
@@ -156,7 +156,7 @@ def _mapping(node: object, where: str) -> Mapping[str, Any]:
 def _read_setting(node: object, where: str) -> Setting:
     if not isinstance(node, dict):
         return setting(node)
-    _check_keys(node, ("value", "help"), where)
+    check_keys(node, ("value", "help"), where)
     if "value" not in node:
         raise SinkjaxError(f"{where} lacks the key 'value', its default")
     return setting(node["value"], node.get("help", ""))
@@ -166,7 +166,7 @@ def _read_claim(node: object, where: str) -> Claim:
     given = dict(_mapping(node, where))
     kinds: dict[str, type[Word]] = {**KINDS, "given": Premise, "beside": Contrast}
     allowed = tuple(dict.fromkeys((*(entry.name for entry in dataclasses.fields(Claim)), *KINDS)))
-    _check_keys(given, allowed, where)
+    check_keys(given, allowed, where)
     found = {key: read(entry, kinds[key], f"{where}.{key}") if key in kinds else entry for key, entry in given.items()}
     judged = [name for name in KINDS if name in found]
     if len(judged) != 1:

@@ -68,7 +68,7 @@ def lower(study: Study) -> framework.Study:
         for point in Scope(config, architecture, known or {}).get(study.grids[NOOP])[1:]:
             yield Condition(point.edit.named(f"identity ({point.edit.label})"), NOOP_SERIES)
 
-    def noop(config: Settings) -> Sweep:
+    def noop(config: Settings, architecture: Config) -> Sweep:
         inputs = framework.Inputs(Scope(config, None).get(study.grids[NOOP].given["inputs"]))
         prompts, values = min(NOOP_PROMPTS, config.prompts), _known(study) if study.known else None
         return Sweep(NOOP, noop_edits, prompts=prompts, inputs=lambda _: inputs, values=values, optional=True)

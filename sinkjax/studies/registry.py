@@ -14,6 +14,7 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from sinkjax.config_files import documents, programs
@@ -167,7 +168,16 @@ def as_value(name: str) -> Study | Value:
     modules = declared()
     if name not in modules:
         raise unknown("study", name, studies(), "; type the path of its file after --study" if is_file(name) else "")
-    return _with_prose(name, importlib.import_module(modules[name]).STUDY)
+    module = importlib.import_module(modules[name])
+    return _with_prose(name, module.STUDY) if hasattr(module, "STUDY") else _program(name, module)
+
+
+@functools.cache
+def _program(name: str, module: ModuleType) -> Study:
+    """A study that is a function, with the prose of its config file."""
+    text, what, _ = document(name)
+    lower = importlib.import_module("sinkjax.lab.lower")
+    return cast(Study, lower.program(module, name, documents.parse(text, what).get(PROSE, {}), what).lowered())
 
 
 def is_file(name: str) -> bool:

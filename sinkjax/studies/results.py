@@ -20,7 +20,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures.layers import Line
 from sinkjax.studies import folder
 from sinkjax.studies.specs import ABSENT, SWEEP, architecture_of, prepared
-from sinkjax.studies.study import DOCUMENTS, Condition, Measure, Study, Sweep
+from sinkjax.studies.study import CONTROL, DOCUMENTS, Condition, Measure, Study, Sweep
 
 if TYPE_CHECKING:
     import xarray
@@ -75,7 +75,8 @@ class Results:
         """
         prompts = int(self._there(store).sizes.get("prompt", 1))  # a study's number of controls may depend on it
         found, _ = prepared(self.sweeps[store], self.config, self.architecture, prompts)
-        stored, wanted = self.labels(store), [entry.label for entry in found]
+        stored = [label.partition(": ")[0] if label.startswith(f"{CONTROL} ") else label for label in self.labels(store)]
+        wanted = [entry.label.partition(": ")[0] if entry.series == CONTROL else entry.label for entry in found]
         if stored != wanted:
             odd = next((pair for pair in zip(stored, wanted, strict=False) if pair[0] != pair[1]), (len(stored), len(wanted)))
             raise SinkjaxError(f"the store and its config disagree about the edits: {odd[0]!r} and {odd[1]!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, claim, config
 from sinkjax.studies.specs import SWEEP, architecture_of, specs, store_names
 from sinkjax.studies.study import Batch, Calculation, SweepSpec, TrainingSpec
 from sinkjax.studies.training import stores_of, train_all
+from sinkjax.studies.values import VALUES, RunValues
 from sinkjax.sweeps.plan import Plan, plan
 from sinkjax.sweeps.run import finished
 
@@ -153,8 +155,9 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     model, twin = ready(config.model), functools.cache(functools.partial(ready, f"{UNTRAINED}{config.model}"))
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
     announced: object = ""
+    values = RunValues(out)
     for spec in specs(chosen.study, config, model.config):
-        batch, store = batches(spec.inputs, spec.prompts), results.store_path(out, spec.name)
+        batch, store = dataclasses.replace(batches(spec.inputs, spec.prompts), values=values), results.store_path(out, spec.name)
         if batch.study["text"] != announced:
             log(f"text: {(announced := batch.study['text'])}")
         edits = "" if isinstance(spec, Calculation) else f"{counted(len(spec.edits), 'edit')} x "
@@ -222,12 +225,19 @@ def store_spec(
     if isinstance(spec, Calculation):
         calculate(spec, swept, batch, store)
         return
-    attributes = {"study": dict(batch.study)} | ({"declared": spec.declared} if spec.prepare else {})
+    attributes = _attributes(spec, batch)
     if spec.prepare and finished(store, swept, batch.tokens, spec.edits, spec.probe, batch.lengths, attributes):
         return
     conditions = spec.prepare(model, batch, *([swept] if twin else [])) if spec.prepare else spec.conditions
+    attributes = _attributes(spec, batch)  # with values that were measured just now
     into_store = functools.partial(sinkjax.sweep, out=store, memory=machine.memory, attributes=attributes, strict=machine.strict)
     into_store(swept, batch.tokens, [condition.edit for condition in conditions], probe=spec.probe, lengths=batch.lengths)
+
+
+def _attributes(spec: SweepSpec, batch: Batch) -> dict[str, object]:
+    """Return what a sweep's store says of its prompts and of the values that decided its edits."""
+    found: dict[str, object] = {"study": dict(batch.study)}
+    return found | ({"declared": spec.declared, **({VALUES: dict(batch.values)} if batch.values else {})} if spec.prepare else {})
 
 
 def build(chosen: Chosen, folder: Place) -> Section:

@@ -13,6 +13,7 @@ import numpy as np
 from sinkjax.analysis.estimates import Absent
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.studies.study import TEXT, Batch, Calculation, Condition, Inputs, Shown, Study, Sweep, SweepSpec
+from sinkjax.studies.values import VALUES
 
 if TYPE_CHECKING:
     import xarray
@@ -47,8 +48,8 @@ def specs(study: Study, config: Settings, architecture: Config) -> tuple[SweepSp
             parts += _with_controls(study, part, config, architecture)
     if study.shown is not None:
         parts += _shown(study, config, architecture, study.shown(config, architecture))
-    if study.noop is not None:
-        parts.append(spec(study, study.noop(config), config, architecture))
+    if study.noop is not None and (noop := study.noop(config, architecture)) is not None:
+        parts.append(spec(study, noop, config, architecture))
     return tuple(parts)
 
 
@@ -190,8 +191,12 @@ def map_name(sweep: object, number: int) -> str:
 
 
 def architecture_of(data: xarray.Dataset | None) -> Config:
-    """The plain fields of the architecture that a store was made with: `layers`, `heads`, `width`, ...; None: no fields."""
-    return cast("Config", SimpleNamespace(**(data.attrs["sweep"]["config"] if data is not None else {})))
+    """The plain fields of the architecture that a store was made with: `layers`, `heads`, `width`, ...; None: no fields.
+
+    Its further field `values` has those that decided the run's edits.
+    """
+    values = data.attrs.get(VALUES, {}) if data is not None else {}
+    return cast("Config", SimpleNamespace(**(data.attrs["sweep"]["config"] if data is not None else {}), values=values))
 
 
 def content(edit: Edit) -> Hashable:

@@ -93,13 +93,14 @@ class Batch:
     """Prompts: tokens int32 [B, T], lengths int32 [B], and the facts stored about them with every result.
 
     measured: statistics of unedited models on them, by model, number of prompts and probe, which `known.Unedited` fills while
-    a run makes its sweeps.
+    a run makes its sweeps. values: those of the run (`sinkjax.lab.values`).
     """
 
     tokens: NDArray
     lengths: NDArray
     study: Mapping[str, object]
     measured: dict[tuple[Model, int | None, Probe], xarray.Dataset] = field(default_factory=dict, repr=False, compare=False)
+    values: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def blocks(self, size: int) -> Iterator[tuple[NDArray, NDArray]]:
         """Tokens and lengths of `size` prompts at a time, for computations that do not fit in memory at once."""
@@ -283,7 +284,7 @@ class Study:
         sweeps: Its sweeps and calculations; the first one is the main one.
         featured: Results -> labels of the short table.
         figures: Functions of the results.
-        noop: Config -> the sweep of the study's no-op edits, which must change nothing.
+        noop: The sweep of the study's no-op edits, which must change nothing; it may return None.
         shown: What maps and continuations show.
         notes: (config, results) -> how to read the numbers, beside the standard notes.
         rows: Results -> further rows of the summary.
@@ -307,7 +308,7 @@ class Study:
     sweeps: Callable[..., Sequence[Sweep | Calculation]] = nothing
     featured: Callable[[Results], Sequence[str]] | None = None
     figures: Callable[..., Iterable[Callable[[Results], Drawing | list[Drawing] | None]]] = nothing
-    noop: Callable[..., Sweep] | None = None
+    noop: Callable[..., Sweep | None] | None = None
     shown: Callable[..., Shown] | None = None
     notes: Callable[..., Sequence[str]] = nothing
     rows: Callable[[Results], Iterable[Row]] | None = None

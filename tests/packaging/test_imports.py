@@ -30,6 +30,7 @@ LAYERS = (
     ("report",),
     ("plot",),
     ("studies",),
+    ("lab",),
     ("papers",),
     ("explorer",),
     ("cli", "__main__"),

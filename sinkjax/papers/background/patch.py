@@ -5,62 +5,93 @@ position (Kiya et al. 2026, Fig. 4). The values at this position are put into th
 put the donor run's values of another position there.
 """
 
-from sinkjax.papers.background._donors import SITES, put, values_under
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-SEEN, SINK, SIZE = attention_to(F.key + 1), sink_rate(F.key + 1), largest_activation(F.key + 1)
-FORMS, GROWS, DONOR = layer(F.forms), layer(F.grows), at("donor")
-MASSIVE = reaches(largest_activation(F.key), "patched", MASSIVE_SIZE)
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sinkjax import Edit, Probe, compose, edit, mask_key
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab import *
+from sinkjax.studies.known import Unedited, finite
+
+SITES = ("resid", "attn_out", "mlp_out", "key", "value")  # keys before the rotation, the stream after its layer
 
 
-def of(site: str, place: Place) -> At:
-    """One site in one layer or in all."""
-    return at("patched", place, {"site": site})
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Sinks, Mapped):
+    prompts: int = 16
+    key: int = 0
+    """the key that is masked in the donor run; values are patched at key + 1, where its sink is then"""
+    places: tuple[int, ...] = (0, 1, 2, 3, 5, 9, 17, 33)
+    """positions that are patched one at a time in all layers"""
 
 
-STUDY = Study(
-    name="background/patch",
-    needs=("MLP",),
-    settings={
-        "prompts": 16,
-        "key": setting(0, "the key that is masked in the donor run; values are patched at key + 1, where its sink is then"),
-        "places": setting((0, 1, 2, 3, 5, 9, 17, 33), "positions that are patched one at a time in all layers"),
-    },
-    known={
-        "forms": onset(largest_activation(F.key)),
-        "grows": steepest("resid_max", F.key + 1, mask_key(F.key)),
-        "donor": values_under(mask_key(F.key)),
-        "own": values_under(no_edit()),
-    },
-    grids={
-        "donor": grid(mask_key(F.key), title="donor run"),
-        "patched": grid(put(F.site), FORMS | GROWS | ALL | each, over={"site": SITES}),
-        "positions": grid(put(F.site, F.place), over={"site": SITES, "place": F.places}, title="one position"),
-        "identity": grid(put(F.site, donor=F.own), over={"site": SITES}),
-    },
-    controls={"patched": draws(put(F.site, source="random"))},
-    measures=(SINK, SIZE, SEEN),
-    claims={
-        "stream": Claim(
-            part(SEEN, of("resid", FORMS), DONOR),
-            "ours, on Kiya et al. 2026, Figs. 8, 9, conclusion",
-            given=MASSIVE,
-            beside=(part(SINK, of("resid", FORMS), DONOR), part(SIZE, of("resid", FORMS), DONOR)),
-        ),
-        "keys": Claim(
-            part(SINK, of("key", ALL), DONOR), "ours, on Gu et al. 2025, Table 4", beside=(part(SIZE, of("key", ALL), DONOR),)
-        ),
-        "values": Claim(part(SINK, of("value", ALL), DONOR), "ours, on Gu et al. 2025, Table 4", stays=True),
-        "mlp": Claim(
-            part(SIZE, of("mlp_out", GROWS), DONOR),
-            "ours, on Queipo-de-Llano et al. 2026, section 4, and Li et al. 2026",
-            given=MASSIVE,
-            beside=(part(SIZE, of("attn_out", GROWS), DONOR),),
-        ),
-    },
-    figures=(
-        heatmap((SINK, SIZE), over="patched", axis="site"),
-        lines(SINK, over="positions", x="place", by="site"),
-        maps((DONOR, of("resid", ALL), of("key", ALL), of("value", ALL))),
-    ),
-)
+def study(lab: Lab, s: Settings) -> None:
+    """Activation patching from a run whose sink was moved."""
+    lab.needs("MLP")
+    after, mask = s.key + 1, mask_key(s.key)
+    seen, sink, size = attention_to(after, lab.half), sink_rate(after, s.eps), largest_activation(after)
+    columns = (sink, size, seen)
+
+    def grows_in(run: Unedited) -> int:
+        """The layer where the largest |h| at the next position grows most in the donor run."""
+        sizes = finite(run.data(Probe(resid_max=True), mask))["resid_max"].isel(edit=0, position=after)
+        return int(np.diff(sizes.mean("prompt").values).argmax())
+
+    forms = layer(lab.onset("forms", lambda layers: largest_activation(s.key, layers)), "the layer in which it forms")
+    grows = layer(lab.value("grows", grows_in, 0), "the layer in which it grows")
+    donor, unmoved = lab.captured("donor", mask, SITES), lab.captured("own", compose(), SITES)
+
+    def put(site: str, position: int, values: np.ndarray, label: str, layers: Sequence[int] | None = None) -> Edit:
+        axis = "keys" if site in ("key", "value") else "queries"
+        return edit(site, "set", values, label=label, layers=layers, **{axis: position})
+
+    def same(site: str, position: int = after, run: dict[str, np.ndarray] = donor, layers: Sequence[int] | None = None) -> Edit:
+        """Patch one site with the other run's values of the same position."""
+        if position >= s.length:
+            raise SinkjaxError(f"position {position} of prompts of {s.length} tokens cannot be patched")
+        return put(site, position, run[site][:, :, position], f"{site} of position {position}", layers)
+
+    def other(rng: np.random.Generator, case: Case) -> Edit:
+        """Patch the same site with the donor run's values of a random later position, drawn for each prompt."""
+        site = dict(case.axes)["site"]
+        prompts = donor[site].shape[1]
+        drawn = rng.integers(after + 1, s.length, prompts)
+        label = f"{site} of positions {', '.join(map(str, drawn))}"
+        return put(site, after, donor[site][:, np.arange(prompts), drawn], label, case.place.layers)
+
+    moved_sink = lab.sweep("donor", {ALL: mask}, columns, title="donor run")
+    places = [forms, grows, ALL, *each(lab.layers)]
+    edits = {place.at(site=site): same(site, layers=place.layers) for place in places for site in SITES}
+    patched = lab.sweep("patched", edits, columns, other)
+    one = {ALL.at(site=site, place=place): same(site, place) for site in SITES for place in s.places}
+    positions = lab.sweep("positions", one, columns, title="one position")
+    lab.noop(*(same(site, run=unmoved) for site in SITES))
+
+    def of(site: str, place: Place) -> Where:
+        return patched[place.at(site=site)]
+
+    def share(measure: Measure, where: Where) -> Contrast:
+        return part(measure, where, moved_sink.every)
+
+    massive, gu = reaches(largest_activation(s.key), patched, MASSIVE_SIZE), "ours, on Gu et al. 2025, Table 4"
+    stream, keys, values, mlp, attn = (
+        of("resid", forms),
+        of("key", ALL),
+        of("value", ALL),
+        of("mlp_out", grows),
+        of("attn_out", grows),
+    )
+    ours = "ours, on Kiya et al. 2026, Figs. 8, 9, conclusion"
+    lab.claim("stream", ours, share(seen, stream), massive, [share(sink, stream), share(size, stream)])
+    lab.claim("keys", gu, share(sink, keys), beside=[share(size, keys)])
+    lab.claim("values", gu, share(sink, values), stays=True)
+    ours = "ours, on Queipo-de-Llano et al. 2026, section 4, and Li et al. 2026"
+    lab.claim("mlp", ours, share(size, mlp), massive, [share(size, attn)])
+
+    lab.draw(heatmap, sink, size, over=patched, axis="site")
+    lab.draw(lines_along, "place", sink, over=positions, by="site")
+    lab.maps(moved_sink.every, of("resid", ALL), keys, values)

@@ -12,15 +12,16 @@ from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Rank, Row
 from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab import OnText
+from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.report.section import Drawing
 from sinkjax.studies.grids import own_bos
-from sinkjax.studies.vocabulary import Computation, Described, FigureWord, Identity, Readings
+from sinkjax.studies.study import Calculation
 
 if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
-    from sinkjax.studies.scope import Scope
     from sinkjax.studies.study import Batch
 
 BOS, MEAN = "BOS", "mean of the others"
@@ -37,14 +38,14 @@ POINTS, DISTANCES = 48, 64  # points of a line over indices and over distances
 ROUNDING = 1e-4  # relative to the largest score, and far above float32 rounding at these indices
 
 
-def bos_token(scope: Scope, model: Model) -> tuple[int, str]:
+def bos_token(settings: OnText, model: Model) -> tuple[int, str]:
     """Return the id and text of the BOS.
 
     Raises:
         Absent: Neither the config nor the model's files name one.
         SinkjaxError: It is not in the vocabulary.
     """
-    token, size = own_bos(scope.config), model.config.vocab_size or 0
+    token, size = own_bos(settings), model.config.vocab_size or 0
     if not 0 <= token < size:
         raise SinkjaxError(f"bos is the token id {token}, but the model's vocabulary has {size} tokens")
     return token, model.tokenizer.decode([token]) if model.tokenizer else str(token)
@@ -56,22 +57,21 @@ NORM_VARIABLES = (
 )  # fmt: skip
 
 
-@Computation.define(variables=NORM_VARIABLES, check=own_bos)
-def first_keys(scope: Scope, model: Model, batch: Batch, special: bool = False) -> xarray.Dataset:
+def first_keys(settings: OnText, special: bool, model: Model, batch: Batch) -> xarray.Dataset:
     """Norms and cosines of the first-block keys of BOS, of the mean embedding and of every token.
 
     Args:
-        scope: The study's scope.
+        settings: The study's settings.
+        special: Whether special tokens other than the BOS enter the mean embedding.
         model: The model; it must have a BOS.
         batch: Not read.
-        special: Whether special tokens other than the BOS enter the mean embedding.
     """
     import jax
     import xarray
 
     from sinkjax.papers.kiya import _first_block as first_block
 
-    token, text = bos_token(scope, model)
+    token, text = bos_token(settings, model)
     params, rows = model.params, first_block.averaged(model, token, special)
     pair = first_block.bos_and_mean(params["embed"], token, rows)
     (_, query), keys = first_block.project(params, pair, model.config)
@@ -89,17 +89,15 @@ def others(data: xarray.Dataset, ordinary: bool = True) -> NDArray[np.intp]:
     return np.flatnonzero((data["ordinary"].values == ordinary) & (np.arange(data.sizes["token"]) != data.attrs["bos"]))
 
 
-@Described.define()
-def key_cosines(read: Readings, computation: str) -> list[Row]:
+def key_cosines(read: Numbers, of: Calculation) -> list[Row]:
     """Cosines of the mean query with both keys, by each convention for grouped keys, ranked among the ordinary tokens."""
-    data = read.results[computation]
+    data = read.data(of.name)
     return [_ranked(data, vector, name, variable, 1.0) for vector in (BOS, MEAN) for name, variable in COSINES.items()]
 
 
-@Described.define()
-def key_norms(read: Readings, computation: str) -> list[Row]:
+def key_norms(read: Numbers, of: Calculation) -> list[Row]:
     """Norms of both keys, by each convention for grouped keys, ranked among the ordinary tokens."""
-    data, architecture = read.results[computation], read.scope.architecture
+    data, architecture = read.data(of.name), read.architecture
     repeats = {"kv": 1.0, "repeated": (architecture.heads / architecture.kv_heads) ** 0.5}
     return [_ranked(data, vector, name, "key_norm", repeats[kind]) for vector in (BOS, MEAN) for name, kind in NORMS.items()]
 
@@ -109,14 +107,13 @@ def _ranked(data: xarray.Dataset, vector: str, name: str, variable: str, factor:
     return Row(vector, "vector", name, constant(value), rank=Rank.among(value, tokens))
 
 
-@FigureWord.define()
-def vocabulary(read: Readings, computation: str) -> Drawing:
+def vocabulary(read: Stored, of: Calculation) -> Drawing:
     """Cosine against norm: every token's key, with the BOS and the mean embedding among them."""
     from sinkjax.report.figures.scatter import Cloud, scatter
 
-    data = read.results[computation]
+    data = read.data(of.name)
     ordinary, special = (others(data, kind) for kind in (True, False))
-    rng = intervals.generator(read.scope.config.seed, "kiya/embedding dots")
+    rng = intervals.generator(read.settings.seed, "kiya/embedding dots")
     drawn = rng.choice(ordinary, min(DOTS, ordinary.size), replace=False)
     kinds = {f"{drawn.size:,} of {ordinary.size:,} ordinary tokens": drawn, "special tokens and unused rows": special}
 
@@ -130,20 +127,19 @@ def vocabulary(read: Readings, computation: str) -> Drawing:
     figure = scatter(panels, "||k|| in layer 0", "cosine of k with the mean query")
     caption = """First-block key of every token, made from its embedding alone: norm (key-value heads joined) and cosine with the
         mean query, of the joined heads and averaged over heads."""
-    return read.drawing("vocabulary", figure, caption, computation)
+    return read.drawing("vocabulary", figure, caption, of.name)
 
 
-@FigureWord.define()
-def key_cosine_by_head(read: Readings, computation: str) -> Drawing:
+def key_cosine_by_head(read: Stored, of: Calculation) -> Drawing:
     """Cosine of the mean query with both keys in each query head."""
     from sinkjax.report.figures.points import Point, points
 
-    data = read.results[computation]
+    data = read.data(of.name)
     values = zip(_names(data), data["head_cosine"].values.tolist(), strict=True)
     found = [Point(f"head {head}", constant(cosine), kind) for kind, row in values for head, cosine in enumerate(row)]
     figure = points({"layer 0": found}, "cosine of the key with the mean query", (-1, 1))
     caption = "Cosine of the mean query with the keys of BOS and of the mean embedding in each query head of layer 0."
-    return read.drawing("by-head", figure, caption, computation)
+    return read.drawing("by-head", figure, caption, of.name)
 
 
 def _names(data: xarray.Dataset) -> tuple[str, str]:
@@ -156,27 +152,26 @@ def _names(data: xarray.Dataset) -> tuple[str, str]:
 SCORE_VARIABLES = ("control_mean_score", "control_received", "mean_score", "received", "score")
 
 
-@Computation.define(variables=SCORE_VARIABLES, check=own_bos)
-def first_scores(scope: Scope, model: Model, batch: Batch, indices: int, tokens: int, special: bool = False) -> xarray.Dataset:
+def first_scores(settings: OnText, indices: int, tokens: int, special: bool, model: Model, batch: Batch) -> xarray.Dataset:
     """Scores of the mean query with the keys of BOS and of the mean embedding, at all pairs of rotary indices.
 
     Args:
-        scope: The study's scope.
-        model: The model; it must have a BOS.
-        batch: Not read.
+        settings: The study's settings.
         indices: How many rotary indices.
         tokens: How many random ordinary tokens take the place of the BOS.
         special: Whether special tokens other than the BOS enter the mean embedding.
+        model: The model; it must have a BOS.
+        batch: Not read.
     """
     import jax.numpy as jnp
     import xarray
 
     from sinkjax.papers.kiya import _first_block as first_block
 
-    (token, text), embed = bos_token(scope, model), model.params["embed"]
+    (token, text), embed = bos_token(settings, model), model.params["embed"]
     pair = first_block.bos_and_mean(embed, token, first_block.averaged(model, token, special))
     ordinary = np.flatnonzero(first_block.averaged(model, token, special=False))
-    rng = intervals.generator(scope.config.seed, "kiya/rope controls")
+    rng = intervals.generator(settings.seed, "kiya/rope controls")
     drawn = rng.choice(ordinary, min(tokens, ordinary.size), replace=False)
     vectors = jnp.concatenate([pair, embed[jnp.asarray(drawn)].astype(pair.dtype)])
     queries, keys = first_block.project(model.params, vectors, model.config)
@@ -191,14 +186,13 @@ def first_scores(scope: Scope, model: Model, batch: Batch, indices: int, tokens:
     return xarray.Dataset(variables, {"vector": [BOS, MEAN], "control": drawn}, {"bos": token, "bos_text": text})
 
 
-@Described.define()
-def scores_of_bos(read: Readings, computation: str) -> list[Row]:
+def scores_of_bos(read: Numbers, of: Calculation) -> list[Row]:
     """The mean score of both keys, and the attention that each would receive at index 0, ranked among random ordinary tokens."""
-    data, found = read.results[computation], []
+    data, found = read.data(of.name), []
 
     def numbers(kind: str) -> dict[str, NDArray]:
         score, received = data[f"{kind}mean_score"].values, data[f"{kind}received"].values[..., 0]
-        sinks = 100.0 * (received > read.scope.config.eps)
+        sinks = 100.0 * (received > read.settings.eps)
         by_name = {"score, mean over pairs": score, "attention at index 0 (%)": 100 * received}
         return by_name | {"heads that would sink on index 0 (%)": sinks}
 
@@ -216,33 +210,30 @@ def _pairs(data: xarray.Dataset) -> NDArray:
     return data["score"].mean("head").values[:, np.tri(data.sizes["key"], dtype=bool)]
 
 
-@Identity.define()
-def depends_on_distance(read: Readings, computation: str) -> tuple[bool, str]:
+def depends_on_distance(read: Numbers, of: Calculation) -> tuple[bool, str]:
     """A first-layer score stays the same when both rotary indices move by one."""
-    scores = read.results[computation]["score"].values
+    scores = read.data(of.name)["score"].values
     drift = float(np.abs(scores[..., 1:, 1:] - scores[..., :-1, :-1]).max() / np.abs(scores).max())
     return drift <= ROUNDING, f"largest change of a score when both indices move by one: {drift:.1g} of the largest score"
 
 
-@FigureWord.define()
-def score_maps(read: Readings, computation: str) -> Drawing:
+def score_maps(read: Stored, of: Calculation) -> Drawing:
     """The scores of both keys at all pairs of rotary indices, averaged over heads (Fig. 3)."""
     from sinkjax.report.figures import heatmaps
 
-    data = read.results[computation]
+    data = read.data(of.name)
     scores = np.where(np.tri(data.sizes["key"], dtype=bool), data["score"].values, np.nan)
     figure = heatmaps.signed(scores.mean(axis=1), list(_names(data)), AXES)
     caption = """Score of the mean query at rotary index i with the key of BOS, and of the mean embedding, at index j of layer 0,
         averaged over the heads, on one colour scale; grey: keys after the query."""
-    return read.drawing("scores", figure, caption, computation)
+    return read.drawing("scores", figure, caption, of.name)
 
 
-@FigureWord.define()
-def would_receive(read: Readings, computation: str) -> Drawing:
+def would_receive(read: Stored, of: Calculation) -> Drawing:
     """The attention that one key would receive from mean queries if all other keys were mean keys, by its rotary index."""
     from sinkjax.report.figures.layers import Line, Panel, lines
 
-    data, size = read.results[computation], read.scope.config.indices
+    data, size = read.data(of.name), read.settings.indices
     shown = np.unique(np.linspace(0, size - MIN_QUERIES, POINTS).round().astype(int)).tolist()
     found = 100 * data["received"].values[..., shown]
     even = 100 * (np.cumsum(1 / np.arange(size, 0, -1))[::-1] / np.arange(size, 0, -1))[shown]
@@ -254,4 +245,4 @@ def would_receive(read: Readings, computation: str) -> Drawing:
     figure = lines([[Panel("layer 0, mean over heads", "attention received (%)", rows)]], "rotary index of the key")
     caption = """Attention that one key would receive from mean queries at its own and later indices if all other keys were mean
         keys. If rotary index 0 were a cause, the mean key would stand out there. Bands: 95% intervals over heads."""
-    return read.drawing("would-receive", figure, caption, computation)
+    return read.drawing("would-receive", figure, caption, of.name)

@@ -3,42 +3,55 @@
 Weights set to 0 leave rows that sum to less than 1; renormalised, they are the weights of the edited logits.
 """
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from sinkjax import Edit
+from sinkjax.lab import *
+from sinkjax.lab.edits import hide
 from sinkjax.papers.kiya._weights import attention_left
-from sinkjax.studies.vocabulary import *
 
-MASKED, ALONE = hide(F.way, keys=F.key), hide(F.way, queries=F.position)
-WHERE, WAYS = upto(F.ends) | ALL, {"way": ("logits", "renormalised", "weights")}
-NEXT, THERE = later_sink_rate(F.key + 1, shares=True), later_sink_rate(F.position, shares=True)
-ZERO = {name: at(name, ALL, {"way": "weights"}) for name in ("masked", "alone")}
-LOGITS, RESCALED = (at("masked", ALL, {"way": way}) for way in ("logits", "renormalised"))
 
-STUDY = Study(
-    name="kiya/after-softmax",
-    needs=("softmax",),
-    settings={
-        "key": setting(0, "the key that is hidden"),
-        "position": setting(8, "the position whose query sees only itself"),
-        "ends": setting((0, 2, 11, 19), "last layers of the sets of first layers that are edited together"),
-    },
-    grids={
-        "masked": grid(MASKED, WHERE, over=WAYS, title="key hidden"),
-        "alone": grid(ALONE, WHERE, over=WAYS, title="query alone"),
-        "identity": grid(hide("renormalised", keys=F.length - 1)),
-    },
-    controls={
-        "masked": draws(hide(F.way, keys=random_position(but=F.key))),
-        "alone": draws(hide(F.way, queries=random_position(but=F.position, least=1))),
-    },
-    measures=(loss(), NEXT, THERE, largest_activation(F.key + 1), attention_left()),
-    claims={
-        "collapse": Claim(
-            effect(loss(), ZERO["masked"]), "Kiya et al. 2026, footnote 8", beside=(effect(loss(), ZERO["alone"]),)
-        ),
-        "algebra": Claim(same(loss(), LOGITS, RESCALED, 0.001), "algebra"),
-    },
-    figures=(
-        lines((loss(), NEXT, largest_activation(F.key + 1)), over="masked", x="way"),
-        maps((LOGITS, ZERO["masked"])),
-        activations((LOGITS, *ZERO.values())),
-    ),
-)
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Sinks, Mapped):
+    key: int = 0
+    """the key that is hidden"""
+    position: int = 8
+    """the position whose query sees only itself"""
+    ends: tuple[int, ...] = (0, 2, 11, 19)
+    """last layers of the sets of first layers that are edited together"""
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """Masking after the softmax."""
+    lab.needs("softmax")
+    cost, size = loss(), largest_activation(s.key + 1)
+    at_next, there = (later_sink_rate(key, s.eps, shares=True) for key in (s.key + 1, s.position))
+    columns = (cost, at_next, there, size, attention_left())
+    cases = [place.at(way=way) for place in (*prefixes(lab.layers, s.ends), ALL) for way in ("logits", "renormalised", "weights")]
+
+    def sweep(name: Literal["masked", "alone"], what: str, chosen: int, title: str, least: int) -> Sweep:
+        def hidden(position: int, case: Case) -> Edit:
+            return hide(way=dict(case.axes)["way"], layers=case.place.layers, **{what: position})
+
+        def control(rng: np.random.Generator, case: Case) -> Edit:
+            return hidden(lab.random_position(rng, but=(chosen,), least=least), case)
+
+        return lab.sweep(name, {case: hidden(chosen, case) for case in cases}, columns, control, title=title)
+
+    masked = sweep("masked", "keys", s.key, "key hidden", 0)
+    alone = sweep("alone", "queries", s.position, "query alone", 1)
+    lab.noop(hide("renormalised", keys=s.length - 1))
+
+    zero = [one[ALL.at(way="weights")] for one in (masked, alone)]
+    logits, rescaled = (masked[ALL.at(way=way)] for way in ("logits", "renormalised"))
+    lab.claim("collapse", "Kiya et al. 2026, footnote 8", effect(cost, zero[0]), beside=[effect(cost, zero[1])])
+    lab.identity("algebra", "algebra", same(cost, logits, rescaled, 0.001))
+
+    lab.draw(lines_along, "way", cost, at_next, size, over=masked)
+    lab.maps(logits, zero[0])
+    lab.draw(activations, logits, *zero)

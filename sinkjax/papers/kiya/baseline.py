@@ -1,39 +1,94 @@
 """kiya/baseline: sink and massive activation of the unedited model, without and with a BOS (Figs. 1a, 2 and 6)."""
 
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-SEEN, OTHER = attention_to(0), strongest_other_attention(0)
-SIZE = largest_activation(0)
-SINK, OTHER_SINK = sink_rate(0), strongest_other_sink(0)
-HALF = layer(half_depth())
-LARGE, EARLY = activation_ratio(HALF), activation_ratio(layer(0))
-MASSIVE = reaches(largest_activation(0, HALF), "text", MASSIVE_SIZE)
-SINKS = exceeds(SEEN, "text", OTHER)
-SINKS_LATER = all_of((SINKS, below(attention_to(0, 0), "text", percent(F.eps))))  # as in Llama-2-7B, not as in Llama-3.2-3B
-FIGURES = "Kiya et al. 2026, Figs. 1a, 6"
+from dataclasses import dataclass
+from functools import partial
 
-STUDY = Study(
-    name="kiya/baseline",
-    grids={"text": grid(), "without-bos": grid(bos="none", title="without BOS"), "with-bos": grid(bos="own", title="with BOS")},
-    measures=(SINK, OTHER_SINK, SIZE, largest_elsewhere(0), massive_share(0), sink_lag(0), SEEN, attention_to(0, 0)),
-    claims={
-        "sink": Claim(unedited(SEEN, "text", minus=OTHER), FIGURES, beside=(unedited(SINK, "text", minus=OTHER_SINK),)),
-        "activation": Claim(
-            unedited(LARGE, "text"),
-            FIGURES,
-            beside=(unedited(SIZE, "text", minus=largest_elsewhere(0)), unedited(massive_share(0), "text")),
-        ),
-        "sink-grows": Claim(unedited(SEEN, "text", minus=attention_to(0, 0)), "Kiya et al. 2026, Fig. 6a-c", given=SINKS_LATER),
-        "activation-grows": Claim(
-            unedited(LARGE, "text", minus=EARLY),
-            "Kiya et al. 2026, Fig. 6d-f",
-            given=all_of((MASSIVE, below(largest_activation(0, layer(0)), "text", MASSIVE_SIZE))),
-        ),
-        "lag": Claim(unedited(sink_lag(0), "text"), "ours, on Kiya et al. 2026, Figs. 2c, e", given=MASSIVE),
-    },
-    figures=(
-        by_layer((SINK, SIZE), (at("without-bos"), at("with-bos")), unedited=False),
-        maps((at("without-bos"), at("with-bos"))),
-        activations((at("without-bos"), at("with-bos"))),
-    ),
-)
+import numpy as np
+import xarray
+from numpy.typing import NDArray
+
+from sinkjax import Probe, metrics
+from sinkjax.lab import *
+from sinkjax.lab.measures import largest, strongest_other_sink
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Judged, Sinks, Mapped):
+    """Settings of kiya/baseline."""
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """The sink and the massive activation."""
+    half, first = layer(lab.half), layer(0)
+    seen, other = attention_to(0, lab.half), strongest_other_attention(0, lab.half)
+    sink, other_sink, seen_first = sink_rate(0, s.eps), strongest_other_sink(0, s.eps), attention_to(0, 0)
+    size, elsewhere, share, lag = largest_activation(0), largest_elsewhere(0), massive_share(0), sink_lag(0, s.eps)
+    large, early = activation_ratio(half), activation_ratio(first)
+
+    columns = (sink, other_sink, size, elsewhere, share, lag, seen, seen_first)
+    text = lab.sweep("text", measures=columns)
+    without = lab.sweep("without-bos", measures=columns, bos="none", title="without BOS")
+    with_bos = lab.sweep("with-bos", measures=columns, bos="own", title="with BOS")
+
+    massive, sinks = reaches(largest_activation(0, half), text, MASSIVE_SIZE), exceeds(seen, text, other)
+    later = all_of(sinks, below(seen_first, text, 100 * s.eps))  # as in Llama-2-7B, not as in Llama-3.2-3B
+    not_yet = all_of(massive, below(largest_activation(0, first), text, MASSIVE_SIZE))
+    figures = "Kiya et al. 2026, Figs. 1a, 6"
+    lab.claim("sink", figures, unedited(seen, text, other), beside=[unedited(sink, text, other_sink)])
+    lab.claim("activation", figures, unedited(large, text), beside=[unedited(size, text, elsewhere), unedited(share, text)])
+    lab.claim("sink-grows", "Kiya et al. 2026, Fig. 6a-c", unedited(seen, text, seen_first), later)
+    lab.claim("activation-grows", "Kiya et al. 2026, Fig. 6d-f", unedited(large, text, early), not_yet)
+    lab.claim("lag", "ours, on Kiya et al. 2026, Figs. 2c, e", unedited(lag, text), massive)
+
+    both = (without.every, with_bos.every)
+    lab.draw(by_layer, partial(sink_rate, 0, s.eps), partial(largest_activation, 0), conditions=both, unedited=False)
+    lab.maps(*both)
+    lab.draw(activations, *both)
+
+
+def largest_elsewhere(position: int) -> Measure:
+    """Largest |h| over all depths and positions but one."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(np.nanmax(np.delete(data["resid_max"].values.max(axis=-2), position, -1), axis=-1))
+
+    return Measure(f"largest |h| at any position but {position}", of, Probe(resid_max=True), log=True)
+
+
+def activation_ratio(layers: Place) -> Measure:
+    """Largest |h| after some layers at position 0 over its size at a typical position, the median over the later ones."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        found = largest(data, layers)
+        return np.asarray(found[..., 0] / np.nanmedian(found[..., 1:], axis=-1))
+
+    name = f"largest |h| at position 0 over that at a typical other position in {layers.label}"
+    return Measure(name, of, Probe(resid_max=True), log=True)
+
+
+def massive_share(position: int) -> Measure:
+    """100 for a document with a massive activation at a position after some layer, else 0 (Sun et al. 2024)."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(100 * metrics.massive_activations(data, position)[..., 1:].max(axis=-1))
+
+    note = "An activation is massive if |h| is above 100 and above 1,000 times the median of its hidden state (Sun et al. 2024)."
+    name = f"documents with a massive activation at position {position} (%)"
+    return percentage(name, of, Probe(resid_max=True, resid_median=True), note=note, position=position)
+
+
+def sink_lag(position: int, eps: float) -> Measure:
+    """Number of layers from a position's activation to its sink; negative if the sink comes first, NaN without a sink."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        sinks = metrics.sink_rate(data, position, eps, per="layer")
+        sizes = data["resid_max"].values[:, :, 1:, position]
+        onsets = [np.argmax(values > values.max(axis=-1, keepdims=True) / 2, axis=-1) for values in (sinks, sizes)]
+        return np.where(sinks.max(axis=-1) > 0, onsets[0] - onsets[1], np.nan)
+
+    name = f"layers from the onset of the activation at position {position} to the onset of the sink"
+    note = "Each onset is the first layer where the quantity is above half of its largest value over the layers."
+    asks = Probe(attention_received=True, resid_max=True)
+    return Measure(name, of, asks, "layers", note=note, position=position)

@@ -4,58 +4,63 @@ If the sink belongs to the token, it moves along; if it belongs to the position,
 position.
 """
 
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-SINK, SINK_0 = sink_rate(F.position), sink_rate(0)
-SIZE, SIZE_0 = largest_activation(F.position), largest_activation(0)
-FIRST_SINK, FIRST_SEEN, FIRST_SEEN_0 = sink_rate(F.position, layer(0)), attention_to(F.position, 0), attention_to(0, 0)
-FIRST_SIZE, FIRST_SIZE_0 = largest_activation(F.position, layer(0)), largest_activation(0, layer(0))
-SEEN_0, OTHER = attention_to(0), strongest_other_attention(0)
-HALF = layer(half_depth())
-LARGE_0 = largest_activation(0, HALF)
-BOS, ORDINARY, PLACES = at("bos"), at("text"), {"position": F.positions}
-SWAP = swap_embeddings(0, F.position)
-OTHERS = draws(swap_embeddings(random_position(but=(0, F.position)), F.position))
-MEETS = separates_documents("bos")
-SINKS = all_of((MEETS, reaches(FIRST_SEEN_0, "bos", percent(F.eps))))
-MASSIVE_AT_ONCE = all_of((MEETS, reaches(FIRST_SIZE_0, "bos", MASSIVE_SIZE)))
-MASSIVE = all_of((MEETS, reaches(LARGE_0, "bos", MASSIVE_SIZE)))
-LARGEST, OURS = all_of((MEETS, exceeds(SEEN_0, "bos", OTHER))), "ours, on Kiya et al. 2026, conclusion"
+from dataclasses import dataclass
+from functools import partial
 
-STUDY = Study(
-    name="kiya/bos-swap",
-    settings={
-        "positions": setting((1, 2, 4, 8, 16, 32), "where the first token's embedding is moved to"),
-        "shown": setting(8, "the position whose maps are drawn"),
-    },
-    grids={
-        "text": grid(SWAP, over=PLACES, bos="none", title="without BOS"),
-        "bos": grid(SWAP, over=PLACES, bos="own", title="with BOS"),
-        "identity": grid(swap_embeddings(F.shown, F.shown)),
-    },
-    controls={"text": OTHERS, "bos": OTHERS},
-    measures=(SINK_0, SINK, SIZE_0, SIZE, SEEN_0),
-    claims={
-        "sink-first": Claim(
-            moved(FIRST_SEEN_0, FIRST_SEEN, BOS), "Kiya et al. 2026, Fig. 2a", given=SINKS, beside=(effect(FIRST_SINK, BOS),)
-        ),
-        "activation-first": Claim(
-            effect(FIRST_SIZE, BOS, whole=FIRST_SIZE_0), "Kiya et al. 2026, Fig. 2d", given=MASSIVE_AT_ONCE
-        ),
-        "sink": Claim(
-            effect(SEEN_0, BOS), "Kiya et al. 2026, Figs. 2c, 7", stays=True, given=LARGEST, beside=(effect(SINK_0, BOS),)
-        ),
-        "activation": Claim(
-            effect(LARGE_0, BOS, above=typical_activation(HALF)), "Kiya et al. 2026, Figs. 2f, 7", stays=True, given=MASSIVE
-        ),
-        "ordinary": Claim(
-            effect(SEEN_0, ORDINARY), OURS, stays=True, given=exceeds(SEEN_0, "text", OTHER), beside=(effect(SINK_0, ORDINARY),)
-        ),
-    },
-    figures=(
-        maps((at("bos", fixed={"position": F.shown}), at("text", fixed={"position": F.shown}))),
-        lines(((SINK_0, SINK), (SIZE_0, SIZE)), over="bos", x="position"),
-        lines(((SINK_0, SINK), (SIZE_0, SIZE)), over="text", x="position"),
-        by_layer(((SINK_0, SINK), (SIZE_0, SIZE)), at("bos", fixed={"position": F.shown})),
-    ),
-)
+import numpy as np
+
+from sinkjax import Edit, swap_embeddings
+from sinkjax.lab import *
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Sinks, Mapped):
+    positions: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    """where the first token's embedding is moved to"""
+    shown: int = 8
+    """the position whose maps are drawn"""
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """Swapping the embedding of the first token."""
+    first, half = layer(0), layer(lab.half)
+    sink, sink_0 = own("position", partial(sink_rate, eps=s.eps)), sink_rate(0, s.eps)
+    size, size_0 = own("position", largest_activation), largest_activation(0)
+    first_sink = own("position", partial(sink_rate, eps=s.eps, layers=first))
+    first_seen, first_seen_0 = own("position", partial(attention_to, layer=0)), attention_to(0, 0)
+    first_size, first_size_0 = own("position", partial(largest_activation, layers=first)), largest_activation(0, first)
+    seen_0, other, large_0 = attention_to(0, lab.half), strongest_other_attention(0, lab.half), largest_activation(0, half)
+    columns = (sink_0, sink, size_0, size, seen_0)
+
+    def another_token(rng: np.random.Generator, case: Case) -> Edit:
+        position = dict(case.axes)["position"]
+        return swap_embeddings(lab.random_position(rng, but=(0, position)), position)
+
+    swaps = {ALL.at(position=position): swap_embeddings(0, position) for position in s.positions}
+    text = lab.sweep("text", swaps, columns, another_token, bos="none", title="without BOS")
+    with_bos = lab.sweep("bos", swaps, columns, another_token, bos="own", title="with BOS")
+    lab.noop(swap_embeddings(s.shown, s.shown))
+
+    bos, ordinary, meets = with_bos.every, text.every, separates_documents(with_bos)
+    sinks = all_of(meets, reaches(first_seen_0, with_bos, 100 * s.eps))
+    massive, massive_at_once = (all_of(meets, reaches(one, with_bos, MASSIVE_SIZE)) for one in (large_0, first_size_0))
+    strongest, without = all_of(meets, exceeds(seen_0, with_bos, other)), exceeds(seen_0, text, other)
+    paper, above = "Kiya et al. 2026", typical_activation(half)
+    lab.claim("sink-first", f"{paper}, Fig. 2a", moved(first_seen_0, first_seen, bos), sinks, [effect(first_sink, bos)])
+    lab.claim("activation-first", f"{paper}, Fig. 2d", effect(first_size, bos, whole=first_size_0), massive_at_once)
+    lab.claim("sink", f"{paper}, Figs. 2c, 7", effect(seen_0, bos), strongest, [effect(sink_0, bos)], stays=True)
+    lab.claim("activation", f"{paper}, Figs. 2f, 7", effect(large_0, bos, above=above), massive, stays=True)
+    beside = [effect(sink_0, ordinary)]
+    lab.claim("ordinary", f"ours, on {paper}, conclusion", effect(seen_0, ordinary), without, beside, stays=True)
+
+    shown = ALL.at(position=s.shown)
+    lab.maps(with_bos[shown], text[shown])
+    for sweep in (with_bos, text):
+        lab.draw(lines_along, "position", (sink_0, sink), (size_0, size), over=sweep)
+    rows = (
+        (partial(sink_rate, 0, s.eps), lambda layers: own("position", partial(sink_rate, eps=s.eps, layers=layers))),
+        (partial(largest_activation, 0), lambda layers: own("position", partial(largest_activation, layers=layers))),
+    )
+    lab.draw(by_layer, *rows, conditions=[with_bos[shown]])

@@ -3,17 +3,28 @@
 k = RMSNorm(e) W_K of BOS against q_avg = RMSNorm(e_avg) W_Q of the mean of the others, ranked among the keys of all other tokens.
 """
 
-from sinkjax.papers.kiya._first_keys import first_keys, key_cosine_by_head, key_cosines, key_norms, vocabulary
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-STUDY = Study(
-    name="kiya/embedding",
-    needs=("norm", "norm before attention", "embedding without positions", "plain embedding"),
-    settings={"prompts": 1, "special": setting(False, "whether special tokens other than the BOS enter the mean embedding")},
-    computations={"keys": first_keys(F.special)},
-    claims={
-        "direction": Claim(key_cosines("keys"), "Kiya et al. 2026, section 3"),
-        "size": Claim(key_norms("keys"), "Kiya et al. 2026, section 3"),
-    },
-    figures=(vocabulary("keys"), key_cosine_by_head("keys")),
-)
+from dataclasses import dataclass
+from functools import partial
+
+from sinkjax.lab import Lab, OnText
+from sinkjax.papers.kiya._first_keys import NORM_VARIABLES, first_keys, key_cosine_by_head, key_cosines, key_norms, vocabulary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(OnText):
+    prompts: int = 1
+    special: bool = False
+    """whether special tokens other than the BOS enter the mean embedding"""
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """The first key of the BOS."""
+    lab.needs("norm", "norm before attention", "embedding without positions", "plain embedding")
+    lab.needs_bos()
+    keys = lab.calculate("keys", partial(first_keys, s, s.special), NORM_VARIABLES, declared={"first_keys": s.special})
+    lab.describe("direction", "Kiya et al. 2026, section 3", lambda read: key_cosines(read, keys))
+    lab.describe("size", "Kiya et al. 2026, section 3", lambda read: key_norms(read, keys))
+    lab.draw(vocabulary, keys)
+    lab.draw(key_cosine_by_head, keys)

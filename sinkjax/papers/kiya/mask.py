@@ -3,56 +3,78 @@
 Controls mask another, random key in the same layers, or the key in as many random heads.
 """
 
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-SINK, NEXT = sink_rate(F.key), sink_rate(F.key + 1)
-SEEN, SEEN_NEXT = attention_to(F.key), attention_to(F.key + 1)
-SIZE, SIZE_NEXT = largest_activation(F.key), largest_activation(F.key + 1)
-HALF = layer(half_depth())
-LARGE, LARGE_NEXT = largest_activation(F.key, HALF), largest_activation(F.key + 1, HALF)
-EARLIEST, SECOND_LAYER, THIRD_LAYER = (attention_to(F.key, layers) for layers in (0, 1, 2))
-SECOND = moved(SEEN, SEEN_NEXT, at("masks", layer(1)))
-EPS = percent(F.eps)
-SINKS_AT_ONCE = reaches(EARLIEST, "masks", EPS)
-SINKS_THIRD = all_of((below(EARLIEST, "masks", EPS), below(SECOND_LAYER, "masks", EPS), reaches(THIRD_LAYER, "masks", EPS)))
-MASSIVE = reaches(LARGE, "masks", MASSIVE_SIZE)
-SINKS = exceeds(SEEN, "masks", strongest_other_attention(F.key))
-FORMS = upto(F.forms)
+from dataclasses import dataclass
+
+import numpy as np
+
+from sinkjax import Edit, add_logit, mask_key
+from sinkjax.lab import *
+from sinkjax.lab.edits import hide_from_heads
+from sinkjax.studies.known import Unedited, finite
 
 
-def moves(where: At, source: str, *given: Premise) -> Claim:
-    """The next token gains the masked one's attention, in the paper's mean map; the share of heads is an additional readout."""
-    return Claim(moved(SEEN, SEEN_NEXT, where), source, given=all_of((SINKS, *given)), beside=(effect(NEXT, where),))
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Sinks, Mapped):
+    key: int = 0
+    """the key that is masked; its sink is expected at key + 1 afterwards"""
+    head_shares: tuple[float, ...] = (0.1, 0.5)
+    """shares of all heads that are masked as a set"""
 
 
-STUDY = Study(
-    name="kiya/mask",
-    settings={
-        "key": setting(0, "the key that is masked; its sink is expected at key + 1 afterwards"),
-        "head_shares": setting((0.1, 0.5), "shares of all heads that are masked as a set"),
-    },
-    known={"forms": onset(SIZE), "attention": attention_by_head(F.key)},
-    grids={
-        "masks": grid(mask_key(F.key), each | prefixes | ALL | FORMS),
-        "heads": grid(mask_key(F.key), heads=top(F.attention, F.head_shares) | first_heads(F.head_shares)),
-        "identity": grid(add_logit(F.key, 0.0)),
-    },
-    controls={"masks": draws(mask_key(random_position(but=(F.key, F.key + 1)))), "heads": draws(mask_key(F.key), heads="random")},
-    measures=(SINK, NEXT, SIZE, SIZE_NEXT, SEEN, SEEN_NEXT),
-    claims={
-        "all": moves(at("masks", ALL), "Kiya et al. 2026, Figs. 4a, 8a"),
-        "first": moves(at("masks", layer(0)), "Kiya et al. 2026, Fig. 4b", SINKS_AT_ONCE),
-        "second-stays": Claim(SECOND, "Kiya et al. 2026, Fig. 4c", stays=True, given=all_of((SINKS, SINKS_AT_ONCE))),
-        "second-moves": Claim(SECOND, "Kiya et al. 2026, Fig. 8c", given=all_of((SINKS, SINKS_THIRD))),
-        "forms": moves(at("masks", FORMS), "ours, on Kiya et al. 2026, Fig. 8, conclusion", MASSIVE),
-        "activation": Claim(moved(LARGE, LARGE_NEXT, at("masks", ALL)), "Kiya et al. 2026, Figs. 4, 8", given=MASSIVE),
-        "kept": Claim(unchanged(SIZE, at("masks", ALL), 1e-4), "Kiya et al. 2026, Figs. 4, 8"),
-    },
-    figures=(
-        lines(((SINK, NEXT), (SIZE, SIZE_NEXT)), over="masks"),
-        maps((at("masks", FORMS), at("masks", ALL))),
-        received((F.key, F.key + 1), over="masks"),
-        activations((at("masks", layer(0)), at("masks", FORMS), at("masks", ALL))),
-        dots((SINK, NEXT), over="heads"),
-    ),
-)
+def study(lab: Lab, s: Settings) -> None:
+    """Masking the logits towards a key."""
+    L, H, keys = lab.layers, lab.architecture.heads, (s.key, s.key + 1)
+    sink, sink_next = (sink_rate(key, s.eps) for key in keys)
+    seen, seen_next = (attention_to(key, lab.half) for key in keys)
+    size, size_next = map(largest_activation, keys)
+    large, large_next = (largest_activation(key, layer(lab.half)) for key in keys)
+    columns = (sink, sink_next, size, size_next, seen, seen_next)
+
+    forms = upto(lab.onset("forms", lambda layers: largest_activation(s.key, layers)), "the one in which it forms")
+    places = [*each(L), *prefixes(L), ALL, forms]
+
+    def another_key(rng: np.random.Generator, case: Case) -> Edit:
+        return mask_key(lab.random_position(rng, but=keys), layers=case.place.layers)
+
+    masks = lab.sweep("masks", {place: mask_key(s.key, layers=place.layers) for place in places}, columns, another_key)
+
+    def attention_by_head(run: Unedited) -> np.ndarray:
+        received = finite(run.data(sink.asks))["attention_received"].isel(edit=0).sel(key=s.key)
+        return np.asarray(received.mean("prompt").values)
+
+    scores = lab.value("attention", attention_by_head, np.zeros((L, H)))
+    sets = [*top_heads(scores, s.head_shares, "attention"), *first_heads(L, H, s.head_shares)]
+
+    def random_heads(rng: np.random.Generator, case: Case) -> Edit:
+        drawn = sorted(divmod(int(one), H) for one in rng.choice(L * H, len(case.place.heads or ()), replace=False))
+        return hide_from_heads(s.key, drawn, L, H)
+
+    heads = lab.sweep("heads", {one: hide_from_heads(s.key, one.heads or (), L, H) for one in sets}, columns, random_heads)
+    lab.noop(add_logit(s.key, 0.0))
+
+    sinks, massive = exceeds(seen, masks, strongest_other_attention(s.key, lab.half)), reaches(large, masks, MASSIVE_SIZE)
+    first, second, third = (attention_to(s.key, number) for number in range(3))
+    at_once = reaches(first, masks, 100 * s.eps)
+    in_third = all_of(below(first, masks, 100 * s.eps), below(second, masks, 100 * s.eps), reaches(third, masks, 100 * s.eps))
+    second_layer = moved(seen, seen_next, masks[layer(1)])
+
+    def moves(name: str, place: Place, source: str, *premises: Premise) -> None:
+        """The next token gains the masked one's attention in the paper's mean map; the share of heads stands beside it."""
+        where = masks[place]
+        lab.claim(name, source, moved(seen, seen_next, where), all_of(sinks, *premises), beside=[effect(sink_next, where)])
+
+    moves("all", ALL, "Kiya et al. 2026, Figs. 4a, 8a")
+    moves("first", layer(0), "Kiya et al. 2026, Fig. 4b", at_once)
+    lab.claim("second-stays", "Kiya et al. 2026, Fig. 4c", second_layer, all_of(sinks, at_once), stays=True)
+    lab.claim("second-moves", "Kiya et al. 2026, Fig. 8c", second_layer, all_of(sinks, in_third))
+    moves("forms", forms, "ours, on Kiya et al. 2026, Fig. 8, conclusion", massive)
+    lab.claim("activation", "Kiya et al. 2026, Figs. 4, 8", moved(large, large_next, masks[ALL]), massive)
+    lab.identity("kept", "Kiya et al. 2026, Figs. 4, 8", unchanged(size, masks[ALL], 1e-4))
+
+    lab.draw(lines, (sink, sink_next), (size, size_next), over=masks)
+    lab.maps(masks[forms], masks[ALL])
+    lab.draw(received, *keys, over=masks)
+    lab.draw(activations, masks[layer(0)], masks[forms], masks[ALL])
+    lab.draw(dots, sink, sink_next, over=heads)

@@ -4,37 +4,71 @@ The paper shows the first block's scores at all pairs of rotary indices. Here an
 its rotary index with a later one. Controls exchange the indices of two other tokens.
 """
 
-from sinkjax.papers.kiya._first_keys import depends_on_distance, first_scores, score_maps, scores_of_bos, would_receive
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-SEEN, SINK, SIZE = attention_to(0), sink_rate(0), largest_activation(0)
-SWAPPED = at("indices")
+from dataclasses import dataclass
+from functools import partial
 
-STUDY = Study(
-    name="kiya/rope",
-    needs=("rotary positions", "plain embedding", "norm", "norm before attention", "softmax"),
-    settings={
-        "prompts": 16,
-        "indices": setting(128, "rotary indices of queries and keys in the first block's scores"),
-        "tokens": setting(200, "random ordinary tokens whose keys take the place of the BOS's"),
-        "special": setting(False, "whether special tokens other than the BOS enter the mean embedding"),
-        "positions": setting((1, 4, 8, 16, 32), "positions whose rotary index the first token gets"),
-    },
-    computations={"scores": first_scores(F.indices, F.tokens, F.special)},
-    grids={"indices": grid(swap_indices(0, F.position), over={"position": F.positions}), "identity": grid(swap_indices(8, 8))},
-    controls={"indices": draws(swap_indices(random_position(but=(0, F.position), least=1), F.position))},
-    measures=(SEEN, SINK, SIZE),
-    claims={
-        "bos": Claim(scores_of_bos("scores"), "Kiya et al. 2026, Fig. 3a"),
-        "distance": Claim(depends_on_distance("scores"), "Kiya et al. 2026, Fig. 3b"),
-        "sink": Claim(
-            effect(SEEN, SWAPPED),
-            "ours, on Kiya et al. 2026, Fig. 3b, conclusion",
-            stays=True,
-            given=exceeds(SEEN, "indices", strongest_other_attention(0)),
-            beside=(effect(SINK, SWAPPED),),
-        ),
-        "activation": Claim(unchanged(SIZE, SWAPPED, 1e-4), "the first token sees itself alone"),
-    },
-    figures=(score_maps("scores"), would_receive("scores"), lines((SEEN, SIZE), over="indices", x="position")),
+import numpy as np
+
+from sinkjax import Edit, set_positions
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab import *
+from sinkjax.papers.kiya._first_keys import (
+    SCORE_VARIABLES,
+    depends_on_distance,
+    first_scores,
+    score_maps,
+    scores_of_bos,
+    would_receive,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Sinks):
+    prompts: int = 16
+    indices: int = 128
+    """rotary indices of queries and keys in the first block's scores"""
+    tokens: int = 200
+    """random ordinary tokens whose keys take the place of the BOS's"""
+    special: bool = False
+    """whether special tokens other than the BOS enter the mean embedding"""
+    positions: tuple[int, ...] = (1, 4, 8, 16, 32)
+    """positions whose rotary index the first token gets"""
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """Rotary indices of the first token."""
+    lab.needs("rotary positions", "plain embedding", "norm", "norm before attention", "softmax")
+    lab.needs_bos()
+    seen, sink, size = attention_to(0, lab.half), sink_rate(0, s.eps), largest_activation(0)
+
+    def another_pair(rng: np.random.Generator, case: Case) -> Edit:
+        position = dict(case.axes)["position"]
+        return swap_indices(lab.random_position(rng, but=(0, position), least=1), position, s.length)
+
+    given = (s.indices, s.tokens, s.special)
+    scores = lab.calculate("scores", partial(first_scores, s, *given), SCORE_VARIABLES, declared={"first_scores": list(given)})
+    swaps = {ALL.at(position=position): swap_indices(0, position, s.length) for position in s.positions}
+    indices = lab.sweep("indices", swaps, (seen, sink, size), another_pair)
+    lab.noop(swap_indices(8, 8, s.length))
+
+    swapped, sinks = indices.every, exceeds(seen, indices, strongest_other_attention(0, lab.half))
+    ours, beside = "ours, on Kiya et al. 2026, Fig. 3b, conclusion", [effect(sink, swapped)]
+    lab.describe("bos", "Kiya et al. 2026, Fig. 3a", lambda read: scores_of_bos(read, scores))
+    lab.identity("distance", "Kiya et al. 2026, Fig. 3b", lambda read: depends_on_distance(read, scores))
+    lab.claim("sink", ours, effect(seen, swapped), sinks, beside, stays=True)
+    lab.identity("activation", "the first token sees itself alone", unchanged(size, swapped, 1e-4))
+
+    lab.draw(score_maps, scores)
+    lab.draw(would_receive, scores)
+    lab.draw(lines_along, "position", seen, size, over=indices)
+
+
+def swap_indices(i: int, j: int, length: int) -> Edit:
+    """Exchange the rotary indices of two positions of prompts of some length; tokens and mask are unchanged."""
+    indices = np.arange(length)
+    if max(i, j) >= length:
+        raise SinkjaxError(f"position {max(i, j)} is beyond prompts of {length} tokens")
+    indices[[i, j]] = indices[[j, i]]
+    return set_positions(query=indices, key=indices)

@@ -4,54 +4,73 @@ Controls cut as many links at random in the same layers. Whether the query must 
 its place.
 """
 
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-SINK, SINK_0 = later_sink_rate(F.position), later_sink_rate(0)
-SEEN, SEEN_0 = later_attention_to(F.position), later_attention_to(0)
-SIZE, SIZE_0 = largest_activation(F.position), largest_activation(0)
-HALF = layer(half_depth())
-LARGE, LARGE_0 = largest_activation(F.position, HALF), largest_activation(0, HALF)
-FORMS = upto(F.forms)
-ALONE, OTHER, EARLY = at("alone", ALL), at("other"), at("alone", FORMS)
-MASSIVE = reaches(LARGE_0, "alone", MASSIVE_SIZE)
-SINKS = exceeds(SEEN_0, "alone", strongest_later_attention(0))
-OURS = "ours, on Kiya et al. 2026, Fig. 9, conclusion"
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from sinkjax import Edit, attend_self, edit
+from sinkjax.lab import *
+from sinkjax.lab.edits import cut_links, see_only
 
 
-def shown(place: Place) -> At:
-    """The conditions whose maps are drawn."""
-    return at("alone", place, {"position": F.shown})
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Sinks, Mapped):
+    prompts: int = 16
+    positions: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 30, 36, 42, 48)
+    """where the query is"""
+    ends: tuple[int, ...] = (1, 2, 5, 9, 11, 14)
+    """last layers of the sets of first layers that are edited together"""
+    shown: int = 8
+    """the position whose maps are drawn"""
 
 
-STUDY = Study(
-    name="kiya/self",
-    settings={
-        "prompts": 16,
-        "positions": setting((1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 30, 36, 42, 48), "where the query is"),
-        "ends": setting((1, 2, 5, 9, 11, 14), "last layers of the sets of first layers that are edited together"),
-        "shown": setting(8, "the position whose maps are drawn"),
-    },
-    known={"forms": onset(SIZE_0)},
-    grids={
-        "alone": grid(attend_self(F.position), each | upto(F.ends) | FORMS | ALL, over={"position": F.positions}),
-        "other": grid(
-            see_only(F.position, random_position(below=F.position)), over={"position": F.positions}, title="one other key"
-        ),
-        "identity": grid(edit("logits", "add", 0.0, queries=F.shown, relation="others")),
-    },
-    controls={"alone": draws(cut_links(F.position))},
-    measures=(SINK, SIZE, SINK_0, SEEN, SEEN_0),
-    claims={
-        "sink": Claim(moved(SEEN_0, SEEN, ALONE), "Kiya et al. 2026, Fig. 5", given=SINKS, beside=(effect(SINK, ALONE, SINK_0),)),
-        "activation": Claim(moved(LARGE_0, LARGE, ALONE), "Kiya et al. 2026, Fig. 5", given=MASSIVE),
-        "leaves": Claim(effect(SEEN_0, ALONE), "Kiya et al. 2026, Fig. 5", sign=-1, given=SINKS, beside=(effect(SINK_0, ALONE),)),
-        "early": Claim(moved(SEEN_0, SEEN, EARLY), OURS, given=all_of((SINKS, MASSIVE)), beside=(effect(SINK, EARLY, SINK_0),)),
-        "other": Claim(difference(SEEN, ALONE, OTHER), "ours, on Kiya et al. 2026, property 3"),
-    },
-    figures=(
-        by_layer((SINK, SIZE), (at("alone", layer(0)), EARLY, ALONE)),
-        maps((shown(FORMS), shown(ALL))),
-        heatmap((SINK, SIZE), over="alone", axis="position"),
-        scatter(SINK, SIZE, over="alone"),
-    ),
-)
+def study(lab: Lab, s: Settings) -> None:
+    """A token that sees only itself."""
+    half = layer(lab.half)
+    sink, sink_0 = own("position", partial(later_sink_rate, eps=s.eps)), later_sink_rate(0, s.eps)
+    seen, seen_0 = own("position", partial(later_attention_to, layer=lab.half)), later_attention_to(0, lab.half)
+    size = own("position", largest_activation)
+    large, large_0 = own("position", partial(largest_activation, layers=half)), largest_activation(0, half)
+    columns = (sink, size, sink_0, seen, seen_0)
+
+    forms = upto(lab.onset("forms", lambda layers: largest_activation(0, layers)), "the one in which it forms")
+    places = [*each(lab.layers), *prefixes(lab.layers, s.ends), forms, ALL]
+
+    def other_links(rng: np.random.Generator, case: Case) -> Edit:
+        return cut_links(rng, dict(case.axes)["position"], s.length, layers=case.place.layers)
+
+    alone = lab.sweep(
+        "alone",
+        {place.at(position=p): attend_self(p, layers=place.layers) for place in places for p in s.positions},
+        columns,
+        other_links,
+    )
+    rng = lab.rng("see_only(F.position, key=random_position(below=F.position))")
+    other = lab.sweep(
+        "other",
+        {ALL.at(position=p): see_only(p, lab.random_position(rng, below=p)) for p in s.positions},
+        columns,
+        title="one other key",
+    )
+    lab.noop(edit("logits", "add", 0.0, queries=s.shown, relation="others"))
+
+    everywhere, early = alone[ALL], alone[forms]
+    sinks, massive = exceeds(seen_0, alone, strongest_later_attention(0, lab.half)), reaches(large_0, alone, MASSIVE_SIZE)
+    ours, beside = "ours, on Kiya et al. 2026, Fig. 9, conclusion", [effect(sink, everywhere, sink_0)]
+    lab.claim("sink", "Kiya et al. 2026, Fig. 5", moved(seen_0, seen, everywhere), sinks, beside)
+    lab.claim("activation", "Kiya et al. 2026, Fig. 5", moved(large_0, large, everywhere), massive)
+    lab.claim("leaves", "Kiya et al. 2026, Fig. 5", effect(seen_0, everywhere), sinks, [effect(sink_0, everywhere)], sign=-1)
+    lab.claim("early", ours, moved(seen_0, seen, early), all_of(sinks, massive), [effect(sink, early, sink_0)])
+    lab.claim("other", "ours, on Kiya et al. 2026, property 3", difference(seen, everywhere, other.every))
+
+    rows = (
+        (lambda layers: own("position", partial(later_sink_rate, eps=s.eps, layers=layers))),
+        (lambda layers: own("position", partial(largest_activation, layers=layers))),
+    )
+    lab.draw(by_layer, *rows, conditions=[alone[layer(0)], early, everywhere])
+    lab.maps(alone[forms.at(position=s.shown)], alone[ALL.at(position=s.shown)])
+    lab.draw(heatmap, sink, size, over=alone, axis="position")
+    lab.draw(against, sink, size, over=alone)

@@ -1,0 +1,145 @@
+"""Judge a study's claims from its stores, next to the untrained twin, and choose the rows of its short table."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sinkjax.analysis.estimates import Absent
+from sinkjax.analysis.evidence import Evidence, Judgement
+from sinkjax.analysis.judgement import identity, judge, untested
+from sinkjax.analysis.summary import Row
+from sinkjax.analysis.verdicts import Verdict, said
+from sinkjax.lab.contrasts import Contrast, Parts
+from sinkjax.lab.numbers import Stored
+from sinkjax.lab.trace import Claim, Lab
+
+LISTED = 8  # maximum rows of described numbers in a table of claims
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a claim says: a sentence, and the paper's own number."""
+
+    text: str = ""
+    paper: str = ""
+
+
+def verdicts(lab: Lab, read: Stored, twin: Stored, said_of: Mapping[str, Statement]) -> tuple[Verdict, ...]:
+    """Judge every claim.
+
+    Args:
+        lab: The study, traced on stores.
+        read: The stores of the model.
+        twin: Those of the untrained twin.
+        said_of: Claim -> its statement, settings filled in.
+
+    Returns:
+        One verdict per claim, in order.
+    """
+    return tuple(_verdict(claim, read, twin, said_of.get(claim.name, Statement())) for claim in lab.claims.values())
+
+
+def _verdict(claim: Claim, read: Stored, twin: Stored, stated: Statement) -> Verdict:
+    """Judge a claim; "untested" if a sweep did not run or the paper's premise is not met."""
+    about = (claim.name, stated.text or claim.name, claim.source, stated.paper)
+    of: Any = claim.of
+    if claim.kind == "described":
+        return Verdict(*about, untested(""), label=_listed(claim, read), kind=claim.kind)
+    try:
+        if claim.kind == "identity":
+            holds, text = of(read)
+            return Verdict(*about, identity(holds), label=text, kind=claim.kind)
+        holds, text = (True, "") if claim.premise is None else claim.premise.test(read)
+        if not holds:
+            return Verdict(*about, untested(text))
+        parts, judged = _judged(claim, of, read)
+    except Absent as error:
+        return Verdict(*about, untested(str(error)), kind=claim.kind)
+    why = "" if parts.controls is not None else "a claim that something stays needs none" if claim.stays else parts.uncontrolled
+    beside = tuple(_beside(claim, parts, read))
+    return Verdict(*about, judged, _twin(claim, twin), _compared(parts, claim.sign), parts.unit, beside, uncontrolled=why)
+
+
+def _judged(claim: Claim, contrast: Contrast, numbers: Stored) -> tuple[Parts, Judgement]:
+    """Compute a contrast and judge it, clustered by the stores that it reads."""
+    read = replace(numbers, stores={})
+    parts = contrast(read)
+    clusters = read.results.clusters(len(parts.contrast), *sorted(read.stores), genres=True)
+    noun = read.results.over.partition(",")[0]
+    evidence = Evidence(
+        *(parts.contrast, parts.controls, parts.whole, parts.range, clusters, noun),
+        *(parts.all_controls, parts.relative, parts.whole_range),
+    )
+    return parts, judge(evidence, sign=claim.sign, stays=claim.stays)
+
+
+def _twin(claim: Claim, twin: Stored) -> Judgement | None:
+    """Judge a claim on the untrained twin; None if it did not run."""
+    of: Any = claim.of
+    try:
+        return _judged(claim, of, twin)[1]
+    except Absent:
+        return None
+
+
+def _beside(claim: Claim, main: Parts, read: Stored) -> Iterable[str]:
+    """Format a claim's further readouts, one line each."""
+    for contrast in claim.beside:
+        with contextlib.suppress(Absent):
+            parts, found = _judged(replace(claim, sign=1, stays=False), contrast, read)
+            if found.D is not None:
+                at = f", {parts.where.text}" if parts.where is not None and parts.where != main.where else ""
+                yield f"{_compared(parts)}{at}: {said(found.D, parts.unit)}"
+
+
+def _compared(parts: Parts, sign: int = 1) -> str:
+    """Name the number that is judged: the contrast, turned round if the sign is negative, less its controls."""
+    log = parts.unit == "log"
+    inverse = "" if sign > 0 else "inverse of the " if log else "minus the "
+    controls = "over the geometric mean" if log else "less the mean"
+    return f"{inverse}{parts.label}" + (f", {controls} of its controls" if parts.controls is not None else "")
+
+
+def _listed(claim: Claim, read: Stored) -> str:
+    """Format the rows of described numbers."""
+    of: Any = claim.of
+    try:
+        rows: list[Row] = of(read)
+    except Absent as error:
+        return str(error)
+    if len(rows) > LISTED:
+        return f"{len(rows)} numbers in the summary"
+    lines = []
+    for row in rows:
+        rank = "" if row.rank is None else f" (percentile {row.rank.percentile:.1f} of {row.rank.controls:,} random ones)"
+        lines.append(f"{row.condition}, {row.measure}: {said(row.value, '')}{rank}")
+    return "; ".join(lines)
+
+
+def exact_rows(lab: Lab, read: Stored) -> list[Row]:
+    """Make the summary rows of exact numbers; the table of claims gives the reason if a model has none."""
+    found: list[Row] = []
+    for claim in lab.claims.values():
+        of: Any = claim.of
+        if claim.kind == "described":
+            with contextlib.suppress(Absent):
+                found += of(read)
+    return found
+
+
+def featured(lab: Lab, read: Stored) -> list[str]:
+    """Choose the short table: no edit, and the claims' conditions with at most one value per axis."""
+    labels: list[str] = []
+    for name, sweep in lab.sweeps.items():
+        if name in read.results:
+            claimed = {case for claim in lab.claims.values() for case in claim.read.cases.get(name, ())}
+            first: dict[object, str] = {}
+            for point in read.points(name):
+                if point.case is None or point.case in claimed:
+                    label = f"{sweep.title}: {point.label}" if sweep.title else point.label
+                    first.setdefault(point.case and point.case.place, label)
+            labels += first.values()
+    return labels

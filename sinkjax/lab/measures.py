@@ -1,0 +1,225 @@
+"""Measures: numbers of every condition and document, computed from the statistics of a sweep."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis import metrics
+from sinkjax.analysis.estimates import Absent
+from sinkjax.config_files.checks import MIN_QUERIES
+from sinkjax.edits.site import Site
+from sinkjax.lab.places import ALL, Place
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.statistics import Statistic, later_sums, sinking_heads
+
+if TYPE_CHECKING:
+    import jax
+    import xarray
+
+AXIS = re.compile(r"(?:key|position) \[(\w+)\]")  # "key [position]", the measure of an axis, reads "the position"
+RECEIVED, SIZES, MEDIANS = Probe(attention_received=True), Probe(resid_max=True), Probe(resid_max=True, resid_median=True)
+PERCENT = (0.0, 100.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """A number for every condition and document of a sweep, or for every run of a training.
+
+    Attributes:
+        name: Name with its unit, such as "heads that sink on key 0 (%)".
+        of: Dataset of a sweep -> float[edit, prompt]; of a training, float[run].
+        asks: The statistics that it reads.
+        unit: Unit of a difference.
+        range: Lowest and highest value; None if it has no bounds.
+        log: Whether it is compared in logarithms, as sizes without an upper bound are.
+        note: Its definition, for the page.
+        position: The position that it reads, if any. It must exist in the prompts.
+        seen: Whether enough queries must see this position.
+        axis, make: The axis of a sweep whose value in each condition it is made for, and how (`own`).
+        baseline: The reference of each condition; None for the first condition's number.
+        whole: Whether its value can be the whole of which an effect is a share.
+    """
+
+    name: str
+    of: Callable[[xarray.Dataset], NDArray]
+    asks: Probe = Probe()
+    unit: str = ""
+    range: tuple[float, float] | None = None
+    log: bool = False
+    note: str = ""
+    position: int | None = None
+    seen: bool = False
+    axis: str = ""
+    make: Callable[[Any], Measure] | None = None
+    baseline: Callable[[xarray.Dataset], NDArray] | None = None
+    whole: bool = True
+
+
+def percentage(name: str, of: Callable[[xarray.Dataset], NDArray], asks: Probe = Probe(), **facts: Any) -> Measure:
+    """Return a measure in per cent. Arguments as of `Measure`."""
+    return Measure(name, of, asks, "percentage points", PERCENT, **facts)
+
+
+def own(axis: str, make: Callable[[Any], Measure]) -> Measure:
+    """Return a measure that each condition has at its own value of an axis, such as the position that is edited.
+
+    Args:
+        axis: The axis.
+        make: Value -> measure.
+    """
+    named = make(f"[{axis}]")
+    return dataclasses.replace(named, name=AXIS.sub(r"the \1", named.name), axis=axis, make=make, position=None)
+
+
+def _at(position: object, **facts: Any) -> dict[str, Any]:
+    return {"position": position if isinstance(position, int) else None, **facts}
+
+
+def _where(layers: Place | None) -> str:
+    return "" if layers in (None, ALL) else f" in {layers.label}"
+
+
+def _of(layers: Place | None) -> Any:
+    """The index of some layers."""
+    return slice(None) if layers is None or layers.layers is None else list(layers.layers)
+
+
+SINKS = """A head sinks on a key if its mean attention to it, over the key's own and all later queries, also those whose window
+    has lost the key, is above eps (Gu et al. 2025)."""
+LATER_SINKS = """A head sinks on a key if its attention to it, averaged over all later queries, is above eps (Gu et al. 2025, but
+    without the query at the key itself, whose attention some edits decide)."""
+READOUT = """The paper's readout: attention averaged over the heads of one layer, and over the key's own and all later queries,
+    also those whose window has lost the key."""
+LATER_READOUT = """The paper's readout: attention averaged over the heads of one layer, and over the queries after the key. The
+    query at the key itself, whose attention the edit decides, is left out."""
+
+
+def sink_rate(key: int, eps: float, layers: Place | None = None) -> Measure:
+    """Percentage of the heads of some layers that sink on a key (Gu et al. 2025)."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return 100 * metrics.sink_rate(data, key, eps, per="layer")[..., _of(layers)].mean(axis=-1)
+
+    return percentage(f"heads that sink on key {key} (%){_where(layers)}", of, RECEIVED, note=SINKS, **_at(key, seen=True))
+
+
+def later_sink_rate(key: int, eps: float, layers: Place | None = None, shares: bool = False) -> Measure:
+    """Percentage of the heads of some layers that sink on a key, as its later queries see it.
+
+    shares: of each row's weight, for rows that do not sum to 1.
+    """
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(100 * data["sinking_heads"].values[..., _of(layers), key].mean(axis=-1))
+
+    asks = Probe(extra=(sinking_heads(eps, shares=shares),))
+    return percentage(f"heads that sink on key {key} (%){_where(layers)}", of, asks, note=LATER_SINKS, **_at(key, seen=True))
+
+
+def strongest_other_sink(key: int, eps: float) -> Measure:
+    """Percentage of heads that sink on whichever other key has most of them, among keys that enough queries see."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        keys = [other for other in range(data.sizes["key"] - MIN_QUERIES + 1) if other != key]
+        return 100 * np.max([metrics.sink_rate(data, other, eps) for other in keys], axis=0)
+
+    return percentage(f"heads that sink on the strongest key but {key} (%)", of, RECEIVED, **_at(key))
+
+
+def attention_to(key: int, layer: int) -> Measure:
+    """Attention to a key in one layer, mean over heads, in per cent (Kiya et al. 2026, Figs. 2, 4 to 9)."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(100 * _in_layer(data, layer)[..., key].mean(axis=-1))
+
+    name = f"attention to key {key} in layer {layer}, mean over heads (%)"
+    return percentage(name, of, RECEIVED, note=READOUT, **_at(key, seen=True))
+
+
+def strongest_other_attention(key: int, layer: int) -> Measure:
+    """Attention in one layer, mean over heads, to whichever other key receives most, among keys that enough queries see."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        received = _in_layer(data, layer)[..., : data.sizes["key"] - MIN_QUERIES + 1].mean(axis=-2)
+        return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
+
+    name = f"attention to the strongest key but {key} in layer {layer}, mean over heads (%)"
+    return percentage(name, of, RECEIVED, **_at(key))
+
+
+def _in_layer(data: xarray.Dataset, layer: int) -> NDArray:
+    """Attention received in one layer, float[edit, prompt, head, key]. Raises Absent if the model has no such layer."""
+    if layer >= data.sizes["layer"]:
+        raise Absent(f"the model has no layer {layer}, as it has {data.sizes['layer']}")
+    return np.asarray(data["attention_received"].values[..., layer, :, :])
+
+
+@functools.cache
+def _mean_attention() -> Probe:
+    """Ask for the attention that keys receive from later queries, mean over heads: without their axis, many edits stay small."""
+    import jax.numpy as jnp
+
+    def over_heads(sums: jax.Array, lengths: jax.Array) -> jax.Array:
+        seen_by = lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]
+        return (sums / jnp.maximum(seen_by, 1)).mean(axis=1)
+
+    return Probe(extra=(Statistic("mean_attention", Site.WEIGHTS, later_sums, ("prompt", "layer", "key"), over_heads, "later"),))
+
+
+def later_attention_to(key: int, layer: int) -> Measure:
+    """Attention of later queries to a key in one layer, mean over heads, in per cent."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(100 * data["mean_attention"].values[..., layer, key])
+
+    name = f"attention to key {key} in layer {layer}, mean over heads (%)"
+    return percentage(name, of, _mean_attention(), note=LATER_READOUT, **_at(key, seen=True))
+
+
+def strongest_later_attention(key: int, layer: int) -> Measure:
+    """Attention of later queries in one layer to whichever other key receives most, among keys that enough of them see."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        received = data["mean_attention"].values[..., layer, : data.sizes["key"] - MIN_QUERIES]
+        return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
+
+    name = f"attention to the strongest key but {key} in layer {layer}, mean over heads (%)"
+    return percentage(name, of, _mean_attention(), **_at(key))
+
+
+def largest_activation(position: int, layers: Place | None = None) -> Measure:
+    """Largest |h| at a position after some layers; with all layers, the embedding counts too."""
+    name = f"largest |h| at position {position}{_where(layers)}"
+    return Measure(name, lambda data: largest(data, layers)[..., position], SIZES, log=True, **_at(position))
+
+
+def typical_activation(layers: Place | None = None) -> Measure:
+    """Largest |h| after some layers at a typical position: the median over positions 1 and later."""
+    name = f"largest |h| at a typical position but 0{_where(layers)}"
+    return Measure(name, lambda data: np.asarray(np.nanmedian(largest(data, layers)[..., 1:], axis=-1)), SIZES, log=True)
+
+
+def largest(data: xarray.Dataset, layers: Place | None) -> NDArray:
+    """Largest |h| at each position after some layers, with all layers the embedding's too: float[edit, prompt, position]."""
+    sizes, count = data["resid_max"].values, data.sizes["depth"] - 1
+    chosen = range(count) if layers is None or layers.layers is None else layers.layers
+    depths = [one + 1 for one in chosen]
+    return np.asarray(sizes[:, :, [0, *depths] if len(depths) == count else depths].max(axis=-2))
+
+
+def loss(start: int = 0) -> Measure:
+    """Mean negative log-likelihood of the next tokens, from position `start`, in nats per token."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(data["nll"].isel(position=slice(start, None)).mean("position").values)
+
+    name = f"loss (nats per token){f' from position {start}' if start else ''}"
+    return Measure(name, of, Probe(nll=True), unit="nats")

@@ -1,0 +1,108 @@
+"""Premises, a paper's own conditions for its claims, and identities, which the code or the edit forces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sinkjax.analysis import activations
+from sinkjax.analysis.estimates import three_digits
+from sinkjax.lab.conditions import Sweep, Where
+from sinkjax.lab.measures import Measure
+from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.model.config import Config
+
+MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) on the size of one activation
+CHAT = ("<|im_start|>",)  # tokens that start a chat turn; they did not separate documents in pretraining
+Test = Callable[[Numbers], tuple[bool, str]]  # whether it holds, and the number that decides
+
+
+@dataclass(frozen=True, eq=False)
+class Premise:
+    """A condition that a model must meet for a paper's claim to apply to it, by the paper's own definition.
+
+    Attributes:
+        test: Whether it holds, and the number that decides.
+        fits: Whether it can hold in an architecture. If not, the claim's controls and twin do not run.
+    """
+
+    test: Test
+    fits: Callable[[Config], bool] = lambda architecture: True
+
+
+def all_of(*premises: Premise) -> Premise:
+    """Return the premise that several hold; the first one that fails is reported."""
+
+    def test(read: Numbers) -> tuple[bool, str]:
+        found = [one.test(read) for one in premises]
+        return next((one for one in found if not one[0]), (True, "; ".join(text for _, text in found)))
+
+    return Premise(test, lambda architecture: all(one.fits(architecture) for one in premises))
+
+
+def reaches(measure: Measure, sweep: Sweep, least: float) -> Premise:
+    """Return the premise that a measure's mean over documents, without an edit, is at least a cut-off that a paper states."""
+    return Premise(lambda read: _unedited(read, measure, sweep, least, at_least=True))
+
+
+def below(measure: Measure, sweep: Sweep, most: float) -> Premise:
+    """Return the premise that a measure's mean over documents, without an edit, is below a cut-off that a paper states."""
+    return Premise(lambda read: _unedited(read, measure, sweep, most, at_least=False))
+
+
+def _unedited(read: Numbers, measure: Measure, sweep: Sweep, cut: float, at_least: bool) -> tuple[bool, str]:
+    mean = float(read.first(measure, sweep).mean())
+    holds = mean >= cut if at_least else mean < cut
+    return holds, f"{measure.name} is {three_digits(mean)}, and must be {'at least' if at_least else 'below'} {cut:g}"
+
+
+def exceeds(measure: Measure, sweep: Sweep, other: Measure) -> Premise:
+    """Return the premise that a measure's mean without an edit is above another's, such as the strongest other key's."""
+
+    def test(read: Numbers) -> tuple[bool, str]:
+        one, another = (float(read.first(of, sweep).mean()) for of in (measure, other))
+        text = f"{measure.name} is {three_digits(one)}, and must be above {three_digits(another)}, the {other.name}"
+        return one > another, text
+
+    return Premise(test)
+
+
+def separates_documents(sweep: Sweep) -> Premise:
+    """Return the premise that the BOS of a sweep separated documents in pretraining: a setting names it, or no chat begins so."""
+
+    def test(read: Numbers) -> tuple[bool, str]:
+        if not isinstance(read, Stored):
+            return True, ""
+        number, text = read.results[read.store(sweep)].attrs["study"]["first_tokens"][0]
+        named = isinstance(read.settings.bos, int)
+        return named or text not in CHAT, f"BOS is {text!r} (token {number}), which must have separated documents in pretraining"
+
+    return Premise(test)
+
+
+def same(measure: Measure, one: Where, other: Where, within: float) -> Test:
+    """Return the identity that a measure is the same under two choices of conditions, up to rounding.
+
+    within: the largest difference that rounding explains, in the unit of the measure.
+    """
+
+    def test(read: Numbers) -> tuple[bool, str]:
+        apart = float(np.abs(read.edited(measure, one) - read.edited(measure, other)).max())
+        return apart <= within, f"largest difference in {measure.name}: {apart:.2g}"
+
+    return test
+
+
+def unchanged(measure: Measure, where: Where, within: float) -> Test:
+    """Return the identity that an edit leaves a measure unchanged, up to rounding.
+
+    within: the largest difference that rounding explains, in the unit of the measure (for a size, of its logarithm).
+    """
+
+    def test(read: Numbers) -> tuple[bool, str]:
+        apart = float(np.abs(read.edited(measure, where) - read.unedited(measure, where)).max())
+        return apart <= within, f"largest change of {measure.name}: {apart:.2g}"
+
+    return test

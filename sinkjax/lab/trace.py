@@ -1,0 +1,357 @@
+"""The lab: what a study is a function of.
+
+A study is a plain function `study(lab, settings)`. It is traced, as JAX traces a program: on placeholders for a plan, with a
+loaded model for a run, and on stores for a page. Each time it lists its sweeps, calculations or trainings, its claims and its
+figures. Nothing runs while it is called, except the numbers that it asks for with `value`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis import intervals
+from sinkjax.analysis.summary import Row
+from sinkjax.checkpoints.model import Model
+from sinkjax.edits.edit import Edit
+from sinkjax.edits.site import Site
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab.conditions import Control, Sweep, Where
+from sinkjax.lab.contrasts import Contrast
+from sinkjax.lab.figures import maps
+from sinkjax.lab.measures import Measure
+from sinkjax.lab.numbers import Deferred, Numbers, Read, Stored, Traced, read_measure
+from sinkjax.lab.places import Case, Place, each
+from sinkjax.lab.premises import Premise, Test
+from sinkjax.model.config import Config
+from sinkjax.probes.probe import Capture
+from sinkjax.report.section import Drawing
+from sinkjax.studies.grids import own_bos
+from sinkjax.studies.known import HALF, Unedited, finite
+from sinkjax.studies.readouts import merged
+from sinkjax.studies.specs import needs
+from sinkjax.studies.study import TEXT, Batch, Calculation, Inputs, TrainingSpec
+
+if TYPE_CHECKING:
+    import xarray
+
+Value = TypeVar("Value")
+Rows = Callable[[Numbers], list[Row]]
+Kind = Literal["claim", "identity", "described"]
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """A claim about one figure, table or theorem of a paper.
+
+    Attributes:
+        name: Name, under which its statement stands in the study's config file.
+        source: Paper and figure, table or section.
+        of: A contrast to judge, the test of an identity, or exact rows.
+        kind: Which of these it is.
+        sign: 1 if the paper says that the contrast is above 0, -1 if below.
+        stays: Whether the paper says that nothing changes.
+        premise: The paper's own premise.
+        beside: Further readouts, printed without a word.
+        read: What it reads.
+        possible: Whether its premise can hold in this architecture.
+    """
+
+    name: str
+    source: str
+    of: Contrast | Test | Rows
+    kind: Kind = "claim"
+    sign: int = 1
+    stays: bool = False
+    premise: Premise | None = None
+    beside: tuple[Contrast, ...] = ()
+    read: Read = field(default_factory=Read)
+    possible: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """Models that a study trains.
+
+    Attributes:
+        name: Name, also of its store.
+        spec: What is trained and measured.
+        label: Label for readers.
+        paper: Measure's name -> the paper's own number or words.
+        compared: Whether its numbers are compared with the first training's.
+    """
+
+    name: str
+    spec: TrainingSpec
+    label: str
+    paper: Mapping[str, float | str] = field(default_factory=dict)
+    compared: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A figure: the function that draws it, and its arguments after the numbers."""
+
+    draw: Callable[..., Drawing | list[Drawing] | None]
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any]
+
+    def __call__(self, read: Stored) -> Drawing | list[Drawing] | None:
+        return self.draw(read, *self.arguments, **self.options)
+
+
+@dataclass(eq=False)
+class Lab:
+    """What a study does on one architecture, as it is collected while the study is called.
+
+    Attributes:
+        name: "paper/study".
+        architecture: The model's config; on stores, its plain fields; None for a study that trains its own models.
+        settings: The study's settings.
+        values: Name -> number that was measured on the model.
+        unedited: The loaded model, where `value` may measure; None for placeholders.
+        edited: The model whose activations are edited, such as the untrained twin; None for the same model.
+        prompts: Number of prompts of placeholders.
+        donors: Name -> values that edits patch in.
+        measures: Whether it has values or donors, which only a loaded model gives.
+    """
+
+    name: str
+    architecture: Config
+    settings: Any
+    values: dict[str, Any] = field(default_factory=dict)
+    unedited: Unedited | None = None
+    edited: Unedited | None = None
+    prompts: int = 1
+    donors: dict[str, Mapping[str, NDArray]] = field(default_factory=dict)
+    sweeps: dict[str, Sweep] = field(default_factory=dict)
+    calculations: dict[str, Calculation] = field(default_factory=dict)
+    trainings: dict[str, Training] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    figures: list[Figure] = field(default_factory=list)
+    shown: list[Where] = field(default_factory=list)
+    noops: tuple[Edit, ...] = ()
+    noop_inputs: Inputs = TEXT
+    columns: tuple[Measure, ...] = ()
+    measures: bool = False
+
+    @property
+    def layers(self) -> int:
+        """Number of layers of the model."""
+        return int(self.architecture.layers)
+
+    @property
+    def half(self) -> int:
+        """The layer at half depth, as layer 14 of Llama-3.2-3B's 28, counted from 1 (Kiya et al. 2026, Figs. 4, 5 and 8)."""
+        return max(self.layers // 2 - 1, 0)
+
+    def needs(self, *parts: str) -> None:
+        """Refuse a model that lacks one of these parts (`sinkjax.studies.specs.needs`)."""
+        if isinstance(self.architecture, Config):
+            needs(self.name, self.architecture, *parts)
+
+    def needs_bos(self) -> None:
+        """Refuse a model for which neither the settings nor its files name a BOS token. Its weights are not read."""
+        if isinstance(self.architecture, Config):
+            own_bos(self.settings)
+
+    # What runs.
+
+    def sweep(
+        self,
+        name: str,
+        edits: Mapping[Place, Edit] | Mapping[Case, Edit] | None = None,
+        measures: Sequence[Measure] = (),
+        control: Control | None = None,
+        **inputs: Any,
+    ) -> Sweep:
+        """Add a sweep of edits.
+
+        Args:
+            name: Its name.
+            edits: Place (or place with further axes) -> edit; None for the unedited model alone.
+            measures: The columns of its summary.
+            control: Draws a random edit of the size of a condition's, from random numbers and its case.
+            **inputs: The prompts, and the title of its rows: `bos`, `inputs`, `prompts`, `title` of `Sweep`.
+
+        Returns:
+            The sweep, whose conditions are chosen by place: `masks[ALL]`.
+        """
+        cases = {place if isinstance(place, Case) else place.at(): edit for place, edit in (edits or {}).items()}
+        made = Sweep(name, cases, tuple(measures), control, layers=0 if self.architecture is None else self.layers, **inputs)
+        self._add(self.sweeps, name, made)
+        return made
+
+    def noop(self, *edits: Edit, inputs: Inputs = TEXT) -> None:
+        """Add edits that must change no number."""
+        self.noops, self.noop_inputs = edits, inputs
+
+    def calculate(
+        self,
+        name: str,
+        compute: Callable[[Model, Batch], xarray.Dataset],
+        variables: Sequence[str],
+        declared: object,
+        prompts: int = 1,
+        inputs: Inputs = TEXT,
+    ) -> Calculation:
+        """Add numbers that no sweep of edits gives.
+
+        Args:
+            name: Its name.
+            compute: Computes them from the model and a batch of `prompts` prompts.
+            variables: The variables of its dataset.
+            declared: The settings that it depends on, as plain values; a store that was made with others is refused.
+            prompts: Number of prompts.
+            inputs: Kind of prompts.
+        """
+        made = Calculation(name, compute, tuple(variables), prompts, inputs, declared=declared)
+        self._add(self.calculations, name, made)
+        return made
+
+    def train(self, name: str, spec: TrainingSpec, label: str = "", **facts: Any) -> Training:
+        """Add models to be trained. facts: `paper` and `compared` of `Training`."""
+        made = Training(name, spec, label or name, **facts)
+        self._add(self.trainings, name, made)
+        return made
+
+    def _add(self, table: dict[str, Any], name: str, made: object) -> None:
+        if name in {*self.sweeps, *self.calculations, *self.trainings}:
+            raise SinkjaxError(f"{self.name} has two parts named {name!r}")
+        table[name] = made
+
+    # What a study may know of the model before its sweeps.
+
+    def value(self, name: str, function: Callable[[Unedited], Value], placeholder: Value) -> Value:
+        """Return a number that is measured on the model before the sweeps; only such numbers may decide what a study does.
+
+        Args:
+            name: Its name in the run.
+            function: Measures it.
+            placeholder: Stands for it in a plan.
+        """
+        self.measures = True
+        if name not in self.values:
+            if self.unedited is None:
+                return placeholder
+            self.values[name] = function(self.unedited)
+        return self.values[name]  # type: ignore[no-any-return]
+
+    def onset(self, name: str, measure: Callable[[Place], Measure]) -> int:
+        """Return the first layer where a measure exceeds half of its maximum over the layers; the last one if it is 0 in all.
+
+        Args:
+            name: Name of the value.
+            measure: Layer -> measure.
+        """
+
+        def found(run: Unedited) -> int:
+            measures = [measure(one) for one in each(self.layers)]
+            data = finite(run.data(functools.reduce(merged, (one.asks for one in measures))))
+            values = np.array([np.nanmean(read_measure(one, data)[0]) for one in measures])
+            return int(np.argmax(values > HALF * values.max())) if values.max() > 0 else len(values) - 1
+
+        return self.value(name, found, self.layers - 1)
+
+    def captured(self, name: str, edit: Edit, sites: Sequence[str]) -> Mapping[str, NDArray]:
+        """Return raw values of all prompts under an edit: site -> [layer, prompt, position, ...]; zeros in a plan and on stores.
+
+        Args:
+            name: Their name.
+            edit: The edit.
+            sites: Names of sites with a value at each position.
+        """
+        self.measures = True
+        if (run := self.edited or self.unedited) is None:
+            one, L, length = self.architecture, self.layers, self.settings.length
+            sizes = {
+                "key": (one.kv_heads, one.head_dim),
+                "value": (one.kv_heads, one.head_dim),
+                "query": (one.heads, one.head_dim),
+            }
+            shapes = {site: (L, self.prompts, length, *sizes.get(site, (one.width,))) for site in sites}
+            return {site: np.broadcast_to(np.float32(0), shape) for site, shape in shapes.items()}
+        if name not in self.donors:
+            found = run.captured(*(Capture(Site(site), name=f"{name}_{site}") for site in sites), edit=edit)
+            self.donors[name] = {site: found[f"{name}_{site}"] for site in sites}
+        return self.donors[name]
+
+    def rng(self, name: str) -> np.random.Generator:
+        """Return the random numbers of a name, which depend on the study's seed and on nothing else."""
+        return intervals.generator(self.settings.seed, name)
+
+    def random_position(self, rng: np.random.Generator, but: Sequence[int] = (), least: int = 0, below: int | None = None) -> int:
+        """Draw a position that some later one sees, from `least` on, below `below`, and none of `but`."""
+        length = self.settings.length
+        last = min(length if below is None else below, length - 1)
+        left = [position for position in range(least, last) if position not in but]
+        if not left:
+            raise SinkjaxError(f"no position below {last} is left for a control, as {tuple(but)} are left out")
+        return int(rng.choice(left))
+
+    # What is said of the results.
+
+    def claim(
+        self,
+        name: str,
+        source: str,
+        contrast: Contrast,
+        premise: Premise | None = None,
+        beside: Sequence[Contrast] = (),
+        sign: int = 1,
+        stays: bool = False,
+    ) -> None:
+        """Claim that a contrast is above 0 (`sign` -1: below; `stays`: unchanged). Arguments as of `Claim`."""
+        traced = Traced(self.settings, self.architecture)
+        parts = self._try(lambda: contrast(traced))
+        if stays and parts is not None and parts.whole is None:
+            raise SinkjaxError(f"{self.name}: claim {name}: a claim that something stays needs a whole, and this one has none")
+        for other in beside:
+            self._try(lambda other=other: other(traced))  # type: ignore[misc]
+        cases = Read(cases={key: dict(found) for key, found in traced.read.cases.items()})
+        if premise is not None:
+            self._try(lambda: premise.test(traced))
+        traced.read.cases = cases.cases  # a premise's conditions need no twin
+        possible = premise is None or premise.fits(self.architecture)
+        self._claim(Claim(name, source, contrast, "claim", sign, stays, premise, tuple(beside), traced.read, possible))
+
+    def identity(self, name: str, source: str, test: Test) -> None:
+        """Claim what the edit or a theorem forces in every model, and so check the code."""
+        traced = Traced(self.settings, self.architecture)
+        self._try(lambda: test(traced))
+        self._claim(Claim(name, source, test, "identity", read=traced.read))
+
+    def describe(self, name: str, source: str, rows: Rows) -> None:
+        """Add exact numbers, such as functions of the weights, which become rows of the summary without a test."""
+        self._claim(Claim(name, source, rows, "described"))
+
+    def _claim(self, claim: Claim) -> None:
+        if claim.name in self.claims:
+            raise SinkjaxError(f"{self.name} has two claims named {claim.name!r}")
+        self.claims[claim.name] = claim
+
+    @staticmethod
+    def _try(read: Callable[[], Value]) -> Value | None:
+        """Trace a reading; None if it needs numbers whose shape only a calculation or a training gives."""
+        try:
+            return read()
+        except Deferred:
+            return None
+
+    def draw(self, figure: Callable[..., Drawing | list[Drawing] | None], *arguments: Any, **options: Any) -> None:
+        """Add a figure, which is called with the numbers and these arguments once the results are there."""
+        self.figures.append(Figure(figure, arguments, options))
+
+    def maps(self, *conditions: Where) -> None:
+        """Show attention maps, activations and continuations of some conditions beside the unedited model's."""
+        self.shown += conditions
+        self.draw(maps, *conditions)
+
+    def summary(self, *measures: Measure) -> None:
+        """Choose the columns of the summary of a study that trains its own models."""
+        self.columns = measures
