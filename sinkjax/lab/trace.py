@@ -345,6 +345,10 @@ class Lab:
 
     def draw(self, figure: Callable[..., Drawing | list[Drawing] | None], *arguments: Any, **options: Any) -> None:
         """Add a figure, which is called with the numbers and these arguments once the results are there."""
+        for one in (*arguments, *options.values()):
+            for chosen in [one] if isinstance(one, Where) else one if isinstance(one, list) else []:
+                if isinstance(chosen, Where):
+                    _ = chosen.cases  # a sweep without these conditions is refused before it runs
         self.figures.append(Figure(figure, arguments, options))
 
     def maps(self, *conditions: Where) -> None:

@@ -14,7 +14,6 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from sinkjax.config_files import documents, programs
@@ -169,15 +168,20 @@ def as_value(name: str) -> Study | Value:
     if name not in modules:
         raise unknown("study", name, studies(), "; type the path of its file after --study" if is_file(name) else "")
     module = importlib.import_module(modules[name])
-    return _with_prose(name, module.STUDY) if hasattr(module, "STUDY") else _program(name, module)
+    return _with_prose(name, module.STUDY) if hasattr(module, "STUDY") else _lowered_program(name)
 
 
 @functools.cache
-def _program(name: str, module: ModuleType) -> Study:
-    """A study that is a function, with the prose of its config file."""
+def _lowered_program(name: str) -> Study:
+    return cast(Study, program(name).lowered())
+
+
+@functools.cache
+def program(name: str) -> Any:
+    """A shipped study that is a function (`sinkjax.lab.lower.Program`), with the prose of its config file."""
     text, what, _ = document(name)
     lower = importlib.import_module("sinkjax.lab.lower")
-    return cast(Study, lower.program(module, name, documents.parse(text, what).get(PROSE, {}), what).lowered())
+    return lower.program(importlib.import_module(declared()[name]), name, documents.parse(text, what).get(PROSE, {}), what)
 
 
 def is_file(name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,15 +9,17 @@ import pytest
 import xarray
 
 import sinkjax
+from sinkjax.lab.conditions import Point
+from sinkjax.lab.numbers import read_measure
 from sinkjax.papers.kiya._weights import attention_left
-from sinkjax.papers.kiya.after_softmax import STUDY
-from sinkjax.studies.grids import Point
-from sinkjax.studies.judging import verdicts
-from sinkjax.studies.readouts import merged, probe_of, read_measure
-from sinkjax.studies.scope import Scope
-from tests.studies.edited import Conditions
-from tests.studies.stores import Numbers, planted
+from sinkjax.studies.readouts import merged
+from sinkjax.studies.registry import program
+from tests.lab import planted
+from tests.lab.edited import Conditions
+from tests.lab.planted import axes
+from tests.studies.stores import Numbers
 
+STUDY = program("kiya/after-softmax")
 WAYS = ("logits", "renormalised", "weights")
 LAYERS: dict[str, Any] = {"layer 0": 0, "layers 0 to 1": [0, 1], "all layers": None}
 
@@ -43,7 +44,7 @@ def test_the_same_cells_are_hidden_in_three_ways(study, grid):
 def test_controls_hide_other_cells_in_the_same_way(study):
     for grid, side in (("masked", "keys"), ("alone", "queries")):
         drawn = study.random(grid)
-        assert len(drawn) == 4 * 9
+        assert len(drawn) == 4  # of the condition that the claim is about
         conditions = study.of(grid)
         for point in drawn:
             (term,), (like,) = point.edit.terms, conditions[point.budget].edit.terms
@@ -55,20 +56,19 @@ def test_controls_hide_other_cells_in_the_same_way(study):
 def test_what_is_left_of_a_row_is_the_sum_of_its_weights(tiny_config, tiny_params):
     tokens, lengths = np.random.default_rng(0).integers(0, tiny_config.vocab_size, (2, 10)), np.array([10, 7])
     edit = sinkjax.edit("weights", "set", 0.0, keys=0, relation="others")
-    scope = Scope(SimpleNamespace(), tiny_config)
-    probe = merged(probe_of([attention_left()], scope), sinkjax.Probe(attention=(0, 1, 2)))
+    probe = merged(attention_left().asks, sinkjax.Probe(attention=(0, 1, 2)))
     record = sinkjax.forward(tiny_params, tokens, tiny_config, edit, probe, lengths).record
     data = xarray.Dataset({"row_sum": (("edit", "prompt", "layer"), np.asarray(record["row_sum"])[None])})
     maps = np.asarray(record["attention"])  # prompt, layer, head, query, key
     expected = [100 * maps[row, :, :, :length, :length].sum(-1).mean() for row, length in enumerate(lengths)]
-    np.testing.assert_allclose(read_measure(attention_left(), scope, data)[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(read_measure(attention_left(), data)[0], expected, rtol=1e-5)
     assert max(expected) < 95
 
 
 @pytest.mark.parametrize(("apart", "word"), [(0.0, "holds"), (0.002, "fails")])
 def test_rescaled_weights_are_those_of_the_masked_logits(apart, word):
     def numbers(name: str, point: Point) -> Numbers:
-        return {("loss",): 3.0 + apart * (dict(point.bound).get("way") == "renormalised") * (np.arange(16) == 3)}
+        return {("loss",): 3.0 + apart * (axes(point).get("way") == "renormalised") * (np.arange(16) == 3)}
 
     assert judged(numbers)["algebra"] == word
 
@@ -76,7 +76,7 @@ def test_rescaled_weights_are_those_of_the_masked_logits(apart, word):
 @pytest.mark.parametrize(("gain", "word"), [(3.0, "replicates"), (0.0, "differs"), (-1.0, "differs")])
 def test_a_loss_collapses_if_it_rises_as_no_other_key_does(gain, word):
     def numbers(name: str, point: Point) -> Numbers:
-        edited = point.draw < 0 and dict(point.bound).get("way") == "weights" and not name.endswith("-twin")
+        edited = point.draw < 0 and axes(point).get("way") == "weights" and not name.endswith("-twin")
         return {("loss",): 3.0 + np.resize([-0.02, 0.02], 16) + edited * (gain + np.resize([0.01, 0.0, -0.01], 16))}
 
     assert judged(numbers)["collapse"] == word
@@ -84,4 +84,4 @@ def test_a_loss_collapses_if_it_rises_as_no_other_key_does(gain, word):
 
 def judged(numbers: Any) -> dict[str, str]:
     settings = {"prompts": 16, "control_prompts": 16, "length": 24}
-    return {found.name: found.word for found in verdicts(STUDY, planted(STUDY, numbers, layers=2, **settings))}
+    return planted.words(STUDY, numbers, layers=2, **settings)

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sinkjax.papers.kiya.baseline import STUDY
-from sinkjax.studies.grids import Point
-from sinkjax.studies.judging import verdicts
-from sinkjax.studies.lower import lower
+from sinkjax.lab.conditions import Point
+from sinkjax.studies.registry import program
 from sinkjax.studies.study import Sweep
-from tests.studies.stores import Numbers, planted
+from tests.lab import planted
+from tests.studies.stores import Numbers
 
+STUDY = program("kiya/baseline")
 N = 64
 
 
@@ -26,18 +26,17 @@ def unedited(seen: float = 90.0, early: float = 20.0, other: float = 3.0, size: 
         else:
             seen_here, early_here, size_here = seen, early, size
         noise = iter(np.random.default_rng(len(name)).uniform(-1, 1, (6, N)))
-        planted: dict[tuple[Any, ...], Any] = {("seen", 0): seen_here + next(noise), ("seen", 0, 0): early_here + next(noise)}
-        planted |= {("seen", 5): other + next(noise), ("size", 0): size_here * np.exp(next(noise) / 50)}
-        planted |= {("size", 0, depth): 4.0 + next(noise) for depth in (0, 1)}  # the embedding, and after layer 0
-        planted |= {("size", place): 10.0 + place / 10 for place in range(1, 24)}
-        return planted
+        found: dict[tuple[Any, ...], Any] = {("seen", 0): seen_here + next(noise), ("seen", 0, 0): early_here + next(noise)}
+        found |= {("seen", 5): other + next(noise), ("size", 0): size_here * np.exp(next(noise) / 50)}
+        found |= {("size", 0, depth): 4.0 + next(noise) for depth in (0, 1)}  # the embedding, and after layer 0
+        found |= {("size", place): 10.0 + place / 10 for place in range(1, 24)}
+        return found
 
     return numbers
 
 
 def words(numbers: Any) -> dict[str, str]:
-    results = planted(STUDY, numbers, layers=4, heads=2, prompts=N, control_prompts=N, length=24)
-    return {found.name: found.word for found in verdicts(STUDY, results)}
+    return planted.words(STUDY, numbers, layers=4, heads=2, prompts=N, control_prompts=N, length=24)
 
 
 def test_a_sink_and_an_activation_that_grow_replicate():
@@ -64,7 +63,8 @@ def test_each_claim_is_about_its_own_numbers(fields, name, word):
 
 
 def test_the_model_is_measured_as_it_is_and_with_and_without_a_bos(tiny_config):
-    declared = lower(STUDY)
+    declared = STUDY.lowered()
     config = declared.config(bos=5)
     found = {sweep.name: sweep.inputs(config).bos for sweep in declared.sweeps(config, tiny_config) if isinstance(sweep, Sweep)}
-    assert {name: bos for name, bos in found.items() if "-twin" not in name} == {"text": 5, "without-bos": "none", "with-bos": 5}
+    own, usual = {name: bos for name, bos in found.items() if "-twin" not in name}, None  # None: the setting, as 5 is here
+    assert own == {"text": usual, "without-bos": "none", "with-bos": 5}

@@ -10,14 +10,15 @@ import pytest
 
 import sinkjax
 from sinkjax.analysis.estimates import Absent
-from sinkjax.papers.kiya.bos_swap import STUDY
-from sinkjax.studies.grids import Point
-from sinkjax.studies.judging import readings, verdicts
-from sinkjax.studies.lower import lower
+from sinkjax.lab.conditions import Point
+from sinkjax.studies.registry import program
 from sinkjax.studies.study import Sweep
-from tests.studies.edited import Conditions
-from tests.studies.stores import Numbers, planted
+from tests.lab import planted
+from tests.lab.edited import Conditions
+from tests.lab.planted import axes
+from tests.studies.stores import Numbers
 
+STUDY = program("kiya/bos-swap")
 POSITIONS, N, T = tuple(range(1, 9)), 32, 24
 SETTINGS = {"positions": POSITIONS, "shown": 8, "prompts": N, "control_prompts": N, "length": T}
 
@@ -32,14 +33,14 @@ def test_the_first_embedding_changes_places_with_a_later_one(tiny_config, grid):
     drawn = study.random(grid)
     assert len(drawn) == 12
     for point in drawn:
-        place = dict(point.bound)["position"]
+        place = axes(point)["position"]
         ((other, there),) = np.atleast_2d(point.edit.terms[0].value).tolist()
         assert there == place
         assert other not in (0, place, T - 1)
 
 
 def test_both_kinds_of_prompts_are_the_same_texts(tiny_config):
-    declared = lower(STUDY)
+    declared = STUDY.lowered()
     config = declared.config(bos=7)
     inputs = {sweep.name: sweep.inputs(config) for sweep in declared.sweeps(config, tiny_config) if isinstance(sweep, Sweep)}
     assert {name: found.bos for name, found in inputs.items() if "-" not in name} == {"text": "none", "bos": 7}
@@ -54,7 +55,7 @@ def swaps(stays: bool = True, first: bool = True, sinks: float = 90.0, massive: 
 
     def numbers(name: str, point: Point) -> Numbers:
         noise = np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-1, 1, (4, 10, N))
-        at = dict(point.bound).get("position", 0) if point.draw < 0 and not name.endswith("-twin") else 0
+        at = axes(point).get("position", 0) if point.draw < 0 and not name.endswith("-twin") else 0
         later, here = (0 if stays else at), (at if first and name.startswith("bos") else 0)
         planted: dict[tuple[Any, ...], Any] = {}
         for place in (0, *POSITIONS):
@@ -68,8 +69,7 @@ def swaps(stays: bool = True, first: bool = True, sinks: float = 90.0, massive: 
 
 
 def words(numbers: Any, text: str = "<s>", **options: Any) -> dict[str, str]:
-    results = planted(STUDY, numbers, layers=4, about={"first_tokens": [(0, text)]}, **{**SETTINGS, **options})
-    return {found.name: found.word for found in verdicts(STUDY, results)}
+    return planted.words(STUDY, numbers, layers=4, about={"first_tokens": [(0, text)]}, **{**SETTINGS, **options})
 
 
 def test_the_papers_result_replicates():
@@ -117,10 +117,12 @@ def test_a_token_that_opens_a_chat_is_a_bos_only_if_the_config_says_so(bos, test
 
 def test_a_model_without_a_bos_is_judged_on_ordinary_tokens_alone():
     why = "the files of the model name no BOS token; give a token id as bos"
-    results = planted(STUDY, swaps(), layers=4, absent=dict.fromkeys(("bos", "bos-controls", "bos-twin"), why), **SETTINGS)
-    found = {one.name: one for one in verdicts(STUDY, results)}
+    results = planted.planted(
+        STUDY, swaps(), layers=4, absent=dict.fromkeys(("bos", "bos-controls", "bos-twin"), why), **SETTINGS
+    )
+    found = {one.name: one for one in results.study.verdicts(results)}
     assert {name: one.judgement.reason for name, one in found.items() if one.word == "untested"} == dict.fromkeys(
         ("sink-first", "activation-first", "sink", "activation"), why
     )
     with pytest.raises(Absent, match="name no BOS token"):
-        readings(STUDY, results).points("bos")  # so that figures of this grid are left out
+        results.conditions("bos")  # so that figures of this sweep are left out

@@ -13,21 +13,20 @@ import xarray
 import sinkjax
 from sinkjax.analysis.summary import Rank
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.lower import Program
+from sinkjax.lab.numbers import Stored
 from sinkjax.model.config import Multipliers
 from sinkjax.model.norms import DynamicTanh, OffsetRMSNorm
 from sinkjax.model.params import init
 from sinkjax.model.rotary import LayerRopes, Rope
 from sinkjax.papers.kiya import _first_block as first_block
 from sinkjax.papers.kiya._first_keys import BOS, COSINES, MEAN, depends_on_distance, key_cosines, key_norms, scores_of_bos
-from sinkjax.papers.kiya.embedding import STUDY as EMBEDDING
-from sinkjax.papers.kiya.rope import STUDY as ROPE
-from sinkjax.studies.declaration import Computation
-from sinkjax.studies.readings import Readings
-from sinkjax.studies.scope import Scope
-from sinkjax.studies.settings import config_type
-from sinkjax.studies.study import Batch
+from sinkjax.studies.registry import program
+from sinkjax.studies.study import Batch, Calculation
 from tests.studies.tiny import write_both
 
+EMBEDDING, ROPE = program("kiya/embedding"), program("kiya/rope")
+IT = Calculation("it", lambda model, batch: xarray.Dataset(), (), 1)
 SIZE = 16
 NO_BATCH = Batch(np.zeros((1, 1), np.int32), np.ones(1, np.int32), {})
 TOKENS = 101  # of a planted vocabulary; token 0 is the BOS
@@ -51,14 +50,11 @@ def model(folder) -> Any:
     return dataclasses.replace(loaded, config=config, params=loaded.params | {"layers": loaded.params["layers"] | biases})
 
 
-def computed(study: Any, name: str, folder: str, model: Any, **settings: Any) -> xarray.Dataset:
+def computed(study: Program, name: str, folder: str, model: Any, **settings: Any) -> xarray.Dataset:
     """A computation of a study on a model, as the study carries it out."""
-    word: Computation = dict(study.computations)[name]
-    scope = Scope(config_type(study)(model=folder, **settings), model.config)
-    found: xarray.Dataset = word.meaning.of(
-        scope, model, NO_BATCH, **{key: scope.get(value) for key, value in word.given.items()}
-    )
-    assert set(found.data_vars) == set(word.meaning.facts["variables"])
+    calculation = study.trace(study.settings(model=folder, **settings), model.config).calculations[name]
+    found = calculation.compute(model, NO_BATCH)
+    assert set(found.data_vars) == set(calculation.variables)
     return found
 
 
@@ -151,9 +147,10 @@ def test_a_token_id_takes_the_place_of_the_bos_and_must_be_in_the_vocabulary(fol
         computed(EMBEDDING, "keys", folder, model, bos=257)
 
 
-def readings(data: xarray.Dataset, **architecture: int) -> Readings:
+def readings(data: xarray.Dataset, **architecture: int) -> Stored:
     shape = SimpleNamespace(**{"layers": 2, "heads": 6, "kv_heads": 2, **architecture})
-    return Readings(Scope(SimpleNamespace(eps=0.3, bos="none"), shape), {"it": data}, {})
+    results: Any = {"it": data}
+    return Stored(SimpleNamespace(eps=0.3, bos="none"), shape, results)
 
 
 def test_the_bos_is_ranked_among_the_other_ordinary_tokens_by_each_convention():
@@ -163,12 +160,12 @@ def test_the_bos_is_ranked_among_the_other_ordinary_tokens_by_each_convention():
     variables |= {f"token_{name}": ("token", tokens) for name in names}
     variables["ordinary"] = ("token", np.arange(TOKENS) != 50)  # one special token
     data = xarray.Dataset(variables, {"vector": [BOS, MEAN]}, {"bos": 0})
-    norms = key_norms("it").meaning.of(readings(data), "it")
+    norms = key_norms(readings(data), IT)
     assert [row.condition for row in norms] == [BOS, BOS, MEAN, MEAN]
     assert (norms[0].value.mean, norms[0].value.low, norms[0].rank) == (0.2, None, Rank(20, 1, TOKENS - 2))
     assert norms[1].value.mean == pytest.approx(0.2 * 3**0.5)  # repeated to three times as many heads
     assert norms[1].rank == norms[0].rank
-    cosines = key_cosines("it").meaning.of(readings(data), "it")
+    cosines = key_cosines(readings(data), IT)
     assert [row.measure for row in cosines] == [*COSINES, *COSINES]
     assert cosines[0].rank == Rank(20, 1, TOKENS - 2)
 
@@ -229,7 +226,7 @@ def test_controls_are_different_ordinary_tokens_and_never_the_bos(scores):
     assert scores.attrs["bos"] == 0
 
 
-def planted_scores(bos: np.ndarray, mean: np.ndarray) -> Readings:
+def planted_scores(bos: np.ndarray, mean: np.ndarray) -> Stored:
     """Scores [query, key] that are the same in two heads, with 40 controls that score 0 and receive 5%."""
     scores = np.stack([np.stack([grid, grid]) for grid in (bos, mean)]).astype(np.float32)
     causal = np.tri(SIZE, dtype=bool)
@@ -248,7 +245,7 @@ def planted_scores(bos: np.ndarray, mean: np.ndarray) -> Readings:
 
 
 def test_both_keys_are_ranked_among_the_controls_and_the_mean_is_compared_with_the_bos():
-    rows = scores_of_bos("it").meaning.of(planted_scores(np.full((SIZE, SIZE), 5.0), np.zeros((SIZE, SIZE))), "it")
+    rows = scores_of_bos(planted_scores(np.full((SIZE, SIZE), 5.0), np.zeros((SIZE, SIZE))), IT)
     (bos, mean), pairs = rows[:2], rows[-1]
     assert (bos.value.mean, bos.rank, bos.effect.mean) == (5, Rank(40, 0, 40), 0)
     assert (mean.value.mean, mean.rank, mean.effect.mean) == (0, Rank(0, 40, 40), -5)
@@ -269,10 +266,10 @@ def test_both_keys_are_ranked_among_the_controls_and_the_mean_is_compared_with_t
     ],
 )
 def test_a_score_depends_on_the_distance_or_does_not(grid, holds):
-    found, text = depends_on_distance("it").meaning.of(planted_scores(grid, np.zeros((SIZE, SIZE))), "it")
+    found, text = depends_on_distance(planted_scores(grid, np.zeros((SIZE, SIZE))), IT)
     assert found is holds
     assert text.startswith("largest change of a score when both indices move by one: ")
 
 
 def test_the_scores_of_a_model_depend_on_the_distance(scores):
-    assert depends_on_distance("it").meaning.of(readings(scores), "it")[0]
+    assert depends_on_distance(readings(scores), IT)[0]

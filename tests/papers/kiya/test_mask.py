@@ -10,24 +10,25 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.papers.kiya.mask import STUDY
-from sinkjax.studies.grids import Point
-from sinkjax.studies.judging import verdicts
-from sinkjax.studies.known import Unedited, measured
-from sinkjax.studies.lower import lower
-from sinkjax.studies.scope import Scope
-from tests.studies.edited import Conditions
-from tests.studies.stores import Numbers, planted, store
+from sinkjax.lab.conditions import Point
+from sinkjax.studies.known import Unedited
+from sinkjax.studies.registry import program
+from tests.lab import planted
+from tests.lab.edited import Conditions
+from tests.lab.planted import where
+from tests.studies.stores import Numbers, store
 
+STUDY = program("kiya/mask")
 FORMS = "layers 0 to the one in which it forms"
 LAYERS: dict[str, Any] = {"layer 0": 0, "layer 1": 1, "layer 2": 2, "layers 0 to 1": [0, 1], "all layers": None, FORMS: [0, 1]}
+CLAIMED = {"layer 0", "layer 1", FORMS, "all layers"}
 N = 64
 
 
 @pytest.fixture(scope="module")
 def study(tiny_config) -> Conditions:
     """On three layers of six heads, of which the heads of layer 2 attend to key 0 most; the activation forms in layer 1."""
-    known = {"forms": 1, "attention": np.repeat([0.2, 0.1, 0.8], 6)}
+    known = {"forms": 1, "attention": np.repeat([[0.2], [0.1], [0.8]], 6, axis=1)}
     return Conditions(STUDY, tiny_config, known, length=24, controls=5, head_shares=(0.3, 0.7))
 
 
@@ -56,7 +57,7 @@ def test_controls_mask_another_key_or_other_heads(study):
         (key,) = term.keys
         assert 1 < key < 23
         study.assert_same(point.edit, sinkjax.mask_key(key, layers=LAYERS[point.budget]))
-    assert {len({point.draw for point in study.random("masks", label)}) for label in LAYERS} == {5}
+    assert {len({point.draw for point in study.random("masks", label)}) for label in CLAIMED} == {5}
     for point in study.random("heads"):
         (term,) = point.edit.terms
         assert term.keys == (0,)
@@ -64,29 +65,19 @@ def test_controls_mask_another_key_or_other_heads(study):
 
 
 def test_controls_run_for_what_claims_are_about_and_for_all_sets_of_heads(tiny_config):
-    declared = lower(STUDY)
-    config = declared.config(controls=2, length=24)
-    masks, heads = (
-        next(sweep for sweep in declared.sweeps(config, tiny_config) if sweep.name == name) for name in ("masks", "heads")
-    )
-    known = {"forms": 1, "attention": np.zeros(18)}
-
-    def controlled(sweep: Any) -> set[str]:
-        return {point.budget for point in sweep.controls[0].conditions(config, tiny_config, known) if point.draw >= 0}
-
-    assert controlled(masks) == {"layer 0", "layer 1", FORMS, "all layers"}
-    assert len(controlled(heads)) == 4
+    study = Conditions(STUDY, tiny_config, {"forms": 1}, controls=2, length=24)
+    assert {point.budget for point in study.random("masks")} == CLAIMED
+    assert len({point.budget for point in study.random("heads")}) == 4
 
 
 def test_the_activation_forms_where_it_passes_half_of_its_peak():
     data = store(
         [{("size", 0, 1): 4, ("size", 0, 2): 49, ("size", 0, 3): 51, ("size", 0, 4): 100, ("size", 0, 0): 900}], 3, (4, 2, 12)
     )
-    run = Unedited(None, None, data, 2)
-    scope = Scope(lower(STUDY).config(length=12), SimpleNamespace(layers=4, heads=2))
-    found = measured(dict(STUDY.known), scope, run)
-    assert found["forms"] == 2
-    assert found["attention"].shape == (8,)
+    architecture, values = SimpleNamespace(layers=4, heads=2), dict[str, Any]()
+    STUDY.trace(STUDY.settings(length=12), architecture, unedited=Unedited(None, None, data, 2), values=values)
+    assert values["forms"] == 2
+    assert values["attention"].shape == (4, 2)
 
 
 def moves(first: float = 10.0, second: float | None = None, **edited: tuple[float, float, float, float]) -> Any:
@@ -97,8 +88,8 @@ def moves(first: float = 10.0, second: float | None = None, **edited: tuple[floa
 
     def numbers(name: str, point: Point) -> Numbers:
         noises = iter(np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-1, 1, (4, N)))
-        place = point.where.replace(" ", "_") if point.draw < 0 and not name.endswith("-twin") else ""
-        place = "forms" if point.where == FORMS and place else place
+        place = where(point).replace(" ", "_") if point.draw < 0 and not name.endswith("-twin") else ""
+        place = "forms" if where(point) == FORMS and place else place
         seen, after, size, size_1 = edited.get(place, (90.0, 2.0, 500.0, 10.0))
         return {
             ("seen", 0): seen + next(noises), ("seen", 1): after + next(noises), ("seen", 0, 0): first if place == "" else seen,
@@ -111,8 +102,7 @@ def moves(first: float = 10.0, second: float | None = None, **edited: tuple[floa
 
 def words(numbers: Any, **options: Any) -> dict[str, str]:
     settings = {"prompts": N, "control_prompts": N, "length": 32}
-    results = planted(STUDY, numbers, layers=8, heads=2, **settings, **options)
-    return {found.name: found.word for found in verdicts(STUDY, results)}
+    return planted.words(STUDY, numbers, layers=8, heads=2, **settings, **options)
 
 
 MOVED = (1.0, 80.0, 500.0, 400.0)

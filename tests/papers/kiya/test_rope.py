@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.papers.kiya.rope import STUDY
-from sinkjax.studies.lower import lower
+from sinkjax.studies.registry import program
 from sinkjax.studies.study import Calculation
-from tests.studies.edited import Conditions
+from tests.lab.edited import Conditions
+from tests.lab.planted import axes
+
+STUDY = program("kiya/rope")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def test_controls_leave_index_0_where_it_is(study):
     drawn = study.random("indices")
     assert len(drawn) == 12
     for point in drawn:
-        place, (values, _) = dict(point.bound)["position"], (term.value for term in point.edit.terms)
+        place, (values, _) = axes(point)["position"], (term.value for term in point.edit.terms)
         moved = np.flatnonzero(np.asarray(values) != np.arange(24))
         assert place in moved
         assert len(moved) == 2
@@ -46,12 +48,12 @@ def test_controls_leave_index_0_where_it_is(study):
 
 
 def test_the_edit_that_must_change_nothing_exchanges_a_position_with_itself(study):
-    (point,) = [point for label, point in study.of("identity").items() if label != "no edit"]
-    study.assert_same(point.edit, sinkjax.set_positions(query=np.arange(24), key=np.arange(24)))
+    (edit,) = study.lab.noops
+    study.assert_same(edit, sinkjax.set_positions(query=np.arange(24), key=np.arange(24)))
 
 
 def test_scores_are_computed_once_without_prompts_beside_the_sweeps(tiny_config):
-    declared = lower(STUDY)
+    declared = STUDY.lowered()
     (scores,) = (part for part in declared.sweeps(declared.config(), tiny_config) if isinstance(part, Calculation))
     assert scores.name == "scores"
     assert not scores.twin

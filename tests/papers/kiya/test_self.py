@@ -10,13 +10,14 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.papers.kiya.self import STUDY
-from sinkjax.studies.grids import Point
-from sinkjax.studies.judging import verdicts
-from sinkjax.studies.lower import lower
-from tests.studies.edited import Conditions
-from tests.studies.stores import Numbers, planted
+from sinkjax.lab.conditions import Point
+from sinkjax.studies.registry import program
+from tests.lab import planted
+from tests.lab.edited import Conditions
+from tests.lab.planted import axes, where
+from tests.studies.stores import Numbers
 
+STUDY = program("kiya/self")
 FORMS = "layers 0 to the one in which it forms"
 LAYERS: dict[str, Any] = {"layer 0": 0, "layer 1": 1, "layer 2": 2, "layers 0 to 1": [0, 1], FORMS: [0, 1], "all layers": None}
 SETTINGS = {"positions": (4, 8), "shown": 8, "ends": (1, 5), "length": 24}
@@ -31,18 +32,18 @@ def study(tiny_config) -> Conditions:
 def test_the_query_sees_itself_alone_in_each_set_of_layers(study):
     none, *found = study.of("alone").values()
     assert none.edit.terms == ()
-    assert [point.where for point in found] == [label for label in LAYERS for _ in range(2)]
+    assert [where(point) for point in found] == [label for label in LAYERS for _ in range(2)]
     for point in found:
-        place = dict(point.bound)["position"]
-        assert point.label == f"position {place} in {point.where}"
-        study.assert_same(point.edit, sinkjax.attend_self(place, layers=LAYERS[point.where]))
+        place = axes(point)["position"]
+        assert point.label == f"position {place} in {where(point)}"
+        study.assert_same(point.edit, sinkjax.attend_self(place, layers=LAYERS[where(point)]))
 
 
 def test_or_one_random_earlier_key_in_all_layers(study):
     _, *found = study.of("other").values()
     assert [point.label for point in found] == ["position 4", "position 8"]
     for point in found:
-        (term,), place = point.edit.terms, dict(point.bound)["position"]
+        (term,), place = point.edit.terms, axes(point)["position"]
         (seen,) = set(range(place + 1)) - set(term.keys)
         assert seen < place
         hidden = [key for key in range(place + 1) if key != seen]
@@ -59,9 +60,9 @@ def test_which_other_key_depends_on_the_seed(tiny_config):
 
 def test_controls_cut_as_many_links_to_one_key_in_the_same_layers(study):
     drawn = study.random("alone")
-    assert len(drawn) == 6 * 12
+    assert len(drawn) == 6 * 2 * 2  # of the two places that claims are about
     for point in drawn:
-        (term,), place = point.edit.terms, dict(point.bound)["position"]
+        (term,), place = point.edit.terms, axes(point)["position"]
         (key,) = term.keys
         assert len(set(term.queries)) == place
         assert key < min(term.queries)
@@ -78,9 +79,9 @@ def test_controls_cut_as_many_links_to_one_key_in_the_same_layers(study):
         study.assert_same(point.edit, wanted)
 
 
-def test_the_position_that_is_drawn_is_one_of_those_that_are_edited():
-    with pytest.raises(SinkjaxError, match="shown is 5, but must be one of positions: 4, 8"):
-        lower(STUDY).config(**{**SETTINGS, "shown": 5})
+def test_the_position_that_is_drawn_is_one_of_those_that_are_edited(tiny_config):
+    with pytest.raises(SinkjaxError, match=r"position 5.*position 4"):
+        Conditions(STUDY, tiny_config, **{**SETTINGS, "shown": 5})
 
 
 def isolates(**places: tuple[float, float, float]) -> Any:
@@ -88,23 +89,23 @@ def isolates(**places: tuple[float, float, float]) -> Any:
 
     def numbers(name: str, point: Point) -> Numbers:
         noise = np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-1, 1, (2, 16, N))
-        place = {FORMS: "forms", "all layers": "everywhere"}.get(point.where, "") if point.draw < 0 else ""
+        place = {FORMS: "forms", "all layers": "everywhere"}.get(where(point), "") if point.draw < 0 else ""
         place = "other" if place and name == "other" else "" if name.endswith("-twin") else place
         seen, first, size = places.get(place, (1.0, 90.0, 10.0))
-        planted: dict[tuple[Any, ...], Any] = {}
+        found: dict[tuple[Any, ...], Any] = {}
         for position in (0, *POSITIONS):
             usual = (90.0, 500.0) if position == 0 else (1.0, 10.0)
-            here = {0: (first, 500.0), dict(point.bound).get("position"): (seen, size)}.get(position, usual)
-            planted["seen", position] = here[0] + noise[0, position]
-            planted["size", position] = here[1] * np.exp(noise[1, position] / 50)
-        return planted
+            here = {0: (first, 500.0), axes(point).get("position"): (seen, size)}.get(position, usual)
+            found["seen", position] = here[0] + noise[0, position]
+            found["size", position] = here[1] * np.exp(noise[1, position] / 50)
+        return found
 
     return numbers
 
 
 def words(numbers: Any) -> dict[str, str]:
     settings = {**SETTINGS, "positions": POSITIONS, "prompts": N, "control_prompts": N, "ends": (1,)}
-    return {found.name: found.word for found in verdicts(STUDY, planted(STUDY, numbers, layers=2, **settings))}
+    return planted.words(STUDY, numbers, layers=2, **settings)
 
 
 def test_a_query_that_sees_itself_alone_takes_the_sink_over():
