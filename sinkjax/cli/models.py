@@ -1,15 +1,17 @@
-"""`sinkjax models`, `sinkjax sites` and `sinkjax study`: list models, list sites of edits, and print a study as YAML."""
+"""`sinkjax models`, `sinkjax sites` and `sinkjax study`: list models, list sites of edits, and print a study."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import tyro
 
 from sinkjax.cli.common import own_study
 from sinkjax.cli.options import read
+from sinkjax.config_files.files import write_new
 from sinkjax.errors import SinkjaxError
 from sinkjax.runtime.backend import start_jax
 
@@ -61,20 +63,32 @@ def sites(arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """Print a study as YAML. Save it, change it, and run it: sinkjax study kiya/mask > mine.yaml; sinkjax run mine.yaml."""
+    """Print a study, or begin one's own from it: sinkjax study kiya/mask --copy mine.py; sinkjax run mine.py."""
 
     name: tyro.conf.Positional[str]
-    """PAPER/STUDY, or the path of a .py or .yaml file"""
+    """PAPER/STUDY"""
+    copy: Path | None = None
+    """a new file for a copy of its program"""
 
 
 def study(arguments: Sequence[str]) -> None:
-    """print a study as YAML, to read or to start your own from"""
+    """print a study's program and text, or begin one's own from it"""
     options = read(StudyOptions, arguments, "study")
     from sinkjax.studies.as_yaml import to_yaml
     from sinkjax.studies.declaration import Study
-    from sinkjax.studies.registry import as_value, is_file
+    from sinkjax.studies.registry import as_value, declared, is_file, source
 
-    found = own_study(options.name).value if is_file(options.name) else as_value(options.name)
-    if not isinstance(found, Study):
-        raise SinkjaxError(f"{options.name} is defined by functions and cannot be printed as YAML; its source is the module")
-    print(to_yaml(found), end="")
+    if options.name in declared() and (found := source(options.name)) is not None:
+        if options.copy is None:
+            print(f"{found.program}\n# {found.text_file}\n{found.text}", end="")
+            return
+        if options.copy.suffix != ".py":
+            raise SinkjaxError(f"--copy needs a file that ends in .py, not {options.copy}")
+        if not write_new(options.copy, found.program):
+            raise SinkjaxError(f"{options.copy} already exists")
+        print(f"Change it, then: sinkjax run {options.copy}")
+        return
+    value = own_study(options.name).value if is_file(options.name) else as_value(options.name)
+    if not isinstance(value, Study) or options.copy is not None:
+        raise SinkjaxError(f"{options.name} is not a function, so it cannot be printed or copied; its source is the module")
+    print(to_yaml(value), end="")

@@ -80,6 +80,28 @@ def each_once(config: Any, name: str) -> None:
         raise SinkjaxError(f"{name} must name at least one, and each of them once, not {list(listed)}")
 
 
+def positions(config: Any, *names: str, plus: int = 0) -> None:
+    """Raise if a field names a position that prompts of the config's length lack, or that fewer than MIN_QUERIES queries see.
+
+    plus: added to each position, where the study reads a later one.
+    """
+    for name in names:
+        value = getattr(config, name)
+        for place in value if isinstance(value, tuple) else (value,):
+            here = f"{name}: position {place + plus}"
+            refuse(place + plus >= config.length, f"{here} is beyond prompts of {config.length} tokens")
+            refuse(
+                place + plus + MIN_QUERIES > config.length,
+                f"{here} is seen by fewer than {MIN_QUERIES} of {config.length} queries",
+            )
+
+
+def among(config: Any, name: str, values: str) -> None:
+    """Raise if the value of a field is not one of another field's."""
+    value, listed = getattr(config, name), getattr(config, values)
+    refuse(value not in listed, f"{name} is {value}, but must be one of {values}: {', '.join(map(str, listed))}")
+
+
 def layers_below(config: Any, name: str, L: int) -> None:
     """Raise if a field lists a layer that a model of `L` layers lacks."""
     for layer in getattr(config, name):

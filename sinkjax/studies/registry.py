@@ -11,10 +11,11 @@ import dataclasses
 import functools
 import hashlib
 import importlib
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from sinkjax.config_files import documents, programs
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, read_text, user_place, write
@@ -184,6 +185,23 @@ def program(name: str) -> Any:
     return lower.program(importlib.import_module(declared()[name]), name, documents.parse(text, what).get(PROSE, {}), what)
 
 
+class Source(NamedTuple):
+    """The program and the text of a shipped study, and the name of the file of the text."""
+
+    program: str
+    text_file: str
+    text: str
+
+
+def source(name: str) -> Source | None:
+    """A shipped study as its files; None for one that is not a function."""
+    module = importlib.import_module(declared()[name])
+    if not hasattr(module, "study"):
+        return None
+    text, _, _ = document(name)
+    return Source(inspect.getsource(module), f"configs/{name}.yaml", text)
+
+
 def is_file(name: str) -> bool:
     """Whether a name is the path of a study's file."""
     return name.endswith((STUDY_FILE, *VALUE_FILES))
@@ -247,9 +265,12 @@ def _study_of(module: object, path: Path) -> Study | Value:
     """The study that a program defines."""
     from sinkjax.studies.declaration import Study as Declared
 
+    if hasattr(module, "study") and hasattr(module, "Settings"):
+        lower = importlib.import_module("sinkjax.lab.lower")
+        return cast(Study, lower.program(module, f"own/{path.stem}", {}, str(path)).lowered())
     found = getattr(module, "STUDY", None)
     if not isinstance(found, Study | Declared):
-        raise SinkjaxError(f"{path} defines no STUDY (sinkjax.studies.vocabulary.Study)")
+        raise SinkjaxError(f"{path} defines no function `study` with a dataclass `Settings` (docs/add-a-study.md)")
     _refuse_shipped_name(found.name, str(path))
     return found
 

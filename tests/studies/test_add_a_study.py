@@ -24,10 +24,10 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The two forms of the page, in files beside a tiny model and a text."""
     folder = write_both(tmp_path_factory.mktemp("mine"))
     text = PAGE.read_text(encoding="utf-8")
-    for language, suffix in (("python", "py"), ("yaml", "yaml")):
+    for language, name in (("python", "my_study.py"), ("yaml", "my_study.yaml"), ("py", "lowered.py")):
         found = re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)
         assert found is not None
-        (folder / f"my_study.{suffix}").write_text(found.group(1), encoding="utf-8")
+        (folder / name).write_text(found.group(1), encoding="utf-8")
     return folder
 
 
@@ -35,7 +35,7 @@ def arguments(folder: Path) -> list[str]:
     return [str(folder / "my_study.yaml"), "--model", str(folder / "model"), "--text", str(folder / "text.txt"), *OPTIONS]
 
 
-@pytest.mark.parametrize("name", ["my_study.py", "my_study.yaml"])
+@pytest.mark.parametrize("name", ["my_study.py", "my_study.yaml", "lowered.py"])
 def test_the_example_is_short(example, name):
     lines = (example / name).read_text(encoding="utf-8").splitlines()
     assert sum(bool(line.strip()) for line in lines) <= 25
@@ -44,6 +44,18 @@ def test_the_example_is_short(example, name):
 def test_both_forms_are_one_value(example):
     programs.typed(example / "my_study.py")
     assert open_own(example / "my_study.py").value == open_own(example / "my_study.yaml").value
+
+
+def test_the_function_measures_the_same(example, tmp_path):
+    rows = []
+    for name in ("lowered.py", "my_study.yaml"):
+        out, chosen = tmp_path / name, [str(example / name), *arguments(example)[1:]]
+        assert cli.main(["run", *chosen, "--out", str(out)]) == 0
+        lines = csv.DictReader((out / "summary.csv").open())
+        rows.append([[line[column] for column in ("edit", "measure", "mean", "effect_mean")] for line in lines])
+        assert len((out / "claims.csv").read_text().splitlines()) == 3
+        assert (out / "figures" / "lowered-strength.png").is_file()
+    assert rows[0] == rows[1]
 
 
 def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, capsys):
@@ -68,7 +80,7 @@ def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, caps
     ("name", "content", "sentence"),
     [
         ("mine.py", None, "/mine.py: No such file"),
-        ("mine.py", "x = 1\n", "defines no STUDY"),
+        ("mine.py", "x = 1\n", "defines no function `study`"),
         ("mine.py", "import nothing_of_that_name\n", "cannot be imported: No module named 'nothing_of_that_name'"),
         ("mine.py", "def broken(:\n", "cannot be imported: "),
         ("mine.yaml", "study: mine\ngrid: {}\n", "unknown key 'grid' (did you mean 'grids'?)"),

@@ -213,7 +213,7 @@ def test_a_program_runs_if_its_path_is_typed_and_not_before(tmp_path, capsys):
     assert cli.main(["report", str(file)]) == 2
     assert not (tmp_path / "PWNED").exists()
     assert cli.main(["study", str(file)]) == 2  # typed, and no study
-    assert "defines no STUDY" in capsys.readouterr().err
+    assert "defines no function `study`" in capsys.readouterr().err
     assert (tmp_path / "PWNED").exists()
 
 

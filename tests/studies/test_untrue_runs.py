@@ -85,7 +85,7 @@ def test_a_series_on_no_model_at_all_ends_with_another_code(tmp_path, files, cap
 
 
 def test_equal_claims_are_refused() -> None:
-    study = as_value("kiya/mask")
+    study = as_value("background/massive")
     name, claim = next(iter(study.claims.items()))
     with pytest.raises(SinkjaxError, match=f"the claims '{name}' and 'again' judge the same numbers"):
         dataclasses.replace(study, name="mine", claims={**dict(study.claims), "again": claim})
@@ -108,19 +108,19 @@ measures: [loss]
 
 
 def test_a_study_named_like_a_shipped_one_is_refused(tmp_path) -> None:
-    with pytest.raises(SinkjaxError, match="is named 'kiya/mask', as a study that ships"):
-        register(as_value("kiya/mask"))
+    with pytest.raises(SinkjaxError, match="is named 'li/variance', as a study that ships"):
+        register(as_value("li/variance"))
     file = tmp_path / "mine.py"
-    file.write_text("from sinkjax.papers.kiya.mask import STUDY\n")
+    file.write_text("from sinkjax.papers.li.variance import STUDY\n")
     typed(file)
-    with pytest.raises(SinkjaxError, match="is named 'kiya/mask', as a study that ships"):
+    with pytest.raises(SinkjaxError, match="is named 'li/variance', as a study that ships"):
         open_own(file)
 
 
 @pytest.mark.parametrize("field", ["title", "question"])
 def test_a_study_without_words_is_refused(field) -> None:
     with pytest.raises(SinkjaxError, match=f"the {field} of a study must be a string, not None"):
-        dataclasses.replace(as_value("kiya/mask"), name="mine", **{field: None})
+        dataclasses.replace(as_value("background/massive"), name="mine", **{field: None})
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sinkjax import Edit, Probe, compose, edit, mask_key
+from sinkjax.config_files.checks import positions
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import *
 from sinkjax.studies.known import Unedited, finite
@@ -27,6 +28,10 @@ class Settings(Controlled, Sinks, Mapped):
     """the key that is masked in the donor run; values are patched at key + 1, where its sink is then"""
     places: tuple[int, ...] = (0, 1, 2, 3, 5, 9, 17, 33)
     """positions that are patched one at a time in all layers"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positions(self, "key", plus=1)
 
 
 def study(lab: Lab, s: Settings) -> None:
@@ -68,7 +73,7 @@ def study(lab: Lab, s: Settings) -> None:
     edits = {place.at(site=site): same(site, layers=place.layers) for place in places for site in SITES}
     patched = lab.sweep("patched", edits, columns, other)
     one = {ALL.at(site=site, place=place): same(site, place) for site in SITES for place in s.places}
-    positions = lab.sweep("positions", one, columns, title="one position")
+    single = lab.sweep("positions", one, columns, title="one position")
     lab.noop(*(same(site, run=unmoved) for site in SITES))
 
     def of(site: str, place: Place) -> Where:
@@ -93,5 +98,5 @@ def study(lab: Lab, s: Settings) -> None:
     lab.claim("mlp", ours, share(size, mlp), massive, [share(size, attn)])
 
     lab.draw(heatmap, sink, size, over=patched, axis="site")
-    lab.draw(lines_along, "place", sink, over=positions, by="site")
+    lab.draw(lines_along, "place", sink, over=single, by="site")
     lab.maps(moved_sink.every, of("resid", ALL), keys, values)

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from sinkjax import Edit
+from sinkjax.config_files.checks import positions
 from sinkjax.lab import *
 from sinkjax.lab.edits import hide
 from sinkjax.papers.kiya._weights import attention_left
@@ -24,6 +25,11 @@ class Settings(Controlled, Sinks, Mapped):
     """the position whose query sees only itself"""
     ends: tuple[int, ...] = (0, 2, 11, 19)
     """last layers of the sets of first layers that are edited together"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positions(self, "key", plus=1)
+        positions(self, "position")
 
 
 def study(lab: Lab, s: Settings) -> None:

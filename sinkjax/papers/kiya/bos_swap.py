@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from sinkjax import Edit, swap_embeddings
+from sinkjax.config_files.checks import among, positions
 from sinkjax.lab import *
 
 
@@ -21,6 +22,11 @@ class Settings(Controlled, Sinks, Mapped):
     """where the first token's embedding is moved to"""
     shown: int = 8
     """the position whose maps are drawn"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positions(self, "positions")
+        among(self, "shown", "positions")
 
 
 def study(lab: Lab, s: Settings) -> None:

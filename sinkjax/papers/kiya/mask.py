@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sinkjax import Edit, add_logit, mask_key
+from sinkjax.config_files.checks import positions
 from sinkjax.lab import *
 from sinkjax.lab.edits import hide_from_heads
 from sinkjax.studies.known import Unedited, finite
@@ -21,6 +22,10 @@ class Settings(Controlled, Sinks, Mapped):
     """the key that is masked; its sink is expected at key + 1 afterwards"""
     head_shares: tuple[float, ...] = (0.1, 0.5)
     """shares of all heads that are masked as a set"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positions(self, "key", plus=1)
 
 
 def study(lab: Lab, s: Settings) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from sinkjax import Edit, attend_self, edit
+from sinkjax.config_files.checks import among, positions
 from sinkjax.lab import *
 from sinkjax.lab.edits import cut_links, see_only
 
@@ -25,6 +26,11 @@ class Settings(Controlled, Sinks, Mapped):
     """last layers of the sets of first layers that are edited together"""
     shown: int = 8
     """the position whose maps are drawn"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positions(self, "positions")
+        among(self, "shown", "positions")
 
 
 def study(lab: Lab, s: Settings) -> None:

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.papers.background._donors import SITES, blank, put, values_under
-from sinkjax.papers.background.patch import STUDY
+from sinkjax.lab.trace import Lab
 from sinkjax.studies import run
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.edits import placed
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.known import Unedited
-from sinkjax.studies.scope import Scope
+from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
-from sinkjax.studies.vocabulary import mask_key
+from tests.lab.edited import Conditions
 from tests.studies.tiny import of_any_size, study, write_both
 
+STUDY = program("background/patch")
+SITES = ("resid", "attn_out", "mlp_out", "key", "value")
 SEEN = sinkjax.Probe(capture=tuple(sinkjax.Capture(sinkjax.Site(site), name=f"seen_{site}") for site in SITES))
-SETTINGS = SimpleNamespace(key=0, length=10)
+SETTINGS: dict[str, Any] = {"length": 10, "prompts": 2, "controls": 3, "places": (3,)}
 
 
 @pytest.fixture(scope="module")
@@ -36,50 +36,64 @@ def batch():
 
 
 @pytest.fixture(scope="module")
-def scope(model, batch):
-    bare = Scope(SETTINGS, model.config)
-    donor = values_under(mask_key(0)).meaning.of(bare, Unedited(model, batch), mask_key(0))
-    assert {site: values.shape for site, values in donor.items()} == {
-        site: values.shape for site, values in blank(bare, 2).items()
-    }
-    return Scope(SETTINGS, model.config, {"donor": donor}, rng=np.random.default_rng(0))
+def lab(model, batch) -> Lab:
+    """With what a model gives; the layers in which something forms are not asked of it."""
+    return STUDY.trace(STUDY.settings(**SETTINGS), model.config, unedited=Unedited(model, batch), values={"forms": 1, "grows": 2})
 
 
-def test_positions_get_what_the_donor_run_has_there(scope, model, batch):
+def test_placeholders_of_donors_have_their_shapes(lab, model):
+    planned = Conditions(STUDY, model.config, {"forms": 1, "grows": 2}, **SETTINGS).lab
+    for name, sweep in lab.sweeps.items():
+        assert [*planned.sweeps[name].edits] == [*sweep.edits]
+        for case, edit in sweep.edits.items():
+            shapes = [[np.shape(term.value) for term in one.terms] for one in (edit, planned.sweeps[name].edits[case])]
+            assert shapes[0] == shapes[1]
+
+
+def test_positions_get_what_the_donor_run_has_there(lab, model, batch):
     def forward(edit: sinkjax.Edit) -> dict:
         return sinkjax.forward(model.params, batch.tokens, model.config, edit, SEEN, batch.lengths).record
 
     donor, plain = forward(sinkjax.mask_key(0)), forward(sinkjax.compose())
+    patched, positions = ({sweep.label(case): edit for case, edit in sweep.edits.items()} for sweep in _two(lab))
     for site in SITES:
         name = f"seen_{site}"
-        seen = forward(placed(scope.get(put(site)), [(1, None)], model.config))[name]
+        seen = forward(patched[f"site {site} in layer 1"])[name]
         np.testing.assert_array_equal(seen[:, 1, 1], donor[name][:, 1, 1])
         np.testing.assert_array_equal(seen[:, 0], plain[name][:, 0])
-        seen = forward(scope.get(put(site, 3)))[name]
+        seen = forward(positions[f"site {site}, place 3"])[name]
         np.testing.assert_array_equal(seen[:, :, 3], donor[name][:, :, 3])
         np.testing.assert_array_equal(seen[:, :, :3], plain[name][:, :, :3])
 
 
-def test_controls_take_a_later_position_of_each_prompt(scope):
-    own = scope.get(put("resid"))
+def _two(lab: Lab) -> Any:
+    return lab.sweeps["patched"], lab.sweeps["positions"]
+
+
+def test_controls_take_a_later_position_of_each_prompt(lab):
+    sweep, rng = lab.sweeps["patched"], np.random.default_rng(0)
+    assert sweep.control is not None
+    case = next(case for case in sweep.edits if sweep.label(case) == "site resid in layer 1")
     for _ in range(20):
-        (term,), label = scope.get(put("resid", source="random")).terms, scope.get(put("resid")).label
-        assert (term.site, term.op, term.queries) == (own.terms[0].site, own.terms[0].op, own.terms[0].queries)
+        (term,), (own,) = sweep.control(rng, case).terms, sweep.edits[case].terms
+        assert (term.site, term.op, term.queries, term.layers) == (own.site, own.op, own.queries, own.layers)
         for prompt in range(2):
-            at = [np.array_equal(scope.known["donor"]["resid"][:, prompt, place], term.value[:, prompt]) for place in range(10)]
+            at = [np.array_equal(lab.donors["donor"]["resid"][:, prompt, place], term.value[:, prompt]) for place in range(10)]
             assert np.flatnonzero(at).tolist() in [[place] for place in range(2, 10)]
-        assert label == "resid of position 1"
-    for place, source in ((10, "same"), (9, "random")):
-        with pytest.raises(SinkjaxError, match=f"position {place} of prompts of 10 tokens"):
-            scope.get(put("key", place, source=source))
 
 
-def test_controls_keep_their_labels_where_placeholders_stand_for_donors(scope, model):
-    def labels(known: dict) -> list[str]:
-        here = Scope(SETTINGS, model.config, known, rng=np.random.default_rng(3))
-        return [here.get(put("value", source="random")).label for _ in range(5)]
+def test_a_position_beyond_the_prompts_is_refused(model):
+    with pytest.raises(SinkjaxError, match="position 10 of prompts of 10 tokens"):
+        Conditions(STUDY, model.config, **SETTINGS | {"places": (10,)})
 
-    assert labels(dict(scope.known)) == labels({"donor": blank(scope, 2)})
+
+def test_controls_keep_their_labels_where_placeholders_stand_for_donors(lab, model):
+    planned = Conditions(STUDY, model.config, {"forms": 1, "grows": 2}, **SETTINGS)
+    found = Conditions.__new__(Conditions)
+    found.lab = lab
+    labels = [[point.label for point in one.random("patched")] for one in (found, planned)]
+    assert labels[0] == labels[1]
+    assert len(labels[0]) > 3
 
 
 def test_a_run_judges_shares_of_the_donors_effect(tmp_path):
@@ -103,4 +117,3 @@ def test_a_run_judges_shares_of_the_donors_effect(tmp_path):
     grown = data["donor"]["resid_max"].values[1, :2, :, 1].mean(axis=0)
     single = labels.index(f"site mlp_out in layer {int(np.diff(grown).argmax())}")
     np.testing.assert_array_equal(data["patched"]["resid_max"].values[row], data["patched"]["resid_max"].values[single])
-    assert from_yaml(to_yaml(STUDY)) == STUDY

@@ -1,0 +1,38 @@
+"""Every shipped study that is a function: its text and its claims belong together, on placeholders and on stores."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.studies.registry import declared, program, source
+from sinkjax.studies.settings import filled
+
+PROGRAMS = [name for name in declared() if source(name)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_claim_has_a_statement_and_each_statement_a_claim(name):
+    found = program(name)
+    settings, architecture = found.settings(bos=0), open_checkpoint("smollm2-135m", weights=False).config
+    lab = found.trace(settings, architecture)
+    assert {*lab.claims} == {*found.prose.claims}
+    texts = [found.prose.title, found.prose.question, *found.prose.notes, *(one.text for one in found.prose.claims.values())]
+    assert all(texts)
+    assert "{" not in filled(" ".join(texts), vars(settings))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_on_stores_a_study_has_the_conditions_of_its_plan(name):
+    """The model is gone then, and only plain fields of its config are left."""
+    found = program(name)
+    settings, architecture = found.settings(bos=0), open_checkpoint("smollm2-135m", weights=False).config
+    fields = ("layers", "heads", "kv_heads", "head_dim", "width", "position")
+    plain = SimpleNamespace(**{field: getattr(architecture, field) for field in fields})
+    planned, stored = found.trace(settings, architecture), found.trace(settings, plain)
+    for one in planned.sweeps.values():
+        assert [point.label for point in one.points()] == [point.label for point in stored.sweeps[one.name].points()]
+        assert [point.series for point in one.points()] == [point.series for point in stored.sweeps[one.name].points()]
+    assert [*planned.claims] == [*stored.claims]
