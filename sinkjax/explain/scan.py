@@ -211,7 +211,8 @@ def _alone(
         return h, (abs_max(state, View(lengths)), cosine, _score(q, turned, config))
 
     _, found = jax.lax.scan(step, h, (jnp.arange(config.layers), params["layers"], direction, query))
-    return found
+    largest, cosine, score = found
+    return largest, cosine, score
 
 
 def _rotations(config: Config, lengths: jax.Array, distance: jax.Array, dtype: Any) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -105,7 +105,7 @@ class Where(NamedTuple):
 
     sweep: Sweep
     place: Place | None = None
-    fixed: tuple[tuple[str, object], ...] = ()
+    fixed: tuple[tuple[str, Any], ...] = ()
 
     @property
     def cases(self) -> list[Case | None]:

@@ -168,8 +168,8 @@ def slope(measure: Measure, where: Where, along: str) -> Contrast:
     """
 
     def parts(read: Numbers) -> Parts:
-        cases = where.cases
-        values, order = np.unique([dict(case.axes)[along] for case in cases], return_inverse=True)
+        cases = [case for case in where.cases if case is not None]
+        values, order = np.unique(np.array([case[along] for case in cases]), return_inverse=True)
         if len(values) < 2:
             raise SinkjaxError(f"a slope needs two values of {along}, and {where.text} has {len(values)}")
         kept = [(case.place, *(entry for entry in case.axes if entry[0] != along)) for case in cases]

@@ -24,9 +24,10 @@ def hide(way: Way, keys: int | None = None, queries: int | None = None, layers: 
         queries: Queries that see only themselves; None for all.
         layers: The layers; None for all.
     """
-    chosen = {name: value for name, value in (("keys", keys), ("queries", queries)) if value is not None}
     site, value = ("logits", -np.inf) if way == "logits" else ("weights", 0.0)
-    return edit(site, "set", value, relation="others", renormalise=way == "renormalised", layers=layers, **chosen)
+    return edit(
+        site, "set", value, relation="others", renormalise=way == "renormalised", keys=keys, queries=queries, layers=layers
+    )
 
 
 def cut_links(
@@ -47,8 +48,9 @@ def cut_links(
     key = int(rng.choice(keys))
     queries = tuple(sorted(rng.choice(np.arange(key + 1, length), count, replace=False).tolist()))
     value, label = (-np.inf if site == "logits" else 0.0), f"{count} links to key {key} cut"
-    given = {"relation": "others", "renormalise": renormalise, "label": label, "layers": layers}
-    return edit(site, "set", value, queries=queries, keys=key, **given)
+    return edit(
+        site, "set", value, queries=queries, keys=key, relation="others", renormalise=renormalise, label=label, layers=layers
+    )
 
 
 def hide_from_heads(key: int, heads: Sequence[Head], layers: int, count: int) -> Edit:

@@ -135,8 +135,11 @@ class Program:
 
     # What runs.
 
-    def sweeps(self, config: Any, architecture: Config) -> Iterator[framework.Sweep | Calculation]:
+    def sweeps(self, config: Any, architecture: Config) -> Sequence[framework.Sweep | Calculation]:
         """Every sweep with its controls, its claims' conditions on the untrained twin, and every calculation."""
+        return [*self._parts(config, architecture)]
+
+    def _parts(self, config: Any, architecture: Config) -> Iterator[framework.Sweep | Calculation]:
         lab = self.traced(config, architecture)
         for sweep in lab.sweeps.values():
             yield from self._sweep(lab, sweep)
@@ -159,7 +162,7 @@ class Program:
             return Inputs(sweep.inputs, own_bos(config) if sweep.bos == "own" else sweep.bos)
 
         values = self._values() if lab.measures else None
-        measures = [bound(one, sweep) for one in sweep.measures]
+        measures: list[Any] = [bound(one, sweep) for one in sweep.measures]
         random = framework.Sweep(
             f"{name}{CONTROLS}", conditions(functools.partial(controls, name=name)), (), asked, few, values=values
         )

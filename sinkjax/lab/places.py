@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,7 +45,11 @@ class Case:
     """What distinguishes one condition of a sweep: its place, and its value on each further axis, (name, value)."""
 
     place: Place
-    axes: tuple[tuple[str, object], ...] = ()
+    axes: tuple[tuple[str, Any], ...] = ()
+
+    def __getitem__(self, axis: str) -> Any:
+        """Return its value on an axis."""
+        return dict(self.axes)[axis]
 
 
 ALL = Place("all layers")
@@ -92,7 +97,7 @@ def top_heads(scores: ArrayLike, shares: Sequence[float], what: str) -> list[Pla
     order = np.argsort(-values.ravel(), kind="stable")
     return [
         _heads(f"the {size} heads with the largest {what}", order[:size], values.shape[1])
-        for size in _sizes(*values.shape, shares)
+        for size in _sizes(len(values), values.shape[1], shares)
     ]
 
 

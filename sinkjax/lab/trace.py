@@ -183,7 +183,7 @@ class Lab:
             The sweep, whose conditions are chosen by place: `masks[ALL]`.
         """
         cases = {place if isinstance(place, Case) else place.at(): edit for place, edit in (edits or {}).items()}
-        made = Sweep(name, cases, tuple(measures), control, layers=0 if self.architecture is None else self.layers, **inputs)
+        made = Sweep(name, cases, tuple(measures), control, layers=self.layers, **inputs)
         self._add(self.sweeps, name, made)
         return made
 
@@ -240,7 +240,8 @@ class Lab:
             if self.unedited is None:
                 return placeholder
             self.values[name] = function(self.unedited)
-        return self.values[name]  # type: ignore[no-any-return]
+        found: Value = self.values[name]
+        return found
 
     def onset(self, name: str, measure: Callable[[Place], Measure]) -> int:
         """Return the first layer where a measure exceeds half of its maximum over the layers; the last one if it is 0 in all.

@@ -7,7 +7,7 @@ put the donor run's values of another position there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,10 +51,13 @@ def study(lab: Lab, s: Settings) -> None:
     donor, unmoved = lab.captured("donor", mask, SITES), lab.captured("own", compose(), SITES)
 
     def put(site: str, position: int, values: np.ndarray, label: str, layers: Sequence[int] | None = None) -> Edit:
-        axis = "keys" if site in ("key", "value") else "queries"
-        return edit(site, "set", values, label=label, layers=layers, **{axis: position})
+        if site in ("key", "value"):
+            return edit(site, "set", values, label=label, layers=layers, keys=position)
+        return edit(site, "set", values, label=label, layers=layers, queries=position)
 
-    def same(site: str, position: int = after, run: dict[str, np.ndarray] = donor, layers: Sequence[int] | None = None) -> Edit:
+    def same(
+        site: str, position: int = after, run: Mapping[str, np.ndarray] = donor, layers: Sequence[int] | None = None
+    ) -> Edit:
         """Patch one site with the other run's values of the same position."""
         if position >= s.length:
             raise SinkjaxError(f"position {position} of prompts of {s.length} tokens cannot be patched")
@@ -62,10 +65,10 @@ def study(lab: Lab, s: Settings) -> None:
 
     def other(rng: np.random.Generator, case: Case) -> Edit:
         """Patch the same site with the donor run's values of a random later position, drawn for each prompt."""
-        site = dict(case.axes)["site"]
+        site = case["site"]
         prompts = donor[site].shape[1]
-        drawn = rng.integers(after + 1, s.length, prompts)
-        label = f"{site} of positions {', '.join(map(str, drawn))}"
+        drawn = np.asarray(rng.integers(after + 1, s.length, prompts))
+        label = f"{site} of positions {', '.join(str(place) for place in drawn)}"
         return put(site, after, donor[site][:, np.arange(prompts), drawn], label, case.place.layers)
 
     moved_sink = lab.sweep("donor", {ALL: mask}, columns, title="donor run")

@@ -42,7 +42,7 @@ def study(lab: Lab, s: Settings) -> None:
 
     def sweep(name: Literal["masked", "alone"], what: str, chosen: int, title: str, least: int) -> Sweep:
         def hidden(position: int, case: Case) -> Edit:
-            return hide(way=dict(case.axes)["way"], layers=case.place.layers, **{what: position})
+            return hide(way=case["way"], layers=case.place.layers, **{what: position})
 
         def control(rng: np.random.Generator, case: Case) -> Edit:
             return hidden(lab.random_position(rng, but=(chosen,), least=least), case)

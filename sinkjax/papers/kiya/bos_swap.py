@@ -41,7 +41,7 @@ def study(lab: Lab, s: Settings) -> None:
     columns = (sink_0, sink, size_0, size, seen_0)
 
     def another_token(rng: np.random.Generator, case: Case) -> Edit:
-        position = dict(case.axes)["position"]
+        position = case["position"]
         return swap_embeddings(lab.random_position(rng, but=(0, position)), position)
 
     swaps = {ALL.at(position=position): swap_embeddings(0, position) for position in s.positions}

@@ -44,7 +44,7 @@ def study(lab: Lab, s: Settings) -> None:
     seen, sink, size = attention_to(0, lab.half), sink_rate(0, s.eps), largest_activation(0)
 
     def another_pair(rng: np.random.Generator, case: Case) -> Edit:
-        position = dict(case.axes)["position"]
+        position = case["position"]
         return swap_indices(lab.random_position(rng, but=(0, position), least=1), position, s.length)
 
     given = (s.indices, s.tokens, s.special)

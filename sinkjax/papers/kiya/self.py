@@ -46,7 +46,7 @@ def study(lab: Lab, s: Settings) -> None:
     places = [*each(lab.layers), *prefixes(lab.layers, s.ends), forms, ALL]
 
     def other_links(rng: np.random.Generator, case: Case) -> Edit:
-        return cut_links(rng, dict(case.axes)["position"], s.length, layers=case.place.layers)
+        return cut_links(rng, case["position"], s.length, layers=case.place.layers)
 
     alone = lab.sweep(
         "alone",
