@@ -75,6 +75,7 @@ PUBLIC = {
         "gradient_norms",
         "spike_forms",
         "super_weights",
+        "scan",
         "draw_attribution",
         "draw_parts",
     ),

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from sinkjax.explain.logits import explain_logit as explain_logit
     from sinkjax.explain.logits import logit_lens as logit_lens
     from sinkjax.explain.paths import path as path
+    from sinkjax.explain.scan import scan as scan
     from sinkjax.explain.scores import explain_score as explain_score
     from sinkjax.explain.scores import explain_value as explain_value
     from sinkjax.explain.super_weights import super_weights as super_weights
@@ -101,6 +102,7 @@ _HOME = {
     "sinkjax.explain.gradients": ("gradient_norms",),
     "sinkjax.explain.logits": ("explain_logit", "logit_lens"),
     "sinkjax.explain.paths": ("path",),
+    "sinkjax.explain.scan": ("scan",),
     "sinkjax.explain.scores": ("explain_score", "explain_value"),
     "sinkjax.explain.super_weights": ("super_weights",),
     "sinkjax.explorer.launch": ("explore",),

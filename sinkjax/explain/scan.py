@@ -1,7 +1,8 @@
 """What each token of the vocabulary is when it sees only itself.
 
 With relative positions, a token isolated in all layers equals that token alone at position 0, so a forward of one token says what
-isolation would show anywhere in a text, at the cost of one token. The scan compares it with the first token of texts.
+isolation would show anywhere in a text, at the cost of one token. (Not with learned or sinusoidal positions, nor where rotated
+queries meet a learned key without a position.) The scan compares tokens with the first token of texts.
 """
 
 from __future__ import annotations

@@ -1,0 +1,132 @@
+"""The scan of tokens alone: it says what isolation shows in a text, and its scores are the model's own."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.checkpoints.model import Model
+from sinkjax.errors import SinkjaxError
+from sinkjax.explain.scan import ROWS
+from sinkjax.model import params
+from sinkjax.model.attention_bias import SinkToken
+from sinkjax.model.config import NoPosition
+from sinkjax.model.normalisers import NAMED
+from sinkjax.model.positions import Learned
+from sinkjax.model.rotary import LayerRopes, Rope, YarnScaling
+
+pytestmark = pytest.mark.usefixtures("x64")
+P = 5
+KINDS = {
+    "rope": {},
+    "yarn": {"position": Rope(10_000.0, YarnScaling(4.0, 8))},
+    "ropes by layer": {"position": LayerRopes((Rope(10_000.0), Rope(500.0)), (0, None, 1)), "score_scale": (0.2, 0.3, 0.5)},
+    "window": {"windows": (3, None, 5)},
+    "sink token": {"kv_bias": SinkToken(), "position": NoPosition()},
+    "sigmoid": {"normaliser": NAMED["sigmoid"]},
+}
+
+
+def model_of(tiny: Model, **changes: object) -> Model:
+    config = dataclasses.replace(tiny.config, **changes)
+    drawn, treedef = jax.tree.flatten(params.init(config, seed=0))
+    noise = np.random.default_rng(0)
+    leaves = [jnp.asarray(leaf + 0.1 * noise.standard_normal(leaf.shape)) for leaf in drawn]
+    return Model(config, jax.tree.unflatten(treedef, leaves), None, {"kind": "arrays", "name": "tiny"})
+
+
+@pytest.fixture(scope="module")
+def text(tiny: Model) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, tiny.config.vocab_size, (4, 12))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_alone_is_what_isolation_in_a_text_shows(tiny, text, kind):
+    model = model_of(tiny, **KINDS[kind])
+    found = sinkjax.scan(model, text[:, P], text=text)
+    probe = sinkjax.Probe(resid_max=True)
+    isolated = sinkjax.forward(model, text, edits=sinkjax.attend_self(P), probe=probe).record["resid_max"][..., P]
+    np.testing.assert_allclose(found["largest"], np.asarray(isolated)[:, 1:], rtol=1e-11)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_score_is_the_models_score_of_a_first_token(tiny, text, kind):
+    """In a text of two tokens the mean later query is the second token's, and the first token sees only itself."""
+    model, pair = model_of(tiny, **KINDS[kind]), text[:1, :2]
+    found = sinkjax.scan(model, pair[0, :1], text=pair, distance=1, eps=-1.0)
+    capture = sinkjax.Capture(sinkjax.Site.LOGITS, name="scores")
+    record = sinkjax.forward(model, pair, probe=sinkjax.Probe(capture=(capture,))).record
+    scores = np.asarray(record["scores"])[0][..., 1, 0]
+    by_head = found["score"].values.reshape(scores.shape)
+    np.testing.assert_allclose(by_head, scores, rtol=1e-10)
+    np.testing.assert_allclose(found["first_score"].values, found["score"].values[0], rtol=1e-10)
+    others = found["other_score"].values.reshape(scores.shape)[0]
+    np.testing.assert_allclose(others, second_key(model, pair)[0], rtol=1e-10)  # in layer 0, as the shift changes later ones
+
+
+def second_key(model: Model, pair: np.ndarray) -> np.ndarray:
+    """Scores of the second token's key by its own query, at a distance of 1: the query's index moved by one."""
+    capture = sinkjax.Capture(sinkjax.Site.LOGITS, name="scores")
+    edits = sinkjax.shift_positions(query=np.array([0, 1])) if model.config.ropes else ()
+    record = sinkjax.forward(model, pair, edits=edits, probe=sinkjax.Probe(capture=(capture,))).record
+    return np.asarray(record["scores"])[0][..., 1, 1]
+
+
+def test_the_first_tokens_of_the_text_are_what_a_token_is_compared_with(tiny, text):
+    found = sinkjax.scan(tiny, text[:1, 0], text=text[:1])
+    np.testing.assert_allclose(found["cosine"], 1, rtol=1e-12)
+    np.testing.assert_allclose(found["largest"][0], found["first_largest"], rtol=1e-12)
+    other = sinkjax.scan(tiny, text[:1, 0], text=text[1:])
+    assert (other["cosine"] < 0.999).any()
+
+
+def test_only_heads_that_sink_are_scored(tiny, text):
+    probe = sinkjax.Probe(attention_received=True)
+    received = np.asarray(sinkjax.forward(tiny, text, probe=probe).record["attention_received"])[..., 0].mean(axis=0)
+    eps = float(np.median(received))
+    found = sinkjax.scan(tiny, [3], text=text, eps=eps)
+    where = list(zip(found["sink_layer"].values, found["sink_head"].values, strict=True))
+    assert where == list(zip(*np.nonzero(received > eps), strict=True))
+    np.testing.assert_allclose(found["received"], received[received > eps], rtol=1e-12)
+
+
+def test_every_token_of_the_vocabulary_is_run_in_its_place(tiny, text, monkeypatch):
+    whole = sinkjax.scan(tiny, text=text)
+    assert whole["token"].values.tolist() == list(range(tiny.config.vocab_size))
+    monkeypatch.setattr("sinkjax.explain.scan.ROWS", 7)
+    again = sinkjax.scan(tiny, text=text)
+    np.testing.assert_allclose(again["largest"], whole["largest"], rtol=1e-12)
+    assert ROWS > 7
+
+
+def test_pads_change_nothing(tiny, text):
+    padded = np.concatenate([text[:, :6], np.full_like(text, 9)[:, :3]], axis=1)
+    short, long = (
+        sinkjax.scan(tiny, [1, 2], text=given, lengths=lengths, eps=0.1)
+        for given, lengths in ((text[:, :6], None), (padded, [6] * 4))
+    )
+    for name in short.data_vars:
+        np.testing.assert_allclose(long[name], short[name], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "words"),
+    [
+        ({}, {"tokens": [61]}, "token 61"),
+        ({}, {"tokens": [[1]]}, "tokens must be ids"),
+        ({}, {"tokens": []}, "tokens must be ids"),
+        ({}, {"distance": 0}, "distance must be an integer of at least 1, not 0"),
+        ({}, {"text": None}, "needs text"),
+        ({"normaliser": NAMED["elu-kernel"]}, {}, "kernel"),
+        ({"position": Learned()}, {"text": np.zeros((1, 65), int)}, "65"),
+    ],
+)
+def test_what_cannot_be_scanned_is_refused(tiny, text, changes, arguments, words):
+    model = model_of(tiny, **changes)
+    with pytest.raises(SinkjaxError, match=words):
+        sinkjax.scan(model, **{"tokens": [1], "text": text, **arguments})
