@@ -36,5 +36,10 @@ FAMILY = Family(
     TENSORS,
     defaults=DEFAULTS,
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
-    gguf=Gguf("olmo2", keys={"attention.key_length": None}, implied={"hidden_act": "silu", "attention_bias": has("q_bias")}),
+    gguf=Gguf(
+        "olmo2",
+        keys={"attention.key_length": None},
+        implied={"hidden_act": "silu", "attention_bias": has("q_bias")},
+        absent={"attention.sliding_window": "no window"},
+    ),
 )
