@@ -48,8 +48,9 @@ BY_MODEL = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3", "gemma3_text"), "GemmaTokenizer"),
     **dict.fromkeys(("gpt2", "opt", "phi", "starcoder2"), "GPT2Tokenizer"),
     **dict.fromkeys(("gpt_neox", "mpt", "olmo", "olmoe"), "GPTNeoXTokenizer"),
-    **dict.fromkeys(("qwen2", "qwen3", "qwen3_moe"), "Qwen2Tokenizer"),
-    **dict.fromkeys(("glm", "glm4", "granite", "mistral", "mixtral", "nemotron", "olmo2", "olmo3", "phi3", "stablelm"), ""),
+    **dict.fromkeys(("internvl", "qwen2", "qwen2_5_vl", "qwen2_vl", "qwen3", "qwen3_moe", "qwen3_vl"), "Qwen2Tokenizer"),
+    **dict.fromkeys(("ernie4_5", "glm", "glm4", "granite", "llava", "ministral", "ministral3", "mistral", "mistral3"), ""),
+    **dict.fromkeys(("mixtral", "nemotron", "olmo2", "olmo3", "phi3", "smolvlm", "stablelm"), ""),
 }
 FORCED = ("nemotron", "phi3", "qwen2")
 

@@ -335,6 +335,8 @@ def test_a_window_of_0_is_none(tmp_path, architecture, more):
         ("phi3", 40, 16384, None),
         ("phi3", 2, 4096, None),
         ("gemma2", 2, 64, 4096),
+        ("exaone4", 64, 64, 4096),
+        ("exaone4", 2, 64, None),
     ],
 )
 def test_a_window_that_no_key_states_is_the_family_s(tmp_path, architecture, layers, context, window):

@@ -7,8 +7,10 @@ import pytest
 import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.multimodal import WHOLES
 from sinkjax.checkpoints.tokenizer import write_folder_tokenizer
-from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
+from sinkjax.checkpoints.tokenizer_files import BY_MODEL, CLASSES, FORCED, read_folder_tokenizer
 from sinkjax.errors import SinkjaxError
 
 ENGLISH = "The quick brown fox jumps over the lazy dog, 1234 times. She said: don't!"
@@ -233,6 +235,16 @@ def test_ids_of_transformers(name, tmp_path):
     assert len(TEXTS) == 40
     if theirs.bos_token is not None and "bos_token" in json.dumps([str(file.read_text()) for file in tmp_path.glob("*_*.json")]):
         assert ours.bos == theirs.bos_token_id
+
+
+def test_classes_by_model_are_those_of_transformers():
+    from transformers.models.auto.tokenization_auto import MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS, TOKENIZER_MAPPING_NAMES
+
+    for model in (*families(), *WHOLES):
+        theirs = TOKENIZER_MAPPING_NAMES.get(model)
+        own = theirs and (theirs.removesuffix("Fast") if theirs.removesuffix("Fast") in CLASSES else "")
+        assert BY_MODEL.get(model) == (own if theirs != "CohereTokenizer" else None), model
+        assert model in FORCED or not own or model not in MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS, model
 
 
 def test_the_map_s_bos_comes_before_config_json(tmp_path):

@@ -30,5 +30,11 @@ FAMILY = Family(
         "use_gated_activation": True,
         "use_parallel_block": True,
     },
-    gguf=Gguf("cohere2", keys=cohere.GGUF_KEYS, implied=cohere.GGUF_IMPLIED, tensors=cohere.GGUF_TENSORS),
+    gguf=Gguf(
+        "cohere2",
+        keys=cohere.GGUF_KEYS,
+        implied=cohere.GGUF_IMPLIED,
+        tensors=cohere.GGUF_TENSORS,
+        absent={"attention.sliding_window": "required"},
+    ),
 )

@@ -36,6 +36,11 @@ def stored_kinds(file: GgufFile) -> list[str] | None:
     return None if kinds is None else ["sliding_attention" if kind else "full_attention" for kind in kinds]
 
 
+def window_of_release(file: GgufFile) -> int | None:
+    """Return the window of a file that states none, as llama.cpp does: the 32B's, which has 64 blocks."""
+    return 4096 if file.own.get("block_count") == 64 else None
+
+
 FAMILY = Family(
     "exaone4",
     read,
@@ -45,6 +50,15 @@ FAMILY = Family(
     gguf=Gguf(
         "exaone4",
         keys={"attention.sliding_window_pattern": None},
-        implied={"hidden_act": "silu", "sliding_window": None, "sliding_window_pattern": 4, "layer_types": stored_kinds},
+        implied={
+            "hidden_act": "silu",
+            "sliding_window": window_of_release,
+            "sliding_window_pattern": 4,
+            "layer_types": stored_kinds,
+        },
+        absent={
+            "attention.sliding_window": "4096 with 64 blocks, else no window",
+            "attention.sliding_window_pattern": "every fourth layer without",
+        },
     ),
 )
