@@ -20,14 +20,16 @@ from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.batch import as_array, refuse_outside
 from sinkjax.model.config import Config
-from sinkjax.model.params import check
+from sinkjax.model.params import check, dtype_of
 from sinkjax.model.positions import AddedPosition
 from sinkjax.model.quantisation import Quantisation
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime import display
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.transformer.cached import stream, why_not
 from sinkjax.transformer.eviction import H2O, CachePolicy
 from sinkjax.transformer.forward import run
+from sinkjax.transformer.implementations import AUTO, chosen
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ def evaluate(
     edits: Edit | Sequence[Edit] = (),
     bos: str | int = "model",
     length: int | None = None,
+    attention_impl: str = AUTO,
 ) -> Evaluation:
     """Return the loss of a model on texts, optionally quantised, with a cache policy, or edited.
 
@@ -111,6 +114,7 @@ def evaluate(
         edits: Edits that apply to every piece; positions count from the start of the piece.
         bos: Token before each text or piece, as in `sinkjax.encode`; not added to token ids.
         length: Positions per piece, including the BOS; None for the model's context. Not used with a cache policy.
+        attention_impl: As for `sinkjax.forward`; a cache policy has an attention of its own.
 
     Returns:
         The loss: `.loss` and `.perplexity` overall, `.by_text()`, and `.nll` of each token.
@@ -143,6 +147,12 @@ def evaluate(
     T = T if cache is None else -(-T // CHUNK) * CHUNK
     resolved = resolve(edits, model.config, lengths, T, model.source.get("dtype"))
     _check_quantised(how, model.config, resolved)
+    if cache is None:
+        dtype, hardware = str(dtype_of(model.params)), Hardware.holding(model.params)
+        named = chosen(attention_impl, model.config, [resolved], spec.probe, T, dtype, hardware)
+        spec = replace(spec, attention_impl=named)
+    elif attention_impl not in (AUTO, spec.attention_impl):
+        raise SinkjaxError(f'attention_impl "{attention_impl}" does not support a cache policy; choose "{AUTO}"')
     tokens = np.full((len(pieces), T + 1), PAD, np.int32)
     for row, piece in zip(tokens, pieces, strict=True):
         row[: len(piece)] = piece

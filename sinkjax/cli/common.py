@@ -13,6 +13,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import shipped, user_path, user_place
 from sinkjax.config_files.places import Place, url_protocol
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.names import Attention
 from sinkjax.runtime.resources import configs
 from sinkjax.studies.registry import Chosen, Own, choose, config_type, open_own, trains
 
@@ -68,6 +69,9 @@ class DeviceOptions:
     """number of devices to use; if none, all"""
     mesh: str | None = None
     """device mesh, e.g. data=4,model=2: prompts and edits are spread over data, the parameters of each copy over model"""
+    attention_impl: Attention = "auto"
+    """implementation of attention, which each store names; auto: the fastest on these devices that supports the sweep, or the one
+    that a store was begun with"""
 
 
 def split_config(arguments: Sequence[str], verb: Verb, listed: Listed) -> tuple[str, list[str]]:
@@ -142,6 +146,11 @@ def asked_axes(options: PlannedOptions) -> dict[str, int] | None:
     from sinkjax.runtime.hardware import axes_of
 
     return axes_of(options.mesh, options.devices) if isinstance(options, DeviceOptions) else None
+
+
+def asked_attention(options: PlannedOptions) -> str:
+    """Return the implementation of attention that the options request."""
+    return options.attention_impl if isinstance(options, DeviceOptions) else "auto"
 
 
 def asked_place(name: str) -> Place:

@@ -14,7 +14,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.documents import parse
 from sinkjax.config_files.files import MOST_TEXT, read_text
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.names import Dtype
+from sinkjax.model.names import Attention, Dtype
 from sinkjax.runtime.backend import start_jax, use_all_cores
 
 
@@ -52,6 +52,8 @@ class EvaluateOptions(Options):
     """positions per piece without a cache policy; if none, the context of the model"""
     dtype: Dtype = "float32"
     """dtype of parameters and activations"""
+    attention_impl: Attention = "auto"
+    """implementation of attention; auto: the fastest here that supports the rest"""
 
 
 def evaluate(arguments: Sequence[str]) -> None:
@@ -81,6 +83,7 @@ def evaluate(arguments: Sequence[str]) -> None:
         edits=read_edits(listed) if options.edits else (),
         bos=int(options.bos) if options.bos.isdigit() else options.bos,
         length=options.length,
+        attention_impl=options.attention_impl,
     )
     rows = [(f"{found.loss:.4f}", f"{found.perplexity:.4g}", f"{found.tokens:,}")]
     show(f"{options.model} on {options.text.name}", ("loss (nats)", "perplexity", "tokens"), rows)

@@ -13,6 +13,7 @@ import tyro
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
 from sinkjax.config_files.files import user_path
+from sinkjax.model.names import Attention
 from sinkjax.runtime.backend import start_jax
 from sinkjax.runtime.progress import say
 
@@ -31,6 +32,8 @@ class ExploreOptions(Options):
     """folder, .gguf file or hub id of a tokenizer, if the model's files have none"""
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     """precision of the parameters and activations"""
+    attention_impl: Attention = "auto"
+    """implementation of attention; one that has no maps of it to show is an error"""
     prompt: str | None = None
     """the first prompt of the page"""
     out: Path = Path("results/explore")
@@ -50,11 +53,16 @@ def explore(arguments: Sequence[str]) -> None:
     user_path(options.out)
     start_jax(options.platform, options.dtype)
     from sinkjax.checkpoints.load import load
+    from sinkjax.explorer.compute import PROBE
     from sinkjax.explorer.launch import Served, answers_of
+    from sinkjax.transformer.implementations import AUTO, check_implementation
 
     say(f"loading {options.model}")
     named = {name: getattr(options, name) for name in ("dtype", "revision", "ignore_keys", "tokenizer")}
-    explorer = Served(answers_of(load(options.model, **named), options.prompt, options.out), options.port)
+    model = load(options.model, **named)
+    if options.attention_impl != AUTO:
+        check_implementation(options.attention_impl, model.config, (), PROBE)
+    explorer = Served(answers_of(model, options.prompt, options.out), options.port)
     print(explorer.address, flush=True)
     say("press Ctrl-C or close the page to stop")
     if options.browser:

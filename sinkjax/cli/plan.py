@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sinkjax.cli.common import DeviceOptions, PlannedOptions, asked_axes, chosen_study, memory_bytes, over, split_config, studies
+from sinkjax.cli.common import (
+    DeviceOptions,
+    PlannedOptions,
+    asked_attention,
+    asked_axes,
+    chosen_study,
+    memory_bytes,
+    over,
+    split_config,
+    studies,
+)
 from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import one_of
@@ -58,7 +68,8 @@ def plan(arguments: Sequence[str]) -> None:
     if options.several:
         chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
     several = series if chosen.experiment == SERIES else suite
-    every = several.plans(chosen, hardware) if chosen.suite else ((name, run.work(chosen, hardware)),)
+    how = asked_attention(options)
+    every = several.plans(chosen, hardware, how) if chosen.suite else ((name, run.work(chosen, hardware, attention_impl=how)),)
     for study, plans in every:
         if isinstance(plans, str):
             print(f"{study} does not run: {plans}\n")

@@ -15,6 +15,7 @@ from sinkjax.cli.common import (
     Options,
     PlannedOptions,
     Verb,
+    asked_attention,
     asked_axes,
     asked_place,
     chosen_study,
@@ -94,7 +95,7 @@ def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
     mesh = make_mesh(axes) if axes else None
     if is_joined(mesh) and chosen.experiment != "sweep":
         raise SinkjaxError("with --join, --mesh works for sinkjax sweep only: a study runs on the devices of one process")
-    machine = run.Machine(memory_bytes(options.memory), mesh, options.strict, options.trim)
+    machine = run.Machine(memory_bytes(options.memory), mesh, options.strict, options.trim, asked_attention(options))
     missing = ""
     report_line = say if processes.first() else lambda line: None
     with reached(out):

@@ -22,4 +22,5 @@ HeadNormName = Literal["none", "shared", "head", "head-offset"]
 AttentionBiasName = Literal["none", "sink-token", "kv", "k", "v"]
 BiasValueName = Literal["zero", "unit", "ones"]
 Precision = Literal["highest", "high", "default"]
-AttentionImplementation = Literal["sinkjax", "fused"]
+Attention = Literal["auto", "sinkjax", "fused", "pallas"]
+TrainedAttention = Literal["auto", "sinkjax", "fused"]  # those with a derivative

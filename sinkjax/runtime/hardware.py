@@ -22,15 +22,21 @@ SHARE = 0.9  # fraction of a device's memory that a plan may fill
 
 @dataclass(frozen=True)
 class Platform:
-    """A device from its data sheet. kind: its name in JAX. memory: bytes. rates: FLOP/s of dense products, by dtype."""
+    """A device from its data sheet.
+
+    kind: its name in JAX. memory: bytes. rates: FLOP/s of dense products, by dtype. capability: compute capability of an NVIDIA
+    GPU.
+    """
 
     kind: str
     memory: int
     rates: Mapping[str, float]
+    capability: tuple[int, int] | None = None
 
 
-def _gpu(memory: int, float32: float, half: float) -> Platform:
-    return Platform("gpu", memory * GB, {"float32": float32 * TERA, "bfloat16": half * TERA, "float16": half * TERA})
+def _gpu(memory: int, float32: float, half: float, capability: tuple[int, int]) -> Platform:
+    rates = {"float32": float32 * TERA, "bfloat16": half * TERA, "float16": half * TERA}
+    return Platform("gpu", memory * GB, rates, capability)
 
 
 def _tpu(memory: int, bfloat16: float) -> Platform:
@@ -40,11 +46,11 @@ def _tpu(memory: int, bfloat16: float) -> Platform:
 
 # Gigabytes, and TFLOP/s of dense products: float32 without TF32, then bfloat16.
 PLATFORMS = {
-    "l4": _gpu(24, 30.3, 121),  # NVIDIA L4 data sheet (without sparsity)
-    "a100-40": _gpu(40, 19.5, 312),  # NVIDIA A100 data sheet
-    "a100-80": _gpu(80, 19.5, 312),  # the same
-    "h100": _gpu(80, 67, 989),  # NVIDIA H100 data sheet, SXM (without sparsity)
-    "h200": _gpu(141, 67, 989),  # NVIDIA H200 data sheet, SXM (without sparsity)
+    "l4": _gpu(24, 30.3, 121, (8, 9)),  # NVIDIA L4 data sheet (without sparsity)
+    "a100-40": _gpu(40, 19.5, 312, (8, 0)),  # NVIDIA A100 data sheet
+    "a100-80": _gpu(80, 19.5, 312, (8, 0)),  # the same
+    "h100": _gpu(80, 67, 989, (9, 0)),  # NVIDIA H100 data sheet, SXM (without sparsity)
+    "h200": _gpu(141, 67, 989, (9, 0)),  # NVIDIA H200 data sheet, SXM (without sparsity)
     "tpu-v4": _tpu(32, 275),  # Google Cloud TPU documentation, system architecture, a chip
     "tpu-v5e": _tpu(16, 197),  # the same
     "tpu-v5p": _tpu(95, 459),  # the same
@@ -78,10 +84,27 @@ class Hardware:
         devices = math.prod(mesh.shape[axis] for axis in data_axes(mesh))
         return cls(memory, devices, mesh.size // devices)
 
+    @classmethod
+    def holding(cls, params: Any) -> Hardware:
+        """Return the devices that hold these parameters, as shards: one for parameters that are traced or on the host."""
+        leaf = jax.tree.leaves(params)[0]
+        known = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+        return cls(shards=len(leaf.devices()) if known else 1)
+
     @property
     def kind(self) -> str:
         """The platform's name in JAX."""
         return PLATFORMS[self.platform].kind if self.platform in PLATFORMS else self.platform or jax.default_backend()
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """Compute capability of its GPUs; None unless they are NVIDIA's."""
+        if self.platform in PLATFORMS:
+            return PLATFORMS[self.platform].capability
+        if self.kind != "gpu":
+            return None
+        major, _, minor = str(getattr(jax.local_devices()[0], "compute_capability", "")).partition(".")
+        return (int(major), int(minor or 0)) if major.isdecimal() else None
 
     @property
     def calls_ahead(self) -> int:

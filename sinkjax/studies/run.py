@@ -88,13 +88,14 @@ class Machine:
 
     memory: bytes of a device that a sweep may plan with, None: all of them. mesh: the devices of the model, None: all devices
     with a copy each. strict: whether stores that were begun on other hardware are refused. trim: whether a series removes the
-    models that it fetched from the hub's cache.
+    models that it fetched from the hub's cache. attention_impl: as for `sinkjax.sweep`.
     """
 
     memory: int | None = None
     mesh: Mesh | None = None
     strict: bool = False
     trim: bool = False
+    attention_impl: str = "auto"
 
     def hardware(self) -> Hardware:
         """The hardware that its sweeps are planned for."""
@@ -119,7 +120,8 @@ def carry_out(
     """
     require_extras(trains=chosen.study.trainings is not None)
     # Every edit is checked against the model before anything is loaded or written.
-    for _ in work(chosen, machine.hardware(), weights=True, architecture=None if given is None else given.config):
+    architecture = None if given is None else given.config
+    for _ in work(chosen, machine.hardware(), True, architecture, machine.attention_impl):
         pass
     processes.by_first(functools.partial(claim, out, chosen))
     if trainings := chosen.study.trainings:
@@ -174,12 +176,16 @@ def counted(number: int, what: str) -> str:
 
 
 def work(
-    chosen: Chosen, hardware: Hardware | None = None, weights: bool = False, architecture: Config | None = None
+    chosen: Chosen,
+    hardware: Hardware | None = None,
+    weights: bool = False,
+    architecture: Config | None = None,
+    attention_impl: str = "auto",
 ) -> Iterator[Work]:
     """Every spec or training of a study in its order, its model, and the plan of each sweep. No weights are read.
 
     Errors: edits that do not fit the model. hardware: None for this process's own. weights: whether they must be there.
-    architecture: the config of a model in memory; None: the model that the study's config names.
+    architecture: the config of a model in memory; None: the model that the study's config names. attention_impl: as for `sweep`.
     """
     config = chosen.config
     check_dtype(config.dtype)
@@ -195,7 +201,8 @@ def work(
             yield spec, architecture, None
             continue
         lengths, here = [config.length] * spec.prompts, hardware or Hardware.of(None)
-        yield spec, architecture, plan(architecture, spec.edits, lengths, config.length, spec.probe, config.dtype, here)
+        what = spec.edits, lengths, config.length, spec.probe, config.dtype
+        yield spec, architecture, plan(architecture, *what, here, attention_impl)
 
 
 def check_inputs(config: Settings, architecture: Config) -> None:
@@ -225,12 +232,13 @@ def store_spec(
     if isinstance(spec, Calculation):
         calculate(spec, swept, batch, store)
         return
-    attributes = _attributes(spec, batch)
-    if spec.prepare and finished(store, swept, batch.tokens, spec.edits, spec.probe, batch.lengths, attributes):
+    attributes, how = _attributes(spec, batch), machine.attention_impl
+    if spec.prepare and finished(store, swept, batch.tokens, spec.edits, spec.probe, batch.lengths, attributes, how):
         return
     conditions = spec.prepare(model, batch, *([swept] if twin else [])) if spec.prepare else spec.conditions
     attributes = _attributes(spec, batch)  # with values that were measured just now
     into_store = functools.partial(sinkjax.sweep, out=store, memory=machine.memory, attributes=attributes, strict=machine.strict)
+    into_store = functools.partial(into_store, attention_impl=how)
     into_store(swept, batch.tokens, [condition.edit for condition in conditions], probe=spec.probe, lengths=batch.lengths)
 
 

@@ -88,7 +88,9 @@ def carry_out(chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: 
     return _write(config, out, sections, refused)
 
 
-def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[str, list[run.Work] | str]]:
+def plans(
+    chosen: Chosen, hardware: Hardware | None = None, attention_impl: str = "auto"
+) -> Iterator[tuple[str, list[run.Work] | str]]:
     """(study and checkpoint, its `run.work`, or the sentence that refuses it), once for all of one architecture."""
     config = chosen.config
     names = {entry.hub: name for name, entry in architectures().items()}  # which can be planned without a hub
@@ -105,7 +107,7 @@ def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[st
     for first, *others in alike.values():
         name = f"{config.study} on {first.label}" + (f", as on {len(others)} more of its architecture" if others else "")
         try:
-            yield name, list(run.work(study_on(config, first), hardware))
+            yield name, list(run.work(study_on(config, first), hardware, attention_impl=attention_impl))
         except SinkjaxError as error:
             yield name, str(error)
 

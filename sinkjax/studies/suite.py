@@ -114,13 +114,15 @@ def title(config: All | AllTrained) -> str:
     return f"{config.family or 'All papers'} on {config.model}"
 
 
-def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[str, list[run.Work] | str]]:
+def plans(
+    chosen: Chosen, hardware: Hardware | None = None, attention_impl: str = "auto"
+) -> Iterator[tuple[str, list[run.Work] | str]]:
     """(study, its `run.work`, or the sentence that refuses the model), for each one of a suite."""
     config = chosen.config
     layers = _layers(config, weights=False)
     for name in names(config):
         try:
-            yield name, list(run.work(member(config, name, layers), hardware))
+            yield name, list(run.work(member(config, name, layers), hardware, attention_impl=attention_impl))
         except SinkjaxError as error:
             yield name, str(error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -15,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.config_files.checks import refuse
+from sinkjax.config_files.places import Place, reached
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, refuse_control
 from sinkjax.model.batch import as_array
@@ -24,10 +26,11 @@ from sinkjax.probes.probe import Probe
 from sinkjax.runtime import processes
 from sinkjax.runtime.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.arrays import storable
-from sinkjax.sweeps.header import Fixed, Measured
+from sinkjax.sweeps.header import IDENTITY, Fixed, Header, Measured
 from sinkjax.sweeps.plan import plan_resolved
 from sinkjax.sweeps.schedule import Schedule
 from sinkjax.sweeps.shared import baseline, each
+from sinkjax.transformer.implementations import AUTO, chosen
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
@@ -97,6 +100,19 @@ class Computation:
             return tree
         where = NamedSharding(self.mesh, PartitionSpec(data_axes(self.mesh) or None))
         return processes.place(tree, where) if self.joined else jax.device_put(tree, where)
+
+    def attending(self, name: str, store: Place | None) -> Computation:
+        """Return the computation with the attention that `name` means (`implementations.chosen`).
+
+        store: where the sweep is stored, or None. "auto" keeps what a store has.
+        """
+        if name == AUTO and store is not None:
+            with contextlib.suppress(SinkjaxError), reached(store):  # whatever is wrong with a store, its opening says
+                if (header := Header.read(store)) is not None:
+                    name = header.attributes[IDENTITY].get("attention_impl", self.spec.attention_impl)
+        config, probe, T = self.model.config, self.spec.probe, self.tokens.shape[1]
+        how = chosen(name, config, self.resolved, probe, T, str(dtype_of(self.model.params)), self.hardware())
+        return dataclasses.replace(self, spec=dataclasses.replace(self.spec, attention_impl=how))
 
     def each(self, function: Callable, *inputs: Any) -> Any:
         """Run `shared.each` on these inputs, placed on the devices."""

@@ -14,6 +14,7 @@ from sinkjax.edits.edit import Edit
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.progress import bar
 from sinkjax.sweeps.run import sweep
+from sinkjax.transformer.implementations import AUTO
 
 if TYPE_CHECKING:
     import xarray
@@ -37,7 +38,7 @@ def sweep_models(
     precision: str = "highest",
     attributes: Mapping[str, Any] | None = None,
     progress: bool = True,
-    attention_impl: str = "sinkjax",
+    attention_impl: str = AUTO,
 ) -> xarray.Dataset:
     """Measure every edit on every prompt, on every checkpoint of a series.
 

@@ -32,6 +32,7 @@ from sinkjax.sweeps.schedule import Chunk, Round, Schedule, cut_into_chunks, kin
 from sinkjax.sweeps.shared import baseline
 from sinkjax.sweeps.sharing import Origin, origins
 from sinkjax.transformer.cost import block_flops, block_parameters, run_bytes
+from sinkjax.transformer.implementations import AUTO, chosen
 from sinkjax.transformer.spec import ForwardSpec
 
 # More tokens per call than this gain a device nothing: a CPU's matrix products reach their full rate at about a
@@ -52,7 +53,7 @@ class Plan:
     programs. layer_passes: blocks times edits times prompt blocks computed on all devices, including bases. critical_passes:
     passes that one device could do in the sweep's wall-clock time. kept: share of the devices' time, in all processes, spent
     on work that one device would have to do too, with each edit from its own start. bytes: estimated peak per device, by
-    part. flops: FLOPs of all matrix products. result_bytes: size of the uncompressed result.
+    part. flops: FLOPs of all matrix products. result_bytes: size of the uncompressed result. attention: the implementation.
     """
 
     edits: int
@@ -70,6 +71,7 @@ class Plan:
     bytes: dict[str, int]
     flops: float
     result_bytes: int
+    attention: str
 
     @property
     def peak_bytes(self) -> int:
@@ -90,19 +92,27 @@ def plan(
     probe: Probe,
     dtype: str = "float32",
     hardware: Hardware = ONE,
+    attention_impl: str = AUTO,
 ) -> Plan:
     """Plan a sweep of `edits` over prompts of these lengths, padded to T, without loading weights.
 
-    Errors: T is beyond the context; an edit does not fit the model or the prompts; the memory is too small for one prompt.
+    Errors: T is beyond the context; an edit does not fit the model or the prompts; the memory is too small for one prompt; as for
+    `implementations.chosen`.
     """
     refuse_beyond_context(T, config)
     probe.check(config, T)
     resolved = [resolve(entry, config, lengths, T, dtype) for entry in edits]
-    return plan_resolved(config, resolved, (len(lengths), T), probe, dtype, hardware)
+    return plan_resolved(config, resolved, (len(lengths), T), probe, dtype, hardware, attention_impl)
 
 
 def plan_resolved(
-    config: Config, resolved: Sequence[Edits], batch: tuple[int, int], probe: Probe, dtype: str, hardware: Hardware
+    config: Config,
+    resolved: Sequence[Edits],
+    batch: tuple[int, int],
+    probe: Probe,
+    dtype: str,
+    hardware: Hardware,
+    attention_impl: str = AUTO,
 ) -> Plan:
     """Plan a sweep of resolved edits. batch: number of prompts and positions, B and T."""
     B, T = batch
@@ -151,6 +161,7 @@ def plan_resolved(
         },
         flops=float(layer_passes * block_flops(config, T) + runs * unembedding) * b * T,
         result_bytes=len(resolved) * B * cost.record,
+        attention=chosen(attention_impl, config, resolved, probe, T, dtype, hardware),
     )
 
 

@@ -35,7 +35,7 @@ from sinkjax.sweeps.header import CHANGED, IDENTITY, Header
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store, begin, described, existing
-from sinkjax.transformer.implementations import check_implementation
+from sinkjax.transformer.implementations import AUTO
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def sweep(
     progress: bool = True,
     check: bool = True,
     strict: bool = False,
-    attention_impl: str = "sinkjax",
+    attention_impl: str = AUTO,
 ) -> xarray.Dataset:
     """Measure every edit on every prompt.
 
@@ -89,7 +89,8 @@ def sweep(
         check: Whether NaN or infinite parameters are an error; False lets you study a broken model.
         strict: Whether resuming a store that was started on other hardware is an error. Otherwise a message reports it, and the
             numbers agree to rounding; the attribute `hardware` lists the machines.
-        attention_impl: As for `sinkjax.forward`; it is stored. On a GPU in 16 bits, "fused" runs with edited scores use a
+        attention_impl: As for `sinkjax.forward`; its name is stored. "auto" keeps the name of a store that is resumed, and takes
+            one implementation for all edits and the baseline. On a GPU in 16 bits, "fused" runs with edited scores use a
             different program from the baseline, so they also differ by the rounding of weights to 16 bits.
 
     Returns:
@@ -106,21 +107,21 @@ def sweep(
     check_model(model)
     for name, given in (("labels", labels), ("attributes", attributes)):
         refuse(not isinstance(given, Mapping | None), f"{name} must be a mapping, not {short(given)}")
-    spec = ForwardSpec(config=model.config, probe=probe, logits=False, precision=precision, attention_impl=attention_impl)
+    spec = ForwardSpec(config=model.config, probe=probe, logits=False, precision=precision)
     if check:
         check_finite(model.params)
     edits = as_edits(edits)
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     probe.check(model.config, tokens.shape[1])
     resolved = [resolve(edit, model.config, known, tokens.shape[1], str(dtype_of(model.params))) for edit in edits]
-    for terms in resolved:
-        check_implementation(attention_impl, model.config, terms, probe)
     for axis, values in (labels or {}).items():
         wrong = isinstance(values, str) or not hasattr(values, "__len__")
         refuse(wrong, f"labels of {axis!r} must be a list of numbers or of strings, not {short(values)}")
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
     coordinates = coordinates_of(edits)
-    computation = Computation(model, tokens, lengths, resolved, spec, labels, coordinates)
+    computation = Computation(model, tokens, lengths, resolved, spec, labels, coordinates).attending(
+        attention_impl, None if out is None else user_place(out)
+    )
     identity = computation.identity()
     refuse(computation.joined and out is None, "a sweep of joined processes needs `out`, a folder or URL that all can access")
     about = {**(attributes or {}), **({COORDINATES: " ".join(coordinates)} if coordinates else {})}
@@ -153,7 +154,14 @@ def sweep(
 
 
 def finished(
-    out: Path, model: Model, tokens: Any, edits: Sequence[Edit], probe: Probe, lengths: Any, attributes: Mapping[str, Any]
+    out: Path,
+    model: Model,
+    tokens: Any,
+    edits: Sequence[Edit],
+    probe: Probe,
+    lengths: Any,
+    attributes: Mapping[str, Any],
+    attention_impl: str = AUTO,
 ) -> bool:
     """Return whether `out` has the complete sweep; `edits` are placeholders for edits whose values need a prepared model.
 
@@ -164,7 +172,7 @@ def finished(
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
     spec, labels = ForwardSpec(config=model.config, probe=probe, logits=False), {"edit": [edit.label for edit in edits]}
-    identity = Computation(model, tokens, lengths, resolved, spec, labels, {}).identity()
+    identity = Computation(model, tokens, lengths, resolved, spec, labels, {}).attending(attention_impl, out).identity()
     if (header := Header.read(out)) is None:
         return False
     identity["edits"]["sha256"] = header.attributes[IDENTITY].get("edits", {}).get("sha256")

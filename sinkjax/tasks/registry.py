@@ -5,6 +5,7 @@ To add a task, write a config type and a module with `task(config) -> Task`, lis
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import CONFIG_FILE, document, read_text
+from sinkjax.config_files.files import CONFIG_FILE, document, read_text, user_place
+from sinkjax.config_files.places import reached, read_bytes
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.train.config import KIND, SAVE_EVERY, Training
 
@@ -128,9 +130,22 @@ def train(
     from sinkjax.train import loop
     from sinkjax.train.state import least_bytes
 
-    found = task(config)
+    found = task(_begun(config, folder))
     refuse_larger_than_memory("a training", least_bytes(found, config))
     return loop.train(found, folder, say, tensorboard=tensorboard, save_every=save_every, progress=progress)
+
+
+def _begun(config: Training, folder: str | Path) -> Training:
+    """Return a config whose attention is "auto" with the attention of the training that is in the folder already, if one is."""
+    name = "attention_impl"
+    if getattr(config, name, None) != "auto":
+        return config
+    with contextlib.suppress(SinkjaxError, OSError, UnicodeError):  # whatever is wrong with the folder, the training says
+        where = user_place(folder) / CONFIG_FILE
+        with reached(where):
+            values = documents.parse(read_bytes(where).decode(), CONFIG_FILE)
+        return dataclasses.replace(config, **{name: values[name]}) if name in values else config
+    return config
 
 
 def load_runs(folder: str | Path) -> Trained:

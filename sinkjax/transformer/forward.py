@@ -25,6 +25,7 @@ vocabulary, L blocks.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
@@ -40,9 +41,10 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import Params, dtype_of
 from sinkjax.model.params import check as check_params
 from sinkjax.probes.probe import Probe
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.transformer.block import block_step, empty_slots
 from sinkjax.transformer.embed import embed
-from sinkjax.transformer.implementations import check_implementation
+from sinkjax.transformer.implementations import AUTO, Derivative, chosen
 from sinkjax.transformer.output import Output, Trace, complete
 from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
@@ -69,7 +71,7 @@ def forward(
     precision: str = ForwardSpec.precision,
     unroll: bool = ForwardSpec.unroll,
     remat: bool = ForwardSpec.remat,
-    attention_impl: str = ForwardSpec.attention_impl,
+    attention_impl: str = AUTO,
 ) -> Output:
     """Run a model on a batch of right-padded prompts, with edits and measurements.
 
@@ -87,10 +89,12 @@ def forward(
         unroll: Whether to unroll the loop over blocks. The loop copies each block's inputs for the gradient, so unrolling helps
             when training a few small blocks.
         remat: Whether to recompute the inside of a block for its gradient instead of keeping it.
-        attention_impl: "sinkjax"; "fused" (`transformer/fused.py`), cuDNN's on GPUs in 16 bits; or "pallas"
-            (`transformer/flash.py`), kernels for GPUs and TPUs that also support edits of the scores and measure the attention
-            that keys receive. The last two round weights to the dtype of the values and raise for requests that need the weights
-            themselves.
+        attention_impl: "auto" or one of three. "sinkjax" supports every request. "fused" (`transformer/fused.py`) is cuDNN's on
+            GPUs in 16 bits. "pallas" (`transformer/flash.py`) has kernels for GPUs and TPUs that also support edits of
+            the scores and measure the attention that keys receive, but have no derivative. The last two raise for requests that
+            need the weights themselves. "auto" is "pallas" where that is faster and supports the request (on NVIDIA's data-centre
+            GPUs, in 16 bits, from 512 positions), unless parameters, edits or float tokens are traced and may therefore be
+            differentiated; else "sinkjax".
 
     Returns:
         Logits, or the normed last residual stream of a model without a vocabulary, and the record of the probe's statistics.
@@ -101,16 +105,21 @@ def forward(
             `attention_impl` does not support the request.
     """
     params, config = _parts(params, config)
-    spec = ForwardSpec(
-        config=config, probe=probe, logits=logits, precision=precision, unroll=unroll, remat=remat, attention_impl=attention_impl
-    )
+    spec = ForwardSpec(config=config, probe=probe, logits=logits, precision=precision, unroll=unroll, remat=remat)
     check_params(params, config)
     tokens, lengths, known_lengths = check_batch(tokens, lengths, config)
     probe.check(config, tokens.shape[1])
-    resolved = resolve(edits, config, known_lengths, tokens.shape[1], str(dtype_of(params)))
-    check_implementation(attention_impl, config, resolved, probe)
-    out: Output = run(params, tokens, lengths, resolved, spec=spec)
+    dtype = str(dtype_of(params))
+    resolved = resolve(edits, config, known_lengths, tokens.shape[1], dtype)
+    derivative: Derivative = "any" if _differentiable((params, tokens, resolved)) else "none"
+    how = chosen(attention_impl, config, [resolved], probe, tokens.shape[1], dtype, Hardware.holding(params), derivative)
+    out: Output = run(params, tokens, lengths, resolved, spec=dataclasses.replace(spec, attention_impl=how))
     return out
+
+
+def _differentiable(tree: Any) -> bool:
+    """Return whether a number in the tree is traced, so that a transformation of JAX may differentiate it."""
+    return any(isinstance(x, jax.core.Tracer) and jnp.issubdtype(x.dtype, jnp.inexact) for x in jax.tree.leaves(tree))
 
 
 def _parts(params: Params | Loaded, config: Config | None) -> tuple[Params, Config]:

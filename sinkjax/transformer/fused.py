@@ -22,6 +22,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.normalisers import Softmax
 from sinkjax.model.positions import ScorePosition
 from sinkjax.probes.probe import Probe
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.transformer import attention
 from sinkjax.transformer.tape import Tape
 
@@ -51,16 +52,15 @@ def by_cudnn(q_BTHD: jax.Array, k_BSKD: jax.Array, v_BSKD: jax.Array, scale: flo
     them."""
     if jax.default_backend() != "gpu" or v_BSKD.dtype not in (jnp.bfloat16, jnp.float16):
         return None
-    if v_BSKD.shape[-1] % 8 or v_BSKD.shape[-1] > _widest_head():  # JAX rejects these
+    if not fits_cudnn(v_BSKD.shape[-1], Hardware().capability or (0, 0)):  # JAX rejects these
         return None
     q, k = q_BTHD.astype(v_BSKD.dtype), k_BSKD.astype(v_BSKD.dtype)
     return jax.nn.dot_product_attention(q, k, v_BSKD, scale=scale, is_causal=True, implementation="cudnn")
 
 
-def _widest_head() -> int:
-    """Return the largest head width that cuDNN supports on this GPU: larger from Hopper on."""
-    major = getattr(jax.local_devices()[0], "compute_capability", "").partition(".")[0]
-    return 256 if major.isdigit() and int(major) >= 9 else 128
+def fits_cudnn(head_dim: int, capability: tuple[int, int]) -> bool:
+    """Return whether cuDNN supports heads of this width on a GPU of this compute capability; wider ones from Hopper on."""
+    return head_dim % 8 == 0 and head_dim <= (256 if capability >= (9, 0) else 128)
 
 
 def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:

@@ -1,17 +1,30 @@
-"""The implementations of attention, and their limits.
+"""The implementations of attention, their limits, and the choice of the fastest one.
 
 The kernels are imported only on request, because JAX still calls Pallas experimental.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Literal
 
+import jax.numpy as jnp
+
+from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.transformer import attention, fused
+from sinkjax.transformer.spec import IMPLEMENTATIONS
+
+AUTO = "auto"
+LONG = 512  # positions from which a kernel is faster than the default (docs/performance.md)
+# Compute capabilities (of A100, H100, B200 and B300) with the shared memory that a tile of the kernels takes (`tiles.Tiling.of`).
+ROOMY = ((8, 0), (9, 0), (10, 0), (10, 3))
+
+Derivative = Literal["none", "first", "any"]  # "first": of first order, in reverse mode
 
 
 def implementation(name: str) -> Any:
@@ -28,3 +41,50 @@ def check_implementation(name: str, config: Config, edits: Edits, probe: Probe) 
     for what, asked in {} if name == "sinkjax" else implementation(name).cannot(config, edits, probe).items():
         if asked:
             raise SinkjaxError(f'attention_impl "{name}" does not support {what}; choose "sinkjax"')
+
+
+def chosen(
+    name: str,
+    config: Config,
+    edits: Iterable[Edits],
+    probe: Probe,
+    T: int,
+    dtype: str,
+    hardware: Hardware,
+    derivative: Derivative = "none",
+) -> str:
+    """Return the implementation that `name` means: itself, or for "auto" the fastest one for this request.
+
+    The default computes everything; a kernel is faster on some NVIDIA GPUs, in 16 bits and from `LONG` positions. One name serves
+    all edits, so that edited runs and the baseline are one program.
+
+    Args:
+        name: One of IMPLEMENTATIONS, or "auto".
+        config: The architecture.
+        edits: The resolved edits of each run.
+        probe: The measurements.
+        T: Positions of a prompt.
+        dtype: Dtype of the activations.
+        hardware: Where it runs. A model whose parameters are spread over devices takes the default.
+        derivative: What is differentiated. "none" allows the kernels of Pallas, and "first" cuDNN's.
+
+    Raises:
+        SinkjaxError: The name is unknown, or that implementation does not support the request.
+    """
+    every = list(edits)
+    if name != AUTO:
+        one_of("attention_impl", name, (AUTO, *IMPLEMENTATIONS))
+        for terms in every:
+            check_implementation(name, config, terms, probe)
+        return name
+    capability = hardware.capability
+    if T < LONG or jnp.dtype(dtype).itemsize != 2 or hardware.shards > 1 or capability is None or derivative == "any":
+        return "sinkjax"
+    kernel = "pallas" if derivative == "none" else "fused"
+    if kernel == "pallas":
+        fits = capability in ROOMY
+    else:  # with edited scores or values of query heads, "fused" is the default with another place of the division
+        by_blocks = any(term.site in (Site.LOGITS, Site.HEAD_VALUE) for terms in every for term in terms)
+        fits = not by_blocks and fused.fits_cudnn(config.head_dim, capability)
+    unsupported = (asked for terms in every for asked in implementation(kernel).cannot(config, terms, probe).values())
+    return kernel if fits and not any(unsupported) else "sinkjax"

@@ -27,6 +27,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("--activations 4 --scale token --keep 0 1", {"activations": 4, "scale": "token", "keep": (0, 1)}),
         ("--window 6 --sinks 2", {"cache": sinkjax.Streaming(2, 6)}),
+        ("--attention-impl fused --kv 4", {"attention_impl": "fused", "kv": 4}),
         ("--h2o 8 --bos none", {"cache": sinkjax.H2O(8), "bos": "none"}),
         ("--length 9 --edits {files}/edits.yaml", {"length": 9, "edits": sinkjax.drop_mlp(0, layers=1)}),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from sinkjax.runtime.interruption import Interrupted
 from sinkjax.runtime.progress import duration
 from sinkjax.studies import run
 from sinkjax.studies.registry import choose
+from sinkjax.transformer import implementations
 from tests.checkpoints.test_native import drawn
 from tests.studies.tiny import write_both, write_model
 
@@ -179,6 +181,23 @@ def test_a_plan_for_another_machine_counts_its_devices(tiny, capsys):
     assert "67,000 GFLOP/s of the data sheet of h200" in shown
 
 
+def test_a_plan_names_the_attention_of_each_sweep(tiny, capsys, monkeypatch):
+    """On a processor always the default; on an H200 in 16 bits a kernel, but for maps."""
+    monkeypatch.setattr(implementations, "LONG", 2)
+
+    def named(*options: str) -> dict[str, str]:
+        assert cli.main(["plan", "kiya/mask", *tiny, *options]) == 0
+        parts = capsys.readouterr().out.split("kiya/mask: ")[1:]
+        return {part.split()[0]: found[0] for part in parts if (found := re.findall(r"attention +(\w+)", part))}
+
+    assert set(named().values()) == {"sinkjax"}
+    on_gpu = ("--dtype", "bfloat16", "--platform", "h200")
+    found = named(*on_gpu)
+    assert found.pop("maps") == "sinkjax"
+    assert set(found.values()) == {"pallas"}
+    assert set(named(*on_gpu, "--attention-impl", "sinkjax").values()) == {"sinkjax"}
+
+
 @pytest.mark.long
 def test_a_plan_of_calculations_says_what_they_compute_and_load(tiny, files, capsys):
     model = ["--model", str(files / "model"), "--text", str(files / "text.txt")]
@@ -266,6 +285,11 @@ def test_sites_of_a_model_with_a_short_context_are_listed(tmp_path, tiny_config,
         (["sweep", "sweep/first-key", "--probe", "attention_recieved"], "did you mean 'attention_received'?"),
         (["plan", "kiya/mask", "--out", "x"], "sinkjax plan writes nothing, so it has no --out"),
         (["plan", "kiya/mask", "--memory", "0.1"], "more than the 0.10 GB allowed"),
+        (
+            ["plan", "kiya/after-softmax", "--attention-impl", "pallas"],
+            'attention_impl "pallas" does not support edits at WEIGHTS',
+        ),
+        (["plan", "kiya/mask", "--attention-impl", "flash"], "--attention-impl"),
         (["plan", "kiya/mask", "--eps", "2"], "eps must lie between 0 and 1"),
         (["report"], "Missing from sinkjax report"),
         (["report", "kiya/mask"], "there is no folder or store kiya/mask"),

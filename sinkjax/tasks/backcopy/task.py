@@ -27,7 +27,7 @@ from sinkjax.data.corpora import packaged_documents
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.tasks.backcopy.config import Backcopy, BackcopyTraining
-from sinkjax.tasks.language_model.model import build
+from sinkjax.tasks.language_model.model import build, with_attention
 from sinkjax.tasks.language_model.task import Batch, LanguageTask, edits_of
 
 
@@ -128,7 +128,7 @@ class BackcopyTask(LanguageTask):
 
 def task(config: BackcopyTraining) -> BackcopyTask:
     """Make the task of a config. Errors: as for the model and the language."""
-    found = BackcopyTask(config)
-    edits_of(config, found.architecture)
+    model = BackcopyTask(config).architecture
+    found = BackcopyTask(with_attention(config, model, edits_of(config, model)))
     chain(part(config, Backcopy))
     return found

@@ -15,11 +15,10 @@ from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
-from sinkjax.probes.probe import Probe
 from sinkjax.tasks.language_model.config import Finetune
+from sinkjax.tasks.language_model.model import with_attention
 from sinkjax.tasks.language_model.task import PretrainTask, edits_of
 from sinkjax.tasks.language_model.text import Text, open_text
-from sinkjax.transformer.implementations import check_implementation
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,6 +74,4 @@ def task(config: Finetune) -> FinetuneTask:
     refuse(model.vocab_size is None, f"{config.init} has no vocabulary, so it cannot learn from a text")
     if config.context > model.context:
         raise SinkjaxError(f"context must be at most {model.context}, the context of {config.init}, not {config.context}")
-    check_implementation(config.attention_impl, model, (), Probe())
-    edits_of(config, model)
-    return FinetuneTask(config, model, loaded)
+    return FinetuneTask(with_attention(config, model, edits_of(config, model)), model, loaded)

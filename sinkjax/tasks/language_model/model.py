@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sinkjax.edits.term import Edits
 from sinkjax.model import params as model_params
 from sinkjax.model.attention_bias import AttentionBias, KeyBias, KeyValueBias, SinkToken, ValueBias
 from sinkjax.model.config import Caps, Config, Multipliers, NoPosition, Position
@@ -29,8 +30,9 @@ from sinkjax.model.params import Leaf, Params
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, Sinusoidal
 from sinkjax.model.rotary import Rope
 from sinkjax.probes.probe import Probe
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.tasks.language_model.architecture import Architecture
-from sinkjax.transformer.implementations import check_implementation
+from sinkjax.transformer.implementations import AUTO, check_implementation, chosen
 
 GATED = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
 POSITIONS: dict[str, Position] = {
@@ -98,8 +100,19 @@ def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) 
         multipliers=Multipliers(embedding=math.sqrt(config.width) if config.norm_type == "tanh" else 1.0),
         kv_bias=_attention_bias(config),
     )
-    check_implementation(config.attention_impl, made, (), Probe())
+    if config.attention_impl != AUTO:
+        check_implementation(config.attention_impl, made, (), Probe())
     return made
+
+
+def with_attention(config: Any, model: Config, edits: Edits) -> Any:
+    """Return a training's config with the name of the attention that it means on this machine.
+
+    Errors: the attention supports neither the model nor the training's edits.
+    """
+    dtype, hardware = config.compute_dtype or config.dtype, Hardware(shards=config.mesh[1])
+    how = chosen(config.attention_impl, model, [edits], Probe(), config.context, dtype, hardware, "first")
+    return dataclasses.replace(config, attention_impl=how)
 
 
 def _attention_bias(config: Architecture) -> AttentionBias | None:

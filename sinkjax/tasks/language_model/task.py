@@ -25,7 +25,7 @@ from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
 from sinkjax.tasks import written
 from sinkjax.tasks.language_model.config import Pretrain
-from sinkjax.tasks.language_model.model import build, init
+from sinkjax.tasks.language_model.model import build, init, with_attention
 from sinkjax.tasks.language_model.text import Text, open_text
 from sinkjax.train.speed import token_flops
 from sinkjax.transformer.forward import forward, run
@@ -209,8 +209,8 @@ class PretrainTask(LanguageTask):
 
 def task(config: Pretrain) -> PretrainTask:
     """The task of a config. Errors: the model's."""
-    edits_of(config, model(config))
-    return PretrainTask(config)
+    made = model(config)
+    return PretrainTask(with_attention(config, made, edits_of(config, made)))
 
 
 def model(config: Pretrain) -> Config:

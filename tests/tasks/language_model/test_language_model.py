@@ -16,6 +16,7 @@ from scipy import stats
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.tasks import train
 from sinkjax.tasks.language_model import task as pretrain
 from sinkjax.tasks.language_model import task as pretrain_measure
@@ -397,6 +398,23 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(fields, sentence, tmp_p
     with pytest.raises(SinkjaxError, match=sentence):
         train(dataclasses.replace(SMALL, **small, **fields), tmp_path / "out", progress=False)
     assert not (tmp_path / "out" / "checkpoints").exists() or not list((tmp_path / "out" / "checkpoints").iterdir())
+
+
+def test_a_training_keeps_the_attention_that_it_began_with(tmp_path, monkeypatch):
+    """Its log names it, and "auto" on another machine goes on with it."""
+    few = dataclasses.replace(SMALL, steps=2, eval_every=2, eval_batch=4, seeds=1, layers=1)
+    begun = train(dataclasses.replace(few, attention_impl="fused"), tmp_path / "run", progress=False)
+    assert begun.task.config.attention_impl == read(tmp_path / "run")[0]["config"]["attention_impl"] == "fused"
+    again = train(few, tmp_path / "run", progress=False)
+    assert again.task.config.attention_impl == "fused"
+    assert same_bits(again.of(0), begun.of(0))
+    assert pretrain.task(few).config.attention_impl == "sinkjax"
+    with pytest.raises(SinkjaxError, match="attention_impl was 'fused', now 'sinkjax'"):
+        train(dataclasses.replace(few, attention_impl="sinkjax"), tmp_path / "run", progress=False)
+    monkeypatch.setattr(Hardware, "capability", (9, 0))
+    long = dataclasses.replace(few, context=512, compute_dtype="bfloat16")
+    assert pretrain.task(long).config.attention_impl == "fused"
+    assert pretrain.task(dataclasses.replace(long, mesh=(1, 2))).config.attention_impl == "sinkjax"
 
 
 def test_another_config_in_the_same_folder_is_refused_with_what_differs(done):
