@@ -201,7 +201,7 @@ def _alone(
     _, rotate = _rotations(config, lengths, jnp.int32(0), wide)
     seen_keys = windows(config)
 
-    def step(h: jax.Array, xs: tuple[Any, ...]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    def step(h: jax.Array, xs: tuple[Any, ...]) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
         layer, w, towards, q = xs
         tape = Tape(spec, (), lengths, layer)
         h, _ = block(h, w, None if seen_keys is None else seen_keys[layer], rotate, tape)
