@@ -1,0 +1,110 @@
+"""Studies that train their own models: contrasts over seeds, premises, rows and sentences, on planted stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab import Lab, Measure, attains, versus
+from sinkjax.lab.lower import Program, Prose
+from sinkjax.lab.trained import specs
+from sinkjax.studies.config import Trains
+from sinkjax.studies.results import Results
+from sinkjax.studies.study import TrainingSpec
+
+SEEDS = 8
+SINK = Measure("weight on BOS", lambda data: np.asarray(data["sink"].values), range=(0.0, 1.0))
+LOSS = Measure("loss", lambda data: np.asarray(data["loss"].values), log=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Trains):
+    """The shared settings."""
+
+
+def study(lab: Lab, s: Settings) -> None:
+    given: Any = SimpleNamespace()
+    spec = {name: TrainingSpec(name, given, given, lambda trained: xarray.Dataset()) for name in ("softmax", "relu", "other")}
+    softmax = lab.train("softmax", spec["softmax"], "with softmax", paper={"loss": 0.5})
+    relu = lab.train("relu", spec["relu"], compared=True)
+    other = lab.train("other", spec["other"])
+    lab.summary(SINK, LOSS)
+    lab.claim("sinks", "a theorem", versus(SINK, softmax, relu))
+    lab.claim("fewer", "a theorem", versus(SINK, relu, softmax), sign=-1)
+    lab.claim("above", "a table", versus(SINK, softmax, 0.95), attains(SINK, softmax, least=0.5))
+    lab.claim("untested", "a table", versus(SINK, softmax, 0.1), attains(SINK, relu, least=0.5))
+    lab.claim("not trained", "a table", versus(SINK, softmax, other))
+    lab.claim("loss", "a table", versus(LOSS, softmax, relu))
+
+
+STUDY = Program("own/trains", study, Settings, Prose(), True, "")
+
+
+def store(sink: float, loss: float, outcome: str = "converged", seeds: int = SEEDS) -> xarray.Dataset:
+    noise = np.random.default_rng(int(100 * sink)).uniform(-0.01, 0.01, seeds)
+    columns = {"sink": sink + noise, "loss": loss * np.exp(noise), "outcome": [outcome] * seeds, "steps": [7] * seeds}
+    variables = {name: ("run", values) for name, values in columns.items()}
+    return xarray.Dataset(variables, {"run": np.arange(seeds)}, {"sweep": {"config": {}}})
+
+
+def results(**stores: xarray.Dataset) -> Results:
+    return Results(STUDY.lowered(), Settings(seeds=SEEDS), stores)
+
+
+@pytest.fixture(scope="module")
+def found() -> Results:
+    return results(softmax=store(0.9, 2.0), relu=store(0.02, 1.0))
+
+
+def test_trainings_are_compared_by_seed(found):
+    words = {one.name: one.judgement.word for one in STUDY.verdicts(found)}
+    assert words == {
+        "sinks": "replicates", "fewer": "replicates", "above": "differs", "untested": "untested", "not trained": "untested",
+        "loss": "replicates",
+    }  # fmt: skip
+    judged = {one.name: one.judgement for one in STUDY.verdicts(found)}
+    assert judged["sinks"].D.mean == pytest.approx(0.88, abs=0.02)
+    assert judged["sinks"].S.mean == pytest.approx(0.98, abs=0.02)
+    assert judged["loss"].D.mean == pytest.approx(np.log(2), abs=0.02)
+    assert "0.5" in judged["untested"].reason
+    assert judged["not trained"].reason == "other was not trained"
+
+
+def test_seven_seeds_of_eight_give_no_word():
+    few = results(softmax=store(0.9, 2.0), relu=store(0.02, 1.0, seeds=SEEDS - 1))
+    (first, *_) = STUDY.verdicts(few)
+    assert (first.judgement.word, first.judgement.reason) == (
+        "untested",
+        "7 seeds of softmax and relu finished, and a word needs 8",
+    )
+
+
+def test_the_summary_has_each_training_the_papers_number_and_each_run(found):
+    rows = {(row.condition, row.measure): row for row in STUDY.rows_of_trainings(found)}
+    assert rows["with softmax", "weight on BOS"].value.mean == pytest.approx(0.9, abs=0.01)
+    assert rows["with softmax", "loss, paper"].value.note == "0.5"
+    assert rows["relu", "loss, paper"].value.note == "-"
+    assert rows["relu", "weight on BOS"].effect.mean == pytest.approx(-0.88, abs=0.02)
+    assert rows["other", "seeds"].value.note == "not run"
+    assert rows["with softmax, seed 3", "loss"].value.mean == pytest.approx(2.0, rel=0.02)
+
+
+def test_what_did_not_come_to_its_end_is_said():
+    status = STUDY.lowered().status
+    said = " ".join(status(results(softmax=store(0.9, 2.0), relu=store(0.02, 1.0, "diverged"))))
+    assert "1 of 3 trainings were not run: other." in said
+    assert "relu: seeds 0, 1, 2, 3, 4, 5, 6, 7 diverged at step 7." in said
+
+
+def test_only_named_trainings_run_and_an_unknown_one_is_refused():
+    lab = STUDY.trace(Settings(), None)
+    wanted = {one.name: one.wanted for one in specs(lab, Settings(only=("relu",)))}
+    assert wanted == {"softmax": False, "relu": True, "other": False}
+    with pytest.raises(SinkjaxError, match="unknown training 'rely'"):
+        specs(lab, Settings(only=("rely",)))
