@@ -13,6 +13,7 @@ from sinkjax.lab.contrasts import slope as slope
 from sinkjax.lab.contrasts import unedited as unedited
 from sinkjax.lab.figures import activations as activations
 from sinkjax.lab.figures import against as against
+from sinkjax.lab.figures import along as along
 from sinkjax.lab.figures import by_layer as by_layer
 from sinkjax.lab.figures import dots as dots
 from sinkjax.lab.figures import heatmap as heatmap
@@ -30,6 +31,7 @@ from sinkjax.lab.measures import percentage as percentage
 from sinkjax.lab.measures import sink_rate as sink_rate
 from sinkjax.lab.measures import strongest_later_attention as strongest_later_attention
 from sinkjax.lab.measures import strongest_other_attention as strongest_other_attention
+from sinkjax.lab.measures import strongest_other_sink as strongest_other_sink
 from sinkjax.lab.measures import typical_activation as typical_activation
 from sinkjax.lab.places import ALL as ALL
 from sinkjax.lab.places import Case as Case
@@ -45,10 +47,13 @@ from sinkjax.lab.premises import Premise as Premise
 from sinkjax.lab.premises import all_of as all_of
 from sinkjax.lab.premises import below as below
 from sinkjax.lab.premises import exceeds as exceeds
+from sinkjax.lab.premises import keys_without_norm as keys_without_norm
+from sinkjax.lab.premises import positions_are as positions_are
 from sinkjax.lab.premises import reaches as reaches
 from sinkjax.lab.premises import same as same
 from sinkjax.lab.premises import separates_documents as separates_documents
 from sinkjax.lab.premises import unchanged as unchanged
+from sinkjax.lab.premises import without_bos as without_bos
 from sinkjax.lab.settings import Controlled as Controlled
 from sinkjax.lab.settings import Judged as Judged
 from sinkjax.lab.settings import Mapped as Mapped

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from sinkjax.config_files.checks import MIN_QUERIES, layers_below
 from sinkjax.edits.edit import Edit
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.lab import trained
-from sinkjax.lab.conditions import Point, Sweep
+from sinkjax.lab.conditions import Point, Sweep, Where
 from sinkjax.lab.figures import drawn_layers
 from sinkjax.lab.judging import Statement, exact_rows, featured, verdicts
 from sinkjax.lab.measures import Measure
@@ -226,8 +226,9 @@ class Program:
                 label = sweep.label(case)
                 if (other := rows.setdefault((sweep.title, label), sweep.name)) != sweep.name and sweep.measures:
                     raise SinkjaxError(f"the sweeps {other!r} and {sweep.name!r} both have a row {label!r}: give one a title")
+            drawn = {*drawn_on(lab, sweep)} - {*sweep.measures}
             for measure in measures_of(lab, sweep):
-                for one in made(measure, sweep):
+                for one in made(measure, sweep) if measure not in drawn else ():
                     check_position(one, config.length)
                 check_measure(next(made(measure, sweep)), architecture, config, asked_of(lab, sweep))
 
@@ -286,21 +287,31 @@ def measures_of(lab: Lab, sweep: Sweep) -> list[Measure]:
     found = dict.fromkeys(sweep.measures)
     for claim in lab.claims.values():
         found.update(dict.fromkeys(claim.read.measures.get(sweep.name, ())))
-    for figure in lab.figures:
-        found.update(dict.fromkeys(_drawn_on(figure, sweep)))
-    return list(found)
+    return list(found | dict.fromkeys(drawn_on(lab, sweep)))
+
+
+def drawn_on(lab: Lab, sweep: Sweep) -> list[Measure]:
+    """Return the measures that figures alone read of a sweep."""
+    return [measure for figure in lab.figures for measure in _drawn_on(figure, sweep)]
 
 
 def _drawn_on(figure: Figure, sweep: Sweep) -> list[Measure]:
-    """Return the measures among the arguments of a figure of a sweep."""
-    given: list[Any] = [*figure.arguments, *figure.options.values()]
-    flat = [
-        one for entry in given for one in (entry if isinstance(entry, list | tuple) and not hasattr(entry, "sweep") else [entry])
-    ]
-    if not any(one is sweep or getattr(one, "sweep", None) is sweep for one in flat):
+    """Return the measures among the arguments of a figure of a sweep; a function of layers gives one."""
+    given = [*_flat([figure.arguments, figure.options])]
+    if not any(one is sweep or (isinstance(one, Where) and one.sweep is sweep) for one in given):
         return []
-    makes = [one for one in flat if isinstance(one, functools.partial)]
-    return [one for one in flat if isinstance(one, Measure)] + [make(layers=None) for make in makes]
+    return [one if isinstance(one, Measure) else one(layers=None) for one in given if isinstance(one, Measure) or callable(one)]
+
+
+def _flat(given: Iterable[Any]) -> Iterator[Any]:
+    """Yield what lists, tuples and tables hold, all the way down."""
+    for one in given:
+        if isinstance(one, Mapping):
+            yield from _flat(one.values())
+        elif isinstance(one, list | tuple) and not isinstance(one, Where):
+            yield from _flat(one)
+        else:
+            yield one
 
 
 def asked_of(lab: Lab, sweep: Sweep) -> sinkjax.Probe:

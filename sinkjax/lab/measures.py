@@ -83,12 +83,12 @@ def _at(position: object, **facts: Any) -> dict[str, Any]:
     return {"position": position if isinstance(position, int) else None, **facts}
 
 
-def _where(layers: Place | None) -> str:
+def in_layers(layers: Place | None) -> str:
     return "" if layers in (None, ALL) else f" in {layers.label}"
 
 
-def _of(layers: Place | None) -> Any:
-    """The index of some layers."""
+def layer_index(layers: Place | None) -> Any:
+    """The index of some layers along their axis."""
     return slice(None) if layers is None or layers.layers is None else list(layers.layers)
 
 
@@ -106,9 +106,9 @@ def sink_rate(key: int, eps: float, layers: Place | None = None) -> Measure:
     """Percentage of the heads of some layers that sink on a key (Gu et al. 2025)."""
 
     def of(data: xarray.Dataset) -> NDArray:
-        return 100 * metrics.sink_rate(data, key, eps, per="layer")[..., _of(layers)].mean(axis=-1)
+        return 100 * metrics.sink_rate(data, key, eps, per="layer")[..., layer_index(layers)].mean(axis=-1)
 
-    return percentage(f"heads that sink on key {key} (%){_where(layers)}", of, RECEIVED, note=SINKS, **_at(key, seen=True))
+    return percentage(f"heads that sink on key {key} (%){in_layers(layers)}", of, RECEIVED, note=SINKS, **_at(key, seen=True))
 
 
 def later_sink_rate(key: int, eps: float, layers: Place | None = None, shares: bool = False) -> Measure:
@@ -118,10 +118,10 @@ def later_sink_rate(key: int, eps: float, layers: Place | None = None, shares: b
     """
 
     def of(data: xarray.Dataset) -> NDArray:
-        return np.asarray(100 * data["sinking_heads"].values[..., _of(layers), key].mean(axis=-1))
+        return np.asarray(100 * data["sinking_heads"].values[..., layer_index(layers), key].mean(axis=-1))
 
     asks = Probe(extra=(sinking_heads(eps, shares=shares),))
-    return percentage(f"heads that sink on key {key} (%){_where(layers)}", of, asks, note=LATER_SINKS, **_at(key, seen=True))
+    return percentage(f"heads that sink on key {key} (%){in_layers(layers)}", of, asks, note=LATER_SINKS, **_at(key, seen=True))
 
 
 def strongest_other_sink(key: int, eps: float) -> Measure:
@@ -197,13 +197,13 @@ def strongest_later_attention(key: int, layer: int) -> Measure:
 
 def largest_activation(position: int, layers: Place | None = None) -> Measure:
     """Largest |h| at a position after some layers; with all layers, the embedding counts too."""
-    name = f"largest |h| at position {position}{_where(layers)}"
+    name = f"largest |h| at position {position}{in_layers(layers)}"
     return Measure(name, lambda data: largest(data, layers)[..., position], SIZES, log=True, **_at(position))
 
 
 def typical_activation(layers: Place | None = None) -> Measure:
     """Largest |h| after some layers at a typical position: the median over positions 1 and later."""
-    name = f"largest |h| at a typical position but 0{_where(layers)}"
+    name = f"largest |h| at a typical position but 0{in_layers(layers)}"
     return Measure(name, lambda data: np.asarray(np.nanmedian(largest(data, layers)[..., 1:], axis=-1)), SIZES, log=True)
 
 

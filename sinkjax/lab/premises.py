@@ -13,6 +13,7 @@ from sinkjax.lab.conditions import Sweep, Where
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.model.config import Config
+from sinkjax.studies.premises import kind_of_positions
 
 MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) on the size of one activation
 CHAT = ("<|im_start|>",)  # tokens that start a chat turn; they did not separate documents in pretraining
@@ -80,6 +81,38 @@ def separates_documents(sweep: Sweep) -> Premise:
         return named or text not in CHAT, f"BOS is {text!r} (token {number}), which must have separated documents in pretraining"
 
     return Premise(test)
+
+
+def without_bos(sweep: Sweep) -> Premise:
+    """Return the premise that the prompts of a sweep have no BOS, so that their first tokens differ."""
+
+    def test(read: Numbers) -> tuple[bool, str]:
+        if not isinstance(read, Stored):
+            return True, ""
+        bos = read.results[read.store(sweep)].attrs["study"]["bos"]
+        return bos == "none", f"every prompt must begin with a token of its own, but bos is {bos}"
+
+    return Premise(test)
+
+
+def keys_without_norm() -> Premise:
+    """Return the premise that keys have no norm of their own, so that their lengths can differ."""
+
+    def fits(architecture: Config) -> bool:
+        return getattr(architecture, "qk_norm", None) is None  # a store omits unstated fields
+
+    why = "keys must have no norm of their own, as one makes them about equally long"
+    return Premise(lambda read: (fits(read.architecture), why), fits)
+
+
+def positions_are(*kinds: str) -> Premise:
+    """Return the premise that positions are "rotary", "added" (to the embedding), "scores" (added to these) or "none"."""
+
+    def test(read: Numbers) -> tuple[bool, str]:
+        found = kind_of_positions(read.architecture)
+        return found in kinds, f"positions are {found}, and must be {' or '.join(kinds)}"
+
+    return Premise(test, lambda architecture: kind_of_positions(architecture) in kinds)
 
 
 def same(measure: Measure, one: Where, other: Where, within: float) -> Test:

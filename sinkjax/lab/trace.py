@@ -128,7 +128,7 @@ class Lab:
     unedited: Unedited | None = None
     edited: Unedited | None = None
     prompts: int = 1
-    donors: dict[str, Mapping[str, NDArray]] = field(default_factory=dict)
+    donors: dict[str, Any] = field(default_factory=dict)
     sweeps: dict[str, Sweep] = field(default_factory=dict)
     calculations: dict[str, Calculation] = field(default_factory=dict)
     trainings: dict[str, Training] = field(default_factory=dict)
@@ -267,20 +267,34 @@ class Lab:
             edit: The edit.
             sites: Names of sites with a value at each position.
         """
-        self.measures = True
-        if (run := self.edited or self.unedited) is None:
-            one, L, length = self.architecture, self.layers, self.settings.length
-            sizes = {
-                "key": (one.kv_heads, one.head_dim),
-                "value": (one.kv_heads, one.head_dim),
-                "query": (one.heads, one.head_dim),
-            }
-            shapes = {site: (L, self.prompts, length, *sizes.get(site, (one.width,))) for site in sites}
-            return {site: np.broadcast_to(np.float32(0), shape) for site, shape in shapes.items()}
-        if name not in self.donors:
+        one, L, length = self.architecture, self.layers, self.settings.length
+        sizes = {"key": (one.kv_heads, one.head_dim), "value": (one.kv_heads, one.head_dim), "query": (one.heads, one.head_dim)}
+        shapes = {site: (L, self.prompts, length, *sizes.get(site, (one.width,))) for site in sites}
+        zeros = {site: np.broadcast_to(np.float32(0), shape) for site, shape in shapes.items()}
+
+        def capture(run: Unedited) -> Mapping[str, NDArray]:
             found = run.captured(*(Capture(Site(site), name=f"{name}_{site}") for site in sites), edit=edit)
-            self.donors[name] = {site: found[f"{name}_{site}"] for site in sites}
-        return self.donors[name]
+            return {site: found[f"{name}_{site}"] for site in sites}
+
+        return self.donor(name, capture, zeros, of_edited=True)
+
+    def donor(self, name: str, function: Callable[[Unedited], Value], placeholder: Value, of_edited: bool = False) -> Value:
+        """Return values of the model that edits put in. They may not decide what a study does, and are not kept in the run.
+
+        Args:
+            name: Their name.
+            function: Measures them.
+            placeholder: Stands for them in a plan and on stores, with their shapes.
+            of_edited: Whether they are measured on the model whose activations are edited.
+        """
+        self.measures = True
+        run = (self.edited or self.unedited) if of_edited else self.unedited
+        if run is None:
+            return placeholder
+        if name not in self.donors:
+            self.donors[name] = function(run)
+        found: Value = self.donors[name]
+        return found
 
     def rng(self, name: str) -> np.random.Generator:
         """Return the random numbers of a name, which depend on the study's seed and on nothing else."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,18 +14,19 @@ import sinkjax
 from sinkjax.analysis.estimates import Absent, constant
 from sinkjax.analysis.summary import Row, own_rows
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.lab.premises import Test
 from sinkjax.report.section import Drawing
 from sinkjax.studies.premises import kind_of_positions
-from sinkjax.studies.study import Inputs
-from sinkjax.studies.vocabulary import Computation, Described, F, FigureWord, Identity, Readings
+from sinkjax.studies.study import Calculation
 
 if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
+    from sinkjax.lab import OnText
     from sinkjax.model.config import Config
     from sinkjax.model.params import Params
-    from sinkjax.studies.scope import Scope
     from sinkjax.studies.study import Batch
 
 BLOCK = 2  # prompts whose attention maps of all layers are in memory at a time
@@ -49,18 +51,18 @@ NAMES = {
     "excess": "excess of a weight over its bound in closed form",
     "forward_excess": "excess of a weight over its bound in the forward pass",
 }
+BOUND_VARIABLES = tuple(AXES)
 BOUNDS = {"norms": "bound from norms", "pairs": "bound from rotary pairs"}  # source of xi -> label
 
 
-@Computation.define(variables=tuple(AXES), prompts=F.prompts, inputs=Inputs("repeat", bos="none"))
-def repeated_tokens(scope: Scope, model: Model, batch: Batch, longest: int) -> xarray.Dataset:
+def repeated_tokens(settings: OnText, longest: int, model: Model, batch: Batch) -> xarray.Dataset:
     """Differences of the forward pass from the propositions, weights in closed form, and their bounds.
 
     Args:
-        scope: The study's scope.
+        settings: The study's settings.
+        longest: Tokens of the longest prompt whose attention is computed in closed form.
         model: The model.
         batch: Prompts of one token each.
-        longest: Tokens of the longest prompt whose attention is computed in closed form.
 
     Raises:
         SinkjaxError: The closed form does not reach the length of a prompt.
@@ -69,7 +71,7 @@ def repeated_tokens(scope: Scope, model: Model, batch: Batch, longest: int) -> x
 
     from sinkjax.papers.gu import _closed_form as form
 
-    length, reach = scope.config.length, form.reach(model.config, longest)
+    length, reach = settings.length, form.reach(model.config, longest)
     if reach < length:
         limits = (
             f"longest is {longest}, the context {model.config.context}, the fewest keys of a layer {form.windows(model.config)}"
@@ -126,79 +128,74 @@ def _block(model: Model, prompts: NDArray, tokens: NDArray) -> dict[str, NDArray
     }
 
 
-@Identity.define()
-def at_most(
-    read: Readings, computation: str, most: object, positions: tuple[str, ...], falling: bool = False
-) -> tuple[bool, str]:
-    """The largest entries of some variables are at most what rounding explains.
+def at_most(of: Calculation, limits: Mapping[str, float], positions: tuple[str, ...], falling: bool = False) -> Test:
+    """Return the identity that the largest entries of some variables are at most what rounding explains.
 
     Args:
-        read: The stores.
-        computation: The name of a computation.
-        most: Variable -> its limit.
-        positions: The kinds of positions that a proposition is about.
-        falling: Whether it holds only where scores fall with the distance, in every head.
-
-    Raises:
-        Absent: The model has other positions, or its scores do not fall.
+        of: The calculation.
+        limits: Variable -> its limit.
+        positions: The kinds of positions that a proposition is about. The test raises Absent for others.
+        falling: Whether it holds only where scores fall with the distance, in every head; else the test raises Absent.
     """
-    data, kind = read.results[read.store(computation)], kind_of_positions(read.scope.architecture)
-    if kind not in positions:
-        raise Absent(f"positions are {kind}, and must be {' or '.join(positions)}")
-    if falling and not data["falls"].values.all():
-        raise Absent(f"the scores of {100 * float((data['falls'] == 0).mean()):.3g}% of heads do not fall with the distance")
-    limits = read.scope.get(most)
-    largest = {
-        name: float((data[name].sel(xi_from="norms") if "xi_from" in data[name].dims else data[name]).max()) for name in limits
-    }
-    said = "; ".join(f"largest {NAMES[name]}: {size:.2g} (at most {limits[name]:g})" for name, size in largest.items())
-    return all(size <= limits[name] for name, size in largest.items()), said
+
+    def test(read: Numbers) -> tuple[bool, str]:
+        data, kind = read.data(of.name), kind_of_positions(read.architecture)
+        if kind not in positions:
+            raise Absent(f"positions are {kind}, and must be {' or '.join(positions)}")
+        if falling and not data["falls"].values.all():
+            raise Absent(f"the scores of {100 * float((data['falls'] == 0).mean()):.3g}% of heads do not fall with the distance")
+        largest = {
+            name: float((data[name].sel(xi_from="norms") if "xi_from" in data[name].dims else data[name]).max())
+            for name in limits
+        }
+        said = "; ".join(f"largest {NAMES[name]}: {size:.2g} (at most {limits[name]:g})" for name, size in largest.items())
+        return all(size <= limits[name] for name, size in largest.items()), said
+
+    return test
 
 
-@Described.define()
-def by_length(read: Readings, computation: str, eps: float = F.eps) -> list[Row]:
+def by_length(read: Numbers, of: Calculation, eps: float) -> list[Row]:
     """Attention to the first key in closed form and its bounds, for each length of a prompt.
 
     Args:
         read: The stores.
-        computation: The name of a computation.
+        of: The calculation.
         eps: The mean attention above which a head sinks on a key.
 
     Raises:
         Absent: The model adds positions to the embedding, so that hidden states differ.
     """
-    data, least = read.results[computation], read.scope.get(eps)
+    data = read.data(of.name)
     if not np.isfinite(data["closed"].values).all():
-        raise Absent(f"positions are {kind_of_positions(read.scope.architecture)}, so states differ and there is no closed form")
+        raise Absent(f"positions are {kind_of_positions(read.architecture)}, so states differ and there is no closed form")
     per_head = {
-        "heads that sink on key 0 (%)": 100.0 * (data["closed"] > least),
+        "heads that sink on key 0 (%)": 100.0 * (data["closed"] > eps),
         "attention to key 0, mean over heads": data["closed"],
     }
     if np.isfinite(data["bound"].values).all():
         bounds = {kind: data["bound"].sel(xi_from=kind) for kind in BOUNDS}
         per_head |= {f"bound from {kind}, mean over heads": values for kind, values in bounds.items()}
-        per_head |= {f"heads whose bound from {kind} excludes a sink (%)": 100.0 * (bounds[kind] <= least) for kind in BOUNDS}
+        per_head |= {f"heads whose bound from {kind} excludes a sink (%)": 100.0 * (bounds[kind] <= eps) for kind in BOUNDS}
     labels, found = [f"{tokens} tokens" for tokens in data["tokens"].values], []
     for name, values in per_head.items():
         means = values.mean(("layer", "head")).transpose("tokens", "prompt").values
-        found += own_rows(labels, "lengths", name, means, read.scope.config.seed)
+        found += own_rows(labels, "lengths", name, means, read.settings.seed)
     return found
 
 
-@FigureWord.define()
-def with_bound(read: Readings, computation: str, along: str) -> Drawing | None:
+def with_bound(read: Stored, of: Calculation, along: str) -> Drawing | None:
     """Attention to the first key in closed form and its bounds, means over heads, along "tokens" or "layer"."""
     from sinkjax.analysis import intervals
     from sinkjax.report.figures.layers import Line, Panel, lines
 
-    data = read.results[computation]
+    data = read.data(of.name)
     shown = {"closed form": data["closed"]} | {name: data["bound"].sel(xi_from=kind) for kind, name in BOUNDS.items()}
     x, found = data["tokens"].values.tolist() if along == "tokens" else list(range(data.sizes["layer"])), []
     for name, values in shown.items():
         chosen = values if along == "tokens" else values.isel(tokens=0)
         means = chosen.mean(set(chosen.dims) - {"prompt", along}).transpose(along, "prompt").values
         if np.isfinite(means).all():
-            found.append(Line(name, x, [*intervals.intervals(means, seed=read.scope.config.seed)]))
+            found.append(Line(name, x, [*intervals.intervals(means, seed=read.settings.seed)]))
     if not found:
         return None
     if along == "tokens":
@@ -206,4 +203,4 @@ def with_bound(read: Readings, computation: str, along: str) -> Drawing | None:
     where = "tokens of a prompt" if along == "tokens" else f"layer (0-based), {data['tokens'].values[0]} tokens"
     figure = lines([[Panel("", "attention to key 0", found, True)]], where, log_x=along == "tokens", legend_above=True)
     caption = "Attention to the first key of one token repeated, in closed form, and its bounds; means over heads."
-    return read.drawing(f"bound-by-{along}", figure, caption, computation)
+    return read.drawing(f"bound-by-{along}", figure, caption, of.name)

@@ -1,28 +1,32 @@
 """gu/norms: L2 norms of the first token's hidden state, query, key and value against the other tokens', by layer."""
 
-from sinkjax.papers.gu._norms import first_norm, largest_norm_ratio, norm_ratio, other_norm
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-KINDS = ("hidden states", "queries", "keys", "values")
-TEXT = at("text")
+from dataclasses import dataclass
+from functools import partial
+
+from sinkjax.lab import *
+from sinkjax.papers.gu._norms import Vectors, first_norm, largest_norm_ratio, norm_ratio, other_norm
+
+KINDS: tuple[Vectors, ...] = ("hidden states", "queries", "keys", "values")
 
 
-def compares(of: str, sign: int, beside: tuple[Contrast, ...] = (), given: Premise | None = None) -> Claim:
-    """The first token's vectors are longer (sign 1) or shorter (-1) than the others'."""
-    return Claim(unedited(norm_ratio(of), "text"), "Gu et al. 2025, figure for LLaMA3-8B", sign=sign, given=given, beside=beside)
+@dataclass(frozen=True, kw_only=True)
+class Settings(Judged):
+    """The shared settings."""
 
 
-STUDY = Study(
-    name="gu/norms",
-    grids={"text": grid()},
-    measures=(*(word(of) for of in KINDS for word in (first_norm, other_norm, norm_ratio)), largest_norm_ratio()),
-    claims={
-        "hidden": compares("hidden states", 1, (unedited(largest_norm_ratio(), "text"),)),
-        "keys": compares("keys", -1, given=keys_without_norm()),
-        "values": compares("values", -1),
-    },
-    figures=(
-        by_layer(tuple((first_norm(of), other_norm(of)) for of in KINDS), TEXT, unedited=False),
-        by_layer(tuple(norm_ratio(of) for of in KINDS), TEXT, unedited=False),
-    ),
-)
+def study(lab: Lab, s: Settings) -> None:
+    """Norms of the first token's vectors."""
+    columns = [make(of) for of in KINDS for make in (first_norm, other_norm, norm_ratio)]
+    text = lab.sweep("text", measures=[*columns, largest_norm_ratio()])
+
+    source = "Gu et al. 2025, figure for LLaMA3-8B"
+    hidden, keys, values = (unedited(norm_ratio(of), text) for of in ("hidden states", "keys", "values"))
+    lab.claim("hidden", source, hidden, beside=[unedited(largest_norm_ratio(), text)])
+    lab.claim("keys", source, keys, keys_without_norm(), sign=-1)
+    lab.claim("values", source, values, sign=-1)
+
+    pairs = [(partial(first_norm, of), partial(other_norm, of)) for of in KINDS]
+    lab.draw(by_layer, *pairs, conditions=[text.every], unedited=False)
+    lab.draw(by_layer, *(partial(norm_ratio, of) for of in KINDS), conditions=[text.every], unedited=False)

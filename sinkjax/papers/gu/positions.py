@@ -4,48 +4,71 @@ Learned position vectors are replaced or exchanged as in the paper, rotary indic
 token the same position.
 """
 
-from sinkjax.papers.gu._positions import alike, position_vectors, swap_positions, take_position
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-SOURCE = "Gu et al. 2025, Table 7"
-SINK, SINK_T = sink_rate(0), sink_rate(F.position)
-TEXT = {"over": {"position": F.text_places}}
-TAKEN, SWAPPED = take_position(0, F.position, F.vectors), swap_positions(0, F.position, F.vectors)
-LEARNED = all_of((positions_are(("added",)), without_bos("swapped")))
-REPEAT = {"over": {"position": F.places}, "inputs": "repeat", "prompts": F.repeat_prompts}
-OTHER_TOKEN = random_position(but=(0, F.position), least=1)
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
-STUDY = Study(
-    name="gu/positions",
-    needs=("scores without positions",),
-    settings={
-        "prompts": 64,
-        "places": setting(
-            (1, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 29, 32, 36, 40), "positions that the repeated first token gets"
-        ),
-        "text_places": setting((4, 9, 14, 19, 24, 29), "positions that the first token of natural text gets"),
-        "repeat_prompts": setting(16, "prompts of one token repeated"),
-    },
-    known={"vectors": position_vectors()},
-    grids={
-        "taken": grid(TAKEN, **REPEAT, title="one token repeated, 0 becomes"),
-        "swapped": grid(SWAPPED, **REPEAT, title="one token repeated, 0 swapped with"),
-        "text-taken": grid(TAKEN, **TEXT, title="natural text, 0 becomes"),
-        "text-swapped": grid(SWAPPED, **TEXT, title="natural text, 0 swapped with"),
-        "identity": grid(swap_positions(0, 0, F.vectors)),
-    },
-    controls={
-        "taken": draws(take_position(OTHER_TOKEN, F.position, F.vectors)),
-        "swapped": draws(swap_positions(OTHER_TOKEN, F.position, F.vectors)),
-    },
-    measures=(SINK, SINK_T, strongest_other_sink(0), largest_activation(0)),
-    claims={
-        "replaced": Claim(effect(SINK, at("taken")), SOURCE, sign=-1, given=LEARNED),
-        "leaves": Claim(effect(SINK, at("swapped")), SOURCE, sign=-1, given=LEARNED),
-        "moves": Claim(moved(SINK, SINK_T, at("swapped")), SOURCE, given=LEARNED),
-        "alike": Claim(alike("swapped", 1e-4), "Gu et al. 2025, Propositions 1 to 4"),
-    },
-    figures=tuple(
-        lines(((SINK, SINK_T),), over=name, x="position") for name in ("swapped", "taken", "text-swapped", "text-taken")
-    ),
-)
+import numpy as np
+
+from sinkjax import Edit
+from sinkjax.config_files.checks import positions
+from sinkjax.lab import *
+from sinkjax.papers.gu._positions import alike, exchanged, no_vectors, position_vectors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Sinks):
+    prompts: int = 64
+    places: tuple[int, ...] = (1, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 29, 32, 36, 40)
+    """positions that the repeated first token gets"""
+    text_places: tuple[int, ...] = (4, 9, 14, 19, 24, 29)
+    """positions that the first token of natural text gets"""
+    repeat_prompts: int = 16
+    """prompts of one token repeated"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positions(self, "places", "text_places")
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """Positions exchanged between tokens."""
+    lab.needs("scores without positions")
+    sink, at_place = sink_rate(0, s.eps), own("position", partial(sink_rate, eps=s.eps))
+    columns = (sink, at_place, strongest_other_sink(0, s.eps), largest_activation(0))
+    vectors = lab.donor("vectors", partial(position_vectors, lab), no_vectors(lab))
+
+    def taken(i: int, j: int) -> Edit:
+        return exchanged(lab, {i: j}, vectors)
+
+    def swapped(i: int, j: int) -> Edit:
+        return exchanged(lab, {i: j, j: i}, vectors)
+
+    def sweep(name: str, move: Callable[[int, int], Edit], places: tuple[int, ...], title: str, repeats: bool) -> Sweep:
+        def another_token(rng: np.random.Generator, case: Case) -> Edit:
+            return move(lab.random_position(rng, but=(0, case["position"]), least=1), case["position"])
+
+        edits = {ALL.at(position=place): move(0, place) for place in places}
+        if not repeats:
+            return lab.sweep(name, edits, columns, title=f"natural text, {title}")
+        inputs = {"inputs": "repeat", "prompts": s.repeat_prompts}
+        return lab.sweep(name, edits, columns, another_token, title=f"one token repeated, {title}", **inputs)
+
+    becomes = sweep("taken", taken, s.places, "0 becomes", repeats=True)
+    exchange = sweep("swapped", swapped, s.places, "0 swapped with", repeats=True)
+    text = [
+        sweep("text-taken", taken, s.text_places, "0 becomes", repeats=False),
+        sweep("text-swapped", swapped, s.text_places, "0 swapped with", repeats=False),
+    ]
+    lab.noop(swapped(0, 0))
+
+    source, learned = "Gu et al. 2025, Table 7", all_of(positions_are("added"), without_bos(exchange))
+    lab.claim("replaced", source, effect(sink, becomes.every), learned, sign=-1)
+    lab.claim("leaves", source, effect(sink, exchange.every), learned, sign=-1)
+    lab.claim("moves", source, moved(sink, at_place, exchange.every), learned)
+    lab.identity("alike", "Gu et al. 2025, Propositions 1 to 4", lambda read: alike(read, exchange, 1e-4))
+
+    for one in (exchange, becomes, *reversed(text)):
+        lab.draw(lines_along, "position", (sink, at_place), over=one)

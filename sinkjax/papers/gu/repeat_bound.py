@@ -3,30 +3,43 @@
 The forward pass is compared with closed forms on the model's own queries and keys.
 """
 
-from sinkjax.papers.gu._repeated import at_most, by_length, repeated_tokens, with_bound
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-SOURCE, EXACT = "Gu et al. 2025, Propositions 1 to 4", 1e-12  # rounding of the closed form, in float64
-FORWARD = F.tolerance
-EVERY = ("rotary", "scores", "none", "added")
+from dataclasses import dataclass
+from functools import partial
 
-STUDY = Study(
-    name="gu/repeat-bound",
-    needs=("softmax", "causal mask", "usual scale"),
-    settings={
-        "prompts": 16,
-        "longest": setting(4096, "tokens of the longest prompt whose attention is computed in closed form"),
-        "tolerance": setting(1e-4, "rounding of the float32 forward: of a hidden state over its largest entry, and of a weight"),
-    },
-    computations={"bound": repeated_tokens(F.longest)},
-    claims={
-        "hidden": Claim(at_most("bound", {"hidden": FORWARD}, EVERY[:3]), SOURCE),
-        "nope": Claim(at_most("bound", {"without_positions": FORWARD}, EVERY), SOURCE),
-        "biases": Claim(
-            at_most("bound", {"first_excess": EXACT, "forward_first_excess": FORWARD}, ("scores",), falling=True), SOURCE
-        ),
-        "bound": Claim(at_most("bound", {"excess": EXACT, "forward_excess": FORWARD}, ("rotary", "none")), SOURCE),
-        "lengths": Claim(by_length("bound"), SOURCE),
-    },
-    figures=(with_bound("bound", "tokens"), with_bound("bound", "layer")),
-)
+from sinkjax.lab import Lab, Sinks
+from sinkjax.papers.gu._repeated import BOUND_VARIABLES, at_most, by_length, repeated_tokens, with_bound
+from sinkjax.studies.study import Inputs
+
+EXACT = 1e-12  # rounding of the closed form, in float64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Sinks):
+    prompts: int = 16
+    longest: int = 4096
+    """tokens of the longest prompt whose attention is computed in closed form"""
+    tolerance: float = 1e-4
+    """rounding of the float32 forward: of a hidden state over its largest entry, and of a weight"""
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """The bounds on the attention of repeated tokens."""
+    lab.needs("softmax", "causal mask", "usual scale")
+    compute = partial(repeated_tokens, s, s.longest)
+    bound = lab.calculate(
+        "bound", compute, BOUND_VARIABLES, {"repeated_tokens": s.longest}, s.prompts, Inputs("repeat", bos="none")
+    )
+
+    source, forward = "Gu et al. 2025, Propositions 1 to 4", s.tolerance
+    same_states = ("rotary", "scores", "none")
+    lab.identity("hidden", source, at_most(bound, {"hidden": forward}, same_states))
+    lab.identity("nope", source, at_most(bound, {"without_positions": forward}, (*same_states, "added")))
+    biases = {"first_excess": EXACT, "forward_first_excess": forward}
+    lab.identity("biases", source, at_most(bound, biases, ("scores",), falling=True))
+    lab.identity("bound", source, at_most(bound, {"excess": EXACT, "forward_excess": forward}, ("rotary", "none")))
+    lab.describe("lengths", source, lambda read: by_length(read, bound, s.eps))
+
+    lab.draw(with_bound, bound, "tokens")
+    lab.draw(with_bound, bound, "layer")

@@ -1,42 +1,46 @@
 """gu/sink-rate: how many heads sink on the first key of natural text, of random tokens and of one token repeated (Table 1)."""
 
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+
+from sinkjax.lab import *
 from sinkjax.papers.gu._norms import largest_norm_ratio
-from sinkjax.studies.vocabulary import *
-
-SOURCE = "Gu et al. 2025, Table 1"
-SINK, OTHER = sink_rate(0), strongest_other_sink(0)
-KINDS = at("text"), at("random"), at("repeat")
 
 
-def sinks(grid: str, given: Premise | None = None) -> Claim:
-    """More heads sink on the first key than on the other key with the most sinks."""
-    return Claim(unedited(SINK, grid, minus=OTHER), SOURCE, given=given)
+@dataclass(frozen=True, kw_only=True)
+class Settings(Judged, Sinks, Mapped):
+    prompts: int = 84
 
 
-STUDY = Study(
-    name="gu/sink-rate",
-    settings={"prompts": 84},
-    grids={
-        "text": grid(title="natural text"),
-        "random": grid(inputs="random", title="random tokens"),
-        "repeat": grid(inputs="repeat", title="one token repeated"),
-    },
-    measures=(SINK, sink_rate(0, eps=0.2), sink_rate(0, eps=0.8), OTHER, largest_norm_ratio()),
-    claims={
-        "text": sinks("text"),
-        "random": sinks("random", without_bos("random")),
-        "repeat-keeps": sinks("repeat", all_of((positions_are(("added",)), without_bos("repeat")))),
-        "repeat-loses": Claim(
-            difference(SINK, at("text"), minus=at("repeat")),
-            SOURCE + ", Propositions 1 to 4",
-            given=all_of((positions_are(("rotary", "scores", "none")), without_bos("repeat"))),
-            beside=(unedited(SINK, "repeat"), unedited(OTHER, "repeat")),
-        ),
-    },
-    figures=(
-        maps(KINDS),
-        by_layer(SINK, KINDS, unedited=False),
-        along(SINK, "key", first_half(), KINDS),
-        along(SINK, "eps", (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), KINDS),
-    ),
-)
+def study(lab: Lab, s: Settings) -> None:
+    """The sink rate on text, random tokens and one token repeated."""
+    sink, other = sink_rate(0, s.eps), strongest_other_sink(0, s.eps)
+    lower, upper = (dataclasses.replace(sink_rate(0, eps), name=f"{sink.name}, eps {eps:g}") for eps in (0.2, 0.8))
+    columns = (sink, lower, upper, other, largest_norm_ratio())
+    text = lab.sweep("text", measures=columns, title="natural text")
+    random = lab.sweep("random", measures=columns, inputs="random", title="random tokens")
+    repeat = lab.sweep("repeat", measures=columns, inputs="repeat", title="one token repeated")
+
+    source = "Gu et al. 2025, Table 1"
+    keeps, loses = positions_are("added"), positions_are("rotary", "scores", "none")
+    lab.claim("text", source, unedited(sink, text, other))
+    lab.claim("random", source, unedited(sink, random, other), without_bos(random))
+    lab.claim("repeat-keeps", source, unedited(sink, repeat, other), all_of(keeps, without_bos(repeat)))
+    lab.claim(
+        "repeat-loses",
+        f"{source}, Propositions 1 to 4",
+        difference(sink, text.every, repeat.every),
+        all_of(loses, without_bos(repeat)),
+        beside=[unedited(sink, repeat), unedited(other, repeat)],
+    )
+
+    kinds = [text.every, random.every, repeat.every]
+    lab.maps(*kinds)
+    lab.draw(by_layer, partial(sink_rate, 0, s.eps), conditions=kinds, unedited=False)
+    by_key = {key: sink_rate(key, s.eps) for key in range(s.length // 2 + 1)}
+    by_eps = {eps: sink_rate(0, eps) for eps in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)}
+    lab.draw(along, "key", "heads that sink on the key (%)", by_key, kinds)
+    lab.draw(along, "eps", sink.name, by_eps, kinds)

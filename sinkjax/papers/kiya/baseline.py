@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sinkjax import Probe, metrics
 from sinkjax.lab import *
-from sinkjax.lab.measures import largest, strongest_other_sink
+from sinkjax.lab.measures import largest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,18 +13,14 @@ import xarray
 import sinkjax
 from sinkjax.config_files.places import place
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.numbers import read_measure
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.papers.gu import _geometry as geometry
-from sinkjax.papers.gu import angles
-from sinkjax.papers.gu._angles import first_cosine, other_cosine, score_gap
+from sinkjax.papers.gu._angles import first_cosine, keys_across_prompts, other_cosine, score_gap, shared_energy
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.studies import run
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.readouts import read_measure
-from sinkjax.studies.registry import as_value
-from sinkjax.studies.scope import Scope
-from sinkjax.studies.study import Batch
+from sinkjax.studies.study import Batch, Calculation
 from tests.studies.tiny import study, write_both
 
 PARTS = (geometry.ANGLE_PART, geometry.NORM_PART)
@@ -99,19 +95,17 @@ def test_measures_average_all_heads_whether_they_sink_or_not(rng):
     names = ("query_key_cosine", "angle_part", "norm_part")
     arrays = {name: rng.uniform(-1, 1, (1, 3, 2, 4, 8)) for name in names}
     data = xarray.Dataset({name: (axes, values) for name, values in arrays.items()})
-    scope = Scope(None, SimpleNamespace(layers=2, heads=4))
     cosine, angle, norm = (arrays[name][0] for name in names)
-    np.testing.assert_allclose(read_measure(first_cosine(), scope, data)[0], cosine[..., 0].mean(axis=(1, 2)))
-    np.testing.assert_allclose(read_measure(other_cosine(), scope, data)[0], cosine[..., 1:5].mean(axis=(1, 2, 3)))
-    np.testing.assert_allclose(read_measure(score_gap("angle"), scope, data)[0], angle[..., 0].mean(axis=(1, 2)))
-    np.testing.assert_allclose(read_measure(score_gap("norms"), scope, data)[0], norm[..., 0].mean(axis=(1, 2)))
+    np.testing.assert_allclose(read_measure(first_cosine(), data)[0], cosine[..., 0].mean(axis=(1, 2)))
+    np.testing.assert_allclose(read_measure(other_cosine(), data)[0], cosine[..., 1:5].mean(axis=(1, 2, 3)))
+    np.testing.assert_allclose(read_measure(score_gap("angle"), data)[0], angle[..., 0].mean(axis=(1, 2)))
+    np.testing.assert_allclose(read_measure(score_gap("norms"), data)[0], norm[..., 0].mean(axis=(1, 2)))
 
 
 def computed(config: Config, params: Params, tokens: np.ndarray, positions: tuple[int, ...], rank: int = 1):
     model = SimpleNamespace(params=params, config=config)
     batch = Batch(tokens, np.full(len(tokens), tokens.shape[1]), {})
-    word = dict(angles.STUDY.computations)["text-keys"]
-    return word.meaning.of(None, model, batch, rank, positions)
+    return keys_across_prompts(rank, positions, model, batch)
 
 
 def test_keys_of_one_position_are_compared_across_prompts(tiny_config, tiny_params):
@@ -119,8 +113,8 @@ def test_keys_of_one_position_are_compared_across_prompts(tiny_config, tiny_para
     found = computed(tiny_config, tiny_params, tokens, (0, 1))
     np.testing.assert_allclose(found["shared"].sel(position=0), 1, rtol=1e-6)  # one first token, and so one first key
     assert (found["shared"].sel(position=1) < 1).any()
-    results = {"text-keys": found}
-    parts = angles.shared_energy("text-keys").meaning.of(SimpleNamespace(store=str, results=results), "text-keys")
+    keys = Calculation("text-keys", lambda model, batch: found, (), 1)
+    parts = shared_energy(keys)(SimpleNamespace(data=lambda name: {"text-keys": found}[name]))
     others = 100 * found["shared"].sel(position=1).mean(("layer", "kv_head")).values
     np.testing.assert_allclose(parts.contrast, 100 - others, rtol=1e-5)
     np.testing.assert_allclose(parts.whole, 100, rtol=1e-5)
@@ -130,12 +124,10 @@ def test_keys_of_one_position_are_compared_across_prompts(tiny_config, tiny_para
         computed(tiny_config, tiny_params, tokens, (0, 5))
 
 
-def test_the_study_runs_with_its_twin_and_is_equal_after_yaml(tmp_path: Path, monkeypatch):
+def test_the_study_runs_with_its_twin(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(run, "build", run.section_of)  # nothing is rendered
     section = run.carry_out(study("gu/angles", write_both(tmp_path), prompts=4, control_prompts=2), place(tmp_path / "out"))
     words = {"replicates", "weaker", "shown", "differs", "undecided", "untested"}
     assert {verdict.judgement.word for verdict in section.verdicts} <= words
     assert all(verdict.twin is not None for verdict in section.verdicts)
     assert len({drawing.name for drawing in section.drawings}) == 3
-    value = as_value("gu/angles")
-    assert from_yaml(to_yaml(value)) == value

@@ -16,32 +16,30 @@ import sinkjax
 from sinkjax.analysis.estimates import Absent
 from sinkjax.config_files.places import place
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab import Sweep
+from sinkjax.lab.numbers import Stored
 from sinkjax.model import params
 from sinkjax.model.positions import Alibi, Learned
-from sinkjax.papers.gu._positions import alike, position_vectors
-from sinkjax.papers.gu.positions import STUDY
-from sinkjax.studies import run
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.known import Unedited, blank
-from sinkjax.studies.registry import as_value
-from sinkjax.studies.scope import Scope
-from sinkjax.studies.settings import config_type
+from sinkjax.papers.gu._positions import alike, no_vectors, position_vectors
+from sinkjax.studies import run as runs
+from sinkjax.studies.known import Unedited
+from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 
 T, PLACES = 13, (2, 5)
-CONFIG = config_type(STUDY)(length=T, places=PLACES, text_places=PLACES)
+STUDY = program("gu/positions")
+CONFIG = STUDY.settings(length=T, places=PLACES, text_places=PLACES)
 
 
-def points(architecture: object, vectors: np.ndarray, grid: str) -> dict[str, sinkjax.Edit]:
-    scope = Scope(CONFIG, architecture, {"vectors": vectors})
-    return {point.label: point.edit for point in scope.get(dict(STUDY.grids)[grid])}
+def points(architecture: object, unedited: Unedited | None, sweep: str) -> dict[str, sinkjax.Edit]:
+    lab = STUDY.trace(CONFIG, architecture, unedited=unedited)
+    return {point.label: point.edit for point in lab.sweeps[sweep].points()}
 
 
 def test_rotary_indices_are_exchanged_for_queries_and_keys(tiny_config):
-    none = blank(dict(STUDY.known), Scope(CONFIG, tiny_config), 1)["vectors"]
     for grid, wanted in (("taken", [5, 1, 2, 3, 4, 5, *range(6, T)]), ("swapped", [5, 1, 2, 3, 4, 0, *range(6, T)])):
-        found = points(tiny_config, none, grid)
+        found = points(tiny_config, None, grid)
         assert list(found) == ["no edit", "position 2", "position 5"]
         query, key = found["position 5"].terms
         assert np.asarray(query.value).tolist() == np.asarray(key.value).tolist() == wanted
@@ -51,25 +49,22 @@ def test_learned_vectors_are_exchanged_and_nothing_else(tiny_config):
     """The forward with exchanged vectors is the forward of a model whose table is exchanged."""
     config = dataclasses.replace(tiny_config, position=Learned())
     weights = params.init(config, seed=3)
-    scope = Scope(CONFIG, config)
-    model = SimpleNamespace(params=weights, config=config)
-    (known,) = dict(STUDY.known).values()
-    vectors = known.meaning.of(scope, Unedited(model, Batch(np.ones((1, 1), int), np.ones(1, int), {})))
-    table = np.asarray(weights["positions"])
+    lab, model = STUDY.trace(CONFIG, config), SimpleNamespace(params=weights, config=config)
+    run = Unedited(model, Batch(np.ones((1, 1), int), np.ones(1, int), {}))
+    vectors, table = position_vectors(lab, run), np.asarray(weights["positions"])
     np.testing.assert_array_equal(vectors, table[:T])
-    assert position_vectors() == known
-    assert blank(dict(STUDY.known), scope, 1)["vectors"].shape == vectors.shape
+    assert no_vectors(lab).shape == vectors.shape
     tokens = np.random.default_rng(0).integers(0, 61, (2, T)).astype(np.int32)
     for grid, rows in (("taken", {0: 5}), ("swapped", {0: 5, 5: 0})):
         other = table.copy()
         for token, position in rows.items():
             other[token] = table[position]
-        edited = sinkjax.forward(weights, tokens, config, edits=points(config, vectors, grid)["position 5"])
+        edited = sinkjax.forward(weights, tokens, config, edits=points(config, run, grid)["position 5"])
         np.testing.assert_allclose(
             edited.logits, sinkjax.forward(weights | {"positions": other}, tokens, config).logits, atol=1e-5
         )
-    with pytest.raises(SinkjaxError, match="positions are scores, and only rotary ones or vectors"):
-        points(dataclasses.replace(tiny_config, position=Alibi()), vectors, "taken")
+    with pytest.raises(SinkjaxError, match="no scores without positions"):
+        points(dataclasses.replace(tiny_config, position=Alibi()), None, "taken")
 
 
 def test_hidden_states_are_alike_with_rotary_positions_and_one_token_without_a_bos(tiny_config):
@@ -77,13 +72,12 @@ def test_hidden_states_are_alike_with_rotary_positions_and_one_token_without_a_b
     largest[1, 2, 3, 4] = 2.001
     axes = ("edit", "prompt", "depth", "position")
     data = xarray.Dataset({"resid_max": (axes, largest)}, attrs={"study": {"bos": "none"}})
-    read = SimpleNamespace(store=str, results={"swapped": data}, scope=Scope(CONFIG, tiny_config))
-    of = alike("swapped", 1e-3).meaning.of
-    assert of(read, "swapped", 1e-3)[0]
-    assert not of(read, "swapped", 1e-4)[0]
+    read, sweep = Stored(CONFIG, tiny_config, {"swapped": data}), Sweep("swapped", {})
+    assert alike(read, sweep, 1e-3)[0]
+    assert not alike(read, sweep, 1e-4)[0]
     data.attrs["study"]["bos"] = "model"
     with pytest.raises(Absent, match="bos is model"):
-        of(read, "swapped", 1e-3)
+        alike(read, sweep, 1e-3)
 
 
 def write_gpt2(folder: Path) -> Path:
@@ -113,12 +107,12 @@ def write_gpt2(folder: Path) -> Path:
 
 
 def test_table_7_is_found_in_a_model_whose_first_position_makes_the_sink(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(run, "build", run.section_of)  # nothing is rendered
+    monkeypatch.setattr(runs, "build", runs.section_of)  # nothing is rendered
     folder = write_gpt2(tmp_path)
     small = {"controls": 2, "control_prompts": 16, "length": 25, "prompts": 2, "repeat_prompts": 16}
     small |= {"places": list(range(1, 17)), "text_places": [3]}
     chosen = study("gu/positions", folder, model=str(folder / "gpt2"), **small)
-    section = run.carry_out(chosen, place(tmp_path / "out"))
+    section = runs.carry_out(chosen, place(tmp_path / "out"))
     *judged, identity = section.verdicts
     assert identity.judgement.word == "untested"  # positions are not rotary
     assert [verdict.name for verdict in judged] == ["replaced", "leaves", "moves"]
@@ -131,5 +125,3 @@ def test_table_7_is_found_in_a_model_whose_first_position_makes_the_sink(tmp_pat
     rows = {(row.condition, row.measure): row.value.mean for row in section.rows}
     assert rows["one token repeated, 0 swapped with: position 6", "heads that sink on the position (%)"] == 100
     assert rows["one token repeated, 0 swapped with: position 6", "heads that sink on key 0 (%)"] == 0
-    value = as_value("gu/positions")
-    assert from_yaml(to_yaml(value)) == value

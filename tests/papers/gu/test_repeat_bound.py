@@ -16,22 +16,20 @@ from sinkjax.analysis.estimates import Absent
 from sinkjax.checkpoints.native import save
 from sinkjax.config_files.places import place
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.numbers import Stored
 from sinkjax.model import params
 from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, PowerAlibi, RelativeBias, Sinusoidal
 from sinkjax.model.rotary import DynamicScaling, LayerRopes, LongScaling, Rope, YarnScaling
 from sinkjax.papers.gu import _closed_form as form
-from sinkjax.papers.gu.repeat_bound import STUDY
 from sinkjax.studies import run
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.registry import as_value
-from sinkjax.studies.scope import Scope
-from sinkjax.studies.settings import config_type
+from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 
 T = 12
-CONFIG = config_type(STUDY)(length=T, longest=48)
+STUDY = program("gu/repeat-bound")
+CONFIG = STUDY.settings(length=T, longest=48)
 ROPE = Rope(10_000.0)
 
 
@@ -46,17 +44,14 @@ def model_with(tiny_config: Config, position: object, **other: object) -> Simple
 def measured(model: SimpleNamespace) -> xarray.Dataset:
     """The computation of the study on three tokens, each repeated."""
     tokens = np.repeat(np.array([[7], [8], [9]], np.int32), T, axis=1)
-    word = dict(STUDY.computations)["bound"]
-    batch = Batch(tokens, np.full(3, T), {})
-    return word.meaning.of(Scope(CONFIG, model.config), model, batch, longest=CONFIG.longest)
+    return STUDY.trace(CONFIG, model.config).calculations["bound"].compute(model, Batch(tokens, np.full(3, T), {}))
 
 
 def word_on(name: str, model: SimpleNamespace, data: xarray.Dataset) -> str:
     """Whether a proposition holds."""
-    read = SimpleNamespace(store=str, results={"bound": data}, scope=Scope(CONFIG, model.config))
-    contrast = dict(STUDY.claims)[name].contrast
+    claim = STUDY.trace(CONFIG, model.config).claims[name]
     try:
-        return "holds" if contrast.meaning.of(read, **contrast.given)[0] else "fails"
+        return "holds" if claim.of(Stored(CONFIG, model.config, {"bound": data}))[0] else "fails"
     except Absent:
         return "untested"
 
@@ -91,9 +86,9 @@ def test_vectors_added_to_the_embedding_are_the_only_positions_that_make_hidden_
     assert data["hidden"].max() > 0.01
     assert word_on("nope", model, data) == "holds"  # the same weights without the vectors
     assert {word_on(name, model, data) for name in ("hidden", "biases", "bound")} == {"untested"}
-    read = SimpleNamespace(results={"bound": data}, scope=Scope(CONFIG, model.config))
+    lengths = STUDY.trace(CONFIG, model.config).claims["lengths"]
     with pytest.raises(Absent, match="positions are added, so states differ"):
-        STUDY.claims["lengths"].contrast.meaning.of(read, "bound", 0.3)
+        lengths.of(Stored(CONFIG, model.config, {"bound": data}))
 
 
 def test_a_proposition_fails_where_it_is_broken(tiny_config):
@@ -177,8 +172,3 @@ def test_the_study_runs_on_models_of_all_kinds_of_positions(tmp_path: Path, monk
         assert {row.condition for row in section.rows} == {"12 tokens", "48 tokens"}
         assert measures >= {"attention to key 0", *lines}
         assert bool(lines) == any("bound" in measure for measure in measures)
-
-
-def test_the_study_is_equal_after_yaml():
-    value = as_value("gu/repeat-bound")
-    assert from_yaml(to_yaml(value)) == value

@@ -15,10 +15,8 @@ from sinkjax.model.config import NoPosition
 from sinkjax.model.positions import Alibi, Learned, RelativeBias, Sinusoidal
 from sinkjax.model.rotary import Rope
 from sinkjax.studies import run
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.premises import kind_of_positions
-from sinkjax.studies.registry import as_value
 from tests.studies.tiny import study, write_both
 
 
@@ -67,8 +65,3 @@ def test_positions_are_known_from_a_config_and_from_what_a_store_keeps_of_it(tin
         assert kind_of_positions(dataclasses.replace(tiny_config, position=position)) == kind
         assert kind_of_positions(SimpleNamespace(position=str(position))) == kind
     assert kind_of_positions(SimpleNamespace(position={"theta": 10_000.0})) == "rotary"
-
-
-def test_the_study_is_equal_after_yaml():
-    value = as_value("gu/sink-rate")
-    assert from_yaml(to_yaml(value)) == value
