@@ -70,6 +70,31 @@ def write_new(path: Place, content: str | bytes, durable: bool = False, scratch:
         return True
 
 
+def write_aside(path: Path, content: bytes, durable: bool = False) -> None:
+    """Write a file whose name nobody else uses yet; if that fails, none is left. Errors: as for `write`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        if durable:
+            _sync(path)
+    except OSError as error:
+        with suppress(OSError):
+            path.unlink()
+        raise cannot_write(path, error, len(content)) from error
+
+
+def move(aside: Path, path: Path) -> bool:
+    """Give a file its place; returns whether it still had its own name. Errors: as for `write`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.replace(path)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return True
+
+
 @contextmanager
 def _scratch(path: Path, content: bytes, durable: bool, folder: Path | None) -> Iterator[Path]:
     """Make a temporary file, next to `path` or in `folder`; it is removed at the end if it still exists.

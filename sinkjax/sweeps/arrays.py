@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -75,11 +76,35 @@ class Array:
 
     def encode(self, values: np.ndarray) -> bytes:
         """Encode a chunk's file. If there are fewer values than a chunk has, they come at its start."""
-        content: Any = np.zeros(self.size, self.dtype)
-        content[tuple(slice(length) for length in values.shape)] = values
+        content: Any = np.ascontiguousarray(values, self.dtype)
+        if values.shape != self.size:
+            content = np.zeros(self.size, self.dtype)
+            content[tuple(slice(length) for length in values.shape)] = values
         for codec in codecs():
             content = codec.encode(content)
         return bytes(content)
+
+    def decode(self, content: bytes) -> np.ndarray:
+        """Decode a whole chunk's file."""
+        found: Any = content
+        for codec in reversed(codecs()):
+            found = codec.decode(found)
+        return np.frombuffer(found, self.dtype).reshape(self.size)
+
+
+def own_sum(content: bytes) -> str:
+    """Return the checksum that the codecs have put at the end of an encoded chunk."""
+    return content[-4:].hex()
+
+
+def matches(content: bytes, checksum: int | str) -> bool:
+    """Return whether a file's content has this checksum: that of an encoded chunk, or else zlib's."""
+    if isinstance(checksum, int):
+        return zlib.crc32(content) == checksum
+    from numcodecs.checksum32 import CRC32C
+
+    found = CRC32C.checksum(np.frombuffer(content, np.uint8)[:-4]) & 0xFFFFFFFF
+    return len(content) > 4 and own_sum(content) == checksum == found.to_bytes(4, "little").hex()
 
 
 def metadata_of(arrays: Iterable[Array], attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,8 +23,9 @@ MACHINES = ".hardware"  # one file per machine that wrote to a store, except its
 CHANGED = "has changed since it was written"
 # Attributes: the identity that a resuming run must share, the schedule of calls, and the machine that made the store.
 IDENTITY, SCHEDULE, HARDWARE = "sweep", "schedule", "hardware"
+COORDINATES = "coordinates"  # lists the variables that xarray reads as coordinates, by the CF conventions
 SHOWN, BEFORE = 60, 20  # characters of a differing value in a message, and those before its first difference
-CHUNK_BYTES = 1 << 23  # maximum in a chunk of the largest variable, unless a single edit has more
+CHUNK_BYTES = 1 << 20  # maximum in a chunk of the largest variable, unless a single edit has more
 
 Json = Mapping[str, Any]
 Measured = Mapping[str, tuple[tuple[str, ...], tuple[int, ...], np.dtype]]  # name -> ((edit, prompt, ...), shape, dtype)
@@ -33,10 +34,10 @@ Fixed = Mapping[str, tuple[tuple[str, ...], np.ndarray]]  # name -> (dims, value
 
 @dataclass(frozen=True)
 class Header:
-    """The metadata of a store's arrays, by file, and, once they exist, the checksum of each chunk's file."""
+    """The metadata of a store's arrays, by file, and, once they exist, the checksum of each chunk's file (`arrays.matches`)."""
 
     metadata: Json
-    sums: Mapping[str, int] = field(default_factory=dict)
+    sums: Mapping[str, int | str] = field(default_factory=dict)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -63,13 +64,7 @@ class Header:
         facts: about the machine. attributes: provenance. variables: the arrays that calls fill. Errors: attributes that are not
         JSON or whose name the store itself uses; an array whose chunks would be too large.
         """
-        own = {IDENTITY: identity, HARDWARE: [facts], SCHEDULE: schedule.to_json()}
-        if taken := own.keys() & attributes.keys():
-            raise SinkjaxError(f"the attribute {min(taken)!r} is reserved for the store; choose another name")
-        try:
-            attributes = json.loads(json.dumps(attributes, allow_nan=False))
-        except (TypeError, ValueError) as error:
-            raise SinkjaxError(f"attributes must be JSON: {error}") from None
+        attributes = attributes_of_sweep(identity, facts, schedule, attributes)
         block = schedule.prompt_block
         most = max(math.prod(shape[2:]) * dtype.itemsize for _, shape, dtype in variables.values())  # bytes of one prompt
         edits = max(1, CHUNK_BYTES // (block * most))
@@ -84,7 +79,7 @@ class Header:
                     f"{array.name} has {size:,} bytes in one call, but a chunk has at most {LARGEST:,}: use fewer prompts,"
                     " or measure it in fewer layers or positions"
                 )
-        return cls(json.loads(json.dumps(metadata_of(arrays, {**attributes, **own}))))
+        return cls(json.loads(json.dumps(metadata_of(arrays, attributes))))
 
     @classmethod
     def read(cls, path: Place, key: str = "") -> Header | None:
@@ -132,6 +127,19 @@ class Header:
             return None
         refuse("sums" not in found, f"{path} was made by another version of sinkjax; choose another output or delete it")
         return header
+
+
+def attributes_of_sweep(identity: Json, facts: Json, schedule: Schedule, attributes: Json) -> dict[str, Any]:
+    """Return all attributes of a sweep's results. Errors: `attributes` are not JSON, or use a reserved name."""
+    own = {IDENTITY: identity, HARDWARE: [facts], SCHEDULE: schedule.to_json()}
+    if taken := own.keys() & attributes.keys():
+        raise SinkjaxError(f"the attribute {min(taken)!r} is reserved for the store; choose another name")
+    try:
+        given = json.dumps(attributes, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise SinkjaxError(f"attributes must be JSON: {error}") from None
+    found: dict[str, Any] = json.loads(given) | json.loads(json.dumps(own))
+    return found
 
 
 def sealed(content: bytes) -> bytes:

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
-import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import jax
-import numpy as np
 
 from sinkjax.analysis.finite import lost
 from sinkjax.checkpoints.model import check_model
@@ -26,14 +20,13 @@ from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import check_batch
 from sinkjax.model.params import check_finite, dtype_of
 from sinkjax.probes.probe import Probe
-from sinkjax.probes.record import Record
 from sinkjax.runtime import interruption, processes
 from sinkjax.runtime.progress import bar, say
-from sinkjax.sweeps.arrays import storable
-from sinkjax.sweeps.computation import CELLS, Computation, unchanged
-from sinkjax.sweeps.header import CHANGED, IDENTITY, Header
-from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal, stack
-from sinkjax.sweeps.shared import baseline, edited
+from sinkjax.sweeps.calls import Results, Threads, compute, keep, started
+from sinkjax.sweeps.computation import Computation, unchanged
+from sinkjax.sweeps.header import CHANGED, COORDINATES, IDENTITY, Header, Json, attributes_of_sweep
+from sinkjax.sweeps.memory import Memory
+from sinkjax.sweeps.schedule import Round, Schedule, deal
 from sinkjax.sweeps.store import Store, begin, described, existing
 from sinkjax.transformer.implementations import AUTO
 from sinkjax.transformer.spec import ForwardSpec
@@ -43,8 +36,7 @@ if TYPE_CHECKING:
 
     from sinkjax.checkpoints.model import Model
 
-
-COORDINATES = "coordinates"  # attribute that lists the variables that xarray reads as coordinates, by the CF conventions
+WRITERS = 4  # threads that encode and write the results of calls
 
 
 def sweep(
@@ -122,16 +114,39 @@ def sweep(
     computation = Computation(model, tokens, lengths, resolved, spec, labels, coordinates).attending(
         attention_impl, None if out is None else user_place(out)
     )
-    identity = computation.identity()
     refuse(computation.joined and out is None, "a sweep of joined processes needs `out`, a folder or URL that all can access")
     about = {**(attributes or {}), **({COORDINATES: " ".join(coordinates)} if coordinates else {})}
+    if out is None:
+        return _judged(_in_memory(computation, memory, about, progress), resolved)
+    path = user_place(out)
+    with reached(path):
+        return _judged(_in_store(path, computation, memory, about, progress, strict), resolved)
+
+
+def _in_memory(computation: Computation, memory: int | None, attributes: Json, progress: bool) -> xarray.Dataset:
+    """Compute every call and return the results; no file is written."""
+    variables, fixed = computation.layout
+    schedule, hardware = computation.schedule(memory), computation.hardware()
+    attributes = attributes_of_sweep(computation.identity(), computation.facts(), schedule, attributes)
+    found = Memory(variables, schedule.prompt_block)
+    rounds = deal(schedule.calls(len(computation.lengths)), hardware.devices, computation.model.config.layers)
+    with bar("sweep", progress, found.done.size, 0) as advance:
+        _run(found, computation, schedule, rounds, 1, advance)
+    return found.dataset(attributes, fixed)
+
+
+def _in_store(
+    path: Place, computation: Computation, memory: int | None, attributes: Json, progress: bool, strict: bool
+) -> xarray.Dataset:
+    """Compute every call that the store `path` lacks, and return its results, which are read lazily."""
+    identity = computation.identity()
 
     def header() -> Header:
-        return Header.of_sweep(identity, computation.facts(), computation.schedule(memory), about, *computation.layout)
+        return Header.of_sweep(identity, computation.facts(), computation.schedule(memory), attributes, *computation.layout)
 
-    def ready(path: Place) -> Store:
-        """Create or resume the store at `path`."""
-        store = begin(path, identity, header, durable=out is not None)
+    def ready() -> Store:
+        """Create or resume the store."""
+        store = begin(path, identity, header)
         if store.finished and store.faults:
             say(f"{path}: {described(store.faults)}; computing only that again")
             store.mend()
@@ -139,18 +154,34 @@ def sweep(
             store.join(computation.facts(), strict)
         return store
 
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "sweep.zarr" if out is None else user_place(out)
-        with reached(path):
-            if computation.joined:
-                fill_together(functools.partial(ready, path), computation, progress)
-                dataset = Store(path).dataset()
-            else:
-                fill(store := ready(path), computation, progress)
-                dataset = store.dataset()
-            _refuse_untouched(dataset, resolved)
-            result = dataset.load() if out is None else dataset
-            return result.assign_attrs(unchanged=unchanged(dataset), overflowed=lost(dataset))
+    if computation.joined:
+        fill_together(ready, computation, progress)
+        return Store(path).dataset()
+    fill(store := ready(), computation, progress)
+    return store.dataset()
+
+
+def _run(
+    results: Results,
+    computation: Computation,
+    schedule: Schedule,
+    rounds: Iterable[Round],
+    threads: int,
+    advance: Callable[[int, str], None],
+) -> None:
+    """Compute the calls of these rounds, and let threads keep their results while the devices go on. advance: shows progress."""
+    hardware, begun, before = computation.hardware(), time.monotonic(), int(results.done.sum())
+
+    def show() -> None:
+        done = int(results.done.sum())
+        advance(done, f"{(done - before) / (time.monotonic() - begun):.2f} edits/s")
+
+    with Threads(threads, hardware.calls_ahead * hardware.devices) as keeping:
+        for block, chunk, fetch in compute(computation, schedule, rounds):
+            keeping.submit(fetch, functools.partial(keep, results, computation, schedule, block, chunk))
+            show()
+        keeping.wait()
+    show()
 
 
 def finished(
@@ -183,13 +214,10 @@ def finished(
 
 def fill(store: Store, computation: Computation, progress: bool) -> None:
     """Compute every call that the store lacks, and make its arrays; others may do the same."""
-    begun, written = time.monotonic(), 0
     work = _work(store, computation)
     with bar("sweep", progress, store.done.size, int(store.done.sum())) as advance:
         while not store.finished:
-            for block, chunk, record in compute(computation, store.schedule, _missing(store, next(work))):
-                written += _write(store, computation, block, chunk, record)
-                advance(int(store.done.sum()), f"{written / (time.monotonic() - begun):.2f} edits/s")
+            _run(store, computation, store.schedule, _missing(store, next(work)), WRITERS, advance)
             if not store.left():
                 store.compact(computation.layout[1])
         store.finish()
@@ -242,8 +270,8 @@ def fill_together(ready: Callable[[], Store], computation: Computation, progress
     rounds = deal([(block, schedule.chunks[number]) for block, number in agreed["left"]], devices, L)
     begun, written = time.monotonic(), 0
     with bar("sweep", progress and processes.first(), agreed["all"], agreed["done"], heed=False) as advance:
-        for block, chunk, record in compute(computation, schedule, rounds):
-            processes.by_first(functools.partial(_write, store, computation, block, chunk, record))
+        for block, chunk, fetch in started(compute(computation, schedule, rounds), computation.hardware()):
+            processes.by_first(functools.partial(keep, store, computation, schedule, block, chunk, fetch()))
             written += len(chunk.edits)
             advance(agreed["done"] + written, f"{written / (time.monotonic() - begun):.2f} edits/s")
             if asked := processes.largest(interruption.received() or 0)[0]:
@@ -252,74 +280,10 @@ def fill_together(ready: Callable[[], Store], computation: Computation, progress
         processes.by_first(end)
 
 
-def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[int, Chunk, Record]]:
-    """Yield each call's record, (block of prompts, chunk of edits), with a leading edit axis; a few rounds run ahead."""
-    under_way: deque[tuple[Round, Record]] = deque()
-    ahead = computation.hardware().calls_ahead
-    for begun in itertools.chain(_rounds(computation, schedule, todo), itertools.repeat(None, ahead)):
-        if begun:
-            under_way.append(begun)
-        if under_way and (begun is None or len(under_way) > ahead):
-            done, record = under_way.popleft()
-            record = processes.whole(record) if computation.joined else jax.device_get(record)
-            for device, block, chunk in done.calls():
-                of_base = chunk.start >= computation.model.config.layers  # one copy serves all edits
-                own = slice(device, device + 1) if of_base else device
-                yield block, chunk, jax.tree.map(lambda array, own=own: array[own], record)
-
-
-def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[Round, Record]]:
-    """Yield the records of each round, with leading axes over devices and (except for a base) edits; a base is run once."""
-    L = computation.model.config.layers
-
-    def resolved(number: Any, prompts: np.ndarray) -> Edits:
-        return tuple(term.for_prompts(prompts) for term in computation.resolved[number])
-
-    for runs, rounds in itertools.groupby(todo, key=lambda entry: entry.runs):
-        first = np.array([block for block, _ in runs]) * schedule.prompt_block
-        prompts = first[:, None] + np.arange(schedule.prompt_block)
-        prompts = np.where(prompts < len(computation.lengths), prompts, 0)  # padding prompts in the last block are not written
-        tokens, lengths = computation.place((computation.tokens[prompts], computation.lengths[prompts]))
-        of_base: Edits = ()
-        if None not in (bases := [number for _, number in runs]):
-            of_base = computation.place(stack([resolved(number, own) for number, own in zip(bases, prompts, strict=True)]))
-        base, record = computation.each(baseline, tokens, lengths, of_base)
-        for entry in rounds:
-            idle = next(chunk for _, _, chunk in entry.calls())  # devices without a call get its edits as placeholders
-            width = schedule.widths[idle.kind]
-            if idle.start == L:
-                yield entry, record
-                continue
-            stacked, starts = [], []
-            for own, chunk in zip(prompts, entry.chunks, strict=True):
-                edits = (chunk or idle).edits
-                numbers = (edits + edits[-1:] * width)[:width]
-                stacked.append(stack([resolved(number, own) for number in numbers]))
-                starts.append(L if chunk is None else chunk.start)
-            edits, start = computation.place((stack(stacked), np.array(starts, np.int32)))
-            yield entry, computation.each(edited, tokens, lengths, edits, start, base.counting(edits))
-
-
-def _write(store: Store, computation: Computation, block: int, chunk: Chunk, record: Record) -> int:
-    """Check and write one chunk. Returns the number of (edit, block) pairs written."""
-    size = store.schedule.prompt_block
-    prompts = min(size, len(computation.lengths) - block * size)
-    shape = (len(chunk.edits), prompts)
-    values = {}
-    for name, array in record.items():
-        array = array[: shape[0], :prompts]
-        array = np.broadcast_to(array, (*shape, *array.shape[2:]))  # the base's result serves all edits of a chunk
-        values[name] = array.sum(axis=-1) if name in CELLS else array.astype(storable(array.dtype), copy=False)
-    empty = values.pop("empty_rows", np.zeros(shape))
-    if empty.any():
-        edit = chunk.edits[int(np.argwhere(empty)[0][0])]
-        raise SinkjaxError(f"edit {edit} masks every visible key in {int(empty.max())} rows of attention")
-    store.write(chunk, block, dict.fromkeys(CELLS, np.zeros(shape, np.float32)) | values)
-    return len(chunk.edits)
-
-
-def _refuse_untouched(dataset: xarray.Dataset, resolved: list[Edits]) -> None:
+def _judged(dataset: xarray.Dataset, resolved: list[Edits]) -> xarray.Dataset:
+    """Return the results with what they say about edits. Errors: an edit addressed no cell."""
     addressed = dataset.cells_addressed.sum("prompt").values
     for number, edits in enumerate(resolved):
         if edits and addressed[number] == 0:
             raise SinkjaxError(f"edit {number} ({dataset.edit.values[number]}) addressed no cell: it did nothing")
+    return dataset.assign_attrs(unchanged=unchanged(dataset), overflowed=lost(dataset))

@@ -5,6 +5,9 @@ its object exists. Any number of processes compute missing objects; if two compu
 remain, the objects become zarr arrays, and the header gets their checksums. The file that shows the arrays to readers is written
 last, and then the objects are deleted. There are no locks. A file that later is missing or has changed is written again, if
 necessary by repeating its calls.
+
+An object contains the call's arrays, from which chunks of several calls are made. Where each edit has its own chunks, it is
+instead a list of files that were written before it, under names that nobody else uses, and that only have to be renamed.
 """
 
 from __future__ import annotations
@@ -12,32 +15,38 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
+import secrets
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import write, write_new
-from sinkjax.config_files.places import Place, delete, listed, read_bytes, remove
+from sinkjax.config_files.files import move, write, write_aside, write_new
+from sinkjax.config_files.places import Place, delete, is_remote, listed, read_bytes, remove
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.fingerprint import digest
 from sinkjax.runtime.progress import say
 from sinkjax.sweeps import header as headers
-from sinkjax.sweeps.arrays import METADATA, arrays_of
+from sinkjax.sweeps.arrays import METADATA, arrays_of, matches, own_sum
 from sinkjax.sweeps.header import CALLS, CHANGED, HARDWARE, HEADER, IDENTITY, SCHEDULE, Fixed, Header, differences
 from sinkjax.sweeps.schedule import Chunk, Schedule
 
 if TYPE_CHECKING:
     import xarray
 
-CALL = ".call"  # in an object: the call's coordinates
+CALL, FILES = ".call", "files"  # in an object: the call's coordinates, and files of chunks: final name -> (name, checksum)
 OBJECT_HEADER = 1 << 20  # more bytes than names, shapes and coordinates have in an object
 MACHINE = 1 << 20  # more bytes than the record of a machine has
+
+Files = dict[str, list[str]]
+T = TypeVar("T")
+ASIDE = re.compile(r"\.[0-9a-f]{16}")
 
 
 class Store:
@@ -51,6 +60,7 @@ class Store:
         if (header := header or Header.read(path)) is None:
             raise SinkjaxError(f"there is no store {path}")
         self.path, self.header, self.durable, self.new = path, header, durable, False
+        self.checked: dict[str, Files] = {}  # by object: files of chunks that this process has written, or read and checked
         self.key, self.variables = headers.key_of(header.attributes[IDENTITY]), header.variables()
         self.schedule = Schedule.from_json(header.attributes.get(SCHEDULE) or Schedule(1, (), ()).to_json())
         self._read()
@@ -64,6 +74,7 @@ class Store:
         E, B, self.group, prompts = 0, 1, 1, 1
         if self.variables:
             (E, B), (self.group, prompts) = self.variables[0].shape[:2], self.variables[0].size[:2]
+        self.apart = self.group == 1 and E > 0 and not is_remote(self.path)  # each edit has its own chunks
         shape = -(-E // self.group), -(-B // prompts)
         whole = self.header.sums.keys() - self.faults.keys()
         self.sound = np.array([whole.issuperset(self._files(*index)) for index in np.ndindex(shape)], bool).reshape(shape)
@@ -90,7 +101,7 @@ class Store:
             try:
                 size = len(wanted[name]) if name in wanted else most.get(name.rpartition("/")[0], 0)
                 content = read_bytes(self.path / name, size)
-                if content != wanted[name] if name in wanted else zlib.crc32(content) != self.header.sums[name]:
+                if content != wanted[name] if name in wanted else not matches(content, self.header.sums[name]):
                     yield name, CHANGED
             except (FileNotFoundError, NotADirectoryError):
                 yield name, "is missing"
@@ -121,22 +132,52 @@ class Store:
 
     def write(self, chunk: Chunk, block: int, values: Mapping[str, np.ndarray]) -> None:
         """Store the results of a call, by variable [edits of the chunk, prompts of the block, ...], unless its object exists."""
-        arrays = {name: np.ascontiguousarray(array) for name, array in values.items()}
-        content = headers.sealed(safetensors.save({CALL: self._coordinates(chunk, block), **arrays}))
+        place, call, files = self.object(chunk, block), self._coordinates(chunk, block), Files()
+        new = True  # until an error or another process says otherwise: a kill may come after the object has its name
         with _keeping():
             try:
-                write_new(self.object(chunk, block), content, durable=self.durable, scratch=self.path / CALLS)
+                if self.apart:
+                    for row, edit in enumerate(chunk.edits):
+                        self._aside(files, edit, block, {name: array[row : row + 1] for name, array in values.items()})
+                    content = json.dumps({CALL: call.tolist(), FILES: files}).encode()
+                else:
+                    content = safetensors.save({CALL: call, **{name: np.ascontiguousarray(x) for name, x in values.items()}})
+                new = write_new(place, headers.sealed(content), durable=self.durable, scratch=self.path / CALLS)
+                if new:
+                    self.checked[place.name] = files
             except SinkjaxError:  # the folder is deleted once another process has made the arrays
+                new = False
                 if not self._finished_by_another():
                     raise
+            finally:
+                for name, _ in () if new else files.values():  # another process was faster, or there is no room
+                    delete(self.path / CALLS / name)
         self.done[list(chunk.edits), block] = True
+
+    def _aside(self, files: Files, edit: int, block: int, values: Mapping[str, np.ndarray]) -> None:
+        """Write the chunks of one edit under names that nobody else uses, and note them in `files`."""
+        for variable in self.variables:
+            content, name = variable.encode(values[variable.name]), f".{secrets.token_hex(8)}"
+            files[variable.file(edit, block)] = [name, own_sum(content)]
+            write_aside(self.path / CALLS / name, content, self.durable)
 
     def read(self, chunk: Chunk, block: int) -> dict[str, np.ndarray]:
         """Read the results of a call. Errors: FileNotFoundError; ValueError if its object has changed or belongs to another
         call."""
+        found = self._object(chunk, block)
+        if FILES not in found:
+            return found
+        files = {name: self._chunk(name, *entry) for name, entry in found[FILES].items()}
+        return {
+            variable.name: np.concatenate([variable.decode(files[variable.file(edit, block)]) for edit in chunk.edits])
+            for variable in self.variables
+        }
+
+    def _object(self, chunk: Chunk, block: int) -> dict[str, Any]:
+        """Read a call's object: its arrays, or FILES. Errors: as for `read`."""
         try:
             content = headers.unsealed(read_bytes(self.object(chunk, block), self._most(chunk)))
-            found: dict[str, np.ndarray] = safetensors.load(content)
+            found: dict[str, Any] = json.loads(content) if content[:1] == b"{" else safetensors.load(content)
         except FileNotFoundError:
             raise
         except (OSError, SafetensorError):  # not a file, too large, or a disk failure
@@ -149,6 +190,15 @@ class Store:
         """Maximum bytes of a call's object: 8 for each number, and its header."""
         rows = len(chunk.edits) * self.schedule.prompt_block
         return sum(8 * rows * math.prod(variable.shape[2:]) for variable in self.variables) + OBJECT_HEADER
+
+    def _chunk(self, file: str, name: str, checksum: str) -> bytes:
+        """Read a chunk that was written aside, or that another process has put in place. Errors: as for `read`."""
+        most = {variable.name: variable.most for variable in self.variables}.get(file.rpartition("/")[0], 0)
+        for path in (self.path / CALLS / name, self.path / file) if ASIDE.fullmatch(name) else ():
+            with contextlib.suppress(OSError):  # not there, not a file, too large, or a disk failure
+                if matches(content := read_bytes(path, most), checksum):
+                    return content
+        raise ValueError(CHANGED)
 
     def mend(self) -> None:
         """Hide a damaged store from readers until it is repaired."""
@@ -174,7 +224,7 @@ class Store:
             elif isinstance(error, SinkjaxError):
                 raise
 
-    def _chunks(self) -> Iterator[tuple[str, int]]:
+    def _chunks(self) -> Iterator[tuple[str, int | str]]:
         """Write missing or damaged chunks from the objects; return (file, checksum) for all."""
         places = {edit: (chunk, row) for chunk in self.schedule.chunks for row, edit in enumerate(chunk.edits)}
         for group, block in np.ndindex(self.sound.shape):
@@ -182,16 +232,38 @@ class Store:
                 yield from ((name, self.header.sums[name]) for name in self._files(group, block))
                 continue
             rows = [places[edit] for edit in range(group * self.group, min((group + 1) * self.group, len(self.done)))]
-            gave = {chunk: self._results(chunk, block) for chunk in dict.fromkeys(chunk for chunk, _ in rows)}
+            chunks = dict.fromkeys(chunk for chunk, _ in rows)
+            if self.apart and (files := self._sound(self._place, rows[0][0], block, self._files(group, block))) is not None:
+                yield from files.items()
+                continue
+            gave = {chunk: self._sound(self.read, chunk, block) for chunk in chunks}
             for variable in self.variables if all(gave.values()) else ():
                 content = variable.encode(np.stack([gave[chunk][variable.name][row] for chunk, row in rows]))
                 self._write(variable.file(group, block), content)
-                yield variable.file(group, block), zlib.crc32(content)
+                yield variable.file(group, block), own_sum(content)
 
-    def _results(self, chunk: Chunk, block: int) -> dict[str, np.ndarray]:
-        """Return the results of a call; if its object is damaged, return nothing and mark the call as remaining."""
+    def _place(self, chunk: Chunk, block: int, names: list[str]) -> dict[str, str] | None:
+        """Put these chunks of a call in place and return their checksums; None if its object contains arrays.
+
+        Chunks that another process has written are checked first. Errors: as for `read`.
+        """
+        found, call = self._object(chunk, block), self.object(chunk, block).name
+        if FILES not in found:
+            return None
+        if self.checked.get(call) != found[FILES]:
+            for file, entry in found[FILES].items():
+                self._chunk(file, *entry)
+            self.checked[call] = found[FILES]
+        files = {file: found[FILES][file] for file in names}
+        for file, (name, checksum) in files.items():
+            if not move(self.path / CALLS / name, self.path / file):  # another process may have done so
+                self._chunk(file, name, checksum)
+        return {file: checksum for file, (_, checksum) in files.items()}
+
+    def _sound(self, read: Callable[..., T], chunk: Chunk, block: int, *rest: Any) -> T | dict[str, Any]:
+        """Return what `read` finds; if a call's object is damaged, return nothing and mark the call as remaining."""
         try:
-            return self.read(chunk, block)
+            return read(chunk, block, *rest)
         except ValueError as error:
             say(f"{self.path}: a call of edits {', '.join(map(str, chunk.edits))} {error}; computing only that again")
             place = self.object(chunk, block)
@@ -200,7 +272,7 @@ class Store:
             self.done[list(chunk.edits), block] = False
             return {}
 
-    def publish(self, header: Header, chunks: Mapping[str, bytes], sums: Mapping[str, int] = MappingProxyType({})) -> None:
+    def publish(self, header: Header, chunks: Mapping[str, bytes], sums: Mapping[str, int | str] = MappingProxyType({})) -> None:
         """Write chunks and metadata; the file that readers look for comes last. sums: checksums of chunks written earlier."""
         found = {name: zlib.crc32(content) for name, content in chunks.items()}
         self.header = Header(header.metadata, dict(sorted({**sums, **found}.items())))

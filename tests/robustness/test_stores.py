@@ -174,7 +174,7 @@ def test_what_is_known_beforehand_is_written_again_and_nothing_computed(sweep, s
     gone = (file, damage) == (".zmetadata", "missing")  # as in a store that is being mended
     said = "is not finished (99% done)" if gone else f"is damaged ({file} {words})"
     assert_refused(said, lambda: open_store(store))
-    monkeypatch.setattr("sinkjax.sweeps.run.baseline", None)
+    monkeypatch.setattr("sinkjax.sweeps.calls.baseline", None)
     sweep(store)
     assert files(store) == before
 
@@ -182,7 +182,7 @@ def test_what_is_known_beforehand_is_written_again_and_nothing_computed(sweep, s
 @pytest.mark.parametrize("damage", NOT_SWAPPED)
 def test_a_header_is_not_needed_once_the_arrays_are_there(sweep, finished, store, monkeypatch, damage):
     DAMAGES[damage][0](store / HEADER)
-    monkeypatch.setattr("sinkjax.sweeps.run.baseline", None)
+    monkeypatch.setattr("sinkjax.sweeps.calls.baseline", None)
     xarray.testing.assert_identical(open_store(store).load(), open_store(finished).load())
     sweep(store)
     cut(store / ".zmetadata")

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import sinkjax
 from sinkjax import Capture, Edit, Probe, SinkjaxError, Site, Statistic
 from sinkjax.checkpoints.model import Model
-from sinkjax.sweeps import run, shared
+from sinkjax.sweeps import calls, shared
 from sinkjax.sweeps.store import Store
 
 LENGTHS = np.array([9, 12, 5, 12])
@@ -132,7 +132,7 @@ def count_traces(monkeypatch: pytest.MonkeyPatch, **most: int) -> None:
     chex.clear_trace_counter()
     for name, limit in most.items():
         traced = chex.assert_max_traces(getattr(shared, name).__wrapped__, limit)
-        monkeypatch.setattr(run, name, jax.jit(traced, static_argnames="spec"))
+        monkeypatch.setattr(calls, name, jax.jit(traced, static_argnames="spec"))
 
 
 def assert_close(got: Any, want: Any, tolerance: float, what: str = "") -> None:

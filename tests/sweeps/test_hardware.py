@@ -181,7 +181,7 @@ def test_a_process_computes_its_share_first_and_then_what_is_left(tiny_config, t
         schedule = Store(out).schedule
         share = schedule.shares(len(LENGTHS), 1, 2, LAYERS)[number]
         own = [(run[0], chunk.edits) for _, run, chunk in work(share)]
-        assert written[-1][: len(own)] == own
+        assert {*written[-1][: len(own)]} == {*own}  # in the order in which threads write
         assert len(set(written[-1])) == len(written[-1]) == len(schedule.calls(len(LENGTHS)))
     monkeypatch.delenv("JAX_NUM_PROCESSES")
     alone = sinkjax.sweep(model, tokens, EDITS, probe=PROBE, lengths=LENGTHS)

@@ -28,7 +28,7 @@ from sinkjax.model.config import Config, RMSNorm
 from sinkjax.model.rotary import Rope
 from sinkjax.sweeps import header, plan
 
-header.CHUNK_BYTES = 400_000  # so that a chunk holds four edits
+header.CHUNK_BYTES = int(sys.argv[2]) * 100_000  # so that a chunk holds this many edits
 plan.TOKENS_PER_CALL = {"cpu": 4 * 4 * 256}  # and a call
 config = Config(layers=6, width=32, heads=4, kv_heads=2, head_dim=8, mlp_width=48, vocab_size=61, context=512,
                 norm=RMSNorm(1e-5), position=Rope(1e4), activation="silu", tied=False)
@@ -41,22 +41,22 @@ sinkjax.sweep(model, tokens, edits, probe=probe, out=sys.argv[1])
 """
 
 
-def start(out: Path, cache: Path) -> subprocess.Popen:
-    """The command, up to where the sweep begins."""
+def start(out: Path, cache: Path, edits: int) -> subprocess.Popen:
+    """The command, up to where the sweep begins. edits: per chunk."""
     environment = os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(cache),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_NUM_CPU_DEVICES": "1",
         "PYTHONPATH": str(ROOT),
     }
-    process = subprocess.Popen([sys.executable, "-c", COMMAND, str(out)], env=environment, stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", COMMAND, str(out), str(edits)], env=environment, stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
     return process
 
 
-def finish(out: Path, cache: Path) -> None:
+def finish(out: Path, cache: Path, edits: int) -> None:
     """The command, to its end."""
-    with start(out, cache) as process:
+    with start(out, cache, edits) as process:
         assert process.wait(timeout=300) == 0
 
 
@@ -83,21 +83,29 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="module", params=[WIDTH, 1], ids=["chunks of four edits", "chunks of one"])
+def edits(request):
+    """Edits per chunk: objects become chunks of several calls, or are those of one."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, cache):
+def undisturbed(tmp_path_factory, cache, edits):
     """The store of a run that nobody kills."""
     out = tmp_path_factory.mktemp("undisturbed") / "x.zarr"
-    finish(out, cache)
+    finish(out, cache, edits)
+    chunks = {path.name.partition(".")[0] for path in (out / "attention_received").glob("[0-9]*")}
+    assert len(chunks) == -(-len(arrays(out)["edit"]) // edits)
     return arrays(out)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.battery) for seed in (1, 2))])
-def test_a_sweep_killed_many_times_while_it_writes_ends_with_the_same_bits(seed, tmp_path, cache, undisturbed):
+def test_a_sweep_killed_many_times_while_it_writes_ends_with_the_same_bits(seed, tmp_path, cache, edits, undisturbed):
     out, rng = tmp_path / "x.zarr", np.random.default_rng(seed)
     total, seen = len(undisturbed["edit"]) // WIDTH, []
     while len(seen) < KILLS:
         target = (files(out) if seen else 0) + max(1, total // (KILLS + 2))
-        with start(out, cache) as process:
+        with start(out, cache, edits) as process:
             while files(out) < target and process.poll() is None:
                 time.sleep(0.0005)
             time.sleep(rng.uniform(0, 0.01))  # anywhere within a call
@@ -107,7 +115,7 @@ def test_a_sweep_killed_many_times_while_it_writes_ends_with_the_same_bits(seed,
         seen.append(int(Store(out).done.sum()))
     assert len(seen) >= KILLS // 2
     assert 0 < seen[0] < seen[-1]
-    finish(out, cache)
+    finish(out, cache, edits)
     assert not list(out.rglob("*.new"))
     assert not (out / ".calls").exists()
     assert [path.name for path in tmp_path.iterdir() if out.name in path.name] == [out.name]
@@ -115,16 +123,16 @@ def test_a_sweep_killed_many_times_while_it_writes_ends_with_the_same_bits(seed,
 
 
 @pytest.mark.parametrize("kills", [KILLS // 2, pytest.param(40, marks=pytest.mark.battery)])
-def test_a_sweep_killed_while_its_store_begins_or_ends_goes_on(kills, tmp_path, cache, undisturbed):
+def test_a_sweep_killed_while_its_store_begins_or_ends_goes_on(kills, tmp_path, cache, edits, undisturbed):
     rng = np.random.default_rng(1)
     for number in range(kills):
         out = tmp_path / f"{number // 2}.zarr"
-        with start(out, cache) as process:
+        with start(out, cache, edits) as process:
             last = number % 2  # the arrays are being put together
             while not ((out / "attention_received").exists() if last else out.exists()) and process.poll() is None:
                 time.sleep(0.0005)
             time.sleep(rng.uniform(0, 0.03))
             process.kill()
     for out in tmp_path.glob("*.zarr"):
-        finish(out, cache)
+        finish(out, cache, edits)
         assert_same_bits(arrays(out), undisturbed)

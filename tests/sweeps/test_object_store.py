@@ -38,7 +38,7 @@ def test_an_object_store_holds_what_a_folder_holds_and_computes_nothing_twice(bu
     )
     root = place(f"{bucket}/a.zarr")
     assert sorted(name.partition("a.zarr/")[2] for name in root.fs.find(root.path)) == files
-    monkeypatch.setattr("sinkjax.sweeps.run.baseline", None)  # nothing is left to compute
+    monkeypatch.setattr("sinkjax.sweeps.calls.baseline", None)  # nothing is left to compute
     again = sinkjax.sweep(**asked, out=f"{bucket}/a.zarr", progress=False)
     xarray.testing.assert_identical(again.load(), here.load())
 

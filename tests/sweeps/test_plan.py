@@ -16,10 +16,10 @@ from sinkjax.edits.edit import resolve
 from sinkjax.model import params
 from sinkjax.runtime.backend import host_memory
 from sinkjax.runtime.hardware import Hardware
+from sinkjax.sweeps.memory import Memory
 from sinkjax.sweeps.plan import Cost, plan
 from sinkjax.sweeps.schedule import Schedule, stack
 from sinkjax.sweeps.shared import baseline, edited
-from sinkjax.sweeps.store import Store
 from sinkjax.transformer.spec import ForwardSpec
 from tests.sweeps.cases import EVERYTHING, LAYERS, LENGTHS, assert_close, model_of, prompts
 
@@ -171,13 +171,13 @@ def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, p
 def test_planned_bytes_cover_records_that_wait_to_be_written(tiny_config, tiny_params, monkeypatch):
     monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
     probe = Probe(attention=True, capture=[sinkjax.Capture(site, name=f"{site}_{n}") for n in range(4) for site in MAPS])
-    model, tokens, write, live = model_of(tiny_config, tiny_params), prompts(tiny_config), Store.write, []
+    model, tokens, write, live = model_of(tiny_config, tiny_params), prompts(tiny_config), Memory.write, []
 
     def noting(*arguments):
         live.append(sum(array.nbytes for array in jax.live_arrays()) - before)
         write(*arguments)
 
-    monkeypatch.setattr(Store, "write", noting)
+    monkeypatch.setattr(Memory, "write", noting)
     before = sum(array.nbytes for array in jax.live_arrays())
     sinkjax.sweep(model, tokens, MASKS, probe=probe, progress=False)
     planned = plan(tiny_config, MASKS, LENGTHS, 12, probe).bytes

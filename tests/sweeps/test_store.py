@@ -86,7 +86,7 @@ def test_what_returns_in_memory_is_what_a_store_holds(run, tmp_path):
 
 def test_a_finished_store_is_not_computed_again(run, monkeypatch):
     first = run().load()
-    monkeypatch.setattr("sinkjax.sweeps.run.baseline", None)
+    monkeypatch.setattr("sinkjax.sweeps.calls.baseline", None)
     xarray.testing.assert_identical(run().load(), first)
 
 

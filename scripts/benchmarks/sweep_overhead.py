@@ -1,0 +1,106 @@
+"""Measure a sweep's processor time, in memory and into a store, as a multiple of the time of the blocks that it computes.
+
+    python scripts/benchmarks/sweep_overhead.py             about three minutes on two cores; prints a section
+    python scripts/benchmarks/sweep_overhead.py --rounds 1  a smoke run
+
+Plain jitted forwards with the same probe take a known time per block. They are measured in turn with the sweeps, in one process,
+so that other work on the machine slows both. Compilation is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import tempfile
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+from statistics import median
+
+import jax
+import numpy as np
+
+import sinkjax
+from sinkjax.sweeps.plan import plan
+
+PROBE = sinkjax.Probe(attention_received=True, resid_max=True, resid_norm=True, resid_argmax=True)
+EDITS, PROMPTS, LENGTH = 64, 64, 64
+GOALS = {"in memory": 1.15, "into a store": 1.35}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print the section."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds (default 9)")
+    parser.add_argument("--model", default="mini-softmax", metavar="NAME", help="a model (default mini-softmax)")
+    options = parser.parse_args(arguments)
+    load = os.getloadavg()[0]
+    print(section(options.model, measure(options.model, options.rounds), load))
+
+
+def measure(name: str, rounds: int) -> dict[str, list[float]]:
+    """Return, for each way to sweep, its processor time in each round as a multiple of the time of its blocks."""
+    model = sinkjax.load(name)
+    L, vocabulary = model.config.layers, model.config.vocab_size
+    tokens = jax.numpy.asarray(np.random.default_rng(0).integers(0, vocabulary, (PROMPTS, LENGTH)), "int32")
+    edits = [sinkjax.mask_key(number // L, layers=number % L) for number in range(EDITS)]
+    planned = plan(model.config, edits, [LENGTH] * PROMPTS, LENGTH, PROBE)
+    forwards = planned.layer_passes * planned.schedule.prompt_block / PROMPTS / L
+    needed = 1 + sum(L - number % L for number in range(EDITS)) / L
+    probed = jax.jit(lambda params, tokens: sinkjax.forward(params, tokens, model.config, probe=PROBE, logits=False).record)
+
+    def plain() -> None:
+        for _ in range(round(forwards / 4)):
+            jax.block_until_ready(probed(model.params, tokens))
+
+    def in_memory() -> None:
+        sinkjax.sweep(model, tokens, edits, PROBE, progress=False)
+
+    def into_store() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            sinkjax.sweep(model, tokens, edits, PROBE, out=Path(folder) / "x.zarr", progress=False)
+
+    ways = dict(zip(GOALS, (in_memory, into_store), strict=True))
+    for run in (plain, *ways.values()):
+        run()
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, run in ways.items():  # plain forwards before and after, half of the time each
+            taken = [processor_time(each) for each in (plain, plain, run, plain, plain)]
+            each = (sum(taken) - taken[2]) / (4 * round(forwards / 4))
+            found[way].append(taken[2] / (each * needed))
+    return found
+
+
+def processor_time(run: Callable[[], None]) -> float:
+    """Return the seconds of processor time of all threads, in user mode and in the kernel."""
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    run()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def section(name: str, found: dict[str, list[float]], load: float) -> str:
+    """Return the section, in Markdown."""
+    lines = [
+        "## What a sweep takes beside its blocks",
+        "",
+        f"{EDITS} masks of a key, spread over the layers of {name}, on {PROMPTS} prompts of {LENGTH} tokens, with "
+        "`attention_received`, `resid_max`, `resid_norm` and `resid_argmax`. Processor time of all threads, as a multiple of the "
+        "time that plain jitted forwards with the same probe take for the blocks that the edits need (each from its own layer, "
+        "and one unedited run), measured in turn; medians (smallest to largest). Compilation is not counted. Measured on "
+        f"{date.today().isoformat()}, {os.cpu_count()} cores, jax {jax.__version__}, load average {load:.2f} before the start. "
+        "`python scripts/benchmarks/sweep_overhead.py` prints this section.",
+        "",
+        "| sweep | times its blocks | goal | |",
+        "| --- | --- | --- | --- |",
+    ]
+    for way, ratios in found.items():
+        met = "met" if median(ratios) <= GOALS[way] else "missed"
+        lines.append(f"| {way} | {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | {GOALS[way]} | {met} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""The calls of a sweep: started on the devices one after the other, while threads fetch, check and keep finished results."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+import jax
+import numpy as np
+
+from sinkjax.edits.term import Edits
+from sinkjax.errors import SinkjaxError
+from sinkjax.probes.record import Record
+from sinkjax.runtime import processes
+from sinkjax.runtime.hardware import Hardware
+from sinkjax.sweeps.arrays import storable
+from sinkjax.sweeps.computation import CELLS, Computation
+from sinkjax.sweeps.schedule import Chunk, Round, Schedule, stack
+from sinkjax.sweeps.shared import Base, baseline, edited
+
+Fetch = Callable[[], Record]
+T = TypeVar("T")
+
+
+class Results(Protocol):
+    """Where the results of calls are kept: arrays in memory, or a store. done: bool [edit, prompt_block], whether they are."""
+
+    done: np.ndarray
+
+    def write(self, chunk: Chunk, block: int, values: Mapping[str, np.ndarray]) -> None:
+        """Keep the results of a call, by variable [edits of the chunk, prompts of the block, ...]. Called by several threads."""
+
+
+class _Round:
+    """A round's record, copied to the host once."""
+
+    def __init__(self, record: Record, joined: bool):
+        self.record, self.joined, self.fetched, self.lock = record, joined, False, threading.Lock()
+        if not joined:
+            for leaf in jax.tree.leaves(record):
+                leaf.copy_to_host_async()
+
+    def get(self) -> Record:
+        with self.lock:
+            if not self.fetched:
+                self.record = processes.whole(self.record) if self.joined else jax.device_get(self.record)
+                self.fetched = True
+            return self.record
+
+
+def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[int, Chunk, Fetch]]:
+    """Start calls and yield each: (block of prompts, chunk of edits, a function that waits for its record on the host).
+
+    Records have a leading edit axis. The next call is started when it is asked for.
+    """
+    for entry, on_device in _rounds(computation, schedule, todo):
+        found = _Round(on_device, computation.joined)
+        for device, block, chunk in entry.calls():
+            of_base = chunk.start >= computation.model.config.layers  # one copy serves all edits
+            own = slice(device, device + 1) if of_base else device
+            yield block, chunk, lambda found=found, own=own: jax.tree.map(lambda array: array[own], found.get())
+
+
+def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[Round, Record]]:
+    """Yield the records of each round, with leading axes over devices and (except for a base) edits; a base is run once."""
+    L = computation.model.config.layers
+
+    def resolved(number: Any, prompts: np.ndarray) -> Edits:
+        return tuple(term.for_prompts(prompts) for term in computation.resolved[number])
+
+    for runs, rounds in itertools.groupby(todo, key=lambda entry: entry.runs):
+        first = np.array([block for block, _ in runs]) * schedule.prompt_block
+        prompts = first[:, None] + np.arange(schedule.prompt_block)
+        prompts = np.where(prompts < len(computation.lengths), prompts, 0)  # padding prompts in the last block are not kept
+        tokens, lengths = computation.place((computation.tokens[prompts], computation.lengths[prompts]))
+        of_base: Edits = ()
+        if None not in (bases := [number for _, number in runs]):
+            of_base = computation.place(stack([resolved(number, own) for number, own in zip(bases, prompts, strict=True)]))
+        base, record = computation.each(baseline, tokens, lengths, of_base)
+        bases_of: dict[tuple[str, ...], Base] = {}  # by the sites of a kind, whose cells the base counts
+        for entry in rounds:
+            idle = next(chunk for _, _, chunk in entry.calls())  # devices without a call get its edits as placeholders
+            width = schedule.widths[idle.kind]
+            if idle.start == L:
+                yield entry, record
+                continue
+            stacked, starts = [], []
+            for own, chunk in zip(prompts, entry.chunks, strict=True):
+                edits = (chunk or idle).edits
+                numbers = (edits + edits[-1:] * width)[:width]
+                stacked.append(stack([resolved(number, own) for number in numbers]))
+                starts.append(L if chunk is None else chunk.start)
+            edits, start = computation.place((stack(stacked), np.array(starts, np.int32)))
+            sites = tuple(term.site for term in edits)
+            if sites not in bases_of:
+                bases_of[sites] = base.counting(edits)
+            yield entry, computation.each(edited, tokens, lengths, edits, start, bases_of[sites])
+
+
+def started(calls: Iterator[T], hardware: Hardware) -> Iterator[T]:
+    """Yield calls in order, with the next ones already started."""
+    waiting: deque[T] = deque()
+    for call in calls:
+        waiting.append(call)
+        if len(waiting) > hardware.calls_ahead * hardware.devices:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def keep(results: Results, computation: Computation, schedule: Schedule, block: int, chunk: Chunk, record: Record) -> None:
+    """Check and keep the results of a call. Errors: a row of attention without a visible key."""
+    size = schedule.prompt_block
+    prompts = min(size, len(computation.lengths) - block * size)
+    shape = (len(chunk.edits), prompts)
+    values = {}
+    for name, array in record.items():
+        array = array[: shape[0], :prompts]
+        array = np.broadcast_to(array, (*shape, *array.shape[2:]))  # the base's result serves all edits of a chunk
+        values[name] = array.sum(axis=-1) if name in CELLS else array.astype(storable(array.dtype), copy=False)
+    empty = values.pop("empty_rows", np.zeros(shape))
+    if empty.any():
+        edit = chunk.edits[int(np.argwhere(empty)[0][0])]
+        raise SinkjaxError(f"edit {edit} masks every visible key in {int(empty.max())} rows of attention")
+    results.write(chunk, block, dict.fromkeys(CELLS, np.zeros(shape, np.float32)) | values)
+
+
+class Threads:
+    """Threads that fetch records and keep them while the main thread starts further calls; it raises their first error.
+
+    count: number of threads. ahead: calls that may be started and not yet kept before the main thread waits.
+    """
+
+    def __init__(self, count: int, ahead: int):
+        self.pool, self.ahead, self.under_way = ThreadPoolExecutor(count), ahead, deque[Future[None]]()
+        self.order, self.stopped = threading.Lock(), False
+
+    def __enter__(self) -> Threads:
+        return self
+
+    def submit(self, fetch: Fetch, keep: Callable[[Record], None]) -> None:
+        """Let a thread fetch a record and keep it."""
+
+        def job() -> None:
+            with self.order:  # one at a time, so that a signal waits for one call only
+                record = {} if self.stopped else fetch()
+            if record:
+                keep(record)
+
+        self.under_way.append(self.pool.submit(job))
+        self.wait(self.ahead)
+
+    def wait(self, left: int = 0) -> None:
+        """Wait until at most this many calls are not kept."""
+        while len(self.under_way) > left:
+            self.under_way.popleft().result()
+
+    def __exit__(self, *error: object) -> None:
+        self.stopped = True
+        self.pool.shutdown(wait=True, cancel_futures=True)
