@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import math
 from typing import Any
 
@@ -22,6 +23,7 @@ from sinkjax.checkpoints.names import leaf_name
 from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.tensors import PIECE, Tensor
 from sinkjax.model import params
+from sinkjax.model.config import Config
 from sinkjax.runtime.backend import refuse_larger_than_memory
 
 PREFIX = "untrained:"
@@ -42,15 +44,59 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
     """Draw random parameters, and the SHA-256 of their bytes in the order of the tree; arguments as for `load_params`.
 
     The numbers equal `params.init` with SEED and the standard deviation that the model's files state as
-    `initializer_range`, by default INITIALIZER_RANGE. They are drawn in pieces, like tensors that are read from a file.
+    `initializer_range`, by default INITIALIZER_RANGE. On one device a single program draws them; on a mesh they are drawn in
+    pieces, like tensors that are read from a file.
     """
     std = INITIALIZER_RANGE if checkpoint.initializer_range is None else checkpoint.initializer_range
     refuse_larger_than_memory("parameters", params.count(checkpoint.config) * jnp.dtype(dtype).itemsize)
+    if mesh is None and _counts():
+        return _draw_here(checkpoint.config, dtype, std)
     tensors = {
         leaf_name(path): drawn(leaf, params.leaf_key(SEED, path), std, np.dtype(jnp.dtype(dtype)))
         for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(checkpoint.config))
     }
     return load_params(dataclasses.replace(checkpoint, tensors=tensors, names=None), dtype, mesh)
+
+
+def _draw_here(config: Config, dtype: str, std: float) -> tuple[params.Params, str]:
+    """Draw all parameters on the default device."""
+    leaves = jax.tree_util.tree_leaves_with_path(params.abstract(config))
+    keys = [jax.random.key_data(params.leaf_key(SEED, path)) for path, _ in leaves]
+    places = [_places(leaf) for _, leaf in leaves]
+    found = _program(keys, places, jnp.float32(std), kinds=tuple((leaf.shape, leaf.init) for _, leaf in leaves), dtype=dtype)
+    digest = hashlib.sha256()
+    for leaf in found:
+        digest.update(np.asarray(leaf).reshape(-1).view(np.uint8))
+    return jax.tree.unflatten(jax.tree.structure(params.abstract(config)), found), digest.hexdigest()
+
+
+def _places(leaf: params.Leaf) -> np.ndarray:
+    """Return the index of the first number of each of a leaf's equal pieces, in two halves: uint32 [pieces, 2]."""
+    size = 1 if leaf.init in params.CONSTANTS else math.prod(leaf.shape)
+    count = next(count for count in range(-(-size // PIECE), size + 1) if size % count == 0)
+    starts = np.arange(count, dtype=np.uint64) * np.uint64(size // count)
+    return np.stack([starts >> np.uint64(32), starts], axis=1).astype(np.uint32)
+
+
+@functools.partial(jax.jit, static_argnames=("kinds", "dtype"))
+def _program(
+    keys: list[jax.Array], places: list[jax.Array], std: jax.Array, *, kinds: tuple[tuple[tuple[int, ...], str], ...], dtype: str
+) -> list[jax.Array]:
+    """Draw leaves piece by piece, so that memory holds little besides them. kinds: shape and initialiser of each."""
+
+    def leaf(key: jax.Array, places: jax.Array, shape: tuple[int, ...], init: str) -> jax.Array:
+        if init in params.CONSTANTS:
+            return jnp.full(shape, params.CONSTANTS[init], dtype)
+        scale = jnp.float32(params.SMALL) if init == "small" else std  # an argument, which no simplification merges
+
+        def piece(place: jax.Array) -> jax.Array:
+            data = jax.random.wrap_key_data(jnp.concatenate([key, place]), impl=_counter_impl())
+            noise = jax.lax.optimization_barrier(jax.random.normal(data, (math.prod(shape) // len(places),)))
+            return (noise * scale).astype(dtype)
+
+        return jax.lax.map(piece, places).reshape(shape)
+
+    return [leaf(key, at, *kind) for key, at, kind in zip(keys, places, kinds, strict=True)]
 
 
 def drawn(leaf: params.Leaf, key: jax.Array, std: float, dtype: np.dtype) -> Tensor:
@@ -76,12 +122,18 @@ def normal(key: jax.Array, start: int, count: int, size: int) -> np.ndarray:
 
     A number depends only on the key and its index, unless JAX uses another generator; then all are drawn.
     """
-    if not jax.config.jax_threefry_partitionable or str(jax.random.key_impl(key)) != "threefry2x32":  # type: ignore[attr-defined]
+    if not _counts():
         return np.asarray(jax.random.normal(key, (size,)))[start : start + count]
     high, low = divmod(start, 2**32)
     data = jnp.concatenate([jax.random.key_data(key), jnp.array([high, low], jnp.uint32)])
     drawn = jax.random.normal(jax.random.wrap_key_data(data, impl=_counter_impl()), (1 << (count - 1).bit_length(),))
     return np.asarray(drawn)[:count]  # draw a power of two, so that few sizes are compiled
+
+
+def _counts() -> bool:
+    """Return whether JAX's default generator computes each number from its key and its index."""
+    config: Any = jax.config
+    return bool(config.jax_threefry_partitionable) and config.jax_default_prng_impl == "threefry2x32"
 
 
 @functools.cache

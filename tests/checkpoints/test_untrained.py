@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 from pathlib import Path
 
 import jax
@@ -88,6 +89,21 @@ def test_rows_drawn_by_themselves_are_those_of_the_whole_leaf(tiny_config, monke
                 for start, stop in drawn.row_pieces():
                     np.testing.assert_array_equal(drawn.rows(start, stop), whole[start:stop])
                 assert b"".join(piece.tobytes() for piece in drawn.byte_pieces()) == whole.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_one_program_draws_the_numbers_of_the_pieces_and_their_digest(tiny_config, monkeypatch, dtype):
+    monkeypatch.setattr(untrained, "PIECE", 1000)
+    config = dataclasses.replace(tiny_config, vocab_size=61)  # a leaf that 1,000 does not divide
+    found, sha256 = untrained._draw_here(config, dtype, 0.1)
+    want = params.init(config, untrained.SEED, dtype, std=0.1)
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), jax.device_get(want))
+    assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(found))
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(config)):
+        for piece in untrained.drawn(leaf, params.leaf_key(untrained.SEED, path), 0.1, np.dtype(dtype)).byte_pieces():
+            digest.update(piece.data)
+    assert sha256 == digest.hexdigest()
 
 
 NORMS = (RMSNorm, OffsetRMSNorm, SingleScaleRMSNorm, LayerNorm, OffsetLayerNorm, DynamicTanh)
