@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import date
@@ -64,6 +65,10 @@ def measure(name: str, rounds: int) -> dict[str, list[float]]:
     ways = dict(zip(GOALS, (in_memory, into_store), strict=True))
     for run in (plain, *ways.values()):
         run()
+    b, widths, chunks = planned.schedule.prompt_block, planned.schedule.widths, planned.schedule.chunks
+    rows = -(-PROMPTS // b) * b * sum(widths[chunk.kind] for chunk in chunks)
+    padding = 1 - PROMPTS * EDITS / rows
+    print(f"calls of {b} prompts and up to {max(widths)} edits; {padding:.1%} of their rows are padding", file=sys.stderr)
     found: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way, run in ways.items():  # plain forwards before and after, half of the time each

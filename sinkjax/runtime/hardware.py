@@ -108,8 +108,11 @@ class Hardware:
 
     @property
     def calls_ahead(self) -> int:
-        """Calls in progress while one is written: more on many devices, so that they do not wait for each other."""
-        return 1 if self.devices == 1 else 3
+        """Calls that each device may have before it while the results of earlier ones are kept.
+
+        Several, so that devices wait neither for each other nor for the host; but one on a single CPU, which is the host.
+        """
+        return 1 if self.devices == 1 and self.kind == "cpu" else 3
 
     def memory_bytes(self) -> int:
         """Return the bytes per device to plan with: the stated number, else all of its memory. Errors: not a number above 0."""

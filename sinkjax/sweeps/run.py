@@ -27,7 +27,7 @@ from sinkjax.sweeps.computation import Computation, unchanged
 from sinkjax.sweeps.header import CHANGED, COORDINATES, IDENTITY, Header, Json, attributes_of_sweep
 from sinkjax.sweeps.memory import Memory
 from sinkjax.sweeps.schedule import Round, Schedule, deal
-from sinkjax.sweeps.store import Store, begin, described, existing
+from sinkjax.sweeps.store import WRITERS, Store, begin, described, existing
 from sinkjax.transformer.implementations import AUTO
 from sinkjax.transformer.spec import ForwardSpec
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
-
-WRITERS = 4  # threads that encode and write the results of calls
 
 
 def sweep(

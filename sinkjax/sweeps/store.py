@@ -19,6 +19,7 @@ import re
 import secrets
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     import xarray
 
 CALL, FILES = ".call", "files"  # in an object: the call's coordinates, and files of chunks: final name -> (name, checksum)
+WRITERS = 4  # threads that encode and write
 OBJECT_HEADER = 1 << 20  # more bytes than names, shapes and coordinates have in an object
 MACHINE = 1 << 20  # more bytes than the record of a machine has
 
@@ -213,7 +215,7 @@ class Store:
         fixed: the arrays that are known before the sweep.
         """
         try:
-            sums = dict(self._chunks())
+            sums = self._chunks()
             if not self.left():
                 arrays = [array for array in arrays_of(self.header.metadata) if array.name in fixed]
                 self.publish(self.header, {array.file(): array.encode(fixed[array.name][1]) for array in arrays}, sums)
@@ -224,23 +226,27 @@ class Store:
             elif isinstance(error, SinkjaxError):
                 raise
 
-    def _chunks(self) -> Iterator[tuple[str, int | str]]:
-        """Write missing or damaged chunks from the objects; return (file, checksum) for all."""
+    def _chunks(self) -> dict[str, int | str]:
+        """Write missing or damaged chunks from the objects; return the checksums of all, by file."""
         places = {edit: (chunk, row) for chunk in self.schedule.chunks for row, edit in enumerate(chunk.edits)}
-        for group, block in np.ndindex(self.sound.shape):
-            if self.sound[group, block]:
-                yield from ((name, self.header.sums[name]) for name in self._files(group, block))
-                continue
+
+        def make(index: tuple[int, ...]) -> Mapping[str, int | str]:
+            group, block = index
+            files = self._files(group, block)
+            if self.sound[index]:
+                return {file: self.header.sums[file] for file in files}
             rows = [places[edit] for edit in range(group * self.group, min((group + 1) * self.group, len(self.done)))]
-            chunks = dict.fromkeys(chunk for chunk, _ in rows)
-            if self.apart and (files := self._sound(self._place, rows[0][0], block, self._files(group, block))) is not None:
-                yield from files.items()
-                continue
-            gave = {chunk: self._sound(self.read, chunk, block) for chunk in chunks}
-            for variable in self.variables if all(gave.values()) else ():
+            if self.apart and (found := self._sound(self._place, rows[0][0], block, files)) is not None:
+                return found
+            sums, gave = {}, {chunk: self._sound(self.read, chunk, block) for chunk in dict.fromkeys(chunk for chunk, _ in rows)}
+            for file, variable in zip(files, self.variables, strict=True) if all(gave.values()) else ():
                 content = variable.encode(np.stack([gave[chunk][variable.name][row] for chunk, row in rows]))
-                self._write(variable.file(group, block), content)
-                yield variable.file(group, block), own_sum(content)
+                self._write(file, content)
+                sums[file] = own_sum(content)
+            return sums
+
+        with ThreadPoolExecutor(WRITERS) as pool:
+            return {file: checksum for found in pool.map(make, np.ndindex(self.sound.shape)) for file, checksum in found.items()}
 
     def _place(self, chunk: Chunk, block: int, names: list[str]) -> dict[str, str] | None:
         """Put these chunks of a call in place and return their checksums; None if its object contains arrays.

@@ -87,7 +87,7 @@ def test_any_memory_gives_the_same_numbers_in_the_same_layout(tiny_config, tiny_
     edits = [*MASKS, *(sinkjax.drop_mlp(here, layers=layer) for layer in range(LAYERS)), sinkjax.compose()]
     whole = sinkjax.sweep(model, tokens, edits, probe=probe, lengths=lengths)
     least = least_memory(tiny_config, 5, 12, probe)
-    for memory, block in ((least, 1), (int(1.4 * least), 3)):  # prompts one by one, and in uneven blocks
+    for memory, block in ((least, 1), (int(2.5 * least), 5)):  # prompts one by one, and all at once
         assert plan(tiny_config, edits, lengths, 12, probe, hardware=Hardware(memory)).schedule.prompt_block == block
         cut = sinkjax.sweep(model, tokens, edits, probe=probe, lengths=lengths, memory=memory)
         assert cut.sizes == whole.sizes
@@ -104,6 +104,41 @@ def test_prompts_are_cut_into_blocks_of_about_one_size(tiny_config):
         for extra in range(0, 10**6, 2000)
     }
     assert sizes == {1, 2, 3, 5, 9}  # never 8 and a rest of 1
+
+
+def padded(schedule, prompts):
+    """The share of the rows of calls that are padding."""
+    calls = schedule.calls(prompts)
+    rows = sum(schedule.widths[chunk.kind] * schedule.prompt_block for _, chunk in calls)
+    return 1 - prompts * sum(len(chunk.edits) for chunk in schedule.chunks) / rows
+
+
+def test_on_a_cpu_at_most_a_tenth_of_the_rows_is_padding(tiny_config, monkeypatch):
+    def shares(prompts):
+        for count in (1, 5, 7, 23):
+            edits = [sinkjax.mask_key(number % 11, layers=0, heads=number // 11) for number in range(count)]
+            for memory in (1.0, 1.7, 100.0):
+                hardware = Hardware(int(memory * least), platform="cpu")
+                yield padded(plan(tiny_config, edits, [12] * prompts, 12, RECEIVED, hardware=hardware).schedule, prompts)
+
+    least = least_memory(tiny_config, 7, 12, RECEIVED)
+    assert max(share for prompts in (3, 7, 16) for share in shares(prompts)) <= 0.1
+    monkeypatch.setattr("sinkjax.sweeps.plan.PADDED", {"cpu": 1.0})
+    assert max(share for prompts in (3, 7, 16) for share in shares(prompts)) > 0.1
+
+
+def test_a_call_on_a_gpu_fills_it_unless_edits_would_share_fewer_blocks(tiny_config):
+    config, hardware = replace(tiny_config, layers=28, context=64), Hardware(platform="h200")
+    same = [sinkjax.mask_key(key) for key in range(28)]
+    apart = [sinkjax.mask_key(0, layers=layer) for layer in range(28)]
+
+    def tokens(edits, prompts):
+        made = plan(config, edits, [64] * prompts, 64, RECEIVED, hardware=hardware).schedule
+        return max(made.widths) * made.prompt_block * 64
+
+    assert 14 * 1024 <= tokens(same, 16) <= 16 * 1024
+    assert tokens(apart, 16) == 4 * 1024
+    assert tokens(apart, 256) == 16 * 1024  # one edit
 
 
 def test_a_memory_too_small_is_refused_with_what_is_needed(tiny_config, tiny_params, tmp_path):
