@@ -13,6 +13,7 @@ import fnmatch
 import hashlib
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -43,19 +44,25 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
     places = {name: params.sharding(leaf, mesh) if mesh else None for name, leaf in leaves.items()}
     arrays: dict[str, jax.Array] = {}
     digest = hashlib.sha256()
-    for name, filled in wanted.items():
-        tensor, what = checkpoint.tensors[name], f"{name} of {checkpoint.where}"
+
+    def add(tensor: Tensor) -> None:
         for piece in tensor.byte_pieces():
             digest.update(piece.data)
-        for slot in filled:
-            leaf, place = leaves[slot.leaf], places[slot.leaf]
-            shared = tensor.shared is not None and not slot.transposed
-            if slot.fills and (shared or math.prod(leaf.shape) <= PIECE):
-                arrays[slot.leaf] = whole(tensor, slot, dtype, place, what, check)
-                continue
-            if slot.leaf not in arrays:
-                arrays[slot.leaf] = jnp.zeros(leaf.shape, dtype, device=place)
-            arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, place, what, check)
+
+    with ThreadPoolExecutor(1) as beside:
+        for name, filled in wanted.items():
+            tensor, what = checkpoint.tensors[name], f"{name} of {checkpoint.where}"
+            added = beside.submit(add, tensor)  # hashed while it is sent to the devices
+            for slot in filled:
+                leaf, place = leaves[slot.leaf], places[slot.leaf]
+                shared = tensor.shared is not None and not slot.transposed
+                if slot.fills and (shared or math.prod(leaf.shape) <= PIECE):
+                    arrays[slot.leaf] = whole(tensor, slot, dtype, place, what, check)
+                    continue
+                if slot.leaf not in arrays:
+                    arrays[slot.leaf] = jnp.zeros(leaf.shape, dtype, device=place)
+                arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, place, what, check)
+            added.result()
     return jax.tree_util.tree_map_with_path(lambda path, _: arrays[leaf_name(path)], tree), digest.hexdigest()
 
 

@@ -29,7 +29,7 @@ from safetensors import numpy as safetensors
 
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import move, write, write_aside, write_new
-from sinkjax.config_files.places import Place, delete, is_remote, listed, read_bytes, remove
+from sinkjax.config_files.places import MOST_READ, Place, delete, is_remote, listed, read_bytes, remove
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.fingerprint import digest
 from sinkjax.runtime.progress import say
@@ -189,7 +189,9 @@ class Store:
         return found
 
     def _most(self, chunk: Chunk) -> int:
-        """Maximum bytes of a call's object: 8 for each number, and its header."""
+        """Maximum bytes of a call's object: 8 for each number, and its header; that of a calculation may have any size."""
+        if not self.variables:
+            return MOST_READ
         rows = len(chunk.edits) * self.schedule.prompt_block
         return sum(8 * rows * math.prod(variable.shape[2:]) for variable in self.variables) + OBJECT_HEADER
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 import warnings
 from dataclasses import dataclass, replace
 from functools import partial
@@ -283,6 +284,8 @@ def test_a_full_disk_keeps_what_is_done_and_the_same_call_goes_on(run, model, to
 
         def write(self, chunk, *args):
             if 2 in chunk.edits:
+                while not self.done[:2].all():  # which other threads write
+                    time.sleep(0.001)
                 fill_disk(patch)
             original(self, chunk, *args)
 
