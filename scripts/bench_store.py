@@ -133,12 +133,13 @@ def measure(case: Case) -> Row:
             return took, store, sum(file.partition("/")[0] in names for file in store.header.sums)
 
     try:
-        stores.write, stores.write_new = noted(files.write), noted(files.write_new)
+        stores.write, stores.write_new, stores.write_aside = map(noted, (files.write, files.write_new, files.write_aside))
         _, store, kept = filled(keep)  # compiles
-        stores.write, stores.write_new = files.write, files.write_new
+        stores.write, stores.write_new, stores.write_aside = files.write, files.write_new, files.write_aside
         pairs = [(filled(known_before)[0], filled(compute)[0]) for _ in range(case.rounds)]
     finally:
-        stores.write, stores.write_new, run.compute = files.write, files.write_new, compute
+        stores.write, stores.write_new, stores.write_aside = files.write, files.write_new, files.write_aside
+        run.compute = compute
     calls = len(schedule.chunks) * -(-case.prompts // schedule.prompt_block)
     alone, whole = zip(*pairs, strict=True)
     return Row(case, calls, len(edits), len(store.variables), len(written), kept, alone, whole)
@@ -173,8 +174,9 @@ def section(rows: Sequence[Row], load: float) -> str:
             "Masks of a key in one layer after the other, and the unedited run, with "
             "`attention_received`, `resid_max`, `resid_norm` and `resid_argmax`, each sweep into a new store. The store's part "
             "is the time of the same sweep with all records computed before: checks, objects and their checksums, then the "
-            "chunks of the arrays and their compression. A call writes one object, and chunks of several edits are made from "
-            "these. Compilation, labels and metadata, which a sweep makes once, are not counted. Milliseconds of "
+            "chunks of the arrays and their compression. A call writes one object, from which chunks of several edits are "
+            "made; chunks of one edit are written before it, and only renamed. "
+            "Compilation, labels and metadata, which a sweep makes once, are not counted. Milliseconds of "
             "processor time of all threads, as the machine does other work; medians (smallest to largest). Measured on "
             f"{date.today().isoformat()} on {cpu_name()}, {os.cpu_count()} cores, jax {jax.__version__}, load average {load:.2f} "
             "before the start. `python scripts/bench_store.py` writes this section.",

@@ -240,7 +240,8 @@ class Store:
             rows = [places[edit] for edit in range(group * self.group, min((group + 1) * self.group, len(self.done)))]
             if self.apart and (found := self._sound(self._place, rows[0][0], block, files)) is not None:
                 return found
-            sums, gave = {}, {chunk: self._sound(self.read, chunk, block) for chunk in dict.fromkeys(chunk for chunk, _ in rows)}
+            sums: dict[str, int | str] = {}
+            gave = {chunk: self._sound(self.read, chunk, block) for chunk in dict.fromkeys(chunk for chunk, _ in rows)}
             for file, variable in zip(files, self.variables, strict=True) if all(gave.values()) else ():
                 content = variable.encode(np.stack([gave[chunk][variable.name][row] for chunk, row in rows]))
                 self._write(file, content)
