@@ -66,7 +66,7 @@ def _draw_here(config: Config, dtype: str, std: float) -> tuple[params.Params, s
     found = _program(keys, places, jnp.float32(std), kinds=tuple((leaf.shape, leaf.init) for _, leaf in leaves), dtype=dtype)
     digest = hashlib.sha256()
     for leaf in found:
-        digest.update(np.asarray(leaf).reshape(-1).view(np.uint8))
+        digest.update(np.asarray(leaf).reshape(-1).view(np.uint8).data)
     return jax.tree.unflatten(jax.tree.structure(params.abstract(config)), found), digest.hexdigest()
 
 

@@ -70,13 +70,12 @@ def write_new(path: Place, content: str | bytes, durable: bool = False, scratch:
         return True
 
 
-def write_aside(path: Path, content: bytes, durable: bool = False) -> None:
-    """Write a file whose name nobody else uses yet; if that fails, none is left. Errors: as for `write`."""
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file, to disk, whose name nobody else uses yet; if that fails, none is left. Errors: as for `write`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        if durable:
-            _sync(path)
+        _sync(path)
     except OSError as error:
         with suppress(OSError):
             path.unlink()

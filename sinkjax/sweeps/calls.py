@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections import deque
@@ -44,12 +45,14 @@ class _Round:
             for leaf in jax.tree.leaves(record):
                 leaf.copy_to_host_async()
 
-    def get(self) -> Record:
+    def get(self, own: int | slice) -> Record:
+        """Wait for the record, and return the part of a device."""
         with self.lock:
             if not self.fetched:
                 self.record = processes.whole(self.record) if self.joined else jax.device_get(self.record)
                 self.fetched = True
-            return self.record
+        found: Record = jax.tree.map(lambda array: array[own], self.record)
+        return found
 
 
 def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[int, Chunk, Fetch]]:
@@ -62,7 +65,7 @@ def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round])
         for device, block, chunk in entry.calls():
             of_base = chunk.start >= computation.model.config.layers  # one copy serves all edits
             own = slice(device, device + 1) if of_base else device
-            yield block, chunk, lambda found=found, own=own: jax.tree.map(lambda array: array[own], found.get())
+            yield block, chunk, functools.partial(found.get, own)
 
 
 def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[Round, Record]]:
@@ -146,8 +149,8 @@ class Threads:
 
         def job() -> None:
             with self.order:  # one at a time, so that a signal waits for one call only
-                record = {} if self.stopped else fetch()
-            if record:
+                record = None if self.stopped else fetch()
+            if record is not None:
                 keep(record)
 
         self.under_way.append(self.pool.submit(job))

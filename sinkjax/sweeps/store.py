@@ -58,10 +58,10 @@ class Store:
     its fault. new: whether this process wrote the header. Errors: there is no store.
     """
 
-    def __init__(self, path: Place, header: Header | None = None, durable: bool = True):
+    def __init__(self, path: Place, header: Header | None = None):
         if (header := header or Header.read(path)) is None:
             raise SinkjaxError(f"there is no store {path}")
-        self.path, self.header, self.durable, self.new = path, header, durable, False
+        self.path, self.header, self.new = path, header, False
         self.checked: dict[str, Files] = {}  # by object: files of chunks that this process has written, or read and checked
         self.key, self.variables = headers.key_of(header.attributes[IDENTITY]), header.variables()
         self.schedule = Schedule.from_json(header.attributes.get(SCHEDULE) or Schedule(1, (), ()).to_json())
@@ -144,7 +144,7 @@ class Store:
                     content = json.dumps({CALL: call.tolist(), FILES: files}).encode()
                 else:
                     content = safetensors.save({CALL: call, **{name: np.ascontiguousarray(x) for name, x in values.items()}})
-                new = write_new(place, headers.sealed(content), durable=self.durable, scratch=self.path / CALLS)
+                new = write_new(place, headers.sealed(content), durable=True, scratch=self.path / CALLS)
                 if new:
                     self.checked[place.name] = files
             except SinkjaxError:  # the folder is deleted once another process has made the arrays
@@ -161,7 +161,7 @@ class Store:
         for variable in self.variables:
             content, name = variable.encode(values[variable.name]), f".{secrets.token_hex(8)}"
             files[variable.file(edit, block)] = [name, own_sum(content)]
-            write_aside(self.path / CALLS / name, content, self.durable)
+            write_aside(self.path / CALLS / name, content)
 
     def read(self, chunk: Chunk, block: int) -> dict[str, np.ndarray]:
         """Read the results of a call. Errors: FileNotFoundError; ValueError if its object has changed or belongs to another
@@ -295,7 +295,7 @@ class Store:
 
     def _write(self, name: str, content: bytes) -> None:
         with _keeping():
-            write(self.path / name, content, durable=self.durable, scratch=self.path / CALLS)
+            write(self.path / name, content, durable=True, scratch=self.path / CALLS)
 
     def _finished_by_another(self) -> bool:
         """Return whether another process has made the arrays in the meantime."""
@@ -354,35 +354,35 @@ def _keeping() -> Iterator[None]:
         raise
 
 
-def begin(path: Place, identity: Mapping[str, Any], make: Callable[[], Header], durable: bool = True) -> Store:
+def begin(path: Place, identity: Mapping[str, Any], make: Callable[[], Header]) -> Store:
     """Open the store `path` with this identity: a new one, or one started by an earlier call or another process.
 
     identity: everything that defines the numbers (model, prompts, edits, probe, versions, ...), as JSON. make: returns the header
     of a new store. Errors: no permission or no space; other content; the store of another sweep (each difference is named).
     """
-    if store := existing(path, identity, durable):
+    if store := existing(path, identity):
         return store
     header, new = make(), False
     try:
-        new = write_new(path / HEADER, header.files()[HEADER], durable=durable, scratch=path / CALLS)
+        new = write_new(path / HEADER, header.files()[HEADER], durable=True, scratch=path / CALLS)
     except SinkjaxError:  # no space, unless another process has already finished
         if Header.read(path) is None:
             for folder in (path / CALLS, path):
                 with contextlib.suppress(OSError, NotImplementedError):
                     folder.rmdir()
             raise
-    store = existing(path, identity, durable) or Store(path, header, durable)
+    store = existing(path, identity) or Store(path, header)
     store.new = new
     return store
 
 
-def existing(path: Place, identity: Mapping[str, Any], durable: bool = True) -> Store | None:
+def existing(path: Place, identity: Mapping[str, Any]) -> Store | None:
     """Open the store `path`, or return None if it does not exist. Errors: as for `begin`."""
     if (header := Header.read(path, headers.key_of(identity))) is None:
         return None
     if found := differences(header.attributes[IDENTITY], json.loads(json.dumps(identity))):
         raise SinkjaxError(f"{path} contains another sweep ({'; '.join(found)}); choose another output or delete it")
-    return Store(path, header, durable)
+    return Store(path, header)
 
 
 def described(found: Mapping[str, str]) -> str:

@@ -85,6 +85,12 @@ def test_what_returns_in_memory_is_what_a_store_holds(run, tmp_path):
     xarray.testing.assert_identical(kept.drop_attrs(deep=False), stored.load().drop_attrs(deep=False))
 
 
+def test_in_memory_no_file_is_written(run, monkeypatch):
+    for of, name in ((Path, "mkdir"), (Path, "write_bytes"), (os, "link"), (Store, "__init__")):
+        monkeypatch.setattr(of, name, lambda *_, **__: pytest.fail("a file"))
+    run(out=None)
+
+
 def test_a_finished_store_is_not_computed_again(run, monkeypatch):
     first = run().load()
     monkeypatch.setattr("sinkjax.sweeps.calls.baseline", None)
