@@ -20,6 +20,7 @@ from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.batch import as_array, refuse_outside
 from sinkjax.model.config import Config
+from sinkjax.model.norms import AfterRotation
 from sinkjax.model.params import check, dtype_of
 from sinkjax.model.positions import AddedPosition
 from sinkjax.model.quantisation import Quantisation
@@ -246,6 +247,8 @@ def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: 
         "a sink token": isinstance(config.kv_bias, SinkToken),
         "a prefix": config.prefix is not None,
         f"{config.normaliser!r} of rotated queries and keys": config.normaliser.kernel and bool(config.ropes),
+        "a norm after the rotation": isinstance(config.qk_norm, AfterRotation),
+        "queries that grow with their position": any(rope.growth for rope in config.ropes),
         "position biases that are rounded": getattr(config.position, "rounded", False),
     }
     for what, here in reasons.items():

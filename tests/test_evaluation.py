@@ -14,7 +14,9 @@ from sinkjax import H2O, Config, Probe, Streaming, evaluation
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import NoPosition
 from sinkjax.model.normalisers import NAMED
+from sinkjax.model.norms import AfterRotation, RMSNorm
 from sinkjax.model.positions import PowerAlibi
+from sinkjax.model.rotary import QueryGrowth, Rope
 from tests.model import oracle
 from tests.model.prose import PASSAGES
 from tests.model.test_quantisation import steps_of
@@ -221,6 +223,8 @@ def test_a_prefix_that_fills_a_piece_is_refused(model, monkeypatch) -> None:
         ({"prefix": 3}, "a prefix"),
         ({"normaliser": NAMED["mlp-kernel-max"]}, r"Divided\(.*\) of rotated queries and keys"),
         ({"position": PowerAlibi(rounded=True)}, "position biases that are rounded"),
+        ({"qk_norm": AfterRotation(RMSNorm(1e-5))}, "a norm after the rotation"),
+        ({"position": Rope(100.0, growth=QueryGrowth(0.1, 4))}, "queries that grow with their position"),
     ],
     ids=str,
 )

@@ -179,7 +179,7 @@ def attend_evicting(
 ) -> tuple[jax.Array, jax.Array]:
     """Compute attention of new tokens to the keys that the cache policy keeps; as `attend`, but with unrotated queries and keys.
 
-    Replaces tape.state with the state after these tokens. rotate: made by `rotary_by_index`.
+    Replaces tape.state with the state after these tokens. rotate: maps vectors, their indices and the layer to rotated vectors.
     Nothing is edited or measured here.
     """
     (B, Q, H, _), K = q_BQHD.shape, k_BQKD.shape[2]
@@ -197,8 +197,8 @@ def attend_evicting(
     parts = policy.keys(tape.state, k_BQKD, v_BQKD, tape.first)
     scores_of, visible_of = [], []
     for keys in parts:
-        q_BHQD = heads_first(rotate("q", q_BQHD, keys.query_index, tape, w))
-        k_BKSD = heads_first(rotate("k", keys.keys, keys.key_index, tape, w))
+        q_BHQD = heads_first(rotate(q_BQHD, keys.query_index, tape.layer))
+        k_BKSD = heads_first(rotate(keys.keys, keys.key_index, tape.layer))
         scores_of.append(_score(q_BHQD, k_BKSD, keys.query_index, keys.key_index, policy.size + Q, scale, w, tape.spec))
         back = keys.query_index[:, None] - keys.key_index
         visible_of.append(keys.visible if window is None else keys.visible & (back < window))
@@ -207,7 +207,7 @@ def attend_evicting(
     extra = extra_key(w, config, tape.lengths, wide, precision)
     of_extra = None
     if extra is not None:
-        of_extra = extra.scores(heads_first(rotate("q", q_BQHD, rows, tape, w)), scale, config, precision)
+        of_extra = extra.scores(heads_first(rotate(q_BQHD, rows, tape.layer)), scale, config, precision)
     weights, _, of_extra = weigh(config.normaliser, scores, visible, {**learned, "rows": rows}, of_extra)
     values = jnp.concatenate([keys.values for keys in parts], axis=1).swapaxes(1, 2)
     out = ops.mix(weights.reshape(B, K, -1, weights.shape[-1]), values, precision).reshape(B, H, Q, -1)

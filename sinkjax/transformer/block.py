@@ -198,17 +198,13 @@ def rotary(config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtyp
 
 
 def rotary_by_index(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> Callable[..., jax.Array]:
-    """Make a function that rotates queries or keys ("q" or "k") [B, S, heads, D] by rotary indices [S] in the tape's layer.
-
-    It is given the layer's parameters, for a norm after the rotation.
-    """
+    """Make a function that rotates vectors [B, S, heads, D] by rotary indices [S] in a layer, if the model uses rotation."""
     kinds = rotations(config, lengths, dtype)
 
-    def rotate(name: str, x: jax.Array, index: jax.Array, tape: Tape, w: Params) -> jax.Array:
-        if kinds:
-            x = rope.rotate(x, *rope.tables(index[None], *of_layer(kinds, config, tape.layer)))
-            x = rope.grown(x, index[None], config.ropes[0]) if name == "q" else x
-        return normed_late(x, w, f"{name}_norm", config.qk_norm)
+    def rotate(x: jax.Array, index: jax.Array, layer: jax.Array) -> jax.Array:
+        if not kinds:
+            return x
+        return rope.rotate(x, *rope.tables(index[None], *of_layer(kinds, config, layer)))
 
     return rotate
 

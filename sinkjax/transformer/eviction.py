@@ -22,7 +22,8 @@ class Keys(NamedTuple):
     """Keys that new tokens may see, not rotated.
 
     keys, values: [B, S, K, D]. key_index: int [S], query_index: int [Q], positions in the cache; only differences count, because
-    `evaluate` refuses models whose scores depend on more: a kernel of rotated queries and keys, rounded position biases.
+    `evaluate` refuses models whose scores depend on more: a kernel or a norm of rotated queries and keys, queries that grow,
+    rounded position biases.
     visible: bool [1, 1, Q, S].
     """
 

@@ -17,9 +17,8 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.attention_bias import KeyValueBias
 from sinkjax.model.config import NoPosition
 from sinkjax.model.normalisers import NAMED
-from sinkjax.model.norms import AfterRotation, RMSNorm
 from sinkjax.model.positions import Alibi
-from sinkjax.model.rotary import LayerRopes, QueryGrowth, Rope
+from sinkjax.model.rotary import LayerRopes, Rope
 from sinkjax.transformer.cached import stream
 from sinkjax.transformer.spec import ForwardSpec
 from tests.model.variants import draw, softmax
@@ -30,7 +29,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rope": {},
     "alibi": {"position": Alibi(), "normaliser": NAMED["sink-logit"]},
     "layers": {"windows": (5, None), "position": LayerRopes((Rope(100.0),), (0, None)), "kv_bias": KeyValueBias()},
-    "late": {"position": Rope(100.0, growth=QueryGrowth(0.7, 3)), "qk_norm": AfterRotation(RMSNorm(1e-5))},
     "rows": {"position": NoPosition(), "normaliser": NAMED["relu-index"]},
     "kernel": {"position": NoPosition(), "normaliser": NAMED["elu-kernel-sum"]},
 }
