@@ -18,7 +18,7 @@ from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits, as_indices
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.attention_bias import SinkToken
-from sinkjax.model.batch import as_array, refuse_outside
+from sinkjax.model.batch import as_tokens, refuse_outside
 from sinkjax.model.config import Config
 from sinkjax.model.norms import AfterRotation
 from sinkjax.model.params import check, dtype_of
@@ -177,7 +177,7 @@ def _pieces(model: Model, text: Any, bos: str | int, length: int | None, whole: 
         assert model.tokenizer is not None
         before = bos_ids(model.tokenizer, bos)
     else:
-        given = np.asarray(as_array("token ids", texts))
+        given = np.asarray(as_tokens("text", texts))
         if given.ndim != 2 or given.dtype.kind not in "iu" or given.size == 0:
             raise SinkjaxError(f"text must be one or several strings, or token ids int [B, T], not {given.dtype} {given.shape}")
         assert model.config.vocab_size is not None

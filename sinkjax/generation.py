@@ -16,7 +16,7 @@ from sinkjax.data.prompts import encode, is_integer
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, short
-from sinkjax.model.batch import as_array, check_batch, refuse_outside
+from sinkjax.model.batch import as_tokens, check_batch, refuse_outside
 from sinkjax.model.params import check, check_seed
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.progress import say
@@ -208,7 +208,7 @@ def _ids(model: Model, prompt: str | Sequence[int], bos: str | int) -> list[int]
     if isinstance(prompt, str):
         tokens, lengths = encode(model, [prompt], bos=bos, length=model.config.context)
         return list(map(int, tokens[0, : lengths[0]]))
-    ids = np.asarray(as_array("the prompt", prompt))
+    ids = np.asarray(as_tokens("the prompt", prompt))
     if ids.size == 0:
         raise SinkjaxError("the prompt is empty: at least one token is needed")
     if ids.ndim != 1 or ids.dtype.kind not in "iu":

@@ -14,6 +14,13 @@ from sinkjax.errors import SinkjaxError, one_of, short
 
 RULES = ("gu", "queipo")
 STATISTICS = ("attention_received", "attention_share")
+KEYS, DEPTHS = ("prompt", "layer", "head", "key"), ("prompt", "depth", "position")
+AXES = {  # the last axes of the statistics that metrics read
+    **dict.fromkeys(STATISTICS, KEYS),
+    **dict.fromkeys(("resid_max", "resid_norm", "resid_median", "resid_first_cosine"), DEPTHS),
+    "state_median": DEPTHS[:2],
+    "nll": ("prompt", "position"),
+}
 HEAD_AXES = {"prompt": (-2, -1), "layer": (-1,), "head": ()}
 
 Floats = NDArray[np.floating]
@@ -32,10 +39,27 @@ class Peak(NamedTuple):
 
 
 def measured(record: Mapping[Any, Any], name: str) -> Floats:
+    """Return a statistic as floats. Errors: it was not measured; it has other last axes than in a record."""
     from sinkjax.probes.record import Record  # deferred because it imports JAX, which listing the studies does not need
 
-    values = np.asarray(Record(record)[name])
+    found = Record(record)[name]
+    values, axes = np.asarray(found), AXES.get(name, ())
+    named = getattr(found, "dims", (*values.shape[: values.ndim - len(axes)], *axes))  # of an xarray.DataArray
+    if values.ndim < len(axes) or (axes and named[-len(axes) :] != axes):
+        has = f"axes ({', '.join(map(str, named))})" if hasattr(found, "dims") else f"shape {list(values.shape)}"
+        raise SinkjaxError(f"{name} must have the axes (..., {', '.join(axes)}), but has the {has}")
+    if axes == KEYS and not isinstance(record, Record) and not hasattr(found, "dims") and _are_maps(values):
+        raise SinkjaxError(
+            f"{name} of shape {list(values.shape)} holds whole maps of attention, [..., query, key]: average each key over the"
+            " queries that see it, and stack the layers, to [..., prompt, layer, head, key]"
+        )
     return values.astype(np.result_type(values.dtype, np.float32), copy=False)
+
+
+def _are_maps(values: NDArray) -> bool:
+    """Whether the last two axes are causal attention: nothing above the diagonal, and something below it after key 0."""
+    square = values.shape[-1] == values.shape[-2]
+    return square and not values[..., np.triu(np.ones(values.shape[-2:], bool), 1)].any() and bool(values[..., 1:].any())
 
 
 def known_statistic(name: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sinkjax.checkpoints.model import Model, check_model
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SPACING, SinkjaxError, refuse_control, unknown
+from sinkjax.model.batch import as_tokens, lengths_of
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.tokenizer import Tokenizer
@@ -17,16 +18,19 @@ if TYPE_CHECKING:
 PAD = 0  # any id works, because nothing reads positions at or beyond a prompt's length
 
 
-def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length: int = 64) -> tuple[np.ndarray, np.ndarray]:
+def encode(
+    model: Model, texts: Sequence[str] | Any, bos: str | int = "model", length: int = 64, attention_mask: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Encode texts as token ids, one row each, padded on the right.
 
     Args:
         model: The model, for its tokenizer, vocabulary and context.
-        texts: One text per prompt.
+        texts: One text per prompt; or, with `attention_mask`, the ids int [B, S] that another tokenizer made of them.
         bos: The prefix of each text. "model": the BOS token that the model's files name (`model.tokenizer.bos`), whether or
             not its own tokenizer would add it; "tokenizer": its own tokenizer's prefix, if any; "none": nothing; an int:
             that token id.
         length: Tokens per row, including the BOS; a longer text is cut to its first tokens.
+        attention_mask: [B, S], 1 for the ids in `texts` and 0 for their padding, which must be on the right.
 
     Returns:
         Tokens, int32 [B, length], with 0 after each prompt's end, and lengths, int32 [B], each at least 1.
@@ -34,16 +38,21 @@ def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length:
     Raises:
         SinkjaxError: There is no tokenizer; `bos` is "model" but the files name no BOS; a text already starts with the BOS
             (double BOS, as from chat templates); a text is empty, or contains control characters other than line breaks and tabs;
-            the length exceeds the model's context; a token id is outside its vocabulary.
+            the length exceeds the model's context; a token id is outside its vocabulary; the mask pads on the left or has a hole.
     """
-    _check_texts(model, texts)
+    tokenizer = _check_texts(model, texts) if attention_mask is None else _tokenizer(model)
     context = model.config.context
     if not is_integer(length) or not 1 <= length <= context:
         raise SinkjaxError(
             f"length {length!r} must be an integer from 1 to the model's context, {context} tokens"
             " (load(..., context=) raises that where positions are not learned)"
         )
-    prompts = prompt_ids(model, texts, bos)
+    if attention_mask is None:
+        prompts = prompt_ids(model, texts, bos)
+    else:
+        prefix, size = bos_ids(tokenizer, bos), model.config.vocab_size or 0
+        found = _unpadded(texts, attention_mask)
+        prompts = [_prompt(ids, tokenizer.decode(ids), prefix, size, f"texts[{index}]") for index, ids in enumerate(found)]
     tokens = np.full((len(prompts), length), PAD, np.int32)
     lengths = np.array([min(len(prompt), length) for prompt in prompts], np.int32)
     for row, prompt, end in zip(tokens, prompts, lengths, strict=True):
@@ -86,15 +95,34 @@ def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) 
     return [*prefix, *ids]
 
 
+def _unpadded(ids: Any, attention_mask: Any) -> list[list[int]]:
+    """Return the ids in each row that a mask keeps. Errors: see `encode`."""
+    ids = np.asarray(as_tokens("texts with an attention_mask", ids))
+    if ids.ndim != 2 or ids.dtype.kind not in "iu" or ids.size == 0:
+        raise SinkjaxError(f"texts with an attention_mask must be token ids int [B, S], not {ids.dtype} {list(ids.shape)}")
+    return [row[:end].tolist() for row, end in zip(ids, lengths_of(attention_mask, ids.shape), strict=True)]
+
+
 def _check_texts(model: Model, texts: Sequence[str]) -> Tokenizer:
     """Return a model's tokenizer for these texts. Errors: it has none; these are not texts."""
+    tokenizer = _tokenizer(model)
+    if isinstance(texts, Mapping):
+        raise SinkjaxError(
+            f"texts must be a sequence of strings, not a {type(texts).__name__}: its ids need no encoding, so pass its"
+            ' ["input_ids"] as tokens'
+        )
+    refuse(not _are_texts(texts), "texts must be a sequence of strings, one for each prompt")
+    refuse(len(texts) == 0, "texts is empty: at least one prompt is needed")
+    return tokenizer
+
+
+def _tokenizer(model: Model) -> Tokenizer:
+    """Return a model's tokenizer. Errors: it has none."""
     check_model(model)
     if model.tokenizer is None:
         raise SinkjaxError(
             f"the files of {model.source['name']} hold no tokenizer, so give token ids, not texts, or load it with tokenizer=..."
         )
-    refuse(not _are_texts(texts), "texts must be a sequence of strings, one for each prompt")
-    refuse(len(texts) == 0, "texts is empty: at least one prompt is needed")
     return model.tokenizer
 
 

@@ -105,7 +105,7 @@ def attribute(
         raise SinkjaxError(f"steps must be an int of at least 1, not {short(steps)}")
     if not (exact is None or exact == "all" or is_count(exact)):
         raise SinkjaxError(f'exact must be "all", None or an int of at least 1, not {short(exact)}')
-    tokens, lengths, known = check_batch(tokens, lengths, config)
+    tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
     probe.check(config, tokens.shape[1])
     run = Run(model.params, config, tokens, lengths, positions, probe, metric, precision)
     for site in sites:

@@ -59,7 +59,7 @@ def gradient_norms(
         raise SinkjaxError(f"gradients are measured at a site of vectors in the blocks, not at {site.name}")
     if missing := lacks(config, site):
         raise SinkjaxError(f"there is no gradient at {site.name}: this model has {missing}")
-    tokens, lengths, known = check_batch(tokens, lengths, config)
+    tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
     Probe(nll=True).check(config, tokens.shape[1])
     resolve(edit(site, "add", 0.0), config, known, tokens.shape[1])
     heads = () if spec.heads is None else (axis_size(config, spec.heads),)

@@ -63,7 +63,7 @@ def explain_logit(
     check_model(model)
     config = model.config
     vocabulary(config)
-    tokens, lengths, known = check_batch(tokens, lengths, config)
+    tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
     places, split = as_places("position", known - 1 if position is None else position, known), as_split(neurons, config)
     pair = [as_tokens(what, each, config, len(known)) for what, each in (("token", token), ("against", against))]
     found = _logits(model.params, tokens, lengths, places, split, *pair, config=config, precision=precision)
@@ -102,7 +102,7 @@ def logit_lens(
     check_model(model)
     config = model.config
     vocabulary(config)
-    tokens, lengths, _ = check_batch(tokens, lengths, config)
+    tokens, lengths, _ = check_batch(tokens, lengths, config, model.tokenizer)
     T = tokens.shape[1]
     chosen = None if positions is None else tuple(np.atleast_1d(positions).tolist())
     probe = Probe(capture=(Capture(Site.RESID, positions=chosen),))

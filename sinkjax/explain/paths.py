@@ -68,7 +68,7 @@ def path(
     here = reader == Site.RESID or (reader == Site.MLP_IN and source == Site.ATTN_OUT and not config.layout.parallel)
     if last < first or (last == first and not here):
         raise SinkjaxError(f"{reader} of layer {last} does not read what {source} of layer {first} writes")
-    tokens, lengths, known = check_batch(tokens, lengths, config)
+    tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
     run = Run(model.params, config, tokens, lengths, positions, Probe(), lambda record: record, precision)
     donors, _ = donated(run, [source], replace)
     own = run.record(probe=Probe(capture=(Capture(source, layers=(first,), name="own"),)))["own"][:, 0]

@@ -74,7 +74,7 @@ def explain_score(
         raise SinkjaxError(
             "scores of this model are not accounted for: it maps queries and keys by a kernel before their product"
         )
-    tokens, lengths, known = check_batch(tokens, lengths, config)
+    tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
     keys = as_places("key", key, known)
     if query is None:
         if side == "query":
@@ -126,7 +126,7 @@ def explain_value(
     """
     check_model(model)
     config = model.config
-    tokens, lengths, known = check_batch(tokens, lengths, config)
+    tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
     keys, split = as_places("key", key, known), as_split(neurons, config)
     found = _values(model.params, tokens, lengths, split, keys, config=config, precision=precision)
     return as_dataset("value_norm", found, config, split, layers, heads)

@@ -69,7 +69,7 @@ def super_weights(
     for name, number in numbers.items():
         if not isinstance(number, int) or number < 1:
             raise SinkjaxError(f"{name} must be an integer of at least 1, not {number!r}")
-    tokens, lengths, _ = check_batch(tokens, lengths, config)
+    tokens, lengths, _ = check_batch(tokens, lengths, config, model.tokenizer)
     found: list[dict[str, Any]] = []
     while len(found) < most:
         places = [(one["layer"], one["row"], one["col"]) for one in found]

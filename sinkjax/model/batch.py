@@ -2,36 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.config import Config
 
 
+class Special(Protocol):
+    """A tokenizer, for the ids that may be padding."""
+
+    @property
+    def bos(self) -> int | None: ...
+
+    @property
+    def special(self) -> list[int]: ...
+
+
 def as_array(what: str, value: Any) -> Any:
-    """Convert `value` to an array: JAX arrays, traced or not, are unchanged; anything else goes through NumPy."""
+    """Convert `value` to an array: JAX arrays, traced or not, are unchanged; anything else goes through NumPy.
+
+    A PyTorch tensor may need a gradient, be sparse, on a GPU or in bfloat16, which becomes float32.
+    """
     if isinstance(value, jax.Array):
         return value
     if isinstance(value, np.ma.MaskedArray):
         raise SinkjaxError(f"{what} must be an array without a mask, because masked entries would be read too")
     try:
-        return np.asarray(value)
+        return np.asarray(_on_host(value) if hasattr(value, "detach") else value)
     except ValueError:
         raise SinkjaxError(f"{what} must be an array, but its rows have different lengths") from None
+    except (TypeError, RuntimeError) as error:  # another library's array, which says why
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise SinkjaxError(f"{what} cannot be read as an array, so pass one of NumPy or JAX: {reason}") from None
 
 
-def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, jax.Array, np.ndarray]:
+def _on_host(tensor: Any) -> Any:
+    """Return a PyTorch tensor as one that NumPy can read, with the same numbers."""
+    tensor = tensor.detach().cpu()
+    if str(tensor.layout) != "torch.strided":
+        tensor = tensor.to_dense()
+    return tensor.float() if str(tensor.dtype).startswith(("torch.bfloat16", "torch.float8")) else tensor
+
+
+def as_tokens(what: str, value: Any) -> Any:
+    """`as_array` of token ids. Errors: text, or a tokenizer's whole output, with what to pass instead."""
+    if isinstance(value, Mapping):
+        has = ", ".join(map(str, value)) or "nothing"
+        raise SinkjaxError(
+            f"{what} must be token ids int [B, T], not a {type(value).__name__} with {has}: pass its"
+            ' ["input_ids"], and its ["attention_mask"] as attention_mask'
+        )
+    if isinstance(value, str) or (isinstance(value, list | tuple) and value and all(isinstance(text, str) for text in value)):
+        raise SinkjaxError(
+            f"{what} must be token ids int [B, T], not text ({short(value)}): sinkjax.encode(model, texts) makes them"
+        )
+    return as_array(what, value)
+
+
+def check_batch(
+    tokens: Any, lengths: Any, config: Config, tokenizer: Special | None = None, attention_mask: Any = None
+) -> tuple[jax.Array, jax.Array, np.ndarray]:
     """Return tokens and lengths as arrays, and the lengths known on the host (T if they are traced).
 
-    tokens: int [B, T], or float [B, T, d] for a config without a vocabulary. lengths: int [B] or None (T for all).
-    Errors: wrong rank or kind; a token outside the vocabulary; a length of 0 or beyond T; T beyond the context.
+    tokens: int [B, T], or float [B, T, d] for a config without a vocabulary. lengths: int [B] or None (T for all). tokenizer: its
+    special tokens count as padding where they lead a row. attention_mask: instead of lengths (`lengths_of`).
+    Errors: wrong rank or kind; a token outside the vocabulary; a length of 0 or beyond T; T beyond the context; padding on the
+    left.
     """
-    tokens = as_array("tokens", tokens)
+    tokens = as_tokens("tokens", tokens)
     if config.vocab_size is None:
         if tokens.ndim != 3 or not jnp.issubdtype(tokens.dtype, jnp.floating) or tokens.shape[2] != config.width:
             raise SinkjaxError(
@@ -42,6 +86,8 @@ def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, j
     B, T = tokens.shape[:2]
     refuse(B == 0 or T == 0, "the batch is empty: it has no prompt or no position")
     refuse_beyond_context(T, config)
+    if attention_mask is not None:
+        lengths = lengths_of(attention_mask, (B, T), lengths)
     if lengths is None:
         lengths = np.full(B, T, np.int32)
     known = np.full(B, T) if isinstance(lengths, jax.core.Tracer) else np.asarray(as_array("lengths", lengths))
@@ -51,8 +97,57 @@ def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, j
         raise SinkjaxError(f"prompt {prompt} has length {known[prompt]}; it must have 1 to {T} tokens")
     if config.vocab_size is not None and not isinstance(tokens, jax.core.Tracer):
         refuse_outside(np.asarray(tokens), config.vocab_size)
+        _refuse_left_padding(np.asarray(tokens), known, tokenizer)
         tokens = tokens.astype(np.int32) if tokens.dtype.itemsize < 4 else tokens
     return jnp.asarray(tokens), jnp.asarray(lengths, jnp.int32), known
+
+
+def lengths_of(attention_mask: Any, shape: tuple[int, int], lengths: Any = None) -> np.ndarray:
+    """Return the lengths int [B] of an attention mask [B, T], 1 for tokens and 0 for padding.
+
+    lengths: those given in addition, if any. Errors: a traced mask; another shape; other values; padding on the left or between
+    tokens; no token; contradicting lengths.
+    """
+    if isinstance(attention_mask, jax.core.Tracer) or isinstance(lengths, jax.core.Tracer):
+        raise SinkjaxError("attention_mask cannot be checked while it is traced: pass lengths")
+    mask = np.asarray(as_array("attention_mask", attention_mask))
+    refuse(mask.shape != shape, f"attention_mask must have the shape of the tokens, {list(shape)}, not {list(mask.shape)}")
+    refuse(mask.dtype.kind not in "biuf" or not ((mask == 0) | (mask == 1)).all(), "attention_mask must hold only 0 and 1")
+    found = mask.sum(axis=1).astype(np.int32)
+    for b in np.flatnonzero((mask != (np.arange(shape[1]) < found[:, None])).any(axis=1) | (found == 0)):
+        if found[b] == 0:
+            raise SinkjaxError(f"attention_mask has no token in prompt {b}")
+        if not mask[b, 0]:
+            raise SinkjaxError(f"attention_mask pads prompt {b} on the left; {RIGHT}")
+        raise SinkjaxError(f"attention_mask leaves out position {int(np.argmin(mask[b]))} of prompt {b}, before its end; {RIGHT}")
+    if lengths is not None and not np.array_equal(as_array("lengths", lengths), found):
+        raise SinkjaxError(f"attention_mask has the lengths {short(found.tolist())}, not {short(lengths)}: pass only one of them")
+    return found
+
+
+RIGHT = 'prompts are padded on the right (tokenizer.padding_side = "right", or sinkjax.encode)'
+
+
+def _refuse_left_padding(tokens: np.ndarray, lengths: np.ndarray, tokenizer: Special | None) -> None:
+    """Raise if a row of int [B, T] looks padded on the left, so that its first `lengths[b]` tokens are not its prompt.
+
+    That is a leading run of one special token, or of any token that is as long as the padding and has a text behind the length.
+    A BOS that is also the EOS may be alone at the start.
+    """
+    T = tokens.shape[1]
+    for b in np.flatnonzero((lengths < T) & (tokens != tokens[:, :1]).any(axis=1)):
+        row, pads, first = tokens[b], T - int(lengths[b]), int(tokens[b, 0])
+        run, last = int(np.argmax(row != first)), int(row[-1])
+        if tokenizer is not None and first in tokenizer.special:
+            alone = pads == 1 and first != tokenizer.bos and last not in (0, *tokenizer.special)
+            padded = run > 1 or alone
+        else:
+            padded = run > 1 and run >= pads and bool((row[-pads:] != last).any())
+        if padded:
+            raise SinkjaxError(
+                f"prompt {b} begins with {run} x token {first} and has length {lengths[b]} of {T}: it looks padded on the left;"
+                f" {RIGHT}; if these tokens are meant, run it alone as tokens[{b}:{b + 1}, :{lengths[b]}] without lengths"
+            )
 
 
 def refuse_beyond_context(T: int, config: Config) -> None:

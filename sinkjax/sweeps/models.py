@@ -39,6 +39,7 @@ def sweep_models(
     attributes: Mapping[str, Any] | None = None,
     progress: bool = True,
     attention_impl: str = AUTO,
+    attention_mask: Any = None,
 ) -> xarray.Dataset:
     """Measure every edit on every prompt, on every checkpoint of a series.
 
@@ -51,7 +52,7 @@ def sweep_models(
     Args:
         models: A folder that contains models, such as a training with `checkpoints:`; several models, each as for `load`;
             or, with `revisions`, one hub id.
-        tokens, edits, probe, lengths, memory, precision, attributes, attention_impl: As for `sweep`.
+        tokens, edits, probe, lengths, memory, precision, attributes, attention_impl, attention_mask: As for `sweep`.
         revisions: Branches, tags or commits of a single hub id.
         out: A folder (or a URL, as for `sweep`) for one store per checkpoint, which repeating the call resumes; None keeps the
             result in memory.
@@ -74,7 +75,8 @@ def sweep_models(
     members = members_of(models, revisions)
     check_same_architecture(members)
     found = []
-    same: dict[str, Any] = {"memory": memory, "precision": precision, "attributes": attributes, "attention_impl": attention_impl}
+    same: dict[str, Any] = {"memory": memory, "precision": precision, "attributes": attributes}
+    same |= {"attention_impl": attention_impl, "attention_mask": attention_mask}
     reading = loaded(members, dtype, trim_cache)
     with bar("checkpoints", progress, len(members), 0) as advance, contextlib.closing(reading) as loading:
         for member, model in loading:

@@ -53,6 +53,7 @@ def sweep(
     check: bool = True,
     strict: bool = False,
     attention_impl: str = AUTO,
+    attention_mask: Any = None,
 ) -> xarray.Dataset:
     """Measure every edit on every prompt.
 
@@ -82,6 +83,7 @@ def sweep(
         attention_impl: As for `sinkjax.forward`; its name is stored. "auto" keeps the name of a store that is resumed, and takes
             one implementation for all edits and the baseline. On a GPU in 16 bits, "fused" runs with edited scores use a
             different program from the baseline, so they also differ by the rounding of weights to 16 bits.
+        attention_mask: Instead of `lengths`, as for `sinkjax.forward`.
 
     Returns:
         A dataset with a leading `edit` dimension and the coordinates of `Edit.named`; `cells_addressed` and `cells_changed` count
@@ -90,9 +92,10 @@ def sweep(
         of such prompts by label.
 
     Raises:
-        SinkjaxError: An edit does not fit (`Edit.resolve`), addressed no cell, or left an attention row empty; a parameter is not
-            finite; the store belongs to another sweep or, with `strict`, to another machine; the output cannot be written; the
-            attention implementation does not support an edit or the probe.
+        SinkjaxError: Prompts are padded on the left, or their mask has a hole; an edit does not fit (`Edit.resolve`), addressed
+            no cell, or left an attention row empty; a parameter is not finite; the store belongs to another sweep or, with
+            `strict`, to another machine; the output cannot be written; the attention implementation does not support an edit or
+            the probe.
     """
     check_model(model)
     for name, given in (("labels", labels), ("attributes", attributes)):
@@ -101,7 +104,7 @@ def sweep(
     if check:
         check_finite(model.params)
     edits = as_edits(edits)
-    tokens, lengths, known = check_batch(tokens, lengths, model.config)
+    tokens, lengths, known = check_batch(tokens, lengths, model.config, model.tokenizer, attention_mask)
     probe.check(model.config, tokens.shape[1])
     resolved = [resolve(edit, model.config, known, tokens.shape[1], str(dtype_of(model.params))) for edit in edits]
     for axis, values in (labels or {}).items():

@@ -310,9 +310,13 @@ class Store:
         """Open the store as a dataset; values are read lazily."""
         import xarray
 
+        from sinkjax.sweeps.dataset import Dataset
+
         options = dict(getattr(self.path, "storage_options", {})) or None  # of an object store
         found = xarray.open_zarr(str(self.path), chunks=None, consolidated=True, zarr_format=2, storage_options=options)
-        return found.assign_attrs({HARDWARE: self.hardware()})
+        found = found.assign_attrs({HARDWARE: self.hardware()})
+        found.__class__ = Dataset  # its constructor would order and merge the variables again
+        return found
 
     def hardware(self) -> list[dict[str, Any]]:
         """List the machines that wrote to the store, starting with its creator."""

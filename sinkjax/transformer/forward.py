@@ -72,6 +72,7 @@ def forward(
     unroll: bool = ForwardSpec.unroll,
     remat: bool = ForwardSpec.remat,
     attention_impl: str = AUTO,
+    attention_mask: Any = None,
 ) -> Output:
     """Run a model on a batch of right-padded prompts, with edits and measurements.
 
@@ -95,19 +96,22 @@ def forward(
             need the weights themselves. "auto" is "pallas" where that is faster and supports the request (on NVIDIA's data-centre
             GPUs, in 16 bits, from 512 positions), unless parameters, edits or float tokens are traced and may therefore be
             differentiated; else "sinkjax".
+        attention_mask: Instead of `lengths`, the mask [B, T] that a tokenizer of transformers returns with the tokens, 1 for
+            tokens and 0 for padding.
 
     Returns:
         Logits, or the normed last residual stream of a model without a vocabulary, and the record of the probe's statistics.
 
     Raises:
-        SinkjaxError: Parameters have no config, or do not fit it; a token is outside the vocabulary; a prompt is empty or longer
-            than the context; a probe or edits do not fit (`Probe.check`, `Edit.resolve`); the precision is unknown, or
-            `attention_impl` does not support the request.
+        SinkjaxError: Parameters have no config, or do not fit it; a token is outside the vocabulary; a prompt is empty, longer
+            than the context, or padded on the left; a mask has a hole; a probe or edits do not fit (`Probe.check`,
+            `Edit.resolve`); the precision is unknown, or `attention_impl` does not support the request.
     """
+    tokenizer = getattr(params, "tokenizer", None)
     params, config = _parts(params, config)
     spec = ForwardSpec(config=config, probe=probe, logits=logits, precision=precision, unroll=unroll, remat=remat)
     check_params(params, config)
-    tokens, lengths, known_lengths = check_batch(tokens, lengths, config)
+    tokens, lengths, known_lengths = check_batch(tokens, lengths, config, tokenizer, attention_mask)
     probe.check(config, tokens.shape[1])
     dtype = str(dtype_of(params))
     resolved = resolve(edits, config, known_lengths, tokens.shape[1], dtype)

@@ -367,3 +367,36 @@ def test_secondary_sinks_are_tokens_aligned_with_the_first() -> None:
     np.testing.assert_allclose(found.others, [[0.1, 0.1]])
     with pytest.raises(SinkjaxError, match="cosine must be in"):
         metrics.secondary_sinks({"resid_first_cosine": cosines, "attention_received": received}, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "metric"),
+    [
+        ("attention_received", (2, 4, 9), lambda record: metrics.sink_rate(record)),
+        ("attention_received", (9,), lambda record: metrics.sink_position(record)),
+        ("resid_norm", (5, 9), lambda record: metrics.norm_ratio(record, 0)),
+        ("nll", (9,), lambda record: metrics.mean_nll(record)),
+    ],
+)
+def test_a_record_without_one_of_its_axes_is_refused(name, shape, metric):
+    with pytest.raises(SinkjaxError) as error:
+        metric({name: np.ones(shape)})
+    assert all(word in str(error.value) for word in (name, str(list(shape)), DIMS[name][0]))
+
+
+def test_a_dataset_that_lost_an_axis_or_has_them_in_another_order_is_refused(ragged):
+    data = to_dataset(ragged[2])
+    swept = data.expand_dims(edit=2)
+    assert metrics.sink_rate(swept).shape == (2, 3)
+    for wrong in (swept.sel(layer=0), data.transpose("prompt", "head", "layer", "key", ...)):  # of the first, the rank fits
+        with pytest.raises(SinkjaxError, match=r"attention_received must have the axes .*prompt, layer, head, key"):
+            metrics.sink_rate(wrong)
+
+
+def test_whole_attention_maps_are_not_taken_for_what_keys_receive(ragged):
+    maps = ragged[0][0]  # [layer, head, query, key]
+    with pytest.raises(SinkjaxError, match=r"\[3, 4, 6, 6\] holds whole maps"):
+        metrics.sink_rate({"attention_received": maps})
+    onto_first = np.zeros((1, 1, 6, 6))
+    onto_first[..., 0] = 1  # six heads and six keys: a record
+    assert metrics.sink_rate({"attention_received": onto_first}) == 1

@@ -1,0 +1,154 @@
+"""Arrays of other libraries, and padding: read as they are meant, or refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import BatchEncoding
+
+import sinkjax
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.batch import as_array, check_batch, lengths_of
+
+TOKENIZERS = {  # bos is eos and padding (SmolLM2); a padding of its own (Llama)
+    "one": SimpleNamespace(bos=0, special=[0]),
+    "own": SimpleNamespace(bos=1, special=[1, 2, 3]),
+    "none": None,
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> sinkjax.Model:
+    return sinkjax.load("mini-softmax")
+
+
+def check(rows: Any, lengths: Any, tokenizer: str, model: sinkjax.Model, **more: Any) -> np.ndarray:
+    return check_batch(np.array(rows), lengths, model.config, TOKENIZERS[tokenizer], **more)[2]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.linspace(-1, 1, 6).bfloat16(),
+        torch.linspace(-1, 1, 6, requires_grad=True),
+        torch.tensor([0.0, 0, 3, 0]).to_sparse(),
+        torch.tensor([1.0, 2.0]).to(torch.float8_e4m3fn),
+        torch.arange(4),
+    ],
+    ids=lambda tensor: str(tensor.dtype),
+)
+def test_a_tensor_of_any_kind_is_its_numbers(tensor: torch.Tensor) -> None:
+    want = tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
+    np.testing.assert_array_equal(as_array("x", tensor), want.float().numpy())
+
+
+def test_an_array_that_numpy_cannot_read_is_refused_with_its_reason() -> None:
+    for value, reason in ((torch.empty(3, device="meta"), "meta tensor"), ([torch.ones(2).bfloat16()] * 2, "BFloat16")):
+        with pytest.raises(SinkjaxError, match=f"^x .*{reason}"):
+            as_array("x", value)
+
+
+def test_a_steering_vector_in_bfloat16_acts_as_its_numbers(model: sinkjax.Model) -> None:
+    vector = torch.linspace(-1, 1, model.config.width).bfloat16()
+    tokens = torch.tensor([[5, 6, 7]])
+    ours, want = (
+        sinkjax.forward(model, tokens, edits=sinkjax.edit("resid", "add", value, layers=1)).logits
+        for value in (vector.clone().requires_grad_(), vector.float().numpy())
+    )
+    np.testing.assert_array_equal(ours, want)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (
+            BatchEncoding({"input_ids": [[1, 2]], "attention_mask": [[1, 1]]}),
+            ["BatchEncoding", '["input_ids"]', "attention_mask"],
+        ),
+        ("The key", ["text", "sinkjax.encode"]),
+        (["The key", "A key"], ["text", "sinkjax.encode"]),
+    ],
+)
+def test_what_is_not_token_ids_is_told_what_to_pass(model: sinkjax.Model, tokens: Any, words: list[str]) -> None:
+    with pytest.raises(SinkjaxError) as error:
+        sinkjax.forward(model, tokens)
+    assert all(word in str(error.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("row", "length", "tokenizer"),
+    [
+        ([0, 0, 0, 5, 6, 7], 3, "one"),  # three of padding
+        ([0, 0, 5, 6, 7, 8], 5, "one"),  # one of padding, then the same token as BOS
+        ([0, 0, 5, 6, 0, 0], 2, "one"),  # on both sides
+        ([3, 3, 1, 5, 6, 7], 4, "own"),
+        ([2, 1, 5, 6, 7, 8], 5, "own"),  # a single one that is not the BOS
+        ([9, 9, 9, 5, 6, 7], 3, "none"),  # no tokenizer: as long as the padding, and a text behind the length
+    ],
+)
+def test_a_row_that_is_padded_on_the_left_is_refused(model: sinkjax.Model, row: list[int], length: int, tokenizer: str) -> None:
+    with pytest.raises(SinkjaxError, match=f"prompt 1 begins with . x token {row[0]} and has length {length} of 6.*on the left"):
+        check([[5] * 6, row], [6, length], tokenizer, model)
+
+
+@pytest.mark.parametrize(
+    ("row", "length", "tokenizer"),
+    [
+        ([0, 5, 6, 7, 8, 0], 5, "one"),  # a BOS that is also the padding
+        ([0, 5, 6, 7, 8, 9], 5, "one"),  # and a text that is cut
+        ([0, 5, 6, 7, 0, 0], 4, "one"),
+        ([0, 0, 0, 5, 6, 7], 6, "one"),  # no padding at all
+        ([0, 0, 0, 0, 0, 0], 3, "one"),
+        ([2, 5, 6, 7, 8, 0], 5, "own"),  # a prefix of one's own, padded by `encode`
+        ([1, 5, 6, 7, 3, 3], 4, "own"),
+        ([9, 9, 9, 5, 0, 0], 4, "none"),  # repeated text, then padding
+        ([9, 9, 5, 6, 7, 8], 3, "none"),
+    ],
+)
+def test_a_row_that_begins_with_a_special_or_repeated_token_is_not(
+    model: sinkjax.Model, row: list[int], length: int, tokenizer: str
+) -> None:
+    assert check([[5] * 6, row], [6, length], tokenizer, model).tolist() == [6, length]
+
+
+def test_a_mask_of_right_padding_gives_the_lengths(model: sinkjax.Model) -> None:
+    tokens, mask = torch.tensor([[5, 6, 7, 0], [5, 6, 7, 8]]), torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
+    ours, want = sinkjax.forward(model, tokens, attention_mask=mask), sinkjax.forward(model, tokens, lengths=[3, 4])
+    np.testing.assert_array_equal(ours.logits, want.logits)
+    swept = sinkjax.sweep(model, tokens, [sinkjax.mask_key(0)], attention_mask=mask, progress=False)
+    assert np.isnan(swept.attention_received.values[0, 0, ..., 3]).all()
+    ids, lengths = sinkjax.encode(model, tokens, bos="none", length=6, attention_mask=mask)
+    assert (ids[:, :4].tolist(), ids.shape, lengths.tolist()) == (tokens.tolist(), (2, 6), [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        ([[0, 1, 1], [1, 1, 1]], ["prompt 0", "on the left"]),
+        ([[1, 1, 1], [1, 0, 1]], ["position 1 of prompt 1"]),
+        ([[1, 1, 1], [0, 0, 0]], ["no token in prompt 1"]),
+        ([[1, 1, 1]], ["[2, 3]", "[1, 3]"]),
+        ([[1, 1, 0], [2, 1, 0]], ["0 and 1"]),
+    ],
+)
+def test_any_other_mask_is_refused_everywhere(model: sinkjax.Model, mask: Any, words: list[str]) -> None:
+    tokens = np.array([[5, 6, 7], [8, 9, 10]])
+    calls = (
+        lambda: sinkjax.forward(model, tokens, attention_mask=mask),
+        lambda: sinkjax.sweep(model, tokens, [sinkjax.mask_key(0)], attention_mask=mask),
+        lambda: sinkjax.encode(model, tokens, attention_mask=mask),
+    )
+    for call in calls:
+        with pytest.raises(SinkjaxError) as error:
+            call()
+        assert all(word in str(error.value) for word in words)
+
+
+def test_a_mask_and_lengths_must_agree() -> None:
+    assert lengths_of([[1, 1, 0]], (1, 3), [2]).tolist() == [2]
+    with pytest.raises(SinkjaxError, match=r"\[2\], not \[3\]"):
+        lengths_of([[1, 1, 0]], (1, 3), [3])
