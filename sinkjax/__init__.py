@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.in_memory import from_transformers as from_transformers
     from sinkjax.checkpoints.in_memory import to_arrays as to_arrays
     from sinkjax.checkpoints.load import load as load
+    from sinkjax.checkpoints.load import verify as verify
     from sinkjax.checkpoints.model import Model as Model
     from sinkjax.checkpoints.native import save as save
     from sinkjax.data.prompts import encode as encode
@@ -76,7 +77,7 @@ _HOME = {
     "sinkjax.checkpoints.export": ("export",),
     "sinkjax.checkpoints.flax_trees": ("from_flax",),
     "sinkjax.checkpoints.in_memory": ("from_arrays", "from_transformers", "to_arrays"),
-    "sinkjax.checkpoints.load": ("Model", "load"),
+    "sinkjax.checkpoints.load": ("Model", "load", "verify"),
     "sinkjax.checkpoints.native": ("save",),
     "sinkjax.data.prompts": ("encode",),
     "sinkjax.edits.edit": ("Edit", "compose", "edit"),

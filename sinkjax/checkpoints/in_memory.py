@@ -27,6 +27,7 @@ from sinkjax.checkpoints.multimodal import text_part
 from sinkjax.checkpoints.names import Table, leaf_name
 from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_json
+from sinkjax.checkpoints.verification import compare, refuse_different
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, one_of, short
@@ -42,6 +43,7 @@ def from_transformers(
     ignore_keys: Collection[str] = (),
     assume: Mapping[str, Any] | None = None,
     check: bool = True,
+    verify: bool = True,
 ) -> Model:
     """Convert a causal language model of transformers, of any supported family, in memory and without using the disk.
 
@@ -54,6 +56,9 @@ def from_transformers(
     A tensor that becomes a leaf unchanged (an embedding, a position table, the last norm) shares its memory with the leaf if
     dtype and device are equal, so do not change it in place while it exists. Tensors of layers are stacked and therefore copied.
 
+    The config and the weights are converted. Eight tokens through both models show whether there is anything else: hooks, patched
+    or replaced modules, changed settings of modules, adapters.
+
     Args:
         model: A `transformers.PreTrainedModel` with its unembedding, on any device.
         tokenizer: A fast tokenizer of transformers, or of a sinkjax model; with None, the model accepts only token ids.
@@ -61,13 +66,16 @@ def from_transformers(
         ignore_keys: Config keys and tensor names to ignore deliberately, as for `sinkjax.load`.
         assume: Values for config keys that the model's config omits.
         check: Whether NaN or infinite weights are an error.
+        verify: Whether other numbers than in transformers, on eight tokens, are an error. They are computed in float32, if such a
+            copy fits into memory.
 
     Returns:
         The model, its parameters in the tree of `params.abstract(config)`; its `sha256` is the same as from files.
 
     Raises:
         SinkjaxError: The model is of another type, or its family is unknown; a config key or tensor (which is named) is missing,
-            unknown, of the wrong shape, or without data (on the meta device); the tokenizer has no fast form.
+            unknown, of the wrong shape, or without data (on the meta device); the tokenizer has no fast form; the model computes
+            something else in transformers, or does not run there.
     """
     extras.require("from_transformers", "hub", "transformers")
     import transformers
@@ -91,7 +99,10 @@ def from_transformers(
     source: dict[str, Any] = {"kind": "transformers", "name": model.name_or_path or kind, "assumed": assumed}
     source |= {"revision": getattr(model.config, "_commit_hash", None)}
     read = family_checkpoint(values, config, tensors, where, ignore_keys, as_tokenizer(tokenizer), source, whole)
-    return load_checkpoint(read, as_dtype(dtype, tensors), check=check)
+    made = load_checkpoint(read, as_dtype(dtype, tensors), check=check)
+    if verify:
+        refuse_different(compare(model, made, lambda: load_checkpoint(read, "float32", check=check)), model)
+    return made
 
 
 def from_arrays(

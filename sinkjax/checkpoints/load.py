@@ -22,11 +22,13 @@ from sinkjax.checkpoints.presets import PRESETS, packaged, preset_files
 from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
+from sinkjax.checkpoints.verification import Verification, compare, from_files, refuse_different
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, short, unknown
-from sinkjax.model.params import check_dtype
+from sinkjax.model.params import check_dtype, count
 from sinkjax.model.positions import Learned
+from sinkjax.runtime.backend import host_memory
 
 
 def load(
@@ -39,6 +41,7 @@ def load(
     check: bool = True,
     context: int | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
+    verify: bool = False,
 ) -> Model:
     """Load a model of a family (see sinkjax/checkpoints/families/), or any that `save` wrote; weights are cast, not changed.
 
@@ -60,12 +63,14 @@ def load(
         context: The longest prompt in tokens, replacing the files' value; it can be larger unless positions are learned. It is
             stored with every result, in the config, and noted in the model's source.
         tokenizer: A source, as above, whose tokenizer is used if the files have none; None for their own.
+        verify: Whether to load the same files with transformers too, and raise if it computes other numbers on eight tokens.
 
     Returns:
         The model, its parameters on the device.
 
     Raises:
-        SinkjaxError: A file, key, tensor or dtype (which is named) is missing, unknown, damaged or contradictory.
+        SinkjaxError: A file, key, tensor or dtype (which is named) is missing, unknown, damaged or contradictory; with `verify`,
+            transformers computes something else.
     """
     check_dtype(dtype)
     refuse(not isinstance(source, str | os.PathLike), f"the model must be a name or a path, not {short(source)}{hint(source)}")
@@ -79,7 +84,46 @@ def load(
         checkpoint = with_context(checkpoint, context)
     if tokenizer is not None:
         checkpoint = with_tokenizer(checkpoint, os.fspath(tokenizer))
-    return load_checkpoint(checkpoint, dtype, mesh, check)
+    made = load_checkpoint(checkpoint, dtype, mesh, check)
+    if verify:
+        found, live = _compared(os.fspath(source), revision, checkpoint, made)
+        refuse_different(found, live)
+    return made
+
+
+def verify(
+    source: str | os.PathLike[str],
+    revision: str | None = None,
+    ignore_keys: Collection[str] = (),
+    assume: Mapping[str, Any] | None = None,
+) -> Verification:
+    """Compare a model with transformers, which loads the same files, on eight tokens in float32 (16 bits if that does not fit).
+
+    Args:
+        source, revision, ignore_keys, assume: See `load`.
+
+    Returns:
+        The differences after each block; `.first` is the first place that differs by more than rounding, or None.
+
+    Raises:
+        SinkjaxError: See `load`; transformers is not installed, or cannot load the files.
+    """
+    checkpoint = open_checkpoint(os.fspath(source), revision, check_left_out(ignore_keys, assume), assume)
+    dtype = "float32" if 8 * count(checkpoint.config) < host_memory() else "bfloat16"
+    return _compared(os.fspath(source), revision, checkpoint, load_checkpoint(checkpoint, dtype))[0]
+
+
+def _compared(source: str, revision: str | None, checkpoint: Checkpoint, made: Model) -> tuple[Verification, Any]:
+    """Compare a loaded model with the one that transformers loads from the same files, and return both."""
+    kind = checkpoint.source["kind"]
+    refuse(kind == "untrained", f"{source} has random weights, so transformers has nothing to compare it with")
+    hub = hub_id(source)
+    if hub is not None:
+        files: Any = find_snapshot(hub, revision)
+    else:
+        files = preset_files(source) if kind == "preset" else packaged().get(source) or user_path(source)
+    live = from_files(files, source, "float32" if 8 * count(made.config) < host_memory() else "bfloat16")
+    return compare(live, made, lambda: load_checkpoint(checkpoint, "float32")), live
 
 
 def check_left_out(ignore_keys: Any, assume: Any) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""Commands: `sinkjax run | sweep | train | evaluate | plan | report | study | models | sites | explore | doctor`.
+"""Commands: `sinkjax run | sweep | train | evaluate | plan | report | study | models | sites | verify |
+explore | doctor`.
 
 Each command is a function of its arguments, in a module of this folder. JAX is imported only when a command runs, so that help
 and errors appear immediately.
@@ -18,10 +19,11 @@ from sinkjax.cli.plan import plan
 from sinkjax.cli.report import report
 from sinkjax.cli.run import run, sweep
 from sinkjax.cli.train import train
+from sinkjax.cli.verify import verify
 from sinkjax.errors import one_of
 
 VERBS: dict[str, Verb] = {
-    verb.__name__: verb for verb in (run, sweep, train, evaluate, plan, report, study, models, sites, explore, doctor)
+    verb.__name__: verb for verb in (run, sweep, train, evaluate, plan, report, study, models, sites, verify, explore, doctor)
 }
 
 

@@ -1,0 +1,43 @@
+"""`sinkjax verify`: a model here and in transformers, on eight tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tyro
+
+from sinkjax.cli.common import Options
+from sinkjax.cli.options import read
+from sinkjax.errors import SinkjaxError
+from sinkjax.runtime.backend import start_jax, use_all_cores
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(Options):
+    """Compute eight tokens with transformers and with sinkjax from the same files, and print the largest difference after each
+    block. If one is more than rounding, the exit code is 2."""
+
+    model: tyro.conf.Positional[str]
+    """preset, folder, hub id or .gguf file"""
+    revision: str | None = None
+    """branch, tag or commit of a hub id"""
+    ignore_keys: tuple[str, ...] = ()
+    """keys of the model's config.json or metadata, or tensors, to ignore because no number depends on them"""
+
+
+def verify(arguments: Sequence[str]) -> None:
+    """compare a model with transformers, block by block, on eight tokens"""
+    options = read(VerifyOptions, arguments, "verify")
+    use_all_cores()
+    start_jax(options.platform, "float32")
+    import sinkjax
+    from sinkjax.report.terminal import show
+
+    found = sinkjax.verify(options.model, options.revision, options.ignore_keys)
+    note = f"eight tokens, {found.dtype}; rounding explains up to {found.tolerance:g} of a position's vector"
+    show(f"{options.model} here and in transformers", ("after", "largest difference", "relative"), found.rows(), note)
+    if found.first is not None:
+        raise SinkjaxError(
+            f"{options.model} computes something else in transformers than here: it differs first after {found.first}"
+        )
