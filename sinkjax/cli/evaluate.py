@@ -12,7 +12,8 @@ from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.documents import parse
-from sinkjax.config_files.files import MOST_TEXT, read_text
+from sinkjax.config_files.files import read_text, user_path
+from sinkjax.data.reading import Division, documents_of, files_of, one_text
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Attention, Dtype
 from sinkjax.runtime.backend import start_jax, use_all_cores
@@ -25,7 +26,13 @@ class EvaluateOptions(Options):
     model: tyro.conf.Positional[str]
     """preset, folder, hub id or .gguf file"""
     text: tyro.conf.Positional[Path]
-    """file with the text, in UTF-8"""
+    """file or folder of plain text (.txt, .md, .raw, ...) or of records (.jsonl, .json, .csv, .tsv, .parquet, .arrow), also .gz
+    of these"""
+    field: str = "text"
+    """name of the field with the text in a file of records"""
+    documents: Division = "auto"
+    """texts that start anew, each with its BOS: a record or a file, a line, or an article below a heading like = Title =; auto:
+    none, the whole text is one, and each record or file of a folder ends with a line break"""
     weights: int | None = None
     """bits of the matrices of attention and the MLP, 2 to 16; if none, no rounding"""
     activations: int | None = None
@@ -62,7 +69,12 @@ def evaluate(arguments: Sequence[str]) -> None:
     if options.sinks is not None and options.window is None:
         raise SinkjaxError("--sinks needs --window, the number of last tokens whose keys are kept")
     refuse(options.h2o is not None and options.window is not None, "--h2o and --window are two cache policies; choose one")
-    text = read_text(options.text, MOST_TEXT)
+    path = user_path(options.text)
+    if options.documents == "auto":
+        text: str | list[str] = one_text(path, options.field)
+    else:
+        text = [one for file in files_of(path).values() for one in documents_of(file, options.field, options.documents)]
+    refuse(not text, f"{path} holds no text")
     listed = () if options.edits is None else parse(read_text(options.edits), str(options.edits)).get("edits", ())
     use_all_cores()
     start_jax(options.platform, options.dtype)

@@ -12,7 +12,9 @@ import tyro
 
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
+from sinkjax.data.corpora import first_paragraph
 from sinkjax.model.names import Attention
 from sinkjax.runtime.backend import start_jax
 from sinkjax.runtime.progress import say
@@ -36,6 +38,10 @@ class ExploreOptions(Options):
     """implementation of attention; one that has no maps of it to show is an error"""
     prompt: str | None = None
     """the first prompt of the page"""
+    text: Path | None = None
+    """instead of --prompt, a file or folder of plain text or records, whose first paragraph it is"""
+    field: str = "text"
+    """name of the field with the text in a file of records"""
     out: Path = Path("results/explore")
     """folder for saved states"""
     port: int = 0
@@ -51,6 +57,8 @@ def explore(arguments: Sequence[str]) -> None:
 
     packages()
     user_path(options.out)
+    refuse(options.prompt is not None and options.text is not None, "--prompt and --text are two first prompts; choose one")
+    prompt = options.prompt if options.text is None else first_paragraph(options.text, options.field)
     start_jax(options.platform, options.dtype)
     from sinkjax.checkpoints.load import load
     from sinkjax.explorer.compute import PROBE
@@ -62,7 +70,7 @@ def explore(arguments: Sequence[str]) -> None:
     model = load(options.model, **named)
     if options.attention_impl != AUTO:
         check_implementation(options.attention_impl, model.config, (), PROBE)
-    explorer = Served(answers_of(model, options.prompt, options.out), options.port)
+    explorer = Served(answers_of(model, prompt, options.out), options.port)
     print(explorer.address, flush=True)
     say("press Ctrl-C or close the page to stop")
     if options.browser:

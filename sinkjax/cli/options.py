@@ -105,10 +105,16 @@ def _types(cls: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
     types = [get_origin(cls) or cls, *(type(config) for config in defaults.values())]
     hints = {name: hint for typed in types for name, hint in get_type_hints(typed, include_extras=True).items()}
     return {
-        name.replace("_", "-"): get_args(hint)[0] if get_origin(hint) is Annotated else hint
+        known: get_args(hint)[0] if get_origin(hint) is Annotated else hint
         for name, hint in hints.items()
         if not (get_origin(hint) is Annotated and _marked(hint)) and name not in defaults
+        for known in (name.replace("_", "-"), *_aliases(hint))
     }
+
+
+def _aliases(hint: Any) -> list[str]:
+    """Return the other names of an option, without their dashes."""
+    return [name.removeprefix("--") for entry in get_args(hint)[1:] for name in getattr(entry, "aliases", None) or ()]
 
 
 def _marked(hint: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
@@ -29,16 +29,18 @@ class Corpus:
     """A tokenised text: every setting that determines the content of the token file."""
 
     text: str = "packaged"
-    """"packaged" (184 kB in 12 genres), "chats" (conversations), a file or a folder (.txt, .jsonl, .parquet, ...), or the hub id
-    of a data set"""
+    """"packaged" (184 kB in 12 genres), "chats" (conversations), a file or a folder (.txt, .jsonl, .json, .csv, .tsv, .parquet,
+    .arrow, also .gz of these), or the hub id of a data set"""
     subset: str | None = None
     """configuration of a data set on the hub"""
     split: str = "train"
     """split of a data set on the hub"""
     revision: str | None = None
     """branch, tag or commit of a data set on the hub"""
-    column: str = "text"
-    """name of the text column in a data set or a file of records; each row is a document"""
+    column: Annotated[str, tyro.conf.arg(aliases=("--field",))] = "text"
+    """name of the field with the text in a data set or a file of records; each record is a document"""
+    documents: Literal["auto", "file", "line", "article"] = field(default="auto", metadata=LATER)
+    """what is a document in a file of plain text: the file (auto), a line, or an article below a heading like = Title ="""
     limit: int | None = None
     """maximum bytes of text, from the start"""
     tokenizer: str = BPE

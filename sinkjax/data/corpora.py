@@ -3,8 +3,8 @@
 A text is a list of documents, each in one of two splits: the studies' rules were chosen on "explore", and verdicts are made on
 "confirm". A packaged document is one passage, with its line breaks; the first of each genre and every second one after it are in
 "explore". Any other text is read as one paragraph per line, without empty lines or headings in WikiText's form ( = Title = ), and
-its documents are split by their sha256. Documents are WikiText's articles, each below a level-1 heading, or the files of a
-folder; in a single file without such headings, each line is a document.
+its documents are split by their sha256. Unless it is chosen, documents are the records of files of records, WikiText's articles,
+each below a level-1 heading, or the files of a folder; in a single file without such headings, each line is a document.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.resources import files
+from importlib import resources
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import MOST_TEXT, read_text, user_path
+from sinkjax.config_files.files import MOST_TEXT, regular, user_path
+from sinkjax.data import reading
+from sinkjax.data.reading import Division
 from sinkjax.errors import SinkjaxError, one_of, short, unknown
 from sinkjax.runtime import extras
 
@@ -37,7 +39,6 @@ PACKAGED = {  # name -> description; the documents are in the folder of that nam
 SOURCES = ("auto", "wikitext", *PACKAGED)
 PATIENCE_SECONDS = 2.0
 BLANK_LINE = "\n\n"
-ARTICLE = re.compile(r"= (?!= ).* =")  # a heading of level 1
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ def passages(
     length: int = 400,
     size: Callable[[str], int] = len,
     seed: int = 0,
+    field: str = "text",
+    division: Division = "auto",
 ) -> Passages:
     """Choose `count` distinct passages that are long enough, each complete.
 
@@ -79,13 +82,16 @@ def passages(
 
     Args:
         source: "auto" (WikiText-2 if available, else the packaged documents; the result says which), "wikitext", "packaged",
-            "chats", or the path of a UTF-8 text or a folder of them (.txt), with one paragraph per line.
+            "chats", or the path of a text, a file of records or a folder of one of these (see `reading`), with one paragraph per
+            line.
         count: Number of passages, at least 1.
         split: The half of the documents, or "all" for both.
         length: Lower bound on `size`.
         size: Measures a text for `length`; by default in characters. For tokens, use size=lambda text:
             len(tokenizer.encode(text)).
         seed: Seed of the choice of passages.
+        field: The field of records that has the text.
+        division: What is a document in a plain text: "file", "line", "article", or "auto" (see the top of this module).
 
     Returns:
         The passages, with their documents and genres.
@@ -94,7 +100,7 @@ def passages(
         SinkjaxError: The source does not exist, is not available, or is not UTF-8; the split is unknown; it has fewer than
             `count` passages of that size.
     """
-    documents, description = _checked(source, count, split, length)
+    documents, description = _checked(source, count, split, length, field, division)
     homes: dict[str, int] = {}
     for number, document in enumerate(documents):
         for text in document.passages:
@@ -118,6 +124,8 @@ def joined(
     length: int = 4000,
     size: Callable[[str], int] = len,
     seed: int = 0,
+    field: str = "text",
+    division: Division = "auto",
 ) -> Passages:
     """Make `count` long texts, each by joining whole passages with blank lines until it is long enough.
 
@@ -125,7 +133,7 @@ def joined(
     its last document is not used, so no two texts share a document. The order depends only on (seed, text).
 
     Args:
-        source, split, length, size: See `passages`.
+        source, split, length, size, field, division: See `passages`.
         count: Number of texts, at least 1.
         seed: Seed of the order of the documents.
 
@@ -135,7 +143,7 @@ def joined(
     Raises:
         SinkjaxError: See `passages`; the split's documents are too few for `count` texts.
     """
-    documents, description = _checked(source, count, split, length)
+    documents, description = _checked(source, count, split, length, field, division)
     homes = {one.passages: number for number, one in enumerate(documents) if split in (one.split, "all")}
     texts: list[str] = []
     firsts: list[int] = []
@@ -160,12 +168,23 @@ def joined(
     return Passages(tuple(texts), tuple(firsts[:count]), genres, f"{description}, documents joined", _digest(texts))
 
 
-def _checked(source: str | Path, count: int, split: Split, length: int) -> tuple[list[_Document], str]:
+def first_paragraph(source: str | Path, field: str = "text") -> str:
+    """Return the first paragraph of a local text. Errors: as for `passages`."""
+    texts = (text for file in reading.files_of(user_path(source)).values() for text in reading.documents_of(file, field))
+    found = next((paragraph for text in texts for paragraph in _paragraphs(text.split("\n"))), None)
+    if found is None:
+        raise SinkjaxError(f"{source} has no paragraphs, only headings and empty lines at most")
+    return found
+
+
+def _checked(
+    source: str | Path, count: int, split: Split, length: int, field: str, division: Division
+) -> tuple[list[_Document], str]:
     """Read a source's documents and description. Errors: an invalid count, length or split; no paragraphs."""
     for name, number in (("count", count), ("length", length)):
         refuse(type(number) is not int or number < 1, f"{name} must be an integer of at least 1, not {short(number)}")
     one_of("split", split, SPLITS)
-    documents, description = _read(source)
+    documents, description = _read(source, field, division)
     refuse(not documents, f"{description} has no paragraphs, only headings and empty lines at most")
     return documents, description
 
@@ -185,7 +204,7 @@ def _in_turn(homes: dict[str, int], seed: int, fits: Callable[[str], bool]) -> I
         waiting = later
 
 
-def _read(source: str | Path) -> tuple[list[_Document], str]:
+def _read(source: str | Path, field: str, division: Division) -> tuple[list[_Document], str]:
     """The documents of a source and its description."""
     if source in PACKAGED:
         return _packaged(str(source)), PACKAGED[str(source)]
@@ -197,25 +216,24 @@ def _read(source: str | Path) -> tuple[list[_Document], str]:
                 raise
             return _packaged("packaged"), f"{PACKAGED['packaged']}, because {reason}"
     path = user_path(source)
-    if path.is_dir():
-        found = sorted(entry for entry in path.rglob("*.txt") if entry.is_file())
-        refuse(not found, f"the folder {path} holds no .txt files")
-        every = [tuple(_paragraphs(_lines(file))) for file in found]
-        return [_Document(texts, _split(texts)) for texts in every if texts], f"folder {path.name} ({len(found)} files)"
-    if not path.is_file():
+    if not path.exists():
         raise unknown("text source", str(source), SOURCES, ", or the path of an existing file or folder")
-    return _articles(_lines(path)), f"file {path.name}"
-
-
-def _lines(path: Path) -> list[str]:
-    return read_text(path, MOST_TEXT, "utf-8-sig").split("\n")
+    files = reading.files_of(path)
+    for file in files.values():
+        regular(file, MOST_TEXT)
+    description = f"folder {path.name} ({len(files)} files)" if path.is_dir() else f"file {path.name}"
+    if path.is_file() and division == "auto" and reading.kind_of(path) == "plain":
+        return _articles(reading.plain_text(path).split("\n")), description
+    texts = [text for file in files.values() for text in reading.documents_of(file, field, division)]
+    every = [tuple(_paragraphs(text.split("\n"))) for text in texts]
+    return [_Document(paragraphs, _split(paragraphs)) for paragraphs in every if paragraphs], description
 
 
 def _articles(lines: Iterable[str]) -> list[_Document]:
     """Split a text in WikiText's form into articles; without headings, every paragraph is a document."""
     articles: list[list[str]] = [[]]
     for line in lines:
-        if ARTICLE.fullmatch(line.strip()):
+        if reading.is_heading(line):
             articles.append([])
         else:
             articles[-1] += _paragraphs([line])
@@ -255,7 +273,7 @@ def packaged_genres(name: str = "packaged") -> dict[str, list[str]]:
 
 def _packaged(name: str) -> list[_Document]:
     """Read the file of every genre of a packaged text, sorted by name; in each, a line "%% name" precedes a document."""
-    folder = files("sinkjax").joinpath("data", "assets", name)
+    folder = resources.files("sinkjax").joinpath("data", "assets", name)
     found = []
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         _, *parts = re.split(r"^%% .*$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)

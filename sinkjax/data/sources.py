@@ -8,19 +8,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
+from sinkjax.data import reading
 from sinkjax.data.config import Corpus
 from sinkjax.data.corpora import PACKAGED, packaged_documents, packaged_genres
-from sinkjax.errors import SinkjaxError, one_of, unknown
+from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime import extras
-
-# Suffix of a local file -> the builder of `datasets` that reads it.
-BUILDERS = {
-    **dict.fromkeys((".txt", ".md", ".raw"), "text"),
-    **dict.fromkeys((".json", ".jsonl"), "json"),
-    **{f".{name}": name for name in ("csv", "parquet", "arrow")},
-}
 
 
 def kind(corpus: Corpus) -> Literal["packaged", "local", "hub"]:
@@ -32,7 +25,7 @@ def kind(corpus: Corpus) -> Literal["packaged", "local", "hub"]:
         return "packaged"
     if path.exists():
         return "local"
-    if HUB_ID.fullmatch(corpus.text) and path.suffix not in BUILDERS:
+    if HUB_ID.fullmatch(corpus.text) and reading.suffix_of(path) not in reading.KINDS:
         return "hub"
     raise unknown("text of a corpus", corpus.text, PACKAGED, ", a hub id owner/name, or an existing path")
 
@@ -50,7 +43,8 @@ def identify(corpus: Corpus) -> dict[str, Any]:
     if source == "packaged":
         text = "\0".join(packaged_documents(corpus.text))
         return {"kind": source, "text": PACKAGED[corpus.text], "sha256": hashlib.sha256(text.encode()).hexdigest()}
-    files, name = _files(corpus), user_path(corpus.text).resolve().name
+    root = user_path(corpus.text).resolve()
+    files, name = reading.files_of(root), root.name
     return {"kind": source, "name": name, "files": {file: _digest(path) for file, path in files.items()}}
 
 
@@ -65,16 +59,13 @@ def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[tuple[str
     if identity["kind"] == "packaged":
         yield from ((genre, text) for genre, texts in packaged_genres(corpus.text).items() for text in texts)
     elif identity["kind"] == "hub":
-        options = {"path": corpus.text, "name": corpus.subset, "revision": identity["commit"]}
-        yield from (("", text) for text in _rows(corpus, options))
+        yield from (("", text) for text in _rows(corpus, str(identity["commit"])))
     else:
-        found = sorted(_files(corpus).items(), key=lambda file: _domain(file) != "")  # stable: files below no folder come first
-        for domain, files in groupby(found, key=_domain):
-            paths = [path for _, path in files]
-            options = {"path": BUILDERS[paths[0].suffix], "data_files": {corpus.split: [str(path) for path in paths]}}
-            if options["path"] == "text":
-                options |= {"sample_by": "document", "encoding": "utf-8-sig"}
-            yield from ((domain, text) for text in _rows(corpus, options))
+        files = reading.files_of(user_path(corpus.text).resolve())
+        found = sorted(files.items(), key=lambda file: _domain(file) != "")  # stable: files below no folder come first
+        for domain, paths in groupby(found, key=_domain):
+            for _, path in paths:
+                yield from ((domain, text) for text in reading.documents_of(path, corpus.column, corpus.documents))
 
 
 def _domain(file: tuple[str, Path]) -> str:
@@ -82,39 +73,23 @@ def _domain(file: tuple[str, Path]) -> str:
     return file[0].partition("/")[0] if "/" in file[0] else ""
 
 
-def _rows(corpus: Corpus, options: dict[str, Any]) -> Iterator[str]:
-    """Yield the text of each row of a data set. options: arguments of `datasets.load_dataset` that identify it."""
+def _rows(corpus: Corpus, commit: str) -> Iterator[str]:
+    """Yield the text of each row of a data set on the hub at a commit."""
     extras.require(f"reading {corpus.text}", "train", "datasets")
     import datasets
 
-    column = "text" if options["path"] == "text" else corpus.column
+    options: dict[str, Any] = {"path": corpus.text, "name": corpus.subset, "revision": commit}
     try:
         for row in datasets.load_dataset(**options, split=corpus.split, streaming=True):
-            if not isinstance(row.get(column), str):
-                raise unknown(f"column with text in {corpus.text}", column, [key for key in row if isinstance(row[key], str)])
-            yield row[column]
+            if not isinstance(row.get(corpus.column), str):
+                there = [key for key in row if isinstance(row[key], str)]
+                raise unknown(f"field with text in {corpus.text}", corpus.column, there, reading.NAME_IT)
+            yield row[corpus.column]
     except SinkjaxError:
         raise
-    except UnicodeDecodeError:
-        wrong = next(name for name, path in _files(corpus).items() if not _is_utf8(path))
-        raise SinkjaxError(f"{wrong} of {corpus.text} is not UTF-8 text") from None
     except Exception as error:  # networks, archives and parsers can fail in many ways
         reason = (str(error).strip().splitlines() or [""])[0][:200]
         raise SinkjaxError(f"cannot read {corpus.text}: {type(error).__name__}: {reason}") from error
-
-
-def _files(corpus: Corpus) -> dict[str, Path]:
-    """Map the names of a corpus's files to their paths, sorted by name; all must use the same builder."""
-    root = user_path(corpus.text).resolve()
-    if root.is_file():
-        one_of("kind of text file", root.suffix, BUILDERS)
-        return {root.name: root}
-    found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.suffix in BUILDERS}
-    files = dict(sorted((name, path) for name, path in found.items() if path.is_file()))
-    refuse(not files, f"the folder {root} holds no text: none of {', '.join(sorted(BUILDERS))}")
-    kinds = {BUILDERS[path.suffix]: name for name, path in files.items()}
-    refuse(len(kinds) > 1, f"the folder {root} mixes {' and '.join(sorted(kinds.values()))}; keep one kind of file there")
-    return files
 
 
 def _digest(path: Path) -> dict[str, Any]:
@@ -124,14 +99,6 @@ def _digest(path: Path) -> dict[str, Any]:
             return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
     except OSError as error:
         raise SinkjaxError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _is_utf8(path: Path) -> bool:
-    try:
-        path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _commit(corpus: Corpus) -> str:

@@ -9,7 +9,6 @@ again.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import re
@@ -30,6 +29,7 @@ import numpy as np
 from sinkjax import __version__
 from sinkjax.checkpoints.tokenizer import TOKENIZER, Tokenizer, read_json, write_folder_tokenizer
 from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
+from sinkjax.config_files import documents as config_documents
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import cannot_write, write
 from sinkjax.data import sources, vocabulary
@@ -251,7 +251,7 @@ def _separators(corpus: Corpus, tokenizer: Tokenizer) -> tuple[list[int], list[i
 
 def _settings(corpus: Corpus) -> dict[str, Any]:
     """Return the fields of a corpus, with local sources by name, because their location does not matter."""
-    settings = dataclasses.asdict(corpus)
+    settings = config_documents.stated(corpus)
     for name, reserved in (("text", "packaged"), ("tokenizer", BPE)):
         path = Path(settings[name]).expanduser()
         if settings[name] != reserved and (path.exists() or path.is_absolute() or path.parts[0] == ".."):
@@ -263,7 +263,10 @@ def _reopen(corpus: Corpus, folder: Path) -> Tokens:
     """Open the token file in a folder; raise, naming the differences, unless it matches the current corpus."""
     tokens = open_tokens(folder)
     have, want = tokens.card["corpus"], _settings(corpus)
-    other = [f"{name} is {have.get(name)!r} there and {want[name]!r} here" for name in want if have.get(name) != want[name]]
+    names = [*want, *(have.keys() - want)]
+    other = [
+        f"{name} is {have.get(name)!r} there and {want.get(name)!r} here" for name in names if have.get(name) != want.get(name)
+    ]
     refuse(bool(other), f"{tokens.folder} holds another corpus ({'; '.join(other)}); choose another folder or delete it")
     if _local_tokenizer(corpus) not in (None, tokens.card["tokenizer"]["sha256"]):
         raise _changed([corpus.tokenizer], tokens)

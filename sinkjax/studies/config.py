@@ -6,6 +6,7 @@ are command options. A field's default is written only here; the files in `confi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +16,7 @@ import tyro
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least, last_seed, refuse, typed
 from sinkjax.data.corpora import Split
+from sinkjax.data.reading import Division
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 
@@ -52,8 +54,8 @@ class StudyConfig(OnModel):
     """Settings of every study on a trained model and natural text."""
 
     text: str = "auto"
-    """"auto", "wikitext", "packaged", "chats", a folder (a document per .txt file), or a file (one per WikiText article, else
-    per line)"""
+    """"auto", "wikitext", "packaged", "chats", or a file or a folder: plain text (.txt, .md, .raw, ...) or records (.jsonl,
+    .json, .csv, .tsv, .parquet, .arrow), also .gz of these"""
     split: Split = "confirm"
     """documents that are read: rules were chosen on explore; verdicts are made on confirm"""
     prompts: int = 64
@@ -64,6 +66,11 @@ class StudyConfig(OnModel):
     """prefix of each passage: the model's own BOS, its tokenizer's prefix, nothing, or a token id"""
     seed: int = 0
     """seed of the choice of passages, the random controls and the bootstrap"""
+    field: str = field(default="text", metadata=documents.LATER)
+    """name of the field with the text in a file of records; each record is a document"""
+    documents: Division = dataclasses.field(default="auto", metadata=documents.LATER)
+    """what is a document in plain text: a file, a line, an article below a heading like = Title =, or auto: a file in a folder;
+    in a single file an article, else a line"""
 
 
 @dataclass(frozen=True, kw_only=True)

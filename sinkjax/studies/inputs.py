@@ -37,6 +37,8 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
             length=config.length,
             size=lambda text: len(tokenizer.encode(text)),
             seed=config.seed,
+            field=config.field,
+            division=config.documents,
         )
         tokens, lengths = sinkjax.encode(model, found.texts, bos=bos, length=config.length)
         tokens, lengths, source, digest = tokens[:count], lengths[:count], found.source, found.sha256

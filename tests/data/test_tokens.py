@@ -133,7 +133,7 @@ def test_files_of_records_have_a_document_in_each_row(tmp_path, suffix):
     path = tmp_path / f"rows.{suffix}"
     made = prepare(Corpus(text=str(path), column="body", vocabulary=258, separator="eos"), tmp_path / "c")
     assert made.tokenizer.decode(made.ids) == "one fish two fish<|eos|>red fish blue fish<|eos|>"
-    refused("unknown column with text in .*'text'.*allowed: body", Corpus(text=str(path), vocabulary=258), tmp_path / "d")
+    refused("unknown field with text in .*'text'.*allowed: body.*--field", Corpus(text=str(path), vocabulary=258), tmp_path / "d")
 
 
 def test_a_data_set_on_the_hub_is_streamed_at_the_commit_that_is_stored(tmp_path, monkeypatch):
@@ -319,7 +319,7 @@ def test_folders_differ_with_settings_and_content_and_not_with_the_place(package
     [
         ({"a.txt": b""}, {}, "texts holds no text"),
         ({"a.txt": b""}, {"tokenizer": "smollm2-135m"}, "texts holds no text"),
-        ({"a.txt": b"fine", "b.txt": b"Caf\xe9"}, {}, r"^b\.txt of .* is not UTF-8"),
+        ({"a.txt": b"fine", "b.txt": b"Caf\xe9"}, {}, r"b\.txt is not UTF-8"),
         ({"a.pdf": b""}, {}, "holds no text: none of .arrow, .csv"),
         ({"a.txt": b"x", "b.csv": b"text\nx\n"}, {}, r"mixes a\.txt and b\.csv"),
         ({"a.txt": b"x"}, {"revision": "main"}, "subset and revision are for data sets on the hub"),
@@ -339,7 +339,7 @@ def test_a_wrong_source_is_refused_in_one_sentence(tmp_path, content, fields, me
 def test_wrong_names_and_places_are_refused(packaged, stories, tmp_path):
     refused("unknown text of a corpus 'packagd' .did you mean 'packaged'", Corpus(text="packagd"), tmp_path / "c")
     refused("holds something other than a corpus", Corpus(), stories)
-    refused("unknown kind of text file '.bin'", Corpus(text=str(packaged.folder / "tokens.bin")), tmp_path / "c")
+    refused("tokens.bin is not text: character 1 is NUL", Corpus(text=str(packaged.folder / "tokens.bin")), tmp_path / "c")
     with pytest.raises(SinkjaxError, match=r"is not a corpus: it holds no corpus\.json"):
         open_tokens(stories)
 

@@ -1,0 +1,276 @@
+"""The one reader of local texts, for every command: plain text, files of records, either of them with .gz, and folders.
+
+A plain text (.txt, .md, .raw, or any other file that is text) is one document, or is divided by lines or WikiText's articles.
+Each record of a file of records (.jsonl, .ndjson, .json, .csv, .tsv, .parquet, .arrow) is a document: the text in one of its
+fields. A byte order mark is not part of a text. This module does not import JAX.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from sinkjax.config_files.checks import refuse
+from sinkjax.config_files.files import MOST_TEXT, regular
+from sinkjax.errors import LONGEST, SinkjaxError, one_of, unknown
+from sinkjax.runtime import extras
+
+Division = Literal["auto", "file", "line", "article"]
+DIVISIONS: tuple[Division, ...] = ("auto", "file", "line", "article")
+ARTICLE = re.compile(r"= (?!= ).* =")  # a heading of level 1
+PLAIN = (".txt", ".md", ".raw")
+GZIP = ".gz"
+KINDS = {  # suffix -> kind of file; a folder has one kind
+    **dict.fromkeys(PLAIN, "plain"),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
+    **{f".{name}": name for name in ("csv", "tsv", "parquet", "arrow")},
+}
+DESCRIBING = ("dataset_info.json", "state.json")  # beside the files of a data set that `datasets` saved
+MOST_GROWTH = 100  # maximum growth of a text when it is decompressed, as a factor
+MOST_RECORD = 1 << 28  # maximum characters of a line or a cell
+SIGNATURES = {  # first bytes -> the format, which is not what its name says
+    b"\x1f\x8b": "gzip: add .gz to its name",
+    b"PK\x03\x04": "a zip (or .docx): unpack it",
+    b"BZh9": "bzip2: decompress it",
+    b"\xfd7zXZ": "xz: decompress it",
+    b"\x28\xb5\x2f\xfd": "zstandard: decompress it",
+    b"%PDF": "a PDF: extract its text",
+    b"{\\rtf": "RTF: save it as plain text",
+    b"PAR1": "parquet: name it .parquet",
+    b"ARROW1": "arrow: name it .arrow",
+    b"SQLite format 3": "an SQLite database: export its text",
+    b"\xff\xfe": "UTF-16: convert it to UTF-8",
+    b"\xfe\xff": "UTF-16: convert it to UTF-8",
+    b"version https://git-lfs": "a pointer of git-lfs: run git lfs pull",
+    b"<!doctype html": "HTML: extract its text",
+    b"<html": "HTML: extract its text",
+    b"<?xml": "XML: extract its text",
+}
+JSON = re.compile(r'\s*\[?\s*\{\s*("[^"\n]*"\s*:|\})')  # the beginning of a record, or of a list of them
+
+
+def files_of(path: Path) -> dict[str, Path]:
+    """Map the names of a file, or of a folder's texts at any depth, to their paths, sorted by name.
+
+    A folder's files are of one kind; where there are .txt files, .md and .raw ones (such as a README.md) are left out, and hidden
+    ones always are. Errors: no such file or text; several kinds.
+    """
+    if not path.is_dir():
+        regular(path)
+        return {path.name: path}
+    found = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if suffix_of(file) in KINDS and file.is_file()}
+    files = {
+        name: file for name, file in sorted(found.items()) if not re.search(r"(^|/)\.", name) and file.name not in DESCRIBING
+    }
+    refuse(not files, f"the folder {path} holds no text: none of {', '.join(sorted(KINDS))}")
+    kinds = {kind_of(file): name for name, file in files.items()}
+    refuse(len(kinds) > 1, f"the folder {path} mixes {' and '.join(sorted(kinds.values()))}; keep one kind of file there")
+    first = [suffix for suffix in PLAIN if any(suffix_of(file) == suffix for file in files.values())][:1]
+    return {name: file for name, file in files.items() if not first or suffix_of(file) in first}
+
+
+def suffix_of(path: Path) -> str:
+    """Return a file's suffix in lower case, without .gz."""
+    return Path(path.name.lower().removesuffix(GZIP)).suffix
+
+
+def kind_of(path: Path) -> str:
+    """Return the kind of a file by its suffix; any unknown one is "plain"."""
+    return KINDS.get(suffix_of(path), "plain")
+
+
+def documents_of(path: Path, field: str = "text", division: Division = "auto") -> Iterator[str]:
+    """Yield the documents of a file: each record's field, or the parts of a plain text ("auto": the file).
+
+    Errors: not readable as what its suffix says; not UTF-8; JSON in a plain text; no such field, or no text in it; "article" for
+    a text without headings.
+    """
+    one_of("documents", division, DIVISIONS)
+    if (kind := kind_of(path)) == "plain":
+        yield from divided(plain_text(path), division, path)
+        return
+    with _described(path):
+        for number, record in enumerate(READERS[kind](path, field)):
+            if not isinstance(record, dict):
+                raise SinkjaxError(f"{path}: record {number} must be an object with fields, not {json.dumps(record)[:60]}")
+            if field not in record:
+                raise unknown(
+                    f"field with text in {path}", field, [key for key in record if isinstance(record[key], str)], NAME_IT
+                )
+            if not isinstance(record[field], str):
+                shown = json.dumps(record[field], default=str)[:60]
+                raise SinkjaxError(f"{path}: the field {field!r} of record {number} must be a text, not {shown}")
+            yield record[field]
+
+
+NAME_IT = "; name one with --field"
+
+
+def one_text(path: Path, field: str = "text") -> str:
+    """Return a plain text as it is, or the documents of records and folders as one text, each ended by a line break."""
+    files = files_of(path)
+    for file in files.values():
+        regular(file, MOST_TEXT)
+    if path.is_file() and kind_of(path) == "plain":
+        return plain_text(path)
+    return "".join(f"{text}\n" for file in files.values() for text in documents_of(file, field))
+
+
+def plain_text(path: Path) -> str:
+    """Read a plain text, with "\\n" as its line breaks. Errors: as for `documents_of`."""
+    with _described(path):
+        raw = _bytes(path)
+        _refuse_other(raw[:1024], path)
+        try:
+            text = raw.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise SinkjaxError(f"{path} is not UTF-8 text: byte {error.start} does not decode") from None
+        if (place := text.find("\0")) >= 0:
+            raise SinkjaxError(f"{path} is not text: character {place} is NUL, as in binary files and in UTF-16")
+        if JSON.match(text, 0, 4096):
+            raise SinkjaxError(f"{path} holds JSON, whose keys and quotes would be read as text: name it .jsonl or .json")
+        return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def divided(text: str, division: Division, what: object) -> list[str]:
+    """Divide a plain text: "line" gives its lines that are not empty, "article" starts at each heading of level 1."""
+    if division == "line":
+        return [line for line in text.split("\n") if line.strip()]
+    if division != "article":
+        return [text]
+    articles: list[list[str]] = [[]]
+    for line in text.split("\n"):
+        if is_heading(line):
+            articles.append([])
+        articles[-1].append(line)
+    refuse(len(articles) == 1, f"{what} has no articles, which begin with a line like = Title =: choose documents line or file")
+    return ["\n".join(lines) for lines in articles if any(map(str.strip, lines))]
+
+
+def is_heading(line: str) -> bool:
+    """Whether a line is a heading of level 1 as in WikiText, = Title =."""
+    return bool(ARTICLE.fullmatch(line.strip()))
+
+
+def _json(path: Path, field: str) -> Iterator[Any]:
+    """Yield the entries of a list, a single object, or the objects of a file with one a line."""
+    if suffix_of(path) == ".json":
+        text = _decoded(_bytes(path), path)
+        try:
+            whole = json.loads(text)
+        except json.JSONDecodeError as error:
+            if error.msg != "Extra data":
+                raise SinkjaxError(f"{path} is not JSON: {error}") from None
+        else:
+            yield from whole if isinstance(whole, list) else [whole]
+            return
+        lines: Iterable[str] = text.split("\n")
+    else:
+        lines = _lines(path)
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise SinkjaxError(f"line {number} of {path} is not JSON: {error.msg} (column {error.colno})") from None
+
+
+def _table(path: Path, field: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of a .csv or .tsv file by the names in its first one."""
+    csv.field_size_limit(MOST_RECORD)
+    rows = csv.reader(_lines(path, newline=""), delimiter="\t" if suffix_of(path) == ".tsv" else ",", strict=True)
+    header = next(rows, [])
+    refuse(header.count(field) > 1, f"{path} has several columns {field!r}")
+    for row in rows:
+        if row and len(row) != len(header):
+            where = f"line {rows.line_num} of {path} has {len(row)} columns, and its header {len(header)}"
+            raise SinkjaxError(f"{where}: put quotes around texts with separators")
+        if row:
+            yield dict(zip(header, row, strict=True))
+
+
+def _columns(path: Path, field: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a .parquet or .arrow file with the one field, or with all if there is no such field."""
+    extras.require(f"reading {path}", "train", "datasets")
+    import pyarrow
+    import pyarrow.parquet
+
+    if suffix_of(path) == ".parquet":
+        table = pyarrow.parquet.ParquetFile(path)
+        names = [field] if field in table.schema_arrow.names else None
+        batches: Iterable[Any] = table.iter_batches(columns=names)
+    else:
+        source = pyarrow.memory_map(str(path))
+        try:
+            batches = pyarrow.ipc.open_stream(source)
+        except pyarrow.ArrowInvalid:
+            reader = pyarrow.ipc.open_file(source)
+            batches = map(reader.get_batch, range(reader.num_record_batches))
+    for batch in batches:
+        yield from (batch.select([field]) if field in batch.schema.names else batch).to_pylist()
+
+
+READERS: dict[str, Callable[[Path, str], Iterator[Any]]] = {
+    "json": _json, "csv": _table, "tsv": _table, "parquet": _columns, "arrow": _columns,
+}  # fmt: skip
+
+
+@contextmanager
+def _described(path: Path) -> Iterator[None]:
+    """Turn the errors of parsers and decompression into a sentence that names the file."""
+    try:
+        regular(path)
+        yield
+    except SinkjaxError:
+        raise
+    except UnicodeDecodeError:
+        raise SinkjaxError(f"{path} is not UTF-8 text") from None
+    except RecursionError:
+        raise SinkjaxError(f"{path} is nested too deeply") from None
+    except (OSError, EOFError, zlib.error, csv.Error, ValueError) as error:  # pyarrow's errors are ValueErrors or OSErrors
+        reason = (str(error).strip().splitlines() or [""])[0][:LONGEST]
+        raise SinkjaxError(f"cannot read {path}: {type(error).__name__}: {reason}") from None
+
+
+def _opened(path: Path) -> io.BufferedIOBase:
+    return cast(io.BufferedIOBase, gzip.open(path) if path.name.lower().endswith(GZIP) else path.open("rb"))
+
+
+def _bytes(path: Path) -> bytes:
+    """Read a whole file. Errors: a compressed one grows more than any text does."""
+    most = max(MOST_TEXT, MOST_GROWTH * path.stat().st_size)
+    with _opened(path) as file:
+        raw = file.read(most + 1)
+    refuse(len(raw) > most, f"{path} unpacks to more than {most:,} bytes")
+    return raw
+
+
+def _decoded(raw: bytes, path: Path) -> str:
+    _refuse_other(raw[:1024], path)
+    return raw.decode("utf-8-sig")
+
+
+def _lines(path: Path, newline: str | None = None) -> Iterator[str]:
+    """Yield the lines of a file of records, with their ends."""
+    with _opened(path) as raw:
+        _refuse_other(cast(Any, raw).peek(1024)[:1024], path)
+        file = io.TextIOWrapper(raw, "utf-8-sig", newline=newline)
+        while line := file.readline(MOST_RECORD):
+            refuse(len(line) == MOST_RECORD, f"{path} has a line of more than {MOST_RECORD:,} characters")
+            yield line
+
+
+def _refuse_other(head: bytes, path: Path) -> None:
+    """Raise if the first bytes of a file of text are those of another format."""
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    for signature, what in SIGNATURES.items():
+        if (start.lower() if signature.startswith(b"<") else start).startswith(signature):
+            raise SinkjaxError(f"{path} is {what}")

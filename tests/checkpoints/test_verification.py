@@ -1,0 +1,147 @@
+"""A model is compared with transformers on eight tokens: equal ones pass, and any change that is not in the weights is named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import sinkjax
+from sinkjax.checkpoints.verification import compare
+from sinkjax.cli.main import main
+from sinkjax.errors import SinkjaxError
+from tests.model import families as small
+
+
+def live(family: str = "llama", dtype: torch.dtype = torch.float32) -> Any:
+    return small.random_model(small.DRAWS[family](small.Turn(1)), 1).to(dtype)
+
+
+def hook(model: Any) -> None:
+    model.model.layers[1].register_forward_hook(lambda _, __, output: output + 1.0)
+
+
+def hook_on_inputs(model: Any) -> None:
+    model.model.layers[1].register_forward_pre_hook(lambda _, given: (given[0] * 2, *given[1:]))
+
+
+def patched(model: Any) -> None:
+    plain = model.model.layers[1].mlp.forward
+    model.model.layers[1].mlp.forward = lambda hidden: 0 * plain(hidden)
+
+
+def replaced(model: Any) -> None:
+    class Own(type(model.model.layers[1].mlp)):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).clamp(-0.01, 0.01)
+
+    model.model.layers[1].mlp.__class__ = Own
+
+
+def scaling(model: Any) -> None:
+    model.model.layers[1].self_attn.scaling *= 0.5
+
+
+def norm(model: Any) -> None:
+    model.model.norm.variance_epsilon = 0.5
+
+
+def rotation(model: Any) -> None:
+    model.model.rotary_emb.inv_freq *= 0.5
+
+
+CHANGES: dict[Callable[[Any], None], str] = {
+    hook: "block 1", hook_on_inputs: "block 1", patched: "block 1", replaced: "block 1", scaling: "block 1", norm: "logits",
+    rotation: "block 0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_change_that_is_not_in_the_weights_is_refused_where_it_acts(change: Callable[[Any], None], dtype: torch.dtype) -> None:
+    model = live(dtype=dtype)
+    change(model)
+    with pytest.raises(SinkjaxError, match=f"LlamaForCausalLM .* differs first after {CHANGES[change]},.*float32.*verify=False"):
+        sinkjax.from_transformers(model)
+    assert sinkjax.from_transformers(model, verify=False).source["kind"] == "transformers"
+
+
+def test_the_message_names_hooks_and_patched_modules() -> None:
+    model = live()
+    hook(model)
+    patched(model)
+    with pytest.raises(SinkjaxError, match=r"a hook on model\.layers\.1, another forward in model\.layers\.1\.mlp"):
+        sinkjax.from_transformers(model)
+
+
+@pytest.mark.parametrize("made", ["float32", "bfloat16", None])
+def test_sixteen_bits_are_compared_in_float32_and_the_model_is_as_before(made: str | None) -> None:
+    model = live(dtype=torch.bfloat16)
+    model.train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    ours = sinkjax.from_transformers(model, dtype=made)
+    assert all(torch.equal(value, before[name]) and value.dtype == torch.bfloat16 for name, value in model.state_dict().items())
+    assert all(module.training for module in model.modules())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    exact = sinkjax.from_transformers(model, dtype="float32", verify=False)
+    found = compare(model, ours, lambda: exact)
+    assert (found.first, found.dtype) == (None, "float32")
+    assert max(found.relative) < 1e-5
+
+
+def test_where_no_copy_fits_the_dtype_at_hand_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sinkjax.checkpoints.verification.host_memory", lambda: 0)
+    model = live(dtype=torch.bfloat16)
+    ours = sinkjax.from_transformers(model)
+    found = compare(model, ours, lambda: pytest.fail("a copy was made"))
+    assert (found.first, found.dtype) == (None, "bfloat16")
+    assert 1e-4 < max(found.relative) < found.tolerance
+    hook(model)
+    with pytest.raises(SinkjaxError, match="block 1"):
+        sinkjax.from_transformers(model)
+
+
+def test_a_model_that_does_not_run_says_so() -> None:
+    model = live()
+    model.model.layers[0].mlp.forward = lambda hidden: 1 / 0
+    with pytest.raises(SinkjaxError, match=r"does not run.*ZeroDivisionError.*verify=False"):
+        sinkjax.from_transformers(model)
+
+
+def test_files_are_compared_and_a_wrong_reading_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    live().save_pretrained(tmp_path)
+    found = sinkjax.verify(tmp_path)
+    assert found.first is None
+    assert found.places[:2] == ("embedding", "block 0")
+    assert sinkjax.load(tmp_path, verify=True).source["kind"] == "folder"
+    assert sinkjax.load(tmp_path, dtype="bfloat16", verify=True).source["dtype"] == "bfloat16"
+    assert main(["verify", str(tmp_path)]) == 0
+    assert "logits" in capsys.readouterr().out
+    with pytest.raises(SinkjaxError, match="random weights"):
+        sinkjax.verify(f"untrained:{tmp_path}")
+    with pytest.raises(SinkjaxError, match="transformers cannot load mini-sink"):
+        sinkjax.verify("mini-sink")
+
+
+def test_a_config_that_is_read_otherwise_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live().save_pretrained(tmp_path)
+    from sinkjax.checkpoints import load
+
+    plain = load.open_checkpoint
+
+    def other(*given: Any, **named: Any) -> Any:
+        found = plain(*given, **named)
+        config = dataclasses.replace(found.config, norm=dataclasses.replace(found.config.norm, eps=0.5))
+        return dataclasses.replace(found, config=config)
+
+    monkeypatch.setattr(load, "open_checkpoint", other)
+    assert sinkjax.verify(tmp_path).first == "block 0"
+    assert main(["verify", str(tmp_path)]) == 2
+    with pytest.raises(SinkjaxError, match="block 0"):
+        sinkjax.load(tmp_path, verify=True)
+    assert np.isfinite(sinkjax.verify(tmp_path).largest).all()
