@@ -19,7 +19,11 @@ from tests.model import families as small
 
 
 def live(family: str = "llama", dtype: torch.dtype = torch.float32) -> Any:
-    return small.random_model(small.DRAWS[family](small.Turn(1)), 1).to(dtype)
+    """A random model whose parameters have a dtype, with rotary frequencies in float32, as `from_pretrained` makes it."""
+    model = small.random_model(small.DRAWS[family](small.Turn(1)), 1).float()
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
+    return model
 
 
 def hook(model: Any) -> None:
@@ -92,6 +96,7 @@ def test_sixteen_bits_are_compared_in_float32_and_the_model_is_as_before(made: s
     found = compare(model, ours, lambda: exact)
     assert (found.first, found.dtype) == (None, "float32")
     assert max(found.relative) < 1e-5
+    assert compare(model.bfloat16(), ours, lambda: exact).first is None  # which rounds the rotary frequencies too
 
 
 def test_where_no_copy_fits_the_dtype_at_hand_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
