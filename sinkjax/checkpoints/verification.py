@@ -5,9 +5,10 @@ Eight tokens do not show what begins later, such as a window of attention. PyTor
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from sinkjax.runtime.backend import host_memory
 from sinkjax.transformer.forward import forward
 
 TOKENS = 8
-CLOSE, CLOSE_16 = 1e-3, 0.1  # relative differences from rounding stay below these: 1e-5 in float32, 0.03 in 16 bits
+CLOSE, CLOSE_16 = 3e-4, 0.1  # largest relative differences by rounding: 6e-6 after 30 blocks in float32, 0.03 in 16 bits
 STREAM = Statistic("stream", Site.RESID, lambda x, _: x, ("prompt", "depth", "position", "width"))
 
 
@@ -119,9 +120,10 @@ def from_files(path: Path | Sequence[Path], name: str, dtype: str) -> Any:
     if where.is_file():
         where, options = where.parent, {"gguf_file": where.name}
     try:
-        live = transformers.AutoModelForCausalLM.from_pretrained(
-            where, dtype=dtype, local_files_only=True, trust_remote_code=False, **options
-        )
+        with redirect_stderr(io.StringIO()):  # bars of progress
+            live = transformers.AutoModelForCausalLM.from_pretrained(
+                where, dtype=dtype, local_files_only=True, trust_remote_code=False, **options
+            )
     except Exception as error:  # it fails in many ways
         raise SinkjaxError(f"transformers cannot load {name} to compare with: {_reason(error)}") from None
     return live.eval()

@@ -26,8 +26,8 @@ class EvaluateOptions(Options):
     model: tyro.conf.Positional[str]
     """preset, folder, hub id or .gguf file"""
     text: tyro.conf.Positional[Path]
-    """file or folder of plain text (.txt, .md, .raw, ...) or of records (.jsonl, .json, .csv, .tsv, .parquet, .arrow), also .gz
-    of these"""
+    """file or folder of plain text (.txt, .md, .raw, ...) or of records (.jsonl, .json, .csv, .tsv, .parquet, .arrow), also
+    with .gz"""
     field: str = "text"
     """name of the field with the text in a file of records"""
     documents: Division = "auto"
