@@ -141,6 +141,8 @@ def evaluate(
     lengths = np.array([len(piece) for piece in pieces])
     if lengths.max() < 2:
         raise SinkjaxError("no text has a second token, so there is nothing to predict")
+    if beyond := [position for position in how.keep if position >= lengths.max()]:
+        raise SinkjaxError(f"keep has position {beyond[0]}, but the longest piece of the text has {lengths.max()} tokens")
     rounding = None if how.off else how
     spec = ForwardSpec(config=model.config, probe=Probe(nll=True), logits=False, quantisation=rounding, cache_policy=cache)
     params = how.params(model.params)

@@ -243,3 +243,8 @@ def test_four_first_tokens_save_smollm2_where_a_window_alone_collapses(smollm2) 
     lost, harm = kept[few] - recomputed, alone[more] - kept[more]
     assert lost.mean() < 3 * lost.std() / np.sqrt(lost.size)
     assert harm.mean() > 3 * harm.std() / np.sqrt(harm.size)
+
+
+def test_a_kept_position_must_be_in_the_text(model) -> None:
+    with pytest.raises(SinkjaxError, match="keep has position 900, but the longest piece"):
+        sinkjax.evaluate(model, TEXTS, activations=8, keep=(0, 900))

@@ -97,7 +97,7 @@ def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) 
 
 def _unpadded(ids: Any, attention_mask: Any) -> list[list[int]]:
     """Return the ids in each row that a mask keeps. Errors: see `encode`."""
-    ids = np.asarray(as_tokens("texts with an attention_mask", ids))
+    ids = np.asarray(as_tokens("texts with an attention_mask", ids, masked=True))
     if ids.ndim != 2 or ids.dtype.kind not in "iu" or ids.size == 0:
         raise SinkjaxError(f"texts with an attention_mask must be token ids int [B, S], not {ids.dtype} {list(ids.shape)}")
     return [row[:end].tolist() for row, end in zip(ids, lengths_of(attention_mask, ids.shape), strict=True)]

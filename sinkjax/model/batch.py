@@ -50,14 +50,15 @@ def _on_host(tensor: Any) -> Any:
     return tensor.float() if str(tensor.dtype).startswith(("torch.bfloat16", "torch.float8")) else tensor
 
 
-def as_tokens(what: str, value: Any) -> Any:
-    """`as_array` of token ids. Errors: text, or a tokenizer's whole output, with what to pass instead."""
+def as_tokens(what: str, value: Any, masked: bool = False) -> Any:
+    """`as_array` of token ids. Errors: text, or a tokenizer's whole output, with what to pass instead.
+
+    masked: whether the caller takes an attention mask.
+    """
     if isinstance(value, Mapping):
         has = ", ".join(map(str, value)) or "nothing"
-        raise SinkjaxError(
-            f"{what} must be token ids int [B, T], not a {type(value).__name__} with {has}: pass its"
-            ' ["input_ids"], and its ["attention_mask"] as attention_mask'
-        )
+        mask = ', and its ["attention_mask"] as attention_mask' if masked else ", without padding"
+        raise SinkjaxError(f'{what} must be token ids, not a {type(value).__name__} with {has}: pass its ["input_ids"]{mask}')
     if isinstance(value, str) or (isinstance(value, list | tuple) and value and all(isinstance(text, str) for text in value)):
         raise SinkjaxError(
             f"{what} must be token ids int [B, T], not text ({short(value)}): sinkjax.encode(model, texts) makes them"
@@ -75,7 +76,7 @@ def check_batch(
     Errors: wrong rank or kind; a token outside the vocabulary; a length of 0 or beyond T; T beyond the context; padding on the
     left.
     """
-    tokens = as_tokens("tokens", tokens)
+    tokens = as_tokens("tokens", tokens, masked=True)
     if config.vocab_size is None:
         if tokens.ndim != 3 or not jnp.issubdtype(tokens.dtype, jnp.floating) or tokens.shape[2] != config.width:
             raise SinkjaxError(
