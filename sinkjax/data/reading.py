@@ -262,7 +262,7 @@ def _lines(path: Path, newline: str | None = None) -> Iterator[str]:
     """Yield the lines of a file of records, with their ends."""
     with _opened(path) as raw:
         _refuse_other(cast(Any, raw).peek(1024)[:1024], path)
-        file = io.TextIOWrapper(raw, "utf-8-sig", newline=newline)
+        file = io.TextIOWrapper(cast(io.BufferedReader, raw), "utf-8-sig", newline=newline)
         while line := file.readline(MOST_RECORD):
             refuse(len(line) == MOST_RECORD, f"{path} has a line of more than {MOST_RECORD:,} characters")
             yield line

@@ -13,7 +13,7 @@ class Dataset(xarray.Dataset):
 
     __slots__ = ()
 
-    def to_netcdf(self, *arguments: Any, **options: Any) -> Any:  # type: ignore[override]
+    def to_netcdf(self, *arguments: Any, **options: Any) -> Any:
         """Write the dataset as netCDF, whose attributes are numbers and strings: the nested ones become JSON.
 
         Args:
