@@ -15,7 +15,7 @@ from sinkjax.config_files.places import Place, url_protocol
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Attention
 from sinkjax.runtime.resources import configs
-from sinkjax.studies.registry import Chosen, Own, choose, config_type, open_own, trains
+from sinkjax.studies.registry import Chosen, Own, choose, config_type, open_own, title_of, trains
 
 GIGABYTE = 10**9
 
@@ -128,12 +128,15 @@ def listing(verb: Verb, listed: Listed) -> str:
 
 def studies(only: str | None = None) -> dict[str, str]:
     """List the shipped study configs, each with a description. only: restrict the list to this study."""
-    names = {name: choose(name) for name in shipped()}
-    return {
-        name: getattr(chosen.config, "summary", None) or str(config_type(chosen.experiment).__doc__).splitlines()[0].rstrip(".")
-        for name, chosen in names.items()
-        if only is None or chosen.experiment == only
-    }
+    found: dict[str, str] = {}
+    for name in shipped():
+        if title := title_of(name):  # of a function, which need not be imported
+            found |= {name: title} if only is None else {}
+            continue
+        chosen = choose(name)
+        said = getattr(chosen.config, "summary", None) or str(config_type(chosen.experiment).__doc__).splitlines()[0].rstrip(".")
+        found |= {name: said} if only in (None, chosen.experiment) else {}
+    return found
 
 
 def over(options: Any, with_devices: Any, chosen: Chosen) -> Any:

@@ -1,4 +1,8 @@
-"""The lab: studies as traced functions. A study imports what it is written with from here."""
+"""Studies as traced functions.
+
+A study is a function of a `Lab` and its settings, which lists sweeps, claims and figures. It is called on placeholders for a plan,
+with a model for a run, and on stores for a page. A study imports what it is written with from here.
+"""
 
 from sinkjax.lab.conditions import Sweep as Sweep
 from sinkjax.lab.conditions import Where as Where

@@ -178,15 +178,16 @@ class Program:
     def _values(self) -> Values:
         """The numbers and arrays that only the loaded model gives, as the lab that measured them."""
 
-        def blank(config: Any, architecture: Config, prompts: int) -> Lab:
-            return self.trace(config, architecture, prompts=prompts, values=dict(getattr(architecture, "values", {})))
+        def blank(config: Any, architecture: Config, prompts: int, kept: Mapping[str, Any] | None = None) -> Lab:
+            values = dict(getattr(architecture, "values", {}) if kept is None else kept)
+            return self.trace(config, architecture, prompts=prompts, values=values)
 
         def compute(config: Any, model: Model, batch: Batch, edited: Model | None = None) -> Lab:
             few = getattr(config, "control_prompts", None)
             runs = [Unedited(one, batch, None, few) for one in (model, edited or model)]
             return self.trace(config, model.config, unedited=runs[0], edited=runs[1], values=batch.values)
 
-        return Values(blank, compute, self.digest)  # type: ignore[arg-type]
+        return Values(blank, compute, self.digest, kept=True)  # type: ignore[arg-type]
 
     def noop(self, config: Any, architecture: Config) -> framework.Sweep | None:
         """The study's edits that must change nothing; None if it has none."""

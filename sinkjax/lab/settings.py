@@ -1,7 +1,4 @@
-"""Settings that studies share. A study's own settings are a dataclass over one of these, with a docstring for each field.
-
-This module imports no JAX, so that the help of a study is immediate.
-"""
+"""Settings that studies share. A study's own settings are a dataclass over one of these, with a docstring for each field."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import inspect
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -185,6 +186,22 @@ def program(name: str) -> Any:
     return lower.program(importlib.import_module(declared()[name]), name, documents.parse(text, what).get(PROSE, {}), what)
 
 
+@functools.cache
+def is_function(name: str) -> bool:
+    """Whether a shipped study is a function. Its module, which imports JAX, is read and not imported."""
+    path = Path(__file__).parent.parent / "papers" / f"{name.replace('-', '_')}.py"
+    return name in declared() and "\ndef study(lab: Lab" in path.read_text(encoding="utf-8")
+
+
+def title_of(name: str) -> str:
+    """The title of a shipped study that is a function, by its text alone, with the defaults of its settings; "" for others."""
+    if not is_function(name):
+        return ""
+    text, what, _ = document(name)
+    title = " ".join(str(documents.parse(text, what).get(PROSE, {}).get("title", name)).split())
+    return re.sub(r"\{(\w+)\}", r"\1", title)
+
+
 class Source(NamedTuple):
     """The program and the text of a shipped study, and the name of the file of the text."""
 
@@ -255,7 +272,7 @@ def _document(text: str, what: str) -> Value:
     """The study in a YAML document. what: file or name of the document, for errors."""
     from sinkjax.studies.as_yaml import from_yaml
 
-    modules = declared().values()  # these and their packages define the words
+    modules = [module for name, module in declared().items() if not is_function(name)]  # these and their packages define words
     for module in ("sinkjax.studies.vocabulary", *{module.rpartition(".")[0] for module in modules}, *modules, PRETRAIN):
         importlib.import_module(module)
     return from_yaml(text, what)
@@ -370,8 +387,8 @@ def read(text: str, what: str, folder: Place | None = None, own: Own | None = No
         experiment = own.experiment
     try:
         cls = config_type(experiment)
-        if experiment == SERIES and VALUE in values:
-            find(values[VALUE])
+        if experiment == SERIES and VALUE in values and values[VALUE] not in studies():
+            find(values[VALUE])  # which says what is wrong with it
     except SinkjaxError as error:
         raise SinkjaxError(f"{what}: {error}") from None
     config: object = documents.read_whole(cls, values, text, what) if folder else documents.build(cls, values, what)

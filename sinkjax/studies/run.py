@@ -233,7 +233,9 @@ def store_spec(
         calculate(spec, swept, batch, store)
         return
     attributes, how = _attributes(spec, batch), machine.attention_impl
-    if spec.prepare and finished(store, swept, batch.tokens, spec.edits, spec.probe, batch.lengths, attributes, how):
+    planned = spec.planned(batch.values) if spec.planned and batch.values else spec.conditions
+    edits = [condition.edit for condition in planned]
+    if spec.prepare and finished(store, swept, batch.tokens, edits, spec.probe, batch.lengths, attributes, how):
         return
     conditions = spec.prepare(model, batch, *([swept] if twin else [])) if spec.prepare else spec.conditions
     attributes = _attributes(spec, batch)  # with values that were measured just now

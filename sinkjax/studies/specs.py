@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -115,7 +115,8 @@ def spec(study: Study, sweep: Sweep, config: Settings, architecture: Config) -> 
     count = config.prompts if sweep.prompts is None else sweep.prompts
     placeholders, prepare = prepared(sweep, config, architecture, count)
     inputs = sweep.inputs(config) if sweep.inputs else TEXT
-    return SweepSpec(sweep.name, placeholders, probe, count, inputs, prepare, sweep.twin, sweep.values and sweep.values.declared)
+    declared, planned = sweep.values and sweep.values.declared, _planned(sweep, config, architecture, count)
+    return SweepSpec(sweep.name, placeholders, probe, count, inputs, prepare, sweep.twin, declared, planned)
 
 
 def _with_controls(study: Study, sweep: Sweep, config: Settings, architecture: Config) -> Iterator[SweepSpec | Calculation]:
@@ -172,6 +173,20 @@ def prepared(
     if (values := sweep.values) is None:
         return build(), None
     return build(values.blank(config, architecture, prompts)), lambda *given: build(values.compute(config, *given))
+
+
+def _planned(
+    sweep: Sweep, config: Settings, architecture: Config, prompts: int, labels: Container[str] | None = None
+) -> Callable[[Mapping[str, object]], tuple[Condition, ...]] | None:
+    """A function of the values that a run keeps, which returns the conditions with placeholders for the rest, or None."""
+    if (values := sweep.values) is None or not values.kept:
+        return None
+
+    def build(kept: Mapping[str, object]) -> tuple[Condition, ...]:
+        every = conditions_of(sweep, config, architecture, values.blank(config, architecture, prompts, kept))
+        return tuple(condition for condition in every if labels is None or condition.label in labels)
+
+    return build
 
 
 def store_names(study: Study, config: Settings, architecture: Config) -> Iterator[tuple[str, bool]]:
@@ -246,7 +261,11 @@ def _shown(study: Study, config: Settings, architecture: Config, shown: Shown) -
         except Absent:
             continue
         parts.append(
-            SweepSpec(map_name(name, number), chosen, probe, few, inputs, prepare, declared=main.values and main.values.declared)
+            SweepSpec(
+                *(map_name(name, number), chosen, probe, few, inputs, prepare),
+                declared=main.values and main.values.declared,
+                planned=_planned(main, config, architecture, few, shown.labels),
+            )
         )
         texts = [continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare)]
     return [*parts, *texts]

@@ -137,11 +137,13 @@ class Values:
         compute: (config, model, batch) -> the values.
         declared: How the values and the edits are declared, as JSON; a store that was made by another declaration is compared
             with edits that hold the values.
+        kept: Whether some of them are kept in the run; `blank` then takes these, by name, as a fourth argument.
     """
 
     blank: Callable[..., object]
     compute: Callable[..., dict[str, object]]
     declared: object = None
+    kept: bool = False
 
 
 def nothing(*arguments: object) -> tuple[()]:
@@ -215,7 +217,8 @@ class SweepSpec:
     """A sweep of one study on one architecture, ready to be planned and run.
 
     prepare: returns the conditions if their edits hold values of the loaded model; `conditions` then are placeholders of the same
-    number, labels and kinds, for planning. declared: how these values are declared, see `Values`.
+    number, labels and kinds, for planning. declared: how these values are declared, see `Values`. planned: the placeholders for
+    values that are kept in a run.
     """
 
     name: str
@@ -226,6 +229,7 @@ class SweepSpec:
     prepare: Callable[..., tuple[Condition, ...]] | None = None
     twin: bool = False
     declared: object = None
+    planned: Callable[[Mapping[str, object]], tuple[Condition, ...]] | None = None
 
     @property
     def edits(self) -> list[Edit]:

@@ -36,11 +36,11 @@ class Memory:
 
     def dataset(self, attributes: Mapping[str, Any], fixed: Fixed) -> xarray.Dataset:
         """Return the results as a dataset, like that of a store with these attributes and fixed arrays."""
-        import xarray
+        from sinkjax.sweeps.dataset import Dataset
 
         variables = {name: (self.dims[name], array) for name, array in self.arrays.items()}
         known = {name: (dims, np.array(values)) for name, (dims, values) in fixed.items()}
         attributes = dict(attributes)
         further = attributes.pop(COORDINATES, "").split()
-        found = xarray.Dataset(variables | known, attrs=attributes)
+        found = Dataset(variables | known, attrs=attributes)
         return found.set_coords([name for name in known if name in further])

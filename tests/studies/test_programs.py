@@ -315,10 +315,10 @@ def test_another_study_than_that_of_the_results_is_refused(forgotten, tmp_path, 
 def test_results_of_an_older_version_that_name_a_path_are_read_with_it(forgotten, capsys):
     stated = documents.parse((forgotten / "config.yaml").read_text(), "")
     del stated["study_file"]
-    (forgotten / "config.yaml").write_text(documents.dump({**stated, "experiment": "/home/them/my_study.py"}))
+    (forgotten / "config.yaml").write_text(documents.dump({**stated, "experiment": "/srv/them/my_study.py"}))
     (forgotten / "section.json").unlink()
     assert cli.main(["report", str(forgotten)]) == 2
-    assert "/home/them/my_study.py, is a program" in " ".join(capsys.readouterr().err.split())
+    assert "/srv/them/my_study.py, is a program" in " ".join(capsys.readouterr().err.split())
     assert cli.main(["report", str(forgotten), "--study", str(forgotten / "study.py")]) == 0
 
 

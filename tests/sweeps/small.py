@@ -11,7 +11,7 @@ from sinkjax.model.config import Config, RMSNorm
 from sinkjax.model.rotary import Rope
 from sinkjax.sweeps import plan
 
-plan.TOKENS_PER_CALL = {"cpu": 1}
+plan.TOKENS_PER_CALL = {**plan.TOKENS_PER_CALL, "cpu": 1}
 CONFIG = Config(
     layers=2,
     width=16,

@@ -186,7 +186,7 @@ os._exit(0)
 SLOW = """
 import sys, time
 from sinkjax.sweeps import plan, run
-plan.TOKENS_PER_CALL = {"cpu": 1}
+plan.TOKENS_PER_CALL = {**plan.TOKENS_PER_CALL, "cpu": 1}
 compute = run.compute
 
 def slow(computation, schedule, todo):

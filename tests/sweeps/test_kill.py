@@ -29,7 +29,7 @@ from sinkjax.model.rotary import Rope
 from sinkjax.sweeps import header, plan
 
 header.CHUNK_BYTES = int(sys.argv[2]) * 100_000  # so that a chunk holds this many edits
-plan.TOKENS_PER_CALL = {"cpu": 4 * 4 * 256}  # and a call
+plan.TOKENS_PER_CALL = {**plan.TOKENS_PER_CALL, "cpu": 4 * 4 * 256}  # and a call
 config = Config(layers=6, width=32, heads=4, kv_heads=2, head_dim=8, mlp_width=48, vocab_size=61, context=512,
                 norm=RMSNorm(1e-5), position=Rope(1e4), activation="silu", tied=False)
 model = Model(config, params.init(config, seed=0), None, {})

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Probe
 from sinkjax.lab import Measure, Place
 from sinkjax.lab.measures import in_layers, layer_index
+
+if TYPE_CHECKING:
+    import xarray
 
 Vectors = Literal["hidden states", "queries", "keys", "values"]
 STATISTICS = {"hidden states": "resid_norm", "queries": "query_norm", "keys": "key_norm", "values": "value_norm"}

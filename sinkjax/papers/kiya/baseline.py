@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Probe, metrics
 from sinkjax.lab import *
 from sinkjax.lab.measures import largest
+
+if TYPE_CHECKING:
+    import xarray
 
 
 @dataclass(frozen=True, kw_only=True)
