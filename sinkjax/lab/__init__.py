@@ -1,7 +1,7 @@
 """Studies as traced functions.
 
-A study is a function of a `Lab` and its settings, which lists sweeps, claims and figures. It is called on placeholders for a plan,
-with a model for a run, and on stores for a page. A study imports what it is written with from here.
+A study is a function of a `Lab` and its settings, which lists sweeps, claims and figures. It is called on placeholders for a
+plan, with a model for a run, and on stores for a page. A study imports what it is written with from here.
 """
 
 from sinkjax.lab.conditions import Sweep as Sweep
