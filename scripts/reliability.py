@@ -17,6 +17,7 @@ import time
 import xml.etree.ElementTree as ET
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -34,6 +35,7 @@ HEAD = "# Nothing lost, nothing silently wrong"
 KINDS = {"cli": "wrong commands", "api": "wrong calls from Python"}
 SUITES = {
     "robustness/test_stores.py": "stores that are damaged or half-made",
+    "robustness/test_checkpoints.py": "checkpoints of trainings that are damaged, and trainings whose folder or clock changes",
     "robustness/test_races.py": "20 races of 2 and of 3 processes for one store; one that is killed",
     "robustness/test_models.py": "models: saved over, refused, broken off",
     "robustness/test_full_disk.py": "full disks and limits on file sizes",
@@ -48,10 +50,12 @@ def main() -> None:
     """Try everything and write the section."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--mutations", type=int, default=3_000, help="of each parser")
-    parser.add_argument("--seed", type=int, default=0, help="of the mutations")
+    parser.add_argument("--flips", type=int, default=50, help="of each file")
+    parser.add_argument("--seed", type=int, default=0, help="of the mutations and flips")
     parts = {
         "input": wrong_input,
         "mutations": lambda: mutations(options.mutations, options.seed),
+        "flips": lambda: flips(options.flips, options.seed),
         "suites": suites,
     }
     parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts), help="what to try; all of it by default")
@@ -60,7 +64,8 @@ def main() -> None:
     def measured(part: str) -> str:
         begun = time.monotonic()
         text = parts[part]()
-        said = f" --mutations {options.mutations} --seed {options.seed}" * (part == "mutations")
+        seeded = {"mutations": options.mutations, "flips": options.flips}
+        said = f" --{part} {seeded[part]} --seed {options.seed}" if part in seeded else ""
         minutes = f"{(time.monotonic() - begun) / 60:.0f} minutes"
         return f"{text}\n\nMeasured on {date.today()} in {minutes} by `python scripts/reliability.py --parts {part}{said}`."
 
@@ -96,6 +101,64 @@ def mutations(count: int, seed: int) -> str:
         lines.append([name, f"{count:,}", *counts, f"{found.slowest:.2f} s"])
     head = ["parser", "tried", "read", "refused in a sentence", "wrong", "processor time of the slowest"]
     return f"### Mutated files (seed {seed})\n\n" + markdown(head, lines)
+
+
+def flips(count: int, seed: int) -> str:
+    """Flipped bits in every file of what sinkjax writes, and what became of the values that are read."""
+    import jax
+    import numpy as np
+
+    import sinkjax
+    from sinkjax.studies.folder import open_store
+    from sinkjax.tasks import load_runs, registry, train
+
+    def of_training(folder: Path) -> object:
+        return load_runs(folder).params
+
+    def of_model(folder: Path) -> object:
+        model = sinkjax.load(str(folder))
+        return [model.params, model.config, model.tokenizer.encode("To the doctor, at half past two.")]
+
+    def of_store(folder: Path) -> object:
+        return {name: np.asarray(values) for name, values in open_store(folder).load().variables.items()}
+
+    def equal(one: object, other: object) -> bool:
+        return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f")
+
+    lines, draw = [], np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as root:
+        written, model = Path(root), sinkjax.load("mini-softmax")
+        config = replace(registry.choose("trigger/softmax-1l1h").config, seeds=2, steps=20, eval_every=10, batch=8)
+        last = train(config, written / "training", progress=False).folder / "checkpoints" / "20"
+        sinkjax.save(model, written / "saved")
+        sinkjax.export(model, written / "exported")
+        sinkjax.sweep(model, np.arange(3, 11)[None], [sinkjax.mask_key(0)], out=written / "x.zarr", progress=False)
+        for what, folder, read, under in (
+            ("the last checkpoint of a training", written / "training", of_training, last),
+            ("a model of `save`", written / "saved", of_model, written / "saved"),
+            ("a model of `export`", written / "exported", of_model, written / "exported"),
+            ("a finished store", written / "x.zarr", of_store, written / "x.zarr"),
+        ):
+            wanted, outcomes = read(folder), Counter()
+            for file in sorted(path for path in under.rglob("*") if path.is_file() and path.stat().st_size):
+                content = file.read_bytes()
+                for bit in draw.integers(8 * len(content), size=count):
+                    changed = bytearray(content)
+                    changed[bit // 8] ^= 1 << bit % 8
+                    file.write_bytes(changed)
+                    try:
+                        found = read(folder)
+                        outcomes["same" if jax.tree.all(jax.tree.map(equal, wanted, found)) else "wrong"] += 1
+                    except sinkjax.SinkjaxError:
+                        outcomes["refused"] += 1
+                    except Exception as error:
+                        print(f"{file}, bit {bit}: {error!r}", flush=True)
+                        outcomes["traceback"] += 1
+                file.write_bytes(content)
+            counts = [f"{outcomes[kind]:,}" for kind in ("same", "refused", "wrong", "traceback")]
+            lines.append([what, f"{outcomes.total():,}", *counts])
+    head = ["", "bits flipped, one at a time", "without effect", "refused in a sentence", "other values", "traceback"]
+    return f"### Flipped bits (seed {seed})\n\n" + markdown(head, lines)
 
 
 def suites() -> str:

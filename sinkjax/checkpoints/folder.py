@@ -21,6 +21,8 @@ from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import Tokenizer, read_json
 from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.config_files.checks import refuse
+from sinkjax.config_files.checksums import SUMS, damage
+from sinkjax.config_files.files import read_text
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 
@@ -39,12 +41,15 @@ def read_folder(
 
     Arguments as for `load.load`; with weights=False, none are looked for.
 
-    Errors: no config.json or no safetensors; a missing shard; any fault in a file, by name; another model replaced it meanwhile.
+    Errors: no config.json or no safetensors; a missing shard; any fault in a file, by name, such as one that changed since
+    `save` wrote it; another model replaced it meanwhile.
     """
     if not (folder / CONFIG).is_file():
         held = sorted(path.name for path in folder.glob("*.gguf"))
         instead = f"; of the .gguf files in it, name one: {', '.join(held)}" if held else ""
         raise SinkjaxError(f"the folder {folder} has no config.json, so it is not a model{instead}")
+    if weights:
+        _refuse_damage(folder)
     values = read_json(folder / CONFIG)
     if values.get("model_type") == native.MODEL_TYPE:
         tensors = _weights_of(values, folder) if weights else {}
@@ -115,6 +120,17 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         for name, shard in _weight_map(folder).items():
             refuse(name not in tensors, f"{folder / INDEX} puts {name} into {shard}, which does not hold it")
     return tensors
+
+
+def _refuse_damage(folder: Path) -> None:
+    """Compare a folder that `save` or `export` wrote with its checksums. Errors: a file that has changed, by name."""
+    listed = folder / SUMS
+    before = read_text(listed) if listed.is_file() else ""
+    if not (fault := damage(folder, native.CHECKED)):
+        return
+    replaced = not listed.is_file() or read_text(listed) != before
+    refuse(replaced, f"{folder} was replaced by another model while it was read; load it again")
+    raise SinkjaxError(f"{folder} is damaged ({fault}); write it again, or delete {SUMS} in it if the change is yours")
 
 
 def _weights_of(values: Mapping[str, Any], folder: Path) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@
     model.safetensors       the leaves of the parameter tree, unchanged, by path ("layers.q")
     tokenizer.json, tokenizer_config.json    as in a Hugging Face folder, if the model has a tokenizer
     README.md               the card: the model's description and origin
+    sinkjax-checksums.json  sizes and checksums of the others; `load` checks all but the card
 
 Files and records are read by the annotations of `Config`, so a new option needs no change here. A field that a file lacks has its
 default, because it was added to `Config` after the file was written; a field that was renamed since then is read too.
@@ -27,6 +28,7 @@ from sinkjax.checkpoints.tokenizer import SETTINGS, TOKENIZER, read_json, write_
 from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
+from sinkjax.config_files.checksums import SUMS, write_checksums
 from sinkjax.config_files.files import cannot_write, user_path, whole_folder
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
@@ -37,7 +39,8 @@ if TYPE_CHECKING:
 
 MODEL_TYPE = "sinkjax"
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
-FILES = (CONFIG, WEIGHTS, CARD, TOKENIZER, SETTINGS)
+FILES = (CONFIG, WEIGHTS, CARD, TOKENIZER, SETTINGS, SUMS)
+CHECKED = (CONFIG, WEIGHTS, TOKENIZER, SETTINGS)  # the card may be edited
 
 
 def save(model: Model, folder: str | Path, dtype: str | None = None, card: str | None = None) -> Path:
@@ -93,6 +96,7 @@ def write_model(
             write_folder_tokenizer(model.tokenizer, scratch)
         write_safetensors(scratch / WEIGHTS, arrays)
         (scratch / CONFIG).write_text(json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        write_checksums(scratch)
     return folder
 
 

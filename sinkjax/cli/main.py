@@ -21,15 +21,20 @@ RESUMABLE = ("run", "sweep", "train")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 2 for an error, 130 or 143 for a signal, 1 if the output is closed.
 
-    arguments: None for the process's own; the process then ends with this command.
+    arguments: None for the process's own; the process then ends with this command, and a signal after it changes nothing.
     """
-    process = arguments is None
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        return interruption.finish(_run(sys.argv[1:], process=True))
+    return _run(arguments, process=False)
+
+
+def _run(arguments: Sequence[str], process: bool) -> int:
     try:
-        with interruption.handled():
+        with interruption.handled(last=process):
             from sinkjax.cli.verbs import carry_out
 
             carry_out(arguments)
+            print(end="", flush=True)  # a closed output is an error of this command
     except SinkjaxError as error:
         return _fail(str(error), 2, process)
     except BrokenPipeError:
@@ -38,8 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 2, process)
     except KeyboardInterrupt as stop:
-        if process:
-            interruption.leave()
         resume = f"; resume with: {shlex.join(['sinkjax', *arguments])}" if arguments and arguments[0] in RESUMABLE else ""
         why = f" ({stop.__cause__})" if isinstance(stop.__cause__, SinkjaxError) else ""  # e.g. no space for the last checkpoint
         number = stop.number if isinstance(stop, interruption.Interrupted) else signal.SIGINT

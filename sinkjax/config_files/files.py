@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sinkjax.config_files import documents
+from sinkjax.config_files import documents, temporary
 from sinkjax.config_files.places import Place, create, is_remote, listed, place, reached, url_protocol
 from sinkjax.errors import LONGEST, SinkjaxError, Unavailable, unknown
 from sinkjax.runtime.resources import config_path, configs
@@ -100,47 +99,45 @@ def _scratch(path: Path, content: bytes, durable: bool, folder: Path | None) -> 
 
     Errors: as for `write`, also during the rename.
     """
-    begun = (folder or path.parent) / f".{path.name}.{secrets.token_hex(4)}.new"
     try:
-        for parent in {path.parent, begun.parent}:
+        for parent in {path.parent, folder or path.parent}:
             parent.mkdir(parents=True, exist_ok=True)
-        begun.write_bytes(content)
-        if durable:
-            _sync(begun)
-        yield begun
+        with temporary.named_after(path, folder) as begun:
+            begun.write_bytes(content)
+            if durable:
+                _sync(begun)
+            yield begun
     except OSError as error:
         raise cannot_write(path, error, len(content)) from error
-    finally:
-        with suppress(OSError):
-            begun.unlink()
 
 
 @contextmanager
 def whole_folder(folder: Path, wanted: int) -> Iterator[Path]:
     """Make a new folder to fill, which replaces `folder` at the end, with every file on disk.
 
-    An existing entry is renamed just before and deleted just after; if filling is interrupted, it is untouched. wanted: the bytes
-    to be written, for messages. Errors: no permission, no space.
+    An existing folder is exchanged for it in one step (where the system cannot, renamed just before) and deleted just after; if
+    filling is interrupted, it is untouched. wanted: the bytes to be written, for messages. Errors: no permission, no space.
     """
-    scratch = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
-    replaced = scratch.with_suffix(".old")
+    replaced: Path | None = None
     try:
-        scratch.parent.mkdir(parents=True, exist_ok=True)
-        scratch.mkdir()
-        yield scratch
-        for path in (*scratch.iterdir(), scratch):
-            _sync(path)
-        if folder.exists():
-            folder.rename(replaced)
-        scratch.rename(folder)
-        _sync(folder.parent)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.named_after(folder, make=Path.mkdir) as scratch:
+            yield scratch
+            for path in (*scratch.iterdir(), scratch):
+                _sync(path)
+            if folder.exists() and not temporary.exchange(scratch, folder):
+                replaced = scratch.with_suffix(".old")
+                folder.rename(replaced)
+            if replaced or not folder.exists():
+                scratch.rename(folder)
+            _sync(folder.parent)
     except OSError as error:
         raise cannot_write(folder, error, wanted) from error
     finally:
-        if replaced.exists() and not folder.exists():
+        if replaced and replaced.exists() and not folder.exists():
             replaced.rename(folder)
-        for left in (scratch, replaced):
-            shutil.rmtree(left, ignore_errors=True)
+        if replaced:
+            shutil.rmtree(replaced, ignore_errors=True)
 
 
 def reserve(folder: Path, wanted: int, path: Path) -> None:
@@ -270,6 +267,8 @@ def claim_folder(folder: Place, document: str, differences: Callable[[str], list
     """
     identity = folder / CONFIG_FILE
     with reached(folder):
+        if not is_remote(folder):
+            temporary.sweep(folder, CONFIG_FILE)
         try:
             if folder.exists() and not folder.is_dir():
                 raise SinkjaxError(f"{folder} is a file; choose a folder for the results")

@@ -12,7 +12,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -84,6 +84,19 @@ def is_remote(path: Place) -> bool:
     return not isinstance(path, Path)
 
 
+@contextlib.contextmanager
+def open_file(file: Path, most: int | None = None) -> Iterator[BinaryIO]:
+    """Open a file of at most `most` bytes. Errors: OSError, of which NotAFile says that it is none, or larger."""
+    at_once = getattr(os, "O_NONBLOCK", 0)  # the path may be a pipe whose other end nobody opens
+    with open(file, "rb", opener=lambda name, flags: os.open(name, flags | at_once)) as stream:
+        found = os.fstat(stream.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise NotAFile(errno.EINVAL, "it is a pipe or a device", str(file))
+        if most is not None and found.st_size > most:
+            raise NotAFile(errno.EFBIG, f"it has {found.st_size:,} bytes, and at most {most:,} are expected", str(file))
+        yield stream
+
+
 def read_bytes(file: Place, most: int = MOST_READ) -> bytes:
     """Read a file, or an object in one request, because an object opened as a file fails if it is replaced meanwhile.
 
@@ -91,14 +104,8 @@ def read_bytes(file: Place, most: int = MOST_READ) -> bytes:
     that nothing was read; FileNotFoundError or NoAnswer from an object store.
     """
     if not is_remote(file):
-        at_once = getattr(os, "O_NONBLOCK", 0)  # the path may be a pipe whose other end nobody opens
-        with open(file, "rb", opener=lambda name, flags: os.open(name, flags | at_once)) as stream:
-            found = os.fstat(stream.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise NotAFile(errno.EINVAL, "it is a pipe or a device", str(file))
-            if found.st_size > most:
-                raise NotAFile(errno.EFBIG, f"it has {found.st_size:,} bytes, and at most {most:,} are expected", str(file))
-            return stream.read(found.st_size)
+        with open_file(file, most) as stream:
+            return stream.read(os.fstat(stream.fileno()).st_size)
     try:
         content: bytes = file.fs.cat_file(file.path)
     except FileNotFoundError:

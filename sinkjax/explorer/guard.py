@@ -28,6 +28,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        from starlette.requests import ClientDisconnect
         from starlette.responses import PlainTextResponse
 
         async def with_headers(message: Any) -> None:
@@ -43,6 +44,8 @@ class Guard:
             await self.app({**scope, "path": path, "raw_path": path.encode()}, receive, with_headers)
         except asyncio.CancelledError:  # the server is stopping before the rest of the request has arrived
             await PlainTextResponse("the explorer has ended", status_code=503)(scope, receive, with_headers)
+        except ClientDisconnect:  # the page was closed before the rest of its request arrived
+            pass
 
     def refusal(self, scope: Any) -> str:
         """Return the reason why a request is refused, or ""."""

@@ -8,13 +8,14 @@ library keep Python's behaviour.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -34,18 +35,26 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass
 class _State:
-    """State of signal handling. number: the signal received, if any. holders: number of loops that defer it."""
+    """State of signal handling.
+
+    number: the signal received, if any. holders: number of loops that defer it. code: the exit code of a process whose command
+    has ended.
+    """
 
     number: int | None = None
     holders: int = 0
+    code: int | None = None
 
 
 _state = _State()
 
 
 @contextmanager
-def handled() -> Iterator[None]:
-    """Make the first SIGINT or SIGTERM raise `Interrupted`, unless the process was started to ignore it."""
+def handled(last: bool = False) -> Iterator[None]:
+    """Make the first SIGINT or SIGTERM raise `Interrupted`, unless the process was started to ignore it.
+
+    last: whether the process ends after this; then a later signal raises nothing (see `finish`).
+    """
     if threading.current_thread() is not threading.main_thread():  # Python handles signals only in the main thread
         yield
         return
@@ -73,7 +82,7 @@ def handled() -> Iterator[None]:
             sys.unraisablehook = hook
             signal.set_wakeup_fd(wakeup)
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, _end if last and number in heed else handler)
             write.close()
             _state.number, _state.holders = None, holders
 
@@ -106,10 +115,25 @@ def receive(number: int) -> None:
     _state.number = _state.number or number
 
 
-def leave() -> None:
-    """Let the next signal end an interrupted process that waits for its threads."""
+def finish(code: int) -> int:
+    """Make a later signal end this process at once with the code of its command, which has printed everything; return it."""
+    with suppress(OSError, ValueError):
+        print(end="", flush=True)
+    _state.code = code
+    atexit.register(_ignore)
+    return code
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End a process whose command has ended: it may wait for its threads."""
+    if _state.code is not None:
+        os._exit(_state.code)
+
+
+def _ignore() -> None:
+    """Ignore signals while Python itself ends: it would restore the default actions, with other exit codes."""
     for number in SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _receive(number: int, frame: FrameType | None) -> None:

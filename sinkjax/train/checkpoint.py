@@ -1,7 +1,12 @@
-"""Training checkpoints: the state of all runs and the matching length of the log, written in the background."""
+"""Training checkpoints: the state of all runs and the matching length of the log, written in the background.
+
+Each has checksums of its files, which are compared before it is read. The last two are kept: if the last is damaged, a training
+resumes from the other.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -15,12 +20,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sinkjax.config_files.checks import refuse
+from sinkjax.config_files.checksums import damage, write_checksums
 from sinkjax.config_files.files import cannot_write, reserve
 from sinkjax.errors import SinkjaxError
 from sinkjax.runtime import extras, interruption, processes
+from sinkjax.runtime.progress import say
 from sinkjax.train.state import TrainState
 
 CHECKPOINTS = "checkpoints"
+LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")  # files that Orbax still changes when it commits; the state is not in them
+META = ("step", "log_bytes", "seconds", "run_steps")  # numbers stored with a state
+WORDS = 120  # maximum characters of an error of Orbax in a message
 BESIDE = 1 << 16  # bytes that Orbax writes besides the arrays: its metadata, and for each array ...
 EACH = 1 << 12  # ... a name, a description and the rest of a block
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in the message of the ValueError from Orbax's C++ code
@@ -28,22 +39,55 @@ ORBAX_LOG = logging.getLogger("absl")
 
 
 class Checkpoints:
-    """Checkpoints in a folder; only the last is kept. `meta`: a JSON mapping stored with the state."""
+    """The last two checkpoints in a folder. `meta`: a JSON mapping stored with the state.
+
+    look_only: nothing is written or removed. Errors: the last checkpoint is damaged, and, unless look_only, so is the one before.
+    """
 
     def __init__(self, folder: Path, look_only: bool = False):
         extras.require("the folder of a training", "train", "orbax.checkpoint")
         import orbax.checkpoint as ocp
 
         self.path = (folder / CHECKPOINTS).absolute()
-        options = ocp.CheckpointManagerOptions(max_to_keep=None if look_only else 1, create=not look_only)
+        self._under_way, self._wanted = self.path, 0
+        self._suffix = ocp.utils.TMP_DIR_SUFFIX
+        listed = ocp.AsyncOptions(post_finalization_callback=self._list_files)
+        options = ocp.CheckpointManagerOptions(max_to_keep=None, create=not look_only, async_options=listed, read_only=look_only)
         try:
             # Left over after a kill. Orbax would remove them in a thread that nothing waits for.
-            for left in () if look_only or not processes.first() else self.path.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
+            for left in () if look_only or not processes.first() else self.path.glob(f"*{self._suffix}*"):
                 shutil.rmtree(left)
+            if look_only:
+                self._check(remove=False)
+            else:
+                processes.by_first(lambda: self._check(remove=True))
             self._manager = ocp.CheckpointManager(self.path, options=options)
         except OSError as error:
             raise cannot_write(self.path, error) from error
-        self._under_way, self._wanted = self.path, 0
+        except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:  # of Orbax's own records
+            raise SinkjaxError(f"cannot read the checkpoints {self.path} ({_words(error)})") from None
+
+    def _check(self, remove: bool) -> None:
+        """Compare the last checkpoint with its checksums. remove: whether to remove a damaged one if an earlier one is sound."""
+        faults: dict[Path, str] = {}
+        for path in sorted((path for path in self.path.glob("*") if path.name.isdecimal()), key=lambda path: -int(path.name)):
+            if fault := damage(path):
+                faults[path] = f"the checkpoint {path} is damaged ({fault})"
+                refuse(not remove, f"{faults[path]}; rerun the command that started the training, which uses the last sound one")
+                continue
+            if fault is None and remove:
+                say(f"{path} has no checksums (an earlier version wrote it), so it is read unchecked")
+            for damaged, words in faults.items():
+                say(f"{words}; resuming from step {path.name}")
+                shutil.rmtree(damaged)
+            return
+        for words in faults.values():
+            raise SinkjaxError(f"{words}, and none before it is sound; delete {self.path.parent} to train from the beginning")
+
+    def _list_files(self) -> None:
+        """Write the checksums of the checkpoint that Orbax is about to commit, in its thread."""
+        for path in self.path.glob(f"{self._under_way.name}{self._suffix}*") if processes.first() else ():
+            write_checksums(path, LATER, durable=True)
 
     def __enter__(self) -> Checkpoints:
         self._level, ORBAX_LOG.level = ORBAX_LOG.level, logging.CRITICAL  # raise errors that its threads only log
@@ -77,6 +121,8 @@ class Checkpoints:
             written = (shard for leaf in leaves for shard in leaf.addressable_shards if shard.replica_id == 0)  # by this process
             self._wanted = sum(shard.data.nbytes for shard in written) + EACH * len(leaves) + BESIDE
             self._under_way = self.path / str(number)
+            for earlier in [number for number in self._manager.all_steps() if number != self.latest]:
+                self._manager.delete(earlier)
             reserve(self.path, self._wanted, self._under_way)
             copy = jax.tree.map(jnp.copy, state)  # on a CPU, the writer would read buffers that the next step overwrites
             self._manager.save(number, args=ocp.args.Composite(state=ocp.args.StandardSave(copy), meta=ocp.args.JsonSave(meta)))
@@ -101,9 +147,12 @@ class Checkpoints:
         wanted = ocp.args.Composite(state=ocp.args.StandardRestore(shapes), meta=ocp.args.JsonRestore())
         try:
             found = self._manager.restore(number, args=wanted)
-        except (ValueError, OSError, KeyError, TypeError) as error:
-            words = " ".join(str(error).split())[:120]
-            raise SinkjaxError(f"cannot read the checkpoint {self.path / str(number)} ({words})") from None
+        except Exception as error:  # Orbax has no error of its own
+            raise SinkjaxError(f"cannot read the checkpoint {self.path / str(number)} ({_words(error)})") from None
+        meta = found.meta if isinstance(found.meta, dict) else {}
+        numbers = [name for name in META if isinstance(meta.get(name), int | float)]
+        wrong = numbers != [*META] or len(meta) > len(META)
+        refuse(wrong, f"cannot read the checkpoint {self.path / str(number)}: its meta must have the numbers {', '.join(META)}")
         return found.state, found.meta
 
     @contextmanager
@@ -111,10 +160,21 @@ class Checkpoints:
         """Turn Orbax's file system errors into a single sentence."""
         try:
             yield
+        except TimeoutError as error:  # Orbax's, by the system's clock
+            raise SinkjaxError(
+                f"the checkpoint {self._under_way} was not written in time: the clock jumped (a computer that slept), or the disk"
+                " does not respond; rerun the same command to resume from the checkpoint before it"
+            ) from error
         except OSError as error:
             raise cannot_write(self._under_way, error, self._wanted) from error
         except ValueError as error:
-            if (code := SYSTEM_ERROR.search(str(error))) is None:
+            if isinstance(error, SinkjaxError):
                 raise
+            if (code := SYSTEM_ERROR.search(str(error))) is None:
+                raise SinkjaxError(f"cannot write the checkpoint {self._under_way} ({_words(error)})") from error
             number = int(code[1])
             raise cannot_write(self._under_way, OSError(number, os.strerror(number)), self._wanted) from error
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())[:WORDS]

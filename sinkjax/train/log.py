@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.config_files.files import cannot_write
+from sinkjax.config_files.files import MOST_TEXT, cannot_write, read_text, regular
 from sinkjax.errors import SinkjaxError
 
 LOG, SUMMARY = "log.jsonl", "summary.json"  # in the folder of a training
@@ -21,6 +21,8 @@ class Log:
 
     def __init__(self, folder: Path, size: int):
         try:
+            if (folder / LOG).exists():
+                regular(folder / LOG)
             self._file = (folder / LOG).open("ab", buffering=0)
             if self._file.tell() < size:
                 raise SinkjaxError(f"{folder / LOG} is shorter than recorded in its checkpoint: something else has changed it")
@@ -57,7 +59,7 @@ def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     An incomplete last line, left by a kill or by a training that is writing it, is ignored.
     """
     try:
-        text = (folder / LOG).read_text(encoding="utf-8")
+        text = read_text(folder / LOG, MOST_TEXT)
         first, *lines = text[: text.rfind("\n") + 1].splitlines()
         return json.loads(first), [json.loads(line) for line in lines]
     except (OSError, ValueError):

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -27,7 +28,7 @@ from sinkjax import __version__
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import CONFIG_FILE, claim_folder, take_lock, write
+from sinkjax.config_files.files import CONFIG_FILE, cannot_write, claim_folder, take_lock, write
 from sinkjax.config_files.places import Place, is_remote, place
 from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.model.params import check_dtype
@@ -112,6 +113,7 @@ def _train(
             checkpoints = stack.enter_context(Checkpoints(folder))
         found = checkpoints.restore(devices.layout)
         state, done = (found[0], Progress(**found[1])) if found else (devices.begin(), Progress())
+        claimed = folder.stat()
         journal = stack.enter_context(contextlib.closing(Journal(folder, done.log_bytes)))
         left = going(state, config)
         source = task.open(say) if left and isinstance(task, HostDataTask) else None
@@ -143,6 +145,9 @@ def _train(
                 processes.by_first(functools.partial(keep, folder, called(folder, mirror), task, whole, every, done.step, source))
             due, asked = processes.largest(time.monotonic() - saved > pause, interruption.received() or 0)
             if due or asked or not going(state, config):
+                refuse(
+                    not same_folder(folder, claimed), f"{folder} was moved or replaced while this training wrote to it: it stops"
+                )
                 journal.sync()
                 checkpoints.save(done.step, state, dataclasses.asdict(done))
                 begun = time.monotonic()
@@ -226,6 +231,14 @@ def claim(folder: Path, task: Task) -> None:
     claim_folder(folder, document, differences, "training")
 
 
+def same_folder(folder: Path, claimed: os.stat_result) -> bool:
+    """Return whether a path is still the folder with this status."""
+    try:
+        return os.path.samestat(folder.stat(), claimed)
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Lock `folder` against other trainings; a kill releases it. Errors: another process is training there."""
@@ -233,6 +246,8 @@ def alone(folder: Path) -> Iterator[None]:
         release = take_lock(folder / LOCK, timeout=0)
     except filelock.Timeout:
         raise Unavailable(f"another process is training in {folder}; wait for it, or choose another folder") from None
+    except OSError as error:
+        raise cannot_write(folder / LOCK, error) from error
     try:
         yield
     finally:

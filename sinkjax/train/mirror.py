@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-import shutil
-import tempfile
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 from sinkjax.config_files.files import CONFIG_FILE
 from sinkjax.config_files.places import Place, delete, is_remote, listed, place, reached, read_bytes
+from sinkjax.config_files.temporary import temporary_folder
 from sinkjax.errors import SinkjaxError, Unavailable
 
 LISTED = ".files.json"  # in the object store: the list of the files of the last complete copy
@@ -30,10 +29,11 @@ class Mirror:
     """A local folder, `folder`, which is deleted with this object, and its copy at `place`."""
 
     def __init__(self, where: Place):
-        self.place, self.folder, self.name = where, Path(tempfile.mkdtemp(prefix="sinkjax-")), secrets.token_hex(8)
+        held = contextlib.ExitStack()
+        self.place, self.folder, self.name = where, held.enter_context(temporary_folder()), secrets.token_hex(8)
         self.seen: bytes | None = None  # the list that is expected at `place`
         self._sent: dict[str, tuple[int, int]] = {}  # copied file -> its size and time
-        self.remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self.remove = weakref.finalize(self, held.close)
 
     def pull(self) -> None:
         """Fetch the last complete copy, or a training that somebody uploaded. Errors: `place` has other content."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from sinkjax.config_files.files import cannot_write
+from sinkjax.config_files.files import MOST_TEXT, cannot_write, read_text
 from sinkjax.model import params
 from sinkjax.model.config import Config
 from sinkjax.runtime.hardware import PLATFORMS
@@ -68,7 +68,7 @@ def note(folder: Path, step: int, found: dict[str, float]) -> None:
 def noted(folder: Path) -> dict[int, dict[str, float]]:
     """Map each step to its measured speed, from the folder's file; {} if that is missing or damaged by a kill."""
     try:
-        lines = [json.loads(line) for line in (folder / SPEED).read_text().splitlines()]
+        lines = [json.loads(line) for line in read_text(folder / SPEED, MOST_TEXT).splitlines()]
     except (OSError, ValueError):
         return {}
     return {line.pop("step"): line for line in lines}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from sinkjax.config_files import files
+from sinkjax.config_files import files, temporary
 from sinkjax.config_files.files import claim_folder, write, write_new
 from sinkjax.errors import SinkjaxError
 
@@ -83,3 +84,25 @@ def test_what_a_kill_left_of_a_config_does_not_keep_others_out(tmp_path: Path):
     (tmp_path / ".config.yaml.0123abcd.new").write_text("half")
     claim_folder(tmp_path, "one", lambda there: [], "study")
     assert (tmp_path / "config.yaml").read_text() == "one"
+
+
+def test_what_killed_processes_left_is_removed_and_what_live_ones_hold_is_not(tmp_path: Path):
+    for name in (".a.01234567.new", ".b.01234567.new", ".a.new", "a.01234567.new", ".a.b.01234567.new"):
+        (tmp_path / name).write_text("half")
+    (tmp_path / ".a.01234567.old").mkdir()
+    (tmp_path / "a").write_text("old")
+    (tmp_path / ".a.76543210.new").symlink_to(tmp_path / "a.01234567.new")
+    with temporary.named_after(tmp_path / "a", tmp_path) as held:
+        write(tmp_path / "a", "whole")
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {held.name, "a", ".b.01234567.new", ".a.new", "a.01234567.new", ".a.b.01234567.new", ".a.76543210.new"}
+    assert not held.exists()
+
+
+def test_a_temporary_folder_is_removed_by_the_next_process_after_a_kill(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"{temporary.FOLDERS}left").mkdir()
+    (tmp_path / "sinkjax-others").mkdir()
+    with temporary.temporary_folder() as first, temporary.temporary_folder() as second:
+        assert {*tmp_path.iterdir()} == {first, second, tmp_path / "sinkjax-others"}
+    assert [*tmp_path.iterdir()] == [tmp_path / "sinkjax-others"]

@@ -178,7 +178,9 @@ def test_closing_the_page_ends_the_server_and_frees_the_model(tmp_path, monkeypa
 
 @pytest.mark.parametrize("closes", [False, True], ids=("waiting", "closed"))
 @pytest.mark.parametrize("with_body", [False, True], ids=("headers", "body"))
-def test_a_request_that_is_half_sent_neither_keeps_the_server_nor_prints_anything(bench, tmp_path, capfd, with_body, closes):
+def test_a_request_that_is_half_sent_neither_keeps_the_server_nor_prints_anything(
+    bench, tmp_path, capfd, caplog, with_body, closes
+):
     with serving(bench, tmp_path, "They sent for Ness.") as explorer:
         _, _, host, token, _ = explorer.address.split("/")
         with socket.create_connection(host.split(":")) as half:
@@ -193,6 +195,7 @@ def test_a_request_that_is_half_sent_neither_keeps_the_server_nor_prints_anythin
             assert time.monotonic() - begun < 2 * ENDING
             assert closes or not with_body or b" 503 " in half.recv(1000)
     assert capfd.readouterr() == ("", "")
+    assert caplog.messages == []  # outside of pytest, these would be printed
 
 
 def test_a_port_that_is_taken_and_no_port_are_one_sentence(bench, tmp_path):

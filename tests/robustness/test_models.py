@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -13,6 +15,8 @@ import pytest
 import sinkjax
 from sinkjax.checkpoints import native
 from sinkjax.checkpoints.native import FILES
+from sinkjax.config_files import temporary
+from sinkjax.config_files.checksums import SUMS
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
@@ -63,6 +67,7 @@ def test_a_write_that_breaks_off_leaves_the_old_model_as_it_was(write, step, mod
         return original(self, target)
 
     if step == "the second rename":
+        monkeypatch.setattr(temporary, "exchange", lambda one, other: False)  # as on a file system without it
         monkeypatch.setattr(Path, "rename", rename)
     else:
         monkeypatch.setattr(native, "write_safetensors", full)
@@ -72,6 +77,53 @@ def test_a_write_that_breaks_off_leaves_the_old_model_as_it_was(write, step, mod
         write(other, folder)
     assert contents(tmp_path) == before
     assert len(renames) == (3 if step == "the second rename" else 0)
+
+
+KILLED = """
+import os, sys, sinkjax
+from sinkjax.config_files import files, temporary
+model, (verb, folder, place) = sinkjax.load("mini-softmax"), sys.argv[1:]
+def kill(*arguments): os.kill(os.getpid(), 9)
+exchange = temporary.exchange
+if place == "before": temporary.exchange = kill
+if place == "after": temporary.exchange = lambda *names: (exchange(*names), kill())
+if place == "new": os.rename = kill; files.Path.rename = kill
+getattr(sinkjax, verb)(model, folder)
+"""
+
+
+@pytest.mark.parametrize("place", ["before", "after", "new"])
+@pytest.mark.parametrize("verb", ["save", "export"])
+def test_a_kill_while_a_model_is_replaced_leaves_one_and_the_next_write_removes_the_rest(verb, place, tmp_path):
+    write, model = getattr(sinkjax, verb), sinkjax.load("mini-softmax")
+    if place != "new":
+        write(model, tmp_path / "model")
+        (tmp_path / ".model.01234567.old").mkdir()
+    done = subprocess.run([sys.executable, "-c", KILLED, verb, str(tmp_path / "model"), place], capture_output=True)
+    assert done.returncode == -9
+    assert len([*tmp_path.glob(".model.*.new")]) == 1
+    if place != "new":
+        assert_same(sinkjax.load(tmp_path / "model"), model)
+    with temporary.named_after(tmp_path / "model", make=Path.mkdir) as alive:  # as of another process
+        write(model, tmp_path / "model")
+        assert sorted(tmp_path.iterdir()) == [alive, tmp_path / "model"]
+    assert_same(sinkjax.load(tmp_path / "model"), model)
+
+
+@WRITERS
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_bit_that_flips_in_what_was_written_is_named(write, name, tmp_path):
+    folder = write(sinkjax.load("mini-softmax"), tmp_path / "model")
+    sound = (folder / name).read_bytes()
+    for tenth in range(1, 10):
+        place = len(sound) * tenth // 10
+        (folder / name).write_bytes(sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
+        with pytest.raises(SinkjaxError, match=rf"model is damaged \({name} has changed since it was written\)"):
+            sinkjax.load(folder)
+    (folder / SUMS).unlink()  # as in a model that was written before there were checksums
+    (folder / name).write_bytes(sound)
+    (folder / "README.md").write_text("mine")
+    sinkjax.load(folder)
 
 
 @WRITERS

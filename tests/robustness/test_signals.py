@@ -167,6 +167,33 @@ def test_the_line_says_how_to_go_on(verb, number, capsys, monkeypatch):
     assert capsys.readouterr().err == f"sinkjax: interrupted{resume}\n"
 
 
+LATE = """
+import atexit, os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from sinkjax.cli import main
+from sinkjax.cli.verbs import VERBS
+def carry_out(arguments): print("done")
+VERBS["report"] = carry_out
+number, place = int(sys.argv[2]), sys.argv[3]
+sys.argv = ["sinkjax", "report"]
+class Late:
+    def __del__(self): os.kill(os.getpid(), number)
+if place == "threads": threading.Thread(target=lambda: (time.sleep(0.3), os.kill(os.getpid(), number), time.sleep(5))).start()
+if place == "exit": atexit.register(os.kill, os.getpid(), number)
+if place == "end": sys.late = Late()
+code = main.main()
+if place == "now": signal.raise_signal(number)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize("place", ["now", "threads", "exit", "end"])
+def test_a_signal_after_the_last_line_changes_nothing(number, place):
+    done = subprocess.run([sys.executable, "-c", LATE, "-", str(int(number)), place], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
 BUSY = """
 import hashlib, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever this process was started to ignore
