@@ -128,8 +128,10 @@ def _refuse_damage(folder: Path) -> None:
     before = read_text(listed) if listed.is_file() else ""
     if not (fault := damage(folder, native.CHECKED)):
         return
-    replaced = not listed.is_file() or read_text(listed) != before
-    refuse(replaced, f"{folder} was replaced by another model while it was read; load it again")
+    refuse(
+        listed.is_file() and read_text(listed) != before,
+        f"{folder} was replaced by another model while it was read; load it again",
+    )
     raise SinkjaxError(f"{folder} is damaged ({fault}); write it again, or delete {SUMS} in it if the change is yours")
 
 

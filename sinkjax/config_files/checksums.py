@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
+import zlib
 from collections.abc import Collection
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from sinkjax.config_files.files import read_text, write
 from sinkjax.config_files.places import NotAFile, open_file
 from sinkjax.errors import SinkjaxError
 
-SUMS = "sinkjax-checksums.json"  # {file: [bytes, sha256]}
+SUMS = "sinkjax-checksums.json"  # {file: [bytes, CRC-32]}
+PIECE = 1 << 20  # bytes read at a time
 
 
 def write_checksums(folder: Path, but: Collection[str] = (), durable: bool = False) -> None:
@@ -20,7 +22,7 @@ def write_checksums(folder: Path, but: Collection[str] = (), durable: bool = Fal
     Errors: no space; a file cannot be read.
     """
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    found = {name: [path.stat().st_size, _digest(path)] for name, path in files.items() if name not in (SUMS, *but)}
+    found = {name: _measured(path) for name, path in files.items() if name not in (SUMS, *but)}
     write(folder / SUMS, json.dumps(found, indent=1) + "\n", durable)
 
 
@@ -29,21 +31,21 @@ def damage(folder: Path, names: Collection[str] | None = None) -> str | None:
 
     Returns what has changed, as text. A file that has more bytes than were written is not read.
     """
-    if not (folder / SUMS).is_file():
+    if not os.path.lexists(folder / SUMS):
         return None
     try:
         wanted = json.loads(read_text(folder / SUMS))
-        for name, (size, digest) in wanted.items():
-            if (names is None or name in names) and (fault := _fault(folder / name, size, digest)):
+        for name, (size, crc) in wanted.items():
+            if (names is None or name in names) and (fault := _fault(folder / name, size, crc)):
                 return f"{name} {fault}"
     except (SinkjaxError, ValueError, TypeError, AttributeError):
         return f"{SUMS} has changed since it was written"
     return ""
 
 
-def _fault(path: Path, size: int, digest: str) -> str:
+def _fault(path: Path, size: int, crc: int) -> str:
     try:
-        return "" if _digest(path, size) == digest else "has changed since it was written"
+        return "" if [size, crc] == _measured(path, size) else "has changed since it was written"
     except FileNotFoundError:
         return "is missing"
     except (NotAFile, IsADirectoryError, NotADirectoryError):
@@ -52,7 +54,10 @@ def _fault(path: Path, size: int, digest: str) -> str:
         return f"cannot be read ({error.strerror})"
 
 
-def _digest(path: Path, size: int | None = None) -> str:
-    """Compute a file's sha256. size: its size; another one is not read. Errors: OSError."""
-    with open_file(path, size) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _measured(path: Path, most: int | None = None) -> list[int]:
+    """Return a file's bytes and checksum. most: maximum bytes; a larger file is not read. Errors: OSError."""
+    size = crc = 0
+    with open_file(path, most) as stream:
+        while piece := stream.read(PIECE):
+            size, crc = size + len(piece), zlib.crc32(piece, crc)
+    return [size, crc]
