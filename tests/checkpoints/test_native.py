@@ -16,6 +16,7 @@ from sinkjax.checkpoints import folder as folder_module
 from sinkjax.checkpoints import native, presets, stream
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
+from sinkjax.config_files.checksums import SUMS
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.data.vocabulary import train_bpe
 from sinkjax.errors import SinkjaxError
@@ -48,7 +49,8 @@ def assert_same(one, other):
 
 
 def changed(folder, **values):
-    """The folder with keys of its config.json replaced, or taken out (...)."""
+    """The folder with keys of its config.json replaced, or taken out (...), by its owner: without checksums."""
+    (folder / SUMS).unlink(missing_ok=True)
     stated = json.loads((folder / "config.json").read_text()) | values
     (folder / "config.json").write_text(json.dumps({key: value for key, value in stated.items() if value is not ...}))
     return folder
