@@ -52,7 +52,7 @@ class Checkpoints:
         self._under_way, self._wanted = self.path, 0
         self._suffix = ocp.utils.TMP_DIR_SUFFIX
         listed = ocp.AsyncOptions(post_finalization_callback=self._list_files)
-        options = ocp.CheckpointManagerOptions(max_to_keep=None, create=not look_only, async_options=listed, read_only=look_only)
+        options = ocp.CheckpointManagerOptions(max_to_keep=None, create=not look_only, async_options=listed)
         try:
             # Left over after a kill. Orbax would remove them in a thread that nothing waits for.
             for left in () if look_only or not processes.first() else self.path.glob(f"*{self._suffix}*"):
