@@ -195,7 +195,7 @@ def test_a_request_that_is_half_sent_neither_keeps_the_server_nor_prints_anythin
             assert time.monotonic() - begun < 2 * ENDING
             assert closes or not with_body or b" 503 " in half.recv(1000)
     assert capfd.readouterr() == ("", "")
-    assert caplog.messages == []  # outside of pytest, these would be printed
+    assert not [line for line in caplog.messages if "Exception" in line]  # which a process without logging prints
 
 
 def test_a_port_that_is_taken_and_no_port_are_one_sentence(bench, tmp_path):
