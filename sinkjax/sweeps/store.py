@@ -273,6 +273,8 @@ class Store:
         """Return what `read` finds; if a call's object is damaged, return nothing and mark the call as remaining."""
         try:
             return read(chunk, block, *rest)
+        except SinkjaxError:  # no room, or no permission: computing it again would end here again
+            raise
         except ValueError as error:
             say(f"{self.path}: a call of edits {', '.join(map(str, chunk.edits))} {error}; computing only that again")
             place = self.object(chunk, block)
