@@ -81,29 +81,30 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def _hold(path: Path, held: contextlib.ExitStack) -> bool:
-    """Lock a new path until `held` closes. Returns whether the path is still there: a sweep may see it before its lock."""
+    """Lock a new path until `held` closes. Returns False if a sweep was faster, which then removes the path."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return False
     except PermissionError:  # Windows opens no folders
         return True
-    _lock(descriptor)
-    if path.exists():
+    if _lock(descriptor) is not False and path.exists():
         held.callback(os.close, descriptor)
         return True
     os.close(descriptor)
     return False
 
 
-def _lock(descriptor: int) -> bool:
-    """Lock an open file or folder. Returns False if another process has it, or if there are no locks."""
+def _lock(descriptor: int) -> bool | None:
+    """Lock an open file or folder. Returns False if another process or thread has it, None if there are no locks."""
     try:
         import fcntl
 
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):
+    except BlockingIOError:
         return False
+    except (ImportError, OSError):
+        return None
     return True
 
 
