@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax.sharding import Mesh
 
@@ -22,13 +22,15 @@ from sinkjax.checkpoints.presets import PRESETS, packaged, preset_files
 from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
-from sinkjax.checkpoints.verification import Verification, compare, from_files, refuse_different
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, short, unknown
 from sinkjax.model.params import check_dtype, count
 from sinkjax.model.positions import Learned
 from sinkjax.runtime.backend import host_memory
+
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.verification import Verification
 
 
 def load(
@@ -87,6 +89,8 @@ def load(
     made = load_checkpoint(checkpoint, dtype, mesh, check)
     if verify:
         found, live = _compared(os.fspath(source), revision, checkpoint, made)
+        from sinkjax.checkpoints.verification import refuse_different
+
         refuse_different(found, live)
     return made
 
@@ -122,6 +126,8 @@ def _compared(source: str, revision: str | None, checkpoint: Checkpoint, made: M
         files: Any = find_snapshot(hub, revision)
     else:
         files = preset_files(source) if kind == "preset" else packaged().get(source) or user_path(source)
+    from sinkjax.checkpoints.verification import compare, from_files  # probes import flax, which loading does without
+
     live = from_files(files, source, "float32" if 8 * count(made.config) < host_memory() else "bfloat16")
     return compare(live, made, lambda: load_checkpoint(checkpoint, "float32")), live
 
