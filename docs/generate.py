@@ -47,7 +47,7 @@ WIDTH = "84"  # characters of the commands' help
 
 # Heading of the reference -> the names below it. A name that is missing here, or that is no longer public, is an error.
 PUBLIC = {
-    "Models and prompts": ("load", "save", "export", "encode", "Model", "Config"),
+    "Models and prompts": ("load", "verify", "save", "export", "encode", "Model", "Config"),
     "Models in memory": ("from_transformers", "from_flax", "from_arrays", "to_arrays"),
     "Forward pass and sweeps": ("forward", "generate", "sweep", "sweep_models", "run"),
     "In use": ("evaluate", "Streaming", "H2O"),
