@@ -155,7 +155,8 @@ def test_what_cannot_be_planned_is_refused(tiny_config, edits, T, words):
         plan(tiny_config, edits, LENGTHS, T, RECEIVED)
 
 
-def test_calls_are_those_of_one_device_whatever_their_number(tiny_config):
+def test_calls_are_those_of_one_device_whatever_their_number(tiny_config, monkeypatch):
+    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1024})  # which small models of other tests change
     edits = [sinkjax.mask_key(key, layers=layer) for key in range(7) for layer in range(LAYERS)]
     one = plan(tiny_config, edits, [64] * 4, 64, RECEIVED, hardware=Hardware(platform="cpu"))
     four = plan(tiny_config, edits, [64] * 4, 64, RECEIVED, hardware=Hardware(devices=4, platform="cpu"))
