@@ -40,14 +40,15 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     "falcon": FALCON,
     "bloom": BLOOM,
 }
-# A word that is a token is encoded as that token, regardless of the merges.
+# A word that is a token is encoded as that token, regardless of the merges; texts begin with the BOS unless the file says no.
 WHOLE_WORDS = frozenset({"llama-bpe", "llama3", "llama-v3", "falcon3", "tekken"})
 
 
 def read_tokenizer(metadata: Mapping[str, Any], where: str) -> Tokenizer | None:
     """Build the tokenizer of a GGUF, or return None if the file has no vocabulary.
 
-    BOS and EOS are the ids that the metadata names; whether llama.cpp would add them itself (`add_bos_token`) does not matter.
+    BOS and EOS are the ids that the metadata names. The tokenizer's prefix is the BOS where llama.cpp adds it: as `add_bos_token`
+    says, and without that key for SentencePiece BPE and for the pre-tokenizers of Llama 3, Falcon 3 and Tekken.
 
     Args:
         metadata: The metadata of the file, with whole keys.
@@ -69,9 +70,14 @@ def read_tokenizer(metadata: Mapping[str, Any], where: str) -> Tokenizer | None:
         raise SinkjaxError(f"tokenizer.ggml.tokens in {where} has a token of {longest} characters, more than {LONGEST_TOKEN}")
     kinds = _column(metadata, "token_type", int, len(tokens), where)
     bos, eos = (_token_id(metadata, f"{name}_token_id", tokens, where) for name in ("bos", "eos"))
+    added = metadata.get("tokenizer.ggml.add_bos_token", kind == "llama" or metadata.get("tokenizer.ggml.pre") in WHOLE_WORDS)
+    if not isinstance(added, bool):
+        raise SinkjaxError(f"tokenizer.ggml.add_bos_token in {where} must be true or false, not {added!r}")
     with refusing(f"the vocabulary in {where} does not make a tokenizer"):
         backend = _BUILDERS[kind](metadata, tokens, kinds, where)
         _add_whole_tokens(backend, tokens, kinds)
+        if bos is not None and added:
+            _begin_with(backend, tokens[bos], bos)
     return Tokenizer(backend, bos, eos)
 
 
@@ -186,6 +192,15 @@ def _add_whole_tokens(backend: tokenizers.Tokenizer, tokens: list[str], kinds: l
     for kind, add in ((CONTROL, backend.add_special_tokens), (USER_DEFINED, backend.add_tokens)):
         whole = [token for token, its in zip(tokens, kinds, strict=True) if its == kind and token in known]
         add([AddedToken(token, special=kind == CONTROL, normalized=False) for token in whole])
+
+
+def _begin_with(backend: tokenizers.Tokenizer, token: str, number: int) -> None:
+    """Put a token before each text that is encoded with special tokens."""
+    from tokenizers import processors
+
+    pair = ["<bos>", "$A", "<bos>", "$B"]
+    specials = [{"id": "<bos>", "ids": [number], "tokens": [token]}]
+    backend.post_processor = processors.TemplateProcessing(single=pair[:2], pair=pair, special_tokens=specials)
 
 
 _BUILDERS: dict[str, Callable[..., tokenizers.Tokenizer]] = {"gpt2": _byte_level, "llama": _sentencepiece, "t5": _unigram}

@@ -88,7 +88,7 @@ def positions(config: Any, *names: str, plus: int = 0) -> None:
     for name in names:
         value = getattr(config, name)
         for place in value if isinstance(value, tuple) else (value,):
-            here = f"{name}: position {place + plus}"
+            here = f"{name}{f' + {plus}' if plus else ''}: position {place + plus}"
             refuse(place + plus >= config.length, f"{here} is beyond prompts of {config.length} tokens")
             refuse(
                 place + plus + MIN_QUERIES > config.length,

@@ -13,7 +13,7 @@ from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKEN
 
 import sinkjax
 from sinkjax.checkpoints import presets, tokenizer_files
-from sinkjax.checkpoints.gguf_tokenizer import PRE_TOKENIZERS, read_tokenizer
+from sinkjax.checkpoints.gguf_tokenizer import PRE_TOKENIZERS, WHOLE_WORDS, read_tokenizer
 from sinkjax.checkpoints.tokenizer import refusing
 from sinkjax.errors import SinkjaxError
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
@@ -119,6 +119,7 @@ def test_a_byte_level_vocabulary_becomes_the_tokenizer_it_came_from(pre):
     }
     built = read_tokenizer(metadata, "m.gguf")
     assert (built.bos, built.eos) == (0, None)
+    assert built.prefix == ([0] if pre in WHOLE_WORDS else [])
     for text in [*CORPUS[:3], *TEXTS, "<s>the cat", "I'LL 1234567"]:
         assert built.encode(text) == backend.encode(text, add_special_tokens=False).ids
         assert built.decode(built.encode(text)) == built.backend.decode(backend.encode(text).ids, skip_special_tokens=False)
@@ -191,6 +192,28 @@ def test_a_sentencepiece_vocabulary_merges_by_score_and_falls_back_to_bytes():
     assert built.tokens(built.encode("the cat")) == [" the", " cat"]
     for text in ["the cat", " the", "é\n 漢", "a  b"]:
         assert built.decode(built.encode(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("stated", "prefix"),
+    [
+        ({}, [1]),
+        ({"tokenizer.ggml.add_bos_token": False}, []),
+        ({"tokenizer.ggml.add_bos_token": True}, [1]),
+        ({"tokenizer.ggml.bos_token_id": None}, []),
+    ],
+)
+def test_the_prefix_is_the_bos_where_llama_cpp_adds_it(stated, prefix):
+    built = read_tokenizer(SPM | stated, "m.gguf")
+    assert built.prefix == prefix
+    assert built.encode("the cat") == read_tokenizer(SPM, "m.gguf").encode("the cat")
+    again = tokenizers.Tokenizer.from_str(built.backend.to_str())  # as a saved model has it
+    assert again.encode("the cat").ids == [*prefix, *built.encode("the cat")]
+
+
+def test_a_damaged_add_bos_token_is_refused():
+    with pytest.raises(SinkjaxError, match="add_bos_token"):
+        read_tokenizer(SPM | {"tokenizer.ggml.add_bos_token": 2}, "m.gguf")
 
 
 def test_a_sentencepiece_vocabulary_without_a_prefix_space():

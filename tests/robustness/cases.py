@@ -32,7 +32,7 @@ from tests.robustness import broken
 KINDS = ("cli", "api")
 PATIENCE = 60.0  # seconds of processor time: a quadratic parser or a run that began, not a slow machine
 SILENCE = 180.0  # seconds without a word after which a process hangs
-PROGRESS = ("platform", "loading", "text:", "sweep:", "controls:")
+PROGRESS = ("platform", "loading", "text:", "training a tokenizer", "sweep:", "controls:")
 
 
 @dataclass(frozen=True)
