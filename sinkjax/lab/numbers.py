@@ -58,6 +58,10 @@ class Numbers(ABC):
     def data(self, name: str) -> xarray.Dataset:
         """Return the results of a calculation or of a training."""
 
+    def has(self, name: str) -> bool:
+        """Return whether a calculation or a training has run; True on placeholders."""
+        return True
+
     def exhausted(self, where: Where) -> bool:
         """Return whether the controls of each condition are all that exist of their kind."""
         return False
@@ -199,6 +203,9 @@ class Stored(Numbers):
         store = f"{name}{TWIN}" if self.twin else name
         self.stores[store] = None
         return self.results[store]
+
+    def has(self, name: str) -> bool:
+        return name in self.results
 
     def intervals(self, sweep: Sweep, values: NDArray) -> Intervals:
         """Return means and intervals of float[x, document], over a sweep's documents."""

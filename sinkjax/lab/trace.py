@@ -25,7 +25,7 @@ from sinkjax.lab.conditions import Control, Sweep, Where
 from sinkjax.lab.contrasts import Contrast
 from sinkjax.lab.figures import maps
 from sinkjax.lab.measures import Measure
-from sinkjax.lab.numbers import Deferred, Numbers, Read, Stored, Traced, read_measure
+from sinkjax.lab.numbers import Deferred, Read, Stored, Traced, read_measure
 from sinkjax.lab.places import Case, Place, each
 from sinkjax.lab.premises import Premise, Test
 from sinkjax.model.config import Config
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import xarray
 
 Value = TypeVar("Value")
-Rows = Callable[[Numbers], list[Row]]
+Rows = Callable[[Stored], list[Row]]
 Kind = Literal["claim", "identity", "described"]
 
 

@@ -42,7 +42,7 @@ def of_runs(read: Numbers, measure: Measure, training: Training) -> dict[int, fl
     Raises:
         Absent: The training was not run, or no run of it has the number.
     """
-    if isinstance(read, Stored) and training.name not in read.results:
+    if not read.has(training.name):
         raise Absent(f"{training.name} was not trained")
     data = read.data(training.name)
     values = read_measure(measure, data)

@@ -1,11 +1,8 @@
-"""The figures of the studies of the trigger task: maps, learning curves, masses by model, the loss under edits.
-
-`shown` is name of a training -> its label.
-"""
+"""The figures of the studies of the trigger task: maps, learning curves, masses by model, the loss under edits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +11,10 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
+from sinkjax.lab.measures import Measure
+from sinkjax.lab.numbers import Numbers, Stored, read_measure
+from sinkjax.lab.premises import Test
+from sinkjax.lab.trace import Training
 from sinkjax.papers.trigger._outcomes import IDENTITY, MILLION, OTHERS, TRIGGER, by_head
 from sinkjax.report.figures import layers
 from sinkjax.report.figures.causal import causal, gallery
@@ -22,10 +23,7 @@ from sinkjax.report.figures.grid import Column, grids
 from sinkjax.report.figures.grid import Row as Panels
 from sinkjax.report.figures.points import Point, points
 from sinkjax.report.section import Drawing
-from sinkjax.studies.readouts import label_of, read_measure
 from sinkjax.studies.study import NO_EDIT
-from sinkjax.studies.vocabulary import Described, FigureWord, Identity, Measure, Readings
-from sinkjax.studies.words import as_tuple
 
 SMALLEST_LOSS = 1e-9  # smaller losses are drawn here
 OTHER_KEYS, OTHER_VALUES = "another key masked (mean)", "another value removed (mean)"
@@ -33,62 +31,58 @@ LEAST = [round(0.05 * step, 2) for step in range(1, 20)]  # lowest masses of a c
 KINDS = {"share": "share of BOS", "weight": "weight on BOS"}
 
 
-def trained(read: Readings, shown: Mapping[str, str]) -> dict[str, str]:
+def trained(read: Numbers, shown: Sequence[Training]) -> dict[str, str]:
     """The models that have been trained: name of a training -> its label."""
-    return {name: label for name, label in shown.items() if name in read.results}
+    return {one.name: one.label for one in shown if read.has(one.name)}
 
 
-def over_runs(read: Readings) -> str:
+def over_runs(read: Stored) -> str:
     """The sampling unit of a figure's intervals."""
-    config, (first, *_) = read.scope.config, read.results.trained.values()
+    config, (first, *_) = read.settings, read.results.trained.values()
     shared = " (initialisations only: all have the same data)" if config.shared_data else ""
     return f"{first.sizes['run']} runs{shared}, n = {config.width}, L = {config.length}"
 
 
-def _held_out(read: Readings) -> str:
-    config = read.scope.config
+def _held_out(read: Stored) -> str:
+    config = read.settings
     return f"{config.map_sequences:,} held-out sequences with the trigger at position {config.trigger_position}"
 
 
-@FigureWord.define()
-def map_statistics(read: Readings, shown: Mapping[str, str]) -> Drawing:
+def map_statistics(read: Stored, shown: Sequence[Training]) -> Drawing:
     """Mean and standard deviation of attention of single-head models, one column per model, on one scale (the paper's Fig. 3)."""
     labels, kinds = trained(read, shown), {"mean": "map_mean", "standard deviation": "map_std"}
     maps = np.array([[read.results[name][kind].mean("run").values[0, 0] for name in labels] for kind in kinds.values()])
     caption = f"""Attention weights over {_held_out(read)} (arrow): mean and standard deviation over sequences, averaged over
         {over_runs(read)}. Fig. 3 of Ran-Milo 2026 shows one run and counts positions from 1."""
-    place = read.scope.config.trigger_position
+    place = read.settings.trigger_position
     return Drawing("maps", causal(maps, [*kinds], [*labels.values()], "attention weight", place), caption)
 
 
-@FigureWord.define()
-def map_gallery(read: Readings, shown: Mapping[str, str]) -> Drawing:
+def map_gallery(read: Stored, shown: Sequence[Training]) -> Drawing:
     """Mean attention of single-head models, one panel per model."""
     labels = trained(read, shown)
     maps = np.stack([read.results[name]["map_mean"].mean("run").values[0, 0] for name in labels])
-    figure = gallery(maps, [*labels.values()], "attention weight", read.scope.config.trigger_position)
+    figure = gallery(maps, [*labels.values()], "attention weight", read.settings.trigger_position)
     caption = f"""Attention weights, mean over {_held_out(read)} (arrow) and over {over_runs(read)}. Weights above 1 have the
         colour of 1."""
     return Drawing("maps", figure, caption)
 
 
-@FigureWord.define()
-def head_maps(read: Readings, training: str, label: str) -> Drawing:
+def head_maps(read: Stored, training: Training) -> Drawing:
     """The attention of every head of the first run on one sequence, one row per layer (the paper's Figs. 4 to 8)."""
-    data, place = read.results[training], read.scope.config.trigger_position
+    data, place = read.results[training.name], read.settings.trigger_position
     depth, heads = ([f"{axis} {number}" for number in range(data.sizes[axis])] for axis in ("layer", "head"))
     figure = causal(data["map_example"].values[0], depth, heads, "attention weight", place)
-    caption = f"""{label}: attention of every head on one held-out sequence with the trigger at position {place} (arrow), of the
-        run with seed {int(data["run"][0])}. The paper counts layers, heads and positions from 1."""
-    return Drawing(f"heads-{training}", figure, caption)
+    caption = f"""{training.label}: attention of every head on one held-out sequence with the trigger at position {place} (arrow),
+        of the run with seed {int(data["run"][0])}. The paper counts layers, heads and positions from 1."""
+    return Drawing(f"heads-{training.name}", figure, caption)
 
 
-@FigureWord.define()
 def by_model(
-    read: Readings,
+    read: Stored,
     name: str,
-    measures: Measure | tuple[Measure, ...],
-    groups: Mapping[str, Mapping[str, str]],
+    measures: Sequence[Measure],
+    groups: Mapping[str, Mapping[Training, str]],
     xlabel: str,
     caption: str,
     least: float | None = None,
@@ -99,25 +93,25 @@ def by_model(
         read: The stores.
         name: Name of the figure.
         measures: A panel each.
-        groups: Colour -> name of a training -> the label of its line.
+        groups: Colour -> training -> the label of its line.
         xlabel: The x label of all panels.
         caption: The caption.
         least: Smaller numbers are drawn here, on a logarithmic axis; None: a linear one.
     """
     columns = {}
-    for measure in as_tuple(measures):
-        columns[label_of(measure, read.scope).replace(" in ", "\nin ", 1)] = [
-            Point(line, read.results.interval(read_measure(measure, read.scope, read.results[training])), group)
-            for group, labels in groups.items()
-            for training, line in trained(read, labels).items()
+    for measure in measures:
+        columns[measure.name.replace(" in ", "\nin ", 1)] = [
+            Point(line, read.results.interval(read_measure(measure, read.results[training.name])), group)
+            for group, lines in groups.items()
+            for training, line in lines.items()
+            if read.has(training.name)
         ]
-    end = f"Means over {read.scope.config.seeds} runs; bars: 95% intervals."
-    units = {measure.meaning.facts.get("unit", "") for measure in as_tuple(measures)}
+    end = f"Means over {read.settings.seeds} runs; bars: 95% intervals."
+    units = {measure.unit for measure in measures}
     return Drawing(name, points(columns, xlabel, least=least, shared=len(units) == 1), f"{caption} {end}")
 
 
-@FigureWord.define()
-def learning(read: Readings, shown: Mapping[str, str]) -> Drawing:
+def learning(read: Stored, shown: Sequence[Training]) -> Drawing:
     """Loss and BOS mass against steps, and against each other, while models learn; a line for each run."""
     loss, mass, path = [], [], []
     for name, label in trained(read, shown).items():
@@ -146,8 +140,7 @@ def _medians(steps: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
     return np.nanmax(steps, axis=0), np.median(kept, axis=0)
 
 
-@FigureWord.define()
-def losses_by_edit(read: Readings, shown: Mapping[str, str]) -> Drawing:
+def losses_by_edit(read: Stored, shown: Sequence[Training]) -> Drawing:
     """The loss of trained models under each edit, in the trigger's row and in the others; controls are averaged."""
     columns = {
         title: [
@@ -164,7 +157,7 @@ def losses_by_edit(read: Readings, shown: Mapping[str, str]) -> Drawing:
     return Drawing("interventions", figure, caption)
 
 
-def losses_under_edits(read: Readings, name: str, rows: str, factor: float = 1.0) -> dict[str, Interval]:
+def losses_under_edits(read: Stored, name: str, rows: str, factor: float = 1.0) -> dict[str, Interval]:
     """Label of an edit -> the loss over some rows times a factor, mean over runs; controls of one kind are averaged."""
     losses = factor * read.results[name]["edited_loss"].sel(error_rows=rows).transpose("edit", "run").values
     kinds: dict[str, list[int]] = {}
@@ -174,8 +167,7 @@ def losses_under_edits(read: Readings, name: str, rows: str, factor: float = 1.0
     return {kind: read.results.interval(losses[chosen].mean(axis=0)) for kind, chosen in kinds.items()}
 
 
-@Described.define()
-def edited_losses(read: Readings, shown: Mapping[str, str]) -> list[Row]:
+def edited_losses(read: Stored, shown: Sequence[Training]) -> list[Row]:
     """The loss of trained models under each edit of BOS and its controls, in millionths."""
     return [
         Row(f"{label}, {edit}", "edits", f"loss, {where} (millionths)", loss)
@@ -185,22 +177,25 @@ def edited_losses(read: Readings, shown: Mapping[str, str]) -> list[Row]:
     ]
 
 
-@Identity.define()
-def neutral_edit(read: Readings, shown: Mapping[str, str]) -> tuple[bool, str]:
-    """Adding 0 to BOS's logit changes no loss by more than float32 rounds, in any run and rows."""
-    losses = [read.results[name]["edited_loss"] for name in trained(read, shown)]
-    largest = max(np.abs(loss.sel(edit=IDENTITY) - loss.sel(edit=NO_EDIT)).max().item() for loss in losses)
-    limit = float(np.finfo(np.float32).eps) * max(float(loss.sel(edit=NO_EDIT).max()) for loss in losses)
-    return largest <= limit, f"largest change of a loss: {largest:.2g} (rounding: {limit:.2g})"
+def neutral_edit(shown: Sequence[Training]) -> Test:
+    """Return the identity that adding 0 to BOS's logit changes no loss by more than float32 rounds, in any run and rows."""
+
+    def test(read: Numbers) -> tuple[bool, str]:
+        losses = [read.data(name)["edited_loss"] for name in trained(read, shown)]
+        largest = max(np.abs(loss.sel(edit=IDENTITY) - loss.sel(edit=NO_EDIT)).max().item() for loss in losses)
+        limit = float(np.finfo(np.float32).eps) * max(float(loss.sel(edit=NO_EDIT).max()) for loss in losses)
+        return largest <= limit, f"largest change of a loss: {largest:.2g} (rounding: {limit:.2g})"
+
+    return test
 
 
-@FigureWord.define()
-def counted_heads(read: Readings, sizes: Mapping[str, tuple[str, str]]) -> Drawing:
-    """The number of heads that sink, against the lowest mass of a sink. sizes: model size -> (softmax, ReLU), their trainings."""
-    config, panels = read.scope.config, []
-    for size, (soft, relu) in sizes.items():
-        if not {soft, relu} <= set(read.results.trained):
+def counted_heads(read: Stored, sizes: Mapping[str, Sequence[Training]]) -> Drawing:
+    """The number of heads that sink, against the lowest mass of a sink. sizes: model size -> (softmax, ReLU)."""
+    config, panels = read.settings, []
+    for size, pair in sizes.items():
+        if len(there := [*trained(read, pair)]) < len(pair):
             continue
+        soft, relu = there
         lines = []
         shown = {"softmax": (soft, "share"), "ReLU, share": (relu, "share"), "ReLU, weight": (relu, "weight")}
         for name, (training, kind) in shown.items():
@@ -218,8 +213,7 @@ def counted_heads(read: Readings, sizes: Mapping[str, tuple[str, str]]) -> Drawi
     return Drawing("sinking-heads", figure, caption)
 
 
-@FigureWord.define()
-def bos_by_head(read: Readings, shown: Mapping[str, str]) -> Drawing:
+def bos_by_head(read: Stored, shown: Sequence[Training]) -> Drawing:
     """The mass on BOS in each layer and head, for each seed."""
     labels = trained(read, shown)
     masses = {kind: [by_head(read.results[name], kind) for name in labels] for kind in KINDS}

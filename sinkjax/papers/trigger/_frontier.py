@@ -1,4 +1,4 @@
-"""trigger/bound: losses of trained layers next to the lower bounds of docs/trigger.md, as words.
+"""trigger/bound: losses of trained layers next to the lower bounds of docs/trigger.md.
 
 "Other rows" are all rows except BOS's and the trigger's.
 """
@@ -13,37 +13,32 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.summary import Row
+from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.lab.premises import Test
+from sinkjax.lab.trace import Training
 from sinkjax.papers.trigger import _bounds
 from sinkjax.papers.trigger._bounds import Shape
 from sinkjax.papers.trigger._figures import SMALLEST_LOSS
 from sinkjax.papers.trigger._outcomes import MILLION
 from sinkjax.report.figures.frontier import Curve, Panel, frontier
 from sinkjax.report.section import Drawing
-from sinkjax.studies.vocabulary import Described, FigureWord, Identity, Readings
 from sinkjax.tasks.trigger.config import Trigger
 
 if TYPE_CHECKING:
     import xarray
 
-FREE, CAPPED = "free", "capped"  # the trainings
 KINDS = ("mass held in training", "free to sink", "while learning", "mass held after training", "logit shifted after training")
 MORE = (0.9997, 0.9999, 0.99997, 0.99999)  # further masses for bounds, because trained layers reach them
 ANY_MEAN, ANY_FIRST, BLIND, EVEN = "A: mean of rows", "B: row 1", "C: blind weights", "even weights (attained)"
 
 
-def shape_of(read: Readings) -> Shape:
-    config = read.scope.config
-    return Shape.of(Trigger(width=config.width, length=config.length))
+def shape_of(read: Numbers) -> Shape:
+    return Shape.of(Trigger(width=read.settings.width, length=read.settings.length))
 
 
-def caps_of(read: Readings) -> NDArray:
-    """The masses that are held: float[cap]."""
-    return np.asarray(read.results[CAPPED]["cap"].values)
-
-
-def masses(read: Readings) -> tuple[float, ...]:
+def masses(capped: xarray.Dataset) -> tuple[float, ...]:
     """The masses below 1 where bounds are computed, in rising order."""
-    return tuple(sorted({float(cap) for cap in (*caps_of(read), *MORE) if cap < 1}))
+    return tuple(sorted({float(cap) for cap in (*capped["cap"].values, *MORE) if cap < 1}))
 
 
 def bounds(shape: Shape, caps: Sequence[float] | NDArray) -> dict[str, NDArray]:
@@ -82,20 +77,23 @@ def distances(shape: Shape, known: Sequence[float], layers: NDArray) -> NDArray:
     return np.divide(layers[:, 0], least, out=np.full(len(least), np.inf), where=least > 0)
 
 
-@Identity.define()
-def above_bounds(read: Readings) -> tuple[bool, str]:
-    """The loss of every layer is above bounds A and B for its masses on BOS."""
-    known, shape = masses(read), shape_of(read)
-    found = points(read.results[FREE], read.results[CAPPED])
-    least = {kind: float(distances(shape, known, layers).min()) for kind, layers in found.items()}
-    said = "; ".join(f"{kind} {ratio:.4g}" for kind, ratio in least.items())
-    return all(ratio > 1 for ratio in least.values()), f"smallest ratio of a loss to the larger of bounds A and B: {said}"
+def above_bounds(free: Training, capped: Training) -> Test:
+    """Return the identity that the loss of every layer is above bounds A and B for its masses on BOS."""
+
+    def test(read: Numbers) -> tuple[bool, str]:
+        stores = read.data(free.name), read.data(capped.name)
+        known, shape = masses(stores[1]), shape_of(read)
+        least = {kind: float(distances(shape, known, layers).min()) for kind, layers in points(*stores).items()}
+        said = "; ".join(f"{kind} {ratio:.4g}" for kind, ratio in least.items())
+        return all(ratio > 1 for ratio in least.values()), f"smallest ratio of a loss to the larger of bounds A and B: {said}"
+
+    return test
 
 
-@Described.define()
-def held_losses(read: Readings) -> list[Row]:
+def held_losses(read: Stored, of_free: Training, of_capped: Training) -> list[Row]:
     """For each mass: losses over runs, held in training and after it, and the best one over each bound."""
-    caps, free, capped = caps_of(read), read.results[FREE], read.results[CAPPED]
+    free, capped = read.data(of_free.name), read.data(of_capped.name)
+    caps = capped["cap"].values
     curves = bounds(shape_of(read), caps)
     found = []
     for place, cap in enumerate(caps):
@@ -112,10 +110,10 @@ def held_losses(read: Readings) -> list[Row]:
     return found
 
 
-@FigureWord.define()
-def loss_and_mass(read: Readings, held: str) -> Drawing:
+def loss_and_mass(read: Stored, of_free: Training, of_capped: Training, held: str) -> Drawing:
     """Losses against the mass off BOS. held: "in training", next to the bounds, or "after training", next to the first kind."""
-    free, capped, caps, known = read.results[FREE], read.results[CAPPED], caps_of(read), masses(read)
+    free, capped = read.data(of_free.name), read.data(of_capped.name)
+    caps, known = capped["cap"].values, masses(capped)
     curves = bounds(shape_of(read), known)
     inner = caps < 1  # a logarithmic axis does not show a mass of 1
     off, losses, after = 1 - caps[inner], capped["loss"].values[inner], free["held_loss"].values[:, inner]
@@ -123,7 +121,7 @@ def loss_and_mass(read: Readings, held: str) -> Drawing:
     lines = [Curve(name, 1 - np.array(known), values) for name, values in curves.items()]
     trained = Curve("mass held in training", np.repeat(off, losses.shape[1]), losses.ravel())
     mass, loss = "mass off BOS, other rows (1 - c)", "held-out mean squared error"
-    sizes = f"n = {read.scope.config.width}, L = {read.scope.config.length}"
+    sizes = f"n = {read.settings.width}, L = {read.settings.length}"
     if held == "in training":
         here = [known.index(float(cap)) for cap in caps if cap < 1]
         ratios = [Curve(name, off, best / values[here]) for name, values in curves.items()]

@@ -1,10 +1,14 @@
 """trigger/assumptions: one assumption of the theorem removed at a time; which models still sink, and which solve the task."""
 
-from sinkjax.papers.trigger._config import Changes
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinkjax.lab import Lab, versus
+from sinkjax.papers.trigger._config import Changes, Trials
 from sinkjax.papers.trigger._figures import by_model, map_gallery
 from sinkjax.papers.trigger._outcomes import *
-from sinkjax.papers.trigger._task import trigger
-from sinkjax.studies.vocabulary import *
+from sinkjax.papers.trigger._task import train
 
 NO_BOS: Changes = {"bos": "none"}
 ESCAPES: dict[str, tuple[str, Changes]] = {  # somewhere else to put weight
@@ -37,44 +41,43 @@ GROUPS: dict[str, dict[str, tuple[str, Changes]]] = {  # changed part -> name ->
     },
     "normaliser": {name: (label, {"normalisers": (name,)}) for name, label in NORMALISERS.items()},
 }
-LABELS = {name: label for group in GROUPS.values() for name, (label, _) in group.items()}
-GROUPED = {group: {name: label for name, (label, _) in models.items()} for group, models in GROUPS.items()}
 OURS = "ours, on Ran-Milo 2026, footnote 1"
 
-STUDY = Study(
-    name="trigger/assumptions",
-    settings={"steps": 10_000, "evaluate_every": 100},
-    trainings={name: trigger(label, changes) for group in GROUPS.values() for name, (label, changes) in group.items()},
-    measures=(
-        *(solves(F.solved), sinking_heads("weight", F.sinks), sinking_heads("part", F.sinks), sinking_heads("written", F.sinks)),
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Trials):
+    steps: int = 10_000
+    evaluate_every: int = 100
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """One assumption of the theorem removed at a time."""
+    groups = {
+        group: {train(lab, s, name, label, changes): label for name, (label, changes) in models.items()}
+        for group, models in GROUPS.items()
+    }
+    models = {model.name: model for group in groups.values() for model in group}
+    lab.summary(
+        *(solves(s.solved), sinking_heads("weight", s.sinks), sinking_heads("part", s.sinks), sinking_heads("written", s.sinks)),
         *(stopped(), steps_to_stop(), loss_left(), largest_error()),
         *(weight(), weight_share(), weight("later tokens"), whole_rows(), bos_writes()),
         *(weight(rows="trigger"), weight("later tokens", "trigger")),
-    ),
-    claims={
-        "softmax": Claim(versus(whole_rows(solved=F.solved), "paper", "relu-index"), "ours, on Ran-Milo 2026, Theorems 1 and 3"),
-        "needs-bos": Claim(versus(loss_left(), "no-bos", "paper"), "ours, on Ran-Milo 2026, Theorem 1"),
-        **{f"{name}-solves": Claim(versus(loss_left(), "no-bos", f"{name}-no-bos", whole="paper"), OURS) for name in ESCAPES},
-        **{f"{name}-sinks": Claim(versus(whole_rows(), "paper", name), OURS) for name in ESCAPES},
-        "divisor": Claim(versus(loss_left(), "relu-none", "relu-index"), "ours, on Ran-Milo 2026, its code for ReLU"),
-    },
-    figures=(
-        by_model(
-            "attention",
-            (weight(), weight_share(), weight("later tokens")),
-            GROUPED,
-            "mean over rows and sequences",
-            "Attention of the rows of all tokens but BOS and the trigger, by model; without BOS the first token is shown instead."
-            " Shares of rows that are nearly 0 mean little.",
-        ),
-        by_model(
-            "loss",
-            (loss_left(),),
-            GROUPED,
-            "held-out loss, % of that of a model that writes nothing (log scale)",
-            "Loss left after training, by model.",
-            least=1e-5,
-        ),
-        map_gallery(LABELS),
-    ),
-)
+    )
+
+    paper, no_bos, relu = models["paper"], models["no-bos"], models["relu-index"]
+    sinking, source = versus(whole_rows(solved=s.solved), paper, relu), "ours, on Ran-Milo 2026, Theorem"
+    lab.claim("softmax", f"{source}s 1 and 3", sinking)
+    lab.claim("needs-bos", f"{source} 1", versus(loss_left(), no_bos, paper))
+    for name in ESCAPES:
+        lab.claim(f"{name}-solves", OURS, versus(loss_left(), no_bos, models[f"{name}-no-bos"], whole=paper))
+    for name in ESCAPES:
+        lab.claim(f"{name}-sinks", OURS, versus(whole_rows(), paper, models[name]))
+    lab.claim("divisor", "ours, on Ran-Milo 2026, its code for ReLU", versus(loss_left(), models["relu-none"], relu))
+
+    caption = """Attention of the rows of all tokens but BOS and the trigger, by model; without BOS the first token is shown
+        instead. Shares of rows that are nearly 0 mean little."""
+    masses, unit = (weight(), weight_share(), weight("later tokens")), "mean over rows and sequences"
+    lab.draw(by_model, "attention", masses, groups, unit, caption)
+    unit = "held-out loss, % of that of a model that writes nothing (log scale)"
+    lab.draw(by_model, "loss", (loss_left(),), groups, unit, "Loss left after training, by model.", least=1e-5)
+    lab.draw(map_gallery, [*models.values()])

@@ -3,28 +3,54 @@
 The bounds and their derivation: `docs/trigger.md` and `_bounds.py`.
 """
 
-from sinkjax.papers.trigger._frontier import above_bounds, held_losses, loss_and_mass
-from sinkjax.papers.trigger._task import with_bounds
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-STUDY = Study(
-    name="trigger/bound",
-    settings={
-        "caps": setting(
-            (0.0, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 0.997, 0.999, 1.0),
-            "masses on BOS that are held in the rows other than BOS's and the trigger's",
-        ),
-        "cap_seeds": setting(4, "runs of each mass that is held in training"),
-        "cap_steps": setting(5000, "training steps of each of these runs"),
-        "shifts": setting((-2.0, -4.0, -6.0, -8.0, -10.0, -12.0), "added to BOS's logit in those rows of the trained layers"),
-    },
-    trainings={
-        "free": with_bounds("free to sink", F.caps, F.shifts),
-        "capped": with_bounds("mass held in training", F.caps, F.shifts, F.cap_seeds, F.cap_steps),
-    },
-    claims={
-        "bounds": Claim(above_bounds(), "docs/trigger.md, on Ran-Milo 2026, Theorem 1"),
-        "losses": Claim(held_losses(), "ours"),
-    },
-    figures=(loss_and_mass("in training"), loss_and_mass("after training")),
-)
+from dataclasses import dataclass
+from functools import partial
+
+from sinkjax.config_files.checks import at_least
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab import Lab
+from sinkjax.papers.trigger import _bound_measure as measure
+from sinkjax.papers.trigger._config import Trials, training
+from sinkjax.papers.trigger._frontier import above_bounds, held_losses, loss_and_mass
+from sinkjax.papers.trigger._task import NEVER
+from sinkjax.studies.study import TrainingSpec
+from sinkjax.tasks.trigger.config import CappedTraining
+from sinkjax.tasks.trigger.task import model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Trials):
+    caps: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 0.997, 0.999, 1.0)
+    """masses on BOS that are held in the rows other than BOS's and the trigger's"""
+    cap_seeds: int = 4
+    """runs of each mass that is held in training"""
+    cap_steps: int = 5000
+    """training steps of each of these runs"""
+    shifts: tuple[float, ...] = (-2.0, -4.0, -6.0, -8.0, -10.0, -12.0)
+    """added to BOS's logit in those rows of the trained layers"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, cap_seeds=1, cap_steps=1)
+        for name in ("caps", "shifts"):
+            if not getattr(self, name):
+                raise SinkjaxError(f"{name} is empty")
+        if list(self.caps) != sorted(set(self.caps)) or not 0 <= self.caps[0] <= self.caps[-1] <= 1:
+            raise SinkjaxError(f"caps must rise from 0 to 1 at most, not {list(self.caps)}")
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """What softmax without a sink costs."""
+    stated = training(s, {})
+    free = TrainingSpec("free", stated, model(stated), partial(measure.free, s, s.caps, s.shifts))
+    fixed = training(s, {"seeds": s.cap_seeds, "steps": s.cap_steps, "tolerance": NEVER})
+    held = CappedTraining(**vars(fixed), caps=s.caps)
+    capped = TrainingSpec("capped", held, model(held), partial(measure.capped, s, s.caps, s.cap_seeds))
+    layers = lab.train("free", free, "free to sink"), lab.train("capped", capped, "mass held in training")
+
+    lab.identity("bounds", "docs/trigger.md, on Ran-Milo 2026, Theorem 1", above_bounds(*layers))
+    lab.describe("losses", "ours", lambda read: held_losses(read, *layers))
+    lab.draw(loss_and_mass, *layers, "in training")
+    lab.draw(loss_and_mass, *layers, "after training")

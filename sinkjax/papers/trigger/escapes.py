@@ -1,18 +1,21 @@
 """trigger/escapes: layers with a gate, a sink logit or off by one, which need no sink on BOS: when do they use their escape?"""
 
-from sinkjax.papers.trigger._config import Changes
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinkjax.config_files.checks import at_least
+from sinkjax.lab import Lab, versus
+from sinkjax.lab.trace import Training
+from sinkjax.papers.trigger._config import Changes, Trials
 from sinkjax.papers.trigger._figures import by_model
 from sinkjax.papers.trigger._outcomes import *
-from sinkjax.papers.trigger._task import NEVER, trigger
+from sinkjax.papers.trigger._task import NEVER, train
 from sinkjax.papers.trigger.assumptions import ESCAPES, OURS
-from sinkjax.studies.vocabulary import *
 
 SMALL = "1e-4"  # the penalty of the claims
+COSTS = ("0", "1e-5", SMALL, "1e-3")
 LEARNED = ("gate", "sink-logit")  # escapes with parameters, which can start as one
-PENALTIES: dict[str, tuple[str, Changes]] = {
-    f"penalty-{cost}": (f"BOS costs {cost}", {"penalty": float(cost), "steps": F.penalty_steps, "tolerance": NEVER})
-    for cost in ("0", "1e-5", SMALL, "1e-3")
-}
 VARIANTS: dict[str, tuple[str, Changes]] = {
     "plain": ("as in trigger/assumptions", {}),
     "std-0.1": ("initialised at 0.1", {"init_std": 0.1}),
@@ -21,49 +24,48 @@ VARIANTS: dict[str, tuple[str, Changes]] = {
     "start-8": ("escape starts at 8", {"escape": 8.0}),
     "rate-1e-4": ("learning rate 1e-4", {"learning_rates": (1e-4,)}),
     "rate-1e-2": ("learning rate 1e-2", {"learning_rates": (1e-2,)}),
-    **PENALTIES,
-}
-MODELS: dict[str, tuple[str, Changes]] = {"softmax": ("softmax", {}), **ESCAPES}
-CELLS: dict[str, dict[str, tuple[str, Changes]]] = {  # model -> name -> label of the variant, and all changes
-    model: {
-        f"{model}-{variant}": (what, {**own, **changes})
-        for variant, (what, changes) in (PENALTIES if model == "softmax" else VARIANTS).items()
-        if model in LEARNED or "escape" not in changes
-    }
-    for model, (_, own) in MODELS.items()
 }
 
-SINKS, THEOREM = whole_rows(solved=F.solved), "ours, on Ran-Milo 2026, Theorem 1"
 
-STUDY = Study(
-    name="trigger/escapes",
-    settings={
-        "steps": 10_000,
-        "evaluate_every": 100,
-        "penalty_steps": setting(3000, "training steps of each run with a penalty; no run stops before its last step"),
-    },
-    trainings={
-        name: trigger(f"{MODELS[model][0]}: {what}", changes)
-        for model, cells in CELLS.items()
-        for name, (what, changes) in cells.items()
-    },
-    measures=(
-        *(solves(F.solved), steps_to_stop(), loss_left(), escaped()),
-        *(whole_rows(), whole_rows("later tokens"), sinking_heads("part", F.sinks), bos_writes()),
-    ),
-    claims={
-        **{f"{name}-penalty": Claim(versus(SINKS, f"{name}-penalty-0", f"{name}-penalty-{SMALL}"), OURS) for name in ESCAPES},
-        **{f"{name}-start": Claim(versus(SINKS, f"{name}-plain", f"{name}-start-4"), OURS) for name in LEARNED},
-        "softmax-penalty": Claim(versus(loss_left(), f"softmax-penalty-{SMALL}", "softmax-penalty-0"), THEOREM),
-    },
-    figures=(
-        by_model(
-            "escapes",
-            (whole_rows(), escaped(), loss_left()),
-            {MODELS[model][0]: {name: what for name, (what, _) in cells.items()} for model, cells in CELLS.items()},
-            "mean over rows and sequences; loss left in %",
-            "Weight on BOS in the rows of all tokens but BOS and the trigger, the weight that these rows leave to the escape, and"
-            " the loss.",
-        ),
-    ),
-)
+@dataclass(frozen=True, kw_only=True)
+class Settings(Trials):
+    steps: int = 10_000
+    evaluate_every: int = 100
+    penalty_steps: int = 3000
+    """training steps of each run with a penalty; no run stops before its last step"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, penalty_steps=1)
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """Layers with an escape: when do they use it?"""
+    to_the_end: Changes = {"steps": s.penalty_steps, "tolerance": NEVER}
+    charged = {f"penalty-{cost}": (f"BOS costs {cost}", {"penalty": float(cost), **to_the_end}) for cost in COSTS}
+    models: dict[str, Training] = {}
+    shown: dict[str, dict[Training, str]] = {}
+    for kind, (label, own) in {"softmax": ("softmax", {}), **ESCAPES}.items():
+        variants = charged if kind == "softmax" else {**VARIANTS, **charged}
+        shown[label] = {}
+        for variant, (what, changes) in variants.items():
+            if kind in LEARNED or "escape" not in changes:
+                model = train(lab, s, f"{kind}-{variant}", f"{label}: {what}", {**own, **changes})
+                models[model.name], shown[label][model] = model, what
+    lab.summary(
+        *(solves(s.solved), steps_to_stop(), loss_left(), escaped()),
+        *(whole_rows(), whole_rows("later tokens"), sinking_heads("part", s.sinks), bos_writes()),
+    )
+
+    sinks = whole_rows(solved=s.solved)
+    for kind in ESCAPES:
+        lab.claim(f"{kind}-penalty", OURS, versus(sinks, models[f"{kind}-penalty-0"], models[f"{kind}-penalty-{SMALL}"]))
+    for kind in LEARNED:
+        lab.claim(f"{kind}-start", OURS, versus(sinks, models[f"{kind}-plain"], models[f"{kind}-start-4"]))
+    costly = versus(loss_left(), models[f"softmax-penalty-{SMALL}"], models["softmax-penalty-0"])
+    lab.claim("softmax-penalty", "ours, on Ran-Milo 2026, Theorem 1", costly)
+
+    caption = """Weight on BOS in the rows of all tokens but BOS and the trigger, the weight that these rows leave to the escape,
+        and the loss."""
+    unit = "mean over rows and sequences; loss left in %"
+    lab.draw(by_model, "escapes", (whole_rows(), escaped(), loss_left()), shown, unit, caption)

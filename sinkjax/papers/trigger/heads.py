@@ -1,5 +1,11 @@
 """trigger/heads: several layers and heads with a residual stream; how many heads sink, and which, for each seed."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinkjax.lab import Lab, versus
+from sinkjax.papers.trigger._config import Trials
 from sinkjax.papers.trigger._figures import (
     bos_by_head,
     counted_heads,
@@ -10,48 +16,46 @@ from sinkjax.papers.trigger._figures import (
     neutral_edit,
 )
 from sinkjax.papers.trigger._outcomes import *
-from sinkjax.papers.trigger._task import LABELS, NORMALISERS, RELU, SOFTMAX, trigger
-from sinkjax.studies.vocabulary import *
+from sinkjax.papers.trigger._task import LABELS, NORMALISERS, train
 
 SIZES = {"2x2": (2, 2), "4x4": (4, 4)}  # layers and heads
-PAIRS = {size: (f"{SOFTMAX}-{size}", f"{RELU}-{size}") for size in SIZES}
-CHANGES = {
-    f"{name}-{size}": {"layers": depth, "heads": heads, "residual": True, **NORMALISERS[name]}
-    for size, (depth, heads) in SIZES.items()
-    for name in LABELS
-}
-SHOWN = {f"{name}-{size}": f"{label} {size}" for size in SIZES for name, label in LABELS.items()}
+FIGURES = {"2x2": "Figs. 4, 5", "4x4": "Figs. 6 to 8"}  # of the paper
 
 
-def counts(kind: str) -> Measure:
-    """The number of heads that sink, by their mass on BOS."""
-    return sinking_heads(kind, F.sinks)
+@dataclass(frozen=True, kw_only=True)
+class Settings(Trials):
+    seeds: int = 8
+    rate: float = 1e-4
+    evaluate_every: int = 500
 
 
-STUDY = Study(
-    name="trigger/heads",
-    settings={"seeds": 8, "rate": 1e-4, "evaluate_every": 500},
-    trainings={name: trigger(label, CHANGES[name], edited=True) for name, label in SHOWN.items()},
-    measures=(
-        *(stopped(), steps_to_stop(), solves(F.solved), task_loss(), largest_error(), loss_left()),
+def study(lab: Lab, s: Settings) -> None:
+    """Several layers and heads."""
+    pairs = {}
+    for size, (depth, heads) in SIZES.items():
+        shape = {"layers": depth, "heads": heads, "residual": True}
+        pairs[size] = [
+            train(lab, s, f"{name}-{size}", f"{label} {size}", {**shape, **NORMALISERS[name]}, edited=True)
+            for name, label in LABELS.items()
+        ]
+    models = [model for pair in pairs.values() for model in pair]
+    lab.summary(
+        *(stopped(), steps_to_stop(), solves(s.solved), task_loss(), largest_error(), loss_left()),
         *(weight(), weight_share(), weight("later tokens"), whole_rows(), bos_writes()),
         *(weight(rows="trigger"), weight_share(rows="trigger"), strongest_head()),
-        *(counts(kind) for kind in ("share", "weight", "part", "written")),
-    ),
-    claims={
-        f"strongest-{size}": Claim(
-            versus(strongest_head(solved=F.solved), soft, relu),
-            f"Ran-Milo 2026, Theorem 2, {figures}",
-            beside=(versus(sinking_heads("part", F.sinks, F.solved), soft, relu), versus(strongest_head(), relu, 0.0)),
-        )
-        for (size, (soft, relu)), figures in zip(PAIRS.items(), ("Figs. 4, 5", "Figs. 6 to 8"), strict=True)
-    }
-    | {"edits": Claim(edited_losses(SHOWN), "ours"), "neutral": Claim(neutral_edit(SHOWN))},
-    figures=(
-        counted_heads(PAIRS),
-        bos_by_head(SHOWN),
-        *(head_maps(name, label) for name, label in SHOWN.items()),
-        learning(SHOWN),
-        losses_by_edit(SHOWN),
-    ),
-)
+        *(sinking_heads(kind, s.sinks) for kind in ("share", "weight", "part", "written")),
+    )
+    for size, (softmax, relu) in pairs.items():
+        strongest = versus(strongest_head(solved=s.solved), softmax, relu)
+        many = versus(sinking_heads("part", s.sinks, s.solved), softmax, relu)
+        beside = [many, versus(strongest_head(), relu)]
+        lab.claim(f"strongest-{size}", f"Ran-Milo 2026, Theorem 2, {FIGURES[size]}", strongest, beside=beside)
+    lab.describe("edits", "ours", lambda read: edited_losses(read, models))
+    lab.identity("neutral", "", neutral_edit(models))
+
+    lab.draw(counted_heads, pairs)
+    lab.draw(bos_by_head, models)
+    for model in models:
+        lab.draw(head_maps, model)
+    lab.draw(learning, models)
+    lab.draw(losses_by_edit, models)

@@ -1,28 +1,36 @@
 """trigger/one-layer: softmax sinks on BOS and ReLU does not, over many seeds, and the effects of edits of BOS."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinkjax.lab import Lab, versus
+from sinkjax.papers.trigger._config import Trials
 from sinkjax.papers.trigger._figures import edited_losses, learning, losses_by_edit, map_statistics, neutral_edit
 from sinkjax.papers.trigger._outcomes import *
-from sinkjax.papers.trigger._task import LABELS, NORMALISERS, RELU, SOFTMAX, trigger
-from sinkjax.studies.vocabulary import *
+from sinkjax.papers.trigger._task import LABELS, NORMALISERS, train
 
-STUDY = Study(
-    name="trigger/one-layer",
-    settings={"seeds": 64},
-    trainings={name: trigger(label, NORMALISERS[name], edited=True) for name, label in LABELS.items()},
-    measures=(
-        *(stopped(), steps_to_stop(), solves(F.solved), task_loss(), largest_error(), loss_left()),
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Trials):
+    seeds: int = 64
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """One layer, one head: softmax and ReLU."""
+    models = [train(lab, s, name, label, NORMALISERS[name], edited=True) for name, label in LABELS.items()]
+    softmax, relu = models
+    lab.summary(
+        *(stopped(), steps_to_stop(), solves(s.solved), task_loss(), largest_error(), loss_left()),
         *(weight(), weight_share(), weight("later tokens"), whole_rows(), whole_rows("later tokens"), bos_writes()),
         *(weight(rows="trigger"), weight_share(rows="trigger"), weight("later tokens", "trigger"), unevenness()),
-        *(trigger_row(F.trigger_position), trigger_row(F.trigger_position, "each token after it"), spread_of_weights()),
-    ),
-    claims={
-        "softmax": Claim(
-            versus(whole_rows(solved=F.solved), SOFTMAX, RELU),
-            "Ran-Milo 2026, Theorems 1 and 3, Fig. 3",
-            beside=(versus(whole_rows(), SOFTMAX, 0.0), versus(whole_rows(), RELU, 0.0)),
-        ),
-        "edits": Claim(edited_losses(LABELS), "ours"),
-        "neutral": Claim(neutral_edit(LABELS)),
-    },
-    figures=(map_statistics(LABELS), learning(LABELS), losses_by_edit(LABELS)),
-)
+        *(trigger_row(s.trigger_position), trigger_row(s.trigger_position, "each token after it"), spread_of_weights()),
+    )
+    solving = versus(whole_rows(solved=s.solved), softmax, relu)
+    every_run = [versus(whole_rows(), softmax), versus(whole_rows(), relu)]
+    lab.claim("softmax", "Ran-Milo 2026, Theorems 1 and 3, Fig. 3", solving, beside=every_run)
+    lab.describe("edits", "ours", lambda read: edited_losses(read, models))
+    lab.identity("neutral", "", neutral_edit(models))
+
+    for figure in (map_statistics, learning, losses_by_edit):
+        lab.draw(figure, models)

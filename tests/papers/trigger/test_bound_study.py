@@ -8,7 +8,7 @@ import pytest
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.trigger import _frontier as bound
 from sinkjax.papers.trigger._bounds import Shape
-from sinkjax.studies.registry import Chosen, find
+from sinkjax.studies.registry import Chosen
 from sinkjax.tasks.trigger.config import Trigger
 from tests.papers.trigger.conftest import Finished, config_of, finish, judged
 
@@ -107,4 +107,4 @@ def test_the_section_has_a_row_for_each_mass_and_its_figures(finished: Finished)
 
 def test_masses_that_do_not_rise_are_refused():
     with pytest.raises(SinkjaxError, match="caps must rise from 0 to 1"):
-        find("trigger/bound").trainings(config_of("bound", caps=(0.5, 0.2)))
+        config_of("bound", caps=(0.5, 0.2))

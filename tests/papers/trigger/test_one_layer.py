@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,13 +11,13 @@ import xarray
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab import Lab
 from sinkjax.papers.trigger import _measure as measure
 from sinkjax.papers.trigger._outcomes import IDENTITY, OTHERS, TRIGGER
-from sinkjax.papers.trigger._task import trigger
+from sinkjax.papers.trigger._task import train
 from sinkjax.studies import run, trained, training
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.registry import Chosen, choose, find
-from sinkjax.studies.scope import Scope
 from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks import load_runs
 from sinkjax.tasks.trigger.task import model
@@ -153,9 +154,10 @@ def test_a_run_that_diverged_or_did_not_finish_is_named_by_its_seed(one_layer):
 
 
 def test_a_trigger_that_cannot_stand_where_it_should_is_refused():
-    word = trigger("both", {"second_anchor": True, "zero_token": True})
+    settings = config_of("one-layer", trigger_position=2)
+    lab = Lab("trigger/one-layer", cast(Any, None), settings)
     with pytest.raises(SinkjaxError, match="trigger position 2 is outside of 4 to 15"):
-        word.meaning.of(Scope(config_of("one-layer", trigger_position=2), None), "both", **word.given)
+        train(lab, settings, "both", "both", {"second_anchor": True, "zero_token": True})
     with pytest.raises(SinkjaxError, match="trigger_position must lie from 2 to 15, not 16"):
         config_of("one-layer", trigger_position=16)
 

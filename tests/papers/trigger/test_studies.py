@@ -14,6 +14,7 @@ from sinkjax.studies.registry import choose, find
 from sinkjax.tasks.trigger.task import model
 from tests.papers.trigger.conftest import config_of, judged, seeds, spread
 
+LABELS = [name for group in assumptions.GROUPS.values() for name in group]
 SMALL = {"map_sequences": 200}
 SHARE, WEIGHT = (f"heads whose {kind} on BOS in other rows is at least 0.5 (%)" for kind in ("share", "weight"))
 SOLVING = "runs that solve the task (%)"
@@ -43,7 +44,7 @@ def table(study: str, config, stores) -> dict:
 
 def test_each_assumption_changes_one_thing_of_the_papers_model():
     found = trainings("assumptions")
-    assert set(found) == set(assumptions.LABELS)
+    assert set(found) == set(LABELS)
     plain = {"bos": "flag", "second_anchor": False, "zero_token": False, "gate": False, "normalisers": ("softmax",)}
     changed = {
         name: {field: getattr(training, field) for field, value in plain.items() if getattr(training, field) != value}
@@ -61,9 +62,7 @@ def test_each_assumption_changes_one_thing_of_the_papers_model():
 @pytest.fixture
 def assumed(one_layer):
     """Stores in which all normalisers of the last group are ReLU and all else is softmax."""
-    return {
-        name: seeds(one_layer.stores["relu" if name in assumptions.NORMALISERS else "softmax"]) for name in assumptions.LABELS
-    }
+    return {name: seeds(one_layer.stores["relu" if name in assumptions.NORMALISERS else "softmax"]) for name in LABELS}
 
 
 def test_the_table_says_who_sinks_and_who_solves(assumed):
