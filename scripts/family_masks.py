@@ -15,14 +15,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from sections import markdown, write_section
+from sections import markdown, table_of, write_section
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import in_words
 from sinkjax.config_files.files import write
-from sinkjax.studies.registry import as_value
 from sinkjax.studies.series import TABLE
-from sinkjax.studies.trained import label
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, LOGS = DOCS / "pretraining.md", DOCS / "pretraining-logs" / "families"
@@ -49,7 +47,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
     parser.add_argument("--logs", type=Path, default=LOGS, help="where the numbers are kept")
     options = parser.parse_args()
-    rows = {name: label(name, word) for name, word in as_value("pretrain/families").trainings.items()}
+    rows = {name: row["row"].get("label", name) for name, row in table_of("families")["trainings"].items()}
     for name in rows:
         if options.folder is not None and (found := options.folder / name / TABLE).is_file():
             keep(found, options.logs / name / KEPT)

@@ -36,12 +36,11 @@ from pretrain_page import (
 from pretrain_runs import BASELINE, LEARNING, home_of, kept_as, learning, learning_rows, on_gpu
 from pretrain_runs import HEAD as LEVEL
 from pretrain_tables import fill
-from sections import markdown
+from sections import markdown, table_of
 
 from sinkjax.analysis import intervals
 from sinkjax.papers.emergence._onsets import in_order
 from sinkjax.papers.pretrain._outcomes import at_end, end, sinks
-from sinkjax.studies.registry import as_value
 
 PAGE = ROOT / "docs" / "while-it-learns.md"
 IMAGE, COURSES, APART = (f"while-it-learns-{name}.png" for name in ("order", "courses", "optimisers"))
@@ -244,7 +243,7 @@ def draw_apart(data: Mapping[str, xarray.Dataset], file: Path) -> None:
 
 def labels(study: str) -> dict[str, str]:
     """The labels of a table's rows."""
-    return {f"{study}/{name}": str(row.given["label"]) for name, row in as_value(f"pretrain/{study}").trainings.items()}
+    return {f"{study}/{name}": str(row["row"]["label"]) for name, row in table_of(study)["trainings"].items()}
 
 
 def hidden_text(data: Mapping[str, xarray.Dataset], row: str = "hidden/until-2000", until: int = 2000) -> str:

@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 from pretrain_runs import BASELINE, HEAD, SIZE, home_of, identity, kept_as, merge, queue, read, rows
 from pretrain_tables import fill
 from scipy import stats
-from sections import markdown
+from sections import markdown, table_of
 
 from sinkjax.analysis import intervals
 from sinkjax.papers.emergence._onsets import onset
 from sinkjax.papers.pretrain._outcomes import at_end, by_shares, end, sinks
 from sinkjax.papers.pretrain._task import so_far
 from sinkjax.studies.assemble import assemble
-from sinkjax.studies.registry import as_value, choose, find
+from sinkjax.studies.registry import choose, find
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, IMAGES = ROOT / "docs" / "pretraining-340k.md", ROOT / "docs" / "images"
@@ -271,8 +271,8 @@ def tables(
     """One table per study that has a trained row besides the one that the others are compared with, under what its papers say."""
     found, of_row = [], row_words(verdicts, base)
     for study in studies(rows):
-        value = as_value(f"pretrain/{study}")
-        words = {f"{study}/{name}": word.given for name, word in value.trainings.items() if f"{study}/{name}" in rows}
+        value = table_of(study)
+        words = {f"{study}/{name}": each["row"] for name, each in value["trainings"].items() if f"{study}/{name}" in rows}
         lines = [
             [*line(row, given, data, AGAINST.get(study, base)), ", ".join(of_row.get(identity(row), ()))]
             for row, given in words.items()
@@ -283,9 +283,9 @@ def tables(
             continue
         kept = [place for place, _ in enumerate(HEADS) if any(cells[place] not in ("", "-") for cells in lines)]
         table = markdown([HEADS[place] for place in kept], [[cells[place] for place in kept] for cells in lines])
-        parts = [f"### {value.title}", fill(value.question), table]
+        parts = [f"### {value['title']}", fill(value["question"]), table]
         parts += [fill(f"Not trained yet: {'; '.join(missing)}.")] if missing else []
-        found.append("\n\n".join([*parts, *map(fill, [*value.notes, *[NO_BOS] * (study in AGAINST)])]))
+        found.append("\n\n".join([*parts, *map(fill, [*value.get("notes", ()), *[NO_BOS] * (study in AGAINST)])]))
     return found
 
 
@@ -293,10 +293,10 @@ def row_words(verdicts: Mapping[str, Sequence[Any]], base: str) -> dict[str, lis
     """The words on attention to token 1: identity of the row of each pair that is not the baseline -> words."""
     found: dict[str, list[str]] = {}
     for study, judged in verdicts.items():
-        claims = as_value(f"pretrain/{study}").claims
+        claims = table_of(study).get("claims", {})
         for one in judged:
-            given = getattr(claims[one.name].contrast, "given", {})
-            if str(given.get("measure")) == "first_share":
+            given = claims[one.name].get("contrast", {}).get("versus", {})
+            if given.get("measure") == "first_share":
                 pair = [identity(f"{study}/{given[side]}") for side in ("training", "minus")]
                 words = found.setdefault(next(row for row in pair if row != identity(base)), [])
                 words.extend([one.word] * (one.word not in words))

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from pretrain_runs import LEARNING
-from sections import markdown, write_section
+from sections import markdown, table_of, write_section
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
@@ -30,7 +30,7 @@ from sinkjax.papers.pretrain._task import so_far
 from sinkjax.report.section import Section
 from sinkjax.report.table import table
 from sinkjax.studies.assemble import assemble
-from sinkjax.studies.registry import as_value, choose, documented, find
+from sinkjax.studies.registry import choose, documented, find
 from sinkjax.studies.run import section_of
 from sinkjax.train import log
 from sinkjax.train.config import DIVERGED
@@ -151,7 +151,7 @@ def text(section: Section) -> str:
     ]
     lines = [[label, *(cells[number].value or "-" for number in columns)] for label, cells in shown.lines]
     ran = bool(section.provenance)
-    own = as_value(section.study).notes if section.study in documented() else ()
+    own = table_of(_short(section.study)).get("notes", ()) if section.study in documented() else ()
     said = ", ".join(f"{name} {value}" for name, value in section.provenance.items()) if ran else NOT_RUN
     parts = [
         f"## {section.title}",

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
+
+from sinkjax.config_files import documents
+from sinkjax.studies.registry import documented
 
 
 def write_section(page: Path, name: str, text: str, head: str) -> None:
@@ -29,3 +33,9 @@ def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     rows = [head, ["---"] * len(head), *lines]
     return "\n".join(f"| {' | '.join(entry.replace('|', '/') for entry in row)} |" for row in rows)
+
+
+def table_of(study: str) -> dict[str, Any]:
+    """The document of a table of pretraining."""
+    name = f"pretrain/{study}"
+    return documents.parse(documented()[name], name)

@@ -76,15 +76,15 @@ def study(arguments: Sequence[str]) -> None:
     options = read(StudyOptions, arguments, "study")
     from sinkjax.studies.as_yaml import to_yaml
     from sinkjax.studies.declaration import Study
-    from sinkjax.studies.registry import as_value, declared, is_file, source
+    from sinkjax.studies.registry import as_value, is_file, source
 
-    if options.name in declared() and (found := source(options.name)) is not None:
+    if (found := source(options.name)) is not None:
         if options.copy is None:
-            print(f"{found.program}\n# {found.text_file}\n{found.text}", end="")
+            print(found.begin + (f"\n# {found.text_file}\n{found.text}" if found.text_file else ""), end="")
             return
-        if options.copy.suffix != ".py":
-            raise SinkjaxError(f"--copy needs a file that ends in .py, not {options.copy}")
-        if not write_new(options.copy, found.program):
+        if options.copy.suffix != found.suffix:
+            raise SinkjaxError(f"--copy needs a file that ends in {found.suffix}, not {options.copy}")
+        if not write_new(options.copy, found.begin):
             raise SinkjaxError(f"{options.copy} already exists")
         print(f"Change it, then: sinkjax run {options.copy}")
         return

@@ -80,14 +80,14 @@ class Training:
 
     Attributes:
         name: Name, also of its store.
-        spec: What is trained and measured.
+        spec: What is trained and measured; None for a row of a table that these settings do not have.
         label: Label for readers.
         paper: Measure's name -> the paper's own number or words.
         compared: Whether its numbers are compared with the first training's.
     """
 
     name: str
-    spec: TrainingSpec
+    spec: TrainingSpec | None
     label: str
     paper: Mapping[str, float | str] = field(default_factory=dict)
     compared: bool = False
@@ -214,7 +214,7 @@ class Lab:
         self._add(self.calculations, name, made)
         return made
 
-    def train(self, name: str, spec: TrainingSpec, label: str = "", **facts: Any) -> Training:
+    def train(self, name: str, spec: TrainingSpec | None, label: str = "", **facts: Any) -> Training:
         """Add models to be trained. facts: `paper` and `compared` of `Training`."""
         made = Training(name, spec, label or name, **facts)
         self._add(self.trainings, name, made)

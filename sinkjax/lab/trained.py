@@ -105,7 +105,8 @@ def specs(lab: Lab, config: Any) -> tuple[TrainingSpec, ...]:
         if name not in lab.trainings:
             raise unknown("training", name, lab.trainings)
     wanted = config.only or lab.trainings
-    return tuple(dataclasses.replace(one.spec, wanted=name in wanted) for name, one in lab.trainings.items())
+    found = ((name, one.spec) for name, one in lab.trainings.items())
+    return tuple(dataclasses.replace(spec, wanted=name in wanted) for name, spec in found if spec is not None)
 
 
 def measures_of(lab: Lab) -> list[Measure]:
@@ -130,7 +131,7 @@ def rows(lab: Lab, read: Stored) -> list[Row]:
                 if not np.isnan(values).all():
                     shown = results.interval(np.where(np.isfinite(values), values, np.nan))
                 if training.compared and training is not trainings[0] and trainings[0].name in results:
-                    effect = _difference(results[trainings[0].name], data, measure, read)
+                    effect = paired(results[trainings[0].name], data, measure, read)
             table.append(Row(training.label, MODELS, measure.name, shown, effect))
             if any(measure.name in other.paper for other in trainings):
                 table.append(
@@ -139,7 +140,7 @@ def rows(lab: Lab, read: Stored) -> list[Row]:
     return table + runs
 
 
-def _difference(first: xarray.Dataset, second: xarray.Dataset, measure: Measure, read: Stored) -> Interval:
+def paired(first: xarray.Dataset, second: xarray.Dataset, measure: Measure, read: Stored) -> Interval:
     """Return the mean difference of a measure from the first training, over the seeds that both have."""
     before, after = (dict(zip(data["run"].values.tolist(), read_measure(measure, data), strict=True)) for data in (first, second))
     pairs = [after[seed] - before[seed] for seed in after if seed in before]

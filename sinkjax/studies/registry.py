@@ -41,7 +41,8 @@ STUDY_FILE, VALUE_FILES = programs.SUFFIX, (".yaml", ".yml")
 HOME = "sinkjax.papers"
 VALUE = "study"  # the key of a YAML file that holds a whole study
 LISTED = "sweep"  # the study of a list of edits
-PRETRAIN = f"{HOME}.pretrain"  # whose studies are all documents
+TABLES = f"{HOME}.pretrain._table"  # reads the studies that are documents
+TRAININGS = "trainings"  # the key of a document that is a table of trainings
 COPY = "study"  # the name, without its suffix, of the copy of an own study's file in the folder of its run
 FILE = "study_file"  # the key of a run's config with the name and digest of an own study's file
 PROSE = "prose"  # the key of a shipped study's title, question, statements and notes in its config file
@@ -163,7 +164,7 @@ def as_value(name: str) -> Study | Value:
         SinkjaxError: See `find`.
     """
     if name in documented():
-        return _document(documented()[name], name)
+        return _lowered_program(name)
     if name == LISTED:
         return importlib.import_module("sinkjax.studies.listed").STUDY
     modules = declared()
@@ -180,10 +181,17 @@ def _lowered_program(name: str) -> Study:
 
 @functools.cache
 def program(name: str) -> Any:
-    """A shipped study that is a function (`sinkjax.lab.lower.Program`), with the prose of its config file."""
+    """A shipped study that is a function (`sinkjax.lab.lower.Program`), with the prose of its config file, or a table."""
+    if name in documented():
+        return _table(documented()[name], name)
     text, what, _ = document(name)
     lower = importlib.import_module("sinkjax.lab.lower")
     return lower.program(importlib.import_module(declared()[name]), name, documents.parse(text, what).get(PROSE, {}), what)
+
+
+@functools.cache
+def _table(text: str, what: str) -> Any:
+    return importlib.import_module(TABLES).table(documents.parse(text, what), what)
 
 
 @functools.cache
@@ -194,29 +202,38 @@ def is_function(name: str) -> bool:
 
 
 def title_of(name: str) -> str:
-    """The title of a shipped study that is a function, by its text alone, with the defaults of its settings; "" for others."""
-    if not is_function(name):
+    """The title of a shipped study that is a function or a table, by its text alone; "" for others."""
+    if not is_function(name) and name not in documented():
         return ""
     text, what, _ = document(name)
-    title = " ".join(str(documents.parse(text, what).get(PROSE, {}).get("title", name)).split())
+    values = documents.parse(text, what)
+    title = " ".join(str((values if name in documented() else values.get(PROSE, {})).get("title", name)).split())
     return re.sub(r"\{(\w+)\}", r"\1", title)
 
 
 class Source(NamedTuple):
-    """The program and the text of a shipped study, and the name of the file of the text."""
+    """A shipped study as its files.
 
-    program: str
-    text_file: str
-    text: str
+    begin: the program, or the table. suffix: of a file with this. text_file, text: the rest of it.
+    """
+
+    begin: str
+    suffix: str
+    text_file: str = ""
+    text: str = ""
 
 
 def source(name: str) -> Source | None:
-    """A shipped study as its files; None for one that is not a function."""
+    """A shipped study as its files; None for one that is neither a function nor a table."""
+    if name in documented():
+        return Source(documented()[name], VALUE_FILES[0])
+    if name not in declared():
+        return None
     module = importlib.import_module(declared()[name])
     if not hasattr(module, "study"):
         return None
     text, _, _ = document(name)
-    return Source(inspect.getsource(module), f"configs/{name}.yaml", text)
+    return Source(inspect.getsource(module), STUDY_FILE, f"configs/{name}.yaml", text)
 
 
 def is_file(name: str) -> bool:
@@ -239,7 +256,8 @@ def open_own(path: Place) -> Own:
     """
     if path.suffix in VALUE_FILES:
         text = read_text(path)
-        value: Study | Value = _document(text, str(path))
+        is_table = TRAININGS in documents.parse(text, str(path))
+        value: Study | Value = cast(Study, _table(text, str(path)).lowered()) if is_table else _document(text, str(path))
         content, taken = text.encode(), _is_shipped(value.name)
         name = f"{value.name} (own)" if taken else value.name
     else:
@@ -273,7 +291,7 @@ def _document(text: str, what: str) -> Value:
     from sinkjax.studies.as_yaml import from_yaml
 
     modules = [module for name, module in declared().items() if not is_function(name)]  # these and their packages define words
-    for module in ("sinkjax.studies.vocabulary", *{module.rpartition(".")[0] for module in modules}, *modules, PRETRAIN):
+    for module in ("sinkjax.studies.vocabulary", *{module.rpartition(".")[0] for module in modules}, *modules):
         importlib.import_module(module)
     return from_yaml(text, what)
 

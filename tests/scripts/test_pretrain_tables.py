@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sinkjax.config_files import documents
-from sinkjax.studies.registry import as_value, choose
+from sinkjax.studies.registry import choose, program
 from sinkjax.train.log import LOG, read
 from tests.papers.pretrain.logs import curve, log
 
@@ -128,4 +128,4 @@ def test_every_study_stands_on_one_of_the_two_pages(script):
     page, small = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("pretraining.md", "pretraining-340k.md"))
     for name in set(script["studies"]()) - {"pretrain/backcopy"}:  # which has not been run
         here = f"<!-- begin {name} -->" in page
-        assert here != (f"### {as_value(name).title}\n" in small), name
+        assert here != (f"### {program(name).prose.title}\n" in small), name

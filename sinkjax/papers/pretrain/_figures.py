@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.lab.measures import Measure
+from sinkjax.lab.numbers import Stored, read_measure
+from sinkjax.lab.trace import Training
+from sinkjax.lab.trained import paired
 from sinkjax.papers.pretrain._outcomes import sinks
 from sinkjax.report.figures.bands import Band, Column, bands
 from sinkjax.report.figures.points import Point, points
 from sinkjax.report.section import Drawing
-from sinkjax.studies.readouts import label_of, read_measure
-from sinkjax.studies.trained import alone, difference, label, stated
-from sinkjax.studies.vocabulary import FigureWord, Measure, Readings
-from sinkjax.studies.words import as_tuple
+from sinkjax.studies.trained import alone
 
 if TYPE_CHECKING:
     import xarray
@@ -25,10 +26,9 @@ TOGETHER = 5  # rows of a table in one row of panels, so that their colours can 
 HERE, PAPER = "here", "paper"
 
 
-@FigureWord.define()
-def learning_curves(read: Readings) -> Drawing | None:
+def learning_curves(read: Stored, rows: Sequence[Training]) -> Drawing | None:
     """Loss, sink and norm ratio against steps; the first row of the table is in every row of panels."""
-    there = [*read.results.trained]
+    there = _trained(read, rows)
     if not there:
         return None
     first, *others = there
@@ -38,59 +38,60 @@ def learning_curves(read: Readings) -> Drawing | None:
         lambda data: sinks(data)[..., 0],
         lambda data: np.asarray(data["norm_ratio"].values.max(axis=-1)),
     ]
-    grid = [
-        [[_band(label(name, read.trainings[name]), read.results[name], of) for name in group] for of in shown] for group in groups
-    ]
+    grid = [[[_band(row.label, read.data(row.name), of) for row in group] for of in shown] for group in groups]
     columns = [
         Column("valid loss\n(nats)", limits=_losses([band for row in grid for band in row[0]])),
         Column("Sink$_1$\n(% of heads)", limits=_percent([band for row in grid for band in row[1]])),
         Column("norm of token 1\nover others", log=True),
     ]
-    counts = {read.results[name].sizes["run"] for name in there}
+    counts = {read.data(row.name).sizes["run"] for row in there}
     seeds = f"{min(counts)} to {max(counts)} seeds" if len(counts) > 1 else f"{counts.pop()} seed(s) a row"
-    caption = f"""At size {read.scope.config.size}: held-out loss, share of heads that sink on the first token, and its norm over
+    caption = f"""At size {read.settings.size}: held-out loss, share of heads that sink on the first token, and its norm over
         the others' (largest over depths), against steps. Lines: means over seeds; bands: lowest and highest seed.
         {seeds}. A line that ends early belongs to a training that is not finished, or diverged."""
     return Drawing("learning", bands(columns, grid, "step"), caption)
 
 
-@FigureWord.define()
-def beside_the_paper(read: Readings, measures: Measure | tuple[Measure, ...], xlabel: str) -> Drawing | None:
+def beside_the_paper(read: Stored, measures: Sequence[Measure], rows: Sequence[Training], xlabel: str) -> Drawing | None:
     """Measures of the rows next to the paper's numbers, one panel per measure."""
     if not read.results.stores:
         return None
     columns = {}
-    for measure in as_tuple(measures):
+    for measure in measures:
         found = []
-        for name, data in read.results.trained.items():
-            title, number = label(name, read.trainings[name]), stated(read.trainings[name], measure)
-            found.append(Point(title, read.results.interval(read_measure(measure, read.scope, data)), HERE))
+        for row in _trained(read, rows):
+            number = row.paper.get(measure.name)
+            found.append(Point(row.label, read.results.interval(read_measure(measure, read.data(row.name))), HERE))
             if isinstance(number, int | float):
-                found.append(Point(title, alone(number), PAPER))
-        columns[label_of(measure, read.scope)] = found
-    caption = f"""The rows at size {read.scope.config.size}: means over seeds, bars: 95% intervals; next to the paper's numbers,
+                found.append(Point(row.label, alone(number), PAPER))
+        columns[measure.name] = found
+    caption = f"""The rows at size {read.settings.size}: means over seeds, bars: 95% intervals; next to the paper's numbers,
         from one run each."""
     return Drawing("rows", points(columns, xlabel), caption)
 
 
-@FigureWord.define()
-def losses_beside(read: Readings, measure: Measure) -> Drawing | None:
+def losses_beside(read: Stored, measure: Measure, rows: Sequence[Training]) -> Drawing | None:
     """Excess of each row's loss over the first row's, here and in the paper; nothing with fewer than two rows."""
-    first = next(iter(read.trainings))
-    if first not in read.results:
+    first, *others = rows
+    if not read.has(first.name):
         return None
-    base, paper, found = read.results[first], stated(read.trainings[first], measure), []
-    for name, data in [entry for entry in read.results.trained.items() if entry[0] != first]:
-        title, number = label(name, read.trainings[name]), stated(read.trainings[name], measure)
-        before, after = (read_measure(measure, read.scope, one) for one in (base, data))
-        found.append(Point(title, difference(base, data, before, after, read), HERE))
+    base, paper, found = read.data(first.name), first.paper.get(measure.name), []
+    for row in _trained(read, others):
+        number = row.paper.get(measure.name)
+        found.append(Point(row.label, paired(base, read.data(row.name), measure, read), HERE))
         if isinstance(number, int | float) and isinstance(paper, int | float):
-            found.append(Point(title, alone(number - paper), PAPER))
+            found.append(Point(row.label, alone(number - paper), PAPER))
     if not any(point.kind == HERE and point.value.mean is not None for point in found):
         return None
-    caption = f"""Held-out loss of each row less the first row's ({first}), next to the same difference in the paper. Losses
+    caption = f"""Held-out loss of each row less the first row's ({first.name}), next to the same difference in the paper. Losses
         themselves cannot be compared, since text and tokenizer differ. Here: paired by seed, bars: 95% intervals."""
-    return Drawing("losses", points({f"against {first}": found}, "difference in valid loss (nats)"), caption)
+    return Drawing("losses", points({f"against {first.name}": found}, "difference in valid loss (nats)"), caption)
+
+
+def _trained(read: Stored, rows: Sequence[Training]) -> list[Training]:
+    """The rows that have been trained, in the order of their stores."""
+    by_name = {row.name: row for row in rows}
+    return [by_name[name] for name in read.results.trained if name in by_name]
 
 
 def _band(name: str, data: xarray.Dataset, of: Callable[[xarray.Dataset], NDArray]) -> Band:

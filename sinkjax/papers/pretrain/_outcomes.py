@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import LEVEL, Row
-from sinkjax.studies.scope import percentage
+from sinkjax.lab.measures import Measure, percentage
+from sinkjax.lab.numbers import Stored
+from sinkjax.lab.trace import Training
 from sinkjax.studies.trained import MODELS, run_rows
-from sinkjax.studies.vocabulary import Described, Measure, Readings
 from sinkjax.train.config import ALL_STEPS
 
 if TYPE_CHECKING:
@@ -79,120 +80,59 @@ def _sink_on(place: int) -> Callable[[xarray.Dataset], NDArray]:
     return of
 
 
-for _place in range(KEYS):
-    percentage(f"sink_{_place + 1}", label=f"Sink_{_place + 1} (%)", note=SINKS)(_sink_on(_place))
-
-
-@percentage(label="Sink_* (%)", note=SINKS)
-def sink_bias(data: xarray.Dataset) -> NDArray:
-    """Percentage of heads and sequences that sink on a bias, a sink token or a sink logit."""
-    return 100 * at_end(data, "sink_bias", shares="sink_bias_share")
-
-
-@Measure.define(label="share of token 1, mean over heads", range=(0.0, 1.0))
-def first_share(data: xarray.Dataset) -> NDArray:
-    """Mean attention to the first token; of each row's shares where rows do not sum to 1."""
-    return at_end(data, "received", shares="share")
-
-
-@Measure.define(label="weight on token 1, strongest head", range=(0.0, 1.0))
-def strongest_weight(data: xarray.Dataset) -> NDArray:
-    """Mean attention to the first token of the head with most of it; of shares where rows do not sum to 1."""
-    return at_end(data, "received", np.max, "share")
-
-
-@Measure.define(label="weight on token 1, mean over heads")
-def column_sum(data: xarray.Dataset) -> NDArray:
-    """Mean weight on the first token, also where rows do not sum to 1."""
-    return at_end(data, "received")
-
-
-@Measure.define(label="norm of what token 1 writes over the head's output, mean over heads")
-def written(data: xarray.Dataset) -> NDArray:
-    """Token 1's contribution, as a part of the head's output; it does not change with the scale of unnormalised weights."""
-    return at_end(data, "written")
-
-
-@Measure.define(label="valid loss (nats)", unit="nats", whole=False)
-def valid_loss(data: xarray.Dataset) -> NDArray:
-    """Held-out loss."""
-    return at_end(data, "loss")
-
-
-@Measure.define(label="train loss (nats)", unit="nats", whole=False)
-def train_loss(data: xarray.Dataset) -> NDArray:
-    """Loss on training blocks."""
-    return at_end(data, "train_loss")
-
-
-@Measure.define(label="perplexity")
-def perplexity(data: xarray.Dataset) -> NDArray:
-    """Held-out perplexity."""
+def _perplexity(data: xarray.Dataset) -> NDArray:
     return np.exp(at_end(data, "loss"))
 
 
-@Measure.define(label="norm of token 1 over others, largest over depths", log=True)
-def token_norm_ratio(data: xarray.Dataset) -> NDArray:
-    """Norm of the first token's hidden state over the others'."""
-    return at_end(data, "norm_ratio", np.max)
+UNIT = (0.0, 1.0)
+# The measures that a table may name. Disparity and effective rank are Li et al.'s (2026), the spike is the largest |h| over the
+# median |h| of the same state, and what token 1 writes does not change with the scale of unnormalised weights.
+MEASURES: dict[str, Measure] = {
+    **{f"sink_{place + 1}": percentage(f"Sink_{place + 1} (%)", _sink_on(place), note=SINKS) for place in range(KEYS)},
+    "sink_bias": percentage("Sink_* (%)", lambda data: 100 * at_end(data, "sink_bias", shares="sink_bias_share"), note=SINKS),
+    "first_share": Measure(
+        "share of token 1, mean over heads", lambda data: at_end(data, "received", shares="share"), range=UNIT
+    ),
+    "strongest_weight": Measure(
+        "weight on token 1, strongest head", lambda data: at_end(data, "received", np.max, "share"), range=UNIT
+    ),
+    "column_sum": Measure("weight on token 1, mean over heads", lambda data: at_end(data, "received")),
+    "written": Measure(
+        "norm of what token 1 writes over the head's output, mean over heads", lambda data: at_end(data, "written")
+    ),
+    "valid_loss": Measure("valid loss (nats)", lambda data: at_end(data, "loss"), unit="nats", whole=False),
+    "train_loss": Measure("train loss (nats)", lambda data: at_end(data, "train_loss"), unit="nats", whole=False),
+    "perplexity": Measure("perplexity", _perplexity),
+    "token_norm_ratio": Measure(
+        "norm of token 1 over others, largest over depths", lambda data: at_end(data, "norm_ratio", np.max), log=True
+    ),
+    "value_ratio": Measure(
+        "norm of token 1's value over others', smallest over layers", lambda data: at_end(data, "value_ratio", np.min), log=True
+    ),
+    "largest_mean": Measure("largest activation, mean over depths", lambda data: at_end(data, "largest"), log=True),
+    "spike": Measure(
+        "largest activation over the median, largest over depths", lambda data: at_end(data, "spike", np.max), log=True
+    ),
+    "kurtosis": Measure("excess kurtosis, largest over layers", lambda data: at_end(data, "kurtosis", np.max)),
+    "effective_rank": Measure("effective rank, mean over layers", lambda data: at_end(data, "effective_rank"), log=True),
+    "dimension_disparity": Measure("dimension disparity, mean over layers", lambda data: at_end(data, "disparity"), log=True),
+    "gradient_norm": Measure("norm of the gradient", lambda data: at_end(data, "gradient_norm"), log=True),
+}
 
 
-@Measure.define(label="norm of token 1's value over others', smallest over layers", log=True)
-def value_ratio(data: xarray.Dataset) -> NDArray:
-    """Norm of the first token's value over the others'."""
-    return at_end(data, "value_ratio", np.min)
-
-
-@Measure.define(label="largest activation, mean over depths", log=True)
-def largest_mean(data: xarray.Dataset) -> NDArray:
-    """Largest activation of the first token."""
-    return at_end(data, "largest")
-
-
-@Measure.define(label="largest activation over the median, largest over depths", log=True)
-def spike(data: xarray.Dataset) -> NDArray:
-    """Largest |h| over the median |h| of the same hidden state."""
-    return at_end(data, "spike", np.max)
-
-
-@Measure.define(label="excess kurtosis, largest over layers")
-def kurtosis(data: xarray.Dataset) -> NDArray:
-    """Excess kurtosis of hidden states over their dims, mean over tokens."""
-    return at_end(data, "kurtosis", np.max)
-
-
-@Measure.define(label="effective rank, mean over layers", log=True)
-def effective_rank(data: xarray.Dataset) -> NDArray:
-    """Effective rank of hidden states (Li et al. 2026)."""
-    return at_end(data, "effective_rank")
-
-
-@Measure.define(label="dimension disparity, mean over layers", log=True)
-def dimension_disparity(data: xarray.Dataset) -> NDArray:
-    """Largest entry of the first token's hidden state over the mean one (Li et al. 2026)."""
-    return at_end(data, "disparity")
-
-
-@Measure.define(label="norm of the gradient", log=True)
-def gradient_norm(data: xarray.Dataset) -> NDArray:
-    """Norm of the gradient at the last step."""
-    return at_end(data, "gradient_norm")
-
-
-@Described.define(trainings=("first",))
-def steps_to_loss(read: Readings, first: str) -> list[Row]:
+def steps_to_loss(read: Stored, first: Training) -> list[Row]:
     """Number of steps until the runs of every row reach the last held-out loss of the run of the same seed in the first row."""
-    if first not in read.results:
+    if not read.has(first.name):
         return []
     found = []
     for name, data in read.results.trained.items():
-        each = steps_to(data, read.results[first])
+        each = steps_to(data, read.data(first.name))
         known, reached = each[~np.isnan(each)], each[np.isfinite(each)]
         shown: Interval = read.results.interval(each)
         if len(reached) < len(known):
             said = f"{reached.mean():.4g} in {len(reached)} of {len(known)}, else never" if len(reached) else "never"
             shown = Interval(None, None, None, 0, 0, LEVEL, "none", said)
-        measure = f"steps to the last loss of {first}"
+        measure = f"steps to the last loss of {first.name}"
         found += [Row(name, MODELS, measure, shown), *run_rows(data, name, measure, each)]
     return found
 

@@ -1,12 +1,12 @@
-"""The rows of a table of pretraining as words, each a training with a few fields changed, and its log as labelled arrays."""
+"""The rows of a table of pretraining, each a training with a few fields changed, and its log as labelled arrays."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from sinkjax.config_files.checks import at_least
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.papers.pretrain._sizes import SIZES, SizeName
 from sinkjax.studies.config import Trains
-from sinkjax.studies.scope import Scope
 from sinkjax.studies.study import TrainingSpec
-from sinkjax.studies.vocabulary import Training
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.config import Training as TaskConfig
 from sinkjax.train.log import LOG, SUMMARY, read
@@ -122,42 +120,16 @@ class Pretraining(Trains):
         one_of("size", self.size, SIZES)
 
 
-@Training.define(config=Pretraining, compared=True)
-def row(
-    scope: Scope,
-    name: str,
-    label: str = "",
-    changes: object = (),
-    times: object = (),
-    paper: object = (),
-    sizes: tuple[SizeName, ...] = (),
+def spec(
+    config: Pretraining, name: str, changes: Mapping[str, Any], times: Mapping[str, float], sizes: Sequence[str] = ()
 ) -> TrainingSpec | None:
-    """A row of a table: a language model of the study's size, with a few fields changed.
-
-    Args:
-        scope: The study's scope.
-        name: Name of the row.
-        label: Its title; "": its name.
-        changes: Fields of the training that differ from the size's.
-        times: Factors on numbers of the size; for a window that is not stated, on the context; for a width of heads that
-            is not stated, none.
-        paper: Measure -> the paper's number, or its words.
-        sizes: The sizes with this row; by default all.
-
-    Returns:
-        The training; None if the study's size does not have the row.
-
-    Raises:
-        SinkjaxError: Fields that do not fit, with the name of the row; an unknown size.
-    """
+    """The training of a row; None if the study's size does not have the row. Errors: fields that do not fit, with its name."""
     from sinkjax.tasks import registry
     from sinkjax.train.task import ModelTask
 
-    for size in sizes:
-        one_of("sizes", size, SIZES)
-    if sizes and scope.config.size not in sizes:
+    if sizes and config.size not in sizes:
         return None
-    stated = training(scope.config, name, dict(scope.get(changes)), dict(scope.get(times)))
+    stated = training(config, name, changes, times)
     try:
         task = registry.task(stated)
     except SinkjaxError as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sinkjax.cli import main as cli
+from sinkjax.config_files import documents
 from sinkjax.studies import training
-from sinkjax.studies.registry import as_value, choose, claim
+from sinkjax.studies.registry import choose, claim, documented
 from tests.papers.pretrain.logs import curve, log
 
 TINY = "{layers: 1, width: 8, heads: 1, mlp_width: 8, vocabulary: 260, context: 12, batch: 2, eval_batch: 2, eval_every: 2"
@@ -88,4 +89,5 @@ def test_a_plan_has_the_rows_that_are_wanted(file, capsys):
 
 def test_a_shipped_study_is_found_by_its_name():
     assert choose("pretrain/gu-weight-decay").config.size == "mini"
-    assert dict(dict(as_value("pretrain/gu-weight-decay").trainings)["decay-5"].given["changes"]) == {"weight_decay": 5}
+    rows = documents.parse(documented()["pretrain/gu-weight-decay"], "")["trainings"]
+    assert rows["decay-5"]["row"]["changes"] == {"weight_decay": 5}

@@ -7,20 +7,20 @@ import pytest
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.pretrain._sizes import SIZES
-from sinkjax.papers.pretrain._task import Pretraining, row
-from sinkjax.studies.declaration import Study
-from sinkjax.studies.scope import Scope
-from sinkjax.studies.settings import config_type
-from sinkjax.studies.trained import specs
+from sinkjax.papers.pretrain._table import table
+from sinkjax.papers.pretrain._task import Pretraining, spec
 
 
-def training(changes=(), times=(), **settings):
-    word = row(changes=changes, times=times)
-    return word.meaning.of(Scope(Pretraining(**settings), None), "a", **word.given).training
+def training(changes=None, times=None, **settings):
+    return spec(Pretraining(**settings), "a", changes or {}, times or {}).training
 
 
-def study(**rows):
-    return Study(name="mine/one", trainings=rows)
+def study(**values):
+    return table({"study": "mine/one", **values}, "mine.yaml").lowered()
+
+
+def rows(**given):
+    return study(trainings={name: {"row": row} for name, row in given.items()})
 
 
 def test_a_row_changes_what_the_size_and_the_study_say():
@@ -50,11 +50,11 @@ def test_another_task_has_its_own_fields():
 @pytest.mark.parametrize(
     ("changes", "times", "message"),
     [
-        ({"weight_decay": "much"}, (), "row a: weight_decay must be a number"),
-        ({"learning_rates": [1, 2]}, (), "a row has one learning rate, not 2"),
-        ((), {"bos": 2}, "times bos needs a number"),
-        ((), {"nothing": 2}, "times nothing needs a number"),
-        ({"unique": 2}, (), "unique must be at most 1"),
+        ({"weight_decay": "much"}, {}, "row a: weight_decay must be a number"),
+        ({"learning_rates": [1, 2]}, {}, "a row has one learning rate, not 2"),
+        ({}, {"bos": 2}, "times bos needs a number"),
+        ({}, {"nothing": 2}, "times nothing needs a number"),
+        ({"unique": 2}, {}, "unique must be at most 1"),
     ],
 )
 def test_a_row_that_is_no_training_is_refused_by_its_name(changes, times, message):
@@ -67,15 +67,49 @@ def test_what_does_not_fit_is_refused_by_name():
         Pretraining(size="huge")
     with pytest.raises(SinkjaxError, match="steps must be at least 1"):
         Pretraining(steps=0)
-    with pytest.raises(SinkjaxError, match="unknown sizes 'huge'"):
-        specs(study(a=row(sizes=("huge",))), Pretraining())
+    with pytest.raises(SinkjaxError, match=r"sizes.*huge"):
+        rows(a={"sizes": ["huge"]})
     with pytest.raises(SinkjaxError, match="unknown training 'b'"):
-        specs(study(a=row()), Pretraining(only=("b",)))
+        rows(a={}).trainings(Pretraining(only=("b",)))
+
+
+CLAIM = {"contrast": {"versus": {"measure": "sink_1", "training": "a"}}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"grids": {}}, "grids"),
+        ({"settings": {"sise": "mini"}}, "settings.*sise"),
+        ({"settings": {"seeds": "two"}}, "settings: seeds"),
+        ({"trainings": None}, "trainings"),
+        ({"trainings": {"a": {"rows": {}}}}, "a:.*rows"),
+        ({"trainings": {"a": {"row": {"paper": {"sinks": 1}}}}}, "sinks"),
+        ({"measures": ["sinks"]}, "sinks"),
+        ({"figures": ["curves"]}, "figures.*curves"),
+        ({"figures": [{"losses_beside": {"of": "valid_loss"}}]}, "losses_beside.*of"),
+        ({"claims": {"one": {"contrast": {"versus": {"measure": "sinks", "training": "a"}}}}}, "claims.one.*sinks"),
+        ({"claims": {"one": {"contrast": {"versus": {"measure": "sink_1", "training": "b"}}}}}, "claims.one.*'b'"),
+        ({"claims": {"one": {"contrast": {"effect": {}}}}}, "claims.one.*effect"),
+        ({"claims": {"one": {}}}, "claims.one takes one of contrast, described"),
+        ({"claims": {"one": {**CLAIM, "described": {"steps_to_loss": "a"}}}}, "claims.one takes one of contrast, described"),
+        ({"claims": {"one": {**CLAIM, "sing": 1}}}, "claims.one.*sing"),
+        ({"claims": {"one": {**CLAIM, "given": {"attains": {"measure": "sink_1", "training": "a", "most": "x"}}}}}, "most"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_by_the_name_in_it(changed, named):
+    with pytest.raises(SinkjaxError, match=named):
+        study(**{"trainings": {"a": {"row": {}}}, **changed}).trainings(Pretraining())
+
+
+def test_a_document_without_the_name_of_its_study_is_refused():
+    with pytest.raises(SinkjaxError, match="lacks the key 'study'"):
+        table({"trainings": {}}, "mine.yaml")
 
 
 def test_a_size_may_lack_a_row_and_a_choice_of_rows_is_no_other_study():
-    value = study(a=row(sizes=("60m",)), b=row(), c=row(changes={"bos": "none"}))
-    cls = config_type(value)
-    assert [(spec.name, spec.wanted) for spec in specs(value, cls(only=("c",)))] == [("b", False), ("c", True)]
+    value = rows(a={"sizes": ["60m"]}, b={}, c={"changes": {"bos": "none"}})
+    cls = value.config
+    assert [(found.name, found.wanted) for found in value.trainings(cls(only=("c",)))] == [("b", False), ("c", True)]
     assert documents.differences(cls(only=("b",)), cls()) == []
     assert documents.differences(cls(seeds=2), cls()) == ["seeds was 2, now 1"]

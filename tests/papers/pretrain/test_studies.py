@@ -11,11 +11,12 @@ import numpy as np
 import optax
 import pytest
 
+from sinkjax.config_files import documents
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.papers.pretrain._task import training
-from sinkjax.studies import suite, trained
+from sinkjax.studies import suite
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import as_value, choose, documented, find
+from sinkjax.studies.registry import choose, documented, find, program
 from sinkjax.tasks import registry
 from sinkjax.train.state import optimiser_of
 from sinkjax.train.task import HostDataTask
@@ -37,9 +38,9 @@ def tiny(name: str) -> list[tuple[str, Any]]:
     small = {key: value for key, value in TINY.items() if key in fields}
     small |= {"vocabulary": 260} if SIZES[config(name).size].task == "pretrain" else {}
     found = []
-    for row, word in as_value(name).trainings.items():
-        given = {part: dict(word.given[part]) for part in ("changes", "times")}
-        found.append((row, training(config(name, steps=2), row, {**small, **given["changes"]}, given["times"])))
+    for row, node in documents.parse(documented()[name], name)["trainings"].items():
+        given = node["row"]
+        found.append((row, training(config(name, steps=2), row, {**small, **given.get("changes", {})}, given.get("times", {}))))
     return found
 
 
@@ -51,11 +52,11 @@ def sizes(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_row_is_a_training_at_every_size_that_it_is_for(name):
-    assert as_value(name).name == name
+    assert find(name).name == name
     for size in sizes(name):
         every = [spec.training for spec in find(name).trainings(config(name, size=size))]
         assert size != config(name).size or len({*every}) == len(every)  # no two rows are the same
-    titles = [trained.label(row, word) for row, word in as_value(name).trainings.items()]
+    titles = [one.label for one in program(name).trace(config(name), None).trainings.values()]
     assert len({*titles}) == len(titles)
 
 

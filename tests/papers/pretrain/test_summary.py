@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sinkjax.config_files import documents
+from sinkjax.lab.numbers import read_measure
 from sinkjax.papers.pretrain import _outcomes as outcomes
+from sinkjax.papers.pretrain._outcomes import MEASURES
+from sinkjax.papers.pretrain._table import table as read_table
 from sinkjax.papers.pretrain._task import GOING, of_log, so_far
-from sinkjax.studies.as_yaml import from_yaml
 from sinkjax.studies.assemble import assemble
-from sinkjax.studies.lower import lower
-from sinkjax.studies.readouts import read_measure
-from sinkjax.studies.scope import Measure, Scope
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.log import LOG
 from tests.papers.pretrain.logs import curve, line, log
@@ -28,12 +28,10 @@ trainings:
 measures: [sink_1, valid_loss, first_share, value_ratio]
 figures: [learning_curves, {beside_the_paper: {measures: [sink_1], xlabel: heads}}, {losses_beside: valid_loss}]
 """
-MEASURES = [name for name, meaning in Measure.vocabulary.items() if meaning.of.__module__ == outcomes.__name__]
 
 
 def section(stores: dict, claims: str = ""):
-    value = from_yaml(STUDY + claims)
-    study = lower(value)
+    study = read_table(documents.parse(STUDY + claims, "the study"), "the study").lowered()
     return assemble(study, study.config(), stores)
 
 
@@ -42,7 +40,7 @@ def table(stores: dict, claims: str = "") -> dict:
 
 
 def read(name: str, data):
-    return read_measure(Measure(name), Scope(None, None), data)
+    return read_measure(MEASURES[name], data)
 
 
 @pytest.fixture

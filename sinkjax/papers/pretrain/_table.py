@@ -1,0 +1,226 @@
+"""A table of pretraining, written in YAML: rows that are trainings, the measures of its columns, claims and figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints
+
+from sinkjax.config_files import documents
+from sinkjax.errors import SinkjaxError, one_of, unknown
+from sinkjax.lab.contrasts import Contrast
+from sinkjax.lab.judging import Statement
+from sinkjax.lab.lower import Program, Prose, check_keys, one_line
+from sinkjax.lab.measures import Measure
+from sinkjax.lab.premises import Premise
+from sinkjax.lab.trace import Lab, Training
+from sinkjax.lab.trained import attains, versus
+from sinkjax.papers.pretrain._figures import beside_the_paper, learning_curves, losses_beside
+from sinkjax.papers.pretrain._outcomes import MEASURES, steps_to_loss
+from sinkjax.papers.pretrain._sizes import SizeName
+from sinkjax.papers.pretrain._task import Pretraining, spec
+
+KEYS = ("study", "title", "question", "notes", "settings", "trainings", "measures", "claims", "figures")
+Trainings = Mapping[str, Training]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRow:
+    """A row: a language model of the study's size, with a few fields changed.
+
+    Attributes:
+        label: Its title; "": its name.
+        changes: Fields of the training that differ from the size's.
+        times: Factors on numbers of the size; for a window that is not stated, on the context; for a width of heads that is not
+            stated, none.
+        paper: Measure -> the paper's number, or its words.
+        sizes: The sizes with this row; by default all.
+    """
+
+    label: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    times: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, Any] = field(default_factory=dict)
+    sizes: tuple[SizeName, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Versus:
+    """A measure of one row minus the same of another, or a number (`sinkjax.lab.trained.versus`)."""
+
+    measure: str
+    training: str
+    minus: str | float = 0.0
+    whole: str = ""
+
+    def of(self, made: Trainings, what: str) -> Contrast:
+        """The contrast. Errors: an unknown measure or row."""
+        minus = _row(made, self.minus, what) if isinstance(self.minus, str) else self.minus
+        whole = _row(made, self.whole, what) if self.whole else None
+        return versus(_measure(self.measure, what), _row(made, self.training, what), minus, whole)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attains:
+    """A premise: the mean of a measure over the runs of a row is at least, or at most, a number of a paper."""
+
+    measure: str
+    training: str
+    least: float = -float("inf")
+    most: float = float("inf")
+
+    def of(self, made: Trainings, what: str) -> Premise:
+        """The premise. Errors: an unknown measure or row."""
+        return attains(_measure(self.measure, what), _row(made, self.training, what), self.least, self.most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableClaim:
+    """A claim: a contrast of rows, or (`described`) steps to a row's last loss."""
+
+    statement: str = ""
+    source: str = ""
+    paper: Any = ""
+    contrast: Mapping[str, Any] | None = None
+    described: Mapping[str, Any] | None = None
+    sign: int = 1
+    stays: bool = False
+    given: Mapping[str, Any] | None = None
+    beside: tuple[Mapping[str, Any], ...] = ()
+
+
+Drawn = Callable[[Lab, Trainings], None]
+
+
+def table(values: Mapping[str, Any], what: str) -> Program:
+    """Read a table from a mapping.
+
+    Args:
+        values: The parsed document.
+        what: The file, for errors.
+
+    Returns:
+        The study.
+
+    Raises:
+        SinkjaxError: A key, setting, measure, row or figure is unknown, or a value does not fit.
+    """
+    if "study" not in values:
+        raise SinkjaxError(f"{what} lacks the key 'study', the name of the study")
+    check_keys(values, KEYS, what)
+    rows, papers = {}, {}
+    for name, node in _mapping(values.get("trainings"), f"{what}: trainings").items():
+        where = f"{what}: {name}"
+        rows[name] = _build(TableRow, _call(node, ("row",), where)[1], where)
+        papers[name] = {_measure(measure, where).name: said for measure, said in rows[name].paper.items()}
+    stated = _mapping(values.get("claims") or {}, f"{what}: claims")
+    claims = {name: _build(TableClaim, node, f"{what}: claims.{name}") for name, node in stated.items()}
+    columns = tuple(_measure(name, what) for name in _listed(values.get("measures")))
+    figures = [_figure(node, f"{what}: figures") for node in _listed(values.get("figures"))]
+
+    def study(lab: Lab, s: Pretraining) -> None:
+        made = {
+            name: lab.train(name, spec(s, name, row.changes, row.times, row.sizes), row.label, paper=papers[name], compared=True)
+            for name, row in rows.items()
+        }
+        lab.summary(*columns)
+        for name, claim in claims.items():
+            _claim(lab, name, claim, made, f"{what}: claims.{name}")
+        for draw in figures:
+            draw(lab, made)
+
+    prose = Prose(
+        one_line(values.get("title", values["study"])),
+        one_line(values.get("question", "")),
+        tuple(map(one_line, _listed(values.get("notes")))),
+        {name: Statement(one_line(claim.statement), one_line(claim.paper)) for name, claim in claims.items()},
+    )
+    digest = hashlib.sha256(documents.dump(dict(values)).encode()).hexdigest()
+    return Program(str(values["study"]), study, _settings(values.get("settings") or {}, prose.title, what), prose, True, digest)
+
+
+def _settings(given: Mapping[str, Any], title: str, what: str) -> type:
+    """The settings of every table, with this one's defaults."""
+    where = f"{what}: settings"
+    stated = documents.build(Pretraining, _mapping(given, where), where)
+    hints = get_type_hints(Pretraining, include_extras=True)
+    old = Pretraining.__dataclass_fields__
+    fields = [(name, hints[name], field(default=getattr(stated, name), metadata=old[name].metadata)) for name in given]
+    namespace = {"__doc__": title, "__module__": __name__}
+    return dataclasses.make_dataclass("Settings", fields, bases=(Pretraining,), namespace=namespace, frozen=True, kw_only=True)
+
+
+def _claim(lab: Lab, name: str, claim: TableClaim, made: Trainings, what: str) -> None:
+    """Add a claim. Errors: both or neither of its kinds; an unknown contrast, premise, measure or row."""
+    if (claim.contrast is None) == (claim.described is None):
+        raise SinkjaxError(
+            f"{what} takes one of contrast, described, such as contrast: {{versus: {{measure: ..., training: ...}}}}"
+        )
+    if claim.described is not None:
+        first = _row(made, _call(claim.described, ("steps_to_loss",), what, "first")[1].get("first"), what)
+        lab.describe(name, claim.source, lambda read: steps_to_loss(read, first))
+        return
+
+    def contrast(node: Any) -> Contrast:
+        return _build(Versus, _call(node, ("versus",), what)[1], what).of(made, what)
+
+    given = None if claim.given is None else _build(Attains, _call(claim.given, ("attains",), what)[1], what).of(made, what)
+    beside = [contrast(node) for node in claim.beside]
+    lab.claim(name, claim.source, contrast(claim.contrast), given, beside, claim.sign, claim.stays)
+
+
+def _figure(node: Any, what: str) -> Drawn:
+    """A figure by its name. Errors: an unknown figure, argument or measure."""
+    name, given = _call(node, ("learning_curves", "beside_the_paper", "losses_beside"), what, "measure")
+    if name == "learning_curves":
+        check_keys(given, (), f"{what}: {name}")
+        return lambda lab, made: lab.draw(learning_curves, [*made.values()])
+    if name == "losses_beside":
+        check_keys(given, ("measure",), f"{what}: {name}")
+        measure = _measure(given.get("measure"), what)
+        return lambda lab, made: lab.draw(losses_beside, measure, [*made.values()])
+    check_keys(given, ("measures", "xlabel"), f"{what}: {name}")
+    measures, xlabel = [_measure(one, what) for one in _listed(given.get("measures"))], str(given.get("xlabel", ""))
+    return lambda lab, made: lab.draw(beside_the_paper, measures, [*made.values()], xlabel)
+
+
+# Reading
+
+
+def _build(cls: type[Any], node: Any, what: str) -> Any:
+    return documents.build(cls, _mapping(node, what), what)
+
+
+def _call(node: Any, allowed: Sequence[str], what: str, first: str = "") -> tuple[str, Mapping[str, Any]]:
+    """A name with its arguments: `name`, {name: {argument: value}}, or {name: value} of its first argument."""
+    if isinstance(node, str):
+        node = {node: {}}
+    if not isinstance(node, Mapping) or len(node) != 1:
+        raise SinkjaxError(f"{what} takes one of {', '.join(allowed)}, with its arguments, not {str(node)[:60]!r}")
+    ((name, given),) = node.items()
+    one_of(f"name in {what}:", name, allowed)
+    return name, given if isinstance(given, Mapping) else {first: given}
+
+
+def _mapping(node: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(node, Mapping):
+        raise SinkjaxError(f"{where} must be a mapping of names to values, not {documents.describe(node)}")
+    return node
+
+
+def _listed(node: Any) -> list[Any]:
+    return node if isinstance(node, list) else [] if node is None else [node]
+
+
+def _measure(name: object, what: str) -> Measure:
+    if not isinstance(name, str) or name not in MEASURES:
+        raise SinkjaxError(f"{what}: {unknown('measure', name, MEASURES)}")
+    return MEASURES[name]
+
+
+def _row(made: Trainings, name: object, what: str) -> Training:
+    if not isinstance(name, str) or name not in made:
+        raise SinkjaxError(f"{what}: {unknown('training', name, made)}")
+    return made[name]
