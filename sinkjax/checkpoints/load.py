@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax.sharding import Mesh
 
-from sinkjax.checkpoints import adapters
+from sinkjax.checkpoints import adapters, native
 from sinkjax.checkpoints.architectures import architecture, architectures
 from sinkjax.checkpoints.fields import let_pass
 from sinkjax.checkpoints.folder import CONFIG, read_folder
@@ -121,6 +121,8 @@ def _compared(source: str, revision: str | None, checkpoint: Checkpoint, made: M
     """Compare a loaded model with the one that transformers loads from the same files, and return both."""
     kind = checkpoint.source["kind"]
     refuse(kind == "untrained", f"{source} has random weights, so transformers has nothing to compare it with")
+    own = checkpoint.source.get("model_type") == native.MODEL_TYPE
+    refuse(own, f"{source} is in sinkjax's own format, which transformers does not read, so there is nothing to compare it with")
     hub = hub_id(source)
     if hub is not None:
         files: Any = find_snapshot(hub, revision)

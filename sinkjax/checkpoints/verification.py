@@ -96,8 +96,12 @@ def compare(live: Any, model: Model, exact: Callable[[], Model]) -> Verification
 
 
 def refuse_different(found: Verification, live: Any) -> None:
-    """Raise if a verification found a difference, naming the first place and modules of the model that were changed."""
+    """Raise if a verification found a difference, naming the first place and modules of the model that were changed.
+
+    Also raise if rotary settings differ, which eight tokens may not show.
+    """
     if found.first is None:
+        _refuse_stale_rotation(live)
         return
     place, changed = found.places.index(found.first), _changed(live)
     where = f"; it has {changed}" if changed else ""
@@ -107,6 +111,32 @@ def refuse_different(found: Verification, live: Any) -> None:
         f" {found.dtype}){where}; hooks, patched or replaced modules and adapters are not converted: remove or merge them, or"
         " pass verify=False to convert the weights as they are"
     )
+
+
+def _refuse_stale_rotation(live: Any) -> None:
+    """Raise if a rotary table was made from other settings than its config has now, such as a scaling of long prompts."""
+    for name, module in live.named_modules():
+        if not hasattr(module, "rope_type") or not hasattr(module, "config"):
+            continue
+        try:
+            wanted = _settings(type(module)(module.config))
+        except TypeError:  # a class with other arguments
+            continue
+        except Exception as error:
+            raise SinkjaxError(f"{name} of this model cannot be made from its config as it is now: {_reason(error)}") from None
+        made = _settings(module)
+        if key := next((key for key in wanted if made.get(key) != wanted[key]), None):
+            raise SinkjaxError(
+                f"{name} of this {type(live).__name__} was made with {key} {made.get(key)!r}, and its config now has"
+                f" {wanted[key]!r}, which a loaded model of transformers does not read: load it with the changed config, restore the"
+                " config, or pass verify=False for what it says"
+            )
+
+
+def _settings(module: Any) -> dict[str, Any]:
+    """Return a module's plain settings, without those that a forward pass changes."""
+    values = {key: value for key, value in vars(module).items() if isinstance(value, int | float | str | dict)}
+    return {key: value for key, value in values.items() if key[0] != "_" and key not in ("training", "max_seq_len_cached")}
 
 
 def from_files(path: Path | Sequence[Path], name: str, dtype: str) -> Any:

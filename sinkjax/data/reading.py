@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import MOST_TEXT, regular
-from sinkjax.errors import LONGEST, SinkjaxError, one_of, unknown
+from sinkjax.errors import LONGEST, SinkjaxError, one_of
 from sinkjax.runtime import extras
 
 Division = Literal["auto", "file", "line", "article"]
@@ -99,19 +99,21 @@ def documents_of(path: Path, field: str = "text", division: Division = "auto") -
         return
     with _described(path):
         for number, record in enumerate(READERS[kind](path, field)):
-            if not isinstance(record, dict):
-                raise SinkjaxError(f"{path}: record {number} must be an object with fields, not {json.dumps(record)[:60]}")
-            if field not in record:
-                raise unknown(
-                    f"field with text in {path}", field, [key for key in record if isinstance(record[key], str)], NAME_IT
-                )
-            if not isinstance(record[field], str):
-                shown = json.dumps(record[field], default=str)[:60]
-                raise SinkjaxError(f"{path}: the field {field!r} of record {number} must be a text, not {shown}")
-            yield record[field]
+            yield text_of(record, field, number, path)
 
 
-NAME_IT = "; name one with --field"
+def text_of(record: Any, field: str, number: int, source: object) -> str:
+    """Return the text in a field of a record of `source`, a file or a data set. Errors: no such field, or no text in it."""
+    if not isinstance(record, dict):
+        raise SinkjaxError(f"{source}: record {number} must be an object with fields, not {json.dumps(record)[:60]}")
+    if field not in record:
+        names = ", ".join(repr(key) for key, value in record.items() if isinstance(value, str))
+        has = f"it has text in {names}; --field names one of them" if names else "none of its fields has text"
+        raise SinkjaxError(f"{source} has no field {field!r}: {has}")
+    if not isinstance(record[field], str):
+        shown = json.dumps(record[field], default=str)[:60]
+        raise SinkjaxError(f"{source}: the field {field!r} of record {number} must be a text, not {shown}")
+    return record[field]
 
 
 def one_text(path: Path, field: str = "text") -> str:
@@ -180,7 +182,7 @@ def _json(path: Path, field: str) -> Iterator[Any]:
             try:
                 yield json.loads(line)
             except json.JSONDecodeError as error:
-                raise SinkjaxError(f"line {number} of {path} is not JSON: {error.msg} (column {error.colno})") from None
+                raise SinkjaxError(f"line {number} of {path} is not JSON: {error.msg} (column {error.pos + 1})") from None
 
 
 def _table(path: Path, field: str) -> Iterator[dict[str, str]]:

@@ -80,11 +80,8 @@ def _rows(corpus: Corpus, commit: str) -> Iterator[str]:
 
     options: dict[str, Any] = {"path": corpus.text, "name": corpus.subset, "revision": commit}
     try:
-        for row in datasets.load_dataset(**options, split=corpus.split, streaming=True):
-            if not isinstance(row.get(corpus.column), str):
-                there = [key for key in row if isinstance(row[key], str)]
-                raise unknown(f"field with text in {corpus.text}", corpus.column, there, reading.NAME_IT)
-            yield row[corpus.column]
+        for number, row in enumerate(datasets.load_dataset(**options, split=corpus.split, streaming=True)):
+            yield reading.text_of(row, corpus.column, number, corpus.text)
     except SinkjaxError:
         raise
     except Exception as error:  # networks, archives and parsers can fail in many ways

@@ -57,7 +57,7 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
     """Raise unless the model has a vocabulary, as every study on prompts needs, and these parts, the first that it lacks."""
     from sinkjax.model.attention_bias import ValueBias
     from sinkjax.model.normalisers import Softmax
-    from sinkjax.model.norms import OffsetRMSNorm, RMSNorm
+    from sinkjax.model.norms import AfterRotation, OffsetRMSNorm, RMSNorm
     from sinkjax.model.positions import AddedPosition, ScorePosition
 
     RMS, plain = RMSNorm | OffsetRMSNorm, architecture.normaliser == Softmax()
@@ -74,6 +74,8 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
         "position vectors": isinstance(architecture.position, AddedPosition),
         "query biases": architecture.qkv_bias,
         "keys without a LayerNorm": isinstance(getattr(architecture.qk_norm, "norm", architecture.qk_norm), RMS | None),
+        "rotation after all norms": not isinstance(architecture.qk_norm, AfterRotation),
+        "queries without growth": not any(rope.growth for rope in architecture.ropes),
         "causal mask": architecture.prefix is None,
         "norm": architecture.norm is not None,
         "RMSNorm": isinstance(architecture.norm, RMS),
@@ -91,6 +93,8 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
         "embedding without positions": f" but {architecture.position}",
         "scores without positions": f" but {architecture.position}",
         "scores without a kernel": f" but {architecture.normaliser}",
+        "rotation after all norms": f" but {architecture.qk_norm}",
+        "queries without growth": f" but {', '.join(str(rope.growth) for rope in architecture.ropes)}",
         "causal mask": f" but a prefix of {architecture.prefix}",
         "pre-norm": f" but {architecture.norm_place}",
         "norm before attention": f" but its place is {architecture.norm_place}",

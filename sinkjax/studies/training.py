@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from sinkjax.studies.calculation import holds, write_whole
 from sinkjax.studies.registry import Chosen
 from sinkjax.studies.study import TrainingSpec
 from sinkjax.tasks import registry, train
-from sinkjax.train.log import LOG, SUMMARY, read
+from sinkjax.train.log import LOG, SUMMARY, read, step_cost
 from sinkjax.train.runs import table
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def seconds_left(specs: Sequence[TrainingSpec], out: Place) -> float | None:
     for spec in specs:
         folder = out / spec.name
         if (folder / SUMMARY).is_file():
-            costs.append(json.loads((folder / SUMMARY).read_text(encoding="utf-8"))["milliseconds_per_step_of_a_run"])
+            costs.append(step_cost(folder))
             continue
         lines = read(folder)[1] if (folder / LOG).is_file() else []
         made = max((line["step"] for line in lines), default=0)

@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from sinkjax.config_files.checks import is_number
 from sinkjax.config_files.files import MOST_TEXT, cannot_write, read_text, regular
 from sinkjax.errors import SinkjaxError
 
 LOG, SUMMARY = "log.jsonl", "summary.json"  # in the folder of a training
+HEADER, EVALUATION = ("runs", "config"), ("run", "step", "status")  # fields that every log's first line and other lines have
+COST = "milliseconds_per_step_of_a_run"  # field of the summary
 
 
 class Log:
@@ -54,16 +57,38 @@ class Log:
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Read a log: its first line, and its evaluations in order. Errors: no log.
+    """Read a log: its first line, and its evaluations in order. Errors: no log, or a damaged one.
 
     An incomplete last line, left by a kill or by a training that is writing it, is ignored.
     """
     try:
         text = read_text(folder / LOG, MOST_TEXT)
         first, *lines = text[: text.rfind("\n") + 1].splitlines()
-        return json.loads(first), [json.loads(line) for line in lines]
+        header, found = json.loads(first), [json.loads(line) for line in lines]
     except (OSError, ValueError):
         raise SinkjaxError(f"{folder} contains no training log; start the training first") from None
+    for number, (line, names) in enumerate([(header, HEADER), *((line, EVALUATION) for line in found)], 1):
+        if missing := [name for name in names if not isinstance(line, dict) or name not in line]:
+            raise SinkjaxError(f"line {number} of {folder / LOG} lacks {missing[0]!r}: something else has changed the log")
+    return header, found
+
+
+def step_cost(folder: Path) -> float | None:
+    """Return the wall time of one step of one run of a finished training, in milliseconds, from its summary.
+
+    None: the training has not finished, or no step was timed. Errors: a damaged summary.
+    """
+    if not (folder / SUMMARY).exists():
+        return None
+    try:
+        cost = json.loads(read_text(folder / SUMMARY))[COST]
+        if cost is None or is_number(cost):
+            return None if cost is None else float(cost)
+    except (json.JSONDecodeError, LookupError, TypeError, RecursionError):
+        pass
+    raise SinkjaxError(
+        f"{folder / SUMMARY} is damaged: it states no number {COST}; delete it, and the training will write it again"
+    )
 
 
 def plain(value: Any) -> Any:

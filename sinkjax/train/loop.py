@@ -40,7 +40,7 @@ from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, KIND, SAVE_EVERY, Training
 from sinkjax.train.folder import MODELS, keep, remove_unfinished, save_run
 from sinkjax.train.journal import Journal, event_writer
-from sinkjax.train.log import SUMMARY, read
+from sinkjax.train.log import COST, SUMMARY, read
 from sinkjax.train.mirror import Mirror, called, local
 from sinkjax.train.prefetch import HostBatches, same_data
 from sinkjax.train.run_parallel import RunParallel
@@ -178,7 +178,7 @@ def finish(result: Trained, source: DataSource | None) -> None:
             if task.model(ended.run.variant).vocab_size is not None:
                 save_run(result, ended.run.run, result.folder / MODELS / f"run-{ended.run.run:03d}", source=source)
     outcomes = [one.labels() for one in result.runs]  # outcome and number of steps
-    facts = {KIND: task.name, "milliseconds_per_step_of_a_run": result.milliseconds, "runs": outcomes}
+    facts = {KIND: task.name, COST: result.milliseconds, "runs": outcomes}
     write(path, json.dumps(facts, indent=1) + "\n")
 
 

@@ -118,6 +118,18 @@ def test_a_model_that_does_not_run_says_so() -> None:
         sinkjax.from_transformers(model)
 
 
+@pytest.mark.parametrize(("kind", "more"), [("dynamic", {"factor": 4.0}), ("linear", {"factor": 4.0})])
+def test_rotary_settings_that_a_loaded_model_does_not_read_are_refused(kind: str, more: dict[str, float]) -> None:
+    """Dynamic scaling acts beyond the context only, so eight tokens do not show it."""
+    model = live()
+    before = model.config.rope_parameters
+    model.config.rope_parameters = {**before, "rope_type": kind, **more}
+    with pytest.raises(SinkjaxError, match=r"rotary_emb .*dynamic" if kind == "dynamic" else "differs first after block 0"):
+        sinkjax.from_transformers(model)
+    model.config.rope_parameters = before
+    sinkjax.from_transformers(model)
+
+
 def test_files_are_compared_and_a_wrong_reading_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     live().save_pretrained(tmp_path)
     found = sinkjax.verify(tmp_path)
@@ -129,7 +141,7 @@ def test_files_are_compared_and_a_wrong_reading_is_found(tmp_path: Path, capsys:
     assert "logits" in capsys.readouterr().out
     with pytest.raises(SinkjaxError, match="random weights"):
         sinkjax.verify(f"untrained:{tmp_path}")
-    with pytest.raises(SinkjaxError, match="transformers cannot load mini-sink"):
+    with pytest.raises(SinkjaxError, match="mini-sink is in sinkjax's own format"):
         sinkjax.verify("mini-sink")
 
 

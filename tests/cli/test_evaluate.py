@@ -64,7 +64,7 @@ def test_it_reads_records_and_a_byte_order_mark_as_the_text_that_they_are(files:
     want = sinkjax.evaluate(sinkjax.load(files / "model"), lines)
     assert f"{want.loss:.4f}" in capsys.readouterr().out
     assert cli.main(["evaluate", str(files / "model"), str(files / "records.jsonl")]) == 2
-    assert "allowed: body; name one with --field" in capsys.readouterr().err
+    assert "no field 'text': it has text in 'body'; --field" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

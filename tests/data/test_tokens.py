@@ -133,7 +133,7 @@ def test_files_of_records_have_a_document_in_each_row(tmp_path, suffix):
     path = tmp_path / f"rows.{suffix}"
     made = prepare(Corpus(text=str(path), column="body", vocabulary=258, separator="eos"), tmp_path / "c")
     assert made.tokenizer.decode(made.ids) == "one fish two fish<|eos|>red fish blue fish<|eos|>"
-    refused("unknown field with text in .*'text'.*allowed: body.*--field", Corpus(text=str(path), vocabulary=258), tmp_path / "d")
+    refused("has no field 'text': it has text in 'body'.*--field", Corpus(text=str(path), vocabulary=258), tmp_path / "d")
 
 
 def test_a_data_set_on_the_hub_is_streamed_at_the_commit_that_is_stored(tmp_path, monkeypatch):

@@ -14,8 +14,9 @@ from sinkjax.model.attention_bias import KeyBias
 from sinkjax.model.config import Caps, Config, NoPosition
 from sinkjax.model.experts import Experts
 from sinkjax.model.normalisers import NAMED
-from sinkjax.model.norms import LayerNorm
+from sinkjax.model.norms import AfterRotation, LayerNorm, RMSNorm
 from sinkjax.model.positions import Alibi, Learned
+from sinkjax.model.rotary import QueryGrowth, Rope
 from sinkjax.studies.registry import choose, find, studies, trains
 from sinkjax.studies.specs import specs
 from sinkjax.studies.study import SweepSpec
@@ -27,6 +28,11 @@ LESS: dict[str, tuple[dict[str, Any], str]] = {
     "rope": ({"position": NoPosition()}, "no rotary positions"),
     "added": ({"position": Learned()}, r"no embedding without positions but Learned\(\)"),
     "scored": ({"position": Alibi()}, r"no scores without positions but Alibi\(\)"),
+    "late": ({"qk_norm": AfterRotation(RMSNorm(1e-5))}, r"no rotation after all norms but AfterRotation\(norm=RMSNorm\(.*\)\)"),
+    "grows": (
+        {"position": Rope(1e4, growth=QueryGrowth(0.1, 64))},
+        r"no queries without growth but QueryGrowth\(beta=0.1, original_context=64\)",
+    ),
     "causal": ({"prefix": 5}, "no causal mask but a prefix of 5"),
     "alone": ({"embed_norm": True}, "no plain embedding"),
     "rms": ({"norm": LayerNorm(1e-5)}, r"no RMSNorm but LayerNorm\(eps=1e-05, gain=True, bias=True\)"),
@@ -54,11 +60,11 @@ NEEDED = {
     "background/quantise": {"mlp"},
     "background/windows": {"windows"},
     "gu/angles": {"scale", "scored", "kernel", "cap"},
-    "gu/repeat-bound": {"softmax", "cap", "extra", "causal", "scale"},
+    "gu/repeat-bound": {"softmax", "cap", "extra", "causal", "scale", "late", "grows"},
     "gu/positions": {"scored"},
     "kiya/after-softmax": {"softmax", "cap", "extra"},
-    "kiya/embedding": {"norm", "before", "added", "alone"},
-    "kiya/rope": {"rope", "alone", "norm", "before", "softmax", "cap", "extra"},
+    "kiya/embedding": {"norm", "before", "added", "alone", "late"},
+    "kiya/rope": {"rope", "alone", "norm", "before", "softmax", "cap", "extra", "late", "grows"},
     "li/dominance": {"norm", "rms", "pre", "added", "scored", "kernel", "keys"},
     "li/isolate": {"softmax", "cap", "extra", "causal"},
     "li/mediation": {"softmax", "cap", "extra", "causal", "mlp", "gate", "single"},

@@ -26,7 +26,7 @@ class Settings(Sinks):
 
 def study(lab: Lab, s: Settings) -> None:
     """The bounds on the attention of repeated tokens."""
-    lab.needs("softmax", "causal mask", "usual scale")
+    lab.needs("softmax", "causal mask", "usual scale", "rotation after all norms", "queries without growth")
     compute = partial(repeated_tokens, s, s.longest)
     bound = lab.calculate(
         "bound", compute, BOUND_VARIABLES, {"repeated_tokens": s.longest}, s.prompts, Inputs("repeat", bos="none")

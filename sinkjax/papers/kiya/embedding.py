@@ -21,7 +21,7 @@ class Settings(OnText):
 
 def study(lab: Lab, s: Settings) -> None:
     """The first key of the BOS."""
-    lab.needs("norm", "norm before attention", "embedding without positions", "plain embedding")
+    lab.needs("norm", "norm before attention", "embedding without positions", "plain embedding", "rotation after all norms")
     lab.needs_bos()
     keys = lab.calculate("keys", partial(first_keys, s, s.special), NORM_VARIABLES, declared={"first_keys": s.special})
     lab.describe("direction", "Kiya et al. 2026, section 3", lambda read: key_cosines(read, keys))

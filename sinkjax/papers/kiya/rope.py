@@ -40,6 +40,7 @@ class Settings(Controlled, Sinks):
 def study(lab: Lab, s: Settings) -> None:
     """Rotary indices of the first token."""
     lab.needs("rotary positions", "plain embedding", "norm", "norm before attention", "softmax")
+    lab.needs("rotation after all norms", "queries without growth")
     lab.needs_bos()
     seen, sink, size = attention_to(0, lab.half), sink_rate(0, s.eps), largest_activation(0)
 

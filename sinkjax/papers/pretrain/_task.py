@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from sinkjax.studies.config import Trains
 from sinkjax.studies.study import TrainingSpec
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.config import Training as TaskConfig
-from sinkjax.train.log import LOG, SUMMARY, read
+from sinkjax.train.log import LOG, read, step_cost
 
 if TYPE_CHECKING:
     import xarray
@@ -63,7 +62,7 @@ def of_log(folder: Path) -> xarray.Dataset:
     Only measurements that all evaluations have: runs of an earlier version may lack one.
 
     run: the seeds. step [run, point]: steps of the evaluations. outcome, steps [run]: how the run ended, and its updates.
-    Errors: no log.
+    Errors: no log; a damaged log or summary.
     """
     import xarray
 
@@ -84,11 +83,9 @@ def of_log(folder: Path) -> xarray.Dataset:
     ends = [evaluations[-1] if evaluations else {"step": 0, "status": GOING} for evaluations in runs]
     data["outcome"] = ("run", [_outcome(end, first["config"]["steps"]) for end in ends])
     data["steps"] = ("run", [end["step"] for end in ends])
-    cost = folder / SUMMARY
-    milliseconds = json.loads(cost.read_text(encoding="utf-8"))["milliseconds_per_step_of_a_run"] if cost.is_file() else None
     about = {name: first.get(name) for name in ("config", "parameters", "data", "devices", "versions", "intervals_over")}
     seeds = [run["seed"] for run in first["runs"]]
-    return xarray.Dataset(data, {"run": seeds}, {"training": {**about, "milliseconds": milliseconds}})
+    return xarray.Dataset(data, {"run": seeds}, {"training": {**about, "milliseconds": step_cost(folder)}})
 
 
 def _outcome(end: Mapping[str, object], steps: int) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from sinkjax import SinkjaxError
 from sinkjax.config_files import documents
 from sinkjax.lab.numbers import read_measure
 from sinkjax.papers.pretrain import _outcomes as outcomes
@@ -12,8 +15,9 @@ from sinkjax.papers.pretrain._outcomes import MEASURES
 from sinkjax.papers.pretrain._table import table as read_table
 from sinkjax.papers.pretrain._task import GOING, of_log, so_far
 from sinkjax.studies.assemble import assemble
+from sinkjax.studies.training import seconds_left
 from sinkjax.train.config import ALL_STEPS, DIVERGED
-from sinkjax.train.log import LOG
+from sinkjax.train.log import LOG, SUMMARY
 from tests.papers.pretrain.logs import curve, line, log
 
 STUDY = """
@@ -80,6 +84,27 @@ def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path):
     folder = log(tmp_path / "at once", [line(0, 0, 5.0, 0.0), line(1, 0, 5.0, 0.0)])
     (folder / LOG).write_text((folder / LOG).read_text()[:-10])  # before the second run had a line
     assert so_far(folder)["outcome"].values.tolist() == [GOING, GOING]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"milliseconds_per_step_of_a_run": "slow"}', "[" * 20_000])
+def test_a_damaged_summary_is_named(tmp_path, content):
+    folder = log(tmp_path / "a", curve(0, [5.0, 4.0]))
+    (folder / SUMMARY).write_text(content)
+    with pytest.raises(SinkjaxError, match=r"summary\.json is damaged.*delete it"):
+        of_log(folder)
+    spec = SimpleNamespace(name="a")
+    with pytest.raises(SinkjaxError, match=r"summary\.json is damaged.*delete it"):
+        seconds_left([spec], tmp_path)
+
+
+@pytest.mark.parametrize(("number", "content"), [(1, "[]"), (1, '{"runs": []}'), (2, '{"run": 0, "step": 0}'), (2, "7")])
+def test_a_damaged_log_is_named_by_its_line(tmp_path, number, content):
+    folder = log(tmp_path / "a", curve(0, [5.0, 4.0]))
+    lines = (folder / LOG).read_text().splitlines()
+    lines[number - 1] = content
+    (folder / LOG).write_text("\n".join([*lines, ""]))
+    with pytest.raises(SinkjaxError, match=rf"line {number} of .*{LOG} lacks"):
+        of_log(folder)
 
 
 def test_runs_of_before_a_measurement_leave_it_out_for_all(tmp_path):
