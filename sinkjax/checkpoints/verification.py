@@ -128,8 +128,8 @@ def _refuse_stale_rotation(live: Any) -> None:
         if key := next((key for key in wanted if made.get(key) != wanted[key]), None):
             raise SinkjaxError(
                 f"{name} of this {type(live).__name__} was made with {key} {made.get(key)!r}, and its config now has"
-                f" {wanted[key]!r}, which a loaded model of transformers does not read: load it with the changed config, restore the"
-                " config, or pass verify=False for what it says"
+                f" {wanted[key]!r}, which a loaded model of transformers does not read: load it with the changed config, restore"
+                " the config, or pass verify=False for what it says"
             )
 
 
