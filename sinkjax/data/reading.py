@@ -103,7 +103,10 @@ def documents_of(path: Path, field: str = "text", division: Division = "auto") -
 
 
 def text_of(record: Any, field: str, number: int, source: object) -> str:
-    """Return the text in a field of a record of `source`, a file or a data set. Errors: no such field, or no text in it."""
+    """Return the text in a field of a record of `source`, a file or a data set.
+
+    Errors: no such field; no text in it; half a character (a lone surrogate), which no tokenizer can encode.
+    """
     if not isinstance(record, dict):
         raise SinkjaxError(f"{source}: record {number} must be an object with fields, not {json.dumps(record)[:60]}")
     if field not in record:
@@ -113,6 +116,11 @@ def text_of(record: Any, field: str, number: int, source: object) -> str:
     if not isinstance(record[field], str):
         shown = json.dumps(record[field], default=str)[:60]
         raise SinkjaxError(f"{source}: the field {field!r} of record {number} must be a text, not {shown}")
+    try:
+        record[field].encode()
+    except UnicodeEncodeError as error:  # an escape in JSON
+        half = f"half a character, {error.object[error.start]!r}, at position {error.start}"
+        raise SinkjaxError(f"{source}: the field {field!r} of record {number} holds {half}") from None
     return record[field]
 
 

@@ -76,6 +76,15 @@ def test_every_format_of_records_gives_the_same_documents(tmp_path: Path, name: 
         assert [*documents_of(packed, "body")] == TEXTS
 
 
+def test_half_a_character_in_a_record_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "whole \\ud83d\\ude00"}\n{"text": "half \\ud83d of it"}\n')
+    found = documents_of(path)
+    assert next(found) == "whole \N{GRINNING FACE}"
+    with pytest.raises(SinkjaxError, match=r"a\.jsonl: the field 'text' of record 1 holds half a character.*position 5"):
+        next(found)
+
+
 def test_a_plain_text_is_a_file_lines_or_articles(tmp_path: Path) -> None:
     path = tmp_path / "wiki.tokens"
     path.write_bytes(MARK + b" = One = \r\n\r\nFirst.\r\n = = Part = = \r\nSecond.\n = Two = \nThird.")

@@ -23,16 +23,16 @@ from sinkjax.studies.study import SweepSpec
 
 LESS: dict[str, tuple[dict[str, Any], str]] = {
     "vocabulary": ({"vocab_size": None}, "no vocabulary"),
+    "grows": (
+        {"position": Rope(1e4, growth=QueryGrowth(0.1, 64))},
+        r"no queries without growth but QueryGrowth\(beta=0.1, original_context=64\)",
+    ),
     "vectors": ({"position": NoPosition()}, "no position vectors"),
     "bias": ({"qkv_bias": False}, "no query biases"),
     "rope": ({"position": NoPosition()}, "no rotary positions"),
     "added": ({"position": Learned()}, r"no embedding without positions but Learned\(\)"),
     "scored": ({"position": Alibi()}, r"no scores without positions but Alibi\(\)"),
     "late": ({"qk_norm": AfterRotation(RMSNorm(1e-5))}, r"no rotation after all norms but AfterRotation\(norm=RMSNorm\(.*\)\)"),
-    "grows": (
-        {"position": Rope(1e4, growth=QueryGrowth(0.1, 64))},
-        r"no queries without growth but QueryGrowth\(beta=0.1, original_context=64\)",
-    ),
     "causal": ({"prefix": 5}, "no causal mask but a prefix of 5"),
     "alone": ({"embed_norm": True}, "no plain embedding"),
     "rms": ({"norm": LayerNorm(1e-5)}, r"no RMSNorm but LayerNorm\(eps=1e-05, gain=True, bias=True\)"),
@@ -92,7 +92,7 @@ def without(architecture: Config, parts: set[str]) -> Config:
     if "softmax" in parts:
         lost.remove("kernel")
     if "vectors" in parts:
-        lost = [part for part in lost if part not in ("rope", "added", "scored")]
+        lost = [part for part in lost if part not in ("grows", "rope", "added", "scored")]
     if "rope" in parts:
         lost = [part for part in lost if part not in ("vectors", "added", "scored")]
     if "pre" in parts:
