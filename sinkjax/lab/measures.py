@@ -79,7 +79,7 @@ def own(axis: str, make: Callable[[Any], Measure]) -> Measure:
     return dataclasses.replace(named, name=AXIS.sub(r"the \1", named.name), axis=axis, make=make, position=None)
 
 
-def _at(position: object, **facts: Any) -> dict[str, Any]:
+def at_position(position: object, **facts: Any) -> dict[str, Any]:
     return {"position": position if isinstance(position, int) else None, **facts}
 
 
@@ -108,7 +108,9 @@ def sink_rate(key: int, eps: float, layers: Place | None = None) -> Measure:
     def of(data: xarray.Dataset) -> NDArray:
         return 100 * metrics.sink_rate(data, key, eps, per="layer")[..., layer_index(layers)].mean(axis=-1)
 
-    return percentage(f"heads that sink on key {key} (%){in_layers(layers)}", of, RECEIVED, note=SINKS, **_at(key, seen=True))
+    return percentage(
+        f"heads that sink on key {key} (%){in_layers(layers)}", of, RECEIVED, note=SINKS, **at_position(key, seen=True)
+    )
 
 
 def later_sink_rate(key: int, eps: float, layers: Place | None = None, shares: bool = False) -> Measure:
@@ -121,7 +123,9 @@ def later_sink_rate(key: int, eps: float, layers: Place | None = None, shares: b
         return np.asarray(100 * data["sinking_heads"].values[..., layer_index(layers), key].mean(axis=-1))
 
     asks = Probe(extra=(sinking_heads(eps, shares=shares),))
-    return percentage(f"heads that sink on key {key} (%){in_layers(layers)}", of, asks, note=LATER_SINKS, **_at(key, seen=True))
+    return percentage(
+        f"heads that sink on key {key} (%){in_layers(layers)}", of, asks, note=LATER_SINKS, **at_position(key, seen=True)
+    )
 
 
 def strongest_other_sink(key: int, eps: float) -> Measure:
@@ -131,7 +135,7 @@ def strongest_other_sink(key: int, eps: float) -> Measure:
         keys = [other for other in range(data.sizes["key"] - MIN_QUERIES + 1) if other != key]
         return 100 * np.max([metrics.sink_rate(data, other, eps) for other in keys], axis=0)
 
-    return percentage(f"heads that sink on the strongest key but {key} (%)", of, RECEIVED, **_at(key))
+    return percentage(f"heads that sink on the strongest key but {key} (%)", of, RECEIVED, **at_position(key))
 
 
 def attention_to(key: int, layer: int) -> Measure:
@@ -141,7 +145,7 @@ def attention_to(key: int, layer: int) -> Measure:
         return np.asarray(100 * _in_layer(data, layer)[..., key].mean(axis=-1))
 
     name = f"attention to key {key} in layer {layer}, mean over heads (%)"
-    return percentage(name, of, RECEIVED, note=READOUT, **_at(key, seen=True))
+    return percentage(name, of, RECEIVED, note=READOUT, **at_position(key, seen=True))
 
 
 def strongest_other_attention(key: int, layer: int) -> Measure:
@@ -152,7 +156,7 @@ def strongest_other_attention(key: int, layer: int) -> Measure:
         return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
 
     name = f"attention to the strongest key but {key} in layer {layer}, mean over heads (%)"
-    return percentage(name, of, RECEIVED, **_at(key))
+    return percentage(name, of, RECEIVED, **at_position(key))
 
 
 def _in_layer(data: xarray.Dataset, layer: int) -> NDArray:
@@ -163,7 +167,7 @@ def _in_layer(data: xarray.Dataset, layer: int) -> NDArray:
 
 
 @functools.cache
-def _mean_attention() -> Probe:
+def mean_attention() -> Probe:
     """Ask for the attention that keys receive from later queries, mean over heads: without their axis, many edits stay small."""
     import jax.numpy as jnp
 
@@ -181,7 +185,7 @@ def later_attention_to(key: int, layer: int) -> Measure:
         return np.asarray(100 * data["mean_attention"].values[..., layer, key])
 
     name = f"attention to key {key} in layer {layer}, mean over heads (%)"
-    return percentage(name, of, _mean_attention(), note=LATER_READOUT, **_at(key, seen=True))
+    return percentage(name, of, mean_attention(), note=LATER_READOUT, **at_position(key, seen=True))
 
 
 def strongest_later_attention(key: int, layer: int) -> Measure:
@@ -192,13 +196,13 @@ def strongest_later_attention(key: int, layer: int) -> Measure:
         return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
 
     name = f"attention to the strongest key but {key} in layer {layer}, mean over heads (%)"
-    return percentage(name, of, _mean_attention(), **_at(key))
+    return percentage(name, of, mean_attention(), **at_position(key))
 
 
 def largest_activation(position: int, layers: Place | None = None) -> Measure:
     """Largest |h| at a position after some layers; with all layers, the embedding counts too."""
     name = f"largest |h| at position {position}{in_layers(layers)}"
-    return Measure(name, lambda data: largest(data, layers)[..., position], SIZES, log=True, **_at(position))
+    return Measure(name, lambda data: largest(data, layers)[..., position], SIZES, log=True, **at_position(position))
 
 
 def typical_activation(layers: Place | None = None) -> Measure:

@@ -105,6 +105,14 @@ class Figure:
         return self.draw(read, *self.arguments, **self.options)
 
 
+def onset(run: Unedited, layers: int, measure: Callable[[Place], Measure]) -> int:
+    """Return the first layer where a measure exceeds half of its maximum over all layers; the last one if it is 0 in all."""
+    measures = [measure(one) for one in each(layers)]
+    data = finite(run.data(functools.reduce(merged, (one.asks for one in measures))))
+    values = np.array([np.nanmean(read_measure(one, data)[0]) for one in measures])
+    return int(np.argmax(values > HALF * values.max())) if values.max() > 0 else len(values) - 1
+
+
 @dataclass(eq=False)
 class Lab:
     """What a study does on one architecture, as it is collected while the study is called.
@@ -244,20 +252,14 @@ class Lab:
         return found
 
     def onset(self, name: str, measure: Callable[[Place], Measure]) -> int:
-        """Return the first layer where a measure exceeds half of its maximum over the layers; the last one if it is 0 in all.
+        """Return `onset` of a measure, measured before the sweeps.
 
         Args:
             name: Name of the value.
             measure: Layer -> measure.
         """
 
-        def found(run: Unedited) -> int:
-            measures = [measure(one) for one in each(self.layers)]
-            data = finite(run.data(functools.reduce(merged, (one.asks for one in measures))))
-            values = np.array([np.nanmean(read_measure(one, data)[0]) for one in measures])
-            return int(np.argmax(values > HALF * values.max())) if values.max() > 0 else len(values) - 1
-
-        return self.value(name, found, self.layers - 1)
+        return self.value(name, lambda run: onset(run, self.layers, measure), self.layers - 1)
 
     def captured(self, name: str, edit: Edit, sites: Sequence[str]) -> Mapping[str, NDArray]:
         """Return raw values of all prompts under an edit: site -> [layer, prompt, position, ...]; zeros in a plan and on stores.

@@ -99,15 +99,16 @@ def positions_are(read: Readings, kinds: tuple[str, ...]) -> tuple[bool, str]:
     return _of_kinds(read.scope.architecture, kinds), f"positions are {found}, and must be {' or '.join(kinds)}"
 
 
-def _unnormed(architecture: Config) -> bool:
+def unnormed(architecture: Config) -> bool:
+    """Return whether no norm comes between head outputs and the residual stream."""
     place = getattr(architecture, "norm_place", "pre")  # a store omits defaults
     return place not in ("sandwich", "output") and getattr(architecture, "head_norm", None) is None
 
 
-@Premise.define(architecture=_unnormed)
+@Premise.define(architecture=unnormed)
 def attention_unnormed(read: Readings) -> tuple[bool, str]:
     """No norm comes between head outputs and the residual stream, so a change of only their size can have an effect."""
-    return _unnormed(read.scope.architecture), "no norm may follow head outputs or W_O, as it undoes a scaling of head outputs"
+    return unnormed(read.scope.architecture), "no norm may follow head outputs or W_O, as it undoes a scaling of head outputs"
 
 
 @Premise.define()

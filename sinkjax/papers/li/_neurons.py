@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 import sinkjax
+from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import Site
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab import Lab
 from sinkjax.model.norms import gains
 from sinkjax.probes.probe import Capture, Probe
+from sinkjax.studies.study import Batch
 
-if TYPE_CHECKING:
-    import xarray
-
-    from sinkjax.checkpoints.model import Model
-    from sinkjax.studies.study import Batch
-
+Neuron = tuple[int, int]  # layer and number
 AXES = ("layer", "neuron")
 BLOCK = 8  # prompts per forward pass
 PLACES = 16  # positions per prompt to inspect, including the first
@@ -32,13 +31,35 @@ def sizes(model: Model) -> tuple[NDArray, NDArray]:
     return gate / np.median(gate, axis=1, keepdims=True), up / np.median(up, axis=1, keepdims=True)
 
 
+def largest(model: Model, count: int, last: int | None = None) -> tuple[Neuron, ...]:
+    """Return the neurons of largest size: the product of the norms of gate and up vector, each over its layer's median.
+
+    Args:
+        model: The model.
+        count: How many.
+        last: The last layer to take them from; None: the model's.
+    """
+    gate, up = (norms[: None if last is None else last + 1] for norms in sizes(model))
+    order = np.argsort(-(gate * up), axis=None, kind="stable")[:count]
+    return tuple(divmod(int(number), gate.shape[1]) for number in order)
+
+
+def largest_neurons(lab: Lab, count: int, last: int | None = None) -> tuple[Neuron, ...]:
+    """Return `largest` of the model that is edited, such as the untrained twin. Raises an error if they are too many."""
+    width = lab.architecture.mlp_width or 0
+    if not 1 <= count <= width // 2:
+        raise SinkjaxError(f"{count} neurons and as many controls do not fit a layer of {width}")
+    blank = tuple((0, number) for number in range(count))
+    return lab.donor("largest", lambda run: largest(run.loaded[0], count, last), blank, of_edited=True)
+
+
 @jax.jit
 def _norms(matrices: jax.Array) -> jax.Array:
     """Return L2 norms of the columns of matrices [L, d, F], one layer at a time: [L, F]."""
     return jax.lax.map(lambda matrix: jnp.linalg.norm(matrix.astype(jnp.float32), axis=0), matrices)
 
 
-def survey(model: Model, batch: Batch, chosen: Sequence[tuple[int, int]]) -> xarray.Dataset:
+def survey(model: Model, batch: Batch, chosen: Sequence[Neuron]) -> xarray.Dataset:
     """Measure neurons' inputs at the first token and at other positions, and the dims that they feed.
 
     Args:
@@ -53,8 +74,6 @@ def survey(model: Model, batch: Batch, chosen: Sequence[tuple[int, int]]) -> xar
         own_first and own_others, the cosines; own_share, the share of the massive dim in the squared norm of the row. Of each
         prompt, [prompt]: massive_dim, the dim of the largest |h| at the first token, over depths.
     """
-    import xarray
-
     places = tuple(np.unique(np.linspace(0, batch.lengths.min() - 1, PLACES).astype(int)).tolist())
     parts = [_block(model, *prompts, places) for prompts in batch.blocks(BLOCK)]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
-from sinkjax.studies.readouts import mean_statistic
-from sinkjax.studies.scope import percentage
-
-if TYPE_CHECKING:
-    import xarray
+from sinkjax.lab import Measure, percentage
+from sinkjax.lab.measures import RECEIVED, at_position, mean_attention
 
 
-@percentage(label="attention that key {key} receives (%)", asks=("attention_received",), seen=("key",))
-def sink_score(data: xarray.Dataset, key: int) -> NDArray:
+def sink_score(key: int) -> Measure:
     """Attention to a key in per cent, mean over its own and all later queries, heads and layers."""
-    return np.asarray(100 * data["attention_received"].values[..., key].mean(axis=(-2, -1)))
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(100 * data["attention_received"].values[..., key].mean(axis=(-2, -1)))
+
+    return percentage(f"attention that key {key} receives (%)", of, RECEIVED, **at_position(key, seen=True))
 
 
-@percentage(
-    label="attention that key {key} receives from later queries (%)",
-    asks=mean_statistic,
-    seen=("key",),
-    note="The query at the key itself, whose attention the edit decides, is left out.",
-)
-def later_sink_score(data: xarray.Dataset, key: int) -> NDArray:
+def later_sink_score(key: int) -> Measure:
     """Attention to a key in per cent, mean over the queries after it, heads and layers."""
-    return np.asarray(100 * data["mean_attention"].values[..., key].mean(axis=-1))
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(100 * data["mean_attention"].values[..., key].mean(axis=-1))
+
+    name, note = (
+        f"attention that key {key} receives from later queries (%)",
+        "The query at the key itself, whose attention the edit decides, is left out.",
+    )
+    return percentage(name, of, mean_attention(), note=note, **at_position(key, seen=True))

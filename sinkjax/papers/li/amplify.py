@@ -4,65 +4,134 @@ The paper's control scales the outputs about 0, which changes their norm only. F
 random direction.
 """
 
-from sinkjax.papers.li._amplified import CENTRES, EVERYWHERE, NORM, PROMPTS, amplified, distances, mean_outputs, random_direction
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax
+from sinkjax import Edit, compose, edit, scale_head_output
+from sinkjax.lab import *
 from sinkjax.papers.li._scores import sink_score
-from sinkjax.studies.vocabulary import *
+from sinkjax.studies.known import Unedited
+from sinkjax.studies.premises import unnormed
 
-SCORE, SINK, SIZE = sink_score(F.position), sink_rate(F.position), largest_activation(F.position)
-SCORE_0, SINK_0 = sink_score(0), sink_rate(0)
+PROMPTS, EVERYWHERE, NORM = "over prompts", "over prompts and positions", "left out"
+CENTRES = {"over positions": "positions", "over dims": "dims", NORM: None}  # from one forward pass; None: no mean
 MEANS = (PROMPTS, EVERYWHERE, *CENTRES)
-PUSHED, SCALED = (at("factors", fixed={"mean": mean, "factor": F.factor}) for mean in (PROMPTS, NORM))
-EDIT = amplified(F.mean, F.position, F.factor)
+BLOCK = 8  # prompts whose head outputs are in memory at the same time
 
 
-def shown(mean: str) -> At:
-    """Return the conditions whose maps are drawn."""
-    return at("factors", fixed={"mean": mean, "factor": F.factor, "position": F.token})
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Sinks, Mapped):
+    prompts: int = 16
+    positions: tuple[int, ...] = (4, 10, 16, 24, 36)
+    """tokens whose head outputs are amplified, one at a time"""
+    token: int = 10
+    """the token whose layers are amplified one at a time, as in the paper, and whose maps are drawn"""
+    factors: tuple[float, ...] = (2.0, 5.0, 10.0, 20.0, 50.0)
+    """factors s of the dose-response"""
+    factor: float = 10.0
+    """the factor for comparing layers and means"""
+    last: int = 2
+    """last of the first layers that are amplified together"""
+    single: tuple[int, ...] = (0, 1, 2)
+    """layers that are amplified one at a time, at every position"""
+    ends: tuple[int, ...] = (5, 11)
+    """last layers of further sets of first layers that are amplified together"""
 
 
-STUDY = Study(
-    name="li/amplify",
-    settings={
-        "prompts": 16,
-        "positions": setting((4, 10, 16, 24, 36), "tokens whose head outputs are amplified, one at a time"),
-        "token": setting(10, "the token whose layers are amplified one at a time, as in the paper, and whose maps are drawn"),
-        "factors": setting((2.0, 5.0, 10.0, 20.0, 50.0), "factors s of the dose-response"),
-        "factor": setting(10.0, "the factor for comparing layers and means"),
-        "last": setting(2, "last of the first layers that are amplified together"),
-        "single": setting((0, 1, 2), "layers that are amplified one at a time, at every position"),
-        "ends": setting((5, 11), "last layers of further sets of first layers that are amplified together"),
-    },
-    known={"means": mean_outputs(), "sizes": distances()},
-    grids={
-        "factors": grid(EDIT, upto(F.last), over={"mean": MEANS, "position": F.positions, "factor": F.factors}),
-        "windows": grid(
-            EDIT, layer(F.single) | upto(F.ends) | ALL, over={"mean": MEANS, "position": F.positions}, title="windows"
-        ),
-        "layers": grid(EDIT, each, over={"mean": (PROMPTS, NORM), "position": F.token}, title="one token"),
-        "identity": grid(EDIT, upto(F.last), over={"mean": MEANS, "position": F.token, "factor": 1.0}),
-    },
-    controls={"factors": draws(random_direction(F.position, F.factor))},
-    measures=(SINK, SINK_0, SCORE, SIZE),
-    claims={
-        "sink": Claim(
-            difference(SCORE, PUSHED, SCALED),
-            "Li et al. 2026, Figs. 5-6",
-            given=attention_unnormed(),
-            beside=(effect(SCORE, PUSHED), effect(SINK, PUSHED), effect(SIZE, PUSHED), unedited(SINK_0, "factors")),
-        ),
-        "rises": Claim(slope(SCORE, at("factors", fixed={"mean": PROMPTS}), "factor"), "Li et al. 2026, Figs. 5-6"),
-        "norm": Claim(
-            effect(SCORE, SCALED, whole=SCORE_0, controls=False),
-            "Li et al. 2026, Figs. 5-6",
-            stays=True,
-            given=attention_unnormed(),
-            beside=(effect(SINK, SCALED, controls=False), effect(SIZE, SCALED, controls=False)),
-        ),
-    },
-    figures=(
-        lines((SCORE, SINK, SIZE), over="factors", x="factor", by="mean", log_x=True),
-        heatmap((SCORE, SINK, SIZE), over="windows", axis="mean"),
-        heatmap((SCORE, SINK, SIZE), over="layers", axis="mean"),
-        maps((shown(PROMPTS), shown(NORM))),
-    ),
-)
+def study(lab: Lab, s: Settings) -> None:
+    """Head outputs pushed away from their mean."""
+    score, sink = own("position", sink_score), own("position", partial(sink_rate, eps=s.eps))
+    size, score_0, sink_0 = own("position", largest_activation), sink_score(0), sink_rate(0, s.eps)
+    columns = (sink, sink_0, score, size)
+
+    one = lab.architecture
+    blank = np.zeros((one.layers, s.length, one.heads, one.head_dim), np.float32)
+    sizes = np.ones((one.layers, lab.prompts, s.length, one.heads), np.float32)  # 1, so that no two random directions coincide
+    means, distances = lab.donor("outputs", of_outputs, ({PROMPTS: blank, EVERYWHERE: blank}, sizes), of_edited=True)
+
+    def amplified(mean: str, position: int, factor: float, layers: Sequence[int] | None) -> Edit:
+        """Replace a token's head outputs o by mu + factor (o - mu), or by factor o if the mean is left out."""
+        scaled = scale_head_output(position, factor, centre=CENTRES.get(mean), layers=layers)
+        if mean in CENTRES:
+            return scaled
+        back = (1 - factor) * means[mean][:, None, position]
+        return compose(scaled, edit("head_out", "add", back, queries=position, layers=layers))
+
+    def random_direction(rng: np.random.Generator, case: Case) -> Edit:
+        """Add a change of the size that `amplified` makes, in a random direction for each layer, prompt and head."""
+        size = (case["factor"] - 1) * distances[:, :, case["position"], :, None]
+        direction = rng.normal(size=(*size.shape[:-1], one.head_dim))
+        change = (size * direction / np.linalg.norm(direction, axis=-1, keepdims=True)).astype(np.float32)
+        layers = case.place.layers
+        return edit("head_out", "add", change, queries=case["position"], layers=layers, label="random direction")
+
+    first = upto(s.last)
+    doses = {
+        first.at(mean=mean, position=p, factor=factor): amplified(mean, p, factor, first.layers)
+        for mean in MEANS
+        for p in s.positions
+        for factor in s.factors
+    }
+    factors = lab.sweep("factors", doses, columns, random_direction)
+
+    def at_factor(places: Sequence[Place], means: Sequence[str], positions: Sequence[int]) -> dict[Case, Edit]:
+        return {
+            place.at(mean=mean, position=p): amplified(mean, p, s.factor, place.layers)
+            for place in places
+            for mean in means
+            for p in positions
+        }
+
+    places = [*(layer(number) for number in s.single if number < lab.layers), *prefixes(lab.layers, s.ends), ALL]
+    windows = lab.sweep("windows", at_factor(places, MEANS, s.positions), columns, title="windows")
+    layers = lab.sweep("layers", at_factor(each(lab.layers), (PROMPTS, NORM), [s.token]), columns, title="one token")
+    lab.noop(*(amplified(mean, s.token, 1.0, first.layers) for mean in MEANS))
+
+    source, pushed, scaled = "Li et al. 2026, Figs. 5-6", *(factors.at(mean=mean, factor=s.factor) for mean in (PROMPTS, NORM))
+    beside = [*(effect(measure, pushed) for measure in (score, sink, size)), unedited(sink_0, factors)]
+    lab.claim("sink", source, difference(score, pushed, scaled), attention_unnormed(), beside)
+    lab.claim("rises", source, slope(score, factors.at(mean=PROMPTS), "factor"))
+    beside = [effect(measure, scaled, controls=False) for measure in (sink, size)]
+    no_sink = effect(score, scaled, whole=score_0, controls=False)
+    lab.claim("norm", source, no_sink, attention_unnormed(), beside, stays=True)
+
+    lab.draw(lines_along, "factor", score, sink, size, over=factors, by="mean", log_x=True)
+    for sweep in (windows, layers):
+        lab.draw(heatmap, score, sink, size, over=sweep, axis="mean")
+    lab.maps(*(factors.at(mean=mean, factor=s.factor, position=s.token) for mean in (PROMPTS, NORM)))
+
+
+def attention_unnormed() -> Premise:
+    """Return the premise that no norm comes between head outputs and the stream, so that a change of their size has an effect."""
+    why = "no norm may follow head outputs or W_O, as it undoes a scaling of head outputs"
+    return Premise(lambda read: (unnormed(read.architecture), why), unnormed)
+
+
+def of_outputs(run: Unedited) -> tuple[dict[str, NDArray], NDArray]:
+    """Return means of unedited head outputs, and how far these are from their mean.
+
+    Returns:
+        Mean over prompts at each position, and over all positions, by name: float[layer, position, head, dim]. Distance of each
+        head output from the mean over prompts at its position: float[layer, prompt, position, head]. The prompts are few and
+        their mean is near each of them, so distances are corrected for that.
+    """
+    model, batch = run.loaded
+    probe, found = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.HEAD_OUT),)), []
+    for tokens, lengths in batch.blocks(BLOCK):
+        record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
+        found.append(np.asarray(record["head_out"], np.float32))
+    values = np.concatenate(found)  # [prompt, layer, position, head, dim]
+    count, real = len(values), np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
+    there = real[:, None, :, None, None]
+    kept = np.where(there, values, 0)
+    at_each = kept.sum(axis=0) / np.maximum(there.sum(axis=0), 1)
+    everywhere = kept.sum(axis=(0, 2)) / real.sum()
+    distances = np.linalg.norm(values - values.mean(axis=0), axis=-1).swapaxes(0, 1) * (count / max(count - 1, 1)) ** 0.5
+    return {PROMPTS: at_each, EVERYWHERE: np.broadcast_to(everywhere[:, None], at_each.shape)}, distances

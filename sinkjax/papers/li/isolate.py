@@ -5,57 +5,65 @@ most.
 Controls cut as many links at random in the same layers.
 """
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sinkjax import Edit, attend_self, edit
+from sinkjax.lab import *
+from sinkjax.lab.edits import cut_links, see_only
+from sinkjax.lab.places import after
 from sinkjax.papers.li._scores import later_sink_score
-from sinkjax.studies.vocabulary import *
-
-SCORE, SCORE_0 = later_sink_score(F.position), later_sink_score(0)
-SINK, SINK_0 = sink_rate(F.position), sink_rate(0)
-SIZE, SIZE_0 = largest_activation(F.position), largest_activation(0)
-FORMS, LATER = upto(F.forms), after(F.forms)
-SETS = upto(F.ends) | FORMS | LATER | ALL
-ALONE, EVEN = at("alone", ALL), at("even", ALL)
 
 
-def everywhere(grid: str) -> tuple[Contrast, ...]:
-    """The share of key 0's attention that the token gets if the edit acts early, or later."""
-    return tuple(moved(SCORE_0, SCORE, at(grid, place)) for place in (FORMS, LATER))
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Sinks, Mapped):
+    prompts: int = 16
+    position: int = 10
+    """the token whose attention is edited, as in the paper"""
+    keys: tuple[int, ...] = (0, 5, 9)
+    """earlier keys; the token sees one of them at a time"""
+    ends: tuple[int, ...] = (1, 2, 3, 5, 7, 11, 15, 23)
+    """last layers of the sets of first layers that are edited together"""
 
 
-STUDY = Study(
-    name="li/isolate",
-    needs=("softmax", "causal mask"),
-    settings={
-        "prompts": 16,
-        "position": setting(10, "the token whose attention is edited, as in the paper"),
-        "keys": setting((0, 5, 9), "earlier keys; the token sees one of them at a time"),
-        "ends": setting((1, 2, 3, 5, 7, 11, 15, 23), "last layers of the sets of first layers that are edited together"),
-    },
-    known={"forms": onset(SIZE_0)},
-    grids={
-        "alone": grid(attend_self(F.position), each | SETS),
-        "other": grid(see_only(F.position, F.seen), FORMS | LATER | ALL, over={"seen": F.keys}, title="only one other key"),
-        "even": grid(edit("logits", "set", 0.0, queries=F.position), SETS, title="even attention"),
-        "identity": grid(edit("logits", "add", 0.0, queries=F.position)),
-    },
-    controls={"alone": draws(cut_links(F.position))},
-    measures=(SINK, SINK_0, SIZE, SIZE_0, SCORE, SCORE_0),
-    claims={
-        "sink": Claim(
-            moved(SCORE_0, SCORE, ALONE),
-            "Li et al. 2026, intervention 1",
-            beside=(effect(SINK, ALONE, SINK_0), effect(SIZE, ALONE), *everywhere("alone")),
-        ),
-        "average": Claim(
-            difference(SCORE, ALONE, EVEN),
-            "ours, on Li et al. 2026, intervention 1",
-            beside=(effect(SCORE, EVEN), effect(SCORE, at("other", ALL)), *everywhere("even"), *everywhere("other")),
-        ),
-    },
-    figures=(
-        lines((SCORE, SINK, SIZE), over="alone"),
-        lines((SCORE, SINK, SIZE), over="even"),
-        lines((SCORE, SINK, SIZE), over="other", x="seen"),
-        maps((ALONE, EVEN)),
-        activations((at("alone", FORMS), ALONE, EVEN)),
-    ),
-)
+def study(lab: Lab, s: Settings) -> None:
+    """A token that attends only to itself."""
+    lab.needs("softmax", "causal mask")
+    token = s.position
+    score, sink, size = later_sink_score(token), sink_rate(token, s.eps), largest_activation(token)
+    score_0, sink_0, size_0 = later_sink_score(0), sink_rate(0, s.eps), largest_activation(0)
+    columns = (sink, sink_0, size, size_0, score, score_0)
+
+    last, name = lab.onset("forms", lambda layers: largest_activation(0, layers)), "the one in which it forms"
+    forms, later = upto(last, name), after(last, lab.layers, name)
+    sets = [*prefixes(lab.layers, s.ends), forms, later, ALL]
+
+    def other_links(rng: np.random.Generator, case: Case) -> Edit:
+        return cut_links(rng, token, s.length, layers=case.place.layers)
+
+    edits = {place: attend_self(token, layers=place.layers) for place in [*each(lab.layers), *sets]}
+    alone = lab.sweep("alone", edits, columns, other_links)
+    seen = {place.at(seen=key): see_only(token, key, place.layers) for place in (forms, later, ALL) for key in s.keys}
+    other = lab.sweep("other", seen, columns, title="only one other key")
+    averages = {place: edit("logits", "set", 0.0, queries=token, layers=place.layers) for place in sets}
+    even = lab.sweep("even", averages, columns, title="even attention")
+    lab.noop(edit("logits", "add", 0.0, queries=token))
+
+    def early_and_later(sweep: Sweep) -> list[Contrast]:
+        """The share of key 0's attention that the token gets if the edit acts early, or later."""
+        return [moved(score_0, score, sweep[place]) for place in (forms, later)]
+
+    source, everywhere = "Li et al. 2026, intervention 1", alone[ALL]
+    beside = [effect(sink, everywhere, sink_0), effect(size, everywhere), *early_and_later(alone)]
+    lab.claim("sink", source, moved(score_0, score, everywhere), beside=beside)
+    beside = [effect(score, even[ALL]), effect(score, other[ALL]), *early_and_later(even), *early_and_later(other)]
+    lab.claim("average", f"ours, on {source}", difference(score, everywhere, even[ALL]), beside=beside)
+
+    for sweep in (alone, even):
+        lab.draw(lines, score, sink, size, over=sweep)
+    lab.draw(lines_along, "seen", score, sink, size, over=other)
+    lab.maps(everywhere, even[ALL])
+    lab.draw(activations, alone[forms], everywhere, even[ALL])

@@ -5,102 +5,132 @@ in the isolated run, alone; each is taken out of the isolated run, with what fol
 the isolated run's values of another token there.
 """
 
-from sinkjax.papers.background._windows import largest_dim
-from sinkjax.papers.li._mediation import (
-    KINDS,
-    LINKS,
-    WINDOWS,
-    foretold,
-    ignitions,
-    isolated,
-    links_under,
-    lost,
-    put_chain,
-    put_link,
-)
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from sinkjax import Capture, Edit, Probe, Site, compose
+from sinkjax.lab import *
+from sinkjax.lab.contrasts import Parts, ends_of, facts_of
+from sinkjax.lab.numbers import Numbers
+from sinkjax.papers.li._ignition import VARIABLES, foretold, ignitions
+from sinkjax.papers.li._links import KINDS, LINKS, WINDOWS, Chain, Values
+from sinkjax.papers.li._neurons import largest_neurons
 from sinkjax.papers.li._scores import later_sink_score
-from sinkjax.papers.li._super_neurons import largest_neurons
-from sinkjax.studies.vocabulary import *
+from sinkjax.studies.known import Unedited
 
-SCORE, SIZE = later_sink_score(F.position), largest_activation(F.position)
-FORMED, ROUNDING = largest_activation(F.position, layer(F.forms)), 1e-3
-CHAIN, SUPER = "ours, on Li et al. 2026, the whole chain", "ours, on Li et al. 2026, super neurons"
-ISOLATED = at("isolated", fixed={"kind": "self", "window": "all"})
-MASSIVE = reaches(largest_activation(0), "isolated", MASSIVE_SIZE)
+ROUNDING = 1e-3
 
 
-def alone(link: str) -> At:
-    """One link as in the isolated run, all else as in the unedited one."""
-    return at("alone", fixed={"link": link})
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Mapped):
+    prompts: int = 16
+    position: int = 10
+    """the token that is isolated, as in the paper"""
+    seen: int = 5
+    """the key that it sees where it is isolated by one other key"""
+    early: int = 3
+    """last of the early layers"""
+    neurons: int = 4
+    """how many of the largest neurons are the super neurons, in layers until the activation forms"""
+    places: tuple[int, ...] = (6, 10, 16, 36)
+    """tokens whose activation is predicted, one at a time"""
+    keys: tuple[int, ...] = (0, 2, 5)
+    """keys; such a token sees one of them at a time"""
 
 
-def without(link: str, grid: str = "without") -> At:
-    """The isolated run with one link as in the unedited one."""
-    return at(grid, fixed={"link": link})
+def study(lab: Lab, s: Settings) -> None:
+    """The links of the chain from isolation to the sink."""
+    lab.needs("softmax", "causal mask", "MLP", "gated MLP", "MLP without experts")
+    score, size = later_sink_score(s.position), largest_activation(s.position)
+    forms = lab.onset("forms", lambda layers: largest_activation(0, layers))
+    neurons = largest_neurons(lab, s.neurons, forms)
+    dim = lab.donor("dim", largest_dim, 0, of_edited=True)
+    chain = Chain(s.position, s.seen, s.early, forms, lab.layers, neurons, dim)
+    blank = chain.blank(lab.architecture, lab.prompts, s.length)
+    apart = lab.donor("apart", lambda run: chain.under(run, chain.isolated()), blank, of_edited=True)
+    plain = lab.donor("plain", lambda run: chain.under(run, compose()), blank, of_edited=True)
+
+    def hold(link: str, run: Values, others: Values) -> Edit:
+        """Put one link from one run, and the others from another."""
+        return compose(*(edit for one in LINKS for edit in chain.put(one, run if one == link else others)))
+
+    def other_token(rng: np.random.Generator, case: Case) -> Edit:
+        """Put a link's values of a random other position but the first, drawn for each prompt."""
+        link, prompts = case["link"], apart["keys"].shape[1]
+        source = rng.choice(np.delete(np.arange(1, s.length), s.position - 1), prompts)
+        return compose(*chain.put(link, apart, source), label=f"{link} of positions {', '.join(map(str, source))}")
+
+    columns, ways = (score, size), {ALL.at(kind=kind, window=window): (kind, window) for kind in KINDS for window in WINDOWS}
+    alone_in = {case: chain.isolated(*way) for case, way in ways.items()}
+    isolated = lab.sweep("isolated", alone_in, columns, title="isolated")
+    dead = {case: compose(edit, *chain.put("neurons", plain)) for case, edit in alone_in.items()}
+    silent = lab.sweep("silent", dead, columns, title="super neurons as unedited")
+    put_in = {ALL.at(link=link): compose(*chain.put(link, apart), label=link) for link in LINKS}
+    alone = lab.sweep("alone", put_in, columns, other_token, title="one link put in")
+    taken_out = {ALL.at(link=link): compose(chain.isolated(), *chain.put(link, plain)) for link in LINKS}
+    without = lab.sweep("without", taken_out, columns, title="one link taken out")
+    others_held = {ALL.at(link=link): compose(chain.isolated(), hold(link, plain, apart)) for link in LINKS}
+    held = lab.sweep("held", others_held, columns, title="one link taken out, the others held")
+    lab.noop(hold("keys", plain, plain))
+    compute = partial(ignitions, s.neurons, s.places, s.keys, s.control_prompts)
+    declared = {"ignitions": [s.neurons, *s.places, *s.keys]}
+    ignited = lab.calculate("ignitions", compute, VARIABLES, declared, s.prompts)
+
+    whole, massive = isolated.at(kind="self", window="all"), reaches(largest_activation(0), isolated, MASSIVE_SIZE)
+    formed = largest_activation(s.position, layer(forms, "the layer in which it forms"))
+    source, on_super = "ours, on Li et al. 2026, the whole chain", "ours, on Li et al. 2026, super neurons"
+
+    def brings(measure: Measure, link: str, also: Measure) -> None:
+        """A link has the effect of isolation; beside it the other measure, and the loss without the link."""
+        taken = [lost(one, sweep.at(link=link), whole) for sweep in (without, held) for one in (measure, also)]
+        put = alone.at(link=link)
+        lab.claim(link, source, part(measure, put, whole), massive, [part(also, put, whole), *taken])
+
+    lab.identity("variance", source, same(formed, alone.at(link="variance"), whole, ROUNDING))
+    brings(size, "neurons", score)
+    brings(score, "disparity", size)
+    brings(score, "keys", size)
+    kinds = [{"kind": kind, "window": "all"} for kind in KINDS[1:]]
+    beside = [lost(size, silent.at(**kind), isolated.at(**kind)) for kind in kinds]
+    lab.claim("needed", source, lost(size, without.at(link="neurons"), whole), massive, beside)
+    lab.claim("ignites", on_super, foretold(ignited), massive, [foretold(ignited, "plain_alignment")])
+
+    for sweep in (alone, without):
+        lab.draw(dots, score, size, over=sweep)
+    for sweep in (isolated, silent):
+        lab.draw(lines_along, "window", score, size, over=sweep, by="kind")
+    lab.draw(
+        by_layer,
+        partial(largest_activation, s.position),
+        conditions=[whole, *(one.at(link="neurons") for one in (alone, without))],
+    )
+    lab.maps(whole, alone.at(link="keys"))
 
 
-def brings(measure: Measure, link: str, beside: Measure) -> Claim:
-    """A link has the effect of isolation; additional readouts: the other measure, and the loss without the link."""
-    taken = tuple(lost(one, without(link, grid), ISOLATED) for grid in ("without", "held") for one in (measure, beside))
-    return Claim(part(measure, alone(link), ISOLATED), CHAIN, given=MASSIVE, beside=(part(beside, alone(link), ISOLATED), *taken))
+def largest_dim(run: Unedited) -> int:
+    """The dim of the first token's largest |h| after any layer, in the mean over prompts."""
+    stream = run.data(Probe(capture=(Capture(Site.RESID, positions=(0,), name="stream"),)))["stream"].values[0, :, :, 0]
+    return int(np.abs(stream).mean(axis=0).max(axis=0).argmax())
 
 
-STUDY = Study(
-    name="li/mediation",
-    needs=("softmax", "causal mask", "MLP", "gated MLP", "MLP without experts"),
-    settings={
-        "prompts": 16,
-        "position": setting(10, "the token that is isolated, as in the paper"),
-        "seen": setting(5, "the key that it sees where it is isolated by one other key"),
-        "early": setting(3, "last of the early layers"),
-        "neurons": setting(4, "how many of the largest neurons are the super neurons, in layers until the activation forms"),
-        "places": setting((6, 10, 16, 36), "tokens whose activation is predicted, one at a time"),
-        "keys": setting((0, 2, 5), "keys; such a token sees one of them at a time"),
-    },
-    known={
-        "forms": onset(largest_activation(0)),
-        "largest": largest_neurons(F.neurons, F.forms),
-        "dim": largest_dim(),
-        "apart": links_under(isolated()),
-        "plain": links_under(no_edit()),
-    },
-    grids={
-        "isolated": grid(isolated(F.kind, F.window), over={"kind": KINDS, "window": WINDOWS}, title="isolated"),
-        "silent": grid(
-            compose((isolated(F.kind, F.window), put_link("neurons", F.plain))),
-            over={"kind": KINDS, "window": WINDOWS},
-            title="super neurons as unedited",
-        ),
-        "alone": grid(put_link(F.link), over={"link": LINKS}, title="one link put in"),
-        "without": grid(compose((isolated(), put_link(F.link, F.plain))), over={"link": LINKS}, title="one link taken out"),
-        "held": grid(compose((isolated(), put_chain(F.link))), over={"link": LINKS}, title="one link taken out, the others held"),
-        "identity": grid(put_chain("keys", F.plain, F.plain)),
-    },
-    controls={"alone": draws(put_link(F.link, random=True))},
-    computations={"ignitions": ignitions()},
-    measures=(SCORE, SIZE),
-    claims={
-        "variance": Claim(same(FORMED, alone("variance"), ISOLATED, ROUNDING), CHAIN),
-        "neurons": brings(SIZE, "neurons", SCORE),
-        "disparity": brings(SCORE, "disparity", SIZE),
-        "keys": brings(SCORE, "keys", SIZE),
-        "needed": Claim(
-            lost(SIZE, without("neurons"), ISOLATED),
-            CHAIN,
-            given=MASSIVE,
-            beside=tuple(
-                lost(SIZE, at("silent", fixed=chosen), at("isolated", fixed=chosen))
-                for chosen in ({"kind": kind, "window": "all"} for kind in KINDS[1:])
-            ),
-        ),
-        "ignites": Claim(foretold("ignitions"), SUPER, given=MASSIVE, beside=(foretold("ignitions", "plain_alignment"),)),
-    },
-    figures=(
-        dots((SCORE, SIZE), over="alone"),
-        dots((SCORE, SIZE), over="without"),
-        lines((SCORE, SIZE), over="isolated", x="window", by="kind"),
-        lines((SCORE, SIZE), over="silent", x="window", by="kind"),
-        by_layer(SIZE, (ISOLATED, alone("neurons"), without("neurons"))),
-        maps((ISOLATED, alone("keys"))),
-    ),
-)
+def lost(measure: Measure, where: Where, whole: Where) -> Contrast:
+    """The part of an isolation's effect on a measure that other conditions remove; the whole is the entire effect.
+
+    Args:
+        measure: The compared measure.
+        where: The conditions that take something out of the isolated run.
+        whole: The isolated run.
+    """
+
+    def parts(read: Numbers) -> Parts:
+        apart, plain = read.edited(measure, whole), read.unedited(measure, whole)
+        (span, unit), why = facts_of(measure), "the isolated run is the comparison"
+        label = f"part of the effect of isolation on {measure.name} that is lost"
+        gone = apart - read.edited(measure, where)
+        return Parts(gone, None, apart - plain, span, unit, label, whole_range=ends_of(span), uncontrolled=why)
+
+    return parts

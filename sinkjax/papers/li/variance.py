@@ -3,25 +3,179 @@
 On random tokens. With even attention, every score of the first block set to 0, position i averages i + 1 values.
 """
 
-from sinkjax.papers.li._variance import decay, first_outputs, first_varies_most, output_structure, variance_by_position, variances
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-SOURCE = "Li et al. 2026, variance discrepancy"
+from dataclasses import dataclass
+from typing import Literal
 
-STUDY = Study(
-    name="li/variance",
-    needs=("softmax", "causal mask", "concatenated heads"),
-    settings={
-        "prompts": 256,
-        "permutations": setting(200, "random pairings of the dims with the rows of W_O, the controls of the rank correlation"),
-    },
-    computations={"variance": first_outputs()},
-    claims={
-        "first": Claim(first_varies_most("variance"), SOURCE),
-        "decays": Claim(decay("variance"), SOURCE, beside=(decay("variance", 1),)),
-        "after": Claim(first_varies_most("variance", "after"), SOURCE),
-        "structure": Claim(output_structure("variance"), SOURCE),
-        "numbers": Claim(variances("variance"), SOURCE),
-    },
-    figures=(variance_by_position("variance"),),
-)
+import numpy as np
+import xarray
+from numpy.typing import NDArray
+
+from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import constant
+from sinkjax.analysis.summary import Rank, Row
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab import Contrast, Judged, Lab
+from sinkjax.lab.contrasts import Parts
+from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.papers.li._first_block import measure
+from sinkjax.report.figures import layers
+from sinkjax.report.section import Drawing
+from sinkjax.studies.study import Calculation, Inputs
+
+VARIABLES = ("after", "by_dim", "deviation", "row_norm", "squared_weights")
+EXPONENT, TAU = "exponent of the decay with i + 1", "Kendall tau of a dim's deviation and its row of W_O"
+Output = Literal["deviation", "after"]  # of head outputs, and of the attention output, after W_O
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Judged):
+    prompts: int = 256
+    permutations: int = 200
+    """random pairings of the dims with the rows of W_O, the controls of the rank correlation"""
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """The variance of the first block's head outputs by position."""
+    lab.needs("softmax", "causal mask", "concatenated heads")
+    if s.prompts < 3:
+        raise SinkjaxError(f"a variance over prompts needs at least 3, not {s.prompts}")
+    of = lab.calculate("variance", measure, VARIABLES, "first_outputs", s.prompts, Inputs("random", "none"))
+
+    source = "Li et al. 2026, variance discrepancy"
+    lab.claim("first", source, first_varies_most(of))
+    lab.claim("decays", source, decay(of), beside=[decay(of, attention=1)])
+    lab.claim("after", source, first_varies_most(of, "after"))
+    lab.claim("structure", source, output_structure(of))
+    lab.describe("numbers", source, lambda read: variances(read, of))
+    lab.draw(variance_by_position, of)
+
+
+def relative(data: xarray.Dataset, name: Output) -> NDArray:
+    """Return deviations relative to the variance at position 0, where both attentions are equal: float[attention, prompt,
+    position]."""
+    values = data[name].mean("head").values if name == "deviation" else data[name].values
+    return values / values[0, :, 0].mean()
+
+
+def exponents(values: NDArray) -> NDArray:
+    """Slope of the log variance over log (i + 1), of deviations float[prompt, position]: its pseudo-values, float[prompt].
+
+    Position 0 is left out, because its excess alone would make a slope of positions that do not differ.
+    """
+    places = np.log(np.arange(2, values.shape[1] + 1))
+    places -= places.mean()
+    return intervals.pseudo_values(values[:, 1:], lambda means: np.log(means) @ places / np.square(places).sum())
+
+
+def first_varies_most(of: Calculation, name: Output = "deviation") -> Contrast:
+    """The variance at position 0 over that at the other positions, in logarithms, mean over these."""
+
+    def parts(read: Numbers) -> Parts:
+        values = relative(read.data(of.name), name)[0]
+        found = intervals.pseudo_values(values, lambda means: np.log(means[..., 0]) - np.log(means[..., 1:]).mean(axis=-1))
+        where = "head outputs" if name == "deviation" else "the attention output"
+        label = f"variance of {where} at position 0 over that at other positions"
+        why = "nothing is edited, and other positions are the comparison"
+        return Parts(found, None, None, None, "log", label, uncontrolled=why)
+
+    return parts
+
+
+def decay(of: Calculation, attention: int = 0) -> Contrast:
+    """The variance's power of 1 / (i + 1): 1 for an average of independent values.
+
+    attention: 0 for the model's attention, 1 for even attention.
+    """
+
+    def parts(read: Numbers) -> Parts:
+        data = read.data(of.name)
+        label = f"power of 1 / (i + 1) with which the variance falls, {data['attention'].values[attention]}"
+        found = -exponents(relative(data, "deviation")[attention])
+        return Parts(found, None, None, None, "", label, uncontrolled="nothing is edited")
+
+    return parts
+
+
+def output_structure(of: Calculation) -> Contrast:
+    """Kendall's tau of a dim's standard deviation and the norm of its row of W_O: in each sequence, mean over heads.
+
+    Controls pair the dims with rows at random.
+    """
+
+    def parts(read: Numbers) -> Parts:
+        data = read.data(of.name)
+        rows, random = rows_of_o(read, data)
+        std = np.sqrt(data["by_dim"].values[0])  # [prompt, head, dim]
+        return Parts(taus(std, rows[None])[0], taus(std, random), None, (-1.0, 1.0), "", f"{TAU}, mean over heads")
+
+    return parts
+
+
+def rows_of_o(read: Numbers, data: xarray.Dataset) -> tuple[NDArray, NDArray]:
+    """Norms of the rows of W_O, float[head, dim], and the same with dims paired at random, float[permutation, head, dim].
+
+    Heads that share a key-value head take one permutation: the same value dims make their outputs, and their rows are alike.
+    """
+    rows, groups = data["row_norm"].values, read.architecture.kv_heads
+    rng = intervals.generator(read.settings.seed, "li/variance permutations")
+    by_group = rows.reshape(groups, -1, rows.shape[1])
+    dims = np.broadcast_to(np.arange(rows.shape[1]), (groups, rows.shape[1]))
+    orders = [rng.permuted(dims, axis=1)[:, None] for _ in range(read.settings.permutations)]
+    return rows, np.stack([np.take_along_axis(by_group, order, axis=2).reshape(rows.shape) for order in orders])
+
+
+def taus(std: NDArray, rows: NDArray) -> NDArray:
+    """Kendall's tau-b over dims of float[prompt, head, dim] and float[m, head, dim], mean over heads: float[m, prompt]."""
+    first, second = np.triu_indices(std.shape[-1], 1)
+
+    def of_head(x: NDArray, y: NDArray) -> NDArray:
+        one, other = (np.sign(values[:, first] - values[:, second]).astype(np.float32) for values in (x, y))
+        untied = np.outer(np.square(one).sum(axis=1), np.square(other).sum(axis=1)).astype(np.float64)
+        return (one @ other.T) / np.sqrt(untied)
+
+    return np.asarray(np.mean([of_head(rows[:, head], std[:, head]) for head in range(std.shape[1])], axis=0))
+
+
+def variances(read: Stored, of: Calculation) -> list[Row]:
+    """Variances at some positions, the exponent, and Kendall's tau of all sequences together, for both attentions."""
+    data, series = read.data(of.name), "attention of the first block"
+    heads, after = relative(data, "deviation"), relative(data, "after")
+    last = heads.shape[-1] - 1
+    own, random = rows_of_o(read, data)
+    pooled = np.sqrt(data["by_dim"].mean("prompt").values)  # [attention, head, dim]
+    tau, drawn = taus(pooled, own[None])[0], taus(pooled, random)
+    found = []
+    for place, attention in enumerate(data["attention"].values.tolist()):
+        numbers = {_share_at(position): heads[place, :, position] for position in sorted({0, 1, 7, last})}
+        numbers |= {f"after W_O: {_share_at(last)}": after[place, :, last], EXPONENT: exponents(heads[place])}
+        found += [Row(attention, series, name, read.results.interval(values)) for name, values in numbers.items()]
+        found.append(Row(attention, series, TAU, constant(float(tau[place])), rank=Rank.among(tau[place], drawn[:, place])))
+    return found
+
+
+def _share_at(position: int) -> str:
+    return f"variance at position {position} (share of position 0's)"
+
+
+def variance_by_position(read: Stored, of: Calculation) -> Drawing:
+    """Variance against position before and after W_O, with the averaging law."""
+    data = read.data(of.name)
+    own = data["deviation"].mean("prompt").values[0, :, :1]
+    places = np.arange(1, data.sizes["position"] + 1)
+    law = {"averaging law 1 / (i + 1)": 1 / places[None]}
+    squares = {"sum of squared weights": (data["squared_weights"].values[0] * own).sum(0, keepdims=True) / own.sum()}
+
+    def panel(title: str, name: Output, expected: dict[str, NDArray]) -> layers.Panel:
+        curves = dict(zip(data["attention"].values.tolist(), relative(data, name), strict=True)) | expected
+        lines = [read.results.curve(label, places.tolist(), values) for label, values in curves.items()]
+        return layers.Panel(title, "variance (share of position 0's)", lines, log=True)
+
+    panels = [panel("head outputs", "deviation", law | squares), panel("attention output, after W_O", "after", law)]
+    figure = layers.lines([panels], "tokens that the query sees, i + 1", legend_above=True, log_x=True)
+    caption = """Variance over prompts of the first block's head outputs (left) and attention output (right), mean over dims, in
+        units of its value at position 0, whose query sees one value only. Even attention follows the averaging law.
+        Uneven attention averages less, as the sum of each query's squared weights shows, so its curve lies above the
+        law."""
+    return read.drawing("variance-by-position", figure, caption, of.name)

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.analysis import intervals
-from sinkjax.papers.li import amplify
-from sinkjax.papers.li._amplified import EVERYWHERE, NORM, PROMPTS, amplified, distances, mean_outputs, random_direction
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.known import Unedited, blank, measured
-from sinkjax.studies.registry import as_value
-from sinkjax.studies.scope import Scope
-from sinkjax.studies.settings import config_type
+from sinkjax.lab.trace import Lab
+from sinkjax.papers.li.amplify import EVERYWHERE, MEANS, NORM, PROMPTS, attention_unnormed, of_outputs
+from sinkjax.studies.known import Unedited
+from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
 from tests.studies.tiny import write_both
 
 K, T = 4, 12
-CONFIG = config_type(amplify.STUDY)(positions=(2, K), token=K, last=1, single=(0,), ends=(1,), length=T)
+STUDY = program("li/amplify")
+CONFIG = STUDY.settings(positions=(2, K), token=K, last=1, single=(0,), ends=(1,), length=T)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +34,8 @@ def batch(model) -> Batch:
 
 
 @pytest.fixture(scope="module")
-def scope(model, batch) -> Scope:
-    known: Any = {"means": mean_outputs(), "sizes": distances()}
-    return Scope(CONFIG, model.config, measured(known, Scope(CONFIG, model.config), Unedited(model, batch)))
+def lab(model, batch) -> Lab:
+    return STUDY.trace(CONFIG, model.config, unedited=Unedited(model, batch), prompts=9)
 
 
 def outputs(model, batch, *edits: sinkjax.Edit) -> np.ndarray:
@@ -50,25 +45,31 @@ def outputs(model, batch, *edits: sinkjax.Edit) -> np.ndarray:
     return np.asarray(run.record["head_out"])
 
 
-def test_means_are_over_real_positions(model, batch, scope):
-    seen, means = outputs(model, batch), scope.known["means"]
+def test_means_are_over_real_positions(model, batch, lab):
+    seen, (means, distances) = outputs(model, batch), lab.donors["outputs"]
     np.testing.assert_allclose(means[PROMPTS][:, K], seen[:, :, K].mean(0), atol=1e-5)
     np.testing.assert_allclose(means[PROMPTS][:, 10], seen[:8, :, 10].mean(0), atol=1e-5)  # without the short prompt
     real = np.arange(T) < batch.lengths[:, None]
     np.testing.assert_allclose(means[EVERYWHERE][:, K], seen.swapaxes(1, 2)[real].mean(0), atol=1e-5)
-    empty = blank({"means": mean_outputs(), "sizes": distances()}, scope, 9)
-    assert empty["means"][PROMPTS].shape == means[PROMPTS].shape
-    assert empty["sizes"].shape == scope.known["sizes"].shape
+    assert distances.shape == (*seen.shape[1::-1], *seen.shape[2:4])
 
 
-@pytest.mark.parametrize("mean", amplify.MEANS)
-def test_outputs_are_pushed_away_from_each_mean(model, batch, scope, mean):
-    plain, s = outputs(model, batch)[:, 0, K], 5.0
-    edited = outputs(model, batch, dataclasses.replace(scope.get(amplified(mean, K, s)), label="edit"))[:, 0]
+def test_placeholders_have_the_shapes_of_what_a_model_gives(lab):
+    planned = STUDY.trace(CONFIG, lab.architecture, prompts=9)
+    for name, sweep in lab.sweeps.items():
+        for case, edit in sweep.edits.items():
+            shapes = [[np.shape(term.value) for term in one.terms] for one in (edit, planned.sweeps[name].edits[case])]
+            assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("mean", MEANS)
+def test_outputs_are_pushed_away_from_each_mean(model, batch, lab, mean):
+    plain, s, factors = outputs(model, batch)[:, 0, K], 5.0, {point.label: point.edit for point in lab.sweeps["factors"].points()}
+    edited = outputs(model, batch, factors[f"mean {mean}, position {K}, factor 5 in layers 0 to 1"])[:, 0]
     earlier = outputs(model, batch)[:, 0, : K + 1]
     mu = {
         PROMPTS: plain.mean(0),
-        EVERYWHERE: scope.known["means"][EVERYWHERE][0, K],
+        EVERYWHERE: lab.donors["outputs"][0][EVERYWHERE][0, K],
         "over positions": earlier.mean(1),
         "over dims": plain.mean(-1, keepdims=True),
         NORM: 0.0,
@@ -77,34 +78,37 @@ def test_outputs_are_pushed_away_from_each_mean(model, batch, scope, mean):
     np.testing.assert_allclose(edited[:, :K], earlier[:, :K], atol=1e-6)
 
 
-def test_a_control_is_as_large_as_the_push(model, batch, scope):
-    seen, rng = outputs(model, batch), intervals.generator(0, "test")
-    drawn = dataclasses.replace(scope, rng=rng)
-    (term,) = drawn.get(random_direction(K, 5.0)).terms
-    assert (term.site, term.op, term.queries) == ("head_out", "add", (K,))
+def test_a_control_is_as_large_as_the_push(model, batch, lab):
+    seen, rng, sweep = outputs(model, batch), np.random.default_rng(0), lab.sweeps["factors"]
+    case = next(case for case in sweep.edits if (case["position"], case["factor"]) == (K, 5.0))
+    (term,) = sweep.control(rng, case).terms
+    assert (term.site, term.op, term.queries, term.layers) == ("head_out", "add", (K,), (0, 1))
     own, few = seen[:, :, K], np.sqrt(9 / 8)  # a mean over nine prompts has a ninth of each
     expected = 4 * few * np.linalg.norm(own - own.mean(0), axis=-1).swapaxes(0, 1)
     np.testing.assert_allclose(np.linalg.norm(term.value, axis=-1), expected, rtol=1e-4)
-    (other,) = drawn.get(random_direction(K, 5.0)).terms
+    (other,) = sweep.control(rng, case).terms
     assert not np.allclose(term.value, other.value)
 
 
-def test_donors_are_those_of_the_model_that_is_edited(model, batch):
+def test_means_are_those_of_the_model_that_is_edited(model, batch):
     twin = dataclasses.replace(model, params={**model.params, "embed": 2 * model.params["embed"]})
-    scope = Scope(CONFIG, model.config)
-    known: Any = {"means": mean_outputs()}
-    found = measured(known, scope, Unedited(model, batch), Unedited(twin, batch))["means"][PROMPTS]
-    np.testing.assert_array_equal(found, measured(known, scope, Unedited(twin, batch))["means"][PROMPTS])
-    assert not np.array_equal(found, measured(known, scope, Unedited(model, batch))["means"][PROMPTS])
+    lab = STUDY.trace(CONFIG, model.config, unedited=Unedited(model, batch), edited=Unedited(twin, batch))
+    found = lab.donors["outputs"][0][PROMPTS]
+    np.testing.assert_array_equal(found, of_outputs(Unedited(twin, batch))[0][PROMPTS])
+    assert not np.array_equal(found, of_outputs(Unedited(model, batch))[0][PROMPTS])
 
 
-def test_conditions_are_every_mean_position_and_factor():
-    scope = Scope(CONFIG, SimpleNamespace(layers=3, heads=4, head_dim=8))
-    scope = dataclasses.replace(scope, known=blank(dict(amplify.STUDY.known), scope, 1))
-    counts = {name: len(scope.get(entry)) - 1 for name, entry in amplify.STUDY.grids.items()}
-    assert counts == {"factors": 5 * 2 * 5, "windows": 5 * 2 * 3, "layers": 2 * 3, "identity": 5}
+def test_conditions_are_every_mean_position_and_factor(tiny_config):
+    lab = STUDY.trace(CONFIG, tiny_config)
+    assert {name: len(sweep.edits) for name, sweep in lab.sweeps.items()} == {
+        "factors": 5 * 2 * 5, "windows": 5 * 2 * 3, "layers": 2 * 3,
+    }  # fmt: skip
+    assert len(lab.noops) == 5
 
 
-def test_yaml_keeps_it():
-    value = as_value("li/amplify")
-    assert from_yaml(to_yaml(value)) == value
+@pytest.mark.parametrize(("about", "applies"), [({}, True), ({"norm_place": "sandwich"}, False), ({"head_norm": "rms"}, False)])
+def test_a_norm_that_undoes_a_scaling_leaves_claims_on_it_untested(about, applies):
+    architecture = SimpleNamespace(**about)
+    premise = attention_unnormed()
+    assert premise.test(SimpleNamespace(architecture=architecture))[0] == applies
+    assert premise.fits(architecture) == applies

@@ -14,19 +14,18 @@ import xarray
 import sinkjax
 from sinkjax.config_files.places import place
 from sinkjax.edits.site import Site
+from sinkjax.lab.contrasts import Parts
+from sinkjax.lab.numbers import Stored
 from sinkjax.model.norms import OffsetRMSNorm, RMSNorm, normed_heads
 from sinkjax.model.ops import rms_norm
-from sinkjax.papers.li import _dominance, _lock_in, dominance
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.readings import Readings
-from sinkjax.studies.registry import as_value
+from sinkjax.papers.li import _lock_in, dominance
+from sinkjax.studies.registry import program
 from sinkjax.studies.run import carry_out
-from sinkjax.studies.scope import Scope
-from sinkjax.studies.settings import config_type
 from sinkjax.studies.study import Batch
 from tests.studies.tiny import LAYERS, study, write_both
 
 T = 10
+STUDY = program("li/dominance")
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +128,7 @@ def test_rows_of_w_k_have_the_gain_of_a_norm_of_keys(model):
     assert _lock_in.unit(rows)[layer, 1, dim] @ _lock_in.unit(np.asarray(key)) == pytest.approx(1, rel=1e-5)
 
 
-def planted(**changed: Any) -> Readings:
+def planted(**changed: Any) -> xarray.Dataset:
     """Four prompts of 9 tokens in 5 layers: key 0 dominates by 100 from layer 2 on, where heads of group 0 lock in on it."""
     N, L, H, S = 4, 5, 2, 9
     before = np.full((N, L + 1, S), 4.0)
@@ -157,8 +156,15 @@ def planted(**changed: Any) -> Readings:
         "own_row": ("prompt", "layer", "kv_head"),
         "other_rows": ("control", "prompt", "layer", "kv_head"),
     }
-    data = xarray.Dataset({name: (axes[name], values) for name, values in arrays.items()})
-    return Readings(Scope(config_type(dominance.STUDY)(), SimpleNamespace(width=400)), {"dominance": data}, {})
+    return xarray.Dataset({name: (axes[name], values) for name, values in arrays.items()})
+
+
+def parts(claim: str, data: xarray.Dataset) -> Parts:
+    """What a claim computes, in a model of width 400."""
+    architecture = SimpleNamespace(layers=5, width=400)
+    of: Any = STUDY.trace(STUDY.settings(), architecture).claims[claim].of  # type: ignore[arg-type]
+    found: Parts = of(Stored(STUDY.settings(), architecture, {"dominance": data}))  # type: ignore[arg-type]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -172,18 +178,16 @@ def planted(**changed: Any) -> Readings:
     ],
 )
 def test_contrasts_compare_the_first_token_with_ordinary_ones(claim, contrast, whole):
-    word = dict(dominance.STUDY.claims)[claim].contrast
-    found = word.meaning.of(planted(), **word.given)
+    found = parts(claim, planted())
     np.testing.assert_allclose(found.contrast, contrast)
     np.testing.assert_allclose(found.whole, whole)
 
 
 def test_a_layer_without_dominance_does_not_count():
-    read = planted(before=np.full((4, 6, 9), 4.0))  # nowhere more than elsewhere: all layers count
-    assert _dominance.formed(read.results["dominance"]) == slice(0, None)
-    assert _dominance.formed(planted().results["dominance"]) == slice(2, None)
-    word = _dominance.key_is_row("dominance")
-    np.testing.assert_allclose(word.meaning.of(read, **word.given).contrast, (2 * 0.1 + 3 * 0.8) / 5)
+    even = planted(before=np.full((4, 6, 9), 4.0))  # nowhere more than elsewhere: all layers count
+    assert dominance.formed(even) == slice(0, None)
+    assert dominance.formed(planted()) == slice(2, None)
+    np.testing.assert_allclose(parts("row", even).contrast, (2 * 0.1 + 3 * 0.8) / 5)
 
 
 def test_the_study_runs_and_is_judged(tmp_path: Path):
@@ -192,4 +196,3 @@ def test_the_study_runs_and_is_judged(tmp_path: Path):
     words = {verdict.name: verdict.judgement.word for verdict in section.verdicts if verdict.kind == "claim"}
     assert set(words) == {"ratio", "norm", "row", "lock-in", "positive"}
     assert set(words.values()) <= {"replicates", "weaker", "shown", "differs", "undecided", "untested"}
-    assert from_yaml(to_yaml(as_value("li/dominance"))) == as_value("li/dominance")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,24 +10,20 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.analysis import intervals
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.numbers import Stored
+from sinkjax.lab.trace import Lab
 from sinkjax.model.norms import OffsetRMSNorm
-from sinkjax.papers.li import _neurons, _super_neurons, super_neurons
-from sinkjax.papers.li._super_neurons import Neuron
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.known import blank
-from sinkjax.studies.readings import Readings
-from sinkjax.studies.registry import as_value
-from sinkjax.studies.scope import Scope
-from sinkjax.studies.settings import config_type
+from sinkjax.papers.li import _neurons, super_neurons
+from sinkjax.papers.li._neurons import Neuron
+from sinkjax.studies.known import Unedited
+from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
 from tests.studies.tiny import write_both
 
-CONFIG = config_type(super_neurons.STUDY)
+STUDY = program("li/super-neurons")
 PLANTED: Neuron = (1, 7)
 CHOSEN: tuple[Neuron, ...] = ((0, 3), (2, 3), (2, 9), (1, 0), (0, 5))
-SCOPE = Scope(CONFIG(neurons=5, length=12), SimpleNamespace(layers=3, mlp_width=64), {"largest": CHOSEN})
 
 
 @pytest.fixture(scope="module")
@@ -49,31 +44,33 @@ def zeroed(edit: sinkjax.Edit) -> set[Neuron]:
     return {(int(layer), int(number)) for layer, number in np.argwhere(term.value[:, 0] == 0)}
 
 
-def edits(grid: str) -> list[sinkjax.Edit]:
-    return [point.edit for point in SCOPE.get(dict(super_neurons.STUDY.grids)[grid])[1:]]
+@pytest.fixture(scope="module")
+def lab(tiny_config) -> Lab:
+    """With neurons that a model has as its largest."""
+    settings = STUDY.settings(neurons=5, length=12)
+    return STUDY.trace(settings, tiny_config, unedited=Unedited(None, None), donors={"largest": CHOSEN})
 
 
 def test_a_planted_neuron_is_the_largest_feeds_the_massive_dim_and_is_compared(planted):
     tokens = np.random.default_rng(0).integers(1, planted.config.vocab_size, (3, 12)).astype(np.int32)
-    scope: Any = Scope(CONFIG(neurons=1, controls=4), planted.config)
-    word = _super_neurons.neurons_at_work(1)
-    data = word.meaning.of(scope, planted, Batch(tokens, np.full(3, 12), {}), count=1, controls=4)
+    settings = STUDY.settings(neurons=1, controls=4)
+    lab = STUDY.trace(settings, planted.config)
+    work = lab.calculations["neurons"]
+    data = work.compute(planted, Batch(tokens, np.full(3, 12), {}))
     assert data.attrs["neurons"] == [list(PLANTED)]
-    assert set(data.data_vars) == set(_super_neurons.VARIABLES)
+    assert set(data.data_vars) == set(work.variables)
     gate, up = _neurons.sizes(planted)
-    read = Readings(scope, {"neurons": data}, {})
-    rows = _super_neurons.neuron_numbers("neurons", tuple(_super_neurons.COLUMNS)).meaning.of(
-        read, computation="neurons", columns=tuple(_super_neurons.COLUMNS)
-    )
-    found = {row.measure: row.value.mean for row in rows}
+    read: Any = Stored(settings, planted.config, {"neurons": data})  # type: ignore[arg-type]
+    found = {row.measure: row.value.mean for row in super_neurons.of_each(read, work, *super_neurons.COLUMNS)}
     assert found["size (medians of its layer)"] == pytest.approx((gate * up)[PLANTED])
     assert found["squared norm of W_down row in one dim (%)"] == pytest.approx(100)
     assert found["the dim that it feeds most"] == 5
     assert data["massive_dim"].values.tolist() == [5] * 3
-    (share,) = _super_neurons.feeds_massive_dim("neurons").meaning.of(read, computation="neurons")
+    claims: Any = {name: claim.of for name, claim in lab.claims.items()}
+    (share,) = claims["feeds"](read)
     assert share.value.mean == pytest.approx(100)
     assert (share.rank.below, share.rank.controls) == (4, 4)
-    cosine = _super_neurons.gate_cosine("neurons").meaning.of(read, computation="neurons")
+    cosine = claims["gates"](read)
     np.testing.assert_allclose(cosine.contrast, (data["own_first"] - data["own_others"])[:, 0])
     np.testing.assert_allclose(cosine.controls[1], (data["own_first"] - data["own_others"])[:, 2])
 
@@ -98,39 +95,35 @@ def test_cosines_are_those_of_the_definition(planted, monkeypatch):
     np.testing.assert_allclose(data["own_others"][:, 0], of_prompts[:, 1:, 3].mean(1), atol=1e-5)
 
 
-def test_the_conditions_are_each_neuron_and_the_largest_together():
-    assert [zeroed(edit) for edit in edits("single")] == [{neuron} for neuron in CHOSEN]
-    assert [zeroed(edit) for edit in edits("together")] == [set(CHOSEN[:many]) for many in (2, 4, 5)]
-    first, later = edits("part")
+def test_the_conditions_are_each_neuron_and_the_largest_together(lab):
+    single, together, part = ([*lab.sweeps[name].edits.values()] for name in ("single", "together", "part"))
+    assert [zeroed(edit) for edit in single] == [{neuron} for neuron in CHOSEN]
+    assert [zeroed(edit) for edit in together] == [set(CHOSEN[:many]) for many in (2, 4, 5)]
+    first, later = part
     assert zeroed(first) == zeroed(later) == set(CHOSEN)
     assert first.terms[0].queries == (0,)
-    assert edits("single")[3].terms[0].layers == (1,)
-    assert [zeroed(edit) for edit in edits("identity")] == [set()]
+    assert single[3].terms[0].layers == (1,)
+    assert [zeroed(edit) for edit in lab.noops] == [set()]
 
 
-def test_placeholders_give_the_same_labels():
-    empty = dataclasses.replace(SCOPE, known=blank(dict(super_neurons.STUDY.known), SCOPE, 2))
-    for _, grid in super_neurons.STUDY.grids.items():
-        assert [point.label for point in empty.get(grid)] == [point.label for point in SCOPE.get(grid)]
+def test_placeholders_give_the_same_labels(lab):
+    planned = STUDY.trace(lab.settings, lab.architecture)
+    for name, sweep in lab.sweeps.items():
+        assert [point.label for point in planned.sweeps[name].points()] == [point.label for point in sweep.points()]
 
 
-def test_controls_are_other_neurons_of_the_same_layers():
-    scope = dataclasses.replace(SCOPE, rng=intervals.generator(0, "test"))
+def test_controls_are_other_neurons_of_the_same_layers(lab):
+    sweep, rng = lab.sweeps["together"], np.random.default_rng(0)
+    case = next(case for case in sweep.edits if case["count"] == 4)
     for _ in range(20):
-        others = zeroed(scope.get(_super_neurons.without_others(CHOSEN, 3)))
+        others = zeroed(sweep.control(rng, case))
         assert not others & set(CHOSEN)
-        assert sorted(layer for layer, _ in others) == [0, 2, 2]
+        assert sorted(layer for layer, _ in others) == [0, 1, 2, 2]
 
 
-def test_too_many_neurons_are_refused():
-    scope = Scope(CONFIG(neurons=40), SimpleNamespace(layers=3, mlp_width=64))
-    with pytest.raises(SinkjaxError, match="40 neurons and as many controls do not fit a layer of 64"):
-        blank(dict(super_neurons.STUDY.known), scope, 1)
-
-
-def test_yaml_keeps_it():
-    value = as_value("li/super-neurons")
-    assert from_yaml(to_yaml(value)) == value
+def test_too_many_neurons_are_refused(tiny_config):
+    with pytest.raises(SinkjaxError, match="40 neurons and as many controls do not fit a layer of 48"):
+        STUDY.trace(STUDY.settings(neurons=40), tiny_config)
 
 
 @pytest.fixture(scope="module")

@@ -14,22 +14,21 @@ from scipy.stats import kendalltau
 
 import sinkjax
 from sinkjax.config_files.places import place
+from sinkjax.lab.contrasts import Parts
+from sinkjax.lab.numbers import Stored
 from sinkjax.model.norms import LayerNorm, RMSNorm
 from sinkjax.model.params import init
 from sinkjax.model.rotary import LayerRopes
-from sinkjax.papers.li import _variance, variance
+from sinkjax.papers.li import variance
 from sinkjax.papers.li._first_block import EVEN, MODEL, measure
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.readings import Readings
-from sinkjax.studies.registry import as_value
+from sinkjax.studies.registry import program
 from sinkjax.studies.run import carry_out
-from sinkjax.studies.scope import Scope
-from sinkjax.studies.settings import config_type
 from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 
 T = 16
-CONFIG = config_type(variance.STUDY)(length=T, permutations=20)
+STUDY = program("li/variance")
+CONFIG = STUDY.settings(length=T, permutations=20)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def random_tokens(model, prompts: int) -> Batch:
     return Batch(tokens, np.full(prompts, T, np.int32), {})
 
 
-def decaying(power: float, turned: bool = False, heads: int = 4, kv_heads: int = 2) -> Readings:
+def decaying(power: float, turned: bool = False, heads: int = 4, kv_heads: int = 2) -> Stored:
     """Deviations that fall with (i + 1) to a power; a dim's deviation rises with its row of W_O, or falls where `turned`."""
     rng = np.random.default_rng(1)
     deviation = rng.exponential(size=(20, heads, 1)) * np.arange(1.0, T + 1) ** power
@@ -55,20 +54,23 @@ def decaying(power: float, turned: bool = False, heads: int = 4, kv_heads: int =
     }
     both: dict[str, Any] = {name: (("attention", *axes), np.stack([values] * 2)) for name, (axes, values) in arrays.items()}
     data = xarray.Dataset(both | {"row_norm": (("head", "head_dim"), rows)}, {"attention": [MODEL, EVEN]})
-    return Readings(Scope(CONFIG, SimpleNamespace(kv_heads=kv_heads)), {"variance": data}, {})
+    return Stored(CONFIG, SimpleNamespace(layers=2, kv_heads=kv_heads), {"variance": data})  # type: ignore[arg-type]
 
 
-def parts(word: Any, read: Readings) -> Any:
-    return word.meaning.of(read, **word.given)
+def parts(name: str, read: Stored) -> Parts:
+    """What a claim computes."""
+    of: Any = STUDY.trace(CONFIG, read.architecture).claims[name].of
+    found: Parts = of(read)
+    return found
 
 
 def test_even_attention_follows_the_averaging_law_and_position_0_is_no_average(model):
     data = measure(model, random_tokens(model, 400))
-    heads = _variance.relative(data, "deviation")
+    heads = variance.relative(data, "deviation")
     np.testing.assert_allclose(heads[:, :, 0].mean(1), 1)
     np.testing.assert_allclose(heads[1].mean(0) * np.arange(1, T + 1), 1, atol=0.35)
     np.testing.assert_allclose(data["squared_weights"].values[1], np.tile(1 / np.arange(1, T + 1), (4, 1)), rtol=1e-5)
-    assert _variance.exponents(heads[1]).mean() == pytest.approx(-1, abs=0.1)
+    assert variance.exponents(heads[1]).mean() == pytest.approx(-1, abs=0.1)
 
 
 def test_deviations_are_those_of_the_whole_model(model):
@@ -98,7 +100,7 @@ def test_a_model_that_states_something_of_each_layer_is_cut_too(model):
 def test_an_excess_of_position_0_alone_is_no_decay():
     flat = np.ones((5, T))
     flat[:, 0] = 10
-    np.testing.assert_allclose(_variance.exponents(flat), 0, atol=1e-12)
+    np.testing.assert_allclose(variance.exponents(flat), 0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -119,22 +121,22 @@ def test_w_o_is_read_before_a_norm_of_its_output(model, place, norm):
 @pytest.mark.parametrize("power", [-1.0, -0.5, 1.0])
 def test_contrasts_find_the_power_of_the_decay(power):
     read = decaying(power)
-    np.testing.assert_allclose(parts(_variance.decay("variance"), read).contrast.mean(), -power, rtol=1e-6)
+    np.testing.assert_allclose(parts("decays", read).contrast.mean(), -power, rtol=1e-6)
     expected = -power * np.log(np.arange(2, T + 1)).mean()
-    np.testing.assert_allclose(parts(_variance.first_varies_most("variance"), read).contrast.mean(), expected, rtol=1e-6)
-    np.testing.assert_allclose(parts(_variance.first_varies_most("variance", "after"), read).contrast.mean(), expected, rtol=1e-6)
+    np.testing.assert_allclose(parts("first", read).contrast.mean(), expected, rtol=1e-6)
+    np.testing.assert_allclose(parts("after", read).contrast.mean(), expected, rtol=1e-6)
 
 
 def test_tau_is_that_of_scipy():
     rng = np.random.default_rng(3)
     std, rows = rng.random((2, 3, 10)), rng.integers(0, 5, (4, 3, 10)).astype(float)  # with ties
     expected = [[np.mean([kendalltau(s, r).statistic for s, r in zip(one, row, strict=True)]) for one in std] for row in rows]
-    np.testing.assert_allclose(_variance.taus(std, rows), expected, atol=1e-7)
+    np.testing.assert_allclose(variance.taus(std, rows), expected, atol=1e-7)
 
 
 @pytest.mark.parametrize(("turned", "tau"), [(False, 1), (True, -1)])
 def test_controls_pair_dims_at_random(turned, tau):
-    found = parts(_variance.output_structure("variance"), decaying(-1.0, turned))
+    found = parts("structure", decaying(-1.0, turned))
     np.testing.assert_allclose(found.contrast, tau)
     assert found.controls.shape == (20, 20)
     assert np.abs(found.controls).max() < 0.7
@@ -145,7 +147,7 @@ def test_heads_that_share_a_key_value_head_are_permuted_together():
     data = read.results["variance"]
     dims = np.arange(12.0)
     data["row_norm"].values[:] = [dims, 100 + dims, dims, 100 + dims]
-    _, random = _variance._rows_of_o(read, data, 20)
+    _, random = variance.rows_of_o(read, data)
     np.testing.assert_array_equal(random[:, 1::2], 100 + random[:, ::2])
     np.testing.assert_array_equal(np.sort(random[:, 0]), np.tile(dims, (20, 1)))
     assert any((one[0] != one[2]).any() for one in random)  # each group by itself
@@ -157,4 +159,3 @@ def test_the_study_runs_and_is_judged(tmp_path: Path):
     words = {verdict.name: verdict.judgement.word for verdict in section.verdicts if verdict.kind == "claim"}
     assert set(words) == {"first", "decays", "after", "structure"}
     assert words["first"] == "replicates"  # an average of random values varies less, in any model
-    assert from_yaml(to_yaml(as_value("li/variance"))) == as_value("li/variance")
