@@ -118,7 +118,7 @@ class Program:
                 rows=self.rows_of_trainings,
                 status=lambda results: trained.status(self.of(results)[0], results),
                 provenance=trained.provenance,
-                featured=lambda results: [one.label for one in self.of(results)[0].trainings.values()],
+                featured=self.featured_trainings,
                 over="seeds",
                 subject="model",
             )
@@ -132,6 +132,11 @@ class Program:
             featured=lambda results: featured(*self.of(results)),
             rows=lambda results: exact_rows(*self.of(results)),
         )
+
+    def featured_trainings(self, results: Results) -> list[str]:
+        """The trainings in the short table; none where the summary has no row of a training."""
+        lab, _ = self.of(results)
+        return [one.label for one in lab.trainings.values()] if lab.columns else []
 
     # What runs.
 

@@ -53,14 +53,14 @@ def assemble(study: Study, config: Settings, stores: Mapping[str, xarray.Dataset
         rows += noop_rows(data)
     drawn = present(study.figures(config, architecture), results)
     drawings = [one for entry in drawn for one in (entry if isinstance(entry, list) else [entry])]
-    featured = study.featured(results) if study.featured else [row.condition for row in rows]
+    featured = study.featured(results) if study.featured else []
     return Section(
         study=study.name,
         title=filled(study.title, vars(config)),
         question=one_line(filled(study.question, vars(config))),
         findings=tuple(map(sentence, findings)),
         rows=tuple(rows),
-        featured=tuple(dict.fromkeys(featured))[: None if study.featured else MOST_FEATURED],
+        featured=tuple(dict.fromkeys(featured)) or tuple(dict.fromkeys(row.condition for row in rows))[:MOST_FEATURED],
         drawings=tuple(drawing for drawing in drawings if drawing is not None),
         notes=tuple(map(one_line, (*standard_notes(results), *study.notes(config, results)))),
         provenance=(study.provenance or _provenance)(results),

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -42,21 +39,6 @@ def test_a_study_is_equal_after_yaml(name):
     assert hash(again) == hash(value)
     assert to_yaml(again) == text  # 1 is not 1.0, and not True
     assert config_type(again) is config_type(value)
-
-
-def test_every_study_with_words_of_its_own_is_read_in_a_process_that_has_not_imported_it(tmp_path: Path):
-    """As the page of a run is rebuilt from a file."""
-    (tmp_path / "printed.yaml").write_text(to_yaml(as_value("li/variance")), encoding="utf-8")
-    code = """if True:
-        import sys
-        from pathlib import Path
-        from sinkjax.studies.registry import as_value, open_own
-        printed = open_own(Path(sys.argv[1])).value
-        assert "sinkjax.papers.li._variance" in sys.modules
-        assert printed == as_value("li/variance")
-    """
-    found = subprocess.run([sys.executable, "-c", code, tmp_path / "printed.yaml"], capture_output=True, text=True, check=False)
-    assert (found.stdout.strip(), found.stderr.strip()) == ("", "")
 
 
 def test_every_part_is_in_the_document():

@@ -111,9 +111,9 @@ def test_a_study_named_like_a_shipped_one_is_refused(tmp_path) -> None:
     with pytest.raises(SinkjaxError, match="is named 'li/variance', as a study that ships"):
         register(as_value("li/variance"))
     file = tmp_path / "mine.py"
-    file.write_text("from sinkjax.papers.li.variance import STUDY\n")
+    file.write_text("from sinkjax.studies.listed import STUDY\n")
     typed(file)
-    with pytest.raises(SinkjaxError, match="is named 'li/variance', as a study that ships"):
+    with pytest.raises(SinkjaxError, match="is named 'sweep', as a study that ships"):
         open_own(file)
 
 

@@ -1,22 +1,20 @@
-"""emergence/causal as words: the training whose checkpoints are edited, onsets, the order of events, and figures over steps."""
+"""Onsets along the checkpoints of a training, the order of events, and figures over steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis.summary import Column, Row, column_rows, own_rows
-from sinkjax.papers.emergence._config import DROPPED, MASKED, Causal
+from sinkjax.lab.numbers import Stored
+from sinkjax.papers.emergence._series import DROPPED, MASKED
 from sinkjax.report.figures import bands
 from sinkjax.report.figures.points import Point, points
 from sinkjax.report.section import Drawing
 from sinkjax.studies.results import Results
-from sinkjax.studies.scope import Scope
-from sinkjax.studies.study import NO_EDIT, TrainingSpec
-from sinkjax.studies.vocabulary import Described, FigureWord, Readings, Training
+from sinkjax.studies.study import NO_EDIT
 
 ROW = "softmax"  # the training, its folder and its store
 MEASURES = {  # variable of the store -> its description, with the unit
@@ -36,16 +34,6 @@ STRONGEST = "most attention of a head to {kind}, above random targets"
 FORMED, MASSIVE, COST = 1.0, 100.0, 0.1
 
 
-@Training.define(config=Causal)
-def kept_models(scope: Scope, name: str, label: str = "") -> TrainingSpec:
-    """A training whose models are kept at some steps, and what edits do to each of them."""
-    from sinkjax.papers.emergence import _series  # imports JAX
-    from sinkjax.tasks.language_model.task import PretrainTask
-
-    stated = _series.training(scope.config)
-    return TrainingSpec(name, stated, PretrainTask(stated).architecture, partial(_series.measure, config=scope.config))
-
-
 def of(results: Results, name: str, edit: str = NO_EDIT) -> NDArray:
     """A variable under an edit: float[run, step]."""
     return np.asarray(results[ROW][name].sel(edit=edit).transpose("run", "step").values)
@@ -61,8 +49,7 @@ def label(step: int, edit: str = NO_EDIT) -> str:
     return f"step {step}" if edit == NO_EDIT else f"step {step}, {edit}"
 
 
-@Described.define()
-def over_steps(read: Readings) -> list[Row]:
+def over_steps(read: Stored) -> list[Row]:
     """Every measure of every checkpoint under every edit; effects are paired by seed, against no edit at the same step."""
     results = read.results
     found = []
@@ -105,8 +92,7 @@ def first_step(there: NDArray, steps: list[int]) -> NDArray:
     return found if there.any() else np.array([np.nan])
 
 
-@Described.define()
-def onsets(read: Readings) -> list[Row]:
+def onsets(read: Stored) -> list[Row]:
     """The first kept step of each event, mean over the runs that have one, and the number of these."""
     found, count = [], read.results[ROW].sizes["run"]
     for what, there in reached(read.results).items():
@@ -170,8 +156,7 @@ def positive(results: Results, scale: Callable[[NDArray], NDArray] = np.array) -
     }
 
 
-@Described.define()
-def order(read: Readings) -> list[Row]:
+def order(read: Stored) -> list[Row]:
     """The step of each event, and how much later it is than the one before, paired by seed, on both scales."""
     found = []
     for of_events, scale in ((events, ""), (log_events, ", in logarithms")):
@@ -184,8 +169,7 @@ def order(read: Readings) -> list[Row]:
     return found
 
 
-@FigureWord.define()
-def timeline(read: Readings) -> Drawing:
+def timeline(read: Stored) -> Drawing:
     """The events on two lines of time, by the middle of each change and of its logarithm."""
     panels = {"halfway": events(read.results), "halfway in logarithms": log_events(read.results)}
     marks = {
@@ -198,8 +182,7 @@ def timeline(read: Readings) -> Drawing:
     return Drawing("timeline", points(marks, "training step"), caption)
 
 
-@FigureWord.define()
-def checkpoints(read: Readings) -> Drawing:
+def checkpoints(read: Stored) -> Drawing:
     """The sinks, what feeds them and the loss over steps, without an edit and with each."""
     results = read.results
     x, names = np.array(steps(results), float), (NO_EDIT, MASKED, DROPPED)

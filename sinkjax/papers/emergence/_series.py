@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 import sinkjax
@@ -15,19 +16,18 @@ from sinkjax.analysis import metrics
 from sinkjax.checkpoints.series import in_folder
 from sinkjax.config_files import documents
 from sinkjax.explain.head_types import head_types
-from sinkjax.papers.emergence._config import DROPPED, MASKED, Causal
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.runtime.progress import silent
 from sinkjax.studies.study import NO_EDIT
+from sinkjax.tasks import Trained
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.task import PretrainTask
 from sinkjax.train.runs import table
 
 if TYPE_CHECKING:
-    import xarray
+    from sinkjax.papers.emergence.causal import Settings
 
-    from sinkjax.tasks import Trained
-
+MASKED, DROPPED = "key 0 masked", "MLP of block 0 dropped at token 0"
 SWEEPS = "sweeps"  # in the folder of the training: a store for each checkpoint
 PROBE = sinkjax.Probe.of("attention_received", "resid_max", "resid_median", "resid_first_cosine", "value_norm", "nll")
 DRAWS = 500  # sets of random targets that a head's score is compared with
@@ -35,7 +35,7 @@ PERIOD = 32  # random tokens that are read twice, where the context allows it
 EDITS = (sinkjax.compose().named(NO_EDIT), sinkjax.mask_key(0).named(MASKED), sinkjax.drop_mlp(0, layers=0).named(DROPPED))
 
 
-def training(config: Causal) -> Pretrain:
+def training(config: Settings) -> Pretrain:
     """The one training of the study. Errors: fields that do not fit."""
     stated = {name: getattr(config, name) for name in ("seed", "seeds", "dtype", "text", "steps")} | {"checkpoints": config.kept}
     size = SIZES[config.size]
@@ -43,12 +43,12 @@ def training(config: Causal) -> Pretrain:
     return documents.build(Pretrain, values, config.size)
 
 
-def measure(trained: Trained, config: Causal) -> xarray.Dataset:
+def measure(trained: Trained, config: Settings) -> xarray.Dataset:
     """The effects of the edits on every kept model of every run, on the first tokens of held-out blocks (`of_folder`)."""
     return of_folder(trained.folder, config)
 
 
-def of_folder(folder: Path, config: Causal) -> xarray.Dataset:
+def of_folder(folder: Path, config: Settings) -> xarray.Dataset:
     """Collect the measurements of existing models, also of an unfinished training: float[run, step, edit], NaN if missing.
 
     sink_0, sink_1: per cent of all heads that sink on keys 0 and 1. attention: on key 0, mean over heads. ratio: max |h| over
@@ -59,8 +59,6 @@ def of_folder(folder: Path, config: Causal) -> xarray.Dataset:
     Of types of heads, float[type, run, step]: strongest, the largest attention of any head to the type's target minus its
     mean attention to random ones; heads, per cent of all that attend to it more than to any set of random targets.
     """
-    import xarray
-
     task = PretrainTask(training(config))
     source = task.open(silent)
     tokens = np.asarray(source.held_out()["tokens"])[: config.prompts, : config.length]
@@ -89,24 +87,24 @@ def of_folder(folder: Path, config: Causal) -> xarray.Dataset:
     return xarray.Dataset(variables, axes | {"type": types["type"].values})
 
 
-def sink(key: int, data: xarray.Dataset, config: Causal) -> NDArray:
+def sink(key: int, data: xarray.Dataset, config: Settings) -> NDArray:
     """Percentage of heads that sink on a key: float[edit, prompt]."""
     return np.asarray(100 * metrics.sink_rate(data, key, config.eps))
 
 
-def attention(data: xarray.Dataset, config: Causal) -> NDArray:
+def attention(data: xarray.Dataset, config: Settings) -> NDArray:
     """Attention to key 0, mean over heads: float[edit, prompt]."""
     return data["attention_received"].sel(key=0).mean(("layer", "head")).transpose("edit", "prompt").values
 
 
-def value_ratio(data: xarray.Dataset, config: Causal) -> NDArray:
+def value_ratio(data: xarray.Dataset, config: Settings) -> NDArray:
     """Smallest norm of token 0's value over the mean of the others', over layers: float[edit, prompt]."""
     norms = data["value_norm"].transpose("edit", "prompt", "layer", "kv_head", "position").values
     return (norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1).min(axis=-1)
 
 
 # name of a variable -> float[edit, prompt] of one checkpoint's sweep
-MEASURED: dict[str, Callable[[xarray.Dataset, Causal], NDArray]] = {
+MEASURED: dict[str, Callable[[xarray.Dataset, Settings], NDArray]] = {
     "sink_0": partial(sink, 0),
     "sink_1": partial(sink, 1),
     "attention": attention,
