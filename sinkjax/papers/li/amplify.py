@@ -92,7 +92,7 @@ def study(lab: Lab, s: Settings) -> None:
     places = [*(layer(number) for number in s.single if number < lab.layers), *prefixes(lab.layers, s.ends), ALL]
     windows = lab.sweep("windows", at_factor(places, MEANS, s.positions), columns, title="windows")
     layers = lab.sweep("layers", at_factor(each(lab.layers), (PROMPTS, NORM), [s.token]), columns, title="one token")
-    lab.noop(*(amplified(mean, s.token, 1.0, first.layers) for mean in MEANS))
+    lab.noop(*(amplified(mean, s.token, 1.0, first.layers).named(f"mean {mean}") for mean in MEANS))
 
     source, pushed, scaled = "Li et al. 2026, Figs. 5-6", *(factors.at(mean=mean, factor=s.factor) for mean in (PROMPTS, NORM))
     beside = [*(effect(measure, pushed) for measure in (score, sink, size)), unedited(sink_0, factors)]

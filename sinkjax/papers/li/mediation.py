@@ -75,7 +75,7 @@ def study(lab: Lab, s: Settings) -> None:
     without = lab.sweep("without", taken_out, columns, title="one link taken out")
     others_held = {ALL.at(link=link): compose(chain.isolated(), hold(link, plain, apart)) for link in LINKS}
     held = lab.sweep("held", others_held, columns, title="one link taken out, the others held")
-    lab.noop(hold("keys", plain, plain))
+    lab.noop(hold("keys", plain, plain).named("all links"))
     compute = partial(ignitions, s.neurons, s.places, s.keys, s.control_prompts)
     declared = {"ignitions": [s.neurons, *s.places, *s.keys]}
     ignited = lab.calculate("ignitions", compute, VARIABLES, declared, s.prompts)

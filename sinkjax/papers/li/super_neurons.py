@@ -70,7 +70,7 @@ def study(lab: Lab, s: Settings) -> None:
     counts = sorted({*(2**power for power in range(1, many.bit_length())), many})
     several = {ALL.at(count=count): without(chosen[:count]) for count in counts}
     together = lab.sweep("together", several, (sink, size), without_others, title="the largest")
-    places = {"position 0": 0, "later positions": slice(1, s.length)}
+    places: dict[str, int | slice] = {"position 0": 0, "later positions": slice(1, s.length)}
     at_places = {ALL.at(where=where): without(chosen, queries) for where, queries in places.items()}
     partly = lab.sweep("part", at_places, (sink, size), title="all of them")
     lab.noop(without(()))
