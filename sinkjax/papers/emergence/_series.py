@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
+import tyro
 import xarray
 from numpy.typing import NDArray
 
@@ -15,17 +17,16 @@ import sinkjax
 from sinkjax.analysis import metrics
 from sinkjax.checkpoints.series import in_folder
 from sinkjax.config_files import documents
+from sinkjax.config_files.checks import at_least, share
 from sinkjax.explain.head_types import head_types
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.runtime.progress import silent
+from sinkjax.studies.config import Trains
 from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks import Trained
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.task import PretrainTask
 from sinkjax.train.runs import table
-
-if TYPE_CHECKING:
-    from sinkjax.papers.emergence.causal import Settings
 
 MASKED, DROPPED = "key 0 masked", "MLP of block 0 dropped at token 0"
 SWEEPS = "sweeps"  # in the folder of the training: a store for each checkpoint
@@ -35,7 +36,36 @@ PERIOD = 32  # random tokens that are read twice, where the context allows it
 EDITS = (sinkjax.compose().named(NO_EDIT), sinkjax.mask_key(0).named(MASKED), sinkjax.drop_mlp(0, layers=0).named(DROPPED))
 
 
-def training(config: Settings) -> Pretrain:
+@dataclass(frozen=True, kw_only=True)
+class Kept(Trains):
+    """A training from scratch, and what is measured on the models that it keeps."""
+
+    seeds: int = 4
+    """runs, each with an initialisation and an order of the data of its own"""
+    size: Literal["mini", "340k", "60m", "1b", "152m"] = "mini"
+    """size of model and training, as for the studies of pretraining"""
+    steps: int | None = None
+    """training steps of a run; if none, the size's"""
+    kept: int | tuple[int, ...] = 24
+    """models of each run that are kept and measured: a list of steps, or how many, log-spaced"""
+    text: str | None = None
+    """training text: "packaged", "chats", a file, a folder or the hub id of a data set; if none, the size's"""
+    prompts: int = 64
+    """held-out blocks that are measured, at most as many as the training holds out"""
+    length: int = 64
+    """tokens of each that are measured, starting with its first"""
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
+    changes: tyro.conf.Suppress[Mapping[str, object]] = field(default_factory=dict)
+    """fields of the training that override the size's"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, steps=1, prompts=1, length=3)
+        share(self, "eps")
+
+
+def training(config: Kept) -> Pretrain:
     """The one training of the study. Errors: fields that do not fit."""
     stated = {name: getattr(config, name) for name in ("seed", "seeds", "dtype", "text", "steps")} | {"checkpoints": config.kept}
     size = SIZES[config.size]
@@ -43,12 +73,12 @@ def training(config: Settings) -> Pretrain:
     return documents.build(Pretrain, values, config.size)
 
 
-def measure(trained: Trained, config: Settings) -> xarray.Dataset:
+def measure(trained: Trained, config: Kept) -> xarray.Dataset:
     """The effects of the edits on every kept model of every run, on the first tokens of held-out blocks (`of_folder`)."""
     return of_folder(trained.folder, config)
 
 
-def of_folder(folder: Path, config: Settings) -> xarray.Dataset:
+def of_folder(folder: Path, config: Kept) -> xarray.Dataset:
     """Collect the measurements of existing models, also of an unfinished training: float[run, step, edit], NaN if missing.
 
     sink_0, sink_1: per cent of all heads that sink on keys 0 and 1. attention: on key 0, mean over heads. ratio: max |h| over
@@ -87,24 +117,24 @@ def of_folder(folder: Path, config: Settings) -> xarray.Dataset:
     return xarray.Dataset(variables, axes | {"type": types["type"].values})
 
 
-def sink(key: int, data: xarray.Dataset, config: Settings) -> NDArray:
+def sink(key: int, data: xarray.Dataset, config: Kept) -> NDArray:
     """Percentage of heads that sink on a key: float[edit, prompt]."""
     return np.asarray(100 * metrics.sink_rate(data, key, config.eps))
 
 
-def attention(data: xarray.Dataset, config: Settings) -> NDArray:
+def attention(data: xarray.Dataset, config: Kept) -> NDArray:
     """Attention to key 0, mean over heads: float[edit, prompt]."""
     return data["attention_received"].sel(key=0).mean(("layer", "head")).transpose("edit", "prompt").values
 
 
-def value_ratio(data: xarray.Dataset, config: Settings) -> NDArray:
+def value_ratio(data: xarray.Dataset, config: Kept) -> NDArray:
     """Smallest norm of token 0's value over the mean of the others', over layers: float[edit, prompt]."""
     norms = data["value_norm"].transpose("edit", "prompt", "layer", "kv_head", "position").values
     return (norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1).min(axis=-1)
 
 
 # name of a variable -> float[edit, prompt] of one checkpoint's sweep
-MEASURED: dict[str, Callable[[xarray.Dataset, Settings], NDArray]] = {
+MEASURED: dict[str, Callable[[xarray.Dataset, Kept], NDArray]] = {
     "sink_0": partial(sink, 0),
     "sink_1": partial(sink, 1),
     "attention": attention,
