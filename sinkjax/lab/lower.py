@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -242,8 +243,13 @@ class Program:
 
     def of(self, results: Results) -> tuple[Lab, Stored]:
         """The study traced on stores, and its numbers."""
-        architecture = None if self.trains else results.architecture
-        return self.traced(results.config, architecture), Stored(results.config, results.architecture, results)
+        config, architecture = results.config, results.architecture
+        lab = self.traced(config, None if self.trains else architecture)
+        with contextlib.suppress(Absent):
+            if lab.missing and lab.sweeps:  # stores of 0.3.0 keep none; their unedited condition gives what measures read
+                run = Unedited(None, None, results[next(iter(lab.sweeps))], getattr(config, "control_prompts", None))
+                lab = self.trace(config, architecture, unedited=run)
+        return lab, Stored(config, architecture, results)
 
     def figures(self, config: Any, architecture: Config) -> list[Callable[[Results], Drawing | list[Drawing] | None]]:
         """Functions that draw the figures."""

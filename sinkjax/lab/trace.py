@@ -29,7 +29,7 @@ from sinkjax.lab.numbers import Deferred, Read, Stored, Traced, read_measure
 from sinkjax.lab.places import Case, Place, each
 from sinkjax.lab.premises import Premise, Test
 from sinkjax.model.config import Config
-from sinkjax.probes.probe import Capture
+from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.section import Drawing
 from sinkjax.studies.grids import own_bos
 from sinkjax.studies.known import HALF, Unedited, finite
@@ -127,6 +127,7 @@ class Lab:
         prompts: Number of prompts of placeholders.
         donors: Name -> values that edits patch in.
         measures: Whether it has values or donors, which only a loaded model gives.
+        missing: Names of the values for which placeholders stand.
     """
 
     name: str
@@ -147,6 +148,7 @@ class Lab:
     noop_inputs: Inputs = TEXT
     columns: tuple[Measure, ...] = ()
     measures: bool = False
+    missing: set[str] = field(default_factory=set)
 
     @property
     def layers(self) -> int:
@@ -245,9 +247,16 @@ class Lab:
         """
         self.measures = True
         if name not in self.values:
+            self.missing.add(name)
             if self.unedited is None:
                 return placeholder
-            self.values[name] = function(self.unedited)
+            try:
+                self.values[name] = function(self.unedited)
+            except (SinkjaxError, KeyError):
+                if self.unedited.model is not None:
+                    raise
+                return placeholder  # the store does not have it
+            self.missing.remove(name)
         found: Value = self.values[name]
         return found
 
@@ -260,6 +269,22 @@ class Lab:
         """
 
         return self.value(name, lambda run: onset(run, self.layers, measure), self.layers - 1)
+
+    def steepest(self, name: str, statistic: str, position: int, edit: Edit | None = None) -> int:
+        """Return the layer where a statistic of the residual stream grows most at a position, in its mean over the prompts.
+
+        Args:
+            name: Name of the value.
+            statistic: Name of a statistic with the axes prompt, depth and position, such as "resid_max" or "resid_norm".
+            position: The position.
+            edit: The edit during the measurement, or None.
+        """
+
+        def found(run: Unedited) -> int:
+            values = finite(run.data(Probe.of(statistic), edit))[statistic].isel(edit=0, position=position)
+            return int(np.diff(values.mean("prompt").values).argmax())
+
+        return self.value(name, found, 0)
 
     def captured(self, name: str, edit: Edit, sites: Sequence[str]) -> Mapping[str, NDArray]:
         """Return raw values of all prompts under an edit: site -> [layer, prompt, position, ...]; zeros in a plan and on stores.
@@ -291,7 +316,7 @@ class Lab:
         """
         self.measures = True
         run = (self.edited or self.unedited) if of_edited else self.unedited
-        if run is None:
+        if run is None or run.model is None:
             return placeholder
         if name not in self.donors:
             self.donors[name] = function(run)

@@ -42,9 +42,9 @@ class Unedited:
 
     @property
     def loaded(self) -> tuple[Model, Batch]:
-        """The model and the prompts, if loaded."""
-        assert self.model is not None
-        assert self.batch is not None
+        """The model and the prompts. Raises Absent if only a store is left."""
+        if self.model is None or self.batch is None:
+            raise Absent("it is measured on the model, and only a store is left")
         return self.model, self.batch
 
     def data(self, probe: sinkjax.Probe, edit: sinkjax.Edit | None = None) -> xarray.Dataset:

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sinkjax import Edit, Probe, compose, edit, mask_key
+from sinkjax import Edit, compose, edit, mask_key
 from sinkjax.config_files.checks import positions
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import *
-from sinkjax.studies.known import Unedited, finite
 
 SITES = ("resid", "attn_out", "mlp_out", "key", "value")  # keys before the rotation, the stream after its layer
 
@@ -41,13 +40,8 @@ def study(lab: Lab, s: Settings) -> None:
     seen, sink, size = attention_to(after, lab.half), sink_rate(after, s.eps), largest_activation(after)
     columns = (sink, size, seen)
 
-    def grows_in(run: Unedited) -> int:
-        """The layer where the largest |h| at the next position grows most in the donor run."""
-        sizes = finite(run.data(Probe(resid_max=True), mask))["resid_max"].isel(edit=0, position=after)
-        return int(np.diff(sizes.mean("prompt").values).argmax())
-
     forms = layer(lab.onset("forms", lambda layers: largest_activation(s.key, layers)), "the layer in which it forms")
-    grows = layer(lab.value("grows", grows_in, 0), "the layer in which it grows")
+    grows = layer(lab.steepest("grows", "resid_max", after, mask), "the layer in which it grows")
     donor, unmoved = lab.captured("donor", mask, SITES), lab.captured("own", compose(), SITES)
 
     def put(site: str, position: int, values: np.ndarray, label: str, layers: Sequence[int] | None = None) -> Edit:
