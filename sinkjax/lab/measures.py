@@ -205,6 +205,15 @@ def largest_activation(position: int, layers: Place | None = None) -> Measure:
     return Measure(name, lambda data: largest(data, layers)[..., position], SIZES, log=True, **at_position(position))
 
 
+def largest_elsewhere(position: int) -> Measure:
+    """Largest |h| over all depths and positions but one."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(np.nanmax(np.delete(data["resid_max"].values.max(axis=-2), position, -1), axis=-1))
+
+    return Measure(f"largest |h| at any position but {position}", of, SIZES, log=True, **_at(position))
+
+
 def typical_activation(layers: Place | None = None) -> Measure:
     """Largest |h| after some layers at a typical position: the median over positions 1 and later."""
     name = f"largest |h| at a typical position but 0{in_layers(layers)}"

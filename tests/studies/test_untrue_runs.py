@@ -16,6 +16,7 @@ from sinkjax.studies.registry import as_value, choose, find, open_own, register
 from sinkjax.studies.results import Results
 from sinkjax.studies.run import work
 from sinkjax.studies.study import Measure
+from sinkjax.studies.vocabulary import Claim, Study, add_logit, at, attention_to, effect, grid, loss
 from tests.studies.tiny import write_model, write_text
 
 SWEEP = """
@@ -84,11 +85,19 @@ def test_a_series_on_no_model_at_all_ends_with_another_code(tmp_path, files, cap
     assert "2 of 2 models were not measured" in capsys.readouterr().err
 
 
+STUDY = Study(
+    name="mine/lowered",
+    title="Logits lowered",
+    question="Is the sink gone?",
+    grids={"lowered": grid(add_logit(0, -1.0))},
+    measures=(loss(),),
+    claims={"gone": Claim(effect(attention_to(0), at("lowered")), statement="Key 0 loses its attention.")},
+)
+
+
 def test_equal_claims_are_refused() -> None:
-    study = as_value("background/massive")
-    name, claim = next(iter(study.claims.items()))
-    with pytest.raises(SinkjaxError, match=f"the claims '{name}' and 'again' judge the same numbers"):
-        dataclasses.replace(study, name="mine", claims={**dict(study.claims), "again": claim})
+    with pytest.raises(SinkjaxError, match="the claims 'gone' and 'again' judge the same numbers"):
+        dataclasses.replace(STUDY, claims={**dict(STUDY.claims), "again": STUDY.claims["gone"]})
 
 
 @pytest.mark.parametrize("title", ["", "alone"])
@@ -120,7 +129,7 @@ def test_a_study_named_like_a_shipped_one_is_refused(tmp_path) -> None:
 @pytest.mark.parametrize("field", ["title", "question"])
 def test_a_study_without_words_is_refused(field) -> None:
     with pytest.raises(SinkjaxError, match=f"the {field} of a study must be a string, not None"):
-        dataclasses.replace(as_value("background/massive"), name="mine", **{field: None})
+        dataclasses.replace(STUDY, **{field: None})
 
 
 @pytest.mark.parametrize(

@@ -3,68 +3,163 @@
 The edits follow the first layer whose output meets the definition. Controls set as many random dims of the same position.
 """
 
-from sinkjax.papers.background._massive import (
-    first_massive,
-    massive,
-    massive_prompts,
-    median_activation,
-    set_dims,
-    share_of_prompts,
-    sizes_by_depth,
-    steady,
-    stream_at,
-)
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-SIZE, MEDIAN, ELSEWHERE = largest_activation(F.position), median_activation(), largest_elsewhere(F.position)
-FORMS, MASSIVE = layer(F.forms), massive("set", F.position)
-TO, PAPER = {"to": ("zero", "mean")}, "Sun et al. 2024"
-ZERO, MEAN = (at("set", fixed={"to": to}) for to in TO["to"])
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax import Capture, Edit, Probe, Site, compose, edit
+from sinkjax.analysis import intervals, metrics
+from sinkjax.config_files.checks import refuse
+from sinkjax.lab import *
+from sinkjax.lab.contrasts import Parts
+from sinkjax.lab.measures import largest_elsewhere
+from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.papers.background._massive import RANKS, STATES, massive, massive_prompts
+from sinkjax.report.figures.layers import Line, Panel
+from sinkjax.report.figures.layers import lines as line_figure
+from sinkjax.report.section import Drawing
+from sinkjax.studies.known import Unedited
+
+SPARED = 10  # largest dims that no control sets
 
 
-def of(number: object) -> Measure:
-    """The size of the activation after one layer."""
-    return largest_activation(F.position, layer(number))
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Sinks, Mapped):
+    position: int = 0
+    """position whose activations are set"""
+    dims: int = 2
+    """how many of the largest dims are set"""
+    layer_prompts: int = 16
+    """number of prompts for setting the activations after each layer in turn"""
 
 
-STUDY = Study(
-    name="background/massive",
-    settings={
-        "position": setting(0, "position whose activations are set"),
-        "dims": setting(2, "how many of the largest dims are set"),
-        "layer_prompts": setting(16, "number of prompts for setting the activations after each layer in turn"),
-    },
-    known={"forms": first_massive(), "stream": stream_at(F.position)},
-    grids={
-        "set": grid(set_dims(F.to, as_after=F.forms), FORMS, over=TO, title="largest dims"),
-        "later": grid(
-            set_dims("zero", as_after=F.forms), between(F.forms, last_layer()), title="largest dims to zero and kept there"
-        ),
-        "median": grid(set_dims("zero", "median", F.forms), FORMS, title="dims of median size to zero"),
-        "zero-by-layer": grid(set_dims("zero"), each, prompts=F.layer_prompts, title="each layer's largest dims to zero"),
-        "mean-by-layer": grid(set_dims("mean"), each, prompts=F.layer_prompts, title="each layer's largest dims to their mean"),
-        "identity": grid(edit("resid", "scale", 1.0, queries=F.position)),
-    },
-    controls={"set": draws(set_dims(F.to, "random", F.forms))},
-    measures=(loss(), sink_rate(F.position), ELSEWHERE, massive_prompts(F.position)),
-    claims={
-        "exists": Claim(
-            share_of_prompts(massive_prompts(F.position), "set"),
-            f"{PAPER}, section 2, Fig. 1, Table 1",
-            beside=(unedited(SIZE, "set", minus=MEDIAN), unedited(SIZE, "set", minus=ELSEWHERE)),
-        ),
-        "constant": Claim(
-            steady(of(last_layer(2)), of(F.forms), MEDIAN, "set"), f"{PAPER}, section 2.1, Fig. 4", stays=True, given=MASSIVE
-        ),
-        "zero": Claim(effect(loss(), ZERO), f"{PAPER}, Table 3", given=MASSIVE),
-        "mean": Claim(effect(loss(), MEAN), f"{PAPER}, Table 3", stays=True, given=all_of((MASSIVE, without_bos("set")))),
-        "median": Claim(effect(loss(), at("median")), f"{PAPER}, section 3", stays=True, given=MASSIVE),
-    },
-    figures=(
-        sizes_by_depth("set", F.position),
-        lines((loss(), sink_rate(F.position)), over="zero-by-layer"),
-        lines((loss(), sink_rate(F.position)), over="mean-by-layer"),
-        dots(loss(), over="set"),
-        maps((ZERO, MEAN)),
-    ),
-)
+def study(lab: Lab, s: Settings) -> None:
+    """Massive activations, set to zero or to their mean."""
+    L, width, here = lab.layers, lab.architecture.width, s.position
+    refuse(s.dims + SPARED > width, f"dims {s.dims} and {SPARED} more for the controls are more than the model's {width}")
+    size, middle, elsewhere, found = largest_activation(here), median_activation(), largest_elsewhere(here), massive_prompts(here)
+    columns = (loss(), sink_rate(here, s.eps), elsewhere, found)
+
+    forms = lab.value("forms", first_massive, 0)
+    stream = lab.donor("stream", partial(stream_at, here), np.zeros((1, L, width)))
+    order = np.argsort(-np.abs(stream).mean(axis=0), axis=-1)  # [layer, rank]: each layer's dims by size
+    formed = np.repeat(order[[forms]], L, axis=0)
+    at = layer(forms, "the layer in which it forms")
+    onwards = Place("the layers from the one in which it forms", tuple(range(forms, L)), x=L - 1)
+
+    def put(to: str, dims: NDArray, place: Place) -> Edit:
+        return set_dims(stream, dims, to, here, place.layers)
+
+    def random_dims(rng: np.random.Generator, case: Case) -> Edit:
+        return put(case["to"], formed[:, rng.choice(np.arange(SPARED, width), s.dims, replace=False)], case.place)
+
+    top, ways = slice(s.dims), ("zero", "mean")
+    edits = {at.at(to=to): put(to, formed[:, top], at) for to in ways}
+    removed = lab.sweep("set", edits, columns, random_dims, title="largest dims")
+    kept = {onwards: put("zero", formed[:, top], onwards)}
+    lab.sweep("later", kept, columns, title="largest dims to zero and kept there")
+    usual = formed[:, (width - s.dims) // 2 :][:, top]
+    ordinary = lab.sweep("median", {at: put("zero", usual, at)}, columns, title="dims of median size to zero")
+    by_layers = []
+    for to, title in (("zero", "each layer's largest dims to zero"), ("mean", "each layer's largest dims to their mean")):
+        single = {one: put(to, order[:, top], one) for one in each(L)}
+        by_layers.append(lab.sweep(f"{to}-by-layer", single, columns, prompts=s.layer_prompts, title=title))
+    lab.noop(edit("resid", "scale", 1.0, queries=here))
+
+    zero, mean = (removed.at(to=to) for to in ways)
+    paper, is_massive = "Sun et al. 2024", massive(removed, here)
+    beside = [unedited(size, removed, minus=other) for other in (middle, elsewhere)]
+    lab.claim("exists", f"{paper}, section 2, Fig. 1, Table 1", share_of_prompts(found, removed), beside=beside)
+    late, early = (largest_activation(here, one) for one in (layer(max(L - 3, 0)), at))
+    lab.claim("constant", f"{paper}, section 2.1, Fig. 4", steady(late, early, middle, removed), is_massive, stays=True)
+    lab.claim("zero", f"{paper}, Table 3", effect(loss(), zero), is_massive)
+    lab.claim("mean", f"{paper}, Table 3", effect(loss(), mean), all_of(is_massive, without_bos(removed)), stays=True)
+    lab.claim("median", f"{paper}, section 3", effect(loss(), ordinary.every), is_massive, stays=True)
+
+    lab.draw(sizes_by_depth, removed, here)
+    for sweep in by_layers:
+        lab.draw(lines, loss(), sink_rate(here, s.eps), over=sweep)
+    lab.draw(dots, loss(), over=removed)
+    lab.maps(zero, mean)
+
+
+def first_massive(run: Unedited) -> int:
+    """The first layer whose output has a massive activation in most prompts, or, if none has, the largest |h|."""
+    data = run.data(STATES).isel(edit=0)
+    sizes = data["state_largest"].values[..., 0]
+    found = metrics.is_massive(sizes, metrics.hidden_median(data))[:, 1:].mean(axis=0) > 1 / 2
+    return int(found.argmax() if found.any() else sizes[:, 1:].mean(axis=0).argmax())
+
+
+def stream_at(position: int, run: Unedited) -> NDArray:
+    """The residual stream after each layer at a position: float[prompt, layer, dim]."""
+    capture = Capture(Site.RESID, positions=(position,), name="stream")
+    return np.asarray(run.data(Probe(capture=(capture,)))["stream"].values[0, :, :, 0])
+
+
+def set_dims(stream: NDArray, dims: NDArray, to: str, position: int, layers: Sequence[int] | None) -> Edit:
+    """Set some dims of a position to zero or to their mean over prompts.
+
+    Args:
+        stream: `stream_at` the position.
+        dims: int[layer, number], those of each layer.
+        to: "zero" or "mean".
+        position: The position.
+        layers: The edited layers.
+    """
+    chosen = np.zeros((len(dims), 1, stream.shape[2]), np.float32)
+    np.put_along_axis(chosen[:, 0], dims, 1, axis=-1)
+    zero = edit("resid", "scale", 1 - chosen, queries=position, layers=layers)
+    if to == "zero":
+        return zero
+    return compose(zero, edit("resid", "add", chosen * stream.mean(axis=0)[:, None], queries=position, layers=layers))
+
+
+def median_activation() -> Measure:
+    """Median |h| of a hidden state, mean over the outputs of all layers."""
+    name = "median |h| of the hidden states"
+    return Measure(name, lambda data: np.asarray(metrics.hidden_median(data)[..., 1:].mean(axis=-1)), STATES, log=True)
+
+
+def share_of_prompts(measure: Measure, sweep: Sweep) -> Contrast:
+    """Return a percentage of the prompts of the unedited model; the whole is all of them."""
+
+    def parts(read: Numbers) -> Parts:
+        found = read.first(measure, sweep)
+        whole, why = np.full_like(found, 100.0), "nothing is edited"
+        return Parts(found, None, whole, (0.0, 100.0), "percentage points", measure.name, uncontrolled=why)
+
+    return parts
+
+
+def steady(late: Measure, early: Measure, typical: Measure, sweep: Sweep) -> Contrast:
+    """Return the change of a size from an early layer to a late one; the whole is its early excess over a typical size."""
+
+    def parts(read: Numbers) -> Parts:
+        last, first, other = (np.log(read.first(measure, sweep)) for measure in (late, early, typical))
+        label, why = f"{late.name} minus {early.name}", "nothing is edited"
+        return Parts(last - first, None, first - other, None, "log", label, uncontrolled=why)
+
+    return parts
+
+
+def sizes_by_depth(read: Stored, sweep: Sweep, position: int) -> Drawing:
+    """Draw the largest activations of the hidden states by depth, their median, and the ratio of the two (Figs. 1, 4)."""
+    data = read.data(sweep.name).isel(edit=0)
+    ranked, middle = data["state_largest"].values, metrics.hidden_median(data)
+    sizes = {name: ranked[..., rank] for rank, name in enumerate(RANKS)} | {"median": middle}
+    ratios = {"hidden state": ranked[..., 0] / middle, f"position {position}": data["resid_max"].values[..., position] / middle}
+    panels = []
+    for label, rows in {"|h| in a hidden state": sizes, "largest |h| / median |h|": ratios}.items():
+        drawn = [
+            Line(name, range(row.shape[1]), [*intervals.intervals(row.T, seed=read.settings.seed)]) for name, row in rows.items()
+        ]
+        panels.append([Panel("", label, drawn, True)])
+    caption = """Top: the three largest and the median |h| of a prompt's hidden state, all positions together. Bottom: the largest
+        over the median."""
+    return read.drawing("sizes-by-depth", line_figure(panels, "depth (0: embedding, l + 1: after layer l)"), caption, sweep.name)

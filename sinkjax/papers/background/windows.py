@@ -4,62 +4,192 @@ The question is Xiao et al.'s (2024), asked of a model that was trained with win
 activation to its value at an ordinary token; controls set random dims likewise.
 """
 
-from sinkjax.papers.background._windows import (
-    activation_of_strongest,
-    first_before,
-    first_beyond,
-    largest_dim,
-    made_ordinary,
-    strongest_beyond,
-    typical_stream,
-    windowed,
-)
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-LAYERS = windowed()
-BEFORE, AFTER, STRONGEST = (measure(F.beyond, LAYERS) for measure in (first_before, first_beyond, strongest_beyond))
-SIZE, LOSS = activation_of_strongest(F.beyond, LAYERS), loss(F.beyond)
-MASSIVE = reaches(largest_activation(0), "edited", MASSIVE_SIZE)
+import functools
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax import Edit, Probe, Site, Statistic, compose, edit
+from sinkjax.config_files.checks import MIN_QUERIES, refuse
+from sinkjax.lab import *
+from sinkjax.lab.measures import in_layers, layer_index
+from sinkjax.papers.background._massive import largest_dim
+from sinkjax.studies.known import Unedited
+from sinkjax.studies.study import Inputs
+
+if TYPE_CHECKING:
+    import jax
+    import xarray
+
+    from sinkjax.probes.statistics import PairView, View
+
+BEFORE, BEYOND = 0, 1  # entries of the axis "reach"
+TOKENS: dict[str, int | slice | None] = {"first": 0, "later": slice(1, None), "all": None}
 
 
-def of(tokens: object) -> At:
-    """The edit at the first token, at all later ones, or at both."""
-    return at("edited", fixed={"tokens": tokens})
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled):
+    length: int = 768
+    prompts: int = 12
+    bos: Literal["model", "tokenizer", "none"] | int = "model"
+    control_prompts: int = 8
+    beyond: int = 512
+    """first position whose queries no longer see key 0 in layers with a window"""
 
 
-STUDY = Study(
-    name="background/windows",
-    needs=("sliding windows",),
-    settings={
-        "length": 768,
-        "prompts": 12,
-        "bos": "model",
-        "control_prompts": 8,
-        "beyond": setting(512, "first position whose queries no longer see key 0 in layers with a window"),
-    },
-    known={"dim": largest_dim(), "typical": typical_stream()},
-    grids={
-        "edited": grid(made_ordinary(F.tokens), over={"tokens": ("first", "later", "all")}, inputs="joined"),
-        "without": grid(inputs="joined", bos="none", title="without BOS"),
-        "identity": grid(edit("resid", "scale", 1.0, queries=0), inputs="joined"),
-    },
-    controls={"edited": draws(made_ordinary(F.tokens, random=True))},
-    measures=(STRONGEST, BEFORE, AFTER, SIZE, LOSS),
-    claims={
-        "as-much": Claim(unedited(BEFORE, "edited", minus=STRONGEST), "ours, on Xiao et al. 2024, section 3.1", stays=True),
-        "large": Claim(unedited(SIZE, "edited", minus=typical_activation()), "ours, on Sun et al. 2024, section 4"),
-        "needs": Claim(effect(STRONGEST, of("later")), "ours, on Sun et al. 2024, section 4", sign=-1, given=MASSIVE),
-        "loss": Claim(effect(LOSS, of("later")), "ours, on Sun et al. 2024, Table 3", given=MASSIVE),
-        "first": Claim(
-            effect(STRONGEST, of("first"), controls=False),
-            "ours, on Xiao et al. 2024, section 3.1",
-            stays=True,
-            given=MASSIVE,
-            beside=(effect(LOSS, of("first"), controls=False), effect(LOSS, of("all"), controls=False)),
-        ),
-    },
-    figures=(
-        by_layer(((first_before(F.beyond), first_beyond(F.beyond), strongest_beyond(F.beyond)),), of("later")),
-        dots((STRONGEST, LOSS), over="edited"),
-    ),
-)
+def study(lab: Lab, s: Settings) -> None:
+    """Layers with a sliding window."""
+    lab.needs("sliding windows")
+    layers = windowed(lab.architecture.windows or (), s)
+    before, after, strongest = (make(s.beyond, layers) for make in (first_before, first_beyond, strongest_beyond))
+    size, nll = activation_of_strongest(s.beyond, layers), loss(s.beyond)
+    columns = (strongest, before, after, size, nll)
+
+    dim = lab.donor("dim", largest_dim, 0, of_edited=True)
+    typical = lab.donor("typical", typical_stream, np.zeros((lab.layers, lab.architecture.width)), of_edited=True)
+
+    def another_dim(rng: np.random.Generator, case: Case) -> Edit:
+        return made_ordinary(case["tokens"], int(rng.choice(np.delete(np.arange(typical.shape[1]), dim))), typical)
+
+    edits = {ALL.at(tokens=tokens): made_ordinary(tokens, dim, typical) for tokens in TOKENS}
+    edited = lab.sweep("edited", edits, columns, another_dim, inputs="joined")
+    lab.sweep("without", None, columns, inputs="joined", bos="none", title="without BOS")
+    lab.noop(edit("resid", "scale", 1.0, queries=0), inputs=Inputs("joined"))
+
+    first, later, every = (edited.at(tokens=tokens) for tokens in TOKENS)
+    massive = reaches(largest_activation(0), edited, MASSIVE_SIZE)
+    xiao, sun = "ours, on Xiao et al. 2024, section 3.1", "ours, on Sun et al. 2024, section 4"
+    lab.claim("as-much", xiao, unedited(before, edited, minus=strongest), stays=True)
+    lab.claim("large", sun, unedited(size, edited, minus=typical_activation()))
+    lab.claim("needs", sun, effect(strongest, later), massive, sign=-1)
+    lab.claim("loss", "ours, on Sun et al. 2024, Table 3", effect(nll, later), massive)
+    beside = [effect(nll, where, controls=False) for where in (first, every)]
+    lab.claim("first", xiao, effect(strongest, first, controls=False), massive, beside, stays=True)
+
+    lab.draw(by_layer, [partial(make, s.beyond) for make in (first_before, first_beyond, strongest_beyond)], conditions=[later])
+    lab.draw(dots, strongest, nll, over=edited)
+
+
+def windowed(windows: tuple[int | None, ...], s: Settings) -> Place:
+    """Return the layers with a sliding window.
+
+    Raises:
+        SinkjaxError: From `beyond` on, queries still see key 0 in one of them, or too few queries are left.
+    """
+    longest = max(size for size in windows if size is not None)
+    refuse(s.beyond < longest, f"beyond is {s.beyond}, but the model has layers with a window of {longest} keys")
+    few = f"beyond {s.beyond} leaves fewer than {MIN_QUERIES} queries to a length of {s.length} tokens"
+    refuse(s.beyond + MIN_QUERIES > s.length, few)
+    return Place("layers with a window", tuple(number for number, size in enumerate(windows) if size is not None))
+
+
+# Attention of queries whose window no longer includes key 0, and of as many just before them.
+
+NOTE = """Two sets of queries are compared: those that no longer see key 0 in a layer with a window, and as many just before them.
+    A number is the attention that a key receives from a set, as a mean over its queries and over the heads of a layer."""
+
+
+@functools.cache
+def reaching(beyond: int) -> Statistic:
+    """Ask for the mean attention to each key from the queries just before a position, and from the queries at and after it.
+
+    Returns:
+        The statistic [prompt, layer, reach, key]; its axis "reach" is (before, beyond).
+    """
+    import jax.numpy as jnp
+
+    def counts(lengths: jax.Array) -> jax.Array:
+        after = jnp.maximum(lengths - beyond, 0)
+        return jnp.stack([jnp.minimum(after, beyond), after], axis=1)  # [B, 2]
+
+    def sums(weights: jax.Array, view: PairView) -> jax.Array:
+        rows, number = view.rows[None, :], counts(view.lengths)[:, :1]
+        before, after = (rows < beyond) & (rows >= beyond - number), (rows >= beyond) & (rows < view.lengths[:, None])
+        chosen = jnp.stack([before, after], axis=1)
+        return jnp.einsum("BRQ,BHQS->BRS", chosen.astype(weights.dtype), weights, precision="highest") / weights.shape[1]
+
+    def mean(found: jax.Array, lengths: jax.Array) -> jax.Array:
+        return found / jnp.maximum(counts(lengths), 1)[..., None]
+
+    return Statistic("reaching", Site.WEIGHTS, sums, ("prompt", "layer", "reach", "key"), mean)
+
+
+def first_before(beyond: int, layers: Place | None = None) -> Measure:
+    """Attention to key 0 from the queries just before a position, mean over some layers and their heads, in per cent."""
+    return _to_first(f"attention to key 0 just before position {beyond} (%)", beyond, layers, BEFORE)
+
+
+def first_beyond(beyond: int, layers: Place | None = None) -> Measure:
+    """Attention to key 0 from the queries at and after a position, mean over some layers and their heads, in per cent."""
+    return _to_first(f"attention to key 0 from position {beyond} on (%)", beyond, layers, BEYOND)
+
+
+def _to_first(name: str, beyond: int, layers: Place | None, reach: int) -> Measure:
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(100 * data["reaching"].values[..., layer_index(layers), reach, 0].mean(axis=-1))
+
+    return percentage(f"{name}{in_layers(layers)}", of, asked(beyond), note=NOTE)
+
+
+def strongest_beyond(beyond: int, layers: Place | None = None) -> Measure:
+    """Attention of the queries beyond a position to the key other than 0 that receives the most, mean over some layers."""
+    name = f"attention to the strongest later key from position {beyond} on (%){in_layers(layers)}"
+    return percentage(name, lambda data: 100 * later_keys(data, layers).max(axis=-1), asked(beyond), note=NOTE)
+
+
+def activation_of_strongest(beyond: int, layers: Place | None = None) -> Measure:
+    """Largest |h|, after any layer, of the key selected by `strongest_beyond`."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        key = 1 + later_keys(data, layers).argmax(axis=-1)
+        sizes = data["resid_max"].values.max(axis=-2)
+        return np.asarray(np.take_along_axis(sizes, key[..., None], axis=-1)[..., 0])
+
+    return Measure(f"largest |h| at the strongest later key{in_layers(layers)}", of, asked(beyond), log=True)
+
+
+def later_keys(data: xarray.Dataset, layers: Place | None) -> NDArray:
+    """Attention of the queries beyond to each key except the first, mean over some layers: float[edit, prompt, key]."""
+    return np.asarray(data["reaching"].values[..., layer_index(layers), BEYOND, 1:].mean(axis=-2))
+
+
+def asked(beyond: int) -> Probe:
+    """Ask for the attention to each key before and beyond the window, and for the size of activations."""
+    return Probe(resid_max=True, extra=(reaching(beyond),))
+
+
+# The edit: one dim of the stream gets its value at an ordinary token.
+
+
+@functools.cache
+def ordinary() -> Statistic:
+    """Median of each dim over a prompt's positions except the first: prompt, depth, dim."""
+    import jax.numpy as jnp
+
+    def median(x: jax.Array, view: View) -> jax.Array:
+        places = jnp.arange(x.shape[1])[None, :, None]
+        return jnp.nanmedian(jnp.where((places > 0) & (places < view.lengths[:, None, None]), x, jnp.nan), axis=1)
+
+    return Statistic("ordinary", Site.RESID, median, ("prompt", "depth", "dim"))
+
+
+def typical_stream(run: Unedited) -> NDArray:
+    """Each dim after each layer at an ordinary token, the median over later positions, mean over prompts: float[layer, width]."""
+    found = run.data(Probe(extra=(ordinary(),)))["ordinary"].isel(edit=0)
+    return np.asarray(found.mean("prompt").values[1:])
+
+
+def made_ordinary(tokens: str, dim: int, typical: NDArray) -> Edit:
+    """Set one dim after every layer to its value at an ordinary token, at the first, the later or all tokens."""
+    chosen = np.zeros((len(typical), 1, typical.shape[1]), np.float32)  # not a selector, because labels name no known dim
+    chosen[..., dim] = 1
+    queries = TOKENS[tokens]
+    return compose(
+        edit("resid", "scale", 1 - chosen, queries=queries),
+        edit("resid", "add", chosen * typical[:, None], queries=queries),
+    )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sinkjax import Probe, metrics
 from sinkjax.lab import *
-from sinkjax.lab.measures import largest
+from sinkjax.lab.measures import largest, largest_elsewhere
 
 if TYPE_CHECKING:
     import xarray
@@ -49,15 +49,6 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(by_layer, partial(sink_rate, 0, s.eps), partial(largest_activation, 0), conditions=both, unedited=False)
     lab.maps(*both)
     lab.draw(activations, *both)
-
-
-def largest_elsewhere(position: int) -> Measure:
-    """Largest |h| over all depths and positions but one."""
-
-    def of(data: xarray.Dataset) -> NDArray:
-        return np.asarray(np.nanmax(np.delete(data["resid_max"].values.max(axis=-2), position, -1), axis=-1))
-
-    return Measure(f"largest |h| at any position but {position}", of, Probe(resid_max=True), log=True)
 
 
 def activation_ratio(layers: Place) -> Measure:

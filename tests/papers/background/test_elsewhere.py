@@ -11,18 +11,16 @@ import xarray
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.papers.background import _tokens as own
-from sinkjax.papers.background.elsewhere import STUDY
+from sinkjax.lab import Sweep
+from sinkjax.papers.background import elsewhere as own
 from sinkjax.studies import run
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.known import Unedited
-from sinkjax.studies.readings import Readings
-from sinkjax.studies.scope import Scope
+from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 
 T = 20
-SETTINGS = SimpleNamespace(eps=0.3, seed=0, controls=5, place=2, tokens=("b", " "), length=10)
+SETTINGS = {"controls": 5, "place": 2, "tokens": ("b", " "), "length": 10, "shown": "b"}
 
 
 def natural(largest: np.ndarray, received: np.ndarray, tokens: list[list[str]]) -> xarray.Dataset:
@@ -48,10 +46,8 @@ def planted() -> xarray.Dataset:
 
 
 def test_the_first_of_some_tokens_is_compared_with_a_typical_position_and_with_the_first():
-    read = Readings(Scope(SETTINGS, None), {"text": planted()}, {})
-    activation, sink = (
-        own.at_first_of((".", "!"), of, "text").meaning.of(read, (".", "!"), of, "text") for of in ("activation", "sink")
-    )
+    read = SimpleNamespace(data={"text": planted()}.__getitem__)
+    activation, sink = (own.at_first_of((".", "!"), of, Sweep("text", {}), 0.3)(read) for of in ("activation", "sink"))
     np.testing.assert_allclose(activation.contrast, [np.log(10), np.log(1000), np.nan])
     np.testing.assert_allclose(activation.whole, np.log(100))
     np.testing.assert_allclose(sink.contrast, [25, 0, np.nan])
@@ -61,11 +57,11 @@ def test_the_first_of_some_tokens_is_compared_with_a_typical_position_and_with_t
 def test_a_token_in_the_text_is_ranked_among_other_positions_of_the_same_prompts():
     text = planted().isel(edit=0)
     np.testing.assert_array_equal(np.argwhere(own.occurrences(text, ".")), [[0, 5], [0, 9]])
-    read = Readings(Scope(SETTINGS, None), SimpleNamespace(clusters=lambda *_: None), {})
-    rows = {row.measure: row for row in own._rows(read, text, "text", ".", {"size": own.ratios(text)})}
+    settings = SimpleNamespace(seed=0, controls=5)
+    rows = {row.measure: row for row in own._rows(text, ".", {"size": own.ratios(text)}, settings, None)}
     assert (rows["size"].value.mean, rows["size"].value.n) == (5.5, 1)
     assert (rows["size"].rank.below, rows["size"].rank.controls) == (5, 5)
-    (absent,) = own._rows(read, text, "text", "?", {"size": own.ratios(text)})
+    (absent,) = own._rows(text, "?", {"size": own.ratios(text)}, settings, None)
     assert (absent.value.mean, absent.rank) == (None, None)
 
 
@@ -90,18 +86,19 @@ def test_a_token_is_put_there_by_its_embedding(files, factor):
     model = sinkjax.load(files / "model")
     multipliers = dataclasses.replace(model.config.multipliers, embedding=factor)
     model = dataclasses.replace(model, config=dataclasses.replace(model.config, multipliers=multipliers))
-    scope, alone = Scope(SETTINGS, model.config), Unedited(model, Batch(np.ones((1, 1), int), np.ones(1, int), {}))
-    rows, others = (word.meaning.of(scope, alone, ("b", " ")) for word in (own.embeddings_of(()), own.random_embeddings(())))
-    scope = Scope(SETTINGS, model.config, {"rows": rows, "others": others}, rng=np.random.default_rng(0))
+    study, run = program("background/elsewhere"), Unedited(model, Batch(np.ones((1, 1), int), np.ones(1, int), {}))
+    placed = study.trace(study.settings(**SETTINGS), model.config, unedited=run).sweeps["placed"]
+    edit, *_ = placed.edits.values()
     tokens = np.random.default_rng(0).integers(1, 200, (2, 10)).astype(np.int32)
     probe = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.EMBED),))
-    seen = sinkjax.forward(model.params, tokens, model.config, scope.get(own.put_token("b")), probe).record["embed"]
+    seen = sinkjax.forward(model.params, tokens, model.config, edit, probe).record["embed"]
     tokens[:, 2] = model.tokenizer.encode("ab")[-1]
     np.testing.assert_array_equal(np.asarray(seen), factor * np.asarray(model.params["embed"])[tokens])
-    drawn = {scope.get(own.put_token()).label for _ in range(100)}
-    assert drawn == {f"random token {number}" for number in range(5)}
+    rng, case = np.random.default_rng(0), next(iter(placed.edits))
+    drawn = {edit.label: edit.terms[0].value for edit in (placed.control(rng, case) for _ in range(100))}
+    assert {*drawn} == {f"random token {number}" for number in range(5)}
     embed = factor * np.asarray(model.params["embed"])
-    ids = {int(np.flatnonzero((embed == row).all(axis=-1))[0]) for row in others}
+    ids = {int(np.flatnonzero((embed == row).all(axis=-1))[0]) for row in drawn.values()}
     assert not ids & {*model.tokenizer.special, *own.ids_of(model, ("b", " "))}
     assert len(ids) == 5
     with pytest.raises(SinkjaxError, match="'ab' is not one token"):
@@ -117,4 +114,3 @@ def test_a_run_reads_the_text_and_puts_tokens_there(files, tmp_path):
     assert words["sink"] in {"replicates", "weaker", "shown", "differs", "undecided", "untested"}
     conditions = {row.condition for row in section.rows}
     assert {"token '.'", "token '\\n'", "'.' in the text"} <= conditions
-    assert from_yaml(to_yaml(STUDY)) == STUDY

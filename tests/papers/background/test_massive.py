@@ -9,15 +9,15 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.papers.background import _massive as own
-from sinkjax.papers.background.massive import STUDY
+from sinkjax.lab import Sweep
+from sinkjax.papers.background import _massive as definition
+from sinkjax.papers.background import massive as own
 from sinkjax.studies import run
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
-from sinkjax.studies.edits import placed
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.known import Unedited
-from sinkjax.studies.readings import Readings
-from sinkjax.studies.scope import Scope
+from sinkjax.studies.registry import program
+from sinkjax.studies.results import Results
+from tests.lab.edited import Conditions
 from tests.studies.tiny import study, write_both
 
 T = 10
@@ -40,14 +40,14 @@ def sizes(largest: float, median: float = 0.5) -> xarray.Dataset:
 )
 def test_the_definition_needs_both_cut_offs(largest, median, holds):
     data = sizes(largest, median)
-    read = Readings(Scope(SimpleNamespace(position=0), SimpleNamespace(layers=3)), {"set": data}, {})
-    found, text = own.massive("set", 0).meaning.of(read, "set", 0)
+    sweep, measure = Sweep("set", {}), definition.massive_prompts(0)
+    read = SimpleNamespace(data={"set": data}.__getitem__, first=lambda measure, sweep: measure.of(data)[0])
+    found, text = definition.massive(sweep, 0).test(read)
     assert found is holds
     assert f"{largest:.3g}" in text
-    np.testing.assert_array_equal(own.massive_prompts(0).meaning.of(data, 0), 100.0 * holds)
-    layer = own.first_massive().meaning.of(read.scope, Unedited(None, None, data))
-    assert layer == 1
-    parts = own.share_of_prompts(own.massive_prompts(0), "set").meaning.of(read, own.massive_prompts(0), "set")
+    np.testing.assert_array_equal(measure.of(data), 100.0 * holds)
+    assert own.first_massive(Unedited(None, None, data)) == 1
+    parts = own.share_of_prompts(measure, sweep)(read)
     np.testing.assert_array_equal(parts.contrast / parts.whole, [holds, holds])
 
 
@@ -59,54 +59,59 @@ def stream(rng):
     return found
 
 
-def changed(edit, layers, tiny_config, tiny_params):
-    tokens = np.random.default_rng(0).integers(0, 61, (2, T))
-    capture = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.RESID, name="h"),))
-    edit = placed(edit, [(layer, None) for layer in layers], tiny_config)
-    return np.asarray(sinkjax.forward(tiny_params, tokens, tiny_config, edit, capture).record["h"])
+def edits(stream, tiny_config, **settings) -> Conditions:
+    """The study with this stream, in place of a model's; the activation forms in layer 1."""
+    study = program("background/massive")
+    found = Conditions.__new__(Conditions)
+    found.config = study.settings(length=T, prompts=2, controls=30, **settings)
+    run = SimpleNamespace(model="any", data=lambda probe: {"stream": xarray.DataArray(stream[None, :, :, None])})
+    found.lab = study.trace(found.config, tiny_config, values={"forms": 1}, unedited=run)
+    return found
 
 
 @pytest.mark.parametrize("to", ["zero", "mean"])
 def test_edits_set_the_dims_as_set_residual_does(to, stream, tiny_config, tiny_params):
-    scope = Scope(SimpleNamespace(position=0, dims=2), tiny_config, {"stream": stream})
-    order = np.argsort(-np.abs(stream).mean(axis=0), axis=-1)
-    for as_after, layers in ((1, (1,)), (1, (1, 2)), (None, (2,))):
-        edit = scope.get(own.set_dims(to, as_after=as_after))
-        here = layers[0] if as_after is None else as_after
-        dims = order[here, :2]
-        value = stream.mean(axis=0)[here, dims] if to == "mean" else np.zeros(2)
-        if to == "mean" and len(layers) > 1:
-            continue  # each later layer has its own mean
-        expected = sinkjax.set_residual(0, value, dims=dims.tolist())
-        np.testing.assert_allclose(
-            changed(edit, layers, tiny_config, tiny_params),
-            changed(expected, layers, tiny_config, tiny_params),
-            rtol=1e-5,
-            atol=1e-5,
-        )
+    study, forms = edits(stream, tiny_config), "the layer in which it forms"
+    tokens = np.random.default_rng(0).integers(0, 61, (2, T))
+    capture = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.RESID, name="h"),))
+
+    def assert_same(edit: sinkjax.Edit, expected: sinkjax.Edit) -> None:
+        seen = [sinkjax.forward(tiny_params, tokens, tiny_config, one, capture).record["h"] for one in (edit, expected)]
+        np.testing.assert_allclose(*seen, rtol=1e-5, atol=1e-5)
+
+    kept = study.of("later")["the layers from the one in which it forms"].edit
+    assert_same(kept, sinkjax.set_residual(0, np.zeros(2), dims=largest(stream, 1), layers=[1, 2]))
+    for edit, layer in ((study.of("set")[f"to {to} in {forms}"].edit, 1), (study.of(f"{to}-by-layer")["layer 2"].edit, 2)):
+        dims = largest(stream, layer)
+        value = stream.mean(axis=0)[layer, dims] if to == "mean" else np.zeros(2)
+        assert_same(edit, sinkjax.set_residual(0, value, dims=dims, layers=layer))
+
+
+def largest(stream, layer: int) -> list[int]:
+    return np.argsort(-np.abs(stream).mean(axis=0)[layer])[:2].tolist()
 
 
 def test_controls_spare_the_ten_largest_dims(stream, tiny_config):
-    scope = Scope(SimpleNamespace(position=0, dims=2), tiny_config, {"stream": stream}, rng=np.random.default_rng(0))
+    study = edits(stream, tiny_config)
     order = np.argsort(-np.abs(stream).mean(axis=0), axis=-1)[1]
-    drawn = [scope.get(own.set_dims("zero", "random", 1)).terms[0].value for _ in range(30)]
-    dims = [np.flatnonzero(np.asarray(value)[1, 0] == 0).tolist() for value in drawn]
+    drawn = [point.edit.terms[0] for point in study.random("set", "to zero in the layer in which it forms")]
+    dims = [np.flatnonzero(np.asarray(term.value)[1, 0] == 0).tolist() for term in drawn]
     assert all(len(chosen) == 2 and not set(chosen) & {*order[:10].tolist()} for chosen in dims)
-    assert len({tuple(chosen) for chosen in dims}) > 20
-    median = np.flatnonzero(np.asarray(scope.get(own.set_dims("zero", "median", 1)).terms[0].value)[1, 0] == 0)
-    assert sorted(median) == sorted(order[15:17])
+    assert len({tuple(chosen) for chosen in dims}) == 30
+    assert {term.layers for term in drawn} == {(1,)}
+    (_, median) = study.of("median").values()
+    assert sorted(np.flatnonzero(np.asarray(median.edit.terms[0].value)[1, 0] == 0)) == sorted(order[15:17])
 
 
 def test_too_many_dims_are_refused(stream, tiny_config):
-    scope = Scope(SimpleNamespace(position=0, dims=30), tiny_config, {"stream": stream})
     with pytest.raises(sinkjax.SinkjaxError, match="dims 30 and 10 more for the controls are more than the model's 32"):
-        scope.get(own.set_dims("zero"))
+        edits(stream, tiny_config, dims=30)
 
 
 def test_statistics_of_the_hidden_state_leave_pads_out(tiny_config, tiny_params):
     tokens = np.random.default_rng(0).integers(0, 61, (2, T))
-    whole = sinkjax.forward(tiny_params, tokens, tiny_config, probe=own.states(), lengths=[T, 7]).record
-    alone = sinkjax.forward(tiny_params, tokens[1:, :7], tiny_config, probe=own.states()).record
+    whole = sinkjax.forward(tiny_params, tokens, tiny_config, probe=definition.STATES, lengths=[T, 7]).record
+    alone = sinkjax.forward(tiny_params, tokens[1:, :7], tiny_config, probe=definition.STATES).record
     for name in ("state_largest", "state_median"):
         np.testing.assert_allclose(whole[name][1], alone[name][0], rtol=1e-5)
 
@@ -114,11 +119,19 @@ def test_statistics_of_the_hidden_state_leave_pads_out(tiny_config, tiny_params)
 def test_nothing_is_claimed_of_a_model_without_massive_activations(tmp_path):
     files = write_both(tmp_path)
     small = {"controls": 2, "control_prompts": 2, "twin": False, "layer_prompts": 1}
-    section = run.carry_out(study("background/massive", files, **small), tmp_path / "out")
+    chosen = study("background/massive", files, **small)
+    section = run.carry_out(chosen, tmp_path / "out")
     words = {verdict.name: verdict.judgement.word for verdict in section.verdicts}
     assert words.pop("exists") in {"differs", "undecided"}
     assert set(words.values()) == {"untested"}
     data = open_store(tmp_path / "out" / "set.zarr")
     assert data.sizes["edit"] == 3
     assert np.isfinite(data["state_median"]).all()
-    assert from_yaml(to_yaml(STUDY)) == STUDY
+
+    # stores of 0.3.0 keep no values; the layer in which it forms is then read from the unedited condition
+    stores = {path.stem: open_store(path) for path in (tmp_path / "out").glob("*.zarr")}
+    forms = stores["set"].attrs["values"]["forms"]
+    for store in stores.values():
+        store.attrs.pop("values", None)
+    lab, _ = program("background/massive").of(Results(program("background/massive").lowered(), chosen.config, stores))
+    assert lab.values == {"forms": forms}

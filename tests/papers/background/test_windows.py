@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import xarray
 
 import sinkjax
 from sinkjax import SinkjaxError
-from sinkjax.papers.background import _windows as own
-from sinkjax.papers.background.windows import STUDY
+from sinkjax.lab import Place
+from sinkjax.papers.background import windows as own
 from sinkjax.studies import run
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.folder import open_store
-from sinkjax.studies.scope import Scope
+from sinkjax.studies.registry import program
+from tests.lab.edited import Conditions
 from tests.studies.tiny import study, write_model, write_text
 
 WINDOW, LENGTH = 6, 24
@@ -63,28 +61,35 @@ def test_the_strongest_key_is_of_the_mean_over_layers_and_brings_its_own_size():
             "resid_max": (("edit", "prompt", "depth", "position"), sizes),
         }
     )
-    assert own.strongest_beyond(3).meaning.of(data, 3, [0, 1]) == pytest.approx(30)
-    assert own.activation_of_strongest(3).meaning.of(data, 3, [0, 1]) == 7
-    assert own.first_beyond(3).meaning.of(data, 3, [0, 1, 2]) == pytest.approx(90)
+    two = Place("two layers", (0, 1))
+    assert own.strongest_beyond(3, two).of(data) == pytest.approx(30)
+    assert own.activation_of_strongest(3, two).of(data) == 7
+    assert own.first_beyond(3).of(data) == pytest.approx(90)
 
 
-def test_the_edit_makes_one_dim_ordinary_and_controls_another(files):
+def test_the_edit_makes_one_dim_ordinary(files):
     model = sinkjax.load(str(files / "model"))
     tokens = np.random.default_rng(1).integers(1, 250, (2, LENGTH)).astype(np.int32)
     typical = np.random.default_rng(2).standard_normal((model.config.layers, model.config.width)).astype(np.float32)
-    scope = Scope(SimpleNamespace(), model.config, {"dim": 3, "typical": typical}, rng=np.random.default_rng(3))
     probe = sinkjax.Probe(capture=(sinkjax.Capture("resid", name="stream"),))
     for tokens_of, chosen in (("first", slice(1)), ("later", slice(1, None)), ("all", slice(None))):
-        edit = scope.get(own.made_ordinary(tokens_of))
+        edit = own.made_ordinary(tokens_of, 3, typical)
         stream = np.asarray(sinkjax.forward(model.params, tokens, model.config, edits=edit, probe=probe).record["stream"])
         there = np.isclose(stream, typical[None, :, None], rtol=1e-6).all(axis=(0, 1))  # position, dim
         assert there[chosen, 3].all()
         assert there.sum() == there[chosen, 3].size
-    drawn = [scope.get(own.made_ordinary("later", random=True)) for _ in range(20)]
-    dims = {int(np.flatnonzero(np.asarray(edit.terms[0].value)[0, 0] == 0)[0]) for edit in drawn}
-    assert len(dims) > 1
-    assert 3 not in dims
-    assert len({edit.label for edit in drawn}) == 1  # a page is rebuilt without the model, so labels name no dim of it
+
+
+def test_controls_set_another_dim_of_the_same_tokens(files):
+    settings = {"length": LENGTH, "beyond": 8, "controls": 9}
+    study = Conditions(program("background/windows"), sinkjax.load(str(files / "model")).config, **settings)
+    found = study.of("edited")
+    drawn = study.random("edited", "tokens later")
+    dims = [int(np.flatnonzero(np.asarray(point.edit.terms[0].value)[0, 0] == 0)[0]) for point in drawn]
+    assert len({*dims}) == len(drawn) == 9
+    assert 0 not in dims  # the dim of the placeholder
+    assert {point.edit.terms[0].queries for point in drawn} == {found["tokens later"].edit.terms[0].queries}
+    assert len({point.label.partition(": ")[2] for point in drawn}) == 1  # pages are made without the model: labels name no dim
 
 
 @pytest.mark.parametrize(
@@ -108,4 +113,3 @@ def test_a_run_on_joined_documents_judges_every_claim(files, tmp_path):
     assert len(set(documents)) == 4
     assert all("".join(texts).count("\n\n") == 1 for texts in data.attrs["study"]["token_texts"])  # two paragraphs each
     assert (data["length"] == 120).all()
-    assert from_yaml(to_yaml(STUDY)) == STUDY
