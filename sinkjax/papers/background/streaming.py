@@ -4,45 +4,182 @@ The window is compared with one that is recomputed for each token, which has los
 Controls keep as many random early tokens in place of the first ones.
 """
 
-from sinkjax.papers.background._recomputed import above_recomputed, loss_by_position, recomputed_window, undone
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-LOSS = loss(F.cache)
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax import Edit, Probe, add_logit, compose, edit, sweep
+from sinkjax.analysis import intervals
+from sinkjax.checkpoints.model import Model
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab import *
+from sinkjax.lab.contrasts import Parts
+from sinkjax.lab.numbers import Numbers, Stored, read_measure
+from sinkjax.report.figures.layers import Line, Panel
+from sinkjax.report.figures.layers import lines as line_figure
+from sinkjax.report.section import Drawing
+from sinkjax.studies.study import Batch, Calculation
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.analysis.intervals import Interval
+
+BIN = 8  # positions that share a point of a curve
 
 
-def keeping(first: object) -> At:
-    """The claims' window with this many first tokens."""
-    return at("windows", fixed={"size": F.cache, "first": first})
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Mapped):
+    length: int = 128
+    cache: int = 32
+    """keys that a query sees in the claims, first and last ones together"""
+    keep: int = 4
+    """first tokens that are kept in the claims"""
+    caches: tuple[int, ...] = (8, 16, 32)
+    """all sizes of the cache; none is larger than `cache`"""
+    keeps: tuple[int, ...] = (0, 1, 2, 4)
+    """how many first tokens are kept; the last ones fill the rest of the cache"""
 
 
-STUDY = Study(
-    name="background/streaming",
-    settings={
-        "length": 128,
-        "cache": setting(32, "keys that a query sees in the claims, first and last ones together"),
-        "keep": setting(4, "first tokens that are kept in the claims"),
-        "caches": setting((8, 16, 32), "all sizes of the cache; none is larger than `cache`"),
-        "keeps": setting((0, 1, 2, 4), "how many first tokens are kept; the last ones fill the rest of the cache"),
-    },
-    computations={"recomputed": recomputed_window(F.cache)},
-    grids={
-        "windows": grid(window(F.size, F.first), over={"size": F.caches, "first": F.keeps}),
-        "identity": grid(add_logit(0, 0.0)),
-    },
-    controls={"windows": draws(window(F.size, random_positions(F.first, least=F.first, below=F.size)))},
-    measures=(LOSS,),
-    claims={
-        "window": Claim(above_recomputed(LOSS, keeping(0), "recomputed"), "Xiao et al. 2024, Fig. 3, Table 1"),
-        "first": Claim(
-            undone(LOSS, keeping(0), keeping(F.keep), "recomputed"),
-            "Xiao et al. 2024, Fig. 3, Table 1",
-            beside=(above_recomputed(LOSS, keeping(F.keep), "recomputed"),),
-        ),
-        "more": Claim(undone(LOSS, keeping(1), keeping(F.keep), "recomputed", matched=False), "Xiao et al. 2024, Table 2"),
-    },
-    figures=(
-        loss_by_position(at("windows", fixed={"size": F.cache}), "recomputed"),
-        lines(LOSS, over="windows", x="first", by="size", effect=True),
-        maps((keeping(0), keeping(F.keep))),
-    ),
-)
+def study(lab: Lab, s: Settings) -> None:
+    """A window of keys, with and without the first tokens."""
+    nll = loss(s.cache)
+    sizes = [ALL.at(size=size, first=first) for size in s.caches for first in s.keeps]
+
+    def other_tokens(rng: np.random.Generator, case: Case) -> Edit:
+        """Keep as many random early tokens, none of the first ones."""
+        size, first = case["size"], case["first"]
+        if size - first < first:
+            raise SinkjaxError(f"positions {first} to {size - 1} are fewer than the {first} that a control draws")
+        return window(size, sorted((first + rng.choice(size - first, first, replace=False)).tolist()), s.length)
+
+    edits = {case: window(case["size"], case["first"], s.length) for case in sizes}
+    windows = lab.sweep("windows", edits, [nll], other_tokens)
+    declared = {"recomputed_window": s.cache}
+    best = lab.calculate("recomputed", partial(recomputed_window, s.cache), ["nll"], declared, s.control_prompts)
+    lab.noop(add_logit(0, 0.0))
+
+    alone, one, kept = (windows.at(size=s.cache, first=first) for first in (0, 1, s.keep))
+    paper, above = "Xiao et al. 2024, Fig. 3, Table 1", above_recomputed(nll, kept, best)
+    lab.claim("window", paper, above_recomputed(nll, alone, best))
+    lab.claim("first", paper, undone(nll, alone, kept, best), beside=[above])
+    lab.claim("more", "Xiao et al. 2024, Table 2", undone(nll, one, kept, best, matched=False))
+
+    lab.draw(loss_by_position, windows.at(size=s.cache), best)
+    lab.draw(lines_along, "first", nll, over=windows, by="size", effect=True)
+    lab.maps(alone, kept)
+
+
+def window(size: int, keep: int | Sequence[int], length: int) -> Edit:
+    """Hide all keys except each query's most recent ones and some that every query keeps (Xiao et al. 2024).
+
+    Args:
+        size: Number of keys that each query sees, both kept and recent.
+        keep: Positions that stay visible, or the number of first positions that stay visible.
+        length: Number of positions.
+
+    Raises:
+        SinkjaxError: The kept keys leave no room for a recent one, or the window is never full.
+    """
+    count = keep if isinstance(keep, int) else len(keep)
+    if count >= size:
+        raise SinkjaxError(f"a cache of {size} keys cannot keep {count} of them and a last one")
+    if size + 2 > length:
+        raise SinkjaxError(f"a cache of {size} keys is never full in {length} tokens")
+    hidden = slice(keep, None) if isinstance(keep, int) else [key for key in range(length) if key not in keep]
+    return edit("logits", "set", -np.inf, keys=hidden, distances=slice(size - count, None))
+
+
+def recomputed_window(size: int, model: Model, batch: Batch) -> xarray.Dataset:
+    """The loss of each next token if the model reads only the last `size` tokens, with positions from 0.
+
+    A window of prompts with a BOS begins with it too, as the model expects of any text, and then has one token less.
+
+    Returns:
+        nll: float[prompt, position], NaN where fewer than `size` + 1 tokens precede the next one.
+    """
+    import xarray
+
+    tokens = np.asarray(batch.tokens)
+    nll = np.full(tokens.shape, np.nan)
+    queries = np.arange(size, tokens.shape[1] - 1)
+    rows = queries[:, None] + np.arange(1 - size, 2)  # the window of each query, and the token that it predicts
+    if batch.study["bos"] != "none":
+        rows[:, 0] = 0
+    for number, (prompt, length) in enumerate(zip(tokens, batch.lengths, strict=True)):
+        inside = queries < length - 1
+        lengths = np.full(inside.sum(), size + 1, np.int32)
+        found = sweep(model, prompt[rows[inside]], [compose()], probe=Probe(nll=True), lengths=lengths, progress=False)
+        nll[number, queries[inside]] = found["nll"].values[0, :, size - 1]
+    return xarray.Dataset({"nll": (("prompt", "position"), nll)})
+
+
+def above_recomputed(measure: Measure, where: Where, best: Calculation) -> Contrast:
+    """Return the loss under some conditions minus the loss with recomputed windows; the whole is the latter."""
+
+    def parts(read: Numbers) -> Parts:
+        edited = read.edited(measure, where)
+        whole = recomputed(read, measure, best)
+        label, why = (
+            f"{measure.name} minus the same with recomputed windows, {where.text}",
+            "the recomputed windows are the comparison",
+        )
+        return Parts(edited[: len(whole)] - whole, None, whole, None, "nats", label, uncontrolled=why)
+
+    return parts
+
+
+def undone(measure: Measure, harmed: Where, kept: Where, best: Calculation, matched: bool = True) -> Contrast:
+    """Return the part of a window's damage that some kept tokens undo; the whole is the difference from recomputed windows.
+
+    Args:
+        measure: The loss.
+        harmed: A window.
+        kept: The same window with some tokens kept.
+        best: The recomputed windows.
+        matched: Whether `kept` is compared with its random controls.
+    """
+
+    def parts(read: Numbers) -> Parts:
+        worst, better = read.edited(measure, harmed), read.edited(measure, kept)
+        controls = read.controls(measure, kept) if matched else None
+        best_of_all = recomputed(read, measure, best)
+        n, random = len(best_of_all), None if controls is None else worst[: controls.shape[1]] - controls
+        label = f"part of the damage that is undone, {kept.text}"
+        exhausted, gain, whole = read.exhausted(kept), (worst - better)[:n], worst[:n] - best_of_all
+        return Parts(gain, random, whole, None, "nats", label, all_controls=exhausted)
+
+    return parts
+
+
+def recomputed(read: Numbers, measure: Measure, best: Calculation) -> NDArray:
+    """Return a measure of the loss with recomputed windows: float[document]."""
+    return read_measure(measure, read.data(best.name).expand_dims("edit"))[0]
+
+
+def loss_by_position(read: Stored, where: Where, best: Calculation) -> Drawing:
+    """Draw the loss along the text above the loss with all keys, in bins of positions, next to recomputed windows."""
+    store = where.sweep.name
+    rows, data = read.rows(store), read.results[store]["nll"].values[..., :-1]
+    lost = {where.sweep.label(case): data[rows[case]] - data[0] for case in where.cases if case is not None}
+    of_best = read.data(best.name)["nll"].values[:, :-1]
+    lost["recomputed window"] = of_best - data[0, : len(of_best)]
+    found = [Line(name, *_binned(one, read.settings.seed)) for name, one in lost.items()]
+    panel = Panel("", "loss above that with all keys (nats)", found, signed=True)
+    figure = line_figure([[panel]], "position of the query (0-based)", legend_above=True)
+    caption = f"Loss above that with all keys, along the text, in bins of {BIN} positions; recomputed windows on fewer texts."
+    return read.drawing("loss-by-position", figure, caption, store, best.name)
+
+
+def _binned(lost: NDArray, seed: int) -> tuple[list[float], list[Interval]]:
+    """Middle and mean of each bin whose positions are all defined, with an interval."""
+    bins = lost.shape[-1] // BIN
+    means = lost[:, : bins * BIN].reshape(len(lost), bins, BIN).mean(axis=-1)
+    whole = np.flatnonzero(np.isfinite(means).all(axis=0))
+    return (BIN * whole + (BIN - 1) / 2).tolist(), [*intervals.intervals(means[:, whole].T, seed=seed)]

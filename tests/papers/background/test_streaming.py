@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.papers.background._recomputed import recomputed_window
-from sinkjax.papers.background.streaming import STUDY
+from sinkjax.papers.background.streaming import recomputed_window, window
 from sinkjax.studies import run
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.folder import open_store
-from sinkjax.studies.judging import readings
-from sinkjax.studies.lower import lower
+from sinkjax.studies.registry import program
 from sinkjax.studies.results import Results
-from sinkjax.studies.scope import Scope
 from sinkjax.studies.study import Batch
-from sinkjax.studies.vocabulary import F, random_positions, window
+from tests.lab.edited import Conditions
 from tests.studies.tiny import streaming, write_both
 
-SETTINGS = SimpleNamespace(length=12, control_prompts=2)
+STUDY = program("background/streaming")
+SETTINGS = {"length": 12, "cache": 6, "keep": 2, "keeps": (0, 1, 2), "caches": (6,)}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +27,7 @@ def files(tmp_path_factory):
 
 @pytest.mark.parametrize(("size", "first"), [(5, 0), (6, 2)])
 def test_a_query_sees_the_first_keys_and_the_last_ones(size, first, tiny_config, tiny_params):
-    edit = Scope(SETTINGS, tiny_config, bound={"first": first}).get(window(size, F.first))
+    edit = window(size, first, 12)
     tokens = np.random.default_rng(0).integers(0, 61, (1, 12))
     seen = sinkjax.forward(tiny_params, tokens, tiny_config, edit, sinkjax.Probe(attention=(0,))).record["attention"] > 0
     query, key = np.mgrid[:12, :12]
@@ -41,23 +36,25 @@ def test_a_query_sees_the_first_keys_and_the_last_ones(size, first, tiny_config,
     assert allowed.sum(axis=1).max() == size
 
 
-def test_a_window_without_a_last_key_or_never_full_is_refused(tiny_config):
-    for edit, said in ((window(4, 4), "cannot keep 4"), (window(11), "never full in 12 tokens")):
+def test_a_window_without_a_last_key_or_never_full_is_refused():
+    for size, keep, said in ((4, 4, "cannot keep 4"), (11, 0, "never full in 12 tokens")):
         with pytest.raises(SinkjaxError, match=said):
-            Scope(SETTINGS, tiny_config).get(edit)
+            window(size, keep, 12)
 
 
 def test_controls_keep_as_many_other_early_tokens(tiny_config):
-    scope = Scope(SETTINGS, tiny_config, bound={"first": 2}, rng=np.random.default_rng(0))
-    drawn = {scope.get(random_positions(F.first, least=F.first, below=6)) for _ in range(200)}
-    assert drawn == {(2, 3), (2, 4), (2, 5), (3, 4), (3, 5), (4, 5)}
-    edit = scope.get(window(6, (3, 5)))
-    expected = sinkjax.edit(
-        "logits", "set", -np.inf, keys=[key for key in range(12) if key not in (3, 5)], distances=slice(4, None)
-    )
-    assert edit.terms == expected.terms
-    with pytest.raises(SinkjaxError, match="fewer than the 2"):
-        scope.get(random_positions(2, least=5, below=6))
+    study = Conditions(STUDY, tiny_config, **SETTINGS)
+    drawn = study.random("windows")
+    assert {point.budget for point in drawn} == {"size 6, first 2"}
+    kept = {tuple(key for key in range(12) if key not in point.edit.terms[0].keys) for point in drawn}
+    assert kept == {(2, 3), (2, 4), (2, 5), (3, 4), (3, 5), (4, 5)}
+    study.assert_same(window(6, (3, 5), 12), sinkjax.edit("logits", "set", -np.inf, keys=hidden(3, 5), distances=slice(4, None)))
+    with pytest.raises(SinkjaxError, match="positions 4 to 5 are fewer than the 4"):
+        Conditions(STUDY, tiny_config, **SETTINGS | {"keep": 4, "keeps": (0, 1, 4)}).random("windows")
+
+
+def hidden(*kept: int) -> list[int]:
+    return [key for key in range(12) if key not in kept]
 
 
 @pytest.mark.parametrize("bos", ["none", "model"])
@@ -65,7 +62,7 @@ def test_recomputed_windows_read_the_last_tokens_as_a_text_of_their_own(files, b
     model, size = sinkjax.load(files / "model"), 5
     tokens = np.random.default_rng(1).integers(1, 200, (2, 9)).astype(np.int32)
     batch = Batch(tokens, np.array([9, 8], np.int32), {"bos": bos})
-    found = recomputed_window(size).meaning.of(Scope(SETTINGS, model.config), model, batch, size)["nll"].values
+    found = recomputed_window(size, model, batch)["nll"].values
     expected = np.full((2, 9), np.nan)
     for row, length in ((0, 9), (1, 8)):
         for query in range(size, length - 1):
@@ -84,7 +81,8 @@ def test_a_run_judges_what_is_undone_against_recomputed_windows(files, tmp_path)
     loss = {name: data["nll"][..., 6:].mean("position") for name, data in nll.items()}
     _, harmed, kept = loss["windows"].values[:, :2]
     controls = loss["windows-controls"].values[1:].mean(axis=0)
-    parts = STUDY.claims["first"].contrast.evaluate(readings(STUDY, Results(lower(STUDY), chosen.config, nll)))
+    lab, read = STUDY.of(Results(STUDY.lowered(), chosen.config, nll))
+    parts = lab.claims["first"].of(read)
     assert (len(parts.controls), parts.all_controls) == (5, True)
     assert first.judgement.D.mean == pytest.approx((controls - kept).mean(), abs=1e-5)
     assert first.judgement.W.mean == pytest.approx((harmed - loss["recomputed"].values).mean(), abs=1e-5)
@@ -96,4 +94,3 @@ def test_a_run_judges_what_is_undone_against_recomputed_windows(files, tmp_path)
         "undecided",
         "untested",
     }
-    assert from_yaml(to_yaml(STUDY)) == STUDY
