@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 import sinkjax
 from sinkjax.data.corpora import packaged_documents
-from sinkjax.papers.background import _kinds as own
-from sinkjax.papers.background.kinds import STUDY
+from sinkjax.papers.background import kinds as own
 from sinkjax.studies import run
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.folder import open_store
-from sinkjax.studies.scope import Scope
+from sinkjax.studies.registry import program
+from tests.lab.edited import Conditions
 from tests.studies.tiny import study, write_both
 
 L, H, K, T, LENGTHS = 3, 6, 2, 12, np.array([12, 9])
 
 
 @pytest.fixture
-def sinks():
+def sinks() -> own.Heads:
     """The sinks of two prompts: one no-op head, in the first prompt alone, and one head that broadcasts in both."""
     kinds = np.full((2, L, H), "", "<U9")
     kinds[0, 1, 2], kinds[:, 2, 5] = "no-op", "broadcast"
     values = np.random.default_rng(0).standard_normal((2, L, T, K, 8)).astype(np.float32)
-    return {"kinds": kinds, "values": values, "lengths": LENGTHS}
+    return own.Heads(kinds, values, LENGTHS)
 
 
 @pytest.fixture
@@ -37,11 +34,9 @@ def taken(tiny_config, tiny_params, sinks):
     names = ("value", "head_value", "head_out")
     probe = sinkjax.Probe(attention=True, capture=tuple(sinkjax.Capture(name, name=f"at_{name}") for name in names))
 
-    def run_both(way, kind, **random):
+    def run_both(way, kind, key=0):
         plain = sinkjax.forward(model, tokens, probe=probe, lengths=LENGTHS).record
-        known = {"sinks": {**sinks, "values": np.asarray(plain["at_value"])}}
-        scope = Scope(SimpleNamespace(key=0, seed=0, length=T), config, known, rng=np.random.default_rng(2))
-        edit = own.take(way, kind, **random).meaning.of(scope, way, kind, **random)
+        edit = own.take(own.Heads(sinks.kinds, np.asarray(plain["at_value"]), LENGTHS), way, kind, key, seed=0)
         return plain, sinkjax.forward(model, tokens, edits=edit, probe=probe, lengths=LENGTHS).record, edit
 
     return run_both
@@ -78,13 +73,22 @@ def test_the_weight_goes_to_the_query_itself_or_over_the_other_keys(taken, way):
     np.testing.assert_array_equal(np.asarray(edited["attention"])[1, :2, :, :9], np.asarray(plain["attention"])[1, :2, :, :9])
 
 
-def test_a_control_takes_another_key_of_the_same_heads(taken):
-    plain, edited, edit = taken("zero", "broadcast", random=True)
+def test_another_key_is_taken_from_the_same_heads(taken):
+    plain, edited, edit = taken("zero", "broadcast", key=3)
     moved = (np.asarray(edited["at_head_value"])[:, 2] != np.asarray(plain["at_head_value"])[:, 2]).any(axis=-1)[:, :9]
     (place,) = {int(position) for _, position, _ in zip(*np.nonzero(moved), strict=True)}
-    assert place > 0
-    assert edit.label == f"key {place}"
+    assert place == 3
+    assert edit.label == "key 3"
     assert {int(head) for *_, head in zip(*np.nonzero(moved), strict=True)} == {5}
+
+
+def test_controls_take_any_other_key_that_a_later_query_sees(tiny_config):
+    drawn = Conditions(program("background/kinds"), tiny_config, length=T, controls=20).random("edited")
+    claimed = {point.budget for point in drawn}
+    assert claimed == {"kind no-op, way zero", "kind broadcast, way zero"}
+    for budget in claimed:
+        keys = [point.edit.terms[0].keys for point in drawn if point.budget == budget]
+        assert sorted(keys) == [(key,) for key in range(1, T - 1)]  # all that there are
 
 
 def test_the_change_of_the_final_states_is_relative_to_their_norm():
@@ -93,8 +97,8 @@ def test_the_change_of_the_final_states_is_relative_to_their_norm():
     states = np.ones((2, 1, 1, 3, 4))
     states[1, 0, 0, 2] *= 1.5
     states[:, :, :, 0] = np.nan  # beyond a prompt
-    data = xarray.Dataset({own.STATES: (("edit", "prompt", "layer", "position", "dim"), states)})
-    np.testing.assert_allclose(own.state_change().meaning.of(data), [[0], [25]])
+    data = xarray.Dataset({"last_states": (("edit", "prompt", "layer", "position", "dim"), states)})
+    np.testing.assert_allclose(own.state_change(2).of(data), [[0], [25]])
 
 
 @pytest.mark.apart
@@ -109,7 +113,6 @@ def test_a_run_counts_the_kinds_and_leaves_what_a_model_lacks_untested(tmp_path,
     assert shares["kind"].values.tolist() == list(own.KINDS)
     assert shares.sizes["prompt"] == chosen.config.prompts
     assert {one.name: one.word for one in section.verdicts}["no-op"] == ("untested" if not shares[0].any() else "undecided")
-    assert from_yaml(to_yaml(STUDY)) == STUDY
 
 
 def test_one_head_of_smollm2_needs_its_sinks_weight_and_not_the_value(smollm2):
