@@ -4,20 +4,22 @@ from it."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import sinkjax
+from sinkjax import Probe, Site, Statistic
 from sinkjax.analysis import intervals, metrics
 from sinkjax.analysis.summary import Row
+from sinkjax.lab import Measure, Sweep, Where
+from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.lab.premises import Test
+from sinkjax.lab.trace import Rows
 from sinkjax.papers.background._massive import real
+from sinkjax.report.figures.layers import Line, Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.studies.readings import Readings
-from sinkjax.studies.vocabulary import At, Described, F, FigureWord, Identity, Measure
-from sinkjax.studies.words import as_tuple
 
 if TYPE_CHECKING:
     import jax
@@ -66,11 +68,11 @@ def bound_by(position: int) -> Callable[[jax.Array, View], jax.Array]:
     return bound
 
 
-def spectra(position: int = 0, **others: object) -> sinkjax.Probe:
+def spectra(position: int) -> Probe:
     """Ask for the spectrum at each depth, the bound on its largest share, and norms."""
-    shares = sinkjax.Statistic("spectrum", sinkjax.Site.RESID, spectrum, ("prompt", "depth", "rank"))
-    bound = sinkjax.Statistic("bound", sinkjax.Site.RESID, bound_by(position), ("prompt", "depth"))
-    return sinkjax.Probe(resid_norm=True, extra=(shares, bound))
+    shares = Statistic("spectrum", Site.RESID, spectrum, ("prompt", "depth", "rank"))
+    bound = Statistic("bound", Site.RESID, bound_by(position), ("prompt", "depth"))
+    return Probe(resid_norm=True, extra=(shares, bound))
 
 
 def matrix_entropy(shares: ArrayLike) -> NDArray:
@@ -90,22 +92,36 @@ NOTE = f"""Matrix entropy: -sum p log2 p over the shares p of the squared singul
     for a single direction. Middle depths: {EARLY:.0%} to {LATE:.0%} of all, as in the paper."""
 
 
-@Measure.define(label="matrix entropy of the {part} depths (bits)", unit="bits", asks=spectra, note=NOTE)
-def entropy(data: xarray.Dataset, part: str = "middle", position: int = F.position) -> NDArray:
-    """Matrix entropy of the hidden states, mean over the early, the middle or the late depths."""
-    return part_of_depth(matrix_entropy(data["spectrum"].values), part)
+def entropy(part: str, position: int) -> Measure:
+    """Matrix entropy of the hidden states, mean over the early, the middle or the late depths.
+
+    position: whose bound the probe computes beside the spectrum.
+    """
+    name = f"matrix entropy of the {part} depths (bits)"
+    return Measure(name, lambda data: part_of_depth(entropy_of(data), part), spectra(position), unit="bits", note=NOTE)
 
 
-@Measure.define(label="anisotropy p_1 of the middle depths", range=(0.0, 1.0), asks=spectra)
-def anisotropy(data: xarray.Dataset, position: int = F.position) -> NDArray:
+def entropy_of(data: xarray.Dataset) -> NDArray:
+    """Matrix entropy at each depth: float[..., depth]."""
+    return matrix_entropy(data["spectrum"].values)
+
+
+def anisotropy(position: int) -> Measure:
     """Share of the largest direction in the spectrum, mean over the middle depths."""
-    return part_of_depth(data["spectrum"].values[..., 0].astype(np.float64), "middle")
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return part_of_depth(data["spectrum"].values[..., 0].astype(np.float64), "middle")
+
+    return Measure("anisotropy p_1 of the middle depths", of, spectra(position), range=(0.0, 1.0))
 
 
-@Measure.define(label="mixing: mean entropy of attention rows (bits)", unit="bits", asks=("row_entropy",))
-def mixing(data: xarray.Dataset) -> NDArray:
+def mixing() -> Measure:
     """Entropy of the attention rows, mean over layers, heads and queries."""
-    return np.asarray(np.nanmean(data["row_entropy"].values, axis=(-3, -2, -1)) / np.log(2))
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(np.nanmean(data["row_entropy"].values, axis=(-3, -2, -1)) / np.log(2))
+
+    return Measure("mixing: mean entropy of attention rows (bits)", of, Probe(row_entropy=True), unit="bits")
 
 
 def correlation(x: NDArray, y: NDArray) -> NDArray:
@@ -117,46 +133,59 @@ def correlation(x: NDArray, y: NDArray) -> NDArray:
     return np.divide((x * y).sum(axis=-1), size, out=np.full(x.shape[:-1], np.nan), where=size > 0)
 
 
-@Described.define()
-def changes_with_norm(read: Readings, of: str, grid: str, position: int = F.position) -> list[Row]:
-    """Correlation over layers of the changes of a position's norm with the changes of "entropy" or "sinks", in each prompt."""
-    data, place = read.results[grid].isel(edit=0), read.scope.get(position)
-    norm = data["resid_norm"].values[..., place]
-    sinks = metrics.sink_rate(data, place, read.scope.config.eps, per="layer")  # a layer's goes with the stream that enters it
-    other = matrix_entropy(data["spectrum"].values) if of == "entropy" else sinks
-    found = correlation(np.diff(norm[:, : other.shape[-1]]), np.diff(other))
-    name = f"r of norm and {of} over {other.shape[-1] - 1} changes"
-    return [Row("no edit", "no edit", name, intervals.interval(found, seed=read.scope.config.seed))]
+def sinks_of(position: int, eps: float) -> Callable[[xarray.Dataset], NDArray]:
+    """Return the function for the share of heads that sink on a position in each layer: float[..., layer]."""
+    return lambda data: metrics.sink_rate(data, position, eps, per="layer")
 
 
-@Identity.define()
-def bounded_below(read: Readings, grid: str) -> tuple[bool, str]:
-    """The largest share of the spectrum is at least its bound, under every edit (Theorem 1, corollary)."""
-    data = read.results[grid]
-    short = max(float((data["bound"] - data["spectrum"].isel(rank=0)).max()), 0.0)
-    return short <= SLACK, f"largest shortfall of p_1 below its bound: {short:.2g}"
+def changes_with_norm(name: str, of: Callable[[xarray.Dataset], NDArray], sweep: Sweep, position: int) -> Rows:
+    """Return the correlation over layers of the changes of a position's norm with those of a quantity, in each prompt.
+
+    Args:
+        name: Name of the quantity.
+        of: Dataset -> the quantity at each depth or in each layer. A layer's goes with the stream that enters it.
+        sweep: The sweep whose unedited model is read.
+        position: The position.
+    """
+
+    def rows(read: Stored) -> list[Row]:
+        data = read.data(sweep.name).isel(edit=0)
+        norm, other = data["resid_norm"].values[..., position], of(data)
+        found = correlation(np.diff(norm[:, : other.shape[-1]]), np.diff(other))
+        measure = f"r of norm and {name} over {other.shape[-1] - 1} changes"
+        return [Row("no edit", "no edit", measure, intervals.interval(found, seed=read.settings.seed))]
+
+    return rows
 
 
-@FigureWord.define()
-def by_depth(read: Readings, conditions: At, position: int = F.position) -> Drawing:
-    """Entropy, anisotropy and mixing by depth, and the sink by layer, without an edit and under some conditions."""
-    from sinkjax.report.figures.layers import Line, Panel, lines
+def bounded_below(sweep: Sweep) -> Test:
+    """Return the identity that the largest share of the spectrum is at least its bound, under every edit (Theorem 1)."""
 
-    chosen = as_tuple(conditions)
-    grid, place, seed = read.scope.get(chosen[0])[0], read.scope.get(position), read.scope.config.seed
-    rows = [0, *(row for one in chosen for row in read.rows(one))]
-    data = read.results[grid].isel(edit=rows)
+    def test(read: Numbers) -> tuple[bool, str]:
+        data = read.data(sweep.name)
+        short = max(float((data["bound"] - data["spectrum"].isel(rank=0)).max()), 0.0)
+        return short <= SLACK, f"largest shortfall of p_1 below its bound: {short:.2g}"
+
+    return test
+
+
+def by_depth(read: Stored, position: int, eps: float, conditions: Sequence[Where]) -> Drawing:
+    """Draw entropy, anisotropy and mixing by depth, and the sink by layer, without an edit and under some conditions."""
+    name = conditions[0].sweep.name
+    of, there, seed = read.rows(name), read.points(name), read.settings.seed
+    rows = [0, *(of[case] for one in conditions for case in one.cases)]
+    data = read.data(name).isel(edit=rows)
     panels = {
-        "matrix entropy (bits)": matrix_entropy(data["spectrum"].values),
+        "matrix entropy (bits)": entropy_of(data),
         "anisotropy p_1": data["spectrum"].values[..., 0],
         "mixing (bits)": np.nanmean(data["row_entropy"].values, axis=(-2, -1)) / np.log(2),
-        f"heads that sink\non key {place} (%)": 100 * metrics.sink_rate(data, place, read.scope.config.eps, per="layer"),
+        f"heads that sink\non key {position} (%)": 100 * sinks_of(position, eps)(data),
     }
     found = []
     for label, values in panels.items():
         means = intervals.intervals(values, axis=1, seed=seed)  # [row, depth]
-        lines_of = [Line(read.points(grid)[row].label, range(len(line)), [*line]) for row, line in zip(rows, means, strict=True)]
-        found.append([Panel("", label, lines_of)])
+        curves = [Line(there[row].label, range(len(line)), [*line]) for row, line in zip(rows, means, strict=True)]
+        found.append([Panel("", label, curves)])
     caption = """From above: matrix entropy of a prompt's hidden states and share of their largest direction, by depth (l: the
         stream that enters layer l); entropy of attention rows and heads that sink, by layer."""
-    return read.drawing("by-depth", lines(found, "layer l, or depth l (0-based)", legend_above=True), caption, grid)
+    return read.drawing("by-depth", lines(found, "layer l, or depth l (0-based)", legend_above=True), caption, name)

@@ -4,37 +4,58 @@ Where the first token's massive activation emerges, the hidden states collapse t
 output for that token, dropped in this layer; controls drop it for another token.
 """
 
-from sinkjax.papers.background._spectra import anisotropy, bounded_below, by_depth, changes_with_norm, entropy, mixing
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-ENTROPY, SINK = entropy(), sink_rate(F.position)
-EMERGES = at("dropped", layer(F.emerges))
-PAPER = "Queipo-de-Llano et al. 2026"
+from dataclasses import dataclass
 
-STUDY = Study(
-    name="background/compression",
-    needs=("MLP",),
-    settings={"position": setting(0, "position whose MLP output is dropped")},
-    known={"emerges": steepest("resid_norm", F.position)},
-    grids={
-        "dropped": grid(drop_mlp(F.position), layer(F.emerges) | ALL | each),
-        "identity": grid(edit("mlp_out", "scale", 1.0, queries=F.position)),
-    },
-    controls={"dropped": draws(drop_mlp(random_position(but=F.position)))},
-    measures=(ENTROPY, SINK, mixing(), anisotropy()),
-    claims={
-        "falls": Claim(unedited(entropy("early"), "dropped", minus=ENTROPY), f"{PAPER}, Fig. 1, section 5"),
-        "rises": Claim(unedited(entropy("late"), "dropped", minus=ENTROPY), f"{PAPER}, Fig. 1, section 5"),
-        "entropy": Claim(effect(ENTROPY, EMERGES), f"{PAPER}, section 4"),
-        "sink": Claim(effect(SINK, EMERGES), f"{PAPER}, section 4", sign=-1),
-        "norm-entropy": Claim(changes_with_norm("entropy", "dropped"), f"{PAPER}, section 3"),
-        "norm-sink": Claim(changes_with_norm("sinks", "dropped"), f"{PAPER}, section 3"),
-        "theorem": Claim(bounded_below("dropped"), f"{PAPER}, Theorem 1"),
-    },
-    figures=(
-        by_depth((EMERGES, at("dropped", ALL))),
-        lines((ENTROPY, SINK), over="dropped"),
-        dots((ENTROPY, SINK), over="dropped"),
-        maps((EMERGES, at("dropped", ALL))),
-    ),
+import numpy as np
+
+from sinkjax import Edit, drop_mlp, edit
+from sinkjax.lab import *
+from sinkjax.papers.background._spectra import (
+    anisotropy,
+    bounded_below,
+    by_depth,
+    changes_with_norm,
+    entropy,
+    entropy_of,
+    mixing,
+    sinks_of,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Sinks, Mapped):
+    position: int = 0
+    """position whose MLP output is dropped"""
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """Compression of the hidden states, and the first token's MLP."""
+    lab.needs("MLP")
+    early, middle, late = (entropy(part, s.position) for part in ("early", "middle", "late"))
+    sink = sink_rate(s.position, s.eps)
+
+    emerges = layer(lab.steepest("emerges", "resid_norm", s.position), "the layer in which it emerges")
+    places = [emerges, ALL, *each(lab.layers)]
+
+    def drop_other(rng: np.random.Generator, case: Case) -> Edit:
+        return drop_mlp(lab.random_position(rng, but=[s.position]), layers=case.place.layers)
+
+    edits = {place: drop_mlp(s.position, layers=place.layers) for place in places}
+    dropped = lab.sweep("dropped", edits, [middle, sink, mixing(), anisotropy(s.position)], drop_other)
+    lab.noop(edit("mlp_out", "scale", 1.0, queries=s.position))
+
+    where, paper = dropped[emerges], "Queipo-de-Llano et al. 2026"
+    lab.claim("falls", f"{paper}, Fig. 1, section 5", unedited(early, dropped, minus=middle))
+    lab.claim("rises", f"{paper}, Fig. 1, section 5", unedited(late, dropped, minus=middle))
+    lab.claim("entropy", f"{paper}, section 4", effect(middle, where))
+    lab.claim("sink", f"{paper}, section 4", effect(sink, where), sign=-1)
+    for name, of in (("entropy", entropy_of), ("sinks", sinks_of(s.position, s.eps))):
+        lab.describe(f"norm-{name.removesuffix('s')}", f"{paper}, section 3", changes_with_norm(name, of, dropped, s.position))
+    lab.identity("theorem", f"{paper}, Theorem 1", bounded_below(dropped))
+
+    lab.draw(by_depth, s.position, s.eps, conditions=[where, dropped[ALL]])
+    lab.draw(lines, middle, sink, over=dropped)
+    lab.draw(dots, middle, sink, over=dropped)
+    lab.maps(where, dropped[ALL])

@@ -9,14 +9,13 @@ import pytest
 import xarray
 
 import sinkjax
+from sinkjax.lab import Sweep
 from sinkjax.papers.background import _spectra as own
-from sinkjax.papers.background.compression import STUDY
 from sinkjax.probes.statistics import View
 from sinkjax.studies import run
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.folder import open_store
-from sinkjax.studies.readings import Readings
-from sinkjax.studies.scope import Scope
+from sinkjax.studies.registry import program
+from tests.lab.edited import Conditions
 from tests.studies.tiny import study, write_both
 
 
@@ -49,8 +48,8 @@ def test_the_identity_fails_where_a_share_is_below_its_bound(share, holds):
     shares[1, 2, 3, 0] = share
     axes = ("edit", "prompt", "depth", "rank")
     data = xarray.Dataset({"spectrum": (axes, shares), "bound": (axes[:3], np.full((2, 3, 4), 0.5))})
-    read = Readings(Scope(SimpleNamespace(), None), {"dropped": data}, {})
-    assert own.bounded_below("dropped").meaning.of(read, "dropped")[0] is holds
+    read = SimpleNamespace(data={"dropped": data}.__getitem__)
+    assert own.bounded_below(Sweep("dropped", {}))(read)[0] is holds
 
 
 def test_entropy_is_in_bits_and_correlation_is_pearsons(rng):
@@ -68,13 +67,17 @@ def test_parts_of_the_depth_are_those_of_the_paper():
 
 
 def test_the_edit_drops_the_mlp_and_controls_differ_in_the_position_alone(tiny_config):
-    settings = SimpleNamespace(position=0, bos="none", prompts=1, seed=0, length=12)
-    points = Scope(settings, tiny_config, {"emerges": 2}).get(dict(STUDY.grids)["dropped"])
-    assert [point.label for point in points] == [
-        "no edit", "the layer in which it emerges", "all layers", "layer 0", "layer 1", "layer 2",
-    ]  # fmt: skip
-    (term,), (expected,) = points[1].edit.terms, sinkjax.drop_mlp(0, layers=[2]).terms
-    assert (term.site, term.op, term.layers, term.queries) == (expected.site, expected.op, expected.layers, expected.queries)
+    study = Conditions(program("background/compression"), tiny_config, {"emerges": 2}, length=16, controls=4)
+    found, emerges = study.of("dropped"), "the layer in which it emerges"
+    assert [*found] == ["no edit", emerges, "all layers", "layer 0", "layer 1", "layer 2"]
+    study.assert_same(found[emerges].edit, sinkjax.drop_mlp(0, layers=2))
+    study.assert_same(found["all layers"].edit, sinkjax.drop_mlp(0))
+    drawn = study.random("dropped")
+    assert {point.budget for point in drawn} == {emerges}
+    for point in drawn:
+        (position,) = point.edit.terms[0].queries
+        assert position > 0
+        study.assert_same(point.edit, sinkjax.drop_mlp(position, layers=2))
 
 
 def test_a_run_judges_the_ablation_and_describes_correlations(tmp_path):
@@ -91,4 +94,3 @@ def test_a_run_judges_the_ablation_and_describes_correlations(tmp_path):
     middle = {name: own.part_of_depth(own.matrix_entropy(one["spectrum"].values), "middle") for name, one in data.items()}
     expected = middle["dropped"][1, :2] - middle["dropped-controls"][1:].mean(axis=0)
     assert found["entropy"].judgement.D.mean == pytest.approx(expected.mean(), abs=1e-5)
-    assert from_yaml(to_yaml(STUDY)) == STUDY

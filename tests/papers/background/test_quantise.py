@@ -9,16 +9,16 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.papers.background._rounding import NEURONS, STREAM, neuron_error, rounding_error, tensor_error
-from sinkjax.papers.background.quantise import STUDY
+from sinkjax.lab import layer
+from sinkjax.lab.numbers import read_measure
+from sinkjax.lab.trace import Lab
+from sinkjax.papers.background.quantise import neuron_error, tensor_error, tensor_rounding, token_rounding
 from sinkjax.probes.statistics import View
 from sinkjax.studies import run
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.known import Unedited
-from sinkjax.studies.readouts import read_measure
-from sinkjax.studies.scope import Scope
-from sinkjax.studies.vocabulary import F, layer, steepest
+from sinkjax.studies.registry import program
+from tests.lab.edited import Conditions
 from tests.studies.tiny import of_any_size, study, write_both
 
 
@@ -26,20 +26,23 @@ def test_the_error_is_what_rounding_to_255_steps_loses(rng):
     x = rng.standard_normal((2, 5, 8)).astype(np.float32)
     x[1, 4] = 1e6  # beyond the prompt's length
     view = View(np.array([5, 4]))
-    for axes, scale in (((1, 2), np.abs(x[1, :4]).max()), ((2,), np.abs(x[1, :4]).max(axis=1, keepdims=True))):
-        found = np.asarray(rounding_error(axes)(x, view))
+    for rounding, scale in (
+        (tensor_rounding, np.abs(x[1, :4]).max()),
+        (token_rounding, np.abs(x[1, :4]).max(axis=1, keepdims=True)),
+    ):
+        found = np.asarray(rounding(x, view))
         steps = np.round(x[1, :4] / scale * 127)
         assert np.abs(steps).max() == 127
         lost = np.linalg.norm(steps * scale / 127 - x[1, :4], axis=-1) / np.linalg.norm(x[1, :4], axis=-1)
         np.testing.assert_allclose(found[1, :4], lost, rtol=1e-3)
-    assert not np.asarray(rounding_error((1, 2))(np.zeros((1, 2, 3), np.float32), View(np.array([2])))).any()
+    assert not np.asarray(tensor_rounding(np.zeros((1, 2, 3), np.float32), View(np.array([2])))).any()
 
 
 def test_one_massive_token_takes_the_steps_of_the_others(rng):
     x = rng.standard_normal((1, 5, 8)).astype(np.float32)
-    plain = np.asarray(rounding_error((1, 2))(x, View(np.array([5]))))
+    plain = np.asarray(tensor_rounding(x, View(np.array([5]))))
     x[0, 0, 3] = 1000
-    whole, rows = (np.asarray(rounding_error(axes)(x, View(np.array([5])))) for axes in ((1, 2), (2,)))
+    whole, rows = (np.asarray(rounding(x, View(np.array([5])))) for rounding in (tensor_rounding, token_rounding))
     assert plain.max() < 0.05
     np.testing.assert_allclose(whole[0, 1:], 1)  # all of it is rounded away
     assert rows[0, 1:].max() < 0.05
@@ -50,16 +53,10 @@ def test_the_embedding_and_the_position_itself_do_not_count():
     stream[:, :, 0], stream[..., 0] = 9, 9
     stream[:, :, 1, 1:], stream[:, :, 2, 1:] = 0.25, 0.75
     neurons[:, :, 1, 1:] = 0.5
-    data = xarray.Dataset(
-        {STREAM: (("edit", "prompt", "depth", "position"), stream), NEURONS: (("edit", "prompt", "layer", "position"), neurons)}
-    )
-    scope = Scope(SimpleNamespace(position=0), SimpleNamespace(layers=2))
-    for measure, expected in (
-        (tensor_error(F.position), 50),
-        (tensor_error(F.position, layers=layer(1)), 75),
-        (neuron_error(0), 25),
-    ):
-        np.testing.assert_allclose(read_measure(measure, scope, data), expected)
+    axes = ("edit", "prompt", "depth", "position")
+    data = xarray.Dataset({"stream_error": (axes, stream), "neuron_error": ((*axes[:2], "layer", axes[3]), neurons)})
+    for measure, expected in ((tensor_error(0), 50), (tensor_error(0, layers=layer(1)), 75), (neuron_error(0), 25)):
+        np.testing.assert_allclose(read_measure(measure, data), expected)
 
 
 def test_the_layer_is_the_one_in_which_the_activation_grows_most():
@@ -67,8 +64,9 @@ def test_the_layer_is_the_one_in_which_the_activation_grows_most():
     sizes[:, :, :, 1] = 2, 3, 9, 10
     sizes[:, :, 3, 0] = 100
     run = Unedited(None, None, xarray.Dataset({"resid_max": (("edit", "prompt", "depth", "position"), sizes)}))
-    scope = Scope(SimpleNamespace(position=1), SimpleNamespace(layers=3))
-    assert steepest("resid_max", F.position).meaning.of(scope, run, "resid_max", F.position) == 1
+    lab = Lab("mine", SimpleNamespace(layers=3), SimpleNamespace(), unedited=run)
+    assert lab.steepest("grows", "resid_max", 1) == 1
+    assert lab.values == {"grows": 1}
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +82,7 @@ def test_controls_do_the_same_at_other_positions_in_the_same_layer(folder):
     out, section = folder
     (claim,) = section.verdicts
     data = {name: open_store(out / f"{name}.zarr") for name in ("removed", "removed-controls")}
-    errors = {name: 100 * one[STREAM].values[:, :, 1:, 1:].mean(axis=(-2, -1)) for name, one in data.items()}
+    errors = {name: 100 * one["stream_error"].values[:, :, 1:, 1:].mean(axis=(-2, -1)) for name, one in data.items()}
     found = errors["removed"][1, :2] - errors["removed-controls"][1:].mean(axis=0)
     assert claim.judgement.D.mean == pytest.approx(-found.mean(), rel=1e-3)
     assert claim.judgement.word in {"replicates", "weaker", "shown", "differs", "undecided"}
@@ -92,14 +90,17 @@ def test_controls_do_the_same_at_other_positions_in_the_same_layer(folder):
     first = int(np.diff(size).argmax())
     written = data["removed"]["resid_max"].values[:, :, : first + 1]
     np.testing.assert_array_equal(written[0], written[1])  # nothing before the layer changes
-    assert from_yaml(to_yaml(STUDY)) == STUDY
 
 
 def test_the_edit_is_a_dropped_mlp(tiny_config):
-    scope = Scope(SimpleNamespace(position=2, bos="none", prompts=1, seed=0), tiny_config, {"grows": 1})
-    _, point = scope.get(dict(STUDY.grids)["removed"])
-    (term,) = point.edit.terms
-    (expected,) = sinkjax.drop_mlp(2, layers=[1]).terms
-    assert (term.site, term.op, term.layers, term.queries, term.value) == (
-        expected.site, expected.op, expected.layers, expected.queries, expected.value,
-    )  # fmt: skip
+    study = Conditions(program("background/quantise"), tiny_config, {"grows": 1}, position=2, length=16, controls=3)
+    study.assert_same(study.of("removed")["the layer in which it grows"].edit, sinkjax.drop_mlp(2, layers=1))
+    study.assert_same(study.of("masked")["all layers"].edit, sinkjax.mask_key(2))
+    for sweep, made in (("removed", lambda position: sinkjax.drop_mlp(position, layers=1)), ("masked", sinkjax.mask_key)):
+        drawn = study.random(sweep)
+        assert len(drawn) == 3
+        for point in drawn:
+            (term,) = point.edit.terms
+            (position,) = term.queries if sweep == "removed" else term.keys
+            assert position != 2
+            study.assert_same(point.edit, made(position))
