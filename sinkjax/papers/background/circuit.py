@@ -5,61 +5,175 @@ does not intervene, so the claims are ours. Controls replace the outputs of the 
 reader's input by as much in a random direction.
 """
 
-from sinkjax.papers.background._circuit import BOTH, DONORS, PATHS, SENDERS, circuit, patch_path, replace_output, written
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-SINK, SIZE = sink_rate(0), largest_activation(0)
-SOURCE, MASSIVE = "ours, on Peng et al. 2026", reaches(SIZE, "nodes", MASSIVE_SIZE)
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 
-def node(sender: str, donor: str = "mean") -> At:
-    """Replace a sender's output for all its readers."""
-    return at("nodes", fixed={"sender": sender, "donor": donor})
+from sinkjax import Edit, compose, edit
+from sinkjax.analysis import intervals
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab import *
+from sinkjax.lab.numbers import Stored
+from sinkjax.report.figures import grid
+from sinkjax.report.section import Drawing
 
-
-def path(name: str) -> At:
-    """Replace a sender's output for one reader."""
-    return at("paths", fixed={"path": name, "donor": "mean"})
-
-
-def others(measure: Measure) -> tuple[Contrast, ...]:
-    """The effects of another donor, and of only the late MLP."""
-    return effect(measure, node(BOTH, "other")), effect(measure, node("late MLP"), controls=False)
-
-
-STUDY = Study(
-    name="background/circuit",
-    needs=("MLP", "pre-norm"),
-    settings={"prompts": 16},
-    known={"forms": onset(largest_activation(0)), "written": written()},
-    grids={
-        "nodes": grid(replace_output(F.sender, F.donor), over={"sender": SENDERS, "donor": DONORS}, title="for all readers"),
-        "paths": grid(patch_path(F.path, F.donor), over={"path": PATHS, "donor": DONORS}, title="for one reader"),
-        "identity": grid(edit("resid", "add", 0.0, queries=0)),
-    },
-    controls={
-        "nodes": draws(replace_output(F.sender, F.donor, random=True)),
-        "paths": draws(patch_path(F.path, F.donor, random=True)),
-    },
-    measures=(SINK, SIZE),
-    claims={
-        "early": Claim(
-            unedited(attention_to(0, 1), "nodes", minus=strongest_other_attention(0, 1)), "Peng et al. 2026, within two blocks"
-        ),
-        "sink": Claim(effect(SINK, node(BOTH)), SOURCE, sign=-1, beside=others(SINK)),
-        "activation": Claim(
-            effect(SIZE, node(BOTH), above=typical_activation()), SOURCE, sign=-1, given=MASSIVE, beside=others(SIZE)
-        ),
-        "direct": Claim(
-            part(SIZE, path(f"{BOTH} to late MLP"), node(BOTH), falls=True),
-            SOURCE,
-            given=MASSIVE,
-            beside=tuple(part(SINK, path(f"{BOTH} to {one}"), node(BOTH), falls=True) for one in ("late MLP", "the rest")),
-        ),
-    },
-    figures=(
-        circuit((SINK, SIZE), over="paths"),
-        dots((SINK, SIZE), over="nodes"),
-        maps((node(BOTH), path(f"{BOTH} to late MLP"))),
-    ),
+EARLY, BOTH, REST = 2, "both blocks", "the rest"  # number of early blocks; the sender that combines them
+COMPONENTS = ("attention 0", "MLP 0", "attention 1", "MLP 1", "late attention", "late MLP")  # in the order of the forward
+RECEIVERS = (*COMPONENTS[1:], REST)
+SENDERS = (*COMPONENTS, BOTH)
+LATE = ("late attention", "late MLP", REST)
+PATHS = (
+    *(f"{one} to {other}" for number, one in enumerate(COMPONENTS) for other in RECEIVERS[number:]),
+    *(f"{BOTH} to {other}" for other in LATE),
 )
+DONORS = ("mean", "other")  # over the other positions of a prompt, or one of them at random
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Sinks, Mapped):
+    prompts: int = 16
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """Paths from the first two blocks to the first token's sink."""
+    lab.needs("MLP", "pre-norm")
+    if lab.layers <= EARLY:
+        raise SinkjaxError(f"the circuit needs a layer after the first two, and this model has {lab.layers}")
+    sink, size = sink_rate(0, s.eps), largest_activation(0)
+
+    forms = lab.onset("forms", lambda layers: largest_activation(0, layers))
+    circuit = Circuit(lab.captured("written", compose(), ("attn_out", "mlp_out")), max(forms, EARLY), s.seed)
+
+    def other_layers(rng: np.random.Generator, case: Case) -> Edit:
+        return circuit.replace_in_others(rng, case["sender"], case["donor"])
+
+    def random_direction(rng: np.random.Generator, case: Case) -> Edit:
+        return circuit.patch(case["path"], case["donor"], rng)
+
+    replaced = {ALL.at(sender=one, donor=donor): circuit.replace(one, donor) for one in SENDERS for donor in DONORS}
+    nodes = lab.sweep("nodes", replaced, [sink, size], other_layers, title="for all readers")
+    patched = {ALL.at(path=path, donor=donor): circuit.patch(path, donor) for path in PATHS for donor in DONORS}
+    paths = lab.sweep("paths", patched, [sink, size], random_direction, title="for one reader")
+    lab.noop(edit("resid", "add", 0.0, queries=0))
+
+    def node(sender: str, donor: str = "mean") -> Where:
+        return nodes.at(sender=sender, donor=donor)
+
+    def to(receiver: str) -> Where:
+        return paths.at(path=f"{BOTH} to {receiver}", donor="mean")
+
+    def others(measure: Measure) -> list[Contrast]:
+        """The effects of another donor, and of only the late MLP."""
+        return [effect(measure, node(BOTH, "other")), effect(measure, node("late MLP"), controls=False)]
+
+    source, massive, both = "ours, on Peng et al. 2026", reaches(size, nodes, MASSIVE_SIZE), node(BOTH)
+    early = unedited(attention_to(0, 1), nodes, minus=strongest_other_attention(0, 1))
+    lab.claim("early", "Peng et al. 2026, within two blocks", early)
+    lab.claim("sink", source, effect(sink, both), beside=others(sink), sign=-1)
+    lab.claim("activation", source, effect(size, both, above=typical_activation()), massive, others(size), sign=-1)
+    beside = [part(sink, to(one), both, falls=True) for one in ("late MLP", REST)]
+    lab.claim("direct", source, part(size, to("late MLP"), both, falls=True), massive, beside)
+
+    lab.draw(effects_of_paths, sink, size, over=paths)
+    lab.draw(dots, sink, size, over=nodes)
+    lab.maps(both, to("late MLP"))
+
+
+@dataclass(frozen=True, eq=False)
+class Circuit:
+    """Edits of components at the first token.
+
+    Attributes:
+        written: "attn_out" and "mlp_out" -> the unedited outputs, float[layer, prompt, position, dim].
+        late: The late layer.
+        seed: Of the random other positions.
+    """
+
+    written: Mapping[str, NDArray]
+    late: int
+    seed: int
+
+    def sites(self, sender: str) -> list[tuple[str, int]]:
+        """Return the kind ("attn" or "mlp") and the layer of a component, or of each component of both early blocks."""
+        found = []
+        for name in COMPONENTS[: 2 * EARLY] if sender == BOTH else (sender,):
+            kind = "attn" if "attention" in name else "mlp"
+            found.append((kind, self.late if name.startswith("late") else int(name.split(" ")[1])))
+        return found
+
+    def output(self, kind: str, layer: int, donor: str) -> NDArray:
+        """Return a component's mean output over the positions after the first, or at one of them: float[prompt, dim]."""
+        values = self.written[f"{kind}_out"][layer][:, 1:]
+        if donor == "mean":
+            return np.asarray(np.nanmean(values, axis=1))
+        rng = intervals.generator(self.seed, "background/circuit other positions")
+        prompts, T, _ = values.shape
+        return np.asarray(values[np.arange(prompts), rng.integers(0, T, prompts)])
+
+    def replace(self, sender: str, donor: str) -> Edit:
+        """Replace a component's output for all its readers."""
+        return self._replace(self.sites(sender), donor, sender)
+
+    def replace_in_others(self, rng: np.random.Generator, sender: str, donor: str) -> Edit:
+        """Replace the same components in random layers, not the first two nor, if others are left, the late one."""
+        others = [one for one in range(EARLY, len(self.written["mlp_out"])) if one != self.late] or [self.late]
+        ranks = sorted(rng.choice(len(others), EARLY, replace=len(others) < EARLY).tolist())
+        drawn = [others[rank] for rank in ranks]
+        sites = dict.fromkeys((kind, drawn[layer if layer < EARLY else 0]) for kind, layer in self.sites(sender))
+        # ranks, because a plan does not know the late layer
+        return self._replace([*sites], donor, f"{sender} of other layers, numbers {', '.join(map(str, ranks))}")
+
+    def _replace(self, sites: list[tuple[str, int]], donor: str, label: str) -> Edit:
+        edits = [edit(f"{kind}_out", "set", self.output(kind, layer, donor), layers=layer, queries=0) for kind, layer in sites]
+        return compose(*edits, label=label)
+
+    def patch(self, path: str, donor: str, rng: np.random.Generator | None = None) -> Edit:
+        """Replace a component's output for only one of its readers.
+
+        Args:
+            path: One of `PATHS`, from a sender to a receiver. "the rest" means everything that reads the stream after the late
+                block.
+            donor: One of `DONORS`.
+            rng: Random numbers for a change of the reader's input in a random direction instead, drawn for each prompt.
+        """
+        sender, _, receiver = path.partition(" to ")
+        own, sites = self.written, self.sites(sender)
+        change = np.sum([self.output(kind, at, donor) - own[f"{kind}_out"][at][:, 0] for kind, at in sites], axis=0)
+        if rng is not None:
+            turned = rng.standard_normal(change.shape)
+            change = turned * np.linalg.norm(change, axis=-1, keepdims=True) / np.linalg.norm(turned, axis=-1, keepdims=True)
+            path = f"random direction {rng.integers(10**6)}"
+        if receiver == REST:
+            return edit("resid", "add", change, layers=self.late, queries=0, label=path)
+        ((kind, layer),) = self.sites(receiver)
+        return edit(f"{kind}_in", "inject", change, layers=layer, queries=0, label=path)
+
+
+def effects_of_paths(read: Stored, *measures: Measure, over: Sweep) -> Drawing:
+    """Draw heat maps of the effects of paths on measures: one row per measure and one column per donor."""
+    cases = {(case["path"], case["donor"]): case for case in over.edits}
+    rows = []
+    for measure in measures:
+        maps = []
+        for donor in DONORS:
+            found = np.full((len(RECEIVERS), len(SENDERS)), np.nan)
+            for (x, receiver), (y, sender) in itertools.product(enumerate(RECEIVERS), enumerate(SENDERS)):
+                if (case := cases.get((f"{sender} to {receiver}", donor))) is not None:
+                    edited, plain = (read.value(measure, over, case, edited) for edited in (True, False))
+                    found[x, y] = np.mean(np.log(edited) - np.log(plain) if measure.log else edited - plain)
+            maps.append(found)
+        most = max(float(np.nanmax(np.abs(found))) for found in maps) or 1.0
+        name = f"effect on {'log of ' if measure.log else ''}{measure.name}"
+        rows.append(grid.Row(maps, name, (-most, most), signed=True))
+    columns = [grid.Column(f"donor: {donor}", list(RECEIVERS), "reads") for donor in DONORS]
+    figure = grid.grids(columns, rows, list(SENDERS), "writes")
+    what = " and ".join(measure.name for measure in measures)
+    caption = f"""Change of {what} when one component's output at the first token (vertical axis) is replaced for only one
+        reader (horizontal axis), by its mean over the other positions or by its output at another position. Means over prompts.
+        Grey cells are not paths."""
+    return read.drawing("circuit", figure, caption, over.name, bands=False)

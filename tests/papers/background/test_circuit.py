@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import dataclasses
 
 import numpy as np
 import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.papers.background import _circuit as own
-from sinkjax.papers.background.circuit import STUDY
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
+from sinkjax.papers.background import circuit as own
 from sinkjax.studies.known import Unedited
-from sinkjax.studies.scope import Scope
+from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
+from tests.lab.edited import Conditions
 
 T, LATE = 8, 2
+STUDY = program("background/circuit")
 SEEN = sinkjax.Probe(
     capture=tuple(sinkjax.Capture(site, name=site) for site in ("attn_out", "mlp_out", "mlp_in", "attn_in", "resid"))
 )
@@ -33,28 +33,30 @@ def batch():
 
 
 @pytest.fixture(scope="module")
-def scope(model, batch):
-    bare = Scope(SimpleNamespace(seed=0, length=T), model.config, {"forms": 1})  # so that the late layer is layer 2
-    known = own.Known.vocabulary["written"].of(bare, Unedited(model, batch))
-    assert {name: one.shape for name, one in known.items()} == {name: one.shape for name, one in own._blank(bare, 2).items()}
-    return Scope(bare.config, model.config, {"forms": 1, "written": known}, rng=np.random.default_rng(1))
+def circuit(model, batch) -> own.Circuit:
+    settings, values = STUDY.settings(length=T, prompts=2), {"forms": 1}  # so that the late layer is layer 2
+    lab = STUDY.trace(settings, model.config, unedited=Unedited(model, batch), values=values)
+    planned = Conditions(STUDY, model.config, values, length=T, prompts=2).lab
+    for name, sweep in lab.sweeps.items():
+        pairs = zip(sweep.edits.values(), planned.sweeps[name].edits.values(), strict=True)
+        assert all([np.shape(a.value) for a in one.terms] == [np.shape(a.value) for a in other.terms] for one, other in pairs)
+    return own.Circuit(lab.donors["written"], LATE, settings.seed)
 
 
 @pytest.fixture(scope="module")
-def run(model, batch, scope):
+def run(model, batch):
     def forward(*edits):
-        made = tuple(edit if isinstance(edit, sinkjax.Edit) else scope.get(edit) for edit in edits)
-        record = sinkjax.forward(model, batch.tokens, edits=made, probe=SEEN, lengths=batch.lengths, logits=False).record
+        record = sinkjax.forward(model, batch.tokens, edits=edits, probe=SEEN, lengths=batch.lengths, logits=False).record
         return {name: np.asarray(values) for name, values in record.items()}
 
     return forward
 
 
-def test_a_component_writes_its_mean_over_the_other_positions_of_the_prompt(run):
-    plain, found = run(), run(own.replace_output("MLP 1"))
+def test_a_component_writes_its_mean_over_the_other_positions_of_the_prompt(run, circuit):
+    plain, found = run(), run(circuit.replace("MLP 1", "mean"))
     want = np.stack([plain["mlp_out"][b, 1, 1:length].mean(axis=0) for b, length in enumerate((T, T - 2))])
     np.testing.assert_allclose(found["mlp_out"][:, 1, 0], want, rtol=1e-4, atol=1e-6)
-    other = run(own.replace_output("MLP 1", "other"))["mlp_out"][:, 1, 0]
+    other = run(circuit.replace("MLP 1", "other"))["mlp_out"][:, 1, 0]
     for b, length in enumerate((T, T - 2)):
         assert np.isclose(plain["mlp_out"][b, 1, 1:length], other[b], rtol=1e-4, atol=1e-6).all(axis=1).sum() == 1
     np.testing.assert_array_equal(found["mlp_out"][:, 1, 1:3], plain["mlp_out"][:, 1, 1:3])
@@ -69,22 +71,22 @@ def test_a_component_writes_its_mean_over_the_other_positions_of_the_prompt(run)
         ("MLP 0 to the rest", ("mlp_out", 0), ("resid", LATE)),
     ],
 )
-def test_a_path_is_the_one_that_sinkjax_path_makes(model, batch, scope, name, sender, receiver):
-    zeros = {key: np.where(np.arange(T)[:, None] == 0, values, 0) for key, values in scope.known["written"].items()}
-    here = Scope(scope.config, scope.architecture, {**scope.known, "written": zeros})
+def test_a_path_is_the_one_that_sinkjax_path_makes(model, batch, circuit, name, sender, receiver):
+    zeros = {key: np.where(np.arange(T)[:, None] == 0, values, 0) for key, values in circuit.written.items()}
+    here = dataclasses.replace(circuit, written=zeros)
     want = sinkjax.path(model, batch.tokens, sender, receiver, replace="zero", positions=0, lengths=batch.lengths)
-    found = here.get(own.patch_path(name))
+    found = here.patch(name, "mean")
     outputs = [
         np.asarray(sinkjax.forward(model, batch.tokens, edits=edit, lengths=batch.lengths).logits)[0] for edit in (want, found)
     ]
     np.testing.assert_allclose(*outputs, rtol=1e-5, atol=1e-5)
 
 
-def test_all_paths_from_a_sender_together_are_its_replacement(scope, run):
+def test_all_paths_from_a_sender_together_are_its_replacement(circuit, run):
     """Of attention 0: to MLP 0, to both parts of block 1 and of the late layer, and to the rest."""
     receivers = own.RECEIVERS
-    paths = [scope.get(own.patch_path(f"attention 0 to {receiver}")) for receiver in receivers]
-    found, want = run(sinkjax.compose(*paths)), run(own.replace_output("attention 0"))
+    paths = [circuit.patch(f"attention 0 to {receiver}", "mean") for receiver in receivers]
+    found, want = run(sinkjax.compose(*paths)), run(circuit.replace("attention 0", "mean"))
     np.testing.assert_allclose(found["resid"][0, -1], want["resid"][0, -1], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found["resid"][1, -1, : T - 2], want["resid"][1, -1, : T - 2], rtol=1e-4, atol=1e-5)
 
@@ -96,26 +98,21 @@ def test_paths_go_forward_and_each_is_there_once():
     assert all(order[one] < order[other] for one, other in pairs if one != own.BOTH)
 
 
-def test_a_random_change_is_as_large_and_random_layers_are_others(scope, model):
-    (term,), (turned,) = (scope.get(own.patch_path("MLP 0 to late MLP", random=random)).terms for random in (False, True))
+def test_a_random_change_is_as_large_and_random_layers_are_others(circuit):
+    rng = np.random.default_rng(2)
+    (term,), (turned,) = (circuit.patch("MLP 0 to late MLP", "mean", random).terms for random in (None, rng))
     sizes = [np.linalg.norm(one.value, axis=-1) for one in (term, turned)]
     np.testing.assert_allclose(*sizes, rtol=1e-5)
     assert np.abs(term.value - turned.value).max() > 1e-3
-    deep = SimpleNamespace(layers=6, width=scope.architecture.width)
-    written = {key: np.repeat(values, 2, axis=0) for key, values in scope.known["written"].items()}
-    here = Scope(scope.config, deep, {"forms": 3, "written": written}, rng=np.random.default_rng(2))
+    deep = own.Circuit({key: np.repeat(values, 2, axis=0) for key, values in circuit.written.items()}, 3, 0)
     drawn = set()
     for _ in range(60):
-        terms = here.get(own.replace_output(own.BOTH, random=True)).terms
+        terms = deep.replace_in_others(rng, own.BOTH, "mean").terms
         assert [str(term.site) for term in terms] == ["attn_out", "mlp_out"] * 2
         drawn.add(tuple(term.layers for term in terms))
     assert drawn == {((i,), (i,), (j,), (j,)) for i, j in ((2, 4), (2, 5), (4, 5))}
 
 
-def test_a_model_of_two_layers_has_no_late_component(scope):
+def test_a_model_of_two_layers_has_no_late_component(tiny_config):
     with pytest.raises(SinkjaxError, match="needs a layer after the first two, and this model has 2"):
-        own._sites(Scope(scope.config, SimpleNamespace(layers=2), {"forms": 1}), "late MLP")
-
-
-def test_yaml_keeps_it():
-    assert from_yaml(to_yaml(STUDY)) == STUDY
+        Conditions(STUDY, dataclasses.replace(tiny_config, layers=2), length=T)
