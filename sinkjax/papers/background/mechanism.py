@@ -4,39 +4,163 @@ The study removes query biases, position vectors and MLPs one at a time, and rep
 of the three columns of W_K are three random other columns.
 """
 
-from sinkjax.papers.background._mechanism import WAYS, effective_vectors, intervention, second_half_attention_to, without_columns
-from sinkjax.studies.vocabulary import *
+from __future__ import annotations
 
-SEEN, SIZE = second_half_attention_to(0), largest_activation(0)
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax import Capture, Edit, Probe, Site, Statistic, compose, edit, edit_weights, forward
+from sinkjax.lab import *
+from sinkjax.lab.measures import in_layers, layer_index
+from sinkjax.probes.statistics import column_sums
+from sinkjax.studies.known import Unedited
+
+if TYPE_CHECKING:
+    import jax
+    import xarray
+
+    from sinkjax.probes.statistics import PairView
+
+FIRST, LAST = 3, 1  # number of first and last layers that the paper leaves out
 TABLE = "Ran-Milo et al. 2026, Table 1"
+COLUMNS = 3  # number of largest dims of the effective vector whose columns of W_K are set to 0
 
 
-def removed(way: str, stays: bool = False) -> Claim:
-    """Claim that an intervention takes attention from the first token, or that this attention stays."""
-    return Claim(effect(SEEN, at("edited", fixed={"way": way})), TABLE, sign=1 if stays else -1, stays=stays)
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled):
+    prompts: int = 16
 
 
-STUDY = Study(
-    name="background/mechanism",
-    needs=("position vectors", "query biases", "MLP"),
-    settings={"prompts": 16},
-    known={"vectors": effective_vectors()},
-    grids={
-        "edited": grid(intervention(F.way), over={"way": WAYS}, title="intervention"),
-        "columns": grid(without_columns(), title="three columns of W_K"),
-        "identity": grid(edit("position_vector", "scale", 1.0)),
-    },
-    controls={"columns": draws(without_columns(random=True))},
-    measures=(SEEN, SIZE),
-    claims={
-        "bias": removed("no query bias"),
-        "vector": removed("first position vector replaced"),
-        "effective": removed("effective vectors exchanged"),
-        "positions": removed("position vectors exchanged", stays=True),
-        "token": removed("no first token", stays=True),
-        "mlp": removed("no MLP"),
-        "none": removed("no position vectors"),
-        "columns": Claim(effect(SEEN, at("columns")), TABLE, sign=-1),
-    },
-    figures=(dots((SEEN, SIZE), over="edited"), dots(SEEN, over="columns")),
-)
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """The vectors of the first two positions, and the first MLP's output.
+
+    Attributes:
+        positions: p, float[2, dim].
+        effective: p + MLP_0(p), float[2, dim], with no norm before the MLP, as in the paper's code.
+        written: The first MLP's output at position 0 of each prompt, float[prompt, dim].
+    """
+
+    positions: NDArray
+    effective: NDArray
+    written: NDArray
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """The parts of GPT-2's sink circuit."""
+    lab.needs("position vectors", "query biases", "MLP")
+    seen, size = second_half_attention_to(0, middle(lab.layers)), largest_activation(0)
+
+    unit = np.eye(2, lab.architecture.width, dtype=np.float32)
+    blank = Vectors(unit, unit, np.zeros((lab.prompts, unit.shape[1]), np.float32))
+    vectors = lab.donor("vectors", vectors_of, blank, of_edited=True)
+
+    ways = {
+        "no query bias": edit_weights("q_bias", "scale", 0.0),
+        "first position vector replaced": edit("position_vector", "set", vectors.positions[1], queries=0),
+        "effective vectors exchanged": exchanged(vectors.effective, vectors.written),
+        "position vectors exchanged": exchanged(vectors.positions, vectors.written),
+        "no first token": edit("embed", "scale", 0.0, queries=0),
+        "no MLP": edit("mlp_out", "scale", 0.0),
+        "no position vectors": edit("position_vector", "scale", 0.0),
+    }
+    edited = lab.sweep("edited", {ALL.at(way=way): made for way, made in ways.items()}, [seen, size], title="intervention")
+
+    order = np.argsort(-np.abs(vectors.effective[0]), kind="stable")
+
+    def other_columns(rng: np.random.Generator, case: Case) -> Edit:
+        ranks = rng.choice(np.arange(COLUMNS, len(order)), COLUMNS, replace=False)
+        label = f"columns of dims by rank {', '.join(map(str, sorted(ranks.tolist())))}"  # a plan does not know the dims
+        return edit_weights("k", "scale", 0.0, rows=sorted(order[ranks].tolist()), label=label)
+
+    largest = {ALL: edit_weights("k", "scale", 0.0, rows=sorted(order[:COLUMNS].tolist()))}
+    columns = lab.sweep("columns", largest, [seen, size], other_columns, title="three columns of W_K")
+    lab.noop(edit("position_vector", "scale", 1.0))
+
+    def removed(name: str, way: str, stays: bool = False) -> None:
+        """Claim that an intervention takes attention from the first token, or that this attention stays."""
+        lab.claim(name, TABLE, effect(seen, edited.at(way=way)), sign=1 if stays else -1, stays=stays)
+
+    removed("bias", "no query bias")
+    removed("vector", "first position vector replaced")
+    removed("effective", "effective vectors exchanged")
+    removed("positions", "position vectors exchanged", stays=True)
+    removed("token", "no first token", stays=True)
+    removed("mlp", "no MLP")
+    removed("none", "no position vectors")
+    lab.claim("columns", TABLE, effect(seen, columns.every), sign=-1)
+
+    lab.draw(dots, seen, size, over=edited)
+    lab.draw(dots, seen, over=columns)
+
+
+def middle(layers: int) -> Place:
+    """All layers except the first three and the last (Ran-Milo et al. 2026). A model of up to four keeps its last but one."""
+    first, end = min(FIRST, max(layers - LAST - 1, 0)), max(layers - LAST, 1)
+    return Place(f"layers {first} to {end - 1}" if end - first > 1 else f"layer {first}", tuple(range(first, end)))
+
+
+def vectors_of(run: Unedited) -> Vectors:
+    """The vectors of a model."""
+    model, batch = run.loaded
+    first = Capture(Site.MLP_OUT, layers=(0,), positions=(0, 1), name="out")
+    probe = Probe(capture=(first, Capture(Site.POSITION_VECTOR, positions=(0, 1), name="vector")))
+
+    def captured(tokens: NDArray, lengths: NDArray, edit: Edit) -> tuple[NDArray, NDArray]:
+        record = forward(model.params, tokens, model.config, edit, probe, lengths, logits=False).record
+        return np.asarray(record["vector"]), np.asarray(record["out"])[:, 0]
+
+    vectors, written = captured(batch.tokens, batch.lengths, compose())
+    p = vectors[0]
+    read = np.zeros((1, 1, batch.tokens.shape[1], p.shape[1]), np.float32)
+    read[0, 0, :2] = p
+    alone = edit("mlp_in", "set", read, layers=0, queries=[0, 1], label="positions alone")
+    _, made = captured(batch.tokens[:1], batch.lengths[:1], alone)
+    return Vectors(p, p + made[0], written[:, 0])
+
+
+def exchanged(pair: NDArray, written: NDArray) -> Edit:
+    """Exchange two vectors in the first MLP's output.
+
+    At the first position, its component along the first vector is turned into the direction of the second; the second position
+    gets the opposite change.
+    """
+    pair = pair.astype(np.float64)
+    own, other = pair / np.linalg.norm(pair, axis=1, keepdims=True)
+    change = ((written @ own)[:, None] * (other - own)).astype(np.float32)
+    return compose(
+        edit("mlp_out", "add", change, layers=0, queries=0),
+        edit("mlp_out", "add", -change, layers=0, queries=1),
+    )
+
+
+@functools.cache
+def second_half_attention() -> Statistic:
+    """Attention that each key receives from queries in the second half of the prompt, mean over these queries and over heads."""
+    import jax.numpy as jnp
+
+    def sums(weights: jax.Array, view: PairView) -> jax.Array:
+        late = view.rows[None, :] >= (view.lengths // 2)[:, None]
+        return column_sums(jnp.where(late[:, None, :, None], weights, 0), view)
+
+    def over_heads(found: jax.Array, lengths: jax.Array) -> jax.Array:
+        return (found / (lengths - lengths // 2)[:, None, None]).mean(axis=1)
+
+    return Statistic("second_half_attention", Site.WEIGHTS, sums, ("prompt", "layer", "key"), over_heads)
+
+
+def second_half_attention_to(key: int, layers: Place) -> Measure:
+    """Attention to a key in percent, mean over queries in the second half of the prompt, heads and layers."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(100 * data["second_half_attention"].values[..., layer_index(layers), key].mean(axis=-1))
+
+    name = f"attention to key {key} from the second half's queries (%){in_layers(layers)}"
+    note = (
+        "The paper's measure: attention from queries in the second half of the prompt, averaged over queries, heads and layers."
+    )
+    return percentage(name, of, Probe(extra=(second_half_attention(),)), note=note, position=key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -11,21 +10,27 @@ import pytest
 from scipy.special import erf
 
 import sinkjax
+from sinkjax.lab import ALL
+from sinkjax.lab.numbers import read_measure
+from sinkjax.lab.trace import Lab
 from sinkjax.model import params
 from sinkjax.model.config import Config
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
-from sinkjax.papers.background import _mechanism as own
-from sinkjax.papers.background.mechanism import STUDY
-from sinkjax.studies.as_yaml import from_yaml, to_yaml
+from sinkjax.papers.background import mechanism as own
 from sinkjax.studies.known import Unedited
-from sinkjax.studies.readouts import probe_of, read_measure
-from sinkjax.studies.scope import Scope
+from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
+from tests.lab.edited import Conditions
 
 T, L, H, D, EPS = 10, 5, 4, 8, 1e-5
 WIDTH = H * D
 TOKENS = np.random.default_rng(3).integers(0, 50, (2, T))
+STUDY = program("background/mechanism")
+WAYS = (
+    *("no query bias", "first position vector replaced", "effective vectors exchanged", "position vectors exchanged"),
+    *("no first token", "no MLP", "no position vectors"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +46,17 @@ def model(tiny_config) -> sinkjax.Model:
 
 
 @pytest.fixture(scope="module")
-def scope(model):
-    bare = Scope(SimpleNamespace(length=T), model.config)
+def lab(model) -> Lab:
+    """The study, traced with the model."""
     batch = Batch(TOKENS, np.array([T, T]), {})
-    vectors = own.Known.vocabulary["effective_vectors"].of(bare, Unedited(model, batch))
-    assert {name: one.shape for name, one in vectors.items()} == {name: one.shape for name, one in own._blank(bare, 2).items()}
-    return Scope(bare.config, model.config, {"vectors": vectors}, rng=np.random.default_rng(0))
+    return STUDY.trace(STUDY.settings(length=T, prompts=2), model.config, unedited=Unedited(model, batch))
+
+
+def test_placeholders_of_vectors_have_their_shapes(lab, model):
+    planned = Conditions(STUDY, model.config, length=T, prompts=2).lab
+    for case, edit in lab.sweeps["edited"].edits.items():
+        other = planned.sweeps["edited"].edits[case]
+        assert [np.shape(term.value) for term in edit.terms] == [np.shape(term.value) for term in other.terms]
 
 
 def layer_norm(x, gain, bias):
@@ -108,49 +118,38 @@ def test_the_model_by_hand_is_the_model(model):
     np.testing.assert_allclose(maps_of(model, ())[1], by_hand(model, 1, "none"), atol=2e-5)
 
 
-@pytest.mark.parametrize("way", own.WAYS)
-def test_an_intervention_is_the_papers(model, scope, way):
-    found = maps_of(model, scope.get(own.intervention(way)))
+@pytest.mark.parametrize("way", WAYS)
+def test_an_intervention_is_the_papers(model, lab, way):
+    sweep = lab.sweeps["edited"]
+    assert [case["way"] for case in sweep.edits] == [*WAYS]
+    found = maps_of(model, sweep.edits[ALL.at(way=way)])
     for prompt in range(2):
         np.testing.assert_allclose(found[prompt], by_hand(model, prompt, way), atol=2e-5)
         assert np.abs(found[prompt] - by_hand(model, prompt, "none")).max() > 1e-3
 
 
-def test_columns_read_the_largest_dims_of_the_first_effective_vector(model, scope):
+def test_columns_read_the_largest_dims_of_the_first_effective_vector(model, lab):
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.params)
     effective = p["positions"][0] + mlp(p["positions"][:1], p["layers"], 0)[0]
-    np.testing.assert_allclose(scope.known["vectors"]["effective"][0], effective, atol=1e-5)
-    dims = np.argsort(-np.abs(effective))[:3]
-    np.testing.assert_allclose(maps_of(model, scope.get(own.without_columns()))[0], by_hand(model, 0, "none", dims), atol=2e-5)
+    np.testing.assert_allclose(lab.donors["vectors"].effective[0], effective, atol=1e-5)
+    dims, sweep = np.argsort(-np.abs(effective))[:3], lab.sweeps["columns"]
+    ((case, edit),) = sweep.edits.items()
+    np.testing.assert_allclose(maps_of(model, edit)[0], by_hand(model, 0, "none", dims), atol=2e-5)
+    rng = np.random.default_rng(0)
     for _ in range(20):
-        (term,) = scope.get(own.without_columns(random=True)).terms
+        (term,) = sweep.control(rng, case).terms
         assert len({*term.rows} - {*dims.tolist()}) == 3
 
 
 def test_the_readout_is_a_mean_over_the_second_half_and_the_middle_layers(model):
-    data = sinkjax.sweep(
-        model,
-        TOKENS,
-        [sinkjax.compose()],
-        probe=probe_of([own.second_half_attention_to(0)], Scope(SimpleNamespace(), model.config)),
-        lengths=[T, 7],
-        progress=False,
-    )
-    maps = np.asarray(
-        sinkjax.forward(model, TOKENS, probe=sinkjax.Probe(attention=True), lengths=np.array([T, 7]), logits=False).record[
-            "attention"
-        ]
-    )
+    lengths, measure = np.array([T, 7]), own.second_half_attention_to(0, own.middle(L))
+    data = sinkjax.sweep(model, TOKENS, [sinkjax.compose()], probe=measure.asks, lengths=lengths, progress=False)
+    probe = sinkjax.Probe(attention=True)
+    maps = np.asarray(sinkjax.forward(model, TOKENS, probe=probe, lengths=lengths, logits=False).record["attention"])
     want = [100 * maps[0, 3, :, 5:, 0].mean(), 100 * maps[1, 3, :, 3:7, 0].mean()]
-    found = read_measure(own.second_half_attention_to(0), Scope(SimpleNamespace(), model.config), data)
-    np.testing.assert_allclose(found[0], want, rtol=1e-4)
+    np.testing.assert_allclose(read_measure(measure, data)[0], want, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("layers", "want"), [(12, range(3, 11)), (5, [3]), (4, [2]), (2, [0]), (1, [0])])
 def test_the_middle_layers_of_gpt2_are_the_papers_4_to_11(layers, want):
-    (place,) = Scope(None, SimpleNamespace(layers=layers)).places(own.MIDDLE)
-    assert [layer for layer, _ in place.cells] == list(want)
-
-
-def test_yaml_keeps_it():
-    assert from_yaml(to_yaml(STUDY)) == STUDY
+    assert own.middle(layers).layers == tuple(want)
