@@ -211,7 +211,7 @@ def largest_elsewhere(position: int) -> Measure:
     def of(data: xarray.Dataset) -> NDArray:
         return np.asarray(np.nanmax(np.delete(data["resid_max"].values.max(axis=-2), position, -1), axis=-1))
 
-    return Measure(f"largest |h| at any position but {position}", of, SIZES, log=True, **_at(position))
+    return Measure(f"largest |h| at any position but {position}", of, SIZES, log=True, **at_position(position))
 
 
 def typical_activation(layers: Place | None = None) -> Measure:

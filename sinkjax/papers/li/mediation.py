@@ -12,15 +12,15 @@ from functools import partial
 
 import numpy as np
 
-from sinkjax import Capture, Edit, Probe, Site, compose
+from sinkjax import Edit, compose
 from sinkjax.lab import *
 from sinkjax.lab.contrasts import Parts, ends_of, facts_of
 from sinkjax.lab.numbers import Numbers
+from sinkjax.papers.background._massive import largest_dim
 from sinkjax.papers.li._ignition import VARIABLES, foretold, ignitions
 from sinkjax.papers.li._links import KINDS, LINKS, WINDOWS, Chain, Values
 from sinkjax.papers.li._neurons import largest_neurons
 from sinkjax.papers.li._scores import later_sink_score
-from sinkjax.studies.known import Unedited
 
 ROUNDING = 1e-3
 
@@ -109,12 +109,6 @@ def study(lab: Lab, s: Settings) -> None:
         conditions=[whole, *(one.at(link="neurons") for one in (alone, without))],
     )
     lab.maps(whole, alone.at(link="keys"))
-
-
-def largest_dim(run: Unedited) -> int:
-    """The dim of the first token's largest |h| after any layer, in the mean over prompts."""
-    stream = run.data(Probe(capture=(Capture(Site.RESID, positions=(0,), name="stream"),)))["stream"].values[0, :, :, 0]
-    return int(np.abs(stream).mean(axis=0).max(axis=0).argmax())
 
 
 def lost(measure: Measure, where: Where, whole: Where) -> Contrast:
