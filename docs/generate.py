@@ -10,7 +10,6 @@ import ast
 import contextlib
 import csv
 import dataclasses
-import functools
 import inspect
 import io
 import json
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import sinkjax
+from sinkjax import lab
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.gguf import KEYS, SCALING_KEYS
 from sinkjax.checkpoints.gguf_family import ABSENT
@@ -33,13 +33,7 @@ from sinkjax.edits.site import SITES
 from sinkjax.probes.statistics import BUILT_IN
 from sinkjax.report.models import SEPARATORS, separators
 from sinkjax.studies import config as shared
-from sinkjax.studies import vocabulary
-from sinkjax.studies.declaration import Identity, Premise
-from sinkjax.studies.declaration import Study as Value
-from sinkjax.studies.grids import At, Draws, Grid
-from sinkjax.studies.registry import as_value, choose, declared, find
-from sinkjax.studies.scope import Contrast, EditWord, FigureWord, Known, Measure, Place
-from sinkjax.studies.words import Number
+from sinkjax.studies.registry import choose, declared, find
 
 DOCS = Path(__file__).parent
 NOTEBOOKS = DOCS.parent / "colab"
@@ -208,21 +202,23 @@ def gguf_keys() -> str:
 
 
 def words() -> str:
-    """The vocabulary of studies: every word that sinkjax.studies.vocabulary exports, by its kind."""
-    made = {name: value for name, value in vars(vocabulary).items() if not name.startswith("_")}
+    """What `sinkjax.lab` exports, by the module that has it."""
     found = []
-    for kind in (Place, Number, Known, EditWord, Grid, Draws, At, Measure, Contrast, Premise, Identity, FigureWord):
-        for name, meaning in sorted(kind.vocabulary.items()):
-            if any(name in (other, other.lower()) for other in made):
-                arguments = ", ".join(map(str, meaning.signature.parameters))
-                found.append((f"`{name}`", kind.noun, f"`{arguments}`" if arguments else "", _first(meaning.of)))
-    return _table(("word", "kind", "arguments", "meaning"), found)
+    for name, value in vars(lab).items():
+        if name.startswith("_") or inspect.ismodule(value):
+            continue
+        if inspect.isfunction(value):
+            named = ", ".join(inspect.signature(value).parameters)
+            module, arguments = value.__module__, f"`{named}`" if named else ""
+        else:
+            module, arguments = getattr(value, "__module__", "") or "", ""
+        kind = module.rpartition(".")[2] if module.startswith("sinkjax.lab") else "constants"
+        found.append((f"`{name}`", kind, arguments, _first(value) if callable(value) else ""))
+    return _table(("name", "module", "arguments", "meaning"), sorted(found, key=lambda row: (row[1], row[0])))
 
 
 def _first(function: Any) -> str:
-    """The first paragraph of a docstring; of one of sinkjax's edits, of its constructor."""
-    if isinstance(function, functools.partial):
-        function = getattr(sinkjax, function.args[0])
+    """The first paragraph of a docstring."""
     return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
 
 
@@ -259,13 +255,10 @@ command: `sinkjax run kiya/mask --prompts 8`. A table lists the fields that a st
 
 
 def _study(name: str, shown: set[type]) -> list[str]:
-    study, value = find(name), as_value(name)
+    study = find(name)
     question = " ".join((study.question or study.config.__doc__ or "").split())
     command = f"`sinkjax run {name}`" if name in shipped() else f"`{name}` is the study behind the configs below."
     parts = [f"### {name}", command, question]
-    if isinstance(value, Value):
-        named = [(f"`{setting}`", f"`{entry.value!r}`", entry.help) for setting, entry in value.settings.items() if entry.help]
-        return [*parts, _table(("setting", "default", "meaning"), named)] if named else parts
     own = [cls for cls in study.config.__mro__ if dataclasses.is_dataclass(cls) and cls.__module__ != shared.__name__]
     if not any(own) or study.config in shown:
         return parts

@@ -9,10 +9,9 @@ from typing import Literal
 
 import tyro
 
-from sinkjax.cli.common import own_study
 from sinkjax.cli.options import read
 from sinkjax.config_files.files import write_new
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.backend import start_jax
 
 
@@ -74,21 +73,15 @@ class StudyOptions:
 def study(arguments: Sequence[str]) -> None:
     """print a study's program and text, or begin one's own from it"""
     options = read(StudyOptions, arguments, "study")
-    from sinkjax.studies.as_yaml import to_yaml
-    from sinkjax.studies.declaration import Study
-    from sinkjax.studies.registry import as_value, is_file, source
+    from sinkjax.studies.registry import source, studies
 
-    if (found := source(options.name)) is not None:
-        if options.copy is None:
-            print(found.begin + (f"\n# {found.text_file}\n{found.text}" if found.text_file else ""), end="")
-            return
-        if options.copy.suffix != found.suffix:
-            raise SinkjaxError(f"--copy needs a file that ends in {found.suffix}, not {options.copy}")
-        if not write_new(options.copy, found.begin):
-            raise SinkjaxError(f"{options.copy} already exists")
-        print(f"Change it, then: sinkjax run {options.copy}")
+    if (found := source(options.name)) is None:
+        raise unknown("study", options.name, studies(), "; a study of your own is its file")
+    if options.copy is None:
+        print(found.begin + (f"\n# {found.text_file}\n{found.text}" if found.text_file else ""), end="")
         return
-    value = own_study(options.name).value if is_file(options.name) else as_value(options.name)
-    if not isinstance(value, Study) or options.copy is not None:
-        raise SinkjaxError(f"{options.name} is not a function, so it cannot be printed or copied; its source is the module")
-    print(to_yaml(value), end="")
+    if options.copy.suffix != found.suffix:
+        raise SinkjaxError(f"--copy needs a file that ends in {found.suffix}, not {options.copy}")
+    if not write_new(options.copy, found.begin):
+        raise SinkjaxError(f"{options.copy} already exists")
+    print(f"Change it, then: sinkjax run {options.copy}")

@@ -9,7 +9,7 @@ import dataclasses
 import inspect
 import re
 import types
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -337,3 +337,38 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(entry) for key, entry in value.items()}
     return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+# Texts of studies
+
+NAMED = re.compile(r"\{(\w+)\}")  # a setting in a text
+
+
+def check_keys(given: Iterable[str], allowed: Sequence[str], where: str) -> None:
+    """Errors: a key that is not allowed."""
+    for key in given:
+        if key not in allowed:
+            raise SinkjaxError(f"{where}: {unknown('key', key, allowed)}")
+
+
+def one_line(text: object) -> str:
+    """Join a text written over several lines."""
+    return " ".join(str(text).split())
+
+
+def filled(text: str, values: Mapping[str, object]) -> str:
+    """A text with settings in place of their names in braces.
+
+    Args:
+        text: A text with `{key}` for the setting `key`.
+        values: Name -> value; other names stay in braces.
+
+    Returns:
+        The text.
+    """
+
+    def said(found: re.Match[str]) -> str:
+        value = values.get(found[1], found[0])
+        return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+    return NAMED.sub(said, text)

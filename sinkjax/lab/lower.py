@@ -20,26 +20,24 @@ from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.config_files.checks import MIN_QUERIES, layers_below
+from sinkjax.config_files.documents import check_keys, filled, one_line
 from sinkjax.edits.edit import Edit
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.lab import trained
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.conditions import Point, Sweep, Where
 from sinkjax.lab.figures import drawn_layers
 from sinkjax.lab.judging import Statement, exact_rows, featured, verdicts
-from sinkjax.lab.measures import Measure
+from sinkjax.lab.measures import Measure, merged
 from sinkjax.lab.numbers import CONTROLS, TWIN, Stored, read_measure
 from sinkjax.lab.places import Case
+from sinkjax.lab.settings import own_bos
 from sinkjax.lab.trace import Claim, Figure, Lab
 from sinkjax.probes.record import Record, to_dataset
 from sinkjax.studies import study as framework
-from sinkjax.studies.as_yaml import check_keys, one_line
 from sinkjax.studies.config import Trains
-from sinkjax.studies.grids import own_bos
-from sinkjax.studies.known import Unedited
-from sinkjax.studies.readouts import EDITS, HALF, PROMPTS, WORDS, merged
-from sinkjax.studies.settings import filled
 from sinkjax.studies.specs import NOOP, NOOP_PROMPTS, NOOP_SERIES, content, without_replacement
-from sinkjax.studies.study import CONTROL, NO_EDIT, Batch, Calculation, Condition, Inputs, Shown, Values
+from sinkjax.studies.study import CONTROL, NO_EDIT, UNTRAINED, Batch, Calculation, Condition, Inputs, Shown, Values
 from sinkjax.sweeps.plan import record_shapes
 
 if TYPE_CHECKING:
@@ -50,7 +48,8 @@ if TYPE_CHECKING:
     from sinkjax.report.section import Drawing
     from sinkjax.studies.results import Results
 
-UNTRAINED = "untrained:"
+EDITS, PROMPTS = 2, 3  # the size of the dataset that a measure is tried on
+WORDS = 300  # characters of an error in a measure's own code
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +82,10 @@ class Program:
     prose: Prose
     trains: bool
     digest: str
+
+    def named(self, name: str) -> Program:
+        """Return the same study by another name, on which its random controls depend."""
+        return dataclasses.replace(self, name=name)
 
     def trace(self, settings: Any, architecture: Config | None, **of_model: Any) -> Lab:
         """Call the study, and collect what it does on an architecture."""
@@ -376,7 +379,7 @@ def check_measure(measure: Measure, architecture: Config, config: Any, probe: si
     record = {}
     for name, array in shapes.items():  # strides of 0: a map takes no memory
         shape = (EDITS, PROMPTS, *array.shape[1:])
-        record[name] = np.lib.stride_tricks.as_strided(np.full(1, HALF, array.dtype), shape, (0,) * len(shape))
+        record[name] = np.lib.stride_tricks.as_strided(np.full(1, 0.5, array.dtype), shape, (0,) * len(shape))
     try:
         read_measure(measure, to_dataset(Record(record, shapes.dims)))
     except Absent:  # which depends on the numbers

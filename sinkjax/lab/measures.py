@@ -16,6 +16,7 @@ from sinkjax.analysis import metrics
 from sinkjax.analysis.estimates import Absent
 from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.edits.site import Site
+from sinkjax.errors import SinkjaxError
 from sinkjax.lab.places import ALL, Place
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import Statistic, later_sums, sinking_heads
@@ -236,3 +237,18 @@ def loss(start: int = 0) -> Measure:
 
     name = f"loss (nats per token){f' from position {start}' if start else ''}"
     return Measure(name, of, Probe(nll=True), unit="nats")
+
+
+def merged(one: Probe, other: Probe) -> Probe:
+    """The probe that asks for what either of two asks for."""
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(Probe):
+        mine, more = getattr(one, field.name), getattr(other, field.name)
+        if field.name in ("capture", "extra"):
+            named = {entry.name: entry for entry in mine}
+            if odd := [name for name, entry in {entry.name: entry for entry in more}.items() if named.get(name, entry) != entry]:
+                raise SinkjaxError(f"two measures ask for {odd[0]} in different ways, and a sweep can measure it in one only")
+            changes[field.name] = (*mine, *(entry for entry in more if entry.name not in named))
+        else:
+            changes[field.name] = mine or more
+    return Probe(**changes)

@@ -13,11 +13,32 @@ from sinkjax.lab.conditions import Sweep, Where
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.model.config import Config
-from sinkjax.studies.premises import kind_of_positions
 
 MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) on the size of one activation
 CHAT = ("<|im_start|>",)  # tokens that start a chat turn; they did not separate documents in pretraining
+# All other positions are added to scores.
+POSITIONS = {"Rope": "rotary", "LayerRopes": "rotary", "Learned": "added", "Sinusoidal": "added", "NoPosition": "none"}
 Test = Callable[[Numbers], tuple[bool, str]]  # whether it holds, and the number that decides
+
+
+def kind_of_positions(architecture: Config) -> str:
+    """Return how a model encodes positions: "rotary", "added" (to the embedding), "scores" (added to scores) or "none".
+
+    Args:
+        architecture: The model's config, or its plain fields from a store.
+
+    Returns:
+        The kind.
+    """
+    position = architecture.position
+    name = "Rope" if isinstance(position, dict) else str(position).partition("(")[0]
+    return POSITIONS.get(name, "scores")
+
+
+def unnormed(architecture: Config) -> bool:
+    """Return whether no norm comes between head outputs and the residual stream."""
+    place = getattr(architecture, "norm_place", "pre")  # a store omits defaults
+    return place not in ("sandwich", "output") and getattr(architecture, "head_norm", None) is None
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
+from sinkjax.analysis.estimates import Absent
 from sinkjax.config_files.checks import at_least, share
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.config import StudyConfig
@@ -72,3 +74,20 @@ class Mapped(OnText):
 
     map_layers: tuple[int, ...] = ()
     """layers whose attention maps are drawn; if none, an early, a middle and a late one"""
+
+
+def own_bos(config: Any) -> int:
+    """Return the BOS token id from the config, else from the model's files, without reading weights.
+
+    Raises:
+        Absent: Neither names one.
+    """
+    from sinkjax.checkpoints.load import open_checkpoint
+
+    if isinstance(config.bos, int):
+        return int(config.bos)
+    source = (config.tokenizer,) if config.tokenizer else (config.model, config.revision, config.ignore_keys)
+    tokenizer = open_checkpoint(*source).tokenizer
+    if tokenizer is None or tokenizer.bos is None:
+        raise Absent(f"the files of {config.tokenizer or config.model} name no BOS token; give a token id as bos")
+    return int(tokenizer.bos)

@@ -21,19 +21,18 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.baseline import Unedited, finite
 from sinkjax.lab.conditions import Control, Sweep, Where
 from sinkjax.lab.contrasts import Contrast
 from sinkjax.lab.figures import maps
-from sinkjax.lab.measures import Measure
+from sinkjax.lab.measures import Measure, merged
 from sinkjax.lab.numbers import Deferred, Read, Stored, Traced, read_measure
 from sinkjax.lab.places import Case, Place, each
 from sinkjax.lab.premises import Premise, Test
+from sinkjax.lab.settings import own_bos
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.section import Drawing
-from sinkjax.studies.grids import own_bos
-from sinkjax.studies.known import HALF, Unedited, finite
-from sinkjax.studies.readouts import merged
 from sinkjax.studies.specs import needs
 from sinkjax.studies.study import TEXT, Batch, Calculation, Inputs, TrainingSpec
 
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 Rows = Callable[[Stored], list[Row]]
+HALF = 0.5  # a quantity along depth counts as formed above this share of its largest value
 Kind = Literal["claim", "identity", "described"]
 
 

@@ -24,16 +24,16 @@ from sinkjax.lab.numbers import Numbers, Stored, read_measure
 from sinkjax.lab.premises import Premise
 from sinkjax.lab.trace import Lab, Training
 from sinkjax.studies.study import TrainingSpec
-from sinkjax.studies.trained import FINISHED, MODELS, PAPER, SEEDS, alone, provenance, run_rows
-from sinkjax.train.config import DIVERGED
+from sinkjax.train.config import ALL_STEPS, DIVERGED
 
 if TYPE_CHECKING:
     import xarray
 
     from sinkjax.studies.results import Results
 
+MODELS, RUNS, SEEDS, PAPER = "models", "runs", "seeds", "paper"
+FINISHED = (ALL_STEPS, "converged")  # outcomes of runs that came to their end
 LISTED = 8  # seeds that a sentence names
-__all__ = ["attains", "measures_of", "of_runs", "provenance", "rows", "specs", "status", "versus"]
 
 
 def of_runs(read: Numbers, measure: Measure, training: Training) -> dict[int, float]:
@@ -140,6 +140,22 @@ def rows(lab: Lab, read: Stored) -> list[Row]:
     return table + runs
 
 
+def alone(value: float | str) -> Interval:
+    """A number without an interval, or words in its place."""
+    if isinstance(value, str):
+        return dataclasses.replace(NOT_COMPARED, note=value)
+    return intervals.interval(np.array([float(value)]))
+
+
+def run_rows(data: xarray.Dataset, title: str, measure: str, values: NDArray) -> list[Row]:
+    """A row for each run of a training, without values that are not finite."""
+    return [
+        Row(f"{title}, seed {seed}", RUNS, measure, intervals.interval(np.array([value])))
+        for seed, value in zip(data["run"].values, values, strict=True)
+        if np.isfinite(value)
+    ]
+
+
 def paired(first: xarray.Dataset, second: xarray.Dataset, measure: Measure, read: Stored) -> Interval:
     """Return the mean difference of a measure from the first training, over the seeds that both have."""
     before, after = (dict(zip(data["run"].values.tolist(), read_measure(measure, data), strict=True)) for data in (first, second))
@@ -177,3 +193,25 @@ def _ends(data: xarray.Dataset) -> Mapping[str, list[str]]:
             said = "diverged" if outcome == DIVERGED else str(outcome)
             found.setdefault(f"{said} at step {int(steps):,}", []).append(str(seed))
     return found
+
+
+def provenance(results: Results) -> Mapping[str, object]:
+    """How the numbers of trainings were made."""
+    from sinkjax.studies.folder import devices_in_words
+    from sinkjax.sweeps.header import HARDWARE, IDENTITY
+
+    if not results.stores:
+        return {}
+    attributes = next(iter(results.stores.values())).attrs
+    made = attributes.get(IDENTITY, {})
+    of_log = attributes.get("training", {})
+    versions = made.get("versions") or of_log.get("versions") or {}
+    seeds = sorted({int(seed) for data in results.stores.values() for seed in data["run"].values})
+    facts = {
+        "seeds": f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0]),
+        "dtype": made.get("dtype") or of_log.get("config", {}).get("dtype"),
+        "parameters": of_log.get("parameters"),
+        "device": devices_in_words(attributes) if HARDWARE in attributes else of_log.get("devices"),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    }
+    return {name: value for name, value in facts.items() if value}

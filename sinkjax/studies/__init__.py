@@ -1,5 +1,5 @@
-"""Studies as values (conditions, measurements and claims), and the framework that runs them.
+"""What runs studies: their registry, settings and folders, and the stores, sections and pages of a run.
 
-A study is written with the words in `vocabulary.py`; docs/add-a-study.md shows how. `lower.py` turns its words into sweeps,
-`run.py` executes them, `judging.py` judges the claims, and `assemble.py` makes the section of a report.
+A study is a function of a lab (`sinkjax.lab`), which lies above this folder; docs/add-a-study.md shows how one is written.
+`run.py` executes its sweeps and trainings, and `assemble.py` makes the section of a report.
 """

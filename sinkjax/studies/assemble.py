@@ -13,13 +13,12 @@ from sinkjax.analysis.estimates import present, sentence
 from sinkjax.analysis.finite import NON_FINITE, sentences
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files import documents
+from sinkjax.config_files.documents import filled, one_line
 from sinkjax.report.section import Section
 from sinkjax.studies import views
-from sinkjax.studies.as_yaml import one_line
 from sinkjax.studies.continuations import samples
 from sinkjax.studies.folder import provenance, source
 from sinkjax.studies.results import Results
-from sinkjax.studies.settings import filled
 from sinkjax.studies.specs import MAPS, NOOP, NOOP_SERIES, TEXTS
 from sinkjax.studies.study import Study
 from sinkjax.sweeps.computation import CELLS, unchanged

@@ -1,8 +1,8 @@
-"""Which studies there are: modules of `papers`, and documents in `configs/` that hold a whole study. This module imports no JAX.
+"""Which studies there are: modules of `papers`, and tables of trainings in `configs/`. This module imports no JAX.
 
 `papers/kiya/after_softmax.py` is the study "kiya/after-softmax"; a module named with an underscore is a helper. A user's
-own study is a file whose path the user types (`open_own`); from then on this process knows it by its name. Either holds a
-`STUDY`, and its settings may be in a YAML file. What is read from data is looked up among names only.
+own study is a file whose path the user types (`open_own`); from then on this process knows it by its name. Its settings may be
+in a YAML file. What is read from data is looked up among names only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from sinkjax.config_files import documents, programs
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, read_text, user_place, write
@@ -27,8 +27,20 @@ from sinkjax.runtime.progress import say
 from sinkjax.runtime.resources import config_path, configs
 from sinkjax.studies.study import Study
 
-if TYPE_CHECKING:
-    from sinkjax.studies.declaration import Study as Value
+
+class Program(Protocol):
+    """A study as it is written (`sinkjax.lab.lower.Program`), with its name, its text and the dataclass of its settings."""
+
+    name: str
+    prose: Any
+    settings: type
+
+    def lowered(self) -> Study:
+        """The form that the runner takes."""
+
+    def named(self, name: str) -> Program:
+        """The same study by another name."""
+
 
 STORE_SUFFIX = ".zarr"
 
@@ -43,6 +55,8 @@ VALUE = "study"  # the key of a YAML file that holds a whole study
 LISTED = "sweep"  # the study of a list of edits
 TABLES = f"{HOME}.pretrain._table"  # reads the studies that are documents
 TRAININGS = "trainings"  # the key of a document that is a table of trainings
+FUNCTION = "is a function of a lab, as docs/add-a-study.md shows"
+OWN = "own/"  # before the name of a user's program, which is the name of its file
 COPY = "study"  # the name, without its suffix, of the copy of an own study's file in the folder of its run
 FILE = "study_file"  # the key of a run's config with the name and digest of an own study's file
 PROSE = "prose"  # the key of a shipped study's title, question, statements and notes in its config file
@@ -53,7 +67,7 @@ class Own:
     """A user's study. experiment: its name in configs and results. path, content: its file, and what that held."""
 
     experiment: str
-    value: Study | Value = dataclasses.field(repr=False)
+    program: Program = dataclasses.field(repr=False)
     path: Place
     content: bytes = dataclasses.field(repr=False)
 
@@ -118,17 +132,18 @@ def studies() -> list[str]:
 _registered: dict[str, Study] = {}
 
 
-def register(study: Study | Value) -> None:
+def register(program: Program) -> None:
     """Make a study known by its name in this process, such as one that a notebook defines.
 
     Args:
-        study: The study; it takes the place of an earlier one of its name.
+        program: The study; it takes the place of an earlier one of its name.
 
     Raises:
         SinkjaxError: A study of this name ships with the package.
     """
-    _refuse_shipped_name(study.name, "the study")
-    _registered[study.name] = study if isinstance(study, Study) else _lowered(study)
+    if program.name in studies() and program.name not in _registered:
+        raise SinkjaxError(f"the study is named {program.name!r}, as one that ships with sinkjax; give it another name")
+    _registered[program.name] = program.lowered()
 
 
 def find(name: object) -> Study:
@@ -143,67 +158,42 @@ def find(name: object) -> Study:
     Raises:
         SinkjaxError: There is no study of that name; the path of a file is none.
     """
-    if isinstance(name, str):
-        if name in _registered:
-            return _registered[name]
-        value = as_value(name)
-        return value if isinstance(value, Study) else _lowered(value)
-    raise unknown("study", name, studies())
-
-
-def as_value(name: str) -> Study | Value:
-    """The study of a name as it is declared: a value with its prose, or a declaration of functions.
-
-    Args:
-        name: "paper/study".
-
-    Returns:
-        A `declaration.Study`, or a `study.Study`.
-
-    Raises:
-        SinkjaxError: See `find`.
-    """
-    if name in documented():
-        return _lowered_program(name)
+    if isinstance(name, str) and name in _registered:
+        return _registered[name]
     if name == LISTED:
-        return importlib.import_module("sinkjax.studies.listed").STUDY
-    modules = declared()
-    if name not in modules:
-        raise unknown("study", name, studies(), "; type the path of its file after --study" if is_file(name) else "")
-    module = importlib.import_module(modules[name])
-    return _with_prose(name, module.STUDY) if hasattr(module, "STUDY") else _lowered_program(name)
+        return cast(Study, importlib.import_module("sinkjax.studies.listed").STUDY)
+    if not isinstance(name, str) or name not in studies():
+        raise unknown("study", name, studies(), "; type the path of its file after --study" if is_file(str(name)) else "")
+    return _lowered(name)
 
 
 @functools.cache
-def _lowered_program(name: str) -> Study:
-    return cast(Study, program(name).lowered())
+def _lowered(name: str) -> Study:
+    return program(name).lowered()
 
 
 @functools.cache
-def program(name: str) -> Any:
+def program(name: str) -> Program:
     """A shipped study that is a function (`sinkjax.lab.lower.Program`), with the prose of its config file, or a table."""
     if name in documented():
         return _table(documented()[name], name)
     text, what, _ = document(name)
-    lower = importlib.import_module("sinkjax.lab.lower")
-    return lower.program(importlib.import_module(declared()[name]), name, documents.parse(text, what).get(PROSE, {}), what)
+    prose, lower = documents.parse(text, what).get(PROSE, {}), importlib.import_module("sinkjax.lab.lower")
+    return cast("Program", lower.program(importlib.import_module(declared()[name]), name, prose, what))
 
 
 @functools.cache
-def _table(text: str, what: str) -> Any:
-    return importlib.import_module(TABLES).table(documents.parse(text, what), what)
-
-
-@functools.cache
-def is_function(name: str) -> bool:
-    """Whether a shipped study is a function. Its module, which imports JAX, is read and not imported."""
-    path = Path(__file__).parent.parent / "papers" / f"{name.replace('-', '_')}.py"
-    return name in declared() and "\ndef study(lab: Lab" in path.read_text(encoding="utf-8")
+def _table(text: str, what: str) -> Program:
+    """Read a table of trainings. Errors: a document of another kind."""
+    values = documents.parse(text, what)
+    if TRAININGS not in values:
+        raise SinkjaxError(f"{what} has no {TRAININGS}: in YAML a study is a table of trainings, and one of edits {FUNCTION}")
+    return cast("Program", importlib.import_module(TABLES).table(values, what))
 
 
 def title_of(name: str) -> str:
-    """The title of a shipped study that is a function or a table, by its text alone; "" for others."""
-    if not is_function(name) and name not in documented():
+    """The title of a shipped study, by its text alone; "" for a config of another name, or a list of edits."""
+    if name not in {*declared(), *documented()}:
         return ""
     text, what, _ = document(name)
     values = documents.parse(text, what)
@@ -224,16 +214,13 @@ class Source(NamedTuple):
 
 
 def source(name: str) -> Source | None:
-    """A shipped study as its files; None for one that is neither a function nor a table."""
+    """A shipped study as its files; None for another name."""
     if name in documented():
         return Source(documented()[name], VALUE_FILES[0])
     if name not in declared():
         return None
-    module = importlib.import_module(declared()[name])
-    if not hasattr(module, "study"):
-        return None
     text, _, _ = document(name)
-    return Source(inspect.getsource(module), STUDY_FILE, f"configs/{name}.yaml", text)
+    return Source(inspect.getsource(importlib.import_module(declared()[name])), STUDY_FILE, f"configs/{name}.yaml", text)
 
 
 def is_file(name: str) -> bool:
@@ -256,67 +243,24 @@ def open_own(path: Place) -> Own:
     """
     if path.suffix in VALUE_FILES:
         text = read_text(path)
-        is_table = TRAININGS in documents.parse(text, str(path))
-        value: Study | Value = cast(Study, _table(text, str(path)).lowered()) if is_table else _document(text, str(path))
-        content, taken = text.encode(), _is_shipped(value.name)
-        name = f"{value.name} (own)" if taken else value.name
+        found, content = _table(text, str(path)), text.encode()
+        taken = found.name in {*declared(), *documented(), *SUITES, LISTED}
+        name = f"{found.name} (own)" if taken else found.name
     else:
         module, content = programs.execute(path)
-        value = _study_of(module, path)
-        name = value.name
-    _registered[name] = value if isinstance(value, Study) else _lowered(value)
-    return Own(name, value, path, content)
+        found = _program_of(module, path)
+        name = found.name
+    _registered[name] = found.lowered()
+    return Own(name, found, path, content)
 
 
-@functools.cache
-def _with_prose(name: str, study: Study | Value) -> Study | Value:
-    """A shipped study with the prose of its config file."""
-    from sinkjax.studies.as_yaml import with_prose
-
-    if isinstance(study, Study) or name not in configs():
-        return study
-    text, what, _ = document(name)
-    return with_prose(study, documents.parse(text, what).get(PROSE, {}), what)
-
-
-def _lowered(study: Value) -> Study:
-    from sinkjax.studies.lower import lower
-
-    return lower(study)
-
-
-@functools.cache
-def _document(text: str, what: str) -> Value:
-    """The study in a YAML document. what: file or name of the document, for errors."""
-    from sinkjax.studies.as_yaml import from_yaml
-
-    modules = [module for name, module in declared().items() if not is_function(name)]  # these and their packages define words
-    for module in ("sinkjax.studies.vocabulary", *{module.rpartition(".")[0] for module in modules}, *modules):
-        importlib.import_module(module)
-    return from_yaml(text, what)
-
-
-def _study_of(module: object, path: Path) -> Study | Value:
-    """The study that a program defines."""
-    from sinkjax.studies.declaration import Study as Declared
-
-    if hasattr(module, "study") and hasattr(module, "Settings"):
-        lower = importlib.import_module("sinkjax.lab.lower")
-        return cast(Study, lower.program(module, f"own/{path.stem}", {}, str(path)).lowered())
-    found = getattr(module, "STUDY", None)
-    if not isinstance(found, Study | Declared):
-        raise SinkjaxError(f"{path} defines no function `study` with a dataclass `Settings` (docs/add-a-study.md)")
-    _refuse_shipped_name(found.name, str(path))
-    return found
-
-
-def _is_shipped(name: str) -> bool:
-    return name in declared() or name in documented() or name in SUITES or name == LISTED
-
-
-def _refuse_shipped_name(name: str, what: str) -> None:
-    if _is_shipped(name):
-        raise SinkjaxError(f"{what} is named {name!r}, as a study that ships with sinkjax is; give it another name")
+def _program_of(module: object, path: Path) -> Program:
+    """The study that a user's program defines. Errors: none, or one in the words of 0.3."""
+    if not hasattr(module, "study") or not hasattr(module, "Settings"):
+        former = " (its STUDY is of sinkjax 0.3)" if hasattr(module, "STUDY") else ""
+        raise SinkjaxError(f"{path} defines no function `study` with a dataclass `Settings`{former}: a study {FUNCTION}")
+    lower = importlib.import_module("sinkjax.lab.lower")
+    return cast("Program", lower.program(module, f"{OWN}{path.stem}", {}, str(path)))
 
 
 def trains(study: str) -> bool:
@@ -434,6 +378,10 @@ def _own_of(named: object, made: object, what: str, folder: Place | None, own: O
                 f"the study of {what}, {named}, is a program, which runs only if you type its path: read {copy}, and then add"
                 f" --study {copy}"
             ) from None
+    if own.experiment.startswith(OWN) and named.startswith(OWN):  # named by its file, which is a copy here
+        program = own.program.named(named)  # random controls depend on the name
+        _registered[named] = program.lowered()
+        own = dataclasses.replace(own, experiment=named, program=program)
     if own.experiment != named and not is_file(named):
         raise SinkjaxError(f"{what} holds the study {named!r}, not {own.experiment!r}, which is in {own.path}")
     if isinstance(made, Mapping) and made.get("sha256") not in (None, own.facts["sha256"]):

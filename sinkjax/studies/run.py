@@ -30,10 +30,9 @@ from sinkjax.studies import folder as results
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate
 from sinkjax.studies.inputs import prompts
-from sinkjax.studies.lower import UNTRAINED
 from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, claim, config_type
 from sinkjax.studies.specs import SWEEP, architecture_of, specs, store_names
-from sinkjax.studies.study import Batch, Calculation, SweepSpec, TrainingSpec
+from sinkjax.studies.study import UNTRAINED, Batch, Calculation, SweepSpec, TrainingSpec
 from sinkjax.studies.training import stores_of, train_all
 from sinkjax.studies.values import VALUES, RunValues
 from sinkjax.sweeps.plan import Plan, plan

@@ -1,8 +1,6 @@
-"""A study declares conditions, measurements and claims. This module imports no JAX.
+"""What runs and reports a study needs of it: sweeps, measures, verdicts and figures. This module imports no JAX.
 
-A study lists its conditions, the measures on them, the papers' claims with the rule that judges them, and
-its figures. Everything else, from stores and resumption to the page, is done by the framework (`run`, `assemble`).
-`docs/add-a-study.md` builds one in forty lines.
+`sinkjax.lab.lower` makes it of a study, which is a function of a lab.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from sinkjax.train.trained import Trained
 
 NO_EDIT, CONTROL = "no edit", "control"
+UNTRAINED = "untrained:"  # before the name of a model with random weights
 DOCUMENTS = "documents"
 Results = Any  # `sinkjax.studies.results.Results`, which is made from a study
 

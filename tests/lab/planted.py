@@ -13,7 +13,7 @@ from sinkjax.lab.lower import Program
 from sinkjax.studies.results import Results
 from sinkjax.studies.specs import ABSENT, prepared
 from sinkjax.studies.study import Sweep
-from tests.studies.stores import Numbers, store
+from tests.lab.stores import Numbers, store
 
 
 def where(point: Point) -> str:
@@ -40,7 +40,7 @@ def planted(
 
     Args:
         study: The study.
-        numbers: (store, condition) -> what is planted (`tests/studies/stores.py`); attention that is not stays 0, and all else 1.
+        numbers: (store, condition) -> what is planted (`tests/lab/stores.py`); attention that is not stays 0, and all else 1.
         layers, heads: Of the model.
         absent: Store -> why it did not run.
         about: What each store says of its prompts: `documents`, `genres`, `first_tokens`.

@@ -1,16 +1,22 @@
-"""Every shipped study that is a function: its text and its claims belong together, on placeholders and on stores."""
+"""Every shipped study: its text and its claims belong together, on placeholders and on stores."""
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
 
 from sinkjax.checkpoints.load import open_checkpoint
-from sinkjax.studies.registry import declared, program, source
-from sinkjax.studies.settings import filled
+from sinkjax.config_files.documents import filled
+from sinkjax.model.positions import Learned
+from sinkjax.studies.registry import declared, program
 
-PROGRAMS = [name for name in declared() if source(name)]
+PROGRAMS = [*declared()]
+PARTS = {  # that it needs
+    "background/windows": {"windows": (16,) * 30},
+    "background/mechanism": {"position": Learned(), "qkv_bias": True},
+}
 
 
 def settings_of(found):
@@ -18,11 +24,15 @@ def settings_of(found):
     return found.settings(**{"bos": 0} if "bos" in found.settings.__dataclass_fields__ else {})
 
 
+def suitable(name):
+    """The architecture of SmolLM2, with what the study needs."""
+    return dataclasses.replace(open_checkpoint("smollm2-135m", weights=False).config, **PARTS.get(name, {}))
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_claim_has_a_statement_and_each_statement_a_claim(name):
     found = program(name)
-    settings = settings_of(found)
-    architecture = None if found.trains else open_checkpoint("smollm2-135m", weights=False).config
+    settings, architecture = settings_of(found), None if found.trains else suitable(name)
     lab = found.trace(settings, architecture)
     assert {*lab.claims} == {*found.prose.claims}
     texts = [found.prose.title, found.prose.question, *found.prose.notes, *(one.text for one in found.prose.claims.values())]
@@ -34,8 +44,8 @@ def test_each_claim_has_a_statement_and_each_statement_a_claim(name):
 def test_on_stores_a_study_has_the_conditions_of_its_plan(name):
     """The model is gone then, and only plain fields of its config are left."""
     found = program(name)
-    settings, architecture = settings_of(found), open_checkpoint("smollm2-135m", weights=False).config
-    fields = ("mlp_width", "layers", "heads", "kv_heads", "head_dim", "width", "position")
+    settings, architecture = settings_of(found), suitable(name)
+    fields = ("mlp_width", "windows", "layers", "heads", "kv_heads", "head_dim", "width", "position")
     plain = SimpleNamespace(**{field: getattr(architecture, field) for field in fields})
     planned, stored = found.trace(settings, architecture), found.trace(settings, plain)
     for one in planned.sweeps.values():

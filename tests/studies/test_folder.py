@@ -10,19 +10,24 @@ import pytest
 from sinkjax.cli import main as cli
 from sinkjax.config_files import programs
 from tests.studies.test_add_a_study import OPTIONS, example
+from tests.studies.test_programs import TABLE
 
 __all__ = ["example"]
 
 
 @pytest.fixture(params=["yaml", "py"])
 def shared(request, example: Path, tmp_path: Path) -> tuple[Path, str]:
-    """A zip of a run of an own study whose file is gone, and the suffix of that file."""
+    """A zip of a run of an own study (a table, or a program) whose file is gone, and the suffix of that file."""
     mine = tmp_path / "mine"
     mine.mkdir()
-    study = shutil.copy(example / f"my_study.{request.param}", mine)
     out = tmp_path / "lowered"
-    model = ["--model", str(example / "model"), "--text", str(example / "text.txt")]
-    assert cli.main(["run", str(study), *model, *OPTIONS, "--out", str(out)]) == 0
+    options = ["--model", str(example / "model"), "--text", str(example / "text.txt"), *OPTIONS]
+    if request.param == "py":
+        study = Path(shutil.copy(example / "lowered.py", mine))
+    else:
+        (study := mine / "mine.yaml").write_text(TABLE)
+        options = ["--steps", "2"]
+    assert cli.main(["run", str(study), *options, "--out", str(out)]) == 0
     there = tmp_path / "there"
     there.mkdir()
     shutil.make_archive(str(there / "sent"), "zip", tmp_path, "lowered")

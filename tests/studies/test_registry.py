@@ -15,14 +15,13 @@ from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.runtime.resources import config_path
 from sinkjax.studies.config import StudyConfig
-from sinkjax.studies.declaration import Study as Value
 from sinkjax.studies.listed import Listed
-from sinkjax.studies.registry import Chosen, as_value, choose, config_type, find, program, studies, trains
+from sinkjax.studies.registry import Chosen, choose, config_type, declared, documented, find, program, studies, trains
 from sinkjax.studies.study import Study
 
 Mask = find("kiya/mask").config
 
-VALUES = [name for name in studies() if isinstance(as_value(name), Value)]
+STATED = [name for name in shipped() if name in declared()]
 TRAINING = {name: chosen for name in shipped() if trains((chosen := choose(name)).experiment) and not chosen.suite}
 
 
@@ -54,25 +53,20 @@ def test_a_shipped_config_reads_and_says_what_it_claims(name):
     chosen = choose(name)
     text = config_path(name).read_text(encoding="utf-8")
     assert chosen.folder is None
-    if chosen.experiment in VALUES:
-        value = as_value(chosen.experiment)
-        assert value.title
-        assert value.question
-        assert all(claim.statement for claim in value.claims.values())
-        return
-    if "prose:" in text:  # of a function, whose claims tests/lab/test_programs.py compares with it
-        assert program(chosen.experiment).prose.question
+    if "prose:" in text or chosen.experiment in documented():  # tests/lab/test_programs.py compares claims with it
+        prose = program(chosen.experiment).prose
+        assert prose.title
+        assert prose.question
+        assert all(claim.text for claim in prose.claims.values())
         return
     assert {"# Claim", "# Command"} <= {line[:9].strip() for line in text.splitlines()}
     assert f"sinkjax {'sweep' if chosen.experiment == 'sweep' else 'run'} {name}" in text
 
 
-@pytest.mark.parametrize("name", VALUES)
-def test_the_config_of_a_value_states_only_what_differs_from_the_defaults(name):
+@pytest.mark.parametrize("name", STATED)
+def test_the_config_of_a_study_states_only_what_differs_from_the_defaults(name):
     stated = yaml.safe_load(config_path(name).read_text(encoding="utf-8"))
     defaults = documents.plain(documents.fields(find(name).config()))
-    if "study" in stated:  # the whole study, whose settings are the defaults
-        return
     settings = {key: value for key, value in stated.items() if key not in ("experiment", "prose")}
     assert all(defaults[key] != value for key, value in settings.items())
 

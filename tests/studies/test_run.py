@@ -124,31 +124,48 @@ def test_another_config_is_refused_with_the_difference(files, finished):
 
 
 OWN = """
-study: mine/again
-settings: {{prompts: 2, length: 12, control_prompts: 2, twin: false, model: {files}/model, text: {files}/text.txt}}
-known: {{forms: {{steepest: {{statistic: resid_max, position: 0}}}}}}
-grids: {{masks: {{grid: {{edit: {{mask_key: 0}}, layers: {{layer: $forms}}}}}}}}
-computations: {{recomputed: {{recomputed_window: 3}}}}
-measures: [{{sink_rate: 0}}]
+from dataclasses import dataclass
+
+import numpy as np
+import xarray
+
+from sinkjax import mask_key
+from sinkjax.lab import *
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(OnText):
+    prompts: int = 2
+    length: int = 12
+
+
+def counted(model, batch):
+    return xarray.Dataset({"tokens": ("prompt", np.full(2, len(batch.tokens)))})
+
+
+def study(lab: Lab, s: Settings) -> None:
+    forms = lab.onset("forms", lambda layers: largest_activation(0, layers))
+    lab.sweep("masks", {layer(forms): mask_key(0)}, [sink_rate(0, 0.3)])
+    lab.calculate("counted", counted, ["tokens"], declared={"window": 3}, prompts=2)
 """
 
 
 @pytest.mark.parametrize(
     ("old", "new", "store"),
     [
-        ("position: 0", "position: 4", "masks"),  # where it forms in another layer
-        ("mask_key: 0", "mask_key: 1", "masks"),
-        ("recomputed_window: 3", "recomputed_window: 5", "recomputed"),
+        ("layer(forms)", "layer((forms + 1) % lab.layers)", "masks"),
+        ("mask_key(0)", "mask_key(1)", "masks"),
+        ('"window": 3', '"window": 5', "counted"),
     ],
 )
 def test_an_own_study_that_was_edited_keeps_no_old_numbers(files, tmp_path, old, new, store):
-    text, mine = OWN.format(files=files), tmp_path / "again.yaml"
-    mine.write_text(text)
-    rows = sinkjax.run(str(mine), tmp_path / "out").rows
-    assert sinkjax.run(str(mine), tmp_path / "out").rows == rows
-    mine.write_text(text.replace(old, new))
+    mine, settings = tmp_path / "again.py", {"model": str(files / "model"), "text": str(files / "text.txt")}
+    mine.write_text(OWN)
+    rows = sinkjax.run(str(mine), tmp_path / "out", **settings).rows
+    assert sinkjax.run(str(mine), tmp_path / "out", **settings).rows == rows
+    mine.write_text(OWN.replace(old, new))
     with pytest.raises(SinkjaxError, match=rf"{store}\.zarr contains another sweep"):
-        sinkjax.run(str(mine), tmp_path / "out")
+        sinkjax.run(str(mine), tmp_path / "out", **settings)
 
 
 def test_a_folder_with_other_content_is_refused_and_left_alone(files, tmp_path):

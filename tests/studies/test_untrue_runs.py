@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 from contextlib import nullcontext
 
 import numpy as np
@@ -12,11 +11,10 @@ import pytest
 from sinkjax import SinkjaxError
 from sinkjax.cli import main as cli
 from sinkjax.config_files.programs import typed
-from sinkjax.studies.registry import as_value, choose, find, open_own, register
+from sinkjax.studies.registry import choose, find, program, register
 from sinkjax.studies.results import Results
 from sinkjax.studies.run import work
 from sinkjax.studies.study import Measure
-from sinkjax.studies.vocabulary import Claim, Study, add_logit, at, attention_to, effect, grid, loss
 from tests.studies.tiny import write_model, write_text
 
 SWEEP = """
@@ -85,51 +83,37 @@ def test_a_series_on_no_model_at_all_ends_with_another_code(tmp_path, files, cap
     assert "2 of 2 models were not measured" in capsys.readouterr().err
 
 
-STUDY = Study(
-    name="mine/lowered",
-    title="Logits lowered",
-    question="Is the sink gone?",
-    grids={"lowered": grid(add_logit(0, -1.0))},
-    measures=(loss(),),
-    claims={"gone": Claim(effect(attention_to(0), at("lowered")), statement="Key 0 loses its attention.")},
-)
+TWO = """
+from dataclasses import dataclass
+
+from sinkjax import attend_self, mask_key
+from sinkjax.lab import *
 
 
-def test_equal_claims_are_refused() -> None:
-    with pytest.raises(SinkjaxError, match="the claims 'gone' and 'again' judge the same numbers"):
-        dataclasses.replace(STUDY, claims={**dict(STUDY.claims), "again": STUDY.claims["gone"]})
+@dataclass(frozen=True, kw_only=True)
+class Settings(OnText):
+    model: str = "mini-softmax"
+
+
+def study(lab: Lab, s: Settings) -> None:
+    lab.sweep("masks", {{ALL: mask_key(0)}}, [loss()])
+    lab.sweep("alone", {{ALL: attend_self(5)}}, [loss()], title="{title}")
+"""
 
 
 @pytest.mark.parametrize("title", ["", "alone"])
 def test_rows_of_one_name_are_refused(tmp_path, title) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text(f"""
-study: mine/two
-settings: {{model: mini-softmax}}
-grids:
-  masks: {{grid: {{edit: {{mask_key: 0}}}}}}
-  alone: {{grid: {{edit: {{attend_self: 5}}, title: '{title}'}}}}
-measures: [loss]
-""")
-    message = "the grids 'masks' and 'alone' both have a row 'all layers': give one a title"
+    file = tmp_path / "mine.py"
+    file.write_text(TWO.format(title=title))
+    typed(file)
+    message = "the sweeps 'masks' and 'alone' both have a row 'all layers': give one a title"
     with nullcontext() if title else pytest.raises(SinkjaxError, match=message):
         list(work(choose(str(file))))
 
 
-def test_a_study_named_like_a_shipped_one_is_refused(tmp_path) -> None:
-    with pytest.raises(SinkjaxError, match="is named 'li/variance', as a study that ships"):
-        register(as_value("li/variance"))
-    file = tmp_path / "mine.py"
-    file.write_text("from sinkjax.studies.listed import STUDY\n")
-    typed(file)
-    with pytest.raises(SinkjaxError, match="is named 'sweep', as a study that ships"):
-        open_own(file)
-
-
-@pytest.mark.parametrize("field", ["title", "question"])
-def test_a_study_without_words_is_refused(field) -> None:
-    with pytest.raises(SinkjaxError, match=f"the {field} of a study must be a string, not None"):
-        dataclasses.replace(STUDY, **{field: None})
+def test_a_study_named_like_a_shipped_one_is_refused() -> None:
+    with pytest.raises(SinkjaxError, match="is named 'li/variance', as one that ships"):
+        register(program("li/variance"))
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,6 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from sinkjax.config_files import documents
 from sinkjax.lab import premises
-from sinkjax.studies.declaration import Premise
 from sinkjax.studies.registry import Chosen, config_type
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 
@@ -80,9 +77,6 @@ def write_both(folder: Path) -> Path:
 @contextlib.contextmanager
 def of_any_size() -> Iterator[None]:
     """The premise of a massive activation holds in models that have none."""
-    importlib.import_module("sinkjax.studies.premises")  # which defines the word
-    meaning = dataclasses.replace(Premise.vocabulary["reaches"], of=lambda read, **given: (True, ""))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(Premise.vocabulary, "reaches", meaning)
         patch.setattr(premises, "_unedited", lambda *given, **options: (True, ""))
         yield

@@ -11,8 +11,8 @@ from sinkjax import Capture, Probe, Site, Statistic
 from sinkjax.analysis import activations, metrics
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.lab import Measure, Premise, Sweep, percentage
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.numbers import Numbers
-from sinkjax.studies.known import Unedited
 
 if TYPE_CHECKING:
     import jax

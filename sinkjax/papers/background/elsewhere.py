@@ -21,13 +21,13 @@ from sinkjax.analysis.summary import Rank, Row
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import MIN_QUERIES, refuse
 from sinkjax.lab import *
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.measures import in_layers
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.papers.background._massive import massive, massive_prompts
 from sinkjax.report.figures.points import Point, points
 from sinkjax.report.section import Drawing
-from sinkjax.studies.known import Unedited
 from sinkjax.studies.specs import without_replacement
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from sinkjax import Capture, Edit, Probe, Site, edit, forward
 from sinkjax.analysis import intervals, metrics
 from sinkjax.checkpoints.model import Model
 from sinkjax.lab import *
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Numbers
-from sinkjax.studies.known import Unedited
 from sinkjax.studies.study import Batch, Calculation
 
 if TYPE_CHECKING:

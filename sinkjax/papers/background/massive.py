@@ -16,6 +16,7 @@ from sinkjax import Capture, Edit, Probe, Site, compose, edit
 from sinkjax.analysis import intervals, metrics
 from sinkjax.config_files.checks import refuse
 from sinkjax.lab import *
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.measures import largest_elsewhere
 from sinkjax.lab.numbers import Numbers, Stored
@@ -23,7 +24,6 @@ from sinkjax.papers.background._massive import RANKS, STATES, massive, massive_p
 from sinkjax.report.figures.layers import Line, Panel
 from sinkjax.report.figures.layers import lines as line_figure
 from sinkjax.report.section import Drawing
-from sinkjax.studies.known import Unedited
 
 SPARED = 10  # largest dims that no control sets
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from sinkjax import Capture, Edit, Probe, Site, Statistic, compose, edit, edit_weights, forward
 from sinkjax.lab import *
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.measures import in_layers, layer_index
 from sinkjax.probes.statistics import column_sums
-from sinkjax.studies.known import Unedited
 
 if TYPE_CHECKING:
     import jax

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from sinkjax import Edit, Probe, Site, Statistic, compose, edit
 from sinkjax.config_files.checks import MIN_QUERIES, refuse
 from sinkjax.lab import *
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.measures import in_layers, layer_index
 from sinkjax.papers.background._massive import largest_dim
-from sinkjax.studies.known import Unedited
 from sinkjax.studies.study import Inputs
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from sinkjax import Edit, compose, edit, set_positions
 from sinkjax.analysis.estimates import Absent
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import Lab, Sweep
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.numbers import Deferred, Numbers, Stored
+from sinkjax.lab.premises import kind_of_positions
 from sinkjax.model.positions import AddedPosition
-from sinkjax.studies.known import Unedited
-from sinkjax.studies.premises import kind_of_positions
 
 
 def no_vectors(lab: Lab) -> NDArray[np.float32]:

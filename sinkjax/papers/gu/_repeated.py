@@ -15,9 +15,8 @@ from sinkjax.analysis.estimates import Absent, constant
 from sinkjax.analysis.summary import Row, own_rows
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.premises import Test
+from sinkjax.lab.premises import Test, kind_of_positions
 from sinkjax.report.section import Drawing
-from sinkjax.studies.premises import kind_of_positions
 from sinkjax.studies.study import Calculation
 
 if TYPE_CHECKING:

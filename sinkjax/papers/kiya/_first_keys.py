@@ -14,8 +14,8 @@ from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import OnText
 from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.lab.settings import own_bos
 from sinkjax.report.section import Drawing
-from sinkjax.studies.grids import own_bos
 from sinkjax.studies.study import Calculation
 
 if TYPE_CHECKING:

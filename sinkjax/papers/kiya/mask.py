@@ -12,8 +12,8 @@ import numpy as np
 from sinkjax import Edit, add_logit, mask_key
 from sinkjax.config_files.checks import positions
 from sinkjax.lab import *
+from sinkjax.lab.baseline import Unedited, finite
 from sinkjax.lab.edits import hide_from_heads
-from sinkjax.studies.known import Unedited, finite
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.checkpoints.model import Model
 from sinkjax.lab import Contrast, largest_activation
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.edits import see_only
 from sinkjax.lab.numbers import Numbers
 from sinkjax.lab.trace import onset
 from sinkjax.papers.li._neurons import Neuron, largest
-from sinkjax.studies.known import Unedited
 from sinkjax.studies.study import Batch, Calculation
+
+if TYPE_CHECKING:
+    import xarray
 
 VARIABLES = ("size", "alignment", "plain_alignment")
 
@@ -38,6 +40,8 @@ def ignitions(count: int, places: tuple[int, ...], keys: tuple[int, ...], few: i
         float[prompt, place, seen]: size, the logarithm of the largest |h|; alignment, the mean cosine of the neurons' gate
         vectors with the normed input of their MLPs; plain_alignment, the same without an edit.
     """
+    import xarray
+
     run = Unedited(model, batch, None, few)
     forms = onset(run, model.config.layers, lambda layers: largest_activation(0, layers))
     neurons = largest(model, count, forms)

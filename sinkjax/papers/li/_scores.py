@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from sinkjax.lab import Measure, percentage
 from sinkjax.lab.measures import RECEIVED, at_position, mean_attention
+
+if TYPE_CHECKING:
+    import xarray
 
 
 def sink_score(key: int) -> Measure:

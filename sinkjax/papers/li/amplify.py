@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax import Edit, compose, edit, scale_head_output
 from sinkjax.lab import *
+from sinkjax.lab.baseline import Unedited
+from sinkjax.lab.premises import unnormed
 from sinkjax.papers.li._scores import sink_score
-from sinkjax.studies.known import Unedited
-from sinkjax.studies.premises import unnormed
 
 PROMPTS, EVERYWHERE, NORM = "over prompts", "over prompts and positions", "left out"
 CENTRES = {"over positions": "positions", "over dims": "dims", NORM: None}  # from one forward pass; None: no mean

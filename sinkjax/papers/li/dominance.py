@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
@@ -19,11 +19,14 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.lab import Contrast, Controlled, Lab
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.lab.trace import HALF
 from sinkjax.papers.li._lock_in import measure
 from sinkjax.report.figures import layers, scatter
 from sinkjax.report.section import Drawing
-from sinkjax.studies.readouts import HALF
 from sinkjax.studies.study import Batch, Calculation
+
+if TYPE_CHECKING:
+    import xarray
 
 VARIABLES = (
     "after", "alignment", "before", "dim", "key_alignment", "mean", "other_alignment", "other_rows", "own_row", "positive", "top",

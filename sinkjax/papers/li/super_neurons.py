@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Edit, edit
@@ -27,6 +26,9 @@ from sinkjax.papers.li._neurons import Neuron, largest, largest_neurons, survey
 from sinkjax.report.figures import scatter
 from sinkjax.report.section import Drawing
 from sinkjax.studies.study import Batch, Calculation
+
+if TYPE_CHECKING:
+    import xarray
 
 VARIABLES = (
     "concentration", "cosine_first", "cosine_others", "fed", "gate_norm", "massive_dim", "own_first", "own_others", "own_share",

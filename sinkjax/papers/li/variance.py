@@ -6,10 +6,9 @@ On random tokens. With even attention, every score of the first block set to 0, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
@@ -23,6 +22,9 @@ from sinkjax.papers.li._first_block import measure
 from sinkjax.report.figures import layers
 from sinkjax.report.section import Drawing
 from sinkjax.studies.study import Calculation, Inputs
+
+if TYPE_CHECKING:
+    import xarray
 
 VARIABLES = ("after", "by_dim", "deviation", "row_norm", "squared_weights")
 EXPONENT, TAU = "exponent of the decay with i + 1", "Kendall tau of a dim's deviation and its row of W_O"

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Stored, read_measure
 from sinkjax.lab.trace import Training
-from sinkjax.lab.trained import paired
+from sinkjax.lab.trained import alone, paired
 from sinkjax.papers.pretrain._outcomes import sinks
 from sinkjax.report.figures.bands import Band, Column, bands
 from sinkjax.report.figures.points import Point, points
 from sinkjax.report.section import Drawing
-from sinkjax.studies.trained import alone
 
 if TYPE_CHECKING:
     import xarray

@@ -16,7 +16,7 @@ from sinkjax.analysis.summary import LEVEL, Row
 from sinkjax.lab.measures import Measure, percentage
 from sinkjax.lab.numbers import Stored
 from sinkjax.lab.trace import Training
-from sinkjax.studies.trained import MODELS, run_rows
+from sinkjax.lab.trained import MODELS, run_rows
 from sinkjax.train.config import ALL_STEPS
 
 if TYPE_CHECKING:

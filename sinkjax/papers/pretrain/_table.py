@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from sinkjax.config_files import documents
+from sinkjax.config_files.documents import check_keys, one_line
 from sinkjax.errors import SinkjaxError, one_of, unknown
 from sinkjax.lab.contrasts import Contrast
 from sinkjax.lab.judging import Statement
-from sinkjax.lab.lower import Program, Prose, check_keys, one_line
+from sinkjax.lab.lower import Program, Prose
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.premises import Premise
 from sinkjax.lab.trace import Lab, Training

@@ -9,8 +9,8 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.baseline import Unedited
 from sinkjax.papers.background import circuit as own
-from sinkjax.studies.known import Unedited
 from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
 from tests.lab.edited import Conditions

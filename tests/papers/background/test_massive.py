@@ -10,11 +10,11 @@ import xarray
 
 import sinkjax
 from sinkjax.lab import Sweep
+from sinkjax.lab.baseline import Unedited
 from sinkjax.papers.background import _massive as definition
 from sinkjax.papers.background import massive as own
 from sinkjax.studies import run
 from sinkjax.studies.folder import open_store
-from sinkjax.studies.known import Unedited
 from sinkjax.studies.registry import program
 from sinkjax.studies.results import Results
 from tests.lab.edited import Conditions

@@ -11,6 +11,7 @@ from scipy.special import erf
 
 import sinkjax
 from sinkjax.lab import ALL
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.numbers import read_measure
 from sinkjax.lab.trace import Lab
 from sinkjax.model import params
@@ -18,7 +19,6 @@ from sinkjax.model.config import Config
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
 from sinkjax.papers.background import mechanism as own
-from sinkjax.studies.known import Unedited
 from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
 from tests.lab.edited import Conditions

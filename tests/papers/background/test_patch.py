@@ -10,10 +10,10 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.trace import Lab
 from sinkjax.studies import run
 from sinkjax.studies.folder import open_store
-from sinkjax.studies.known import Unedited
 from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
 from tests.lab.edited import Conditions

@@ -10,13 +10,13 @@ import xarray
 
 import sinkjax
 from sinkjax.lab import layer
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.numbers import read_measure
 from sinkjax.lab.trace import Lab
 from sinkjax.papers.background.quantise import neuron_error, tensor_error, tensor_rounding, token_rounding
 from sinkjax.probes.statistics import View
 from sinkjax.studies import run
 from sinkjax.studies.folder import open_store
-from sinkjax.studies.known import Unedited
 from sinkjax.studies.registry import program
 from tests.lab.edited import Conditions
 from tests.studies.tiny import of_any_size, study, write_both

@@ -11,12 +11,12 @@ import pytest
 
 from sinkjax.analysis import metrics
 from sinkjax.config_files.places import place
+from sinkjax.lab.premises import kind_of_positions
 from sinkjax.model.config import NoPosition
 from sinkjax.model.positions import Alibi, Learned, RelativeBias, Sinusoidal
 from sinkjax.model.rotary import Rope
 from sinkjax.studies import run
 from sinkjax.studies.folder import open_store
-from sinkjax.studies.premises import kind_of_positions
 from tests.studies.tiny import study, write_both
 
 

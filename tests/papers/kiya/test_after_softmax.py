@@ -10,14 +10,14 @@ import xarray
 
 import sinkjax
 from sinkjax.lab.conditions import Point
+from sinkjax.lab.measures import merged
 from sinkjax.lab.numbers import read_measure
 from sinkjax.papers.kiya._weights import attention_left
-from sinkjax.studies.readouts import merged
 from sinkjax.studies.registry import program
 from tests.lab import planted
 from tests.lab.edited import Conditions
 from tests.lab.planted import axes
-from tests.studies.stores import Numbers
+from tests.lab.stores import Numbers
 
 STUDY = program("kiya/after-softmax")
 WAYS = ("logits", "renormalised", "weights")

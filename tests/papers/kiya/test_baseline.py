@@ -11,7 +11,7 @@ from sinkjax.lab.conditions import Point
 from sinkjax.studies.registry import program
 from sinkjax.studies.study import Sweep
 from tests.lab import planted
-from tests.studies.stores import Numbers
+from tests.lab.stores import Numbers
 
 STUDY = program("kiya/baseline")
 N = 64

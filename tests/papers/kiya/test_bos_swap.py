@@ -16,7 +16,7 @@ from sinkjax.studies.study import Sweep
 from tests.lab import planted
 from tests.lab.edited import Conditions
 from tests.lab.planted import axes
-from tests.studies.stores import Numbers
+from tests.lab.stores import Numbers
 
 STUDY = program("kiya/bos-swap")
 POSITIONS, N, T = tuple(range(1, 9)), 32, 24

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import sinkjax
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.conditions import Point
-from sinkjax.studies.known import Unedited
 from sinkjax.studies.registry import program
 from tests.lab import planted
 from tests.lab.edited import Conditions
 from tests.lab.planted import where
-from tests.studies.stores import Numbers, store
+from tests.lab.stores import Numbers, store
 
 STUDY = program("kiya/mask")
 FORMS = "layers 0 to the one in which it forms"

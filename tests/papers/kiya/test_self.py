@@ -15,7 +15,7 @@ from sinkjax.studies.registry import program
 from tests.lab import planted
 from tests.lab.edited import Conditions
 from tests.lab.planted import axes, where
-from tests.studies.stores import Numbers
+from tests.lab.stores import Numbers
 
 STUDY = program("kiya/self")
 FORMS = "layers 0 to the one in which it forms"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import sinkjax
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.trace import Lab
 from sinkjax.papers.li.amplify import EVERYWHERE, MEANS, NORM, PROMPTS, attention_unnormed, of_outputs
-from sinkjax.studies.known import Unedited
 from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
 from tests.studies.tiny import write_both

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import sinkjax
+from sinkjax.lab.measures import merged
 from sinkjax.lab.numbers import read_measure
 from sinkjax.papers.li._scores import later_sink_score, sink_score
-from sinkjax.studies.readouts import merged
 from sinkjax.studies.registry import program
 from tests.lab.edited import Conditions
 from tests.studies.tiny import LAYERS, write_both

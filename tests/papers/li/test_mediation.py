@@ -9,12 +9,12 @@ import pytest
 import xarray
 
 import sinkjax
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.trace import Lab
 from sinkjax.papers.li import _ignition
 from sinkjax.papers.li._links import LINKS, WINDOWS, Chain
 from sinkjax.papers.li.mediation import lost
-from sinkjax.studies.known import Unedited
 from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
 

@@ -11,12 +11,12 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.numbers import Stored
 from sinkjax.lab.trace import Lab
 from sinkjax.model.norms import OffsetRMSNorm
 from sinkjax.papers.li import _neurons, super_neurons
 from sinkjax.papers.li._neurons import Neuron
-from sinkjax.studies.known import Unedited
 from sinkjax.studies.registry import program
 from sinkjax.studies.study import Batch
 from tests.studies.tiny import write_both

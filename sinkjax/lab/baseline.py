@@ -1,0 +1,76 @@
+"""The unedited model on a study's prompts, for the numbers that a study knows before its sweeps."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax
+from sinkjax.analysis.estimates import Absent
+from sinkjax.analysis.finite import overflowed
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.model import Model
+    from sinkjax.studies.study import Batch
+
+
+@dataclass(frozen=True)
+class Unedited:
+    """The unedited model on a few prompts.
+
+    Attributes:
+        model: The loaded model; None if only a store is left.
+        batch: The prompts.
+        stored: The data of a sweep whose first condition has no edit; None to run the model.
+        prompts: Number of prompts to use, from the first.
+    """
+
+    model: Model | None
+    batch: Batch | None
+    stored: xarray.Dataset | None = None
+    prompts: int | None = None
+
+    @property
+    def loaded(self) -> tuple[Model, Batch]:
+        """The model and the prompts. Raises Absent if only a store is left."""
+        if self.model is None or self.batch is None:
+            raise Absent("it is measured on the model, and only a store is left")
+        return self.model, self.batch
+
+    def data(self, probe: sinkjax.Probe, edit: sinkjax.Edit | None = None) -> xarray.Dataset:
+        """Return a probe's statistics for one condition (no edit, or an edit that no store has), over the prompts to use."""
+        few = slice(self.prompts)
+        if self.stored is not None and edit is None:
+            return self.stored.isel(edit=[0], prompt=few)
+        model, batch = self.loaded
+        lengths = batch.lengths[few]
+        sweep = functools.partial(sinkjax.sweep, model, batch.tokens[few], probe=probe, lengths=lengths, progress=False)
+        if edit is not None:
+            return sweep([edit])
+        key, found = (model, self.prompts, probe), batch.measured
+        if key not in found:
+            found[key] = sweep([sinkjax.compose()])
+        return found[key]
+
+    def captured(self, *captures: sinkjax.Capture, edit: sinkjax.Edit | None = None) -> dict[str, NDArray]:
+        """Return raw values of all prompts, with or without an edit, by capture name: [layer, prompt, ...]."""
+        (model, batch), edits = self.loaded, () if edit is None else edit
+        probe = sinkjax.Probe(capture=captures)
+        found = sinkjax.forward(model.params, batch.tokens, model.config, edits, probe, batch.lengths, logits=False).record
+        return {one.name: np.moveaxis(np.asarray(found[one.name]), 1, 0) for one in captures}
+
+
+def finite(data: xarray.Dataset) -> xarray.Dataset:
+    """Return the prompts of one condition that did not overflow. Raises Absent if all did."""
+    out = overflowed(data)
+    if out is None or not out.any():
+        return data
+    if out.all():
+        raise Absent("every prompt overflows, so nothing can be known from them")
+    return data.isel(prompt=~out[0])

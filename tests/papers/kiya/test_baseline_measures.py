@@ -1,0 +1,59 @@
+"""The measures that kiya/baseline adds, against their definitions written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab import layer
+from sinkjax.lab.lower import check_position
+from sinkjax.lab.numbers import read_measure
+from sinkjax.papers.kiya.baseline import activation_ratio, largest_elsewhere, massive_share, sink_lag
+
+E, P, L, H, T = 2, 3, 4, 5, 12  # conditions, prompts, layers, heads, positions
+SHORT = 9  # tokens of the last prompt; positions beyond are missing
+
+
+@pytest.fixture(scope="module")
+def data() -> xarray.Dataset:
+    rng = np.random.default_rng(0)
+    sizes, medians = rng.uniform(1, 300, (E, P, L + 1, T)), rng.uniform(0.1, 0.4, (E, P, L + 1))
+    sizes[:, -1, :, SHORT:] = np.nan
+    axes = ("edit", "prompt", "depth", "position")
+    return xarray.Dataset({"resid_max": (axes, sizes), "resid_median": (axes, np.repeat(medians[..., None], T, -1))})
+
+
+def test_sizes_are_compared_with_those_elsewhere(data):
+    sizes = data["resid_max"].values
+    others = np.delete(sizes, 1, axis=-1)
+    np.testing.assert_array_equal(read_measure(largest_elsewhere(1), data), np.nanmax(others, axis=(2, 3)))
+    after = sizes[:, :, 3]
+    ratio = after[..., 0] / np.nanmedian(after[..., 1:], axis=-1)
+    np.testing.assert_allclose(read_measure(activation_ratio(layer(2)), data), ratio, rtol=1e-12)
+
+
+def test_a_massive_activation_is_above_100_and_above_1000_medians_after_some_layer(data):
+    sizes, medians = data["resid_max"].values[..., 1:, 2], data["resid_median"].values[..., 1:, 2]
+    found = read_measure(massive_share(2), data)
+    np.testing.assert_array_equal(found, 100.0 * ((sizes > 100) & (sizes > 1000 * medians)).any(axis=-1))
+    assert {*found.ravel()} == {0.0, 100.0}
+    assert np.isnan(read_measure(massive_share(10), data)[:, -1]).all()
+    with pytest.raises(SinkjaxError, match="position 12 is beyond prompts of 12 tokens"):
+        check_position(massive_share(T), T)
+
+
+def test_the_lag_is_between_the_first_layers_above_half_of_the_peak():
+    received, sizes = np.zeros((1, 3, L, H, T)), np.ones((1, 3, L + 1, T))
+    received[0, 0, 2:, :4, 0], received[0, 0, 3, 4, 0] = 0.9, 0.9  # 80% of heads from layer 2 on
+    received[0, 1, 0, :, 0] = 0.9
+    sizes[0, :2, 2:, 0] = 60  # after layer 1
+    sizes[0, :, 0, 0] = 900  # the embedding is no layer
+    data = xarray.Dataset(
+        {
+            "attention_received": (("edit", "prompt", "layer", "head", "key"), received),
+            "resid_max": (("edit", "prompt", "depth", "position"), sizes),
+        }
+    )
+    np.testing.assert_array_equal(read_measure(sink_lag(0, 0.3), data), [[1, -1, np.nan]])
