@@ -316,9 +316,9 @@ class Lab:
         """
         self.measures = True
         run = (self.edited or self.unedited) if of_edited else self.unedited
-        if run is None or run.model is None:
-            return placeholder
         if name not in self.donors:
+            if run is None or run.model is None:
+                return placeholder
             self.donors[name] = function(run)
         found: Value = self.donors[name]
         return found

@@ -11,11 +11,11 @@ import xarray
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import Lab
+from sinkjax.lab import Lab, trained
 from sinkjax.papers.trigger import _measure as measure
 from sinkjax.papers.trigger._outcomes import IDENTITY, OTHERS, TRIGGER
 from sinkjax.papers.trigger._task import train
-from sinkjax.studies import run, trained, training
+from sinkjax.studies import run, training
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.registry import Chosen, choose, find
 from sinkjax.studies.study import NO_EDIT
