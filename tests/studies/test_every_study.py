@@ -38,7 +38,7 @@ SMALL = {  # what makes each study fit the tiny model
     "li/mediation": {"places": [6, 10], "keys": [2], "neurons": 2},
     "sweep": {"edits": [{"compose": []}, {"mask_key": {"key": 0}}], "probe": ["attention_received", "resid_max", "nll"]},
 }
-NEEDING = {"sliding windows": "windows", "position vectors": "vectors"}  # what a study needs -> the model that has it
+NEEDING = {"background/windows": "windows", "background/mechanism": "vectors"}  # a study -> the model that has what it needs
 NAMES = [name for name in studies() if not trains(name)]
 # Studies that edit nothing, or that have a factor of 1 or the like among their conditions.
 WITHOUT_NOOP = {
@@ -85,7 +85,7 @@ def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch)
     monkeypatch.setattr(intervals, "RESAMPLES", 100)
     monkeypatch.setattr(run, "build", run.section_of)
     fields = {field: 2 for field in ("controls", "control_prompts") if hasattr(find(name).config, field)}
-    model = files / next((own for need, own in NEEDING.items() if need in find(name).needs), "four")
+    model = files / NEEDING.get(name, "four")
     chosen = study(name, files, length=T, model=str(model), **fields | SMALL.get(name, {}))
     section = run.carry_out(chosen, tmp_path / "out")
     stores = {path.stem: open_store(path) for path in (tmp_path / "out").glob("*.zarr")}
