@@ -38,7 +38,7 @@ def specs(study: Study, config: Settings, architecture: Config) -> tuple[SweepSp
     Raises:
         SinkjaxError: the model lacks a part that the study needs, or the config does not fit it.
     """
-    needs(study.name, architecture, *study.needs)
+    needs(study.name, architecture)
     study.check(config, architecture)
     parts: list[SweepSpec | Calculation] = []
     for part in study.sweeps(config, architecture):

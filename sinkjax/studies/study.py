@@ -281,7 +281,6 @@ class Study:
         config: The dataclass of its settings.
         title: Title of its section; like `question` it may name fields of the config in braces.
         question: The papers' findings.
-        needs: Parts that a model must have (`studies/specs.py`).
         probe: Config -> its probe.
         trainings: Config -> models to train and measure, in place of sweeps; `architecture` is empty then.
         sweeps: Its sweeps and calculations; the first one is the main one.
@@ -305,7 +304,6 @@ class Study:
     config: type
     title: str
     question: str
-    needs: tuple[str, ...] = ()
     probe: Callable[..., Probe] | None = None
     trainings: Callable[..., Sequence[TrainingSpec]] | None = None
     sweeps: Callable[..., Sequence[Sweep | Calculation]] = nothing
