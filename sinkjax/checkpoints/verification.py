@@ -134,7 +134,7 @@ def _refuse_stale_rotation(live: Any) -> None:
 
 
 def _settings(module: Any) -> dict[str, Any]:
-    """Return a module's plain settings, without those that a forward pass changes."""
+    """Return a module's plain settings, without the ones that a forward pass changes."""
     values = {key: value for key, value in vars(module).items() if isinstance(value, int | float | str | dict)}
     return {key: value for key, value in values.items() if key[0] != "_" and key not in ("training", "max_seq_len_cached")}
 

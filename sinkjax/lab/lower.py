@@ -84,7 +84,7 @@ class Program:
     digest: str
 
     def named(self, name: str) -> Program:
-        """Return the same study by another name, on which its random controls depend."""
+        """Return the same study by another name. Its random controls depend on the name."""
         return dataclasses.replace(self, name=name)
 
     def trace(self, settings: Any, architecture: Config | None, **of_model: Any) -> Lab:

@@ -127,7 +127,7 @@ class Lab:
         prompts: Number of prompts of placeholders.
         donors: Name -> values that edits patch in.
         measures: Whether it has values or donors, which only a loaded model gives.
-        missing: Names of the values for which placeholders stand.
+        missing: Names of the values that are still placeholders.
     """
 
     name: str

@@ -91,7 +91,7 @@ class Circuit:
     Attributes:
         written: "attn_out" and "mlp_out" -> the unedited outputs, float[layer, prompt, position, dim].
         late: The late layer.
-        seed: Of the random other positions.
+        seed: Seed of the random other positions.
     """
 
     written: Mapping[str, NDArray]

@@ -118,7 +118,7 @@ def take(heads: Heads, way: str, kind: str, key: int, seed: int) -> Edit:
             "diagonal" (it goes to the query's own key) or "spread" (over the other keys, in proportion to their weights).
         kind: One of `KINDS`.
         key: The key.
-        seed: Of the random other tokens.
+        seed: Seed of the random other tokens.
     """
     values, lengths, label = heads.values, heads.lengths, f"key {key}"
     chosen = np.moveaxis(heads.kinds == kind, 0, 1).astype(np.float32)  # [L, B, H]

@@ -107,7 +107,7 @@ def set_dims(stream: NDArray, dims: NDArray, to: str, position: int, layers: Seq
 
     Args:
         stream: `stream_at` the position.
-        dims: int[layer, number], those of each layer.
+        dims: int[layer, number], the dims of each layer.
         to: "zero" or "mean".
         position: The position.
         layers: The edited layers.
