@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 import warnings
 from dataclasses import dataclass, replace
@@ -286,13 +287,16 @@ def test_a_full_disk_while_the_store_is_made_leaves_nothing(run, tmp_path, monke
 def test_a_full_disk_keeps_what_is_done_and_the_same_call_goes_on(run, model, tokens, tmp_path, monkeypatch):
     want = run(out=None)
     with monkeypatch.context() as patch:
-        original = Store.write
+        original, full = Store.write, threading.Event()
 
         def write(self, chunk, *args):
             if 2 in chunk.edits:
                 while not self.done[:2].all():  # which other threads write
                     time.sleep(0.001)
                 fill_disk(patch)
+                full.set()
+            elif 3 in chunk.edits:
+                full.wait(60)  # a thread that is ahead of the one that fills the disk
             original(self, chunk, *args)
 
         patch.setattr(Store, "write", write)
