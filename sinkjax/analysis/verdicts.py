@@ -17,7 +17,7 @@ from sinkjax.analysis.summary import bounds
 
 COLUMNS = (
     *("study", "model", "claim", "kind", "stays", "statement", "source", "paper", "word", "contrast", "unit"),
-    *("d", "d_low", "d_high", "s", "s_low", "s_high", "whole"),
+    *("d", "d_low", "d_high", "s", "s_low", "s_high", "whole", "ceiling"),
     *("n", "controls", "controls_below", "method", "twin_s", "twin_d", "reason"),
 )
 
@@ -36,6 +36,7 @@ class Verdict:
         beside: Additional readouts, one line each.
         kind: "claim", "identity", or "described" (exact numbers, without a test).
         uncontrolled: The reason why there are no matched controls; "" if there are.
+        ceiling: The largest possible share of the whole, where as strong a competitor stays visible; None elsewhere.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Verdict:
     beside: tuple[str, ...] = ()
     kind: str = "claim"
     uncontrolled: str = ""
+    ceiling: float | None = None
 
     @property
     def word(self) -> str:
@@ -74,7 +76,8 @@ class Verdict:
     def number(self) -> str:
         """The single number that represents the evidence: the share of the whole, else the effect, else ""."""
         if self.share:
-            return f"{said(self.judgement.S, 'share')} of the whole"
+            limit = "" if self.ceiling is None else f", of at most {100 * self.ceiling:.0f}% by the split"
+            return f"{said(self.judgement.S, 'share')} of the whole{limit}"
         return "" if self.unmeasured else said(self.judgement.D, self.unit)
 
     @property
@@ -145,7 +148,7 @@ def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> st
         below, count = ("", 0) if found.rank is None else (found.rank.below, found.rank.of)
         twin, stays = one.twin or Judgement("untested"), "yes" if found.stays else ""
         cells = (study, model, one.name, one.kind, stays, one.statement, one.source, one.paper, one.word, one.label, one.unit)
-        numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0])
+        numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0], "" if one.ceiling is None else one.ceiling)
         method = f"{found.method}; no controls: {one.uncontrolled}" if one.uncontrolled else found.method
         last = (found.n, count, below, method, _ends(twin.S)[0], _ends(twin.D)[0], found.reason)
         table.writerow((*cells, *numbers, *last))

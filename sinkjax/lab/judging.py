@@ -60,7 +60,8 @@ def _verdict(claim: Claim, read: Stored, twin: Stored, stated: Statement) -> Ver
         return Verdict(*about, untested(str(error)), kind=claim.kind)
     why = "" if parts.controls is not None else "a claim that something stays needs none" if claim.stays else parts.uncontrolled
     beside = tuple(_beside(claim, parts, read))
-    return Verdict(*about, judged, _twin(claim, twin), _compared(parts, claim.sign), parts.unit, beside, uncontrolled=why)
+    text, unit, ceiling = _compared(parts, claim.sign), parts.unit, claim.ceiling
+    return Verdict(*about, judged, _twin(claim, twin), text, unit, beside, uncontrolled=why, ceiling=ceiling)
 
 
 def _judged(claim: Claim, contrast: Contrast, numbers: Stored) -> tuple[Parts, Judgement]:

@@ -58,6 +58,7 @@ class Claim:
         stays: Whether the paper says that nothing changes.
         premise: The paper's own premise.
         beside: Further readouts, printed without a word.
+        ceiling: The largest share of the whole that the edit can reach, because as strong a competitor stays visible; None: 1.
         read: What it reads.
         possible: Whether its premise can hold in this architecture.
     """
@@ -70,6 +71,7 @@ class Claim:
     stays: bool = False
     premise: Premise | None = None
     beside: tuple[Contrast, ...] = ()
+    ceiling: float | None = None
     read: Read = field(default_factory=Read)
     possible: bool = True
 
@@ -347,8 +349,15 @@ class Lab:
         beside: Sequence[Contrast] = (),
         sign: int = 1,
         stays: bool = False,
+        ceiling: float | None = None,
     ) -> None:
-        """Claim that a contrast is above 0 (`sign` -1: below; `stays`: unchanged). Arguments as of `Claim`."""
+        """Claim that a contrast is above 0 (`sign` -1: below; `stays`: unchanged). Arguments as of `Claim`.
+
+        ceiling: Printed beside the share and never judged. Equal keys share attention: a token beside a first token that is still
+            a sink gets at most 1/2 of what the first had alone, k tokens 1 / (k + 1) each.
+        """
+        if ceiling is not None and not 0 < ceiling <= 1:
+            raise SinkjaxError(f"{self.name}: claim {name}: ceiling is a share of the whole above 0 and at most 1, not {ceiling}")
         traced = Traced(self.settings, self.architecture)
         parts = self._try(lambda: contrast(traced))
         if stays and parts is not None and parts.whole is None:
@@ -360,7 +369,8 @@ class Lab:
             self._try(lambda: premise.test(traced))
         traced.read.cases = cases.cases  # a premise's conditions need no twin
         possible = premise is None or premise.fits(self.architecture)
-        self._claim(Claim(name, source, contrast, "claim", sign, stays, premise, tuple(beside), traced.read, possible))
+        found = Claim(name, source, contrast, "claim", sign, stays, premise, tuple(beside), ceiling, traced.read, possible)
+        self._claim(found)
 
     def identity(self, name: str, source: str, test: Test) -> None:
         """Claim what the edit or a theorem forces in every model, and so check the code."""

@@ -354,6 +354,22 @@ def test_a_planted_effect_has_its_word(numbers, word):
     assert (found.kind, found.name) == ("claim", "it")
 
 
+@pytest.mark.parametrize("word", ["replicates", "undecided"])
+def test_the_ceiling_of_a_split_stands_beside_the_share_and_enters_no_word(word):
+    numbers = moves(gain=60.0 if word == "replicates" else 5.0)
+    plain, split = (judged(claim(shift, **more), numbers) for more in ({}, {"ceiling": 1 / 2}))
+    assert split.judgement == plain.judgement
+    assert split.word == word
+    assert split.number == f"{plain.number}, of at most 50% by the split"
+    assert [row["ceiling"] for row in csv.DictReader(io.StringIO(verdicts_csv("mine", [plain, split])))] == ["", "0.5"]
+
+
+@pytest.mark.parametrize("ceiling", [0.0, 1.5, -0.5])
+def test_a_ceiling_is_a_share(ceiling):
+    with pytest.raises(SinkjaxError, match=f"claim it: ceiling .* not {ceiling}"):
+        claim(shift, ceiling=ceiling).trace(Settings(), SimpleNamespace(layers=2, heads=1, kv_heads=1))
+
+
 def test_a_negative_sign_turns_the_claim_round():
     lost = judged(claim(lambda w: effect(SEEN, w.first), sign=-1), falls(75.0))
     label = "minus the effect on attention to key 0 in layer 0, mean over heads (%)"
