@@ -14,6 +14,7 @@ import functools
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -36,11 +37,11 @@ from sinkjax.runtime import extras, interruption, processes
 from sinkjax.runtime.progress import bar
 from sinkjax.sweeps.header import differences
 from sinkjax.train import speed
-from sinkjax.train.checkpoint import Checkpoints
+from sinkjax.train.checkpoint import CHECKPOINTS, Checkpoints
 from sinkjax.train.config import DIVERGED, KIND, SAVE_EVERY, Training
 from sinkjax.train.folder import MODELS, keep, remove_unfinished, save_run
 from sinkjax.train.journal import Journal, event_writer
-from sinkjax.train.log import COST, SUMMARY, read
+from sinkjax.train.log import COST, LOG, SUMMARY, read
 from sinkjax.train.mirror import Mirror, called, local
 from sinkjax.train.prefetch import HostBatches, same_data
 from sinkjax.train.run_parallel import RunParallel
@@ -108,6 +109,7 @@ def _train(
     processes.by_first(lambda: claim(folder, task))
     with contextlib.ExitStack() as stack:
         processes.by_first(lambda: stack.enter_context(alone(folder)))
+        processes.by_first(lambda: stack.push(functools.partial(forget_start, folder, folder.stat())))
         processes.by_first(lambda: remove_unfinished(folder))
         with interruption.held():  # so that it is always closed
             checkpoints = stack.enter_context(Checkpoints(folder))
@@ -252,6 +254,17 @@ def alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         release()
+
+
+def forget_start(folder: Path, claimed: os.stat_result, error: type[BaseException] | None, *_: object) -> None:
+    """After an error before the first line of the log, leave only the config, so that the folder takes a corrected one."""
+    if error is None or not same_folder(folder, claimed):
+        return
+    with contextlib.suppress(OSError):
+        if not (folder / LOG).stat().st_size:
+            shutil.rmtree(folder / CHECKPOINTS)
+            (folder / LOG).unlink()
+            (folder / LOCK).unlink()
 
 
 def header(task: Task, every: tuple[Run, ...], devices: RunParallel, card: dict[str, Any]) -> dict[str, Any]:

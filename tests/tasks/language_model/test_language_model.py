@@ -400,6 +400,19 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(fields, sentence, tmp_p
     assert not (tmp_path / "out" / "checkpoints").exists() or not list((tmp_path / "out" / "checkpoints").iterdir())
 
 
+def test_a_start_that_failed_leaves_a_folder_for_the_corrected_config(tmp_path):
+    text, out = tmp_path / "text.jsonl", tmp_path / "out"
+    text.write_text(json.dumps({"story": "The cat sat on the mat, and the dog sat beside the cat. " * 300}))
+    config = dataclasses.replace(SMALL, text=str(text), steps=2, eval_every=2, seeds=1, vocabulary=260)
+    with pytest.raises(SinkjaxError, match="'story'"):
+        train(config, out, progress=False)
+    assert [path.name for path in out.iterdir()] == ["config.yaml"]
+    assert len(train(dataclasses.replace(config, column="story"), out, progress=False).runs) == 1
+    with pytest.raises(SinkjaxError, match="steps"):  # what has begun takes no other config
+        train(dataclasses.replace(config, column="story", steps=4, eval_every=2), out, progress=False)
+    assert (out / "log.jsonl").stat().st_size
+
+
 def test_a_training_keeps_the_attention_that_it_began_with(tmp_path, monkeypatch):
     """Its log names it, and "auto" on another machine goes on with it."""
     few = dataclasses.replace(SMALL, steps=2, eval_every=2, eval_batch=4, seeds=1, layers=1)
