@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 
 from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.edit import Edit, edit, resolve
@@ -34,8 +35,6 @@ from sinkjax.sweeps.run import sweep
 from sinkjax.transformer.forward import forward
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.checkpoints.model import Model
 
 CALLED = {Site.ATTN_OUT: "attention", Site.MLP_OUT: "MLP", Site.HEAD_OUT: "head", Site.NEURON: "neuron"}
@@ -95,8 +94,6 @@ def attribute(
         SinkjaxError: The metric does not return one number per prompt, or not a finite one; a node is unknown, or the model lacks
             it; `replace`, `method`, `steps` or `exact` has another value; positions are out of range.
     """
-    import xarray
-
     check_model(model)
     config = model.config
     sites = as_sites(nodes, config)

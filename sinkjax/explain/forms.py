@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 
 from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.resolve import selected
@@ -15,8 +16,6 @@ from sinkjax.edits.term import Select, as_along
 from sinkjax.errors import SinkjaxError, short
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.checkpoints.model import Model
 
 
@@ -46,8 +45,6 @@ def spike_forms(
         SinkjaxError: The model has no gated MLP, or its MLP is a mixture of experts; a layer or dim is out of range; `count` is
             not from 1 to the width.
     """
-    import xarray
-
     check_model(model)
     config, w = model.config, model.params["layers"]
     if config.mlp_width is None or not config.gated_mlp or config.experts is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 
 from sinkjax.analysis import records
 from sinkjax.checkpoints.model import check_model
@@ -21,8 +22,6 @@ from sinkjax.probes.probe import Probe
 from sinkjax.transformer.forward import forward
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.checkpoints.model import Model
 
 
@@ -50,8 +49,6 @@ def gradient_norms(
         SinkjaxError: The model has no vocabulary, or lacks the site; the site is not one of vectors in the blocks; tokens do
             not fit.
     """
-    import xarray
-
     check_model(model)
     config, site = model.config, as_site(site)
     spec = SITES[site]

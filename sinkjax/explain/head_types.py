@@ -10,11 +10,12 @@ import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.series import check_same_architecture, coordinates, loaded, members_of
@@ -24,9 +25,6 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import PairView, Statistic
 from sinkjax.transformer.forward import forward
-
-if TYPE_CHECKING:
-    import xarray
 
 TYPES = ("first", "previous", "induction")
 RANDOM = "random"
@@ -69,8 +67,6 @@ def head_types(
         SinkjaxError: As for `sweep_models`; a number is too small; prompts do not fit the vocabulary or the context; a model has
             no tokenizer and `bos` is not given.
     """
-    import xarray
-
     for name, number, least in (("prompts", prompts, 1), ("period", period, 2), ("draws", draws, 1)):
         if not is_integer(number) or number < least:
             raise SinkjaxError(f"{name} must be an integer of at least {least}, not {number!r}")
@@ -137,8 +133,6 @@ def statistics(period: int, draws: int, seed: int) -> tuple[Statistic, ...]:
 
 def scores(record: Mapping[Any, Any]) -> xarray.Dataset:
     """Compute scores, null and p, as returned by `head_types`, from a record of `statistics`."""
-    import xarray
-
     score = np.stack([np.asarray(record[f"head_{name}"], np.float64).mean(axis=0) for name in TYPES])
     random = np.asarray(record[f"head_{RANDOM}"], np.float64).mean(axis=0)  # layer, head, draw
     above = (random >= score[..., None]).sum(axis=-1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 
 from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.site import Site
@@ -25,8 +26,6 @@ from sinkjax.transformer.output import NLL_TOKENS, logits_of, unembedded_width
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.checkpoints.model import Model
 
 
@@ -68,7 +67,6 @@ def explain_logit(
     pair = [as_tokens(what, each, config, len(known)) for what, each in (("token", token), ("against", against))]
     found = _logits(model.params, tokens, lengths, places, split, *pair, config=config, precision=precision)
     contribution, removed, whole, read = map(np.asarray, found)
-    import xarray
 
     have, labels = parts_of(config, split)
     axes = ("prompt", "part")
@@ -97,8 +95,6 @@ def logit_lens(
     Raises:
         SinkjaxError: The model has no vocabulary; a position is out of range.
     """
-    import xarray
-
     check_model(model)
     config = model.config
     vocabulary(config)

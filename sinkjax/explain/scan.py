@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 
 from sinkjax.checkpoints.model import check_model
 from sinkjax.data.corpora import passages
@@ -32,8 +33,6 @@ from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.checkpoints.model import Model
 
 EPS = 0.3  # mean attention to the first token from which on a head sinks (Gu et al. 2025)
@@ -74,8 +73,6 @@ def scan(
         SinkjaxError: The model has no vocabulary, or no tokenizer while `text` is None, or maps queries and keys by a kernel; a
             token is outside the vocabulary; `distance` is below 1; prompts do not fit.
     """
-    import xarray
-
     check_model(model)
     config = model.config
     if config.vocab_size is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 
 from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.resolve import selected
@@ -23,8 +24,6 @@ from sinkjax.model.ops import add_bias, project
 from sinkjax.model.params import Params
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.checkpoints.model import Model
 
 
@@ -136,8 +135,6 @@ def as_dataset(
     name: str, found: tuple[jax.Array, jax.Array], config: Config, split: int | None, layers: Select, heads: Select
 ) -> xarray.Dataset:
     """The chosen layers and heads of contributions [L, B, H, C + 1] and wholes [L, B, H]."""
-    import xarray
-
     chosen_layers = np.flatnonzero(selected("layer", as_along("layer", layers), config.layers))
     chosen_heads = np.flatnonzero(selected("head", as_along("head", heads), config.heads))
     contribution, whole = (np.asarray(each)[chosen_layers][:, :, chosen_heads].swapaxes(0, 1) for each in found)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
+import xarray
 
 from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.edit import Edit, compose
@@ -24,8 +25,6 @@ from sinkjax.sweeps.run import sweep
 from sinkjax.transformer.forward import forward
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.checkpoints.model import Model
 
 # Hub id -> (layer, neuron, dim) of published super weights; Yu et al. write (layer, dim, neuron), as the matrix is stored.
@@ -127,8 +126,6 @@ def _alike(matrix: np.ndarray, row: int, col: int, count: int) -> list[tuple[int
 
 
 def _dataset(found: list[dict[str, Any]]) -> xarray.Dataset:
-    import xarray
-
     stacked = {name: np.stack([one[name] for one in found]) for name in found[0]}
     dims = {"effect": ("candidate", "prompt"), "control": ("candidate", "control", "prompt")}
     data = xarray.Dataset({name: (dims.get(name, ("candidate",)), values) for name, values in stacked.items()})

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -170,7 +171,6 @@ def _in_layer(data: xarray.Dataset, layer: int) -> NDArray:
 @functools.cache
 def mean_attention() -> Probe:
     """Ask for the attention that keys receive from later queries, mean over heads: without their axis, many edits stay small."""
-    import jax.numpy as jnp
 
     def over_heads(sums: jax.Array, lengths: jax.Array) -> jax.Array:
         seen_by = lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]

@@ -6,7 +6,9 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import xarray
 
 from sinkjax.checkpoints.series import check_same_architecture, coordinates, loaded, members_of
 from sinkjax.config_files.places import place
@@ -15,9 +17,6 @@ from sinkjax.probes.probe import Probe
 from sinkjax.runtime.progress import bar
 from sinkjax.sweeps.run import sweep
 from sinkjax.transformer.implementations import AUTO
-
-if TYPE_CHECKING:
-    import xarray
 
 OWN = ("sources", "unchanged", "overflowed")  # attributes of each checkpoint
 OTHER = re.compile(r"[^\w.-]+")  # characters of a label that a file name cannot contain
@@ -70,8 +69,6 @@ def sweep_models(
         SinkjaxError: As for `load` and `sweep`; the folder contains no model; two checkpoints have different architectures (the
             differing fields are listed) or identical weights (their names are listed).
     """
-    import xarray
-
     members = members_of(models, revisions)
     check_same_architecture(members)
     found = []

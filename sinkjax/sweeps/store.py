@@ -21,9 +21,10 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import xarray
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
@@ -35,11 +36,9 @@ from sinkjax.model.fingerprint import digest
 from sinkjax.runtime.progress import say
 from sinkjax.sweeps import header as headers
 from sinkjax.sweeps.arrays import METADATA, arrays_of, matches, own_sum
+from sinkjax.sweeps.dataset import Dataset
 from sinkjax.sweeps.header import CALLS, CHANGED, HARDWARE, HEADER, IDENTITY, SCHEDULE, Fixed, Header, differences
 from sinkjax.sweeps.schedule import Chunk, Schedule
-
-if TYPE_CHECKING:
-    import xarray
 
 CALL, FILES = ".call", "files"  # in an object: the call's coordinates, and files of chunks: final name -> (name, checksum)
 WRITERS = 4  # threads that encode and write
@@ -310,10 +309,6 @@ class Store:
 
     def dataset(self) -> xarray.Dataset:
         """Open the store as a dataset; values are read lazily."""
-        import xarray
-
-        from sinkjax.sweeps.dataset import Dataset
-
         options = dict(getattr(self.path, "storage_options", {})) or None  # of an object store
         found = xarray.open_zarr(str(self.path), chunks=None, consolidated=True, zarr_format=2, storage_options=options)
         found = found.assign_attrs({HARDWARE: self.hardware()})

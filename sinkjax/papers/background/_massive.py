@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +17,6 @@ from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.numbers import Numbers
 
 if TYPE_CHECKING:
-    import jax
     import xarray
 
     from sinkjax.probes.statistics import View
@@ -27,23 +28,16 @@ NOTE = """An activation is massive if |h| is above 100 and above 1,000 times the
 
 def real(x: jax.Array, view: View, fill: float = 0) -> jax.Array:
     """x [B, T, d] with `fill` beyond each prompt's length."""
-    import jax.numpy as jnp
-
     return jnp.where(jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None], x, fill)
 
 
 def largest(x: jax.Array, view: View) -> jax.Array:
     """The largest |h| of a prompt's whole hidden state, in descending order: [B, 3] from [B, T, d]."""
-    import jax
-    import jax.numpy as jnp
-
     return jax.lax.top_k(jnp.abs(real(x, view)).reshape(x.shape[0], -1), len(RANKS))[0]
 
 
 def median(x: jax.Array, view: View) -> jax.Array:
     """The median |h| of a prompt's whole hidden state: [B] from [B, T, d]."""
-    import jax.numpy as jnp
-
     return jnp.nanmedian(jnp.abs(real(x, view, jnp.nan)).reshape(x.shape[0], -1), axis=-1)
 
 

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -33,16 +34,12 @@ SLACK = 1e-4  # p_1 may fall short of its bound by this share of the whole, beca
 
 def _scaled(x: jax.Array, view: View) -> jax.Array:
     """x [B, T, d] over its largest |x|, so that squares stay in range; zeros beyond each prompt's length."""
-    import jax.numpy as jnp
-
     x = real(x, view)
     return x / jnp.abs(x).max(axis=(1, 2), keepdims=True)
 
 
 def spectrum(x: jax.Array, view: View) -> jax.Array:
     """Shares p_j = sigma_j^2 / ||X||_F^2 of the squared singular values, in descending order: [B, T] from [B, T, d]."""
-    import jax.numpy as jnp
-
     x = _scaled(x, view)
     squares = jnp.maximum(jnp.linalg.eigvalsh(jnp.einsum("BTd,BSd->BTS", x, x, precision="highest"))[:, ::-1], 0)
     return squares / squares.sum(axis=-1, keepdims=True)
@@ -57,8 +54,6 @@ def bound_by(position: int) -> Callable[[jax.Array, View], jax.Array]:
     """
 
     def bound(x: jax.Array, view: View) -> jax.Array:
-        import jax.numpy as jnp
-
         x = _scaled(x, view)
         one = x[:, position]
         M = jnp.square(one).sum(axis=-1)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Capture, Edit, Probe, Site, edit, forward
@@ -20,9 +20,6 @@ from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Numbers
 from sinkjax.studies.study import Batch, Calculation
-
-if TYPE_CHECKING:
-    import xarray
 
 KINDS = ("no-op", "broadcast", "neither")
 WAYS = ("zero", "mean", "shuffled", "diagonal", "spread")
@@ -158,8 +155,6 @@ def state_change(last: int) -> Measure:
 
 def shares_of(key: int, model: Model, batch: Batch) -> xarray.Dataset:
     """Percentage of each prompt's heads whose sink is at a key, by kind."""
-    import xarray
-
     kinds, _ = kinds_of(model, batch, key)
     found = np.stack([100 * (kinds == kind).mean(axis=(1, 2)) for kind in KINDS])
     return xarray.Dataset({"share": (("kind", "prompt"), found)}, {"kind": list(KINDS)})

@@ -10,6 +10,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -141,7 +142,6 @@ def exchanged(pair: NDArray, written: NDArray) -> Edit:
 @functools.cache
 def second_half_attention() -> Statistic:
     """Attention that each key receives from queries in the second half of the prompt, mean over these queries and over heads."""
-    import jax.numpy as jnp
 
     def sums(weights: jax.Array, view: PairView) -> jax.Array:
         late = view.rows[None, :] >= (view.lengths // 2)[:, None]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -106,8 +107,6 @@ def token_rounding(x: jax.Array, view: View) -> jax.Array:
 
 
 def _rounding(x: jax.Array, view: View, axes: tuple[int, ...]) -> jax.Array:
-    import jax.numpy as jnp
-
     top = jnp.abs(real(x, view)).max(axis=axes, keepdims=True)
     scale = jnp.where(top > 0, top, 1) / STEPS
     lost = jnp.sqrt(jnp.square(jnp.round(x / scale) * scale - x).sum(axis=-1))

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Edit, Probe, add_logit, compose, edit, sweep
@@ -27,8 +28,6 @@ from sinkjax.report.section import Drawing
 from sinkjax.studies.study import Batch, Calculation
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.analysis.intervals import Interval
 
 BIN = 8  # positions that share a point of a curve
@@ -104,8 +103,6 @@ def recomputed_window(size: int, model: Model, batch: Batch) -> xarray.Dataset:
     Returns:
         nll: float[prompt, position], NaN where fewer than `size` + 1 tokens precede the next one.
     """
-    import xarray
-
     tokens = np.asarray(batch.tokens)
     nll = np.full(tokens.shape, np.nan)
     queries = np.arange(size, tokens.shape[1] - 1)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -101,7 +102,6 @@ def reaching(beyond: int) -> Statistic:
     Returns:
         The statistic [prompt, layer, reach, key]; its axis "reach" is (before, beyond).
     """
-    import jax.numpy as jnp
 
     def counts(lengths: jax.Array) -> jax.Array:
         after = jnp.maximum(lengths - beyond, 0)
@@ -169,7 +169,6 @@ def asked(beyond: int) -> Probe:
 @functools.cache
 def ordinary() -> Statistic:
     """Median of each dim over a prompt's positions except the first: prompt, depth, dim."""
-    import jax.numpy as jnp
 
     def median(x: jax.Array, view: View) -> jax.Array:
         places = jnp.arange(x.shape[1])[None, :, None]

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import tyro
+import xarray
 from numpy.typing import NDArray
 
 import sinkjax
@@ -26,9 +27,6 @@ from sinkjax.tasks import Trained
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.task import PretrainTask
 from sinkjax.train.runs import table
-
-if TYPE_CHECKING:
-    import xarray
 
 MASKED, DROPPED = "key 0 masked", "MLP of block 0 dropped at token 0"
 SWEEPS = "sweeps"  # in the folder of the training: a store for each checkpoint
@@ -91,8 +89,6 @@ def of_folder(folder: Path, config: Kept) -> xarray.Dataset:
     Of types of heads, float[type, run, step]: strongest, the largest attention of any head to the type's target minus its
     mean attention to random ones; heads, per cent of all that attend to it more than to any set of random targets.
     """
-    import xarray
-
     task = PretrainTask(training(config))
     source = task.open(silent)
     tokens = np.asarray(source.held_out()["tokens"])[: config.prompts, : config.length]

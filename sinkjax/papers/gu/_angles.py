@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 import sinkjax
@@ -21,9 +22,6 @@ from sinkjax.papers.gu import _geometry as geometry
 from sinkjax.report.figures.layers import Line, Panel, lines
 from sinkjax.report.section import Drawing
 from sinkjax.studies.study import Batch, Calculation
-
-if TYPE_CHECKING:
-    import xarray
 
 BLOCK = 16  # prompts whose keys are computed at a time
 COSINES = (-1.0, 1.0)
@@ -75,8 +73,6 @@ def keys_across_prompts(rank: int, positions: tuple[int, ...], model: Model, bat
     Raises:
         SinkjaxError: There are fewer prompts than the rank needs, or a prompt lacks a position.
     """
-    import xarray
-
     lengths = batch.lengths
     if positions[-1] >= lengths.min():
         raise SinkjaxError(f"a prompt has {lengths.min()} tokens, and position {positions[-1]} is asked for")

@@ -8,20 +8,24 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 import sinkjax
+from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent, constant
 from sinkjax.analysis.summary import Row, own_rows
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.premises import Test, kind_of_positions
+from sinkjax.model.config import NoPosition
+from sinkjax.papers.gu import _closed_form as form
+from sinkjax.probes.probe import Capture, Probe
+from sinkjax.report.figures.layers import Line, Panel, lines
 from sinkjax.report.section import Drawing
 from sinkjax.studies.study import Calculation
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.checkpoints.model import Model
     from sinkjax.lab import OnText
     from sinkjax.model.config import Config
@@ -66,10 +70,6 @@ def repeated_tokens(settings: OnText, longest: int, model: Model, batch: Batch) 
     Raises:
         SinkjaxError: The closed form does not reach the length of a prompt.
     """
-    import xarray
-
-    from sinkjax.papers.gu import _closed_form as form
-
     length, reach = settings.length, form.reach(model.config, longest)
     if reach < length:
         limits = (
@@ -85,8 +85,6 @@ def repeated_tokens(settings: OnText, longest: int, model: Model, batch: Batch) 
 
 def without_positions(model: Model) -> tuple[Params, Config]:
     """Return parameters and config for the same weights without positions."""
-    from sinkjax.model.config import NoPosition
-
     layers = {name: values for name, values in model.params["layers"].items() if name != "relative_bias"}
     kept = {name: values for name, values in model.params.items() if name != "positions"}
     return kept | {"layers": layers}, dataclasses.replace(model.config, position=NoPosition())
@@ -94,9 +92,6 @@ def without_positions(model: Model) -> tuple[Params, Config]:
 
 def _block(model: Model, prompts: NDArray, tokens: NDArray) -> dict[str, NDArray]:
     """Compute arrays [prompt, layer, (head, ...)] for a few prompts."""
-    from sinkjax.papers.gu import _closed_form as form
-    from sinkjax.probes.probe import Capture, Probe
-
     config, T = model.config, prompts.shape[1]
     sites = sinkjax.Site
     captured = (Capture(sites.QUERY, positions=(0,)), Capture(sites.KEY, positions=(0,)), Capture(sites.RESID))
@@ -184,9 +179,6 @@ def by_length(read: Numbers, of: Calculation, eps: float) -> list[Row]:
 
 def with_bound(read: Stored, of: Calculation, along: str) -> Drawing | None:
     """Attention to the first key in closed form and its bounds, means over heads, along "tokens" or "layer"."""
-    from sinkjax.analysis import intervals
-    from sinkjax.report.figures.layers import Line, Panel, lines
-
     data = read.data(of.name)
     shown = {"closed form": data["closed"]} | {name: data["bound"].sel(xi_from=kind) for kind, name in BOUNDS.items()}
     x, found = data["tokens"].values.tolist() if along == "tokens" else list(range(data.sizes["layer"])), []

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import LEVEL, Row
+from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.lab.measures import Measure, percentage
 from sinkjax.lab.numbers import Stored
 from sinkjax.lab.trace import Training
 from sinkjax.lab.trained import MODELS, run_rows
+from sinkjax.model.normalisers import NAMED
 from sinkjax.train.config import ALL_STEPS
 
 if TYPE_CHECKING:
@@ -32,9 +34,6 @@ SINKS = """Sink_k is the share of heads and sequences in which token k, counted 
 
 def by_shares(data: xarray.Dataset) -> bool:
     """Whether the sinks of a training are computed from shares of each row's weight, as in Gu et al. 2025, not from weights."""
-    from sinkjax.checkpoints.load import open_checkpoint  # imports JAX
-    from sinkjax.model.normalisers import NAMED
-
     config = data.attrs["training"]["config"]
     of = open_checkpoint(config["init"], weights=False).config.normaliser if "init" in config else NAMED[config["normaliser"]]
     return not of.rows_sum_to_1

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import xarray
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least
@@ -18,10 +19,9 @@ from sinkjax.studies.study import TrainingSpec
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.config import Training as TaskConfig
 from sinkjax.train.log import LOG, read, step_cost
+from sinkjax.train.task import ModelTask
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.tasks import Trained
 
 GOING = "going on"  # the outcome of a run that is not finished
@@ -64,8 +64,6 @@ def of_log(folder: Path) -> xarray.Dataset:
     run: the seeds. step [run, point]: steps of the evaluations. outcome, steps [run]: how the run ended, and its updates.
     Errors: no log; a damaged log or summary.
     """
-    import xarray
-
     first, lines = read(folder)
     runs = [[line for line in lines if line["run"] == run["run"]] for run in first["runs"]]
     points = max(map(len, runs))
@@ -122,7 +120,6 @@ def spec(
 ) -> TrainingSpec | None:
     """The training of a row; None if the study's size does not have the row. Errors: fields that do not fit, with its name."""
     from sinkjax.tasks import registry
-    from sinkjax.train.task import ModelTask
 
     if sizes and config.size not in sizes:
         return None

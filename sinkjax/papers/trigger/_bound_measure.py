@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax.model.config import Config
@@ -22,16 +23,11 @@ from sinkjax.tasks.trigger.task import model
 from sinkjax.train.config import DIVERGED
 from sinkjax.train.trained import Trained
 
-if TYPE_CHECKING:
-    import xarray
-
 Found = dict[str, NDArray]
 
 
 def free(config: Trials, caps: Sequence[float], shifts: Sequence[float], trained: Trained) -> xarray.Dataset:
     """Each run without an edit, with its mass held (held_*) and with BOS's logit shifted (shifted_*), and its learning curves."""
-    import xarray
-
     plain = _each(config, trained, shifted, [(0.0,)] * len(trained.runs))
     variables: dict[str, object] = {name: (("run",), array[:, 0]) for name, array in plain.items()}
     for axis, edit, values in (("held", held, caps), ("shifted", shifted, shifts)):
@@ -44,8 +40,6 @@ def free(config: Trials, caps: Sequence[float], shifts: Sequence[float], trained
 
 def capped(config: Trials, caps: Sequence[float], seeds: int, trained: Trained) -> xarray.Dataset:
     """Each run with the clamped mass of its training."""
-    import xarray
-
     masses = [(float(ended.run.variant),) for ended in trained.runs]  # in the order of caps, each with all its seeds
     shape = (len(caps), seeds)
     found = _each(config, trained, held, masses) | {"outcome": np.array([ended.outcome for ended in trained.runs])}

@@ -12,11 +12,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 import sinkjax
@@ -36,9 +37,6 @@ from sinkjax.tasks.trigger.task import model
 from sinkjax.train.config import DIVERGED
 from sinkjax.train.log import read
 from sinkjax.train.trained import Trained
-
-if TYPE_CHECKING:
-    import xarray
 
 BLOCK = 1000  # sequences whose maps are in memory at a time
 ROWS, TARGETS = (TRIGGER, OTHERS), ("bos", "anchors", "elsewhere")
@@ -67,8 +65,6 @@ def measure(config: Trials, edited: bool, trained: Trained) -> xarray.Dataset:
 
     Everything is NaN for a run that diverged.
     """
-    import xarray
-
     stated = cast(TriggerTraining, trained.config)
     trigger, architecture = stated.data, model(stated)
     data = held_out(trigger, config.sequences, config.seed)
