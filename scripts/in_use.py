@@ -24,8 +24,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from pretrain_tables import fill
+from pretrain_tables import WIDTH
 from sections import markdown
+from templates import given, page
 
 import sinkjax
 from sinkjax.analysis import intervals
@@ -66,12 +67,6 @@ CACHES: dict[str, dict[str, Any]] = {
     }.items()
 }
 WAYS = {FULL: {}, **BITS, **CACHES}
-HEAD = """Losses are in nats per token, means over {documents} novels; each model reads {length} tokens of each, or as many as its
-context has. Differences are paired by novel, with 95% intervals over novels. Each model is evaluated as it is and without its
-massive activation: in every layer in which the first token's largest dim is above {massive:g}, or in all layers if that is the
-case in none, it is set to the mean of the other tokens'. (Set to its own mean over texts, as in Sun et al. 2024, it would stay as
-large.) No claim of a paper is judged here. `scripts/in_use.py` made this
-page."""
 
 
 def run(source: str, folder: str, bos: str = "model", name: str = "") -> None:
@@ -127,60 +122,28 @@ def mean_activation(model: sinkjax.Model, ids: np.ndarray) -> Edit:
 # The page.
 
 
-def page() -> None:
+def write_page() -> None:
     """Write the page and draw its figures."""
     data = read()
     models = list(dict.fromkeys(data["model"]))
-    parts = ["# What a sink costs in use"]
-    parts += [fill(summary(name, data[data["model"] == name])) for name in models if name in SUPER_WEIGHT]
-    parts += [fill(added(data, names, text)) for names, text in SAID.items() if {*names} <= {*models}]
-    parts += [
-        f"![SmolLM2's loss against bits and against keys in the cache, under each edit]({IMAGE.relative_to(PAGE.parent)})",
-        fill(CAPTION),
-        f"![What fewer bits or keys add to the loss of each small model]({SMALL_IMAGE.relative_to(PAGE.parent)})",
-        fill(SMALL_CAPTION),
-    ]
-    parts += [fill(HEAD.format(documents=DOCUMENTS, length=LENGTH, massive=MASSIVE))]
-    parts += ["## All models", fill(COMPARISON.format(without=WITHOUT)), comparison(data, models)]
-    parts += [section(name, data[data["model"] == name]) for name in models]
-    PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    numbers = {"documents": DOCUMENTS, "length": LENGTH, "massive": f"{MASSIVE:g}", "comparison": comparison(data, models)}
+    numbers["models"] = "\n\n".join(section(name, data[data["model"] == name]) for name in models)
+
+    def look(name: str, form: str) -> str:
+        """A number: {model/edit} is a loss in full precision, {model/way} what a way to run the model as it is adds to that."""
+        model, _, what = name.partition("/")
+        own = data[data["model"] == model]
+        if not what:
+            return given(numbers)(name, form)
+        if what in (PLAIN, WITHOUT, REMOVED):
+            return format(losses(own, what, FULL).mean(), form)
+        return shown(losses(own, PLAIN, what) - losses(own, PLAIN, FULL)).replace("+", "")
+
+    PAGE.write_text(page("in-use.md", look, WIDTH), encoding="utf-8")
     draw(data, models, IMAGE, SMALL_IMAGE)
     print(PAGE)
 
 
-FOUND = """In {name}, rounding activations to 8 bits with one scale per tensor adds {tensor} nats per token. Most of this cost
-comes from the first token's activation: {kept} is left if the first token is not rounded, {rotated} with a rotation, and
-{token} if each token has its own scale. At 4 bits one scale per tensor adds {tensor_4}; sparing the first token does not help
-({kept_4}), and a rotation leaves {rotated_4}. Removing the activation does not help: without it the loss is {without:.1f}
-instead of {full:.1f}, and without the weight that makes it {removed:.1f}. Weights of 8 bits with one scale per output add
-{weights_8}, and of 4 bits {weights_4}; keys and values of 8 bits with one scale per token add {kv_8}, and of 4 bits {kv_4}.
-Keeping only the last {keys} keys adds {window}; if the first 4 keys are among these {keys}, it adds {sinks}."""
-SIBLINGS = """`mini-softmax`, `mini-head-norm` and `mini-sigmoid` were trained alike, but most heads of the first sink on BOS,
-one in eight of the second, and none of the third. Rounding activations to 8 bits with one scale per tensor adds {eight_0} nats
-to the loss of the first, {eight_1} to the second's and {eight_2} to the third's; rounding to 4 bits adds {four_0}, {four_1} and
-{four_2}, so the cost at 4 bits does not follow the sink."""
-SINK_LOGIT = """A model of 344,640 parameters, which reads 128 tokens, was trained with a learned sink logit in each head (seed
-5). It can do without its first token: keeping only the last 16 keys adds {window_0} nats, or {sinks_0} if the first 4 are among
-them. Rounding activations with one scale per tensor adds {eight_0} at 8 bits and {four_0} at 4 bits."""
-BASELINE = """The same model without the sink logit, `mini-softmax`, loses {window_0} with only the last 16 keys, {sinks_0} if
-the first 4 are among them, {eight_0} with activations of 8 bits and {four_0} with 4 bits."""
-SAID = {
-    ("mini-softmax", "mini-head-norm", "mini-sigmoid"): SIBLINGS,
-    ("sink-logit-340k",): SINK_LOGIT,
-    ("mini-softmax",): BASELINE,
-}
-COMPARED = {
-    "eight": "activations of 8 bits, one scale a tensor",
-    "four": "activations of 4 bits, one scale a tensor",
-    "window": "window of 16 keys",
-    "sinks": "4 first and 12 last keys",
-}
-CAPTION = """*SmolLM2-135M-Instruct: loss against bits (first four panels) and against the keys that the cache holds (last two),
-mean over novels with 95% intervals. Either the activations, the weights or the keys and values are rounded. The axis is
-logarithmic.*"""
-SMALL_CAPTION = """*The small models: the loss that each way of running them adds, mean over novels. Solid: each model as it is,
-with 95% intervals. Dashed: without its activation, compared with full precision without it. The axis is linear between -0.01
-and 0.01, and logarithmic beyond.*"""
 PANELS = {
     title: {"full": FULL, **{f"{bits} bits": way.format(bits=bits) for bits in (8, 6, 4)}}
     for title, way in {
@@ -199,39 +162,6 @@ PANELS |= {
 }
 REMEDIES = (("first token in full precision", "first token not rounded", "C4"), ("rotated", "rotated", "C5"))
 LOSSES, ADDED = (4, 5, 6, 8, 10, 15, 20), (-0.1, -0.01, 0, 0.01, 0.1, 1)
-COMPARISON = """Means of all models in one table; intervals are in the tables of each model below. In each cell: the model as it
-is / {without}."""
-
-
-def summary(name: str, data: pd.DataFrame) -> str:
-    """The main numbers of a model with a super weight, in sentences."""
-    base, keys = losses(data, PLAIN, FULL), LENGTH // 16
-    ways = {"token": "activations of 8 bits, one scale a token"}
-    for bits, end in ((8, ""), (4, "_4")):
-        rounded = f"activations of {bits} bits, one scale a tensor"
-        ways |= {f"tensor{end}": rounded, f"rotated{end}": f"{rounded}, rotated"}
-        ways |= {f"kept{end}": f"{rounded}, first token in full precision"}
-    ways |= {f"weights_{bits}": f"weights of {bits} bits, one scale an output" for bits in (8, 4)}
-    ways |= {f"kv_{bits}": f"keys and values of {bits} bits, one scale a token" for bits in (8, 4)}
-    ways |= {"window": f"window of {keys} keys", "sinks": f"4 first and {keys - 4} last keys"}
-    return FOUND.format(
-        name=NAMES.get(name, name),
-        keys=keys,
-        full=base.mean(),
-        without=losses(data, WITHOUT, FULL).mean(),
-        removed=losses(data, REMOVED, FULL).mean(),
-        **{label: shown(losses(data, PLAIN, way) - base).replace("+", "") for label, way in ways.items()},
-    )
-
-
-def added(data: pd.DataFrame, models: Sequence[str], text: str) -> str:
-    """What few bits or keys add to the losses of some models, in a sentence."""
-    found = {}
-    for number, name in enumerate(models):
-        own = data[data["model"] == name]
-        for label, way in COMPARED.items():
-            found[f"{label}_{number}"] = shown(losses(own, PLAIN, way) - losses(own, PLAIN, FULL)).replace("+", "")
-    return text.format(**found)
 
 
 def losses(data: pd.DataFrame, edit: str, way: str) -> np.ndarray:
@@ -359,4 +289,4 @@ def drawn(lines: Sequence[Line], label: str, added: bool = False) -> tuple[Figur
 
 
 if __name__ == "__main__":
-    {"run": run, "page": page}[sys.argv[1]](*sys.argv[2:])
+    {"run": run, "page": write_page}[sys.argv[1]](*sys.argv[2:])

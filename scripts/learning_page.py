@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -17,9 +18,13 @@ import xarray
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from pretrain_page import (
+    DATA,
     FEWEST,
     IMAGES,
     ROOT,
+    Table,
+    all_tables,
+    as_csv,
     emergence,
     first_share,
     is_baseline,
@@ -30,15 +35,16 @@ from pretrain_page import (
     paired,
     shown,
     spike,
-    tables,
     words,
 )
 from pretrain_runs import BASELINE, LEARNING, home_of, kept_as, learning, learning_rows, on_gpu
 from pretrain_runs import HEAD as LEVEL
-from pretrain_tables import fill
-from sections import markdown, table_of
+from pretrain_tables import WIDTH, table_of
+from sections import markdown
+from templates import given, page
 
 from sinkjax.analysis import intervals
+from sinkjax.config_files.files import write
 from sinkjax.papers.emergence._onsets import in_order
 from sinkjax.papers.pretrain._outcomes import at_end, end, sinks
 
@@ -53,52 +59,6 @@ VALUES = "norm of the first token's value over others'"
 # The row that others are compared with, where a loaded model is trained and not the baseline.
 PLAIN = {"released": "released/plain", "chats": "chats/softmax", "smollm2": "smollm2/plain"}
 
-HEAD = """How a sink develops while a model learns: the order in which its parts appear, what happens when the first key is
-hidden for a time, and which optimisers and norms grow a sink without a massive activation. Measures and intervals are as in
-[Gu et al.'s tables in a small model](pretraining-340k.md); *minus baseline* compares the same seeds, so it can differ from the
-difference of the means; a row with fewer than 8 seeds is described, not judged.
-`scripts/learning_page.py` makes this page from the logs in `docs/pretraining-logs`; the [plan](pretraining-plan.md) was written
-before the runs, except for the claims on kurtosis. In `released` and `chats`, seeds differ in the order of the text alone."""
-STATE = """{kept} of the {planned} planned trainings have run (`scripts/pretrain_runs.py learning`), on {machines}. A table
-appears here once one of its rows has run, and the row that it is compared with."""
-ORDER = """In the baseline's {seeds} seeds, each quantity moves from its value at the first step to its value at the last. The
-table shows the step from which it stays beyond halfway, and beyond halfway in logarithms, which is earlier for what rises and
-later for what falls. Evaluations are {apart} steps apart."""
-DEVICES = """These rows have runs on a GPU, in brackets their number: {listed}. Their baselines ran on a CPU. Every product is in
-full float32 on both. One seed of each of these rows was repeated on a CPU: on the CPU, attention to the first token differs
-by {first} in the mean of the {count} rows and by at most {largest} in one, the loss by {loss}, and the largest activation is
-{low} to {high} times as large."""
-KURTOSIS = """The papers on Muon (1818 with Adam) and on SGD and OrthoAdam (140) measure outliers by the excess kurtosis of
-activations. In the baseline it is {base} (mean over tokens, in the layer where it is largest; seeds 3 to 10 trained again, since
-the baseline's logs are older than the measure), so it has none of these papers' outliers, and the words on kurtosis are of
-such a model. With Muon kurtosis is {muon}, while the spike over the median is smaller."""
-LATER = """Attention to the first token comes {linear} steps after the {quantity}, or {logs} steps in logarithms: {word}."""
-BELOW = "Differences are paired by seed; below 0, attention is first."
-ABOUT = {
-    "released": """The edits end halfway through training. In the table above, the baseline is the model that continues
-unedited.""",
-    "chats": """The baseline is the model with softmax, and the loss is measured on conversations.""",
-    "smollm2": """The model is the Instruct one, in 4-bit weights, at a learning rate of 1e-4, on 512 tokens of novels a step;
-one run of each, described. The edits end halfway, at step 50. In the table above, the baseline is the model that continues
-unedited.""",
-}
-HIDDEN = """With the key hidden until step {until:,}, the sink is delayed by more than these steps: {seen:,} steps after the key
-was shown, attention to the first token is {late}; in the same seeds, never hidden, it is {plain} at step {seen:,}. It is still
-rising, by {rise} in the last {steps:,} steps. By step {last:,} it comes to stay above {level} in {came} of these
-{seeds} seeds, and in {others} of them if it is never hidden. In no row do more than {elsewhere:.1f}% of heads sink on tokens 2
-to 5."""
-RELEASED = """Half of the attention that was lost is back {steps} steps after the release."""
-TOGETHER = """{both} of {rows} changed rows have both a smaller sink and a smaller activation, {sink} a smaller activation
-alone, {activation} a smaller sink alone. They do come apart with post-norm ([Norms](pretraining-340k.md#norms)):
-attention to the first token is {post}, and the largest activation {post_spike} times the median, in the {post_seeds} seeds
-of that row, which is described. A row with a small sink may only be slower: in the last {steps:,} steps attention to the
-first token rises by {rise} in the baseline, and, by intervals over 8 seeds, it also rises with {rising}."""
-COURSES_CAPTION = """*Means over seeds, with 95% intervals from 8 seeds on. Left: the first key is hidden while the model learns.
-Right: `mini-sink` learns on; its edits end at the dotted line.*"""
-APART_CAPTION = """*Each row at its last step: points are seeds, crosses means.*"""
-CAPTION = """*The step from which each quantity stays beyond half of its change in training, or of the change of its logarithm.
-Points: seeds; bars: mean and 95% interval over seeds.*"""
-
 
 def events(data: xarray.Dataset, scale: Callable[[NDArray], NDArray] = np.array) -> dict[str, NDArray]:
     """The step of each event in each run, in order: float[run], NaN for a run that swings back at the end."""
@@ -112,29 +72,25 @@ def events(data: xarray.Dataset, scale: Callable[[NDArray], NDArray] = np.array)
     return in_order(data["step"].values, quantities)
 
 
-def devices_text(data: Mapping[str, xarray.Dataset], again: Mapping[str, xarray.Dataset]) -> str:
+def of_devices(data: Mapping[str, xarray.Dataset], again: Mapping[str, xarray.Dataset]) -> dict[str, object]:
     """The rows with runs on another device than the baseline's, and how far their repeated runs differ.
 
     again: the runs that were repeated on the baseline's device, a seed of each row.
     """
-    rows: dict[str, list[int]] = {}
-    for row, seed in learning():
-        if on_gpu(row, seed):
-            rows.setdefault(row, []).append(seed)
-    listed = [f"{labels(row.partition('/')[0])[row]} ({len(seeds)})" for row, seeds in rows.items()]
-    gaps = {name: [paired(again[row], data[row], name).item() for row in rows if row in again] for name in ("first", "loss")}
+    gpu = Counter(row for row, seed in learning() if on_gpu(row, seed))
+    gaps = {name: [paired(again[row], data[row], name).item() for row in gpu if row in again] for name in ("first", "loss")}
     ratios = [
         numbers(again[row])["spike"].item() / numbers(data[row].sel(run=again[row]["run"]))["spike"].item() for row in again
     ]
-    return DEVICES.format(
-        listed=", ".join(listed),
-        count=len(ratios),
-        first=shown(np.array(gaps["first"]), 3),
-        largest=f"{np.abs(gaps['first']).max():.3f}",
-        loss=shown(np.array(gaps["loss"]), 3),
-        low=f"{min(ratios):.2f}",
-        high=f"{max(ratios):.2f}",
-    )
+    return {
+        "listed": ", ".join(f"{labels(row.partition('/')[0])[row]} ({count})" for row, count in gpu.items()),
+        "repeated": len(ratios),
+        "first_gap": shown(np.array(gaps["first"]), 3),
+        "largest_gap": f"{np.abs(gaps['first']).max():.3f}",
+        "loss_gap": shown(np.array(gaps["loss"]), 3),
+        "low_ratio": f"{min(ratios):.2f}",
+        "high_ratio": f"{max(ratios):.2f}",
+    }
 
 
 def with_kurtosis(data: xarray.Dataset, again: xarray.Dataset) -> xarray.Dataset:
@@ -143,28 +99,31 @@ def with_kurtosis(data: xarray.Dataset, again: xarray.Dataset) -> xarray.Dataset
     return data.assign(kurtosis=own.reindex(run=data["run"]))
 
 
-def order(data: xarray.Dataset) -> list[str]:
+def of_order(data: xarray.Dataset) -> dict[str, object]:
     """The events with their intervals, on two scales, and how far attention is from the two that may feed the sink."""
-    found, logs = events(data), events(data, np.log)
+    found, logs, steps = events(data), events(data, np.log), data["step"].values[0]
     lines = [[name, shown(steps, 0), shown(logs[name], 0)] for name, steps in found.items()]
-    later = " ".join([*(apart(name, found, logs) for name in (VALUES, ACTIVATION)), BELOW])
-    steps = data["step"].values[0]
-    text = ORDER.format(seeds=data.sizes["run"], apart=int(steps[1] - steps[0]))
-    return [fill(text), markdown(["quantity", "halfway", "halfway in logarithms"], lines), fill(later)]
+    return {
+        "order": markdown(["quantity", "halfway", "halfway in logarithms"], lines),
+        "seeds": data.sizes["run"],
+        "apart": int(steps[1] - steps[0]),
+        **apart("values", VALUES, found, logs),
+        **apart("activation", ACTIVATION, found, logs),
+    }
 
 
-def apart(name: str, *scales: Mapping[str, NDArray]) -> str:
+def apart(quantity: str, name: str, *scales: Mapping[str, NDArray]) -> dict[str, object]:
     """How much later than a quantity attention grows, paired by seed, and whether both scales show the same order."""
     later = [each[ATTENTION] - each[name] for each in scales]
     found = [intervals.interval(each) for each in later]
     signs = {int(np.sign(each.low)) if each.low is not None and each.low * each.high > 0 else 0 for each in found}
     same = {0: "no order is shown", 1: "it is second on both scales", -1: "it is first on both scales"}
     word = same[signs.pop()] if len(signs) == 1 else "an order is shown on one scale only"
-    return LATER.format(quantity=name, linear=shown(later[0], 0), logs=shown(later[1], 0), word=word)
+    return {f"{quantity}_linear": shown(later[0], 0), f"{quantity}_logs": shown(later[1], 0), f"{quantity}_word": word}
 
 
-def course(data: Mapping[str, xarray.Dataset], study: str) -> list[str]:
-    """Attention, activation and loss of a study's fine-tuned models at the beginning, halfway and at the end, if any has run."""
+def course(data: Mapping[str, xarray.Dataset], study: str) -> Table:
+    """Attention, activation and loss of a study's fine-tuned models at the beginning, halfway and at the end."""
     lines = []
     for row, own in data.items():
         if row.startswith(f"{study}/"):
@@ -173,7 +132,7 @@ def course(data: Mapping[str, xarray.Dataset], study: str) -> list[str]:
             quantities = {"attention": (first_share(own), 3), "spike": (spike(own), 0), "loss": (own["loss"].values, 3)}
             for name, (values, digits) in quantities.items():
                 lines.append([row.partition("/")[2], name, *(shown(values[:, place], digits) for place in places)])
-    return [fill(ABOUT[study]), markdown(["row", "", "at the beginning", "halfway", "at the end"], lines)] if lines else []
+    return Table(["row", "", "at the beginning", "halfway", "at the end"], lines)
 
 
 def draw(data: xarray.Dataset, file: Path) -> None:
@@ -246,56 +205,54 @@ def labels(study: str) -> dict[str, str]:
     return {f"{study}/{name}": str(row["row"]["label"]) for name, row in table_of(study)["trainings"].items()}
 
 
-def hidden_text(data: Mapping[str, xarray.Dataset], row: str = "hidden/until-2000", until: int = 2000) -> str:
+def of_hidden(data: Mapping[str, xarray.Dataset], row: str = "hidden/until-2000", until: int = 2000) -> dict[str, object]:
     """Whether a sink that was hidden early is only late, and whether heads sink on another token instead."""
     own, steps = data[row], data[row]["step"].values[0]
     base = data[BASELINE].sel(run=np.isin(data[BASELINE]["run"], own["run"]))
     seen = int(steps[-1]) - until
-    place = int(np.flatnonzero(steps == seen)[0])
     rows = [data[each] for each in learning_rows() if each.startswith("hidden/") and each in data]
-    return HIDDEN.format(
-        until=until,
-        seen=seen,
-        last=int(steps[-1]),
-        level=LEVEL,
-        late=shown(first_share(own)[:, -1], 3),
-        plain=shown(first_share(base)[:, place], 3),
-        rise=shown(rise(own), 3),
-        steps=LATE,
-        came=np.isfinite(emergence(own)[0]).sum(),
-        others=np.isfinite(emergence(base)[0]).sum(),
-        seeds=own.sizes["run"],
-        elsewhere=max(end(each, sinks(each))[:, 1:].mean(axis=0).max() for each in rows),
-    )
+    return {
+        "until": until,
+        "seen": seen,
+        "level": LEVEL,
+        "late": shown(first_share(own)[:, -1], 3),
+        "plain": shown(first_share(base)[:, int(np.flatnonzero(steps == seen)[0])], 3),
+        "hidden_rise": shown(rise(own), 3),
+        "hidden_last": int(steps[-1]),
+        "hidden_seeds": own.sizes["run"],
+        "came": np.isfinite(emergence(own)[0]).sum(),
+        "others": np.isfinite(emergence(base)[0]).sum(),
+        "elsewhere": max(end(each, sinks(each))[:, 1:].mean(axis=0).max() for each in rows),
+    }
 
 
-def released_text(data: Mapping[str, xarray.Dataset]) -> str:
+def of_released(data: Mapping[str, xarray.Dataset]) -> dict[str, object]:
     """How many steps after the release half of the difference from the unedited model has gone, paired by seed."""
     own, plain = (first_share(data[f"released/{row}"]) for row in ("hidden", "plain"))
     steps = data["released/hidden"]["step"].values[0]
     release = int(np.flatnonzero(steps == steps[-1] / 2)[0])
     back = own >= ((own + plain)[:, release] / 2)[:, None]
     first = np.array([np.flatnonzero(run[release:])[0] if run[release:].any() else -1 for run in back])
-    return RELEASED.format(steps=shown(np.where(first >= 0, steps[release + first] - steps[release], np.nan), 0))
+    return {"back": shown(np.where(first >= 0, steps[release + first] - steps[release], np.nan), 0)}
 
 
-def together_text(data: Mapping[str, xarray.Dataset]) -> str:
+def of_optimisers(data: Mapping[str, xarray.Dataset]) -> dict[str, object]:
     """How many rows of `optimisers` have a smaller sink, a smaller activation, or both, than the baseline in their seeds."""
     rows = [row for row in learning_rows() if row.startswith("optimisers/") and row in data and not is_baseline(row)]
     less = np.array([[paired(data[row], data[BASELINE], name).mean() < 0 for name in ("first", "spike")] for row in rows])
     post = numbers(data[POST])
-    return TOGETHER.format(
-        rows=len(rows),
-        post=shown(post["first"], 3),
-        post_spike=shown(post["spike"], 0),
-        post_seeds=len(post["first"]),
-        steps=LATE,
-        rise=shown(rise(data[BASELINE]), 3),
-        rising=rising(data),
-        both=less.all(axis=1).sum(),
-        sink=(less == [False, True]).all(axis=1).sum(),
-        activation=(less == [True, False]).all(axis=1).sum(),
-    )
+    return {
+        "rows": len(rows),
+        "post": shown(post["first"], 3),
+        "post_spike": shown(post["spike"], 0),
+        "post_seeds": len(post["first"]),
+        "steps": LATE,
+        "baseline_rise": shown(rise(data[BASELINE]), 3),
+        "rising": rising(data),
+        "both": less.all(axis=1).sum(),
+        "sink": (less == [False, True]).all(axis=1).sum(),
+        "activation": (less == [True, False]).all(axis=1).sum(),
+    }
 
 
 def rise(data: xarray.Dataset) -> NDArray:
@@ -314,49 +271,44 @@ def rising(data: Mapping[str, xarray.Dataset]) -> str:
     return " and ".join(filter(None, [", ".join(found[:-1]), *found[-1:]])) or "no other row"
 
 
-def kurtosis(data: Mapping[str, xarray.Dataset]) -> list[str]:
-    """A sentence and a table: the excess kurtosis of activations in each row of `optimisers`."""
+def of_kurtosis(data: Mapping[str, xarray.Dataset]) -> dict[str, object]:
+    """The excess kurtosis of activations in each row of `optimisers`."""
     found = {label: at_end(data[row], "kurtosis", np.max) for row, label in labels("optimisers").items() if row in data}
-    base = shown(at_end(data[MEASURED], "kurtosis", np.max), 2)
-    return [
-        fill(KURTOSIS.format(base=base, muon=shown(found["Muon"], 2))),
-        markdown(["row", "excess kurtosis"], [[row, shown(found[row], 2)] for row in found]),
-    ]
+    return {
+        "base_kurtosis": shown(at_end(data[MEASURED], "kurtosis", np.max), 2),
+        "muon_kurtosis": shown(found["Muon"], 2),
+        "kurtosis": markdown(["row", "excess kurtosis"], [[row, shown(found[row], 2)] for row in found]),
+    }
 
 
-def page(data: Mapping[str, xarray.Dataset], devices: str) -> str:
-    """The page, in Markdown. devices: what is said of the devices that trained its rows."""
-    runs = [home_of(kept_as(row), seed) for row, seed in learning()]
-    state = STATE.format(kept=sum(home.exists() for home in runs), planned=len(runs), machines=machines(learning()))
-    parts = ["# While it learns", fill(HEAD), fill(state), "## Order of events", *order(data[BASELINE])]
-    parts += [f"![When each part of a sink comes about](images/{IMAGE})", fill(CAPTION)]
-    verdicts = judged(data, learning_rows())
+def of_page(
+    data: Mapping[str, xarray.Dataset], again: Mapping[str, xarray.Dataset]
+) -> tuple[dict[str, Table], dict[str, object]]:
+    """The tables of the page, and its numbers."""
+    verdicts, found = judged(data, learning_rows()), {}
     for study in LEARNING:
         own = {row: values for row, values in data.items() if row == BASELINE or row.startswith(f"{study}/")}
         rows = [row for row in learning_rows() if row.startswith(f"{study}/")]
-        parts += [text.replace("### ", "## ", 1) for text in tables(own, rows, PLAIN.get(study, BASELINE), verdicts)]
+        found[f"table {study}"] = all_tables(own, rows, PLAIN.get(study, BASELINE), verdicts)[study]
         if study in PLAIN:
-            parts += course(own, study)
-        if study == "hidden":
-            figure = f"![Attention while models learn with edits](images/{COURSES})"
-            parts += [fill(hidden_text(data)), figure, fill(COURSES_CAPTION)]
-        if study == "released":
-            parts.append(fill(released_text(data)))
-        if study == "optimisers":
-            figure = f"![Activation against attention](images/{APART})"
-            parts += [fill(together_text(data)), figure, fill(APART_CAPTION), *kurtosis(data)]
-    parts += ["## Devices", fill(devices)]
-    claims = words(itertools.chain(*verdicts.values()))
-    if claims:
-        parts += ["## Claims", "By the [one rule](judgements.md), of rows with 8 seeds; untested claims are left out.", claims]
-    return "\n\n".join(parts) + "\n"
+            found[f"course {study}"] = course(own, study)
+    sections = (of_order(data[BASELINE]), of_hidden(data), of_released(data), of_optimisers(data), of_kurtosis(data))
+    numbers = dict(itertools.chain(*(each.items() for each in (*sections, of_devices(data, again)))))
+    numbers |= {name: each.text.removeprefix("#") for name, each in found.items()}  # a level up
+    return found, numbers | {
+        "kept": sum(home_of(kept_as(row), seed).exists() for row, seed in learning()),
+        "planned": len([*learning()]),
+        "machines": machines(learning()),
+        "claims": words(verdicts),
+    }
 
 
 def main() -> None:
     """Read the kept logs, write the page and draw its figure."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
-    parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of its figure")
+    parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of its figures")
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder of its numbers")
     options = parser.parse_args()
     data = kept([BASELINE, POST, *learning_rows()])
     [trained_again] = kept([BASELINE], lambda row: RETRAINED).values()
@@ -366,7 +318,9 @@ def main() -> None:
     draw_courses(data, options.images / COURSES)
     draw_apart(data, options.images / APART)
     again = kept([row for row in learning_rows() if home_of(f"devices/{row}", 0).parent.exists()], "devices/{}".format)
-    options.out.write_text(page(data, devices_text(data, again)), encoding="utf-8")
+    found, numbers = of_page(data, again)
+    write(options.data / "while-it-learns.csv", as_csv(found))
+    write(options.out, page("while-it-learns.md", given(numbers), WIDTH))
     print(options.out)
 
 

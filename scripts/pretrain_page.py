@@ -9,11 +9,14 @@ judged by the one rule; the step at which the sink emerges, censored in seeds wi
 from __future__ import annotations
 
 import argparse
+import csv
 import dataclasses
+import io
 import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +25,14 @@ import xarray
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from pretrain_runs import BASELINE, HEAD, SIZE, home_of, identity, kept_as, merge, queue, read, rows
-from pretrain_tables import fill
+from pretrain_tables import WIDTH, evidence, fill, table_of
 from scipy import stats
-from sections import markdown, table_of
+from sections import markdown
+from templates import given, page
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.verdicts import verdicts_csv
+from sinkjax.config_files.files import write
 from sinkjax.papers.emergence._onsets import onset
 from sinkjax.papers.pretrain._outcomes import at_end, by_shares, end, sinks
 from sinkjax.papers.pretrain._task import so_far
@@ -34,23 +40,9 @@ from sinkjax.studies.assemble import assemble
 from sinkjax.studies.registry import choose, find
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, IMAGES = ROOT / "docs" / "pretraining-340k.md", ROOT / "docs" / "images"
+PAGE, IMAGES, DATA = (ROOT / "docs" / name for name in ("pretraining-340k.md", "images", "data"))
 FEWEST = 8  # seeds of a word, and of an interval
 
-SCOPE = """{kept} of the {planned} trainings of the [plan](pretraining-plan.md) have run: language models of 344,640 parameters
-(4 layers, 2 heads of 64), 7,000 steps on 15 novels, BOS first in each block, decay 0.2. With softmax this model grows
-a sink and large activations: over {seeds} seeds attention to the first token is {first}, {heads}% of heads and
-sequences sink, and the largest activation is {spike} times the median. Each row changes a few fields of it.
-Trained on {machines}; every log names its own.
-`scripts/pretrain_page.py` makes this page from the logs in `docs/pretraining-logs/340k`."""
-MEASURES = """*Attention to token 1* is the mean weight on the first token over heads, sequences and the queries that see it (the
-share of absolute weight where rows need not sum to 1). *Heads* is Gu et al.'s Sink_1: the percentage of heads and
-sequences in which it exceeds 0.3. *Elsewhere* is the largest of the same percentages for tokens 2 to 5 and for the bias: a key
-bias, sink token, sink logit or the 1 in the denominator. *Spike* is the largest activation over the median of the same hidden
-state, at the depth where it is largest. Differences are paired by seed. Intervals are over seeds, at 95%, from 8 seeds on; with
-fewer a row is described. *Word* is that of the claims above about attention to token 1. The papers' numbers are of one run each,
-of models of 60M parameters and more, so their order can be compared, but not their size; where nothing else is said, they are
-percentages of heads."""
 # The papers' other numbers, and how a cell prints them.
 OF_PAPER = {
     "sink_1": "{}",
@@ -93,16 +85,6 @@ NAMED = {  # label, and where it stands beside its point
     "gu-learning-rate/quarter-long": ("rate / 4, steps x 4", (8, -4)),
 }
 KEYS = (*(f"token {token}" for token in range(2, 6)), "the bias")
-CLAIMS = """By the [one rule](judgements.md). A claim on rows that have fewer than 8 seeds is not judged, and not listed. The
-papers' statements about decay are of 0.5; the baseline has 0.2 here, where 0.5 leaves a smaller sink than no decay (one seed)."""
-CAPTION = """*The baseline's seeds. Top left: Kaplan-Meier estimate of the share of seeds in which attention to the first token
-has not yet come to stay above 0.3, with its 95% interval. Others: each seed, and the mean in bold.*"""
-EMERGENCE = """Mean attention to the first token comes to stay above {level} in {came} of {seeds} seeds by the last step, {last};
-the others are censored there. Half of the seeds are above it {half}, the earliest from step {earliest} on. By then the
-norm of the first token's value has shrunk to {drained} of the others', in the layer where it is smallest, and the
-largest activation is {activation} times the median; in brackets the smallest and largest of these seeds. Evaluations
-are {apart} steps apart. Over seeds, attention to the first token and the largest activation at the last step have a
-rank correlation of {rank} (p = {p}, n = {seeds})."""
 
 
 def main() -> None:
@@ -110,13 +92,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
     parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of its figures")
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder of its numbers")
     options = parser.parse_args()
     data = trained()
     options.images.mkdir(parents=True, exist_ok=True)
     baseline = data[BASELINE]
     draw_emergence(baseline, options.images / "pretrain-340k-emergence.png")
     draw_losses(data, options.images / "pretrain-340k-losses.png")
-    options.out.write_text(page(data), encoding="utf-8")
+    verdicts = judged(data, rows())
+    found = {name: one for name, one in all_tables(data, rows(), verdicts=verdicts).items() if name != "mini"}  # in other tables
+    numbers = {**of_scope(data), **of_emergence(baseline), **of_losses(data), "claims": words(verdicts)}
+    numbers["tables"] = "\n\n".join(each.text for each in found.values())
+    write(options.data / "pretraining-340k.csv", as_csv(found))
+    write(options.data / "pretraining-340k-claims.csv", claims_csv(verdicts))
+    write(options.out, page("pretraining-340k.md", given(numbers), WIDTH))
     print(options.out)
 
 
@@ -189,28 +178,26 @@ def draw_emergence(data: xarray.Dataset, file: Path) -> None:
     figure.savefig(file, dpi=150)
 
 
-def emergence_text(data: xarray.Dataset) -> str:
-    """Describe when the sink emerges, and the first token's value and activation at that step."""
+def of_emergence(data: xarray.Dataset) -> dict[str, object]:
+    """When the sink emerges, and the first token's value and activation at that step."""
     found, survival = emergence(data)
     came, steps = np.flatnonzero(np.isfinite(found)), data["step"].values
     at = [int(np.flatnonzero(steps[run] == found[run])[0]) for run in came]
     drained, activation = data["value_ratio"].min("layer").values[came, at], spike(data)[came, at]
     below = np.flatnonzero(survival.probabilities <= 0.5)
-    half = f"by step {int(survival.quantiles[below[0]]):,}" if len(below) else "at none of these steps"
     ranks = stats.spearmanr(first_share(data)[:, -1], spike(data)[:, -1])
-    return EMERGENCE.format(
-        level=HEAD,
-        came=len(came),
-        seeds=len(found),
-        last=f"{int(np.nanmax(steps)):,}",
-        half=half,
-        earliest=f"{int(found.min()):,}",
-        drained=span(drained, 2),
-        activation=span(activation, 0),
-        apart=int(steps[0, 1] - steps[0, 0]),
-        rank=f"{ranks.statistic:.2f}",
-        p=f"{ranks.pvalue:.2g}",
-    )
+    return {
+        "level": HEAD,
+        "came": len(came),
+        "last": f"{int(np.nanmax(steps)):,}",
+        "half": f"by step {int(survival.quantiles[below[0]]):,}" if len(below) else "at none of these steps",
+        "earliest": f"{int(found.min()):,}",
+        "drained": span(drained, 2),
+        "activation": span(activation, 0),
+        "apart": int(steps[0, 1] - steps[0, 0]),
+        "rank": f"{ranks.statistic:.2f}",
+        "p": f"{ranks.pvalue:.2g}",
+    }
 
 
 def span(values: NDArray, digits: int) -> str:
@@ -248,28 +235,63 @@ def paired(data: xarray.Dataset, base: xarray.Dataset, name: str) -> NDArray:
     return np.array([own[seed] - other[seed] for seed in own if seed in other])
 
 
-def shown(values: NDArray, digits: int) -> str:
-    """A mean, with its 95% interval over seeds from FEWEST of them on."""
-    values = values[np.isfinite(values)]
-    if len(values) == 0:
-        return "diverged"
-    found = intervals.interval(values)
-    text = f"{found.mean:.{digits}f}"
-    return (
-        f"{text} [{found.low:.{digits}f}, {found.high:.{digits}f}]" if len(values) >= FEWEST and found.low is not None else text
-    )
-
-
 def studies(rows: Sequence[str]) -> list[str]:
     """The tables of rows, in their order."""
     return list(dict.fromkeys(row.partition("/")[0] for row in rows))
 
 
-def tables(
+class Shown(str):
+    """A mean as text, with its interval from FEWEST samples on, and the numbers in it. See `shown`."""
+
+    numbers: tuple[float | None, ...]
+
+
+def shown(values: NDArray, digits: int) -> Shown:
+    """A mean, with its 95% interval over seeds from FEWEST of them on."""
+    values = values[np.isfinite(values)]
+    if len(values) == 0:
+        return Shown("diverged")
+    found = intervals.interval(values)
+    ends = (found.low, found.high) if len(values) >= FEWEST else (None, None)
+    text = f"{found.mean:.{digits}f}" + (f" [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if ends[0] is not None else "")
+    made = Shown(text)
+    made.numbers = (found.mean, *ends, len(values))
+    return made
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page: its head, its lines, whose cells are text or `Shown`, and what stands around it."""
+
+    head: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    above: Sequence[str] = ()
+    below: Sequence[str] = ()
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join([*self.above, markdown(self.head, self.lines), *self.below])
+
+
+def as_csv(tables: Mapping[str, Table]) -> str:
+    """The numbers of tables, one a line: table, row, column, mean, ends of the interval, samples."""
+    out = io.StringIO()
+    written = csv.writer(out, lineterminator="\n")
+    written.writerow(("table", "row", "column", "mean", "low", "high", "n"))
+    for name, table in tables.items():
+        for cells in table.lines:
+            row = ", ".join(cell for column, cell in zip(table.head, cells, strict=True) if column in ("row", "") and cell)
+            for column, cell in zip(table.head, cells, strict=True):
+                if isinstance(cell, Shown) and hasattr(cell, "numbers"):
+                    written.writerow((name, row, column, *("" if one is None else one for one in cell.numbers)))
+    return out.getvalue()
+
+
+def all_tables(
     data: Mapping[str, xarray.Dataset], rows: Sequence[str], base: str = BASELINE, verdicts: Mapping[str, Sequence[Any]] = EMPTY
-) -> list[str]:
-    """One table per study that has a trained row besides the one that the others are compared with, under what its papers say."""
-    found, of_row = [], row_words(verdicts, base)
+) -> dict[str, Table]:
+    """The table of each study that has a trained row besides the one that the others are compared with."""
+    found, of_row = {}, row_words(verdicts, base)
     for study in studies(rows):
         value = table_of(study)
         words = {f"{study}/{name}": each["row"] for name, each in value["trainings"].items() if f"{study}/{name}" in rows}
@@ -282,10 +304,14 @@ def tables(
         if all(identity(row) == identity(base) for row in words if row in data):
             continue
         kept = [place for place, _ in enumerate(HEADS) if any(cells[place] not in ("", "-") for cells in lines)]
-        table = markdown([HEADS[place] for place in kept], [[cells[place] for place in kept] for cells in lines])
-        parts = [f"### {value['title']}", fill(value["question"]), table]
-        parts += [fill(f"Not trained yet: {'; '.join(missing)}.")] if missing else []
-        found.append("\n\n".join([*parts, *map(fill, [*value.get("notes", ()), *[NO_BOS] * (study in AGAINST)])]))
+        below = [f"Not trained yet: {'; '.join(missing)}."] if missing else []
+        below += [*value.get("notes", ()), *[NO_BOS] * (study in AGAINST)]
+        found[study] = Table(
+            [HEADS[place] for place in kept],
+            [[cells[place] for place in kept] for cells in lines],
+            [f"### {value['title']}", fill(value["question"])],
+            [fill(text) for text in below],
+        )
     return found
 
 
@@ -358,15 +384,19 @@ def judged(data: Mapping[str, xarray.Dataset], rows: Sequence[str]) -> dict[str,
     return found
 
 
-def words(verdicts: Iterable[Any]) -> str:
-    """A table of judged claims; one that two tables make stands once. "" if there are none."""
+def words(verdicts: Mapping[str, Sequence[Any]]) -> str:
+    """A table of judged claims; one that two tables make stands once."""
     lines: dict[tuple[str, str], list[str]] = {}
-    for one in verdicts:
-        found = dataclasses.replace(one, uncontrolled="").numbers  # the trainings that are compared are in its name
-        cells = [one.statement, one.source, one.paper, found.replace("_*", "_\\*"), one.word]
-        lines.setdefault((one.source, found.rpartition(": ")[2]), cells)
-    head = ["the paper's statement", "source", "the paper's number", "here", "word"]
-    return markdown(head, lines.values()) if lines else ""
+    for one in itertools.chain(*verdicts.values()):
+        found = evidence(one)
+        lines.setdefault((one.source, found.rpartition(": ")[2]), [one.statement, one.source, one.paper, found, one.word])
+    return markdown(["the paper's statement", "source", "the paper's number", "here", "word"], lines.values())
+
+
+def claims_csv(verdicts: Mapping[str, Sequence[Any]]) -> str:
+    """The judged claims of tables, as a study's claims.csv has them."""
+    head, *_ = verdicts_csv("", ()).splitlines(keepends=True)
+    return head + "".join(verdicts_csv(f"pretrain/{study}", each, SIZE).removeprefix(head) for study, each in verdicts.items())
 
 
 def draw_losses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
@@ -393,50 +423,26 @@ def draw_losses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
     figure.savefig(file, dpi=150)
 
 
-def losses_text(data: Mapping[str, xarray.Dataset]) -> str:
-    """How loss and sink go together over rows, of the rows' means."""
+def of_losses(data: Mapping[str, xarray.Dataset]) -> dict[str, object]:
+    """How loss and sink go together over rows, by the rows' means."""
     distinct = {identity(row): row for row in reversed([*data])}
     means = np.array([[np.nanmean(numbers(data[row])[name]) for name in ("loss", "first")] for row in distinct.values()])
     ranks = stats.spearmanr(*means.T)
-    return (
-        f"Over the {len(means)} rows, the means of loss and of attention to the first token have a rank correlation of "
-        f"{ranks.statistic:.2f} (p = {ranks.pvalue:.2g}): described, because the papers chose the rows; they are not a sample."
-    )
+    return {"count": len(means), "losses_rank": f"{ranks.statistic:.2f}", "losses_p": f"{ranks.pvalue:.2g}"}
 
 
-def page(data: Mapping[str, xarray.Dataset]) -> str:
-    """The page, in Markdown."""
-    planned = len([*queue()])
-    there = sum(home_of(f"{SIZE}/{row}", seed).exists() for row, seed in queue())
-    base, verdicts = numbers(data[BASELINE]), judged(data, rows())
-    scope = SCOPE.format(
-        kept=there,
-        machines=machines(queue()),
-        planned=planned,
-        seeds=data[BASELINE].sizes["run"],
-        first=shown(base["first"], 3),
-        heads=shown(base["heads"], 1),
-        spike=shown(base["spike"], 0),
-    )
-    parts = [
-        "# Gu et al.'s tables in a small model",
-        scope,
-        MEASURES,
-        "## Claims",
-        CLAIMS,
-        words(itertools.chain(*verdicts.values())),
-        "## When the sink emerges",
-        "![Survival without a sink, attention, values and activations of the first token](images/pretrain-340k-emergence.png)",
-        CAPTION,
-        emergence_text(data[BASELINE]),
-        "## Loss against sink",
-        "![Held-out loss and attention to the first token of each row](images/pretrain-340k-losses.png)",
-        "*Means over the seeds of each row of the tables below.*",
-        losses_text(data),
-        "## Tables",
-        *tables(data, [row for row in rows() if not row.startswith("mini/")], verdicts=verdicts),  # all of its rows are in others
-    ]
-    return "\n\n".join(part if part.startswith(("#", "|", "!")) else fill(part) for part in parts) + "\n"
+def of_scope(data: Mapping[str, xarray.Dataset]) -> dict[str, object]:
+    """How much of the plan has run, and the baseline's sink."""
+    base = numbers(data[BASELINE])
+    return {
+        "kept": sum(home_of(f"{SIZE}/{row}", seed).exists() for row, seed in queue()),
+        "planned": len([*queue()]),
+        "machines": machines(queue()),
+        "seeds": data[BASELINE].sizes["run"],
+        "first": shown(base["first"], 3),
+        "heads": shown(base["heads"], 1),
+        "spike": shown(base["spike"], 0),
+    }
 
 
 if __name__ == "__main__":

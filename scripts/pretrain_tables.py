@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from pretrain_runs import LEARNING
-from sections import markdown, table_of, write_section
+from sections import markdown, write_section
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
@@ -141,6 +141,12 @@ def finished(first: dict[str, Any], lines: list[dict[str, Any]]) -> dict[int, tu
         if own and (own[-1]["status"] == DIVERGED or own[-1]["step"] == first["config"]["steps"]):
             found[run["seed"]] = (run, own)
     return found
+
+
+def table_of(study: str) -> dict[str, Any]:
+    """The document of a table of pretraining."""
+    name = f"pretrain/{study}"
+    return documents.parse(documented()[name], name)
 
 
 def text(section: Section) -> str:

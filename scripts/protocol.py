@@ -27,9 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import findings
 from bench_peers.command import HEAD
+from findings import MAIN
+from named import CLAIMS, DOCS, Condition, is_in, read
 from sections import markdown, write_section
+from templates import given, page
 
 from sinkjax.cli.main import main as command_line
 from sinkjax.config_files.files import write
@@ -37,8 +39,9 @@ from sinkjax.studies.registry import choose
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, KEPT, RESULTS = (ROOT / path for path in ("docs/protocol.md", "docs/data/protocol", "results/protocol"))
-FROZEN = re.compile(r"commit `([0-9a-f]{40})`")
+FROZEN = "commits.txt"
 FLOPS = re.compile(r"FLOPs\s+([0-9.e+]+)")
+ONE_LINE = 10_000  # width of a paragraph that is not wrapped
 STATE, TABLES, FIGURES = "run.json", ("config.yaml", "claims.csv", "summary.csv"), "figures"
 TOKENS = "*maps*"  # figures with the words of articles, which are not kept
 DRAWN = ("kiya/mask", "kiya/self", "kiya/bos-swap", "li/mediation", "background/circuit")  # whose figures are kept
@@ -70,7 +73,7 @@ class Run:
     @property
     def is_main(self) -> bool:
         """Whether this is a language model on articles behind what it was trained with."""
-        return findings.Condition(self.model, self.bos, self.text) in findings.MAIN
+        return Condition(self.model, self.bos, self.text) in MAIN
 
     def options(self, wikitext: str) -> list[str]:
         """The options of `sinkjax run` and `sinkjax plan`. wikitext: the file of its articles."""
@@ -201,20 +204,16 @@ def times(taken: Mapping[Run, float | None]) -> str:
         if each := [one[1:] for one in found if one[0].startswith(f"{paper}/")]:
             lines.append((f"all {len(each)} of {paper}/ that run on both", *map(sum, zip(*each, strict=True))))
     others = {run: time for run, time in taken.items() if time and run.study == "kiya/self" and not run.is_main}
-    return "\n\n".join((
-        "## The protocol",
-        f"Seconds of processor time of each run of the [protocol](protocol.md): {PROMPTS} documents with controls, untrained twin"
-        " and page, in a process on each of two busy cores. `kiya/self` has 8 of its 16 positions. A token's block products are"
-        " 217 MFLOP in 30 blocks of SmolLM2 and 205 in 18 of Gemma. Goal: `kiya/all` on Gemma takes at most 2.5 times as long as"
-        " on SmolLM2. `python scripts/protocol.py times` writes this section.",
-        markdown(
+    found = {
+        "times": markdown(
             ["study", "SmolLM2", "Gemma behind `<bos>`", "ratio"],
             ([name, f"{first:,.0f}", f"{second:,.0f}", f"{second / first:.2f}"] for name, first, second in lines),
         ),
-        "`kiya/self` under other conditions: "
-        + ", ".join(f"{run.name.split('/')[-1]} {time:,.0f}" for run, time in others.items() if run.model in (SMOL, GEMMA))
-        + ".",
-    ))  # fmt: skip
+        "others": ", ".join(
+            f"{run.name.split('/')[-1]} {time:,.0f}" for run, time in others.items() if run.model in (SMOL, GEMMA)
+        ),
+    }
+    return page("protocol-times.md", given(found), ONE_LINE)
 
 
 def freeze() -> None:
@@ -229,9 +228,10 @@ def freeze() -> None:
         ["run", "FLOPs by plan"],
         [[run.name, "refused" if flops is None else f"{flops:.2g}" if flops else "-"] for run, flops in rows],
     )
-    least = power(findings.read(findings.DOCS / findings.DATA))
-    facts = {"commit": head(), "count": len(rows), "total": f"{total:.2g}", "prompts": PROMPTS}
-    write(PAGE, TEXT.format(**facts, power=least, runs=table))
+    least = power(read(DOCS / CLAIMS))
+    facts = {"commit": head(), "count": len(rows), "total": f"{total:.2g}", "prompts": PROMPTS, "power": least, "runs": table}
+    write(PAGE, page("protocol.md", given(facts)))
+    write(KEPT / FROZEN, head() + "\n")
     print(PAGE)
 
 
@@ -242,7 +242,7 @@ def power(rows: Sequence[Mapping[str, str]]) -> str:
     """
     least: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        judged = findings.is_in(row, findings.MAIN) and row["kind"] == "claim" and row["study"].split("/")[0] in PAPERS
+        judged = is_in(row, MAIN) and row["kind"] == "claim" and row["study"].split("/")[0] in PAPERS
         if judged and row["s_low"]:
             seen = (float(row["s_high"]) - float(row["s_low"])) / 2 * math.sqrt(int(row["n"]) / PROMPTS)
             least.setdefault((row["study"], row["model"]), []).append(seen)
@@ -251,28 +251,6 @@ def power(rows: Sequence[Mapping[str, str]]) -> str:
         for (study, model), seen in sorted(least.items())
     ]
     return markdown(["study", "model", "claims with a whole", "median", "largest"], lines)
-
-
-TEXT = """# Protocol
-
-Written before the first of these runs began, on commit `{commit}`. Until they are published no study, rule, measure, seed
-or setting changes. If a defect of the code must be mended, the runs that it touches are repeated and both numbers stay.
-There are {count} runs of {prompts} documents each (`li/variance`: 256 sequences of random tokens), with {total}
-floating-point operations in all by `sinkjax plan`, small models and what is no sweep not counted. A name has the study, the
-model, the token before each document (`none`, `model` for the model's BOS, or an id) and the text. `scripts/protocol.py`
-runs them. The studies that train (trigger, pretraining, emergence) bring their own seeds and are not run again.
-
-## The smallest effects that would be seen
-
-Half the width of the 95% interval of each share of a whole, from earlier runs on the packaged text, times sqrt(n / {prompts}).
-The rule's edges are 10% and 50%.
-
-{power}
-
-## The runs
-
-{runs}
-"""
 
 
 def planned(run: Run) -> float | None:
@@ -293,11 +271,10 @@ def check_frozen() -> None:
 
 
 def frozen() -> str:
-    """The commit of the protocol, or the last one that mended it."""
-    found = FROZEN.findall(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else []
-    if not found:
+    """The commit of the protocol, or the last one that mended it: the last line of a file beside the results."""
+    if not (KEPT / FROZEN).exists():
         raise SystemExit(f"there is no protocol yet: python {sys.argv[0]} freeze")
-    return found[-1]
+    return (KEPT / FROZEN).read_text(encoding="utf-8").split()[-1]
 
 
 def head() -> str:

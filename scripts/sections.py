@@ -1,13 +1,11 @@
-"""Pages of measured numbers that several scripts write together: each script owns the section between its two markers."""
+"""Pages of which scripts own a part, between its two markers, and tables in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from sinkjax.config_files import documents
-from sinkjax.studies.registry import documented
+END = "<!-- end -->"
 
 
 def write_section(page: Path, name: str, text: str, head: str) -> None:
@@ -17,25 +15,25 @@ def write_section(page: Path, name: str, text: str, head: str) -> None:
     Errors: ValueError if the page has one of the markers without the other, or has them twice.
     """
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-    section = f"{begin}\n{text.strip()}\n{end}"
     old = page.read_text(encoding="utf-8") if page.exists() else f"{head.strip()}\n"
-    if (old.count(begin), old.count(end)) == (0, 0):
-        new = f"{old.rstrip()}\n\n{section}\n"
-    elif (old.count(begin), old.count(end)) == (1, 1) and old.index(begin) < old.index(end):
-        new = old[: old.index(begin)] + section + old[old.index(end) + len(end) :]
-    else:
-        raise ValueError(f"{page} must hold the markers {begin} and {end} once each, in this order, or neither")
+    if begin not in old and end not in old:
+        old = f"{old.rstrip()}\n\n{begin}\n\n{end}\n"
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(new, encoding="utf-8")
+    page.write_text(replaced(old, begin, end, text.strip(), str(page)), encoding="utf-8")
 
 
-def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
+def replaced(page: str, begin: str, end: str, text: str, where: str) -> str:
+    """A page with `text` between two markers; the empty lines around the old text stay. See `write_section` for errors."""
+    before, found, rest = page.partition(begin)
+    old, closed, after = rest.partition(end)
+    if not (found and closed) or begin in rest or (end != END and end in before + after):
+        raise ValueError(f"{where} must hold the markers {begin} and {end} once each, in this order, or neither")
+    body = old.strip("\n")
+    first, last = old.partition(body)[::2] if body else ("\n", "\n")
+    return before + begin + first + text + last + end + after
+
+
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]], pipe: str = "/") -> str:
+    """A table in Markdown. pipe: what a bar in a cell becomes."""
     rows = [head, ["---"] * len(head), *lines]
-    return "\n".join(f"| {' | '.join(entry.replace('|', '/') for entry in row)} |" for row in rows)
-
-
-def table_of(study: str) -> dict[str, Any]:
-    """The document of a table of pretraining."""
-    name = f"pretrain/{study}"
-    return documents.parse(documented()[name], name)
+    return "\n".join(f"| {' | '.join(entry.replace('|', pipe) for entry in row)} |" for row in rows)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import runpy
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from sinkjax.analysis.verdicts import COLUMNS
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "scripts" / "findings.py"
+SCRIPT = "findings.py"
 MOST_LINES, MOST_WORDS = 150, 2_500
 ROW = {
     "study": "kiya/mask", "model": "smollm2-135m", "bos": "none", "text": "wikitext", "claim": "all", "kind": "claim",
@@ -25,11 +24,6 @@ ROW = {
 CELL = "**replicates** 85% [70, 101]<br>20/20 controls, untrained 1%"
 
 
-@pytest.fixture(scope="module")
-def script() -> dict:
-    return runpy.run_path(str(SCRIPT))
-
-
 def write_run(folder: Path, *rows: dict[str, str], settings: str = "bos: none\ntext: wikitext\n") -> None:
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(f"experiment: kiya/mask\nmodel: smollm2-135m\n{settings}")
@@ -39,11 +33,12 @@ def write_run(folder: Path, *rows: dict[str, str], settings: str = "bos: none\nt
         table.writerows(rows)
 
 
-def collect(monkeypatch: pytest.MonkeyPatch, docs: Path, *folders: Path) -> list[dict[str, str]]:
-    monkeypatch.setattr(sys, "argv", ["findings.py", *map(str, folders), "--docs", str(docs)])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
-    with (docs / "data" / "claims.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+def collect(script, docs: Path, *folders: Path) -> list[dict[str, str]]:
+    """The table after the claims of runs have joined it."""
+    kept = docs / "data" / "claims.csv"
+    rows = script["read"](kept) if kept.exists() else []
+    kept.write_text(script["as_csv"](script["collect"](rows, folders, docs)))
+    return script["read"](kept)
 
 
 @pytest.fixture
@@ -53,10 +48,12 @@ def docs(tmp_path: Path) -> Path:
 
 
 def test_the_pages_are_what_the_table_says_and_one_fits_on_a_page(script):
-    rows = script["read"](ROOT / "docs" / script["DATA"])
+    rows = script["read"](ROOT / "docs" / script["CLAIMS"])
     written = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
-    assert script["page"](rows, ROOT / "docs") == written
-    assert script["more"](rows) == (ROOT / "docs" / "findings-more.md").read_text(encoding="utf-8")
+    page, named = script["page"], script["Named"]
+    assert page("findings.md", named(**script["main_tables"](rows))) == written
+    more = page("findings-more.md", named(**script["other_tables"](rows)))
+    assert more == (ROOT / "docs" / "findings-more.md").read_text(encoding="utf-8")
     assert len(written.splitlines()) <= MOST_LINES
     assert sum(any(map(str.isalnum, word)) for word in written.split()) <= MOST_WORDS  # the bars of tables are no words
 
@@ -82,9 +79,11 @@ def test_a_cell_has_the_word_the_share_the_controls_and_the_twin(script):
 
 def test_what_no_paper_states_stands_on_the_other_page(script):
     own = ROW | {"claim": "own", "statement": "It stays.", "source": "ours, on Kiya et al. 2026, conclusion"}
-    first, second = script["page"]([ROW, own]), script["more"]([ROW, own])
-    assert ("The sink moves." in first, "The sink moves." in second) == (True, False)
-    assert ("It stays." in first, "It stays." in second) == (False, True)
+    first, second = script["main_tables"]([ROW, own]), script["other_tables"]([ROW, own])
+    assert "The sink moves." in first["kiya"]
+    assert "It stays." not in first["kiya"]
+    assert "It stays." in second["ours"]
+    assert "The sink moves." not in "".join(second.values())
 
 
 def test_a_row_names_the_figure_and_its_pipes_do_not_end_its_cells(script):
@@ -98,38 +97,46 @@ def test_a_row_names_the_figure_and_its_pipes_do_not_end_its_cells(script):
 
 def test_each_condition_has_a_column(script):
     behind = ROW | {"bos": "0", "word": "weaker"}
-    first, second = script["page"]([ROW, behind]), script["more"]([ROW, behind])
-    assert f"{CELL} |\n" in first
+    first, second = script["main_tables"]([ROW, behind])["kiya"], script["other_tables"]([ROW, behind])["otherwise"]
+    assert first.endswith(f"{CELL} |")
     assert "**weaker** 85%" not in first
     assert "| SmolLM2 behind `<\\|endoftext\\|>` |" in second
     assert "**weaker** 85%" in second
 
 
-def test_prose_has_the_numbers_of_its_claims_or_is_left_out(script):
-    text = "The next token gains {kiya/mask.all@smollm}."
-    assert script["looked_up"](text, [ROW]) == "The next token gains 85% [70, 101]."
-    assert script["looked_up"](text, [ROW | {"claim": "other"}]) == ""
+def named(script, docs: Path, *rows: dict[str, str], **options):
+    """The numbers of a folder with these claims."""
+    (docs / "data" / "claims.csv").write_text(script["as_csv"](rows))
+    return script["Named"](docs, **options)
+
+
+def test_prose_has_the_numbers_of_its_claims(script, docs):
+    look = named(script, docs, ROW | {"whole": "73.2"})
+    filled = partial(script["filled"], look=look)
+    assert filled("The next token gains {kiya/mask.all@smollm}.") == "The next token gains 85% [70, 101]."
     effect = "{kiya/mask.all@smollm=replicates:effect}, untrained {kiya/mask.all@smollm:untrained}"
-    assert script["looked_up"](effect, [ROW]) == "41 [30, 52] points, untrained 0.9 points"
-    assert script["looked_up"]("{kiya/mask.all@smollm:opposite}", [ROW]) == "-41 [-52, -30] points"
-    assert (
-        script["looked_up"]("{kiya/mask.all@smollm:whole}% of {kiya/mask.all@smollm:n}", [ROW | {"whole": "73.2"}]) == "73% of 15"
-    )
-    assert script["rounded"](-1.4e-15) == "0"  # and no sign
-    with pytest.raises(SystemExit, match="'weaker'"):
-        script["looked_up"](effect, [ROW | {"word": "weaker"}])
+    assert filled(effect) == "41 [30, 52] points, untrained 0.9 points"
+    assert filled("By {kiya/mask.all@smollm:opposite}") == "By -41 [-52, -30] points"
+    assert filled("{kiya/mask.all@smollm:whole}% of {kiya/mask.all@smollm:n}") == "73% of 15"
+    assert script["effect"]("", "-1.4e-15") == "0"  # and no sign
+    with pytest.raises(SystemExit, match=r"kiya/mask\.other"):
+        filled("{kiya/mask.other@smollm}")
+    with pytest.raises(SystemExit, match="'replicates'"):
+        filled("{kiya/mask.all@smollm=weaker}")
 
 
-def test_prose_has_numbers_of_a_runs_summary_or_is_left_out(script, docs):
+def test_prose_has_numbers_of_a_runs_summary(script, docs):
     text = "Loss {kiya/mask[all layers][loss]@smollm}, by {kiya/mask[all layers][loss]@smollm:change}."
-    assert script["looked_up"](text, [], docs) == ""
+    look = named(script, docs)
+    with pytest.raises(SystemExit, match=r"kiya/mask\[all layers\]\[loss\]"):
+        script["filled"](text, look)
     folder = docs / "data/protocol/kiya/mask/smollm2-135m-none-wikitext"
     folder.mkdir(parents=True)
     rows = "edit,measure,mean,effect_mean,effect_low,effect_high\nno edit,loss,3,0,0,0\nall layers,loss,4.25,1.25,1,1.5\n"
     (folder / "summary.csv").write_text(rows)
-    assert script["looked_up"](text, [], docs) == "Loss 4.2, by 1.2 [1, 1.5]."
-    assert script["looked_up"](text, [], docs, ends=False) == "Loss 4.2, by 1.2."
-    assert script["looked_up"]("{kiya/mask[all layers][loss]@smollm:opposite}", [], docs) == "-4.2"
+    assert script["filled"](text, look) == "Loss 4.2, by 1.2 [1, 1.5]."
+    assert script["filled"](text, named(script, docs, ends=False)) == "Loss 4.2, by 1.2."
+    assert look("kiya/mask[all layers][loss]@smollm", "opposite") == "-4.2"
 
 
 def test_a_remark_follows_a_statement_about_the_two_models_only(script):
@@ -142,27 +149,28 @@ def test_a_remark_follows_a_statement_about_the_two_models_only(script):
 
 def test_a_statement_that_neither_model_tests_stands_on_the_other_page(script):
     cannot = ROW | {"claim": "cannot", "statement": "It cannot.", "word": "untested", "d": "", "reason": "no gate"}
-    assert "It cannot." not in script["page"]([ROW, cannot])
-    assert "It cannot." in script["more"]([ROW, cannot])
+    assert "It cannot." not in script["main_tables"]([ROW, cannot])["kiya"]
+    assert "It cannot." in script["other_tables"]([ROW, cannot])["untestable"]
     other = cannot | {"model": "gemma3-270m", "bos": "model", "word": "differs", "d": "1"}
     also = [row | {"claim": "neither", "statement": "Nor can it."} for row in (cannot, other)]
-    text = script["page"]([ROW, cannot, other, *also])
+    text = script["main_tables"]([ROW, cannot, other, *also])["kiya"]
     assert "It cannot." in text
     assert text.count("no gate") == 1
     assert "<br>as above |" in text
 
 
-def test_a_run_takes_the_place_of_the_last_one_in_its_condition(script, docs, tmp_path, monkeypatch):
+def test_a_run_takes_the_place_of_the_last_one_in_its_condition(script, docs, tmp_path):
     (docs / "data" / "claims.csv").write_text(script["as_csv"]([ROW | {"s": "0.1"}, ROW | {"claim": "gone"}]))
     write_run(tmp_path / "a", ROW | {"s": "0.86"})
-    (row,) = collect(monkeypatch, docs, tmp_path / "a")
+    (row,) = collect(script, docs, tmp_path / "a")
     assert (row["claim"], row["s"], row["text"]) == ("all", "0.86", "wikitext")
     assert [*row] == [*COLUMNS[:2], "bos", "text", *COLUMNS[2:]]
     write_run(tmp_path / "b", ROW, settings="bos: '0'\ntext: wikitext\n")
-    assert [row["bos"] for row in collect(monkeypatch, docs, tmp_path / "b")] == ["0", "none"]
-    assert "**replicates** 86%" in (docs / "findings.md").read_text()
+    rows = collect(script, docs, tmp_path / "b")
+    assert [row["bos"] for row in rows] == ["0", "none"]
+    assert "**replicates** 86%" in script["main_tables"](rows)["kiya"]
 
 
-def test_a_study_with_other_rules_is_left_out(docs, tmp_path, monkeypatch):
+def test_a_study_with_other_rules_is_left_out(script, docs, tmp_path):
     write_run(tmp_path / "a", {"study": "trigger/bound", "claim": "x", "verdict": "supported"})
-    assert collect(monkeypatch, docs, tmp_path / "a") == []
+    assert collect(script, docs, tmp_path / "a") == []

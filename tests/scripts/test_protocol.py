@@ -68,7 +68,8 @@ def test_nothing_runs_before_the_freeze_or_by_other_code(protocol, checkout) -> 
     with pytest.raises(SystemExit, match="differ from the frozen commit"):
         protocol.check_frozen()
     protocol.git("commit", "--quiet", "--all", "--message", "mended")
-    protocol.PAGE.write_text(f"{page}\nMended: commit `{protocol.head()}`.")
+    with (protocol.KEPT / protocol.FROZEN).open("a") as file:
+        file.write(protocol.head())
     protocol.check_frozen()
 
 

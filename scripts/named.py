@@ -1,0 +1,212 @@
+"""The numbers that pages name, from the tables in docs/data.
+
+{study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, and {study.claim@model=differs} a share whose
+word must be that one. {study[edit][measure]@model} is from a run's summary, {study[edit][measure]@model:change} its effect.
+{emergence/model/measure}, and {emergence/model/measure/effect}, are from emergence/summary.csv, {learning/row/column} from
+while-it-learns.csv, {in-use/model/way} from in-use.csv, and {340k/row} is what a row takes from the softmax's sink.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import math
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+CLAIMS = "data/claims.csv"
+Row = Mapping[str, str]
+
+
+class Condition(NamedTuple):
+    """A model, the token before each document (`none`, `model` or an id) and the text."""
+
+    model: str
+    bos: str = ""
+    text: str = ""
+
+
+SMOL, GEMMA = Condition("smollm2-135m", "none", "wikitext"), Condition("gemma3-270m", "model", "wikitext")
+TRAINED = Condition("")  # models that a study trains
+MINIS = {Condition(f"mini-{kind}", "model", "wikitext"): f"mini-{kind}" for kind in ("softmax", "head-norm")}
+MODELS = {
+    "smollm": SMOL,
+    "gemma": GEMMA,
+    "gemma-without": GEMMA._replace(bos="none"),
+    "gemma-the": GEMMA._replace(bos="506"),
+    "smollm-behind": SMOL._replace(bos="0"),
+    "trained": TRAINED,
+    **{name: given for given, name in MINIS.items()},
+}
+MOST = 300  # percent; a share beyond says that the whole is nearly 0
+EDGES = (10, 50)  # percent, of the rule
+
+
+class Named:
+    """The numbers of a folder of documentation. ends: whether intervals are printed. Errors: a number that is not there."""
+
+    def __init__(self, docs: Path = DOCS, /, ends: bool = True, **others: str):
+        self.docs, self.ends, self.others = docs, ends, others
+
+    def __call__(self, name: str, which: str = "") -> str:
+        if name in self.others:
+            return self.others[name]
+        where, _, rest = name.partition("/")
+        look = {"340k": self.taken, "learning": self.learned, "emergence": self.emerged, "in-use": self.in_use}.get(where)
+        try:
+            text = look(rest) if look else self.of_run(name, which)
+        except (LookupError, ValueError, FileNotFoundError):
+            raise SystemExit(f"the tables in {self.docs / 'data'} have no number {{{name}}}") from None
+        before, _, after = text.partition(" [")
+        return text if self.ends else before + after.partition("]")[2]
+
+    def of_run(self, name: str, which: str) -> str:
+        """A number of a claim, or of a summary."""
+        place, _, model = name.rpartition("@")
+        if "[" in place:
+            study, _, rest = place.partition("[")
+            edit, _, measure = rest.removesuffix("]").partition("][")
+            return self.measured(study, edit, measure, MODELS[model], which)
+        (study, claim), (model, _, word) = place.split("."), model.partition("=")
+        row = self.claims[study, *MODELS[model], claim]
+        if word and row["word"].partition(" (")[0] != word:
+            raise SystemExit(f"the prose says that {study}, claim {claim!r} of {model}, {word}, but it says {row['word']!r}")
+        match which:
+            case "untrained":
+                return effect(row["unit"], row["twin_d"])
+            case "whole":
+                return effect("", row["whole"])
+            case "n":
+                return row["n"]
+            case "effect":
+                return effect(row["unit"], row["d"], row["d_low"], row["d_high"])
+            case "opposite":
+                return effect(row["unit"], *(str(-float(row[end])) for end in ("d", "d_high", "d_low")))
+        return numbers(row)
+
+    def measured(self, study: str, edit: str, measure: str, condition: Condition, which: str) -> str:
+        """A number of the summary of a run."""
+        summary = table(self.docs / "data" / "protocol" / study / "-".join(condition) / "summary.csv")
+        (row,) = (row for row in summary if (row["edit"], row["measure"]) == (edit, measure))
+        if which == "opposite":
+            return effect("", str(-float(row["mean"])))
+        columns = ("effect_mean", "effect_low", "effect_high") if which == "change" else ("mean",)
+        return effect("", *(row[column] for column in columns))
+
+    @functools.cached_property
+    def claims(self) -> dict[tuple[str, ...], Row]:
+        """The table of claims by study, condition and claim."""
+        return {key(row): row for row in table(self.docs / CLAIMS)}
+
+    def taken(self, row: str) -> str:
+        """The share of the softmax's sink that a row of the small model takes away."""
+        contrast = f"share of token 1, mean over heads: softmax minus {row}"
+        found = [each for each in table(self.docs / "data/pretraining-340k-claims.csv") if each["contrast"] == contrast]
+        return f"{percent(found[0]['s'])}%"
+
+    def learned(self, cell: str) -> str:
+        """The mean in a cell of a table of the page on learning."""
+        row, _, column = cell.rpartition("/")
+        found = [each for each in table(self.docs / "data/while-it-learns.csv") if (each["row"], each["column"]) == (row, column)]
+        return f"{float(found[0]['mean']):.3f}"
+
+    def emerged(self, name: str) -> str:
+        """A number of the study of emergence."""
+        model, measure, *changed = name.split("/")
+        rows = table(self.docs / "data" / "emergence" / "summary.csv")
+        (row, *_) = (row for row in rows if (row["model"], row["measure"]) == (model, measure))
+        middle, low, high = (float(row["effect_" * bool(changed) + end]) for end in ("mean", "low", "high"))
+        form = ",.0f" if abs(middle) >= 10 or low == high == 0 else ".1f" if abs(middle) >= 1 else ".3f"
+        unit = "%" * (measure.endswith("(%)") and not changed)
+        return f"{middle:{form}}{unit}" + f" [{low:{form}}, {high:{form}}]"
+
+    def in_use(self, name: str) -> str:
+        """How much a way to run a model adds to its loss, as it is."""
+        model, way = name.split("/")
+        rows = [row for row in table(self.docs / "data/in-use.csv") if (row["model"], row["edit"]) == (model, "as it is")]
+        means = [[float(row["loss"]) for row in rows if row["way"] == each] for each in (way, "full precision, all keys")]
+        return f"{mean(means[0]) - mean(means[1]):.3f}"
+
+
+@functools.cache
+def table(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file, read once."""
+    return read(path)
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def key(row: Row) -> tuple[str, ...]:
+    """Study, condition and claim of a row."""
+    return row["study"], *condition(row), row["claim"]
+
+
+def condition(stated: Mapping[str, object]) -> Condition:
+    """The condition of a row, or of a run by its settings."""
+    return Condition(*(str(stated.get(name, "")) for name in Condition._fields)) if stated.get("model") else TRAINED
+
+
+def is_in(row: Row, columns: Collection[Condition]) -> bool:
+    """Whether a row belongs to one of some conditions."""
+    return condition(row) in columns
+
+
+# Numbers as text.
+
+
+def numbers(row: Row) -> str:
+    """The share of the whole with its interval, or the effect in its unit where the whole is missing or nearly 0."""
+    return share(*shares_of(row)) if in_shares(row) else effect(row["unit"], row["d"], row["d_low"], row["d_high"])
+
+
+def in_shares(row: Row) -> bool:
+    """Whether an effect is best read as a share of its whole."""
+    return bool(row["s"]) and not is_far(*shares_of(row))
+
+
+def shares_of(row: Row) -> tuple[str, str, str]:
+    """A share of the whole, and the ends of its interval."""
+    return row["s"], row["s_low"], row["s_high"]
+
+
+def is_far(*shares: str) -> bool:
+    """Whether one of some shares is so large that the whole is nearly 0, and the effect itself says more."""
+    return any(abs(float(one)) * 100 > MOST for one in shares if one)
+
+
+def percent(value: str) -> str:
+    """A share in percent."""
+    return f"{100 * float(value):z.0f}"
+
+
+def share(middle: str, low: str, high: str) -> str:
+    """A share in percent with its interval; one more digit for an end that rounds to an edge of the rule."""
+    ends = [precise(one) for one in (low, high)] if low and high else []
+    return f"{percent(middle)}%{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
+
+
+def precise(value: str) -> str:
+    """The end of an interval in percent."""
+    found = 100 * float(value)
+    return f"{found:.1f}" if round(abs(found)) in EDGES and abs(found) not in EDGES else percent(value)
+
+
+def rounded(value: float) -> str:
+    """Two significant digits, without an exponent where a reader would not write one."""
+    found = float(f"{round(value, 12):.2g}")
+    return f"{found:,.0f}" if abs(found) >= 10 else f"{found:zg}"
+
+
+def effect(unit: str, *values: str) -> str:
+    """An effect in its unit, perhaps with the ends of its interval; the ratio where it is a logarithm."""
+    ratio = unit == "log"
+    middle, *ends = [rounded(math.exp(float(one)) if ratio else float(one)) for one in values if one]
+    interval = f" [{ends[0]}, {ends[1]}]" if ends else ""
+    return f"{middle}×{interval}" if ratio else f"{middle}{interval} {unit.removeprefix('percentage ')}".rstrip()
