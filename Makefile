@@ -116,7 +116,7 @@ parity: $(DONE)/test $(DONE)/model  ## measure the differences from transformers
 	$(BIN)/python scripts/parity.py
 
 bench: $(DONE)/test $(DONE)/model  ## measure the speed again: docs/benchmarks.md
-	$(BIN)/python scripts/bench_sweep.py
+	$(BIN)/python scripts/benchmarks/bench_sweep.py
 
 clean:  ## remove the environment and everything built, but no results
 	rm -rf $(VENV) .venv-floors .venv-colab docs/_build build dist .cache .pytest_cache .hypothesis .ruff_cache .mypy_cache

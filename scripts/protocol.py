@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from bench_peers.command import HEAD
 from findings import MAIN
 from named import CLAIMS, DOCS, Condition, is_in, read
 from sections import markdown, write_section
@@ -113,7 +112,7 @@ def main() -> None:
             for run in runs():
                 print(f"{run.name}: {state(run)}")
         case "times":
-            write_section(ROOT / "docs" / "benchmarks.md", "protocol", times({run: seconds(run) for run in runs()}), HEAD)
+            write_section(ROOT / "docs" / "benchmarks.md", "protocol", times({run: seconds(run) for run in runs()}), "")
 
 
 def runs() -> Iterator[Run]:

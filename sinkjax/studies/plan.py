@@ -35,7 +35,7 @@ Part = tuple[SweepSpec | Calculation, Plan | None]  # a part of a study, with th
 REPEATS = 8
 BACKWARD = 3  # matrix products of a training step, as a multiple of a forward pass
 # Constants of a process on a CPU. Those per process and per program were measured with `kiya/mask` on mini-sink, whose parameters
-# need almost no memory. `scripts/bench_studies.py` compares plans with runs of other models (docs/benchmarks.md).
+# need almost no memory. `scripts/benchmarks/bench_studies.py` compares plans with runs of other models (docs/benchmarks.md).
 LIBRARIES, START_SECONDS = 600_000_000, 6  # bytes of Python, JAX and a first sweep; seconds of imports, text and checks of edits
 PROGRAM, PROGRAM_SECONDS = 10_000_000, 1.6  # per compiled program: bytes; seconds to trace and compile it, and to write its store
 PAGE, PAGE_SECONDS = 150_000_000, 5  # seconds for figures and page, after the models are freed

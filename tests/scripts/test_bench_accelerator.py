@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "benchmarks"
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_every_row_is_measured_at_toy_size(bench, capsys):
         "60m, loss and gradient, sinkjax",
         "60m, loss and gradient, fused",
     ):
-        assert float(found[name][0].split(" ")[0]) > 0
+        assert float(found[name][0].split(" ")[0].replace(",", "")) > 0  # a busy machine needs seconds
     assert found["forward, 64 positions, pallas"][1].endswith("%")
     assert found["mask sweep, transformers"][1].endswith("times as long")
     assert float(found["trigger task, 2 seeds, a step of one"][0].split(" ")[0]) > 0

@@ -1,7 +1,7 @@
 """Plan sweeps of the studies on many processes and devices, and say how much of the devices' time is kept: docs/benchmarks.md.
 
-python scripts/bench_devices.py             about a minute; nothing but plans is computed, and no weights are read
-python scripts/bench_devices.py --quick     one study; prints the section and writes nothing
+python scripts/benchmarks/bench_devices.py             about a minute; nothing but plans is computed, and no weights are read
+python scripts/benchmarks/bench_devices.py --quick     one study; prints the section and writes nothing
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench_peers import command
-from bench_peers.command import say
+from bench_peers.command import filled, say
 from sections import markdown
 
 from sinkjax.checkpoints.load import open_checkpoint
@@ -36,18 +36,6 @@ GOALS = {
     (8, 8): 0.85,
     (64, 1): 0.70,
 }  # processes, devices of each -> of their time
-
-TEXT = """The largest sweep of each study, with {prompts} prompts, on the shape of Llama-3.2-3B in float32, as `sinkjax \
-plan STUDY --model {model} --platform {platform} --processes N --devices M` plans it and a sweep carries it out; \
-nothing is timed here. *Kept* is the part of the devices' time that goes into blocks that one device would have \
-to run, each edit from its own start: 1 means that no block is run for the sake of a neighbour in a call, or \
-twice, and that no device waits. Processes take their shares without waiting for each other, and *of use* are \
-those that have one. Times are counted in blocks of one prompt, and a device may be {ahead} calls ahead of the \
-slowest of its process. That a call of few tokens uses a device less well is left out, but the plan weighs it: \
-it takes a block to cost its tokens and {extra} more, which fits the rates of an H200 at 1k, 4k and 16k tokens. Hence the rows \
-below their goal: the last two columns give what calls of one prompt and one edit would keep, and how many times \
-as long the sweep would take by the same estimate, because a call then has {tokens} tokens. `python \
-scripts/bench_devices.py` writes this section."""
 
 
 @dataclass(frozen=True)
@@ -133,19 +121,15 @@ def section(rows: Sequence[Row]) -> str:
         "calls of a device",
     ]
     head += ["kept", "times as fast", "goal, kept", "", "kept by the smallest calls", "times as long"]
-    return "\n\n".join(
-        (
-            "## Sweeps on many devices",
-            TEXT.format(
-                prompts=PROMPTS,
-                model=MODEL,
-                platform=PLATFORM,
-                ahead=Hardware(devices=2).calls_ahead,
-                extra=TOKENS_PER_BLOCK["gpu"],
-                tokens=rows[0].plans[1, 1].positions,
-            ),
-            markdown(head, lines),
-        )
+    return filled(
+        "devices",
+        prompts=PROMPTS,
+        model=MODEL,
+        platform=PLATFORM,
+        ahead=Hardware(devices=2).calls_ahead,
+        extra=TOKENS_PER_BLOCK["gpu"],
+        tokens=rows[0].plans[1, 1].positions,
+        table=markdown(head, lines),
     )
 
 

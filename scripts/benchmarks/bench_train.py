@@ -1,7 +1,7 @@
 """Measure pretraining of language models beside a plain PyTorch loop of the same model: docs/benchmarks.md.
 
-    python scripts/bench_train.py             about fifteen minutes on two cores that have nothing else to do
-    python scripts/bench_train.py --quick     a smoke run of the smallest; prints the section and writes nothing
+    python scripts/benchmarks/bench_train.py             about fifteen minutes on two cores that have nothing else to do
+    python scripts/benchmarks/bench_train.py --quick     a smoke run of the smallest; prints the section and writes nothing
 
 It needs the extra `test`, and a C++ compiler for the row of torch.compile. Both sides must give the same loss and gradient before
 any time counts.
@@ -14,7 +14,6 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from operator import truediv
 from pathlib import Path
 from statistics import median
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from bench_peers import command
-from bench_peers.command import cpu_name, say, span
+from bench_peers.command import filled, say, span
 from bench_peers.report import table
 from bench_peers.worker import CORES, Worker
 
@@ -135,43 +134,31 @@ def section(about: Mapping[str, Any], times: Mapping[tuple[str, str], Sequence[f
         if size in about["sizes"]
     )
     trained = "; ".join(f"{size}: {steps} steps, {SHAPES[size]['eval_batch']} blocks" for size, steps in effort.steps.items())
-    compiled = any(way == COMPILED for _, way in times)
-    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
-    setting = (
-        f"{shapes}. Llama, AdamW with warm-up and clip, float32. Measured on {date.today().isoformat()} on {cpu_name()}, {CORES} "
-        f"cores, load average {about['load']:.2f} before the start; {versions}. Medians of {effort.rounds} rounds (smallest to "
-        "largest), in which all ways take turns. Of sinkjax the whole trainer is timed: batches of a text, an evaluation on "
-        f"held-out blocks at the end ({trained}), log and checkpoints; compilation is not. A seed for each core: as many "
-        "trainings at once as there are cores, as in a study; the time is that of a step of one. PyTorch only trains, on "
-        "batches that lie ready, by transformers' Llama with fused attention and a fused optimiser"
-        f"{'' if compiled else ' (no C++ compiler: not compiled)'}. The paper's 60m has 512 blocks of 2048 tokens a step and a "
-        "vocabulary of 50432. "
-        "`python scripts/bench_train.py` writes this section."
-    )
     best = [
         min(taken) for taken in zip(*(times["mini", way] for way in (EAGER, COMPILED) if ("mini", way) in times), strict=True)
     ]
     alone, together = (median(map(truediv, best, times["mini", way])) for way in (OURS, SEEDS))
     shape = SHAPES["mini"]
     bound = shape["batch"] * shape["context"] * about["sizes"]["mini"]["flops"] / about["products"] / 1e6
-    verdict = "met" if alone >= GOAL else "missed"
-    goal = (
-        f"Goal, mini, times as fast as the faster PyTorch: {GOAL:g}; measured {alone:.2f} with one training on all cores: "
-        f"{verdict}; {together:.2f} with one on each core. At the rate of large products (below) the FLOPs of a step take "
-        f"{bound:.0f} ms, so no library can be more than {median(best) / bound:.2f} times as fast as PyTorch here."
-    )
-    difference = max(found["difference"] for found in about["sizes"].values())
-    tunables = " ".join(f"{name}={value}" for name, value in PAGES.items())
-    limits = (
-        f"FLOPs are 6 for each parameter but the embedding, and causal attention, of each token; their utilisation is a share "
-        f"of the {about['products']:.0f} GFLOP/s that a 2048 x 2048 product reaches here. Huge pages: "
-        f"`{tunables}` in the environment. Loss and gradient norm of both "
-        f"sides agree within {difference:.1e}. Parts of a step of sinkjax, each "
-        "compiled by itself, in ms, and as shares of the rate of a 2048 x 2048 product measured with them (a third of the FLOPs "
-        "for the loss alone):"
-    )
-    return "\n\n".join(
-        ("## Pretraining, against PyTorch", setting, table(header, rows), goal, limits, parts_table(about["sizes"]))
+    return filled(
+        "train",
+        shapes=shapes,
+        trained=trained,
+        load=f"{about['load']:.2f}",
+        versions=", ".join(f"{name} {number}" for name, number in about["versions"].items()),
+        rounds=effort.rounds,
+        compiled="" if any(way == COMPILED for _, way in times) else " (no C++ compiler: not compiled)",
+        table=table(header, rows),
+        goal=f"{GOAL:g}",
+        alone=f"{alone:.2f}",
+        verdict="met" if alone >= GOAL else "missed",
+        together=f"{together:.2f}",
+        bound=f"{bound:.0f}",
+        most=f"{median(best) / bound:.2f}",
+        products=f"{about['products']:.0f}",
+        tunables=" ".join(f"{name}={value}" for name, value in PAGES.items()),
+        difference=f"{max(found['difference'] for found in about['sizes'].values()):.1e}",
+        parts=parts_table(about["sizes"]),
     )
 
 

@@ -1,7 +1,7 @@
 """Compare the time and memory that `sinkjax plan` states for studies with those of their runs: docs/benchmarks.md.
 
-python scripts/bench_studies.py             an hour on two cores, 4 GB of memory; Gemma 3 270M must be installed
-python scripts/bench_studies.py --quick     mini-sink; prints the section and writes nothing
+python scripts/benchmarks/bench_studies.py             an hour on two cores, 4 GB of memory; Gemma 3 270M must be installed
+python scripts/benchmarks/bench_studies.py --quick     mini-sink; prints the section and writes nothing
 
 Each run's numbers are kept in .cache/bench_studies and not measured again while they lie there.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import jax
 from bench_peers import command
-from bench_peers.command import say
+from bench_peers.command import filled, say
 from bench_peers.worker import ROOT
 from sections import markdown
 
@@ -108,23 +108,12 @@ def section(studies: Sequence[Case]) -> str:
             [case.study, NAMES[case.model], str(case.prompts), *sizes, f"{ratios[0]:.2f}", *memory, f"{ratios[1]:.2f}", met]
         )
         days.append(str(run["on"]))
-    text = [
-        "## Time and memory of studies",
-        "Processor time and memory of a process, as `sinkjax plan` states them for a study and as its run took them: 64 tokens a "
-        "prompt, no compilation cache; SmolLM2 without BOS, the others behind it. Times are seconds of all cores together, which "
-        "other work on the machine changes less than the clock. The plan times a block when it is made, and adds constants "
-        "(`sinkjax/studies/plan.py`): start, page and the seconds of a program as on mini-sink, of a parameter as on SmolLM2. "
-        f"Goal: within {GOAL:.0%} of both. Measured on {' and '.join(sorted({*days}))} on {command.cpu_name()}, {os.cpu_count()} "
-        f"cores, jax {jax.__version__}. `python scripts/bench_studies.py` writes this section.",
-        markdown(
-            [
-                *("study", "model", "prompts", "start", "load", "compile", "compute", "page"),
-                *("planned, s", "measured, s", "ratio", "planned, GB", "measured, GB", "ratio", "goal"),
-            ],
-            lines,
-        ),
-    ]
-    return "\n\n".join(text)
+    head = (
+        *("study", "model", "prompts", "start", "load", "compile", "compute", "page"),
+        *("planned, s", "measured, s", "ratio", "planned, GB", "measured, GB", "ratio", "goal"),
+    )
+    measured_on = " and ".join(sorted({*days}))
+    return filled("studies", goal=f"{GOAL:.0%}", days=measured_on, jax=jax.__version__, table=markdown(head, lines))
 
 
 if __name__ == "__main__":

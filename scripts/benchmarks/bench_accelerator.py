@@ -1,8 +1,8 @@
 """Measure long prompts, a sweep and trainings on a GPU or TPU, beside the rate of a matrix product there: docs/benchmarks.md.
 
-    python scripts/bench_accelerator.py             about eight minutes on one accelerator; without one, tables that say so
-    python scripts/bench_accelerator.py --part training    the trainings alone
-    python scripts/bench_accelerator.py --quick     a smoke run of small cases on any device; prints and writes nothing
+    python scripts/benchmarks/bench_accelerator.py       eight minutes on one accelerator; without one, tables that say so
+    python scripts/benchmarks/bench_accelerator.py --part training    the trainings alone
+    python scripts/benchmarks/bench_accelerator.py --quick     a smoke run of small cases on any device; prints and writes nothing
 
 The peer, transformers with eager attention and hooks, is measured where PyTorch finds the same device. Weights are random.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 from statistics import median
 from typing import Any
@@ -20,9 +19,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from bench_context import causal_flops
 from bench_peers import command, pretrain_sinkjax, trigger_sinkjax
-from bench_peers.command import say, span
+from bench_peers.command import filled, say, span
 from sections import markdown
 
 import sinkjax
@@ -32,6 +30,14 @@ PROBE = sinkjax.Probe(attention_received=True, resid_max=True, resid_norm=True, 
 SHORT, LONG = 0.50, 0.40  # goals of a forward: the share of the rate that products reach, up to 2k positions and beyond
 SWEEP = 5.0  # times as fast as transformers
 STEPS = {"60m": 0.35, "1b": 0.50}  # goals of a training step, as shares
+
+
+def causal_flops(config: sinkjax.Config, length: int) -> int:
+    """Operations of a block's matrices, and of the scores and mixtures of the visible pairs of positions alone."""
+    attention = config.width * config.head_dim * 2 * (config.heads + config.kv_heads)
+    mlp = 3 * config.width * (config.mlp_width or 0)
+    pairs = length * (length + 1) // 2
+    return 2 * length * (attention + mlp) + 4 * pairs * config.heads * config.head_dim
 
 
 @dataclass(frozen=True)
@@ -91,10 +97,7 @@ QUICK = Case(
 
 Row = list[str]
 NOT_MEASURED = "not measured"
-SHARES = (
-    "Milliseconds, medians (smallest to largest), compilation aside; shares are of the rate of a product of matrices of the same "
-    "dtype, with causal attention's products counted once."
-)
+HEAD = ["what", "ms", "reached", "goal"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -109,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "training" in options.part:
         options.section += "_trainings"
         rows = list((measure_trainings if there else no_trainings)(case))
-        command.publish(trainings_section(rows, there), options)
+        command.publish(filled("accelerator-trainings", where=where(there), table=markdown(HEAD, rows)), options)
 
 
 def not_measured(case: Case) -> Iterator[Row]:
@@ -282,28 +285,13 @@ def met(reached: float, goal: float, shown: Callable[[float], str]) -> str:
 
 def section(case: Case, rows: Sequence[Row], there: bool) -> str:
     """The section of the forward and the sweep, in Markdown."""
-    about = (
-        f"The shape of {case.model.removeprefix('untrained:')} in {case.dtype} with random weights, `attention_received`, "
-        f"`resid_max`, `resid_norm` and `resid_argmax` of all layers, {case.tokens:,} tokens a call of the forward; the sweep "
-        f"masks key 0 in one layer after the other, on {case.prompts} prompts of 64 tokens. "
-        f"A forward's row names its `attention_impl`. {SHARES} {made('forward', there)}"
-    )
-    return "\n\n".join(("## On a GPU or TPU", about, markdown(["what", "ms", "reached", "goal"], rows)))
+    model, sizes = case.model.removeprefix("untrained:"), {"tokens": f"{case.tokens:,}", "prompts": case.prompts}
+    return filled("accelerator", model=model, dtype=case.dtype, **sizes, where=where(there), table=markdown(HEAD, rows))
 
 
-def trainings_section(rows: Sequence[Row], there: bool) -> str:
-    """The section of the trainings, in Markdown."""
-    about = (
-        "The loss and gradient of one micro-batch of the pretraining sizes of the papers, with the row's `attention_impl`. "
-        f"{SHARES} {made('training', there)}"
-    )
-    return "\n\n".join(("## Training on a GPU or TPU", about, markdown(["what", "ms", "reached", "goal"], rows)))
-
-
-def made(part: str, there: bool) -> str:
-    """When and where, and by which command."""
-    where = f"on {jax.devices()[0].device_kind}, jax {jax.__version__}" if there else "on a machine without an accelerator"
-    return f"Made {date.today().isoformat()} {where}. `python scripts/bench_accelerator.py --part {part}` writes this section."
+def where(there: bool) -> str:
+    """The device, as text."""
+    return f"on {jax.devices()[0].device_kind}, jax {jax.__version__}" if there else "on a machine without an accelerator"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,154 @@
+"""From measurements to the section of `docs/benchmarks.md`: pure functions, no measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from bench_peers.command import filled
+
+OURS = "sinkjax"
+# Sides agree when |difference| <= TOLERANCE |value| + ROUNDING |largest value|. The second part is eight float32 roundings of the
+# largest value: a weight of 1e-4 beside one of 1 differs by more than 1e-3 of itself on some machines (seen: 1.1e-3).
+TOLERANCE = 1e-3
+ROUNDING = 2.0**-20
+TASKS = {"forward": "one forward", "sweep": "the sweep"}
+GOALS = {("forward", "transformers"): 2.0, ("sweep", "transformers"): 3.5, ("sweep", "TransformerLens"): 4.5}  # times as fast
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that one run of `bench_sweep.py` measured.
+
+    model: its name. prompts, length, edits: sizes. text: where the prompts come from. date, cpu, cores, load: the machine, and
+    its load average before the start. versions: side -> package -> version. seconds: task -> side -> one entry a round; the
+    entries of one round stand at one place. matmul: library -> GFLOP/s, one entry a round. block_flops: of one block on all
+    prompts. passes: task -> side -> blocks computed. differences: side -> statistic -> the largest difference from sinkjax, over
+    all runs. first_calls: cache -> task -> seconds of a process's first call. compiled: layers -> the reply of sinkjax's
+    `compile`. model_layers: those of the model.
+    """
+
+    model: str
+    prompts: int
+    length: int
+    edits: int
+    text: str
+    date: str
+    cpu: str
+    cores: int
+    load: float
+    versions: Mapping[str, Mapping[str, str]]
+    seconds: Mapping[str, Mapping[str, Sequence[float]]]
+    matmul: Mapping[str, Sequence[float]]
+    block_flops: float
+    passes: Mapping[str, Mapping[str, int]]
+    differences: Mapping[str, Mapping[str, float]]
+    first_calls: Mapping[str, Mapping[str, float]]
+    compiled: Mapping[int, Mapping[str, Any]]
+    model_layers: int
+
+
+def section(m: Measured) -> str:
+    """The whole section, in Markdown."""
+    versions = "; ".join(f"{side}: " + ", ".join(f"{name} {v}" for name, v in m.versions[side].items()) for side in m.versions)
+    names = list(next(iter(m.differences.values())))
+    planned = m.compiled[m.model_layers]["planned"]
+    return filled(
+        "sweep",
+        **{name: getattr(m, name) for name in ("model", "prompts", "length", "text", "edits", "date", "cpu", "cores")},
+        **{f"rounds_{task}": len(m.seconds[task][OURS]) for task in TASKS},
+        load=f"{m.load:.2f}",
+        versions=versions,
+        timings=timings(m),
+        goals=verdicts(m),
+        rounding=f"{ROUNDING / TOLERANCE:.1e}",
+        agreement=table(["", *names], [[side, *(f"{each[name]:.1e}" for name in names)] for side, each in m.differences.items()]),
+        block=f"{m.block_flops / 1e9:.2f}",
+        rates=rates(m),
+        products="; ".join(f"{library} {spread(values, '.0f')}" for library, values in m.matmul.items()),
+        first_calls=first_calls(m),
+        depths=depths(m),
+        planned=", ".join(f"{part} {size / 1e6:.2f}" for part, size in planned.items()),
+        planned_total=f"{sum(planned.values()) / 1e6:.2f}",
+        memory=memory(m),
+    )
+
+
+def timings(m: Measured) -> str:
+    """Seconds by library, and how many times as long as sinkjax each takes."""
+    header = ["", *(f"{TASKS[task]}, {unit}" for task in TASKS for unit in ("s", "x sinkjax"))]
+    rows = []
+    for side in m.versions:
+        row = [side]
+        for task in TASKS:
+            row += [spread(m.seconds[task][side]), "" if side == OURS else spread(ratios(m, task, side))]
+        rows.append(row)
+    return table(header, rows)
+
+
+def verdicts(m: Measured) -> str:
+    """Each goal, whether the median over rounds reaches it, and what no implementation of the same products could exceed here."""
+    rows = []
+    for (task, side), goal in GOALS.items():
+        if side in m.versions:
+            ratio = median(ratios(m, task, side))
+            products = m.passes[task][OURS] * m.block_flops / (median(m.matmul["XLA"]) * 1e9)
+            bound = median(m.seconds[task][side]) / products
+            row = [f"{TASKS[task]}, {side}", f">= {goal:g}", f"{ratio:.2f}", "reached" if ratio >= goal else "missed"]
+            rows.append([*row, f"{bound:.2f}"])
+    return table(["times as fast as", "goal", "measured", "", "bound"], rows)
+
+
+def rates(m: Measured) -> str:
+    """Achieved GFLOP/s, counting the matrix products of the blocks that are computed."""
+    rows = []
+    for side in m.versions:
+        row = [side]
+        for task in TASKS:
+            flops = m.passes[task][side] * m.block_flops
+            row += [str(m.passes[task][side]), f"{flops / median(m.seconds[task][side]) / 1e9:.0f}"]
+        rows.append(row)
+    return table(["", *(f"{TASKS[task]}, {unit}" for task in TASKS for unit in ("blocks", "GFLOP/s"))], rows)
+
+
+def first_calls(m: Measured) -> str:
+    """What a first call takes, in a first and in a second process, and later calls."""
+    first = [[f"first call, {cache} cache", *(f"{m.first_calls[cache][task]:.1f}" for task in TASKS)] for cache in m.first_calls]
+    return table(["", *TASKS.values()], [*first, ["later calls", *(f"{median(m.seconds[task][OURS]):.1f}" for task in TASKS)]])
+
+
+def depths(m: Measured) -> str:
+    """What compiling takes, by depth."""
+    columns = [(depth, step) for depth in m.compiled if depth != m.model_layers for step in ("trace", "compile")]
+    programs = [
+        [name, *(f"{m.compiled[depth]['programs'][name][step]:.2f}" for depth, step in columns)]
+        for name in m.compiled[m.model_layers]["programs"]
+    ]
+    return table(["compiled program", *(f"{depth} layers, {step}" for depth, step in columns)], programs)
+
+
+def memory(m: Measured) -> str:
+    """Megabytes that the compiled programs ask for."""
+    parts, rows = ("arguments", "results", "temporaries"), []
+    for name, program in m.compiled[m.model_layers]["programs"].items():
+        sizes = [program[part] for part in parts]
+        rows.append([name, *(f"{size / 1e6:.2f}" for size in (*sizes, sum(sizes)))])
+    return table(["", *parts, "in all"], rows)
+
+
+def ratios(m: Measured, task: str, side: str) -> list[float]:
+    """How many times as long as sinkjax a side took, round by round."""
+    return [theirs / ours for theirs, ours in zip(m.seconds[task][side], m.seconds[task][OURS], strict=True)]
+
+
+def spread(values: Sequence[float], form: str = ".2f") -> str:
+    """Median (smallest to largest)."""
+    return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first column to the left, the others to the right."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
