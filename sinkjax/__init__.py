@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from sinkjax.analysis import intervals as intervals
     from sinkjax.analysis import metrics as metrics
     from sinkjax.analysis.frame import to_frame as to_frame
+    from sinkjax.cards.card import Card as Card
+    from sinkjax.cards.card import card as card
+    from sinkjax.cards.files import sink_mask as sink_mask
     from sinkjax.checkpoints.export import export as export
     from sinkjax.checkpoints.flax_trees import from_flax as from_flax
     from sinkjax.checkpoints.in_memory import from_arrays as from_arrays
@@ -74,6 +77,8 @@ __version__ = "0.3.0"
 
 _HOME = {
     "sinkjax.analysis.frame": ("to_frame",),
+    "sinkjax.cards.card": ("Card", "card"),
+    "sinkjax.cards.files": ("sink_mask",),
     "sinkjax.checkpoints.export": ("export",),
     "sinkjax.checkpoints.flax_trees": ("from_flax",),
     "sinkjax.checkpoints.in_memory": ("from_arrays", "from_transformers", "to_arrays"),

@@ -1,4 +1,4 @@
-"""Commands: `sinkjax run | sweep | train | evaluate | plan | report | study | models | sites | verify |
+"""Commands: `sinkjax card | run | sweep | train | evaluate | plan | report | study | models | sites | verify |
 explore | doctor`.
 
 Each command is a function of its arguments, in a module of this folder. JAX is imported only when a command runs, so that help
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sinkjax import __version__
+from sinkjax.cli.card import card
 from sinkjax.cli.common import Verb
 from sinkjax.cli.doctor import doctor
 from sinkjax.cli.evaluate import evaluate
@@ -23,7 +24,8 @@ from sinkjax.cli.verify import verify
 from sinkjax.errors import one_of
 
 VERBS: dict[str, Verb] = {
-    verb.__name__: verb for verb in (run, sweep, train, evaluate, plan, report, study, models, sites, verify, explore, doctor)
+    verb.__name__: verb
+    for verb in (card, run, sweep, train, evaluate, plan, report, study, models, sites, verify, explore, doctor)
 }
 
 

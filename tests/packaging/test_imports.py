@@ -28,7 +28,7 @@ LAYERS = (
     ("train",),
     ("tasks",),
     ("report",),
-    ("plot",),
+    ("plot", "cards"),
     ("studies",),
     ("lab",),
     ("papers",),

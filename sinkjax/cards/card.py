@@ -1,0 +1,163 @@
+"""`card`: one answer about a model's sinks, as data, as twelve lines and as files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sinkjax.analysis.estimates import three_digits
+from sinkjax.cards import files
+from sinkjax.cards.cost import SPARED, TENSOR, TOKEN, Cost, cost
+from sinkjax.cards.ground import Ground, ground
+from sinkjax.cards.hangs import Hangs, hangs
+from sinkjax.cards.maker import Maker, maker
+from sinkjax.cards.purpose import Purpose, purpose
+from sinkjax.cards.where import Where, where
+from sinkjax.checkpoints.model import Model
+from sinkjax.runtime.progress import silent
+
+Log = Any
+
+
+@dataclass(frozen=True)
+class Card:
+    """The sink card of a model.
+
+    Attributes:
+        model: The model's source, as `model.source` has it.
+        prompts: Number, length and text of the prompts on which everything was measured.
+        bos: "model" or "none", the BOS policy that the model wants, and by how much its BOS lowers the loss.
+        where: Whether and where it sinks.
+        hangs: On what the sink hangs.
+        maker: Who makes the activation; a sentence if there is none to find.
+        purpose: What the sink is for; None without a sink.
+        cost: What it costs.
+    """
+
+    model: dict[str, Any]
+    prompts: dict[str, Any]
+    bos: dict[str, Any]
+    where: Where
+    hangs: Hangs
+    maker: Maker | str
+    purpose: Purpose | None
+    cost: Cost
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the card as (heading, sentence), one for a line of a terminal."""
+        found = [
+            ("sinks", self.where.sentence()),
+            ("elsewhere", self._elsewhere()),
+            ("activation", self.where.said_of_activation()),
+            ("hangs on", self.hangs.sentence()),
+            ("checked by", self._checked()),
+            ("BOS", self._bos()),
+            ("made by", self.maker if isinstance(self.maker, str) else self.maker.sentence()),
+            ("for", self.purpose.sentence() if self.purpose else "not measured without a sink"),
+            ("costs", self.cost.sentence()),
+            *(("advice", one) for one in self.advice()),
+        ]
+        return [(name, text) for name, text in found if text]
+
+    def advice(self) -> list[str]:
+        """Say what to do, from the numbers measured here."""
+        found = []
+        plain, spared, token = (self.cost.of(name) for name in (TENSOR, SPARED, TOKEN))
+        if self.bos["gain"] and self.bos["gain"]["low"] > 0:
+            found.append("give every text its BOS (--bos model)")
+        if plain is not None and spared is not None and plain - spared > plain / 2 and plain > 0.01:
+            found.append(f"keep position {self.where.position} in full precision: {spared:+.3g} nats instead of {plain:+.3g}")
+        elif plain is not None and token is not None and plain - token > plain / 2 and plain > 0.01:
+            found.append(f"use a scale per token: {token:+.3g} nats instead of {plain:+.3g}")
+        if self.where.sinks and self.purpose and (self.purpose.loss["key hidden"]["mean"] or 0.0) > 0.01:
+            found.append(f"never evict the key at position {self.where.position} from a cache")
+        return found
+
+    def save(self, folder: str | Path) -> Path:
+        """Write card.json, sink_tokens.json and clamp.json (`sinkjax.cards.files`) into a folder, and return the folder."""
+        return files.save(self, Path(folder))
+
+    def _elsewhere(self) -> str:
+        named = [f"{text!r} {share:.1%}" for _, text, share in self.where.elsewhere if self.where.rate["mean"] * share >= 0.01]
+        bias = self.where.no_key["mean"] or 0.0
+        said = [f"of all sinks, on other positions: {', '.join(named)}"] * bool(named)
+        said += [f"{bias:.0%} of the attention goes to no key"] * (bias > 0.01)
+        return "; ".join(said)
+
+    def _checked(self) -> str:
+        found = self.hangs
+        whole = found.unedited["mean"]
+        said = [f"attention to it {three_digits(whole)}"]
+        for text, number in (
+            ("to the next key when it is hidden", found.masked),
+            ("to position 0 without the BOS", found.no_bos),
+            ("to an ordinary token that sees only itself", found.isolated),
+            ("to the BOS put elsewhere", found.moved),
+        ):
+            said += [f"{text} {three_digits(number['mean'])}"] if number else []
+        if found.qualifies is not None:
+            said.append(f"of {found.scanned:,} tokens alone, {found.qualifies:.1%} have such a key")
+        return "; ".join(said)
+
+    def _bos(self) -> str:
+        gain = self.bos["gain"]
+        if gain is None:
+            return ""
+        helps = f"BOS lowers the loss of the same tokens by {gain['mean']:.3g} nats [{gain['low']:.3g}, {gain['high']:.3g}]"
+        return f"{helps}; this card was measured with --bos {self.bos['policy']}"
+
+
+def card(
+    model: Model,
+    text: Any = "packaged",
+    prompts: int = 32,
+    length: int = 64,
+    more: bool = False,
+    seed: int = 0,
+    log: Log = silent,
+) -> Card:
+    """Measure the sink card of a model: where its sinks are, what they hang on, who makes them, what for, and what they cost.
+
+    Args:
+        model: The model.
+        text: The packaged text, the path of a text or a folder, a list of texts, or token ids int [B, T], used as they are.
+        prompts: Number of passages.
+        length: Tokens of a prompt.
+        more: Whether the costs of 4 bits and of small caches are measured too.
+        seed: Seed of the choice of passages.
+        log: Called with a line before each part.
+
+    Returns:
+        The card: `lines()` for a terminal, and `save(folder)` for its files.
+
+    Raises:
+        SinkjaxError: The model has no vocabulary; a text needs a tokenizer; there are too few passages, or too short ones.
+    """
+    log("prompts, with and without a BOS")
+    about = ground(model, text, prompts, length, seed)
+    log("where the sinks are")
+    found = where(about)
+    log("what they hang on: edits, and tokens alone")
+    on = hangs(about, found)
+    log("who makes them")
+    made = maker(about, found)
+    log("what they are for")
+    use = purpose(about, found) if found.sinks else None
+    log("what they cost")
+    costs = cost(about, more)
+    return Card(
+        model=dict(model.source),
+        prompts={"number": len(about.own.tokens), "length": about.own.tokens.shape[1], "text": about.text},
+        bos=_bos(about),
+        where=found,
+        hangs=on,
+        maker=made,
+        purpose=use,
+        cost=costs,
+    )
+
+
+def _bos(about: Ground) -> dict[str, Any]:
+    gain = None if about.gain is None else about.number(about.gain)
+    return {"policy": about.wants, "token": about.bos, "gain": gain}

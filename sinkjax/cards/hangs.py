@@ -1,0 +1,170 @@
+"""On what a sink hangs: the position, the token, a key without a token, or nothing; each checked by an intervention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from sinkjax.analysis.intervals import generator
+from sinkjax.cards.ground import EPS, HALF, Ground, Prompts
+from sinkjax.cards.where import Where, is_there, text_of
+from sinkjax.edits.edit import Edit, compose, edit
+from sinkjax.edits.named import attend_self, mask_key
+from sinkjax.errors import SinkjaxError
+from sinkjax.explain.scan import scan
+
+Kind = Literal["any token that sees only itself", "position", "tokens", "a key without a token", "nothing", "none of these"]
+SAMPLE = 1_000  # tokens of a scan
+FEW = 40  # tokens that are all named
+
+
+@dataclass(frozen=True)
+class Hangs:
+    """On what the sink hangs, with the numbers that decide it. Strengths are attention, averaged over the heads that sink.
+
+    Attributes:
+        kind: The class; "none of these" if the numbers fit no class.
+        unedited: Strength at the sink's position.
+        no_bos: Strength of position 0 in the same text without a BOS; None if there was none to take away.
+        masked: Strength of the next position when the sink's key is hidden from all later queries.
+        isolated: Strength of an ordinary token that sees only itself, at a third of the prompt, with the sink's key hidden from
+            later queries.
+        moved: Strength of the model's BOS, put there with key 0 hidden from later queries; None if the model names no BOS.
+        qualifies: Share of the scanned vocabulary whose key alone gets at least half of the score that the first token's key gets
+            over an ordinary one's; None if the model cannot be scanned.
+        scanned: Number of scanned tokens.
+        tried: Number of qualifying tokens that were put into texts, at a third of the prompt, one in each prompt.
+        tokens: [id, text] of those on which heads sink there, with at least half of the unedited strength.
+        exceptions: [id, text] of the scanned tokens that do not qualify, if they are few.
+    """
+
+    kind: Kind
+    unedited: dict[str, Any]
+    no_bos: dict[str, Any] | None
+    masked: dict[str, Any] | None
+    isolated: dict[str, Any] | None
+    moved: dict[str, Any] | None
+    qualifies: float | None
+    scanned: int
+    tried: int
+    tokens: list[tuple[int, str]]
+    exceptions: list[tuple[int, str]]
+
+    def sentence(self) -> str:
+        """Say it in one line."""
+        names = [repr(text) for _, text in self.tokens]
+        named = (
+            f"only {names[0]}" if len(names) == 1 else f"{len(names)} of {self.tried} likely tokens ({', '.join(names[:5])}, ...)"
+        )
+        says: dict[Kind, str] = {
+            "any token that sees only itself": "any token that sees only itself becomes the sink; at position 0 every token does",
+            "position": "the position: whatever token is first becomes the sink, and no token does elsewhere",
+            "tokens": f"the token: {named if names else 'the BOS'}, at whatever position",
+            "a key without a token": "a key without a token (a bias or a sink logit)",
+            "nothing": "nothing, because no head sinks",
+            "none of these": "none of the known classes",
+        }
+        return says[self.kind]
+
+
+def hangs(ground: Ground, found: Where, sample: int = SAMPLE) -> Hangs:
+    """Intervene on position and token, and scan tokens alone.
+
+    Args:
+        ground: The prompts.
+        found: Where the sinks are.
+        sample: Number of scanned tokens, the special ones included.
+
+    Returns:
+        The class and its numbers.
+    """
+    unedited = ground.strength(ground.unedited, ground.key)[0]
+    if not found.sinks:
+        kind: Kind = "a key without a token" if (found.no_key["mean"] or 0.0) > EPS else "nothing"
+        return Hangs(kind, ground.number(unedited), None, None, None, None, None, 0, 0, [], [])
+    key, at = ground.key, ground.at
+    alone = compose(attend_self(at), behind(key, at), label="alone")
+    data = ground.measure(ground.own, [mask_key(key), alone])
+    masked = ground.strength(data, key + 1)[0]
+    isolated = ground.strength(data, at)[1]
+    no_bos = moved = None
+    if ground.plain is not None:
+        if ground.wants == "model":
+            no_bos = ground.strength(ground.measure(ground.plain, [compose()]), 0)[0]
+        if ground.bos is not None:
+            moved = ground.strength(ground.measure(_put(ground.plain, ground.bos, at), [behind(0, at)]), at)[0]
+    ids, margin = _scanned(ground, sample)
+    yes = margin >= HALF
+    share = float(yes.mean()) if len(ids) else None
+    numbers = [None if one is None else ground.number(one) for one in (unedited, no_bos, masked, isolated, moved)]
+    means = [None if one is None else float(np.nanmean(one)) for one in (unedited, no_bos, masked, isolated, moved)]
+    kind = _kind(*means, share)  # type: ignore[arg-type]
+    most = min(int(yes.sum()), len(ground.own.tokens)) if kind == "tokens" else 0
+    likely = ids[np.argsort(-margin, kind="stable")][:most]
+    sinking = likely[_in_text(ground, likely)]
+    exceptions = ids[~yes] if (~yes).sum() <= FEW else ids[:0]
+    return Hangs(kind, *numbers, share, len(ids), most, _named(ground, sinking), _named(ground, exceptions))
+
+
+def behind(key: int, position: int) -> Edit:
+    """Hide a key from the queries behind a position only, so that no other key becomes the first one that they see."""
+    return edit("logits", "set", -np.inf, keys=key, queries=slice(position + 1, None))
+
+
+def _kind(whole: float, no_bos: float | None, masked: float, isolated: float, moved: float | None, share: float | None) -> Kind:
+    first = is_there(masked, whole) if no_bos is None else is_there(no_bos, whole)  # whatever token is first
+    if is_there(isolated, whole) and first:
+        return "any token that sees only itself"
+    if is_there(isolated, whole):
+        return "none of these"
+    if first and not is_there(moved, whole):
+        return "position"
+    if not first and (is_there(moved, whole) or moved is None) and (share is None or share < HALF):
+        return "tokens"
+    return "none of these"
+
+
+def _put(prompts: Prompts, token: int, position: int) -> Prompts:
+    """Put a token at one position of every prompt."""
+    tokens = prompts.tokens.copy()
+    tokens[:, position] = token
+    return Prompts(tokens, prompts.lengths)
+
+
+def _sample(ground: Ground, sample: int) -> np.ndarray:
+    """Choose the tokens to scan: the BOS, the prompts' own first token, and random ones."""
+    size = ground.model.config.vocab_size or 0
+    special = {int(ground.own.tokens[0, ground.key])} | ({ground.bos} if ground.bos is not None else set())
+    if size <= sample:
+        return np.arange(size)
+    rest = np.setdiff1d(np.arange(size), list(special))
+    return np.sort([*special, *generator(0, "tokens of a card").choice(rest, sample - len(special), replace=False)])
+
+
+def _scanned(ground: Ground, sample: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scan tokens: their ids, and the score of each one's key alone, from 0 (an ordinary key's) to 1 (the first token's)."""
+    try:
+        data = scan(ground.model, _sample(ground, sample), ground.own.tokens, ground.own.lengths)
+    except SinkjaxError:  # such as a model without scores of keys
+        return np.zeros(0, int), np.zeros(0)
+    if not data.sizes["sink"]:
+        return np.zeros(0, int), np.zeros(0)
+    margin = (data["score"] - data["other_score"]) / (data["first_score"] - data["other_score"])
+    return data["token"].values, np.asarray(margin.mean("sink").values)
+
+
+def _in_text(ground: Ground, tokens: np.ndarray) -> np.ndarray:
+    """Return on which tokens [N] heads sink, each put into a prompt of its own, with key 0 hidden from later queries."""
+    if not len(tokens):
+        return np.zeros(0, bool)
+    prompts = ground.own if ground.plain is None else ground.plain
+    put = prompts.tokens[: len(tokens)].copy()
+    put[:, ground.at] = tokens
+    data = ground.measure(Prompts(put, prompts.lengths[: len(tokens)]), [behind(0, ground.at)])
+    return np.asarray(ground.strength(data, ground.at)[0] >= HALF * np.nanmean(ground.strength(ground.unedited, ground.key)))
+
+
+def _named(ground: Ground, ids: np.ndarray) -> list[tuple[int, str]]:
+    return [(int(token), text_of(ground, int(token))) for token in ids]

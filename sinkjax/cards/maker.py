@@ -1,0 +1,138 @@
+"""Who makes the large activation at the sink: the layer, its neurons and one weight, each removed to check it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sinkjax.analysis.intervals import generator
+from sinkjax.cards.ground import Ground
+from sinkjax.cards.where import Where
+from sinkjax.edits.edit import Edit, compose, edit
+from sinkjax.edits.named import edit_weights
+from sinkjax.edits.site import Site, lacks
+from sinkjax.probes.probe import Capture, Probe
+from sinkjax.transformer.forward import forward
+
+MOST, ENOUGH = 8, 0.8  # neurons that are named; share of the product that they must explain
+CONTROLS = 10
+
+
+@dataclass(frozen=True)
+class Maker:
+    """The layer and neurons that make the activation, and what is left without them. Shares are of the unedited number.
+
+    Attributes:
+        layer: The layer in which it grows most.
+        part: "MLP" or "attention", whichever adds more to its dim there.
+        neurons: The fewest neurons that write 80% of the MLP's part, at most 8.
+        share: The share of it that they write.
+        weight: (layer, neuron, dim) of the entry of the down projection with the largest product.
+        left: Share of the activation that is left with the neurons at 0, and for each control with as many random neurons at 0.
+        sink: The same of the sink's strength.
+        loss: Loss added by setting `weight` to 0, in nats, and the largest mean of entries of about its size.
+    """
+
+    layer: int
+    part: str
+    neurons: list[int]
+    share: float
+    weight: tuple[int, int, int]
+    left: dict[str, Any]
+    left_controls: list[float]
+    sink: dict[str, Any]
+    sink_controls: list[float]
+    loss: dict[str, Any]
+    loss_control: float
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether removing the neurons takes away more of the activation than removing any control."""
+        mean = self.left["mean"]
+        return mean is not None and mean < min(self.left_controls)
+
+    def sentence(self) -> str:
+        """Say it in one line."""
+        named = ", ".join(map(str, self.neurons[:4])) + (", ..." if len(self.neurons) > 4 else "")
+        checked = "confirmed" if self.confirmed else "not confirmed"
+        return (
+            f"the {self.part} of layer {self.layer}; neurons {named} write {self.share:.0%} of it, and without them "
+            f"{self.left['mean']:.0%} of the activation and {self.sink['mean']:.0%} of the sink are left ({checked}: "
+            f"{min(self.left_controls):.0%} with random neurons)"
+        )
+
+
+def maker(ground: Ground, found: Where, controls: int = CONTROLS) -> Maker | str:
+    """Find the layer, the neurons and the weight, and remove each.
+
+    Args:
+        ground: The prompts.
+        found: Where the sinks and activations are.
+        controls: Number of random sets of neurons, and of weights.
+
+    Returns:
+        The maker; or why there is none to find, in a sentence.
+    """
+    config, activation = ground.model.config, found.activation
+    if not activation.stands_out:
+        return f"no activation stands out at position {ground.key}"
+    if missing := lacks(config, Site.NEURON):
+        return f"its neurons cannot be read: this model has {missing}"
+    if config.experts is not None:
+        return "its neurons are not searched in a mixture of experts"
+    grown = np.diff([0.0, *activation.by_layer])
+    layer, dim, key = int(np.argmax(grown[: activation.layer + 1])), activation.dim, ground.key
+    sites = (Site.NEURON, Site.MLP_OUT, Site.ATTN_OUT)
+    captures = tuple(Capture(site, layers=(layer,), positions=(key,), name=site.name.lower()) for site in sites)
+    record = forward(
+        ground.model, ground.own.tokens, probe=Probe(capture=captures), lengths=ground.own.lengths, logits=False
+    ).record
+    read = {site: np.asarray(record[site.name.lower()], np.float64)[:, 0, 0].mean(axis=0) for site in sites}
+    down = np.asarray(ground.model.params["layers"]["down"][layer], np.float64)
+    product = read[Site.NEURON] * down[:, dim]
+    product = product * np.sign(product.sum())
+    order = np.argsort(-product, kind="stable")[:MOST]
+    shares = np.cumsum(product[order]) / product.sum()
+    count = min(int(np.searchsorted(shares, ENOUGH)) + 1, MOST)
+    neurons = sorted(int(each) for each in order[:count])
+    rng = generator(0, "neurons of a card")
+    rest = np.setdiff1d(np.arange(len(product)), neurons)
+    drawn = [rng.choice(rest, min(count, len(rest)), replace=False) for _ in range(controls)]
+    without = [_without(layer, one).named(f"neurons {number}") for number, one in enumerate((neurons, *drawn))]
+    data = ground.measure(ground.own, without)
+    largest = data["resid_max"].values[:, :, activation.layer + 1, key] / activation.largest
+    whole = float(np.nanmean(ground.strength(ground.unedited, key)))
+    sink = ground.strength(data, key) / max(whole, 1e-30)
+    best = int(order[0])
+    alike = _alike(down, best, dim, controls)
+    weights = [edit_weights("down", "set", 0.0, layers=layer, rows=row, cols=col) for row, col in ((best, dim), *alike)]
+    named = [compose(one).named(f"weight {number}") for number, one in enumerate(weights)]
+    added = ground.measure(ground.own, named, "nll")["nll"].values - ground.unedited["nll"].values
+    added = np.nanmean(added, axis=-1)
+    return Maker(
+        layer=layer,
+        part="MLP" if abs(read[Site.MLP_OUT][dim]) >= abs(read[Site.ATTN_OUT][dim]) else "attention",
+        neurons=neurons,
+        share=float(shares[count - 1]),
+        weight=(layer, best, dim),
+        left=ground.number(largest[0]),
+        left_controls=np.nanmean(largest[1:], axis=1).tolist(),
+        sink=ground.number(sink[0]),
+        sink_controls=np.nanmean(sink[1:], axis=1).tolist(),
+        loss=ground.number(added[0]),
+        loss_control=float(added[1:].mean(axis=1).max()),
+    )
+
+
+def _without(layer: int, neurons: Any) -> Edit:
+    return edit("neuron", "set", 0.0, layers=layer, dims=sorted(int(one) for one in neurons))
+
+
+def _alike(matrix: np.ndarray, row: int, col: int, count: int) -> list[tuple[int, int]]:
+    """Return the entries nearest in size to one of them."""
+    distance = np.abs(np.abs(matrix) - abs(matrix[row, col])).ravel()
+    distance[row * matrix.shape[1] + col] = np.inf
+    rows, cols = np.divmod(np.argpartition(distance, count)[:count], matrix.shape[1])
+    return [(int(r), int(c)) for r, c in zip(rows, cols, strict=True)]

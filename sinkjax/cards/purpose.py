@@ -1,0 +1,81 @@
+"""What the sink is for: whether its heads do nothing or broadcast, and the loss when it is taken away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sinkjax.analysis.kinds import sink_kind
+from sinkjax.cards.ground import Ground
+from sinkjax.cards.where import Where
+from sinkjax.edits.edit import Edit, edit
+from sinkjax.edits.named import mask_key, set_residual
+from sinkjax.edits.site import Site
+from sinkjax.probes.probe import Capture, Probe
+from sinkjax.transformer.forward import forward
+
+FEW = 8  # prompts whose attention maps are read
+KINDS = ("no-op", "broadcast", "neither")
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What the sink is for.
+
+    Attributes:
+        kinds: Share of heads and prompts whose sink is a no-op, a broadcast or neither (`metrics.sink_kind`).
+        by_head: [layer, head, kind] of the heads that sink, by their most frequent kind.
+        loss: Loss added, in nats, by name: "values zeroed" (the sink's value in all layers), "key hidden" (from all other
+            queries), and, where an activation stands out, "held" (its largest dim at the mean over prompts) and "removed" (at 0).
+    """
+
+    kinds: dict[str, float]
+    by_head: list[tuple[int, int, str]]
+    loss: dict[str, dict[str, Any]]
+
+    def sentence(self) -> str:
+        """Say it in one line."""
+        said = ", ".join(f"{name} {share:.0%}" for name, share in self.kinds.items() if share)
+        losses = "; ".join(f"{name} {found['mean']:+.3g}" for name, found in self.loss.items())
+        return f"{said or 'no sink by that definition'}; loss in nats: {losses}"
+
+
+def purpose(ground: Ground, found: Where) -> Purpose:
+    """Classify the heads, and measure the loss without the sink's value, key and activation."""
+    key, activation = ground.key, found.activation
+    edits: dict[str, Edit] = {
+        "values zeroed": edit("value", "set", 0.0, keys=key),
+        "key hidden": mask_key(key),
+    }
+    if activation.stands_out:
+        captured = Capture(Site.RESID, layers=(activation.layer,), positions=(key,), dims=(activation.dim,), name="h")
+        record = forward(
+            ground.model, ground.own.tokens, probe=Probe(capture=(captured,)), lengths=ground.own.lengths, logits=False
+        ).record
+        held = float(np.asarray(record["h"], np.float64).mean())
+        edits |= {
+            name: set_residual(key, value, dims=activation.dim, layers=activation.layer)
+            for name, value in (("held", held), ("removed", 0.0))
+        }
+    named = [one.named(name) for name, one in edits.items()]
+    added = ground.measure(ground.own, named, "nll")["nll"].values - ground.unedited["nll"].values
+    added = np.nanmean(added, axis=-1)
+    kinds, by_head = _kinds(ground)
+    return Purpose(kinds, by_head, {name: ground.number(one) for name, one in zip(edits, added, strict=True)})
+
+
+def _kinds(ground: Ground) -> tuple[dict[str, float], list[tuple[int, int, str]]]:
+    if "o" not in ground.model.params["layers"]:
+        return {}, []
+    probe = Probe(attention=True, capture=(Capture(Site.VALUE),))
+    record = forward(ground.model, ground.own.tokens[:FEW], probe=probe, lengths=ground.own.lengths[:FEW], logits=False).record
+    read = {name: np.asarray(record[name], np.float64) for name in ("attention", "values")}
+    found = sink_kind(read, np.asarray(ground.model.params["layers"]["o"], np.float64)).kind
+    most = [
+        (int(layer), int(head), max(KINDS, key=lambda kind, cells=found[:, layer, head]: int((cells == kind).sum())))
+        for layer, head in zip(*np.nonzero(ground.heads), strict=True)
+        if (found[:, layer, head] != "").any()
+    ]
+    return {kind: float((found == kind).mean()) for kind in KINDS}, most

@@ -1,0 +1,143 @@
+"""Whether a model has sinks and where: heads, position, token; and its largest activations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sinkjax.cards.ground import EPS, HALF, Ground
+
+STANDS_OUT = 5.0  # times the largest activation of later positions from which on the key's stands out
+NAMED = 5  # tokens that are named
+
+
+@dataclass(frozen=True)
+class Activation:
+    """The largest |h| at the sink, in the layer after which it peaks.
+
+    Attributes:
+        layer: The layer after which its mean over prompts is largest.
+        dim: The dim that is largest there in most prompts.
+        largest: Mean over prompts at the sink's position.
+        elsewhere: Mean over prompts of the same at later positions, largest position by position.
+        median: Median |h| of the same layer.
+        by_layer: `largest` after each layer.
+    """
+
+    layer: int
+    dim: int
+    largest: float
+    elsewhere: float
+    median: float
+    by_layer: list[float]
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether it is at least `STANDS_OUT` times that of later positions."""
+        return self.largest >= STANDS_OUT * self.elsewhere
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a model's sinks are.
+
+    Attributes:
+        heads: [layer, head, mean attention to `position`] of each head in which that is above 0.3.
+        of: Number of all heads.
+        rate: Share of heads and prompts that sink on any key, with its interval.
+        position: The position on which most heads sink.
+        share: Share of all sinks (heads and prompts) that are on `position`.
+        token: The text of the token there, if all prompts have the same; else None.
+        elsewhere: [token id, text, share of all sinks] of the tokens on which heads sink at other positions, most frequent first.
+        no_key: Attention that goes to no key (a bias, a sink logit), mean over heads, with its interval.
+        by_head: Mean attention to `position`, [layer][head].
+        activation: The largest activation at `position`.
+    """
+
+    heads: list[tuple[int, int, float]]
+    of: int
+    rate: dict[str, Any]
+    position: int
+    share: float
+    token: str | None
+    elsewhere: list[tuple[int, str, float]]
+    no_key: dict[str, Any]
+    by_head: list[list[float]]
+    activation: Activation
+
+    @property
+    def sinks(self) -> bool:
+        """Whether a head sinks on a key."""
+        return bool(self.heads)
+
+    def sentence(self) -> str:
+        """Say it in one line."""
+        if not self.sinks:
+            return f"no head of {self.of} sinks on a key (mean attention above {EPS})"
+        place = f"position {self.position}" + (f", {self.token!r}" if self.token is not None else "")
+        return f"{len(self.heads)} of {self.of} heads sink on {place}; {self.share:.0%} of all sinks are there"
+
+    def said_of_activation(self) -> str:
+        """Say in one line how large the activation at the sink is."""
+        found = self.activation
+        return (
+            f"largest |h| at position {self.position}: {found.largest:,.4g} after layer {found.layer} (dim {found.dim}), "
+            f"{found.largest / max(found.elsewhere, 1e-30):,.3g} times that of later positions"
+        )
+
+
+def where(ground: Ground) -> Where:
+    """Find the heads that sink, the position and the tokens on which they do, and the largest activation there."""
+    received, key = ground.received, ground.key
+    best = np.nan_to_num(received).max(axis=-1)
+    there = best > EPS
+    place = np.nan_to_num(received).argmax(axis=-1)
+    at_key = there & (place == key)
+    rows = np.broadcast_to(np.arange(len(place))[:, None, None], place.shape)
+    tokens = ground.own.tokens[rows, place]
+    others = Counter(tokens[there & (place != key)].tolist()).most_common(NAMED)
+    by_head = np.nanmean(received[..., key], axis=0)
+    layers, heads = np.nonzero(ground.heads)
+    of_key = np.unique(ground.own.tokens[:, key])
+    return Where(
+        heads=[(int(layer), int(head), float(by_head[layer, head])) for layer, head in zip(layers, heads, strict=True)],
+        of=ground.heads.size,
+        rate=ground.number(there.mean(axis=(1, 2))),
+        position=key,
+        share=float(at_key.sum() / max(there.sum(), 1)),
+        token=text_of(ground, int(of_key[0])) if len(of_key) == 1 else None,
+        elsewhere=[(token, text_of(ground, token), count / int(there.sum())) for token, count in others],
+        no_key=ground.number(ground.unedited[f"{ground.statistic}_bias"].values[0].mean(axis=(1, 2))),
+        by_head=by_head.tolist(),
+        activation=_activation(ground),
+    )
+
+
+def _activation(ground: Ground) -> Activation:
+    data, key = ground.unedited, ground.key
+    largest = np.asarray(data["resid_max"].values[0, :, 1:], np.float64)  # [prompt, layer, position]
+    by_layer = np.nanmean(largest[..., key], axis=0)
+    layer = int(np.argmax(by_layer))
+    dims = data["resid_argmax"].values[0, :, layer + 1, key]
+    return Activation(
+        layer=layer,
+        dim=int(np.bincount(dims).argmax()),
+        largest=float(by_layer[layer]),
+        elsewhere=float(np.nanmax(np.nanmean(np.delete(largest[:, layer], key, axis=1), axis=0))),
+        median=float(np.nanmedian(data["resid_median"].values[0, :, layer + 1])),
+        by_layer=by_layer.tolist(),
+    )
+
+
+def text_of(ground: Ground, token: int) -> str:
+    """Return a token's text, or its id if there is no tokenizer."""
+    tokenizer = ground.model.tokenizer
+    return str(token) if tokenizer is None else str(tokenizer.tokens([token])[0])
+
+
+def is_there(part: float | None, whole: float) -> bool:
+    """Return whether a sink that was `whole` is still there: at least half of it."""
+    return part is not None and part >= HALF * whole

@@ -1,0 +1,65 @@
+"""`sinkjax card`: what one's own model does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from sinkjax.cli.common import Options
+from sinkjax.cli.options import read
+from sinkjax.config_files.files import user_path
+from sinkjax.model.names import Dtype
+from sinkjax.runtime.backend import start_jax, use_all_cores
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardOptions(Options):
+    """Say whether and where a model has attention sinks, what they hang on, what makes them, what they are for and what they
+    cost. Each statement is checked by an intervention in the model."""
+
+    model: tyro.conf.Positional[str]
+    """preset, folder, hub id or .gguf file"""
+    text: str = "packaged"
+    """"packaged" (synthetic documents), or a file or folder of texts of your own, with a paragraph a line"""
+    prompts: int = 32
+    """number of passages"""
+    length: int = 64
+    """tokens of a prompt"""
+    cost: bool = False
+    """also measure 4 bits and small caches"""
+    seed: int = 0
+    """seed of the choice of passages"""
+    tokenizer: str | None = None
+    """source of another tokenizer, if the model's files have none"""
+    ignore_keys: tuple[str, ...] = ()
+    """keys of the model's config.json or metadata, or tensors, to ignore because no number depends on them"""
+    dtype: Dtype = "float32"
+    """dtype of parameters and activations"""
+    out: Path | None = None
+    """folder for card.html, card.json, sink_tokens.json and clamp.json; if none, results/card/MODEL"""
+
+
+def card(arguments: Sequence[str]) -> None:
+    """say what a model's attention sinks are, what they hang on and what they cost"""
+    options = read(CardOptions, arguments, "card")
+    text = options.text if options.text == "packaged" else str(user_path(Path(options.text)))
+    out = Path("results", "card", Path(options.model).stem) if options.out is None else user_path(options.out)
+    use_all_cores()
+    start_jax(options.platform, options.dtype)
+    import sinkjax
+    from sinkjax.cards.card import card as measure
+    from sinkjax.cards.page import save_page
+    from sinkjax.report.terminal import show
+    from sinkjax.runtime.progress import say
+
+    asked = {name: getattr(options, name) for name in ("dtype", "tokenizer", "ignore_keys")}
+    model = sinkjax.load(options.model, **asked)
+    found = measure(model, text, options.prompts, options.length, options.cost, options.seed, say)
+    path = save_page(found, found.save(out))
+    number, length = found.prompts["number"], found.prompts["length"]
+    caption = f"{number} prompts of {length} tokens; {found.prompts['text']}"
+    show(f"Sink card of {options.model}", ("", ""), found.lines(), caption)
+    print(path)
