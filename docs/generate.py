@@ -43,6 +43,7 @@ WIDTH = "84"  # characters of the commands' help
 PUBLIC = {
     "Models and prompts": ("load", "verify", "save", "export", "encode", "Model", "Config"),
     "Models in memory": ("from_transformers", "from_flax", "from_arrays", "to_arrays"),
+    "The sink card": ("card", "Card", "sink_mask"),
     "Forward pass and sweeps": ("forward", "generate", "sweep", "sweep_models", "run"),
     "In use": ("evaluate", "Streaming", "H2O"),
     "Edits": ("edit", "edit_weights", "compose", "Edit", "Site", "per_prompt"),

@@ -1,0 +1,137 @@
+"""Cards: classes with known answers, their files, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.cards.files import NAMES, sink_mask
+from sinkjax.cards.hangs import _kind
+from sinkjax.cards.page import PAGE, as_section
+from sinkjax.checkpoints.model import Model
+from sinkjax.cli.main import main
+from sinkjax.data.corpora import passages
+from sinkjax.errors import SinkjaxError
+from sinkjax.model import params
+from sinkjax.model.normalisers import NAMED
+
+SIZE = {"prompts": 8, "length": 32}
+STRANGE = "nobody.has.this"
+
+
+@pytest.fixture(scope="module")
+def softmax():
+    """The card of a model whose sink is its BOS, which stood first in every block of its training."""
+    return sinkjax.card(sinkjax.load("mini-softmax"), **SIZE)
+
+
+def test_a_sink_that_a_model_learned_on_its_bos_hangs_on_that_token(softmax):
+    assert softmax.where.position == 0
+    assert softmax.where.token == "<|bos|>"
+    assert softmax.hangs.kind == "tokens"
+    assert 0 in [token for token, _ in softmax.hangs.tokens]
+    assert softmax.bos["policy"] == "model"
+    unedited, moved, isolated = (getattr(softmax.hangs, name)["mean"] for name in ("unedited", "moved", "isolated"))
+    assert isolated < unedited / 2 < moved
+
+
+def test_the_heads_of_a_card_are_those_of_the_sink_metric(softmax):
+    model = sinkjax.load("mini-softmax")
+    texts = passages(
+        "packaged", SIZE["prompts"], length=SIZE["length"], size=lambda text: len(model.tokenizer.encode(text))
+    ).texts
+    tokens, lengths = sinkjax.encode(model, texts, bos="model", length=SIZE["length"])
+    record = sinkjax.forward(model, tokens, lengths=lengths, probe=sinkjax.Probe(attention_received=True), logits=False).record
+    mean = np.asarray(record["attention_received"])[..., 0].mean(axis=0)
+    np.testing.assert_allclose(softmax.where.by_head, mean, rtol=1e-5)
+    assert [(layer, head) for layer, head, _ in softmax.where.heads] == [*zip(*np.nonzero(mean > 0.3), strict=True)]
+
+
+def test_a_model_that_learned_nothing_has_no_sink():
+    found = sinkjax.card(sinkjax.load("untrained:mini-softmax"), **SIZE)
+    assert (found.where.heads, found.hangs.kind, found.purpose) == ([], "nothing", None)
+    assert "stands out" in str(found.maker)
+
+
+def test_attention_to_no_key_is_told_from_none():
+    config = dataclasses.replace(sinkjax.load("mini-softmax").config, normaliser=NAMED["sink-logit"])
+    drawn = params.init(config, seed=0)
+    drawn["layers"]["normaliser"] = jax.tree.map(lambda leaf: jnp.full_like(leaf, 8.0), drawn["layers"]["normaliser"])
+    tokens = np.random.default_rng(0).integers(0, config.vocab_size, (6, 32))
+    found = sinkjax.card(Model(config, jax.tree.map(jnp.asarray, drawn), None, {"kind": "arrays", "name": "planted"}), tokens)
+    assert found.hangs.kind == "a key without a token"
+    assert found.where.no_key["mean"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("no_bos", "masked", "isolated", "moved", "share", "kind"),
+    [
+        (None, 0.55, 0.5, 0.05, 1.0, "any token that sees only itself"),
+        (0.5, 0.05, 0.5, 0.5, 0.9, "any token that sees only itself"),
+        (0.05, 0.05, 0.04, 0.4, 0.01, "tokens"),
+        (0.5, 0.5, 0.04, 0.04, None, "position"),
+        (0.05, 0.05, 0.5, 0.04, 0.01, "none of these"),
+        (0.05, 0.05, 0.04, 0.04, 0.01, "none of these"),
+    ],
+)
+def test_the_class_follows_from_what_is_left_of_the_sink(no_bos, masked, isolated, moved, share, kind):
+    assert _kind(0.6, no_bos, masked, isolated, moved, share) == kind
+
+
+def test_files_are_read_back_and_the_mask_marks_the_sinks(softmax, tmp_path):
+    folder = softmax.save(tmp_path / "card")
+    assert sorted(path.name for path in folder.iterdir()) == sorted(NAMES)
+    read = {name: json.loads((folder / name).read_text()) for name in NAMES}
+    assert read["card.json"]["version"] == "sinkjax-card/1"
+    assert read["card.json"]["where"]["position"] == softmax.where.position
+    ids = np.array([[0, 100, 101], [102, 0, 103]])
+    marked = sink_mask(ids, read["sink_tokens.json"])
+    assert marked[ids == 0].all()
+    assert not marked[~np.isin(ids, read["sink_tokens.json"]["tokens"])].any()
+    assert sink_mask([5, 6, 7], {"positions": [0, 9], "tokens": []}).tolist() == [True, False, False]
+
+
+def test_the_neurons_of_a_card_make_the_activation(softmax):
+    made = softmax.maker
+    assert made.confirmed
+    assert made.left["mean"] < 0.5 < min(made.left_controls)
+
+
+def test_a_card_has_a_page_with_its_lines(softmax):
+    section = as_section(softmax)
+    assert len(section.findings) == len(softmax.lines())
+    assert b"<svg" in section.drawings[0].svg
+
+
+def test_the_command_prints_and_writes_a_card(tmp_path, capsys):
+    out = tmp_path / "card"
+    assert main(["card", "mini-sigmoid", "--prompts", "4", "--length", "32", "--out", str(out)]) == 0
+    assert "no head of 8 sinks" in capsys.readouterr().out
+    assert {path.name for path in out.iterdir()} == {*NAMES, PAGE}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["card", "mini-softmax", "--text", STRANGE], STRANGE),
+        (["card", "mini-softmax", "--prompts", "0"], "0"),
+        (["card", "mini-softmax", "--lenght", "32"], "--length"),
+        (["card", STRANGE], STRANGE),
+    ],
+)
+def test_wrong_input_is_one_sentence(arguments, word, capsys):
+    assert main(arguments) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len([line for line in said if line.startswith("sinkjax: ")]) == 1
+    assert word in said[-1]
+
+
+def test_short_texts_are_refused():
+    with pytest.raises(SinkjaxError, match="24"):
+        sinkjax.card(sinkjax.load("mini-softmax"), ["too short", "also short"])
