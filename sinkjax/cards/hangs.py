@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from sinkjax.analysis.intervals import generator
 from sinkjax.cards.ground import EPS, HALF, Ground, Prompts
-from sinkjax.cards.where import Where, is_there, text_of
+from sinkjax.cards.where import Where, text_of
 from sinkjax.edits.edit import Edit, compose, edit
 from sinkjax.edits.named import attend_self, mask_key
 from sinkjax.errors import SinkjaxError
@@ -87,25 +88,33 @@ def hangs(ground: Ground, found: Where, sample: int = SAMPLE) -> Hangs:
     key, at = ground.key, ground.at
     alone = compose(attend_self(at), behind(key, at), label="alone")
     data = ground.measure(ground.own, [mask_key(key), alone])
-    masked = ground.strength(data, key + 1)[0]
-    isolated = ground.strength(data, at)[1]
-    no_bos = moved = None
-    if ground.plain is not None:
-        if ground.wants == "model":
-            no_bos = ground.strength(ground.measure(ground.plain, [compose()]), 0)[0]
-        if ground.bos is not None:
-            moved = ground.strength(ground.measure(_put(ground.plain, ground.bos, at), [behind(0, at)]), at)[0]
+    read = {
+        "unedited": unedited,
+        "masked": ground.strength(data, key + 1)[0],
+        "isolated": ground.strength(data, at)[1],
+    }
+    if ground.plain is not None and ground.wants == "model":
+        read["no_bos"] = ground.strength(ground.measure(ground.plain, [compose()]), 0)[0]
+    if ground.plain is not None and ground.bos is not None:
+        read["moved"] = ground.strength(ground.measure(_put(ground.plain, ground.bos, at), [behind(0, at)]), at)[0]
     ids, margin = _scanned(ground, sample)
     yes = margin >= HALF
     share = float(yes.mean()) if len(ids) else None
-    numbers = [None if one is None else ground.number(one) for one in (unedited, no_bos, masked, isolated, moved)]
-    means = [None if one is None else float(np.nanmean(one)) for one in (unedited, no_bos, masked, isolated, moved)]
-    kind = _kind(*means, share)  # type: ignore[arg-type]
+    kind = _kind({name: float(np.nanmean(one)) for name, one in read.items()}, share)
     most = min(int(yes.sum()), len(ground.own.tokens)) if kind == "tokens" else 0
     likely = ids[np.argsort(-margin, kind="stable")][:most]
     sinking = likely[_in_text(ground, likely)]
-    exceptions = ids[~yes] if (~yes).sum() <= FEW else ids[:0]
-    return Hangs(kind, *numbers, share, len(ids), most, _named(ground, sinking), _named(ground, exceptions))
+    numbers = {name: ground.number(one) for name, one in read.items()}
+    return Hangs(
+        kind=kind,
+        unedited=numbers["unedited"],
+        **{name: numbers.get(name) for name in ("no_bos", "masked", "isolated", "moved")},
+        qualifies=share,
+        scanned=len(ids),
+        tried=most,
+        tokens=_named(ground, sinking),
+        exceptions=_named(ground, ids[~yes] if (~yes).sum() <= FEW else ids[:0]),
+    )
 
 
 def behind(key: int, position: int) -> Edit:
@@ -113,17 +122,15 @@ def behind(key: int, position: int) -> Edit:
     return edit("logits", "set", -np.inf, keys=key, queries=slice(position + 1, None))
 
 
-def _kind(whole: float, no_bos: float | None, masked: float, isolated: float, moved: float | None, share: float | None) -> Kind:
-    first = is_there(masked, whole) if no_bos is None else is_there(no_bos, whole)  # whatever token is first
-    if is_there(isolated, whole) and first:
-        return "any token that sees only itself"
-    if is_there(isolated, whole):
-        return "none of these"
-    if first and not is_there(moved, whole):
-        return "position"
-    if not first and (is_there(moved, whole) or moved is None) and (share is None or share < HALF):
-        return "tokens"
-    return "none of these"
+def _kind(means: Mapping[str, float], share: float | None) -> Kind:
+    """Classify a sink by the mean strengths of `Hangs` and the share of the vocabulary that qualifies."""
+    there = {name: mean >= HALF * means["unedited"] for name, mean in means.items()}
+    first = there.get("no_bos", there["masked"])  # whatever token is first
+    if there["isolated"]:
+        return "any token that sees only itself" if first else "none of these"
+    if first:
+        return "none of these" if there.get("moved") else "position"
+    return "tokens" if there.get("moved", True) and (share is None or share < HALF) else "none of these"
 
 
 def _put(prompts: Prompts, token: int, position: int) -> Prompts:

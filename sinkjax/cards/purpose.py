@@ -73,9 +73,9 @@ def _kinds(ground: Ground) -> tuple[dict[str, float], list[tuple[int, int, str]]
     record = forward(ground.model, ground.own.tokens[:FEW], probe=probe, lengths=ground.own.lengths[:FEW], logits=False).record
     read = {name: np.asarray(record[name], np.float64) for name in ("attention", "values")}
     found = sink_kind(read, np.asarray(ground.model.params["layers"]["o"], np.float64)).kind
-    most = [
-        (int(layer), int(head), max(KINDS, key=lambda kind, cells=found[:, layer, head]: int((cells == kind).sum())))
-        for layer, head in zip(*np.nonzero(ground.heads), strict=True)
-        if (found[:, layer, head] != "").any()
-    ]
+    most = []
+    for layer, head in zip(*np.nonzero(ground.heads), strict=True):
+        counts = [int((found[:, layer, head] == kind).sum()) for kind in KINDS]
+        if any(counts):
+            most.append((int(layer), int(head), KINDS[int(np.argmax(counts))]))
     return {kind: float((found == kind).mean()) for kind in KINDS}, most

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.cards.ground import EPS, HALF, Ground
+from sinkjax.cards.ground import EPS, Ground
 
 STANDS_OUT = 5.0  # times the largest activation of later positions from which on the key's stands out
 NAMED = 5  # tokens that are named
@@ -136,8 +136,3 @@ def text_of(ground: Ground, token: int) -> str:
     """Return a token's text, or its id if there is no tokenizer."""
     tokenizer = ground.model.tokenizer
     return str(token) if tokenizer is None else str(tokenizer.tokens([token])[0])
-
-
-def is_there(part: float | None, whole: float) -> bool:
-    """Return whether a sink that was `whole` is still there: at least half of it."""
-    return part is not None and part >= HALF * whole

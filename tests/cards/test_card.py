@@ -81,7 +81,8 @@ def test_attention_to_no_key_is_told_from_none():
     ],
 )
 def test_the_class_follows_from_what_is_left_of_the_sink(no_bos, masked, isolated, moved, share, kind):
-    assert _kind(0.6, no_bos, masked, isolated, moved, share) == kind
+    means = {"unedited": 0.6, "masked": masked, "isolated": isolated, "no_bos": no_bos, "moved": moved}
+    assert _kind({name: mean for name, mean in means.items() if mean is not None}, share) == kind
 
 
 def test_files_are_read_back_and_the_mask_marks_the_sinks(softmax, tmp_path):
