@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,21 @@ class Card:
         return found
 
     def save(self, folder: str | Path) -> Path:
-        """Write card.json, sink_tokens.json and clamp.json (`sinkjax.cards.files`) into a folder, and return the folder."""
-        return files.save(self, Path(folder))
+        """Write card.json, sink_tokens.json and clamp.json into a folder, and return the folder."""
+        about = {**dataclasses.asdict(self), "advice": self.advice()}
+        return files.save(Path(folder), {files.CARD: about, files.SINKS: self.sink_tokens(), files.CLAMP: self.clamp()})
+
+    def sink_tokens(self) -> dict[str, Any]:
+        """Return where sinks are, for `sink_mask`: positions, or token ids that are sinks at any position."""
+        tokens = [token for token, _ in self.hangs.tokens]
+        return {"positions": [self.where.position] if self.where.sinks and not tokens else [], "tokens": tokens}
+
+    def clamp(self) -> dict[str, Any]:
+        """Return the layer after which, the position and the dim at which an activation stands out, and its size; {} if none does."""
+        found = self.where.activation
+        if not found.stands_out:
+            return {}
+        return {"layer": found.layer, "position": self.where.position, "dim": found.dim, "largest": found.largest}
 
     def _elsewhere(self) -> str:
         named = [f"{text!r} {share:.1%}" for _, text, share in self.where.elsewhere if self.where.rate["mean"] * share >= 0.01]
