@@ -86,7 +86,7 @@ class Card:
         return {"positions": [self.where.position] if self.where.sinks and not tokens else [], "tokens": tokens}
 
     def clamp(self) -> dict[str, Any]:
-        """Return the layer after which, the position and the dim at which an activation stands out, and its size; {} if none does."""
+        """Return where an activation stands out (after which layer, at which position and dim), and its size; {} if none does."""
         found = self.where.activation
         if not found.stands_out:
             return {}
