@@ -27,12 +27,14 @@ from sinkjax import lab
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.gguf import KEYS, SCALING_KEYS
 from sinkjax.checkpoints.gguf_family import ABSENT
+from sinkjax.checkpoints.settings import OnModel
 from sinkjax.cli.verbs import VERBS, overview
 from sinkjax.config_files.files import shipped
 from sinkjax.edits.site import SITES
+from sinkjax.lab.settings import OnText, Trains
 from sinkjax.probes.statistics import BUILT_IN
 from sinkjax.report.models import SEPARATORS, separators
-from sinkjax.studies import config as shared
+from sinkjax.studies.config import All, AllTrained, Series
 from sinkjax.studies.registry import choose, declared, find
 
 DOCS = Path(__file__).parent
@@ -246,10 +248,11 @@ def studies() -> str:
             parts += _study(name, shown)
         for name in sorted(name for name in shipped() if name.startswith(f"{paper}/") and name not in by_paper.get(paper, ())):
             parts += [f"### {name}", f"`sinkjax run {name}`", _summary(name)]
-    parts += ["## Fields that studies share", *(_fields(cls) for cls in _shared())]
+    parts += ["## Fields that studies share", *(_fields(cls) for cls in SHARED if _documented(cls))]
     return _page(*parts)
 
 
+SHARED = (OnModel, OnText, Trains, All, Series, AllTrained)
 STUDIES = """Each study is one file, `sinkjax/papers/<paper>/<study>.py`, and each field of its config is an option of its
 command: `sinkjax run kiya/mask --prompts 8`. A table lists the fields that a study has beside the
 [shared ones](#fields-that-studies-share). `sinkjax run NAME --help` prints all of them with their defaults."""
@@ -257,13 +260,13 @@ command: `sinkjax run kiya/mask --prompts 8`. A table lists the fields that a st
 
 def _study(name: str, shown: set[type]) -> list[str]:
     study = find(name)
-    question = " ".join((study.question or study.config.__doc__ or "").split())
+    question = " ".join((study.prose.question or study.settings.__doc__ or "").split())
     command = f"`sinkjax run {name}`" if name in shipped() else f"`{name}` is the study behind the configs below."
     parts = [f"### {name}", command, question]
-    own = [cls for cls in study.config.__mro__ if dataclasses.is_dataclass(cls) and cls.__module__ != shared.__name__]
-    if not any(own) or study.config in shown:
+    own = [cls for cls in study.settings.__mro__ if dataclasses.is_dataclass(cls) and cls not in SHARED]
+    if not any(own) or study.settings in shown:
         return parts
-    shown.add(study.config)
+    shown.add(study.settings)
     return [*parts, _rows(own)] if any(_documented(cls) for cls in own) else parts
 
 
@@ -289,7 +292,7 @@ def gallery() -> str:
 
 
 def _card(name: str, drawn: dict[str, str] | None, found: Sequence[dict[str, str]]) -> str:
-    question = " ".join(find(name).question.split()) if name in declared() else ""
+    question = " ".join(find(name).prose.question.split()) if name in declared() else ""
     verdicts: dict[str, Counter[str]] = {}
     for row in found:
         verdicts.setdefault(row["model"], Counter())[row["word"]] += 1
@@ -311,11 +314,6 @@ def _plain(text: str) -> str:
 def _summary(name: str) -> str:
     chosen = choose(name)
     return str(getattr(chosen.config, "summary", "") or (type(chosen.config).__doc__ or "").splitlines()[0])
-
-
-def _shared() -> Iterable[type]:
-    found = vars(shared).values()
-    return [cls for cls in found if inspect.isclass(cls) and cls.__module__ == shared.__name__ and _documented(cls)]
 
 
 def _fields(cls: type) -> str:

@@ -51,7 +51,7 @@ def run_small(out: Path, names: list[str]) -> None:
     intervals.RESAMPLES, run.build = RESAMPLES, run.section_of
     for name in names or [name for name in studies() if name not in LEFT_OUT]:
         start = time.monotonic()
-        have = set(find(name).config.__dataclass_fields__)
+        have = set(find(name).settings.__dataclass_fields__)
         fields = {**TRAINED, "sequences": 200, "map_sequences": 20} if trains(name) else {**ON_A_MODEL, **FEW}
         fields = {key: value for key, value in fields.items() if key in have} | FITTED.get(name, {})
         try:

@@ -33,6 +33,7 @@ import numpy as np
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
+from sinkjax.lab.trained import specs
 from sinkjax.papers.pretrain._sizes import SIZES, SizeName
 from sinkjax.studies.registry import choose, documented, find
 from sinkjax.tasks import registry
@@ -197,7 +198,7 @@ def config_of(row: str, seed: int, text: str = "packaged", seeds: int = 1) -> Tr
 def _table(study: str) -> dict[str, Training]:
     """The trainings of a table at the queue's size, or the one of its own, with that size's steps and one seed."""
     config = dataclasses.replace(choose(f"pretrain/{study}").config, size=_size(study), steps=None, seeds=1)
-    return {spec.name: spec.training for spec in find(f"pretrain/{study}").trainings(config)}
+    return {spec.name: spec.training for spec in specs(find(f"pretrain/{study}").trace(config, None), config)}
 
 
 def _size(study: str) -> SizeName:

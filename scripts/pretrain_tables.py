@@ -26,6 +26,7 @@ from sections import markdown, write_section
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.trained import specs
 from sinkjax.papers.pretrain._task import so_far
 from sinkjax.report.section import Section
 from sinkjax.report.table import table
@@ -60,7 +61,7 @@ def main() -> None:
         parser.error(str(error))
     for name, config in studies().items():
         if stores := kept(name, config, options.logs):
-            found[name] = assemble(find(name), config, stores)
+            found[name] = assemble(find(name).trace(config, None), stores)
     for name, section in found.items():
         write_section(options.out, name, text(section), HEAD)
     print(options.out)
@@ -86,7 +87,7 @@ def read(folder: Path, logs: Path) -> tuple[str, Section] | None:
     if own is None or chosen.config.size != own.size:
         section = section_of(chosen, folder)
         return section.study + f" at {chosen.config.size}" * (own is not None), section
-    for spec in find(name).trainings(own):
+    for spec in specs(find(name).trace(own, None), own):
         if (folder / spec.name / log.LOG).is_file():
             keep(folder / spec.name, logs / _short(name) / spec.name, documents.plain(documents.fields(spec.training)))
     return None
@@ -99,7 +100,7 @@ def _short(name: str) -> str:
 
 def kept(name: str, config: Any, logs: Path) -> dict[str, Any]:
     """The evaluations of the runs of a study that are kept, by row."""
-    rows = [spec.name for spec in find(name).trainings(config)]
+    rows = [spec.name for spec in specs(find(name).trace(config, None), config)]
     found = {row: so_far(logs / _short(name) / row) for row in rows}
     for (study, row), home in SHARED.items():
         if study == _short(name) and found.get(row) is None and (data := so_far(logs.joinpath(*home))) is not None:

@@ -17,9 +17,9 @@ from sections import markdown
 
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.edits.edit import resolve
+from sinkjax.lab.parts import specs
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.studies.registry import choose, find
-from sinkjax.studies.specs import specs
 from sinkjax.sweeps.plan import TOKENS_PER_BLOCK, Plan, duration, plan_resolved
 from sinkjax.sweeps.schedule import Schedule, cut_into_chunks, kind_of
 from sinkjax.sweeps.sharing import origins

@@ -51,10 +51,10 @@ def plan(arguments: Sequence[str]) -> None:
     options = read(over(PlanOptions, PlanWithDevicesOptions, chosen), rest, f"plan {name}", config=chosen.config)
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
     start_jax("cpu" if elsewhere else options.platform, options.config.dtype)
+    from sinkjax.lab.work import Calculation, TrainingSpec
     from sinkjax.runtime.hardware import PLATFORMS, Hardware
     from sinkjax.studies import run, series, suite
-    from sinkjax.studies.plan import Part, show_calculation, show_plan, show_total, show_training_plan
-    from sinkjax.studies.study import Calculation, TrainingSpec
+    from sinkjax.studies.plan import Planned, show_calculation, show_plan, show_total, show_training_plan
 
     one_of("platform", options.platform, ["auto", "cpu", "gpu", "tpu", *PLATFORMS])
     axes, memory = asked_axes(options), memory_bytes(options.memory)
@@ -74,7 +74,7 @@ def plan(arguments: Sequence[str]) -> None:
         if isinstance(plans, str):
             print(f"{study} does not run: {plans}\n")
             continue
-        parts: list[Part] = []
+        parts: list[Planned] = []
         for spec, architecture, planned in plans:
             title = f"{study}: {spec.name}"
             if isinstance(spec, TrainingSpec):

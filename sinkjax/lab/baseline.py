@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,17 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.finite import overflowed
+from sinkjax.lab.measures import Measure, merged
+from sinkjax.lab.numbers import read_measure
+from sinkjax.lab.places import Place, each
 
 if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
-    from sinkjax.studies.study import Batch
+    from sinkjax.lab.work import Batch
+
+HALF = 0.5  # a quantity along depth counts as formed above this share of its largest value
 
 
 @dataclass(frozen=True)
@@ -74,3 +80,11 @@ def finite(data: xarray.Dataset) -> xarray.Dataset:
     if out.all():
         raise Absent("every prompt overflows, so nothing can be known from them")
     return data.isel(prompt=~out[0])
+
+
+def onset(run: Unedited, layers: int, measure: Callable[[Place], Measure]) -> int:
+    """Return the first layer where a measure exceeds half of its maximum over all layers; the last one if it is 0 in all."""
+    measures = [measure(one) for one in each(layers)]
+    data = finite(run.data(functools.reduce(merged, (one.asks for one in measures))))
+    values = np.array([np.nanmean(read_measure(one, data)[0]) for one in measures])
+    return int(np.argmax(values > HALF * values.max())) if values.max() > 0 else len(values) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,23 +13,37 @@ from sinkjax.edits.edit import Edit, compose
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.places import ALL, SEVERAL, Case, Place
-from sinkjax.studies.study import NO_EDIT, Condition
+from sinkjax.lab.work import Kind
+from sinkjax.probes.probe import Probe
 
+NO_EDIT, CONTROL = "no edit", "control"
 LISTED = 6  # conditions that an error names
+UNEDITED = compose(label=NO_EDIT)
 Control = Callable[[np.random.Generator, Case], Edit]  # one random edit of the size of a condition's
 
 
 @dataclass(frozen=True)
-class Point(Condition):
+class Point:
     """A condition of a sweep, or a control of one.
 
     Attributes:
+        edit: The edit; its label is the condition's label, unique in a sweep.
+        series: The conditions that it belongs with, such as "one layer".
+        x: Its place in its series (a layer, a count, a strength, a position), or None.
         case: Its place and axes; None for the unedited model.
         draw: Number of a control; -1 for a condition.
     """
 
+    edit: Edit
+    series: str
+    x: Any = None
     case: Case | None = None
     draw: int = -1
+
+    @property
+    def label(self) -> str:
+        """The label of its edit."""
+        return self.edit.label
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +52,16 @@ class Sweep:
 
     Attributes:
         name: Name, also of its store.
-        edits: Case -> edit, in order. The unedited model comes before them.
+        edits: Case -> edit, in order. The baseline comes before them.
         measures: The columns of its summary.
         control: Draws a random edit of the size of a condition's; None without controls.
         bos: Token before each prompt; "own" for the model's BOS; None for the study's setting.
-        inputs: Kind of prompts (`sinkjax.studies.study.Inputs`).
+        inputs: Kind of prompts (`Inputs`).
         prompts: Number of prompts; None for the study's setting.
         title: Prefix of its row labels, where several sweeps have the same conditions.
         layers: Number of layers of the model.
+        probe: Statistics to keep besides those that its measures read.
+        baseline: What the conditions are compared with: no edit.
     """
 
     name: str
@@ -53,10 +69,12 @@ class Sweep:
     measures: tuple[Measure, ...] = ()
     control: Control | None = None
     bos: str | int | None = None
-    inputs: Literal["text", "joined", "random", "repeat"] = "text"
+    inputs: Kind = "text"
     prompts: int | None = None
     title: str = ""
     layers: int = 1
+    probe: Probe = Probe()
+    baseline: Edit = UNEDITED
 
     def __getitem__(self, chosen: Place | Case) -> Where:
         """Choose the conditions in a place, at the given values of some axes."""
@@ -83,9 +101,13 @@ class Sweep:
             return case.place.label
         return axes if all(one.place == ALL for one in self.edits) else f"{axes} in {case.place.label}"
 
+    def row_label(self, point: Point) -> str:
+        """Return the label of a condition's rows in the summary."""
+        return f"{self.title}: {point.label}" if self.title else point.label
+
     def points(self) -> list[Point]:
-        """Return its conditions, the unedited model first."""
-        found = [Point(compose(label=NO_EDIT), NO_EDIT)]
+        """Return its conditions, the baseline first."""
+        found = [Point(self.baseline, self.baseline.label)]
         for case, edit in self.edits.items():
             place = case.place
             x = case.axes[-1][1] if case.axes else self.layers - 1 if place == ALL else place.x

@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
 from sinkjax.lab.conditions import Point, Sweep, Where
+from sinkjax.lab.facts import POSITIONS, TOKENS
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import CONTROLS, Stored
 from sinkjax.lab.places import ALL, FIRST_LAYERS, ONE_LAYER, Place, each
+from sinkjax.lab.views import drawn_layers, map_data, map_name
 from sinkjax.report.figures import attention, grid, layers, points, scatter
 from sinkjax.report.figures.layers import Line, Panel
 from sinkjax.report.section import Drawing
-from sinkjax.studies.folder import POSITIONS, TOKENS
-from sinkjax.studies.specs import map_name
-from sinkjax.studies.views import map_data
 
 FEWEST = 3  # minimum points of a line
 LAYERS = "last edited layer (0-based)"
@@ -283,14 +282,14 @@ def _short(label: str) -> str:
 
 
 def activations(read: Stored, *conditions: Where) -> Drawing:
-    """Draw the largest |h| by depth and position, without an edit and under some conditions."""
+    """Draw the largest |h| by depth and position, under the baseline of a sweep and some conditions."""
     few = slice(POSITIONS)
 
     def sizes(store: str, row: int) -> NDArray:
-        return np.asarray(read.results[store]["resid_max"].isel(edit=row).mean("prompt").values[..., few])
+        return np.asarray(read[store]["resid_max"].isel(edit=row).mean("prompt").values[..., few])
 
     stores = [read.store(one.sweep) for one in conditions]
-    shown = {"no edit": sizes(stores[0], 0)}
+    shown = {read.points(stores[0])[0].label: sizes(stores[0], 0)}
     for one, store in zip(conditions, stores, strict=True):
         rows = read.rows(store)
         shown |= {read.points(store)[rows[case]].label: sizes(store, rows[case]) for case in one.cases}
@@ -302,7 +301,7 @@ def activations(read: Stored, *conditions: Where) -> Drawing:
 
 def received(read: Stored, *keys: int, over: Sweep) -> Drawing:
     """Draw the attention that keys receive in each layer (up), against the edited layers (across)."""
-    data = read.results[over.name]["attention_received"]
+    data = read[over.name]["attention_received"]
     series, rows, L = drawable(read.points(over.name), over), read.rows(over.name), data.sizes["layer"]
 
     def columns(key: int, chosen: Sequence[Point]) -> NDArray:
@@ -322,7 +321,7 @@ def received(read: Stored, *keys: int, over: Sweep) -> Drawing:
 def dots(read: Stored, *measures: Measure, over: Sweep) -> Drawing:
     """Draw means of a sweep's conditions side by side, with each control as its own mark."""
     store, drawn, columns = read.store(over), f"{over.name}{CONTROLS}", {}
-    there = drawn in read.results
+    there = drawn in read
     for measure in measures:
         values = [read.value(measure, over, point.case) for point in read.points(store)]
         means = [read.intervals(over, one[None])[0] for one in values]
@@ -356,9 +355,9 @@ def maps(read: Stored, *conditions: Where) -> list[Drawing]:
     found = []
     for number, sweep in enumerate(dict.fromkeys(one.sweep for one in conditions)):
         store = map_name(sweep.name, number)
-        if store not in read.results:
+        if store not in read:
             continue
-        data = read.results[store]
+        data = read[store]
         shown = map_data(data)
         asked = drawn_layers(read.settings.map_layers, int(read.architecture.layers))
         there = [layer for layer in asked if layer in shown["layer"].values]
@@ -371,8 +370,3 @@ def maps(read: Stored, *conditions: Where) -> list[Drawing]:
             keys that a query cannot see. A bright column is a key that gets much attention."""
         found.append(read.drawing(f"attention-{store}", figure, caption, store, bands=False))
     return found
-
-
-def drawn_layers(asked: Sequence[int], L: int) -> tuple[int, ...]:
-    """Return the layers of maps: the requested ones, or an early, a middle and a late one."""
-    return tuple(asked) or tuple(sorted({0, L // 3, 2 * L // 3}))

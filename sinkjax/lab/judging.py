@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from sinkjax.analysis.estimates import Absent
@@ -12,33 +12,20 @@ from sinkjax.analysis.evidence import Evidence, Judgement
 from sinkjax.analysis.judgement import identity, judge, untested
 from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict, said
+from sinkjax.config_files.documents import filled
+from sinkjax.lab.claims import Claim, Statement
 from sinkjax.lab.contrasts import Contrast, Parts
 from sinkjax.lab.numbers import Stored
-from sinkjax.lab.trace import Claim, Lab
+from sinkjax.lab.trace import Lab
 
 LISTED = 8  # maximum rows of described numbers in a table of claims
 
 
-@dataclass(frozen=True)
-class Statement:
-    """What a claim says: a sentence, and the paper's own number."""
-
-    text: str = ""
-    paper: str = ""
-
-
-def verdicts(lab: Lab, read: Stored, twin: Stored, said_of: Mapping[str, Statement]) -> tuple[Verdict, ...]:
-    """Judge every claim.
-
-    Args:
-        lab: The study, traced on stores.
-        read: The stores of the model.
-        twin: Those of the untrained twin.
-        said_of: Claim -> its statement, settings filled in.
-
-    Returns:
-        One verdict per claim, in order.
-    """
+def verdicts(lab: Lab, read: Stored) -> tuple[Verdict, ...]:
+    """Judge every claim of a study, traced on its stores: one verdict per claim, in order."""
+    twin, settings = replace(read, twin=True), vars(lab.settings)
+    stated = lab.program.prose.claims
+    said_of = {name: Statement(filled(one.text, settings), one.paper) for name, one in stated.items()}
     return tuple(_verdict(claim, read, twin, said_of.get(claim.name, Statement())) for claim in lab.claims.values())
 
 
@@ -66,10 +53,10 @@ def _verdict(claim: Claim, read: Stored, twin: Stored, stated: Statement) -> Ver
 
 def _judged(claim: Claim, contrast: Contrast, numbers: Stored) -> tuple[Parts, Judgement]:
     """Compute a contrast and judge it, clustered by the stores that it reads."""
-    read = replace(numbers, stores={})
+    read = replace(numbers, seen={})
     parts = contrast(read)
-    clusters = read.results.clusters(len(parts.contrast), *sorted(read.stores), genres=True)
-    noun = read.results.over.partition(",")[0]
+    clusters = read.clusters(len(parts.contrast), *sorted(read.seen), genres=True)
+    noun = read.over.partition(",")[0]
     evidence = Evidence(
         *(parts.contrast, parts.controls, parts.whole, parts.range, clusters, noun),
         *(parts.all_controls, parts.relative, parts.whole_range),
@@ -132,15 +119,15 @@ def exact_rows(lab: Lab, read: Stored) -> list[Row]:
 
 
 def featured(lab: Lab, read: Stored) -> list[str]:
-    """Choose the short table: no edit, and the claims' conditions with at most one value per axis."""
+    """Choose the short table: no edit, and the claims' conditions (without claims, all) with at most one value per axis."""
     labels: list[str] = []
     for name, sweep in lab.sweeps.items():
-        if name in read.results:
+        if name in read:
             claimed = {case for claim in lab.claims.values() for case in claim.read.cases.get(name, ())}
+            claimed = claimed if lab.claims else {*sweep.edits}
             first: dict[object, str] = {}
             for point in read.points(name):
                 if point.case is None or point.case in claimed:
-                    label = f"{sweep.title}: {point.label}" if sweep.title else point.label
-                    first.setdefault(point.case and point.case.place, label)
+                    first.setdefault(point.case and point.case.place, sweep.row_label(point))
             labels += first.values()
     return labels

@@ -7,28 +7,32 @@ the model; and on those of its untrained twin.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.finite import only_finite, quietly
+from sinkjax.analysis.intervals import Interval
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.conditions import Point, Sweep, Where
+from sinkjax.lab.conditions import CONTROL, Point, Sweep, Where
+from sinkjax.lab.facts import over, source
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.places import Case
+from sinkjax.report.figures.layers import Line
 from sinkjax.report.section import Drawing
-from sinkjax.studies.folder import source
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
     from sinkjax.analysis.intervals import Intervals
-    from sinkjax.studies.results import Results
 
+DOCUMENTS = "documents"
 CONTROLS, TWIN = "-controls", "-twin"  # endings of the stores of a sweep's controls, and of its claims on the untrained twin
 
 
@@ -61,6 +65,10 @@ class Numbers(ABC):
     def has(self, name: str) -> bool:
         """Return whether a calculation or a training has run; True on placeholders."""
         return True
+
+    def about(self, sweep: Sweep) -> Mapping[str, Any]:
+        """Return what a sweep's store says of its prompts: `bos`, `first_tokens`, ...; a placeholder while a study is traced."""
+        return {"bos": "none", "first_tokens": [(0, "")]}
 
     def exhausted(self, where: Where) -> bool:
         """Return whether the controls of each condition are all that exist of their kind."""
@@ -143,55 +151,90 @@ class Stored(Numbers):
     """The stores of a run.
 
     Attributes:
-        results: The stores by name, with the conditions of each.
-        twin: Whether those of the untrained twin are read.
-        stores: The stores that were read.
+        stores: Name -> dataset, of those that exist.
+        conditions: Name of a store -> its conditions, with placeholders in their edits.
+        unit: The sampling unit of means and intervals. "documents" is replaced by the stores' unit: documents, passages clustered
+            by document, or prompts that are not text.
+        absent: Name -> why a sweep did not run.
+        twin: Whether the stores of the untrained twin are read.
+        seen: Names of the stores that were read.
     """
 
     settings: Any
     architecture: Any
-    results: Results
+    stores: Mapping[str, xarray.Dataset]
+    conditions: Callable[[str], Sequence[Point]]
+    unit: str = DOCUMENTS
+    absent: Mapping[str, str] = field(default_factory=dict)
     twin: bool = False
-    stores: dict[str, None] = field(default_factory=dict)
+    seen: dict[str, None] = field(default_factory=dict)
     _read: dict[tuple[str, str, object], NDArray] = field(default_factory=dict)
     _points: dict[str, tuple[Point, ...]] = field(default_factory=dict)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.stores
+
+    def __getitem__(self, name: str) -> xarray.Dataset:
+        """Return a store by name, read into memory. Raises Absent for a sweep or training that did not run."""
+        if name not in self.stores:
+            raise Absent(self.absent.get(name, f"{name} has not run"))
+        return self.stores[name].load()  # in place, so a store is read once
+
+    @property
+    def trained(self) -> dict[str, xarray.Dataset]:
+        """Measurements on the models of each existing training, by its name."""
+        return {name: self[name] for name in self.stores}
 
     def store(self, sweep: Sweep) -> str:
         """Return the name of a sweep's store."""
         return f"{sweep.name}{TWIN}" if self.twin else sweep.name
 
+    def labels(self, store: str) -> list[str]:
+        """Return the labels of a store's edits."""
+        return [str(label) for label in self[store]["edit"].values]
+
     def points(self, store: str) -> tuple[Point, ...]:
-        """Return the conditions of a store."""
+        """Return the conditions of a store, in its order.
+
+        Raises:
+            Absent: The sweep did not run.
+            SinkjaxError: The store holds other edits than the study.
+        """
         if store not in self._points:
-            self._points[store] = tuple(one for one in self.results.conditions(store) if isinstance(one, Point))
+            there = [_drawn_label(label) if label.startswith(f"{CONTROL} ") else label for label in self.labels(store)]
+            found = tuple(self.conditions(store))
+            wanted = [point.label if point.draw < 0 else _drawn_label(point.label) for point in found]
+            if there != wanted:
+                odd = next((pair for pair in zip(there, wanted, strict=False) if pair[0] != pair[1]), (len(there), len(wanted)))
+                raise SinkjaxError(f"the store and its config disagree about the edits: {odd[0]!r} and {odd[1]!r}")
+            self._points[store] = found
         return self._points[store]
 
     def rows(self, store: str) -> dict[Case | None, int]:
         """Return the row of each condition of a store."""
         return {point.case: row for row, point in enumerate(self.points(store))}
 
-    def _values(self, measure: Measure, store: str, case: Case | None) -> NDArray:
-        """Return a measure, at the axes of one condition, for every condition: float[condition, document]."""
-        axis = dict(case.axes).get(measure.axis) if case is not None and measure.make else None
-        key = (measure.name, store, axis)
+    def every(self, measure: Measure, sweep: Sweep, store: str, case: Case | None) -> NDArray:
+        """Return a measure, at the axes of one condition, of every condition in a store: float[condition, document]."""
+        at = (case or next(iter(sweep.edits)))[measure.axis] if measure.make else None
+        key = (measure.name, store, at)
         if key not in self._read:
-            at = measure.make(axis) if measure.make else measure
-            self._read[key] = read_measure(at, self.results[store])
-        self.stores[store] = None
+            self._read[key] = read_measure(measure.make(at) if measure.make else measure, self[store])
+        self.seen[store] = None
         return self._read[key]
 
     def value(self, measure: Measure, sweep: Sweep, case: Case | None, edited: bool = True) -> NDArray:
         store = self.store(sweep)
         row = self.rows(store)[case] if edited else 0
-        return np.asarray(self._values(measure, store, case)[row])
+        return np.asarray(self.every(measure, sweep, store, case)[row])
 
     def drawn(self, measure: Measure, sweep: Sweep, case: Case | None) -> NDArray | None:
         rows = self._drawn(sweep, case)
-        return self._values(measure, f"{sweep.name}{CONTROLS}", case)[rows] if rows else None
+        return self.every(measure, sweep, f"{sweep.name}{CONTROLS}", case)[rows] if rows else None
 
     def _drawn(self, sweep: Sweep, case: Case | None) -> list[int]:
         store = f"{sweep.name}{CONTROLS}"
-        if self.twin or store not in self.results:
+        if self.twin or store not in self:
             return []
         return [row for row, point in enumerate(self.points(store)) if point.draw >= 0 and point.case == case]
 
@@ -201,16 +244,50 @@ class Stored(Numbers):
 
     def data(self, name: str) -> xarray.Dataset:
         store = f"{name}{TWIN}" if self.twin else name
-        self.stores[store] = None
-        return self.results[store]
+        self.seen[store] = None
+        return self[store]
 
     def has(self, name: str) -> bool:
-        return name in self.results
+        return name in self
+
+    def about(self, sweep: Sweep) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self[self.store(sweep)].attrs["study"]
+        return found
+
+    @property
+    def over(self) -> str:
+        """The sampling unit of means and intervals as text; for studies over documents see `facts.over`."""
+        return over(self.stores.values()) if self.unit == DOCUMENTS else self.unit
+
+    def clusters(self, count: int, *stores: str, genres: bool = False) -> NDArray | None:
+        """Return the document of each of the first prompts, int[count], where several are from one; else None.
+
+        Args:
+            count: Number of prompts.
+            *stores: The stores that the numbers come from, by default the first one; prompts that are not text have no documents.
+            genres: Whether several genres, str[count], take precedence over documents.
+        """
+        about = [self.stores[name].attrs.get("study", {}) for name in stores or [*self.stores][:1] if name in self]
+        for what, fewest in (("genres", 2), ("documents", 1))[not genres :] if self.unit == DOCUMENTS else ():
+            found = max((one.get(what, ())[:count] for one in about), key=len, default=())
+            if fewest <= len(set(found)) < count == len(found):
+                return np.asarray(found)
+        return None
+
+    def interval(self, values: ArrayLike) -> Interval:
+        """Return the mean of float[document] and its interval, by the study's seed and the documents of the first store."""
+        values = np.asarray(values)
+        return intervals.interval(values, seed=self.settings.seed, clusters=self.clusters(len(values)))
 
     def intervals(self, sweep: Sweep, values: NDArray) -> Intervals:
         """Return means and intervals of float[x, document], over a sweep's documents."""
-        clusters = self.results.clusters(values.shape[-1], self.store(sweep))
+        clusters = self.clusters(values.shape[-1], self.store(sweep))
         return intervals.intervals(values, seed=self.settings.seed, clusters=clusters)
+
+    def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
+        """Return a line named `name` of float[document, x] (NaN where undefined) over x, with intervals over documents."""
+        clusters = self.clusters(len(values))
+        return Line(name, x, [*intervals.intervals(values, axis=0, seed=self.settings.seed, clusters=clusters)])
 
     def drawing(self, name: str, figure: Figure, caption: str, *stores: str, bands: bool = True) -> Drawing:
         """Make a drawing with the model as its source, and a caption that ends with the prompts if they were read.
@@ -222,10 +299,15 @@ class Stored(Numbers):
             *stores: The stores that it was made from, starting with the main one.
             bands: Whether it has interval bands.
         """
-        first, *others = (self.results[store] for store in dict.fromkeys(stores))
+        first, *others = (self[store] for store in dict.fromkeys(stores))
         reads = "edit" in first.dims
         sampled, origin = source(first, bands and reads, others, text=reads)
         return Drawing(name, figure, f"{caption}{sampled}", origin)
+
+
+def _drawn_label(label: str) -> str:
+    """Return the label of a control without its edit, which may be named after values that only a model gives."""
+    return label.partition(": ")[0]
 
 
 def read_measure(measure: Measure, data: xarray.Dataset) -> NDArray:

@@ -11,7 +11,7 @@ from sinkjax.analysis import activations
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.lab.conditions import Sweep, Where
 from sinkjax.lab.measures import Measure
-from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.lab.numbers import Numbers
 from sinkjax.model.config import Config
 
 MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) on the size of one activation
@@ -95,9 +95,7 @@ def separates_documents(sweep: Sweep) -> Premise:
     """Return the premise that the BOS of a sweep separated documents in pretraining: a setting names it, or no chat begins so."""
 
     def test(read: Numbers) -> tuple[bool, str]:
-        if not isinstance(read, Stored):
-            return True, ""
-        number, text = read.results[read.store(sweep)].attrs["study"]["first_tokens"][0]
+        number, text = read.about(sweep)["first_tokens"][0]
         named = isinstance(read.settings.bos, int)
         return named or text not in CHAT, f"BOS is {text!r} (token {number}), which must have separated documents in pretraining"
 
@@ -108,9 +106,7 @@ def without_bos(sweep: Sweep) -> Premise:
     """Return the premise that the prompts of a sweep have no BOS, so that their first tokens differ."""
 
     def test(read: Numbers) -> tuple[bool, str]:
-        if not isinstance(read, Stored):
-            return True, ""
-        bos = read.results[read.store(sweep)].attrs["study"]["bos"]
+        bos = read.about(sweep)["bos"]
         return bos == "none", f"every prompt must begin with a token of its own, but bos is {bos}"
 
     return Premise(test)

@@ -1,35 +1,63 @@
-"""Settings that studies share. A study's own settings are a dataclass over one of these, with a docstring for each field."""
+"""Settings that studies share. A study's own settings are a dataclass over one of these, with a docstring for each field.
+
+They contain everything that determines the numbers, and nothing else: the results folder, the device and its memory limit are
+command options. A field's default is written only here; the files in `configs/` list the fields that a study sets.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from sinkjax.analysis.estimates import Absent
-from sinkjax.config_files.checks import at_least, share
+from sinkjax.checkpoints.settings import OnModel, Settings
+from sinkjax.config_files import documents
+from sinkjax.config_files.checks import at_least, last_seed, share, typed
+from sinkjax.data.corpora import Split
+from sinkjax.data.reading import Division
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.config import StudyConfig
+from sinkjax.model.names import Dtype
 
 COUNTS = ("controls", "control_prompts")
+UNTRAINED = "untrained:"  # before the name of a model with random weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnText(StudyConfig):
+class OnText(OnModel):
     """Settings of a study on a given model and on text."""
+
+    text: str = "auto"
+    """"auto", "wikitext", "packaged", "chats", or a file or a folder: plain text (.txt, .md, .raw, ...) or records (.jsonl,
+    .json, .csv, .tsv, .parquet, .arrow), also .gz of these"""
+    split: Split = "confirm"
+    """documents that are read: rules were chosen on explore; verdicts are made on confirm"""
+    prompts: int = 64
+    """passages of text"""
+    length: int = 64
+    """tokens per passage, including the BOS"""
+    bos: Literal["model", "tokenizer", "none"] | int = "none"
+    """prefix of each passage: the model's own BOS, its tokenizer's prefix, nothing, or a token id"""
+    seed: int = 0
+    """seed of the choice of passages, the random controls and the bootstrap"""
+    field: str = field(default="text", metadata=documents.LATER)
+    """name of the field with the text in a file of records; each record is a document"""
+    documents: Division = dataclasses.field(default="auto", metadata=documents.LATER)
+    """what is a document in plain text: a file, a line, an article below a heading like = Title =, or auto: a file in a folder;
+    in a single file an article, else a line"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shared = {field.name for field in dataclasses.fields(StudyConfig)}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name in shared:
+        shared = {one.name for one in dataclasses.fields(OnText)}
+        for own in dataclasses.fields(self):
+            value = getattr(self, own.name)
+            if own.name in shared:
                 continue
             if isinstance(value, int) and not isinstance(value, bool):
-                at_least(self, **{field.name: 1 if field.name in COUNTS else 0})
+                at_least(self, **{own.name: 1 if own.name in COUNTS else 0})
             if isinstance(value, tuple):
-                _check_list(field.name, value, filled=bool(field.default))
-            if field.name == "eps":
+                _check_list(own.name, value, filled=bool(own.default))
+            if own.name == "eps":
                 share(self, "eps")
 
 
@@ -40,6 +68,25 @@ def _check_list(name: str, value: tuple[object, ...], filled: bool) -> None:
     for entry in value:
         if isinstance(entry, int) and entry < 0:
             raise SinkjaxError(f"{name} has {entry}; layers, positions and counts start at 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trains(Settings):
+    """Settings of every study that trains its own models."""
+
+    seeds: int = 8
+    """runs per model, each with its own initialisation and data"""
+    dtype: Dtype = "float32"
+    """precision of the parameters and activations"""
+    seed: int = 0
+    """seed of the first run (later runs count up), of the evaluation data and of the bootstrap"""
+    only: tuple[str, ...] = field(default=(), metadata=documents.CHOICE)
+    """names of the trainings to run, all if none; others are shown if they are finished"""
+
+    def __post_init__(self) -> None:
+        typed(self)
+        at_least(self, seeds=1, seed=0)
+        last_seed(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,3 +138,8 @@ def own_bos(config: Any) -> int:
     if tokenizer is None or tokenizer.bos is None:
         raise Absent(f"the files of {config.tokenizer or config.model} name no BOS token; give a token id as bos")
     return int(tokenizer.bos)
+
+
+def has_twin(settings: Any) -> bool:
+    """Return whether a study is also measured on its model's untrained twin."""
+    return bool(getattr(settings, "twin", False)) and not str(settings.model).startswith(UNTRAINED)

@@ -7,112 +7,82 @@ figures. Nothing runs while it is called, except the numbers that it asks for wi
 
 from __future__ import annotations
 
-import functools
+import dataclasses
+import hashlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.summary import Row
 from sinkjax.checkpoints.model import Model
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.baseline import Unedited, finite
+from sinkjax.lab.baseline import Unedited, finite, onset
+from sinkjax.lab.claims import Claim, Figure, Prose, Rows, Training
 from sinkjax.lab.conditions import Control, Sweep, Where
 from sinkjax.lab.contrasts import Contrast
 from sinkjax.lab.figures import maps
-from sinkjax.lab.measures import Measure, merged
-from sinkjax.lab.numbers import Deferred, Read, Stored, Traced, read_measure
-from sinkjax.lab.places import Case, Place, each
+from sinkjax.lab.measures import Measure
+from sinkjax.lab.needs import needs
+from sinkjax.lab.numbers import Deferred, Read, Traced
+from sinkjax.lab.places import Case, Place
 from sinkjax.lab.premises import Premise, Test
-from sinkjax.lab.settings import own_bos
+from sinkjax.lab.settings import Trains, own_bos
+from sinkjax.lab.work import TEXT, Batch, Calculation, Inputs, TrainingSpec
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.section import Drawing
-from sinkjax.studies.specs import needs
-from sinkjax.studies.study import TEXT, Batch, Calculation, Inputs, TrainingSpec
 
 if TYPE_CHECKING:
     import xarray
 
 Value = TypeVar("Value")
-Rows = Callable[[Stored], list[Row]]
-HALF = 0.5  # a quantity along depth counts as formed above this share of its largest value
-Kind = Literal["claim", "identity", "described"]
 
 
 @dataclass(frozen=True, eq=False)
-class Claim:
-    """A claim about one figure, table or theorem of a paper.
+class Program:
+    """A study: its function, its settings and its text.
 
     Attributes:
-        name: Name, under which its statement stands in the study's config file.
-        source: Paper and figure, table or section.
-        of: A contrast to judge, the test of an identity, or exact rows.
-        kind: Which of these it is.
-        sign: 1 if the paper says that the contrast is above 0, -1 if below.
-        stays: Whether the paper says that nothing changes.
-        premise: The paper's own premise.
-        beside: Further readouts, printed without a word.
-        ceiling: The largest share of the whole that the edit can reach, because as strong a competitor stays visible; None: 1.
-        read: What it reads.
-        possible: Whether its premise can hold in this architecture.
+        name: "paper/study".
+        study: The function.
+        settings: The dataclass of its settings.
+        prose: Its text.
+        trains: Whether it trains its own models.
+        digest: Digest of its source. A store with values that only the model gives is taken up without measuring them again if
+            it is the same.
     """
 
     name: str
-    source: str
-    of: Contrast | Test | Rows
-    kind: Kind = "claim"
-    sign: int = 1
-    stays: bool = False
-    premise: Premise | None = None
-    beside: tuple[Contrast, ...] = ()
-    ceiling: float | None = None
-    read: Read = field(default_factory=Read)
-    possible: bool = True
+    study: Callable[[Lab, Any], None]
+    settings: type
+    prose: Prose
+    trains: bool
+    digest: str
 
+    @classmethod
+    def of(cls, module: ModuleType, name: str, prose: Mapping[str, Any], what: str) -> Program:
+        """Read a study from a module with a function `study` and a dataclass `Settings`. prose, what: as in `Prose.read`."""
+        title = (module.study.__doc__ or name).strip().partition("\n")[0].rstrip(".")
+        digest = hashlib.sha256(inspect.getsource(module).encode()).hexdigest()
+        trains = issubclass(module.Settings, Trains)
+        return cls(name, module.study, module.Settings, Prose.read(prose, title, what), trains, digest)
 
-@dataclass(frozen=True, eq=False)
-class Training:
-    """Models that a study trains.
+    def named(self, name: str) -> Program:
+        """Return the same study by another name. Its random controls depend on the name."""
+        return dataclasses.replace(self, name=name)
 
-    Attributes:
-        name: Name, also of its store.
-        spec: What is trained and measured; None for a row of a table that these settings do not have.
-        label: Label for readers.
-        paper: Measure's name -> the paper's own number or words.
-        compared: Whether its numbers are compared with the first training's.
-    """
-
-    name: str
-    spec: TrainingSpec | None
-    label: str
-    paper: Mapping[str, float | str] = field(default_factory=dict)
-    compared: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Figure:
-    """A figure: the function that draws it, and its arguments after the numbers."""
-
-    draw: Callable[..., Drawing | list[Drawing] | None]
-    arguments: tuple[Any, ...]
-    options: Mapping[str, Any]
-
-    def __call__(self, read: Stored) -> Drawing | list[Drawing] | None:
-        return self.draw(read, *self.arguments, **self.options)
-
-
-def onset(run: Unedited, layers: int, measure: Callable[[Place], Measure]) -> int:
-    """Return the first layer where a measure exceeds half of its maximum over all layers; the last one if it is 0 in all."""
-    measures = [measure(one) for one in each(layers)]
-    data = finite(run.data(functools.reduce(merged, (one.asks for one in measures))))
-    values = np.array([np.nanmean(read_measure(one, data)[0]) for one in measures])
-    return int(np.argmax(values > HALF * values.max())) if values.max() > 0 else len(values) - 1
+    def trace(self, settings: Any, architecture: Config | None, **of_model: Any) -> Lab:
+        """Call the study, and collect what it does on an architecture. of_model: `values`, ... of `Lab`."""
+        lab = Lab(self, architecture, settings, **of_model)  # type: ignore[arg-type]
+        self.study(lab, settings)
+        return lab
 
 
 @dataclass(eq=False)
@@ -120,7 +90,7 @@ class Lab:
     """What a study does on one architecture, as it is collected while the study is called.
 
     Attributes:
-        name: "paper/study".
+        program: The study.
         architecture: The model's config; on stores, its plain fields; None for a study that trains its own models.
         settings: The study's settings.
         values: Name -> number that was measured on the model.
@@ -128,11 +98,11 @@ class Lab:
         edited: The model whose activations are edited, such as the untrained twin; None for the same model.
         prompts: Number of prompts of placeholders.
         donors: Name -> values that edits patch in.
-        measures: Whether it has values or donors, which only a loaded model gives.
+        needs_model: Whether it has values or donors, which only a loaded model gives.
         missing: Names of the values that are still placeholders.
     """
 
-    name: str
+    program: Program
     architecture: Config
     settings: Any
     values: dict[str, Any] = field(default_factory=dict)
@@ -149,8 +119,13 @@ class Lab:
     noops: tuple[Edit, ...] = ()
     noop_inputs: Inputs = TEXT
     columns: tuple[Measure, ...] = ()
-    measures: bool = False
+    needs_model: bool = False
     missing: set[str] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        """ "paper/study"."""
+        return self.program.name
 
     @property
     def layers(self) -> int:
@@ -163,7 +138,7 @@ class Lab:
         return max(self.layers // 2 - 1, 0)
 
     def needs(self, *parts: str) -> None:
-        """Refuse a model that lacks one of these parts (`sinkjax.studies.specs.needs`)."""
+        """Refuse a model that lacks one of these parts (`sinkjax.lab.needs`)."""
         if isinstance(self.architecture, Config):
             needs(self.name, self.architecture, *parts)
 
@@ -171,6 +146,24 @@ class Lab:
         """Refuse a model for which neither the settings nor its files name a BOS token. Its weights are not read."""
         if isinstance(self.architecture, Config):
             own_bos(self.settings)
+
+    def again(self, **of_model: Any) -> Lab:
+        """Return the study traced once more. of_model: `values`, `prompts`, ... of the new lab."""
+        return self.program.trace(self.settings, self.architecture, **of_model)
+
+    def on(self, model: Model, batch: Batch, edited: Model | None = None) -> Lab:
+        """Return the study traced on a loaded model; the same lab if nothing in it depends on weights.
+
+        Args:
+            model: The model that numbers are measured on.
+            batch: The prompts, and the values of the run.
+            edited: The model whose activations are edited, if it is another one.
+        """
+        if not self.needs_model:
+            return self
+        few = getattr(self.settings, "control_prompts", None)
+        runs = [Unedited(one, batch, None, few) for one in (model, edited or model)]
+        return self.again(unedited=runs[0], edited=runs[1], values=batch.values)
 
     # What runs.
 
@@ -189,7 +182,7 @@ class Lab:
             edits: Place (or place with further axes) -> edit; None for the unedited model alone.
             measures: The columns of its summary.
             control: Draws a random edit of the size of a condition's, from random numbers and its case.
-            **inputs: The prompts, and the title of its rows: `bos`, `inputs`, `prompts`, `title` of `Sweep`.
+            **inputs: The prompts, the title of its rows, and more: further attributes of `Sweep`.
 
         Returns:
             The sweep, whose conditions are chosen by place: `masks[ALL]`.
@@ -247,7 +240,7 @@ class Lab:
             function: Measures it.
             placeholder: Stands for it in a plan.
         """
-        self.measures = True
+        self.needs_model = True
         if name not in self.values:
             self.missing.add(name)
             if self.unedited is None:
@@ -316,7 +309,7 @@ class Lab:
             placeholder: Stands for them in a plan and on stores, with their shapes.
             of_edited: Whether they are measured on the model whose activations are edited.
         """
-        self.measures = True
+        self.needs_model = True
         run = (self.edited or self.unedited) if of_edited else self.unedited
         if name not in self.donors:
             if run is None or run.model is None:

@@ -18,18 +18,17 @@ from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import FEWEST, Interval
 from sinkjax.analysis.summary import NOT_COMPARED, Row
 from sinkjax.errors import unknown
+from sinkjax.lab.claims import Training
 from sinkjax.lab.contrasts import Contrast, Parts, ends_of, facts_of
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Numbers, Stored, read_measure
 from sinkjax.lab.premises import Premise
-from sinkjax.lab.trace import Lab, Training
-from sinkjax.studies.study import TrainingSpec
+from sinkjax.lab.trace import Lab
+from sinkjax.lab.work import TrainingSpec
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 
 if TYPE_CHECKING:
     import xarray
-
-    from sinkjax.studies.results import Results
 
 MODELS, RUNS, SEEDS, PAPER = "models", "runs", "seeds", "paper"
 FINISHED = (ALL_STEPS, "converged")  # outcomes of runs that came to their end
@@ -109,29 +108,23 @@ def specs(lab: Lab, config: Any) -> tuple[TrainingSpec, ...]:
     return tuple(dataclasses.replace(spec, wanted=name in wanted) for name, spec in found if spec is not None)
 
 
-def measures_of(lab: Lab) -> list[Measure]:
-    """Return the measures of a study's summary."""
-    return list(lab.columns)
-
-
 def rows(lab: Lab, read: Stored) -> list[Row]:
     """Return a row for each training and measure, with the paper's number where it has any, and a row for each run."""
-    results = read.results
     table, runs = list[Row](), list[Row]()
     trainings = list(lab.trainings.values())
     for training in trainings:
         if lab.columns:
-            table.append(Row(training.label, MODELS, SEEDS, alone(_finished(results, training.name))))
+            table.append(Row(training.label, MODELS, SEEDS, alone(_finished(read, training.name))))
         for measure in lab.columns:
             shown, effect = alone("-"), NOT_COMPARED
-            if training.name in results:
-                data = results[training.name]
+            if training.name in read:
+                data = read[training.name]
                 values = read_measure(measure, data)
                 runs += run_rows(data, training.label, measure.name, values)
                 if not np.isnan(values).all():
-                    shown = results.interval(np.where(np.isfinite(values), values, np.nan))
-                if training.compared and training is not trainings[0] and trainings[0].name in results:
-                    effect = paired(results[trainings[0].name], data, measure, read)
+                    shown = read.interval(np.where(np.isfinite(values), values, np.nan))
+                if training.compared and training is not trainings[0] and trainings[0].name in read:
+                    effect = paired(read[trainings[0].name], data, measure, read)
             table.append(Row(training.label, MODELS, measure.name, shown, effect))
             if any(measure.name in other.paper for other in trainings):
                 table.append(
@@ -163,22 +156,22 @@ def paired(first: xarray.Dataset, second: xarray.Dataset, measure: Measure, read
     return intervals.interval(np.array([pair for pair in pairs if np.isfinite(pair)]), seed=read.settings.seed)
 
 
-def _finished(results: Results, name: str) -> str:
+def _finished(read: Stored, name: str) -> str:
     """Return how many of the planned runs of a training came to their end, as text."""
-    if name not in results:
+    if name not in read:
         return "not run"
-    done = sum(str(outcome) in FINISHED for outcome in results[name]["outcome"].values)
-    return f"{done} of {max(results[name].sizes['run'], results.config.seeds)}"
+    done = sum(str(outcome) in FINISHED for outcome in read[name]["outcome"].values)
+    return f"{done} of {max(read[name].sizes['run'], read.settings.seeds)}"
 
 
-def status(lab: Lab, results: Results) -> Iterator[str]:
+def status(lab: Lab, read: Stored) -> Iterator[str]:
     """Yield sentences on trainings that were not run, and on runs that did not come to their end."""
-    missing = [one.label for one in lab.trainings.values() if one.name not in results]
+    missing = [one.label for one in lab.trainings.values() if one.name not in read]
     if missing:
         yield f"{len(missing)} of {len(lab.trainings)} trainings were not run: {'; '.join(missing)}."
     for training in lab.trainings.values():
-        if training.name in results and {"outcome", "steps"} <= set(results[training.name]):
-            ends = _ends(results[training.name])
+        if training.name in read and {"outcome", "steps"} <= set(read[training.name]):
+            ends = _ends(read[training.name])
             listed = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} {state}" for state, seeds in ends.items()]
             more = f"; and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
             if listed:
@@ -195,18 +188,18 @@ def _ends(data: xarray.Dataset) -> Mapping[str, list[str]]:
     return found
 
 
-def provenance(results: Results) -> Mapping[str, object]:
+def provenance(read: Stored) -> Mapping[str, object]:
     """How the numbers of trainings were made."""
-    from sinkjax.studies.folder import devices_in_words
+    from sinkjax.lab.facts import devices_in_words
     from sinkjax.sweeps.header import HARDWARE, IDENTITY
 
-    if not results.stores:
+    if not read.stores:
         return {}
-    attributes = next(iter(results.stores.values())).attrs
+    attributes = next(iter(read.stores.values())).attrs
     made = attributes.get(IDENTITY, {})
     of_log = attributes.get("training", {})
     versions = made.get("versions") or of_log.get("versions") or {}
-    seeds = sorted({int(seed) for data in results.stores.values() for seed in data["run"].values})
+    seeds = sorted({int(seed) for data in read.stores.values() for seed in data["run"].values})
     facts = {
         "seeds": f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0]),
         "dtype": made.get("dtype") or of_log.get("config", {}).get("dtype"),

@@ -11,113 +11,115 @@ from numpy.typing import NDArray
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import present, sentence
 from sinkjax.analysis.finite import NON_FINITE, sentences
-from sinkjax.analysis.summary import Row
+from sinkjax.analysis.summary import Row, Table
 from sinkjax.config_files import documents
 from sinkjax.config_files.documents import filled, one_line
+from sinkjax.lab import trained, views
+from sinkjax.lab.continuations import TEXTS, samples
+from sinkjax.lab.facts import provenance, source
+from sinkjax.lab.judging import exact_rows, featured, verdicts
+from sinkjax.lab.numbers import CONTROLS, Stored
+from sinkjax.lab.parts import NOOP, NOOP_SERIES, Part, parts
+from sinkjax.lab.stores import summary, traced
+from sinkjax.lab.trace import Lab
+from sinkjax.lab.views import MAPS
 from sinkjax.report.section import Section
-from sinkjax.studies import views
-from sinkjax.studies.continuations import samples
-from sinkjax.studies.folder import provenance, source
-from sinkjax.studies.results import Results
-from sinkjax.studies.specs import MAPS, NOOP, NOOP_SERIES, TEXTS
-from sinkjax.studies.study import Study
 from sinkjax.sweeps.computation import CELLS, unchanged
 
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.studies.config import Settings
     from sinkjax.viewing.maps import Maps
 
 
 MOST_FEATURED = 12  # conditions in the short table, if a study does not choose them
 
 
-def assemble(study: Study, config: Settings, stores: Mapping[str, xarray.Dataset]) -> Section:
+def assemble(lab: Lab, stores: Mapping[str, xarray.Dataset]) -> Section:
     """Build a study's section of results, without its model.
 
     Args:
-        study: The declaration.
-        config: The study's settings.
+        lab: The study, traced on the architecture of the stores.
         stores: Name -> finished store; optional stores and unfinished trainings may be missing.
     """
-    results = Results(study, config, stores)
-    architecture = results.architecture
-    own = {(row.condition, row.measure): row for row in (study.rows(results) if study.rows else ())}
-    rows = [*results.table.values(), *own.values()]
-    findings = [*study.status(results), *sentences({name: results[name] for name in results.sweeps})]
-    if study.noop is not None and NOOP in results:  # a training may have its name
-        data = results[NOOP]
-        findings.append(noop_finding(data, results.labels(NOOP)[1:]))
-        rows += noop_rows(data)
-    drawn = present(study.figures(config, architecture), results)
+    lab, read = traced(lab, stores)
+    prose, settings, trains = lab.program.prose, vars(lab.settings), lab.program.trains
+    table = summary(lab, read)
+    exact = [*(trained.rows(lab, read) if trains else ()), *exact_rows(lab, read)]
+    rows = [*table.values(), *{(row.condition, row.measure): row for row in exact}.values()]
+    swept = [part.name for part in parts(lab) if isinstance(part, Part) and not part.optional and part.name in read]
+    findings = [*(trained.status(lab, read) if trains else ()), *sentences({name: read[name] for name in swept})]
+    if not trains and NOOP in read:  # a training may have its name
+        findings.append(noop_finding(read[NOOP], read.labels(NOOP)[1:]))
+        rows += noop_rows(read[NOOP])
+    drawn = present(lab.figures, read)
     drawings = [one for entry in drawn for one in (entry if isinstance(entry, list) else [entry])]
-    featured = study.featured(results) if study.featured else []
+    labels = ([one.label for one in lab.trainings.values()] if lab.columns else []) if trains else featured(lab, read)
+    notes = (*standard_notes(lab, read, table), *(filled(note, settings) for note in prose.notes))
     return Section(
-        study=study.name,
-        title=filled(study.title, vars(config)),
-        question=one_line(filled(study.question, vars(config))),
+        study=lab.name,
+        title=filled(prose.title or lab.name, settings),
+        question=one_line(filled(prose.question, settings)),
         findings=tuple(map(sentence, findings)),
         rows=tuple(rows),
-        featured=tuple(dict.fromkeys(featured)) or tuple(dict.fromkeys(row.condition for row in rows))[:MOST_FEATURED],
+        featured=tuple(dict.fromkeys(labels)) or tuple(dict.fromkeys(row.condition for row in rows))[:MOST_FEATURED],
         drawings=tuple(drawing for drawing in drawings if drawing is not None),
-        notes=tuple(map(one_line, (*standard_notes(results), *study.notes(config, results)))),
-        provenance=(study.provenance or _provenance)(results),
-        verdicts=tuple(study.verdicts(results)) if study.verdicts else (),
-        views=tuple(_maps(results)),
-        samples=samples(results[TEXTS]) if TEXTS in results else (),
-        subject=study.subject,
-        over=results.over,
+        notes=tuple(map(one_line, notes)),
+        provenance=trained.provenance(read) if trains else _provenance(read),
+        verdicts=verdicts(lab, read),
+        views=tuple(_maps(lab.name, read)),
+        samples=samples(read[TEXTS]) if TEXTS in read else (),
+        subject="model" if trains else "edit",
+        over=read.over,
     )
 
 
-def _provenance(results: Results) -> Mapping[str, object]:
+def _provenance(read: Stored) -> Mapping[str, object]:
     named = {"model", "revision", "dtype", "text", "split", "bos", "prompts", "length"}  # in the store's own facts
-    named |= {name for name in ("ignore_keys", "tokenizer") if not getattr(results.config, name, None)}
-    stated = {name: value for name, value in vars(results.config).items() if name not in named and value is not None}
+    named |= {name for name in ("ignore_keys", "tokenizer") if not getattr(read.settings, name, None)}
+    stated = {name: value for name, value in vars(read.settings).items() if name not in named and value is not None}
     settings = ", ".join(f"{name} {documents.plain(value)}" for name, value in stated.items())
-    return {**provenance(next(iter(results.stores.values()))), "settings": settings}
+    return {**provenance(next(iter(read.stores.values()))), "settings": settings}
 
 
-def standard_notes(results: Results) -> list[str]:
+def standard_notes(lab: Lab, read: Stored, table: Table) -> list[str]:
     """Describe how a study's numbers were made: means and intervals, definitions of measures, and controls."""
     notes = []
-    if results.sweeps:
-        prompts = dict.fromkeys(results[sweep.name].sizes["prompt"] for sweep in results.mains)
-        compared = any(len(results.conditions(sweep.name)) > 1 for sweep in results.mains)
+    sweeps = [sweep for sweep in lab.sweeps.values() if sweep.name in read]
+    if sweeps:
+        prompts = dict.fromkeys(read[sweep.name].sizes["prompt"] for sweep in sweeps)
+        compared = any(len(read.points(sweep.name)) > 1 for sweep in sweeps)
         notes.append(
-            f"Values are means with 95% intervals over {' or '.join(map(str, prompts))} {results.over} ({_methods(results)})"
+            f"Values are means with 95% intervals over {' or '.join(map(str, prompts))} {read.over} ({_methods(table)})"
             f"{'; effects (Δ) are mean differences from the first line, paired by prompt' * compared}."
         )
-    measures = [measure for sweep in results.mains for measure in sweep.measures]
+    measures = [measure for sweep in sweeps for measure in sweep.measures] or lab.columns
     notes += dict.fromkeys(
         f"Effects on {measure.name} are differences from a baseline of its own, not from the first line."
         for measure in measures
-        if measure.baseline is not None
+        if measure.make is not None
     )
     notes += dict.fromkeys(measure.note for measure in measures if measure.note)
-    for sweep in results.mains:
-        for control in sweep.controls:
-            if control.name in results:
-                drawn = [condition for condition in results.conditions(control.name) if condition.budget is not None]
-                if not drawn:  # no claim that this model can test needs one
-                    continue
-                budgets = len({condition.budget for condition in drawn})
-                each = f"{len(drawn)} different random edits" + (f" of {budgets} budgets" if budgets > 1 else "")
-                notes.append(
-                    f"Controls: {each} on {results[control.name].sizes['prompt']} prompts, e.g. “{drawn[-1].label}”."
-                    " An effect's percentile: the share of the controls of its budget with a smaller effect on the same prompts,"
-                    " ties counted half."
-                )
-    for name, data in results.stores.items():
+    for sweep in sweeps:
+        store = f"{sweep.name}{CONTROLS}"
+        drawn = [point for point in read.points(store) if point.draw >= 0] if store in read else []
+        if drawn:  # a claim that this model can test needs them
+            conditions = len({point.case for point in drawn})
+            each = f"{len(drawn)} different random edits" + (f" of {conditions} budgets" if conditions > 1 else "")
+            notes.append(
+                f"Controls: {each} on {read[store].sizes['prompt']} prompts, e.g. “{drawn[-1].label}”."
+                " An effect's percentile: the share of the controls of its budget with a smaller effect on the same prompts,"
+                " ties counted half."
+            )
+    for name, data in read.stores.items():
         if name != NOOP and set(CELLS) <= set(data) and (labels := unchanged(data)):
             shown = "; ".join(labels[:MOST_FEATURED]) + f" and {len(labels) - MOST_FEATURED} more" * (len(labels) > MOST_FEATURED)
             notes.append(f"Of the edits of {name}, these changed no cell in any prompt: {shown}.")
-    notes += dict.fromkeys(f"Some runs are missing: {why}." for why in results.absent.values())
+    notes += dict.fromkeys(f"Some runs are missing: {why}." for why in read.absent.values())
     return notes
 
 
-def _methods(results: Results) -> str:
+def _methods(table: Table) -> str:
     """Describe how the summary's intervals were made."""
     words = {
         "t": "Student's t",
@@ -125,14 +127,14 @@ def _methods(results: Results) -> str:
         "BCa": f"bootstrap, BCa, {intervals.RESAMPLES:,} resamples",
         "percentile": f"bootstrap, percentiles of {intervals.RESAMPLES:,} resamples",
     }
-    used = {row.value.method for row in results.table.values()} | {row.effect.method for row in results.table.values()}
+    used = {row.value.method for row in table.values()} | {row.effect.method for row in table.values()}
     return "; ".join(text for method, text in words.items() if method in used) or "none: too few"
 
 
-def _maps(results: Results) -> list[Maps]:
+def _maps(study: str, read: Stored) -> list[Maps]:
     """Make attention and activation maps of the shown conditions, for each shown sweep."""
-    stores = [store for store in results.stores if store == MAPS or store.startswith(f"{MAPS}-")]
-    names = {f"{results.study.name}-{store}".replace("/", "-"): results[store] for store in stores}
+    stores = [store for store in read.stores if store == MAPS or store.startswith(f"{MAPS}-")]
+    names = {f"{study}-{store}".replace("/", "-"): read[store] for store in stores}
     return [views.maps(name, data, about=source(data, bands=False)[0]) for name, data in names.items()]
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.work import Batch, Calculation
 from sinkjax.runtime.hardware import facts
 from sinkjax.runtime.progress import say
-from sinkjax.studies.study import Batch, Calculation
 from sinkjax.sweeps.arrays import METADATA, codecs, storable
 from sinkjax.sweeps.computation import description, prompts_identity
 from sinkjax.sweeps.header import HARDWARE, IDENTITY, Header

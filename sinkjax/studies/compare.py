@@ -14,12 +14,14 @@ from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.facts import over as unit_of
+from sinkjax.lab.facts import provenance
+from sinkjax.lab.measures import Measure
 from sinkjax.report.figures import layers
 from sinkjax.report.section import Drawing, Section
 from sinkjax.runtime import extras
 from sinkjax.studies import folder as results
-from sinkjax.studies.listed import MEASURES, measures_of
-from sinkjax.studies.study import Measure
+from sinkjax.studies.listed import SHOWN, measures_of
 
 if TYPE_CHECKING:
     import xarray
@@ -50,7 +52,7 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
         for name in ("tokens", "length")
     )
     clusters = {name: data.attrs.get("study", {}).get("documents") for name, data in stores.items()}
-    over = results.over((first, second))
+    over = unit_of((first, second))
     values: Values = {}
     for measure in measures:
         with quietly():
@@ -62,7 +64,7 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
             (edit, measure.name, name): column[number] for name, column in columns.items() for number, edit in enumerate(edits)
         }
     findings = [sentence(_finding(measure.name, edits, values)) for measure in measures] if paired else []
-    provenance = {f"{name}: {fact}": value for name, data in stores.items() for fact, value in results.provenance(data).items()}
+    provenance = {f"{name}: {fact}": value for name, data in stores.items() for fact, value in provenance(data).items()}
     return Section(
         study="compare",
         title=f"{len(edits)} edits in two stores",
@@ -103,10 +105,10 @@ def _edits(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, st
 def _measures(first: xarray.Dataset, second: xarray.Dataset) -> list[Measure]:
     """Return the measures of a sweep's summary, with the key and threshold of A's study, if it has them."""
     stated = {"key": 0, "eps": 0.3} | first.attrs.get("study", {}).get("config", {})
-    shared = [name for name in MEASURES if name in first and name in second]
+    shared = [name for name in SHOWN if name in first and name in second]
     found = [measure for name in shared for measure in measures_of(name, stated["key"], stated["eps"])]
     if not found:
-        raise SinkjaxError(f"the stores have none of the statistics {', '.join(MEASURES)} in common, so there are no measures")
+        raise SinkjaxError(f"the stores have none of the statistics {', '.join(SHOWN)} in common, so there are no measures")
     return found
 
 

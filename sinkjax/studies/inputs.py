@@ -12,8 +12,8 @@ from sinkjax.config_files import documents
 from sinkjax.data.corpora import joined, passages
 from sinkjax.data.prompts import bos_ids
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.work import Batch, Inputs
 from sinkjax.studies.registry import Chosen
-from sinkjax.studies.study import Batch, Inputs
 
 FIRST_TOKENS = 4
 TEXTS = {"text": passages, "joined": joined}

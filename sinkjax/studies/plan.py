@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from sinkjax.lab.parts import Part
+from sinkjax.lab.work import Calculation, TrainingSpec
 from sinkjax.model import params
 from sinkjax.report.terminal import in_words, show
 from sinkjax.runtime.hardware import PLATFORMS
 from sinkjax.runtime.progress import duration
-from sinkjax.studies.study import Calculation, SweepSpec, TrainingSpec
 from sinkjax.sweeps.plan import TOKENS_PER_CALL, Plan
 from sinkjax.tasks import registry
 from sinkjax.train.runs import table
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from sinkjax.probes.probe import Probe
     from sinkjax.runtime.hardware import Hardware
 
-Part = tuple[SweepSpec | Calculation, Plan | None]  # a part of a study, with the plan if it is a sweep
+Planned = tuple[Part | Calculation, Plan | None]  # a part of a study, with the plan if it is a sweep
 REPEATS = 8
 BACKWARD = 3  # matrix products of a training step, as a multiple of a forward pass
 # Constants of a process on a CPU. Those per process and per program were measured with `kiya/mask` on mini-sink, whose parameters
@@ -111,7 +112,7 @@ def process_bytes(parts: Iterable[tuple[bool, int, int]], config: Config, dtype:
     return max(peak, kept + PAGE)
 
 
-def process_seconds(parts: Iterable[Part], config: Config, dtype: str) -> dict[str, float]:
+def process_seconds(parts: Iterable[Planned], config: Config, dtype: str) -> dict[str, float]:
     """Estimate the processor time, by cause, of a CPU process that runs a study's parts without a compilation cache."""
     count, models, programs, compute = params.count(config), 1, 0, 0.0
     for spec, planned in parts:
@@ -131,7 +132,7 @@ def process_seconds(parts: Iterable[Part], config: Config, dtype: str) -> dict[s
     }
 
 
-def study_bytes(parts: Sequence[Part], config: Config, dtype: str) -> int:
+def study_bytes(parts: Sequence[Planned], config: Config, dtype: str) -> int:
     """Return `process_bytes` for a study's sweeps and calculations."""
     needs = []
     for spec, planned in parts:
@@ -142,7 +143,7 @@ def study_bytes(parts: Sequence[Part], config: Config, dtype: str) -> int:
     return process_bytes(needs, config, dtype)
 
 
-def show_total(title: str, parts: Sequence[Part], config: Config, dtype: str) -> None:
+def show_total(title: str, parts: Sequence[Planned], config: Config, dtype: str) -> None:
     """Print the total cost of a study on a CPU: memory of the process, FLOPs and processor time."""
     seconds = process_seconds(parts, config, dtype)
     lines = [

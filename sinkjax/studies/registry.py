@@ -16,7 +16,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from sinkjax.config_files import documents, programs
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, read_text, user_place, write
@@ -25,29 +26,16 @@ from sinkjax.config_files.programs import NotTyped
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.progress import say
 from sinkjax.runtime.resources import config_path, configs
-from sinkjax.studies.study import Study
 
-
-class Program(Protocol):
-    """A study as it is written (`sinkjax.lab.lower.Program`), with its name, its text and the dataclass of its settings."""
-
-    name: str
-    prose: Any
-    settings: type
-
-    def lowered(self) -> Study:
-        """The form that the runner takes."""
-
-    def named(self, name: str) -> Program:
-        """The same study by another name."""
-
+if TYPE_CHECKING:
+    from sinkjax.lab.trace import Program
 
 STORE_SUFFIX = ".zarr"
 
-SERIES = "series"
+SERIES, TRAINED = "series", "all-trained"
 # `experiment` of a config that runs all studies of a family (`studies/suite.py`), or one study on many models
 # (`studies/series.py`) -> the name of its type
-SUITES = {"all": "All", "all-trained": "AllTrained", SERIES: "Series"}
+SUITES = {"all": "All", TRAINED: "AllTrained", SERIES: "Series"}
 
 STUDY_FILE, VALUE_FILES = programs.SUFFIX, (".yaml", ".yml")
 HOME = "sinkjax.papers"
@@ -97,7 +85,7 @@ class Chosen:
         return self.experiment in SUITES
 
     @functools.cached_property
-    def study(self) -> Study:
+    def program(self) -> Program:
         """The study, found once; raises for a suite."""
         return find(self.experiment)
 
@@ -106,7 +94,7 @@ def config_type(study: object) -> type:
     """The dataclass of a study's config. Errors: an unknown study."""
     if isinstance(study, str) and study in SUITES:
         return cast(type, getattr(importlib.import_module("sinkjax.studies.config"), SUITES[study]))
-    return find(study).config
+    return find(study).settings
 
 
 def declared() -> dict[str, str]:
@@ -129,7 +117,7 @@ def studies() -> list[str]:
     return sorted({*declared(), *documented(), LISTED, *_registered})
 
 
-_registered: dict[str, Study] = {}
+_registered: dict[str, Program] = {}
 
 
 def register(program: Program) -> None:
@@ -143,10 +131,10 @@ def register(program: Program) -> None:
     """
     if program.name in studies() and program.name not in _registered:
         raise SinkjaxError(f"the study is named {program.name!r}, as one that ships with sinkjax; give it another name")
-    _registered[program.name] = program.lowered()
+    _registered[program.name] = program
 
 
-def find(name: object) -> Study:
+def find(name: object) -> Program:
     """The study of a name.
 
     Args:
@@ -160,26 +148,27 @@ def find(name: object) -> Study:
     """
     if isinstance(name, str) and name in _registered:
         return _registered[name]
-    if name == LISTED:
-        return cast(Study, importlib.import_module("sinkjax.studies.listed").STUDY)
     if not isinstance(name, str) or name not in studies():
         raise unknown("study", name, studies(), "; type the path of its file after --study" if is_file(str(name)) else "")
-    return _lowered(name)
-
-
-@functools.cache
-def _lowered(name: str) -> Study:
-    return program(name).lowered()
+    return program(name)
 
 
 @functools.cache
 def program(name: str) -> Program:
-    """A shipped study that is a function (`sinkjax.lab.lower.Program`), with the prose of its config file, or a table."""
+    """A shipped study: a function with the prose of its config file, a table of trainings, or a list of edits."""
     if name in documented():
         return _table(documented()[name], name)
+    if name == LISTED:
+        listed = importlib.import_module("sinkjax.studies.listed")
+        return _traceable(listed, name, listed.PROSE, name)
     text, what, _ = document(name)
-    prose, lower = documents.parse(text, what).get(PROSE, {}), importlib.import_module("sinkjax.lab.lower")
-    return cast("Program", lower.program(importlib.import_module(declared()[name]), name, prose, what))
+    return _traceable(importlib.import_module(declared()[name]), name, documents.parse(text, what).get(PROSE, {}), what)
+
+
+def _traceable(module: ModuleType, name: str, prose: Mapping[str, Any], what: str) -> Program:
+    from sinkjax.lab.trace import Program
+
+    return Program.of(module, name, prose, what)
 
 
 @functools.cache
@@ -250,7 +239,7 @@ def open_own(path: Place) -> Own:
         module, content = programs.execute(path)
         found = _program_of(module, path)
         name = found.name
-    _registered[name] = found.lowered()
+    _registered[name] = found
     return Own(name, found, path, content)
 
 
@@ -259,14 +248,12 @@ def _program_of(module: object, path: Path) -> Program:
     if not hasattr(module, "study") or not hasattr(module, "Settings"):
         former = " (its STUDY is of sinkjax 0.3)" if hasattr(module, "STUDY") else ""
         raise SinkjaxError(f"{path} defines no function `study` with a dataclass `Settings`{former}: a study {FUNCTION}")
-    lower = importlib.import_module("sinkjax.lab.lower")
-    return cast("Program", lower.program(module, f"{OWN}{path.stem}", {}, str(path)))
+    return _traceable(cast(ModuleType, module), f"{OWN}{path.stem}", {}, str(path))
 
 
 def trains(study: str) -> bool:
     """Whether a study or suite trains models of its own instead of taking one. Errors: an unknown study."""
-    shared = importlib.import_module("sinkjax.studies.config")
-    return issubclass(config_type(study), (shared.Trains, shared.AllTrained))
+    return study == TRAINED if study in SUITES else find(study).trains
 
 
 def choose(name: str, own: Own | None = None) -> Chosen:
@@ -283,7 +270,7 @@ def choose(name: str, own: Own | None = None) -> Chosen:
         return _of_own(open_own(path))
     text, what, folder = document(name)
     if folder is None and name in documented():
-        return Chosen(name, find(name).config())
+        return Chosen(name, find(name).settings())
     if folder is None and path.suffix in VALUE_FILES and VALUE in documents.parse(text, what):
         return _of_own(open_own(path))
     return read(text, what, folder, own)
@@ -291,7 +278,7 @@ def choose(name: str, own: Own | None = None) -> Chosen:
 
 def by_name(name: str) -> Chosen:
     """The study that a config names, with its shipped settings. No file is looked up. Errors: an unknown study."""
-    return choose(name) if name in configs() else Chosen(name, find(name).config())
+    return choose(name) if name in configs() else Chosen(name, find(name).settings())
 
 
 def as_series(study: Chosen, checkpoints: Path | None, models: Sequence[str], revisions: Sequence[str]) -> Chosen:
@@ -313,7 +300,7 @@ def as_series(study: Chosen, checkpoints: Path | None, models: Sequence[str], re
 
 def _of_own(own: Own) -> Chosen:
     """A user's study with the defaults of its config."""
-    return Chosen(own.experiment, find(own.experiment).config(), own=own)
+    return Chosen(own.experiment, find(own.experiment).settings(), own=own)
 
 
 def _of_store(path: Place, own: Own | None) -> Chosen:
@@ -380,7 +367,7 @@ def _own_of(named: object, made: object, what: str, folder: Place | None, own: O
             ) from None
     if own.experiment.startswith(OWN) and named.startswith(OWN):  # named by its file, which is a copy here
         program = own.program.named(named)  # random controls depend on the name
-        _registered[named] = program.lowered()
+        _registered[named] = program
         own = dataclasses.replace(own, experiment=named, program=program)
     if own.experiment != named and not is_file(named):
         raise SinkjaxError(f"{what} holds the study {named!r}, not {own.experiment!r}, which is in {own.path}")

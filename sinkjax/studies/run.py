@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jax.sharding import Mesh
 
@@ -19,6 +19,13 @@ from sinkjax.config_files import documents, programs
 from sinkjax.config_files.files import user_place, write
 from sinkjax.config_files.places import Place, reached
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab import trained
+from sinkjax.lab.continuations import TEXTS
+from sinkjax.lab.parts import Part, parts, specs
+from sinkjax.lab.settings import UNTRAINED, OnText
+from sinkjax.lab.stores import VALUES, architecture_of
+from sinkjax.lab.trace import Lab
+from sinkjax.lab.work import Batch, Calculation, TrainingSpec
 from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
 from sinkjax.report import stored
@@ -30,19 +37,14 @@ from sinkjax.studies import folder as results
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate
 from sinkjax.studies.inputs import prompts
-from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, claim, config_type
-from sinkjax.studies.specs import SWEEP, architecture_of, specs, store_names
-from sinkjax.studies.study import UNTRAINED, Batch, Calculation, SweepSpec, TrainingSpec
+from sinkjax.studies.registry import LISTED, STORE_SUFFIX, Chosen, choose, claim, config_type
 from sinkjax.studies.training import stores_of, train_all
-from sinkjax.studies.values import VALUES, RunValues
+from sinkjax.studies.values import RunValues
 from sinkjax.sweeps.plan import Plan, plan
 from sinkjax.sweeps.run import finished
 
 if TYPE_CHECKING:
     import xarray
-
-    from sinkjax.studies.config import Settings
-    from sinkjax.studies.listed import Listed
 
 
 def run(study: str, out: str | Path, model: str | Model | None = None, **fields: object) -> Section:
@@ -73,7 +75,7 @@ def run(study: str, out: str | Path, model: str | Model | None = None, **fields:
         fields = {"model": str(given.source["name"]), "dtype": given.source["dtype"]} | fields
     elif model is not None:
         fields["model"] = model
-    config: Settings = documents.build(config_type(shipped.experiment), {**values, **fields}, study)
+    config: OnText = documents.build(config_type(shipped.experiment), {**values, **fields}, study)
     if given is not None and config.dtype != given.source["dtype"]:
         raise SinkjaxError(f"dtype is {config.dtype}, and the model in memory is in {given.source['dtype']}")
     where = user_place(out)
@@ -117,14 +119,14 @@ def carry_out(
     log: called with a line of text before each step. load: loads the model of a study that takes one, by default `sinkjax.load`.
     given: a model in memory, which takes the place of the one that the config names.
     """
-    require_extras(trains=chosen.study.trainings is not None)
+    require_extras(trains=chosen.program.trains)
     # Every edit is checked against the model before anything is loaded or written.
     architecture = None if given is None else given.config
     for _ in work(chosen, machine.hardware(), True, architecture, machine.attention_impl):
         pass
     processes.by_first(functools.partial(claim, out, chosen))
-    if trainings := chosen.study.trainings:
-        train_all(trainings(chosen.config), chosen, out, log, functools.partial(build, chosen, out))
+    if chosen.program.trains:
+        train_all(_trainings(chosen), chosen, out, log, functools.partial(build, chosen, out))
     else:
         _sweep(chosen, out, machine, log, _from_memory(given) if given else load or sinkjax.load)
     log("summary, figures and page")
@@ -149,7 +151,7 @@ def require_extras(trains: bool) -> None:
 
 def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], None], load: Callable[..., Model]) -> None:
     """Carry out the specs of a study on one model."""
-    config: Settings = chosen.config
+    config: OnText = chosen.config
     log(f"loading {config.model}")
     asked = {name: getattr(config, name) for name in ("dtype", "revision", "ignore_keys", "tokenizer")}
     ready = functools.partial(load, mesh=machine.mesh, **asked)
@@ -157,7 +159,7 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
     announced: object = ""
     values = RunValues(out)
-    for spec in specs(chosen.study, config, model.config):
+    for spec in specs(chosen.program, config, model.config):
         batch, store = dataclasses.replace(batches(spec.inputs, spec.prompts), values=values), results.store_path(out, spec.name)
         if batch.study["text"] != announced:
             log(f"text: {(announced := batch.study['text'])}")
@@ -166,7 +168,7 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
         store_spec(spec, model, batch, store, machine, twin if spec.twin else None)
 
 
-Work = tuple[SweepSpec | Calculation | TrainingSpec, Config, Plan | None]  # a part of a study, its model, and its plan
+Work = tuple[Part | Calculation | TrainingSpec, Config, Plan | None]  # a part of a study, its model, and its plan
 
 
 def counted(number: int, what: str) -> str:
@@ -188,14 +190,13 @@ def work(
     """
     config = chosen.config
     check_dtype(config.dtype)
-    if trainings := chosen.study.trainings:
-        yield from ((training, training.architecture, None) for training in trainings(config) if training.wanted)
+    if chosen.program.trains:
+        yield from ((training, training.architecture, None) for training in _trainings(chosen) if training.wanted)
         return
     if architecture is None:
         architecture = open_checkpoint(config.model, config.revision, config.ignore_keys, weights=weights).config
     check_inputs(config, architecture)
-    list(chosen.study.figures(config, architecture))  # they refuse unsuitable input here, before hours of a run
-    for spec in specs(chosen.study, config, architecture):
+    for spec in specs(chosen.program, config, architecture):
         if isinstance(spec, Calculation):
             yield spec, architecture, None
             continue
@@ -204,7 +205,12 @@ def work(
         yield spec, architecture, plan(architecture, *what, here, attention_impl)
 
 
-def check_inputs(config: Settings, architecture: Config) -> None:
+def _trainings(chosen: Chosen) -> tuple[TrainingSpec, ...]:
+    """The trainings of a study. Errors: the study's function refuses its settings."""
+    return trained.specs(chosen.program.trace(chosen.config, None), chosen.config)
+
+
+def check_inputs(config: OnText, architecture: Config) -> None:
     """Raise for prompts that no text makes fit the model: longer than its context, or with a BOS outside of its vocabulary.
 
     config: a study's config, or a suite's, where a field that is None leaves each study its own.
@@ -216,7 +222,7 @@ def check_inputs(config: Settings, architecture: Config) -> None:
 
 
 def store_spec(
-    spec: SweepSpec | Calculation,
+    spec: Part | Calculation,
     model: Model,
     batch: Batch,
     store: Place,
@@ -232,21 +238,24 @@ def store_spec(
         calculate(spec, swept, batch, store)
         return
     attributes, how = _attributes(spec, batch), machine.attention_impl
-    planned = spec.planned(batch.values) if spec.planned and batch.values else spec.conditions
-    edits = [condition.edit for condition in planned]
-    if spec.prepare and finished(store, swept, batch.tokens, edits, spec.probe, batch.lengths, attributes, how):
-        return
-    conditions = spec.prepare(model, batch, *([swept] if twin else [])) if spec.prepare else spec.conditions
+    if spec.lab.needs_model:
+        edits = [point.edit for point in spec.planned(batch.values)]
+        if finished(store, swept, batch.tokens, edits, spec.probe, batch.lengths, attributes, how):
+            return
+    edits = [point.edit for point in spec.of(spec.lab.on(model, batch, swept))]
     attributes = _attributes(spec, batch)  # with values that were measured just now
     into_store = functools.partial(sinkjax.sweep, out=store, memory=machine.memory, attributes=attributes, strict=machine.strict)
     into_store = functools.partial(into_store, attention_impl=how)
-    into_store(swept, batch.tokens, [condition.edit for condition in conditions], probe=spec.probe, lengths=batch.lengths)
+    into_store(swept, batch.tokens, edits, probe=spec.probe, lengths=batch.lengths)
 
 
-def _attributes(spec: SweepSpec, batch: Batch) -> dict[str, object]:
+def _attributes(spec: Part, batch: Batch) -> dict[str, object]:
     """Return what a sweep's store says of its prompts and of the values that decided its edits."""
     found: dict[str, object] = {"study": dict(batch.study)}
-    return found | ({"declared": spec.declared, **({VALUES: dict(batch.values)} if batch.values else {})} if spec.prepare else {})
+    if spec.lab.needs_model:
+        found["declared"] = spec.lab.program.digest
+        found |= {VALUES: dict(batch.values)} if batch.values else {}
+    return found
 
 
 def build(chosen: Chosen, folder: Place) -> Section:
@@ -262,16 +271,16 @@ def build(chosen: Chosen, folder: Place) -> Section:
 
 def section_of(chosen: Chosen, folder: Place) -> Section:
     """The results of a run, from its stores; nothing is written. Errors: a store that must be there and is not."""
-    study = chosen.study
-    if study.trainings is not None:
-        return assemble(study, chosen.config, stores_of(study.trainings(chosen.config), folder))
+    if chosen.program.trains:
+        lab = chosen.program.trace(chosen.config, None)
+        return assemble(lab, stores_of(trained.specs(lab, chosen.config), folder))
     if chosen.store is not None:
         data = results.open_store(chosen.store)
-        return assemble(study, _config_of(data), {SWEEP: data})
-    return assemble(study, chosen.config, _stores(chosen, folder))
+        return assemble(chosen.program.trace(_config_of(data), architecture_of(data)), {LISTED: data})
+    return assemble(*_stores(chosen, folder))
 
 
-def check_settings(config: Settings, store: xarray.Dataset, path: Place) -> None:
+def check_settings(config: OnText, store: xarray.Dataset, path: Place) -> None:
     """Raise for a store that was made with other settings than `config` states, as after an edit of config.yaml."""
     made = store.attrs.get("study", {}).get("config", {})
     now = documents.plain(documents.fields(config))
@@ -283,29 +292,33 @@ def check_settings(config: Settings, store: xarray.Dataset, path: Place) -> None
             )
 
 
-def _config_of(data: xarray.Dataset) -> Listed:
+def _config_of(data: xarray.Dataset) -> Any:
     """The config of a sweep from Python, as far as a section needs it: its edits by their labels, and its probe."""
-    from sinkjax.studies.listed import MEASURES, Listed
+    from sinkjax.studies.listed import SHOWN, Settings
 
     if "edit" not in data.dims:
         raise SinkjaxError("this store holds no edits, so there is nothing to summarise")
     edits = tuple({"compose": [], "label": str(label)} for label in data["edit"].values)
-    return Listed(probe=tuple(name for name in MEASURES if name in data), edits=edits, prompts=data.sizes["prompt"])
+    return Settings(probe=tuple(name for name in SHOWN if name in data), edits=edits, prompts=data.sizes["prompt"])
 
 
-def _stores(chosen: Chosen, folder: Place) -> dict[str, xarray.Dataset]:
-    """The stores of a run by name, in the order of the study. Errors: one that must be there and is not, or is not finished."""
+def _stores(chosen: Chosen, folder: Place) -> tuple[Lab, dict[str, xarray.Dataset]]:
+    """The study traced on its stores, and these by name. Errors: one that must be there and is not, or is not finished."""
     there = sorted(folder.glob(f"*{STORE_SUFFIX}"))
     if not there:
         raise SinkjaxError(f"{folder} holds no results yet; run the study first")
     architecture = architecture_of(results.open_store(there[0], finished=False))
-    names = dict(store_names(chosen.study, chosen.config, architecture))
-    paths = {name: results.store_path(folder, name) for name in names}
-    stores = {name: results.open_store(path) for name, path in paths.items() if path.exists() or not names[name]}
+    lab = chosen.program.trace(chosen.config, architecture, values=dict(RunValues(folder)))
+    found = {part.name: part for part in parts(lab)}
+    optional = {name: part.optional for name, part in found.items()} | {TEXTS: True}
+    paths = {name: results.store_path(folder, name) for name in optional}
+    stores = {name: results.open_store(path) for name, path in paths.items() if path.exists() or not optional[name]}
     for name, store in stores.items():
         check_settings(chosen.config, store, paths[name])
-    for part in chosen.study.sweeps(chosen.config, architecture):
-        if isinstance(part, Calculation) and (lost := sorted(set(part.variables) - set(stores[part.name].variables))):
-            path, missing = paths[part.name], ", ".join(lost)
-            raise SinkjaxError(f"{path} has no {missing}: an earlier version of the study made it; delete it and run again")
-    return stores
+        part = found.get(name)
+        if isinstance(part, Calculation) and (lost := sorted(set(part.variables) - set(store.variables))):
+            missing = ", ".join(lost)
+            raise SinkjaxError(
+                f"{paths[name]} has no {missing}: an earlier version of the study made it; delete it and run again"
+            )
+    return lab, stores

@@ -12,12 +12,12 @@ from sinkjax import __version__
 from sinkjax.config_files import documents
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.work import TrainingSpec
 from sinkjax.runtime import processes
 from sinkjax.runtime.progress import duration
 from sinkjax.studies import folder as results
 from sinkjax.studies.calculation import holds, write_whole
 from sinkjax.studies.registry import Chosen
-from sinkjax.studies.study import TrainingSpec
 from sinkjax.tasks import registry, train
 from sinkjax.train.log import LOG, SUMMARY, read, step_cost
 from sinkjax.train.runs import table

@@ -9,8 +9,7 @@ import numpy as np
 
 from sinkjax.config_files.files import read_text, write_new
 from sinkjax.config_files.places import Place
-
-VALUES = "values"  # the folder of a run's values
+from sinkjax.lab.stores import VALUES
 
 
 class RunValues(dict[str, Any]):

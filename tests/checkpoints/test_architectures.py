@@ -74,7 +74,7 @@ def test_its_weights_are_looked_for_on_the_hub(name):
 
 @pytest.mark.parametrize("name", OF_THE_PAPERS)
 def test_masking_every_layer_fits_one_device_of_16_gb_in_bfloat16(name):
-    Mask = find("kiya/mask").config
+    Mask = find("kiya/mask").settings
 
     chosen = Chosen("kiya/mask", Mask(model=name, dtype="bfloat16"))
     planned = [part for part in run.work(chosen, Hardware(DEVICE, platform="tpu")) if part[2] is not None]
@@ -84,7 +84,7 @@ def test_masking_every_layer_fits_one_device_of_16_gb_in_bfloat16(name):
 
 
 def test_a_device_that_is_too_small_is_refused():
-    Mask = find("kiya/mask").config
+    Mask = find("kiya/mask").settings
 
     chosen = Chosen("kiya/mask", Mask(model="llama-3.2-3b", dtype="bfloat16"))
     with pytest.raises(SinkjaxError, match="needs about 6"):

@@ -10,7 +10,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.studies.registry import find
 from sinkjax.tasks.trigger.config import TriggerTraining
 
-Mask = find("kiya/mask").config
+Mask = find("kiya/mask").settings
 
 
 def test_the_bounds_themselves_are_allowed():

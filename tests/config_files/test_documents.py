@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.listed import Listed
+from sinkjax.studies.listed import Settings as Listed
 from sinkjax.studies.registry import Chosen, choose, find, read
 from sinkjax.tasks.language_model.config import Pretrain
 
-Mask = find("kiya/mask").config
+Mask = find("kiya/mask").settings
 
 
 @dataclass(frozen=True)

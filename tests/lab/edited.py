@@ -7,9 +7,14 @@ from typing import Any
 
 import sinkjax
 from sinkjax.lab.conditions import Point
-from sinkjax.lab.lower import Program, controls
-from sinkjax.lab.trace import Lab
+from sinkjax.lab.parts import controls
+from sinkjax.lab.trace import Lab, Program
 from tests.studies.edited import assert_same
+
+
+def budget(point: Point) -> str:
+    """The label of the condition that a control belongs to."""
+    return point.label.partition(" of ")[2].partition(": ")[0]
 
 
 class Conditions:
@@ -32,7 +37,7 @@ class Conditions:
 
     def random(self, sweep: str, label: str | None = None) -> list[Point]:
         """The controls of a sweep, or of one of its conditions."""
-        return [point for point in controls(self.lab, sweep) if point.draw >= 0 and label in (None, point.budget)]
+        return [point for point in controls(self.lab, sweep) if point.draw >= 0 and label in (None, budget(point))]
 
     def assert_same(self, made: sinkjax.Edit, expected: sinkjax.Edit) -> None:
         """Fail unless two edits are the same arrays on prompts of the study's length."""

@@ -9,10 +9,11 @@ from typing import Any
 import xarray
 
 from sinkjax.lab.conditions import Point
-from sinkjax.lab.lower import Program
-from sinkjax.studies.results import Results
-from sinkjax.studies.specs import ABSENT, prepared
-from sinkjax.studies.study import Sweep
+from sinkjax.lab.judging import verdicts
+from sinkjax.lab.numbers import Stored
+from sinkjax.lab.parts import ABSENT, Part, parts
+from sinkjax.lab.stores import traced
+from sinkjax.lab.trace import Lab, Program
 from tests.lab.stores import Numbers, store
 
 
@@ -35,8 +36,8 @@ def planted(
     absent: Mapping[str, str] | None = None,
     about: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> Results:
-    """Results of a study.
+) -> tuple[Lab, Stored]:
+    """A study traced on its results, and these.
 
     Args:
         study: The study.
@@ -46,26 +47,24 @@ def planted(
         about: What each store says of its prompts: `documents`, `genres`, `first_tokens`.
         **settings: Of the study.
     """
-    lowered = study.lowered()
-    config, architecture = lowered.config(**settings), SimpleNamespace(layers=layers, heads=heads, kv_heads=heads)
+    config, architecture = study.settings(**settings), SimpleNamespace(layers=layers, heads=heads, kv_heads=heads)
     prompts = {"documents": list(range(config.prompts)), **(about or {})}
     attributes = {"sweep": {"config": vars(architecture)}, "study": prompts}
     stores: dict[str, xarray.Dataset] = {}
-    for main in lowered.sweeps(config, architecture):
-        assert isinstance(main, Sweep)
-        for sweep in (main, *main.controls):
-            if reason := (absent or {}).get(sweep.name):
-                stores[sweep.name] = xarray.Dataset(attrs={**attributes, ABSENT: reason})
-                continue
-            count = config.prompts if sweep.prompts is None else sweep.prompts
-            points: Any = prepared(sweep, config, architecture, count)[0]
-            data = store([numbers(sweep.name, point) for point in points], count, (layers, heads, config.length))
-            stores[sweep.name] = data.assign_coords(edit=[point.label for point in points]).assign_attrs(attributes)
-    return Results(lowered, config, stores)
+    lab = study.trace(config, architecture)  # type: ignore[arg-type]
+    for part in parts(lab):
+        assert isinstance(part, Part)
+        if part.optional:
+            continue
+        if reason := (absent or {}).get(part.name):
+            stores[part.name] = xarray.Dataset(attrs={**attributes, ABSENT: reason})
+            continue
+        points = part.planned()
+        data = store([numbers(part.name, point) for point in points], part.prompts, (layers, heads, config.length))
+        stores[part.name] = data.assign_coords(edit=[point.label for point in points]).assign_attrs(attributes)
+    return traced(lab, stores)
 
 
 def words(study: Program, numbers: Callable[[str, Point], Numbers], **options: Any) -> dict[str, str]:
     """The word of each claim of a study with planted numbers."""
-    results = planted(study, numbers, **options)
-    assert results.study.verdicts is not None
-    return {found.name: found.word for found in results.study.verdicts(results)}
+    return {found.name: found.word for found in verdicts(*planted(study, numbers, **options))}

@@ -12,9 +12,9 @@ import xarray
 import sinkjax
 from sinkjax import Probe
 from sinkjax.analysis.estimates import Absent
-from sinkjax.lab import Lab, largest_activation, trace
+from sinkjax.lab import Lab, baseline, largest_activation
 from sinkjax.lab.baseline import Unedited, finite
-from sinkjax.studies.study import Batch
+from sinkjax.lab.work import Batch
 
 
 @pytest.fixture
@@ -64,10 +64,13 @@ def stored(*sizes: list[float]) -> xarray.Dataset:
     )
 
 
+NAMED: Any = SimpleNamespace(name="own/known")
+
+
 def onset(data: xarray.Dataset, prompts: int) -> int:
     """The layer in which an activation forms in stored prompts, as a study asks for it."""
     given: Any = SimpleNamespace(layers=data.sizes["depth"] - 1)
-    lab = Lab("own/known", given, SimpleNamespace(), unedited=Unedited(None, None, data, prompts))
+    lab = Lab(NAMED, given, SimpleNamespace(), unedited=Unedited(None, None, data, prompts))
     found = lab.onset("forms", lambda layers: largest_activation(0, layers))
     assert lab.values == {"forms": found}
     return found
@@ -94,7 +97,7 @@ def test_an_activation_forms_in_the_first_layer_above_half_of_its_largest(sizes,
 def test_nothing_is_known_where_every_prompt_overflows():
     broken, sound = [1, 1, INF], [1, 1, 9.0]
     with pytest.raises(Absent, match="every prompt overflows"):
-        trace.onset(Unedited(None, None, stored(broken, sound), 1), 2, lambda layers: largest_activation(0, layers))
+        baseline.onset(Unedited(None, None, stored(broken, sound), 1), 2, lambda layers: largest_activation(0, layers))
     kept = finite(stored(broken, sound, broken))
     np.testing.assert_array_equal(kept["resid_max"].values[0, :, :, 0], [sound])
     whole = stored(sound, sound)
@@ -105,6 +108,6 @@ def test_nothing_is_known_where_every_prompt_overflows():
 def test_a_number_that_is_kept_is_not_measured_again_and_a_plan_has_a_placeholder():
     given: Any = SimpleNamespace(layers=4)
     for kept, expected in (({"forms": 1}, 1), ({}, 3)):
-        lab = Lab("own/known", given, SimpleNamespace(), values=dict(kept))
+        lab = Lab(NAMED, given, SimpleNamespace(), values=dict(kept))
         assert lab.onset("forms", lambda layers: largest_activation(0, layers)) == expected
         assert lab.values == kept  # a placeholder is not kept

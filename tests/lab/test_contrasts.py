@@ -45,11 +45,12 @@ from sinkjax.lab import (
     unchanged,
     unedited,
 )
+from sinkjax.lab.claims import Prose, Statement
 from sinkjax.lab.conditions import Point
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.edits import cut_links
-from sinkjax.lab.judging import Statement
-from sinkjax.lab.lower import Program, Prose
+from sinkjax.lab.judging import verdicts
+from sinkjax.lab.trace import Program
 from sinkjax.studies.assemble import standard_notes
 from tests.lab.planted import axes, planted
 from tests.lab.stores import Numbers
@@ -112,7 +113,7 @@ def claim(make: Make, given: Make | None = None, beside: Make = lambda w: (), **
 
 def parts(make: Make, numbers: Planted, **settings: Any) -> Parts:
     mine = claim(make)
-    lab, read = mine.of(planted(mine, numbers, **{**FEW, **settings}))
+    lab, read = planted(mine, numbers, **{**FEW, **settings})
     of: Any = lab.claims["it"].of
     found: Parts = of(read)
     return found
@@ -260,7 +261,7 @@ def test_no_value_of_a_measure_leaves_the_range_of_its_contrast(seed):
     def extreme(store: str, point: Point) -> Numbers:
         return {key: 100.0 * rng.integers(0, 2, 4) for key in (("seen", 0), ("seen", 1), ("loss",))}
 
-    assert len(mine.verdicts(planted(mine, extreme, **{**FEW, "strengths": (-5.0, -4.0, -3.0, -2.0, -1.0)}))) == 13
+    assert len(verdicts(*planted(mine, extreme, **{**FEW, "strengths": (-5.0, -4.0, -3.0, -2.0, -1.0)}))) == 13
 
 
 @pytest.mark.parametrize(
@@ -322,10 +323,10 @@ def falls(by: float, whole: float = 90.0) -> Planted:
 
 def judged(mine: Program, numbers: Planted, random: str = "", **options: Any) -> Verdict:
     """The verdict on planted numbers. random: a sweep whose prompts are not text."""
-    found = planted(mine, numbers, **{**MANY, **options})
+    lab, read = planted(mine, numbers, **{**MANY, **options})
     if random:
-        found.stores[random].attrs["study"] = {}
-    (one,) = mine.verdicts(found)
+        read.stores[random].attrs["study"] = {}
+    (one,) = verdicts(lab, read)
     return one
 
 
@@ -452,9 +453,9 @@ def test_a_premise_of_the_paper_comes_first(given, reason):
 
 def test_controls_that_no_testable_claim_needs_are_not_named(monkeypatch):
     def notes() -> list[str]:
-        found = planted(claim(lambda w: effect(SEEN, w.masked), lambda w: keys_without_norm()), simple, **FEW)
-        assert ("masks-controls" in found.stores, "masks-twin" in found.stores) == (len(named) == 0,) * 2
-        return [note for note in standard_notes(found) if note.startswith("Controls: ")]
+        lab, read = planted(claim(lambda w: effect(SEEN, w.masked), lambda w: keys_without_norm()), simple, **FEW)
+        assert ("masks-controls" in read, "masks-twin" in read) == (len(named) == 0,) * 2
+        return [note for note in standard_notes(lab, read, {}) if note.startswith("Controls: ")]
 
     named: list[str] = []
     named = notes()

@@ -31,9 +31,10 @@ from sinkjax.lab import (
     received,
     sink_rate,
 )
+from sinkjax.lab.claims import Prose
 from sinkjax.lab.conditions import Point
 from sinkjax.lab.figures import own_words, row_label, shared_words
-from sinkjax.lab.lower import Program, Prose
+from sinkjax.lab.trace import Program
 from sinkjax.report.figures import layers as picture
 from sinkjax.report.figures import points as marks
 from sinkjax.report.section import Drawing
@@ -77,10 +78,9 @@ def draw(figure: Callable[[Lab, Any], None], numbers: Callable[[str, Point], Num
     mine = Program("own/drawn", study, Controlled, Prose(), False, "")
     about = {"text": "of one book", "bos": "none"}
     settings = {"prompts": N, "control_prompts": N, "controls": 3, "length": 12}
-    found = planted(mine, numbers, layers=L, heads=2, about=about, **settings)
-    for one in found.stores.values():
+    lab, read = planted(mine, numbers, layers=L, heads=2, about=about, **settings)
+    for one in read.stores.values():
         one.attrs["sweep"] |= {"model": {"name": "m"}, "dtype": "float32"}
-    lab, read = mine.of(found)
     made: Any = lab.figures[0](read)
     return made
 

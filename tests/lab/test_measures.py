@@ -32,9 +32,10 @@ from sinkjax.lab import (
     typical_activation,
     upto,
 )
-from sinkjax.lab.lower import bound, check_measure, check_position
+from sinkjax.lab.checks import check_measure, check_position
+from sinkjax.lab.conditions import UNEDITED, Point
 from sinkjax.lab.measures import MEDIANS, merged
-from sinkjax.lab.numbers import read_measure
+from sinkjax.lab.numbers import Stored, read_measure
 from sinkjax.lab.places import after
 
 E, P, L, H, T = 2, 3, 4, 5, 12  # conditions, prompts, layers, heads, positions
@@ -192,10 +193,16 @@ def test_a_measure_of_an_axis_reads_each_condition_and_its_controls_at_their_own
     rows = ["no edit", "spot 3", "spot 5", "control 0 of spot 5: key 4 masked"]
     sizes = np.arange(4 * T, dtype=float).reshape(4, 1, 1, T) + 1
     store = xarray.Dataset({"resid_max": (("edit", "prompt", "depth", "position"), sizes)}, {"edit": rows})
-    measure = bound(own("spot", largest_activation), sweep)
-    np.testing.assert_array_equal(measure.of(store)[:, 0], [1 + 3, 1 + T + 3, 1 + 2 * T + 5, 1 + 3 * T + 5])
-    assert measure.baseline is not None
-    np.testing.assert_array_equal(measure.baseline(store)[:, 0], [1 + 3, 1 + 3, 1 + 5, 1 + 5])
+    points = {"axes": sweep.points(), "axes-controls": [Point(UNEDITED, ""), Point(UNEDITED, "", case=ALL.at(spot=5), draw=0)]}
+    kept = {"axes": store.isel(edit=slice(3)), "axes-controls": store.isel(edit=[0, 3])}
+    read, measure = Stored(None, None, kept, points.__getitem__), own("spot", largest_activation)
+    read._points["axes-controls"] = tuple(points["axes-controls"])
+    cases = [point.case for point in points["axes"]]
+    assert [read.value(measure, sweep, case).item() for case in cases] == [1 + 3, 1 + T + 3, 1 + 2 * T + 5]
+    assert [read.value(measure, sweep, case, edited=False).item() for case in cases] == [1 + 3, 1 + 3, 1 + 5]
+    drawn = [read.drawn(measure, sweep, case) for case in cases]
+    assert drawn[:2] == [None, None]
+    np.testing.assert_array_equal(drawn[2], [[1 + 3 * T + 5]])
 
 
 def test_a_probe_asks_for_what_the_measures_need():
@@ -253,8 +260,12 @@ def test_a_store_without_the_statistic_is_refused(data):
     ],
 )
 def test_a_measure_that_cannot_read_its_probe_is_refused_before_the_sweep(tiny_config, read, sentence):
-    probe, config = sinkjax.Probe(nll=True), SimpleNamespace(length=T, dtype="float32")
-    check_measure(Measure("median", lambda data: data["nll"].median("position"), probe), tiny_config, config, probe)
-    check_measure(attention_to(0, 9), tiny_config, config, sinkjax.Probe(attention_received=True))  # absent from this model
+    probe, lab = (
+        sinkjax.Probe(nll=True),
+        SimpleNamespace(architecture=tiny_config, settings=SimpleNamespace(length=T, dtype="float32")),
+    )
+    given: Any = lab
+    check_measure(Measure("median", lambda data: data["nll"].median("position"), probe), given, probe)
+    check_measure(attention_to(0, 9), given, sinkjax.Probe(attention_received=True))  # absent from this model
     with pytest.raises(SinkjaxError, match=sentence):
-        check_measure(Measure("own", read, probe), tiny_config, config, probe)
+        check_measure(Measure("own", read, probe), given, probe)

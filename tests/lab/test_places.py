@@ -30,12 +30,13 @@ from sinkjax.lab import (
     top_heads,
     upto,
 )
+from sinkjax.lab.claims import Prose
 from sinkjax.lab.conditions import Control, Point
 from sinkjax.lab.edits import cut_links, hide, hide_from_heads, see_only
-from sinkjax.lab.lower import Program, Prose
-from sinkjax.lab.lower import controls as drawn
+from sinkjax.lab.parts import controls as drawn
 from sinkjax.lab.places import after
-from tests.lab.edited import assert_same
+from sinkjax.lab.trace import Program
+from tests.lab.edited import assert_same, budget
 
 T, L, H = 16, 3, 6
 SCORES = np.roll(np.arange(18.0)[::-1], 16).reshape(L, H)  # head 4 of layer 2 receives most, then head 5 and those of layer 0
@@ -212,7 +213,7 @@ def test_controls_mask_other_keys_in_the_same_layers(tiny_config):
     for place, layers in ((layer(1), 1), (ALL, None)):
         mine = [point for point in found if point.case is not None and point.case.place == place]
         assert [point.draw for point in mine] == list(range(12))
-        assert {point.budget for point in mine} == {place.label}
+        assert {budget(point) for point in mine} == {place.label}
         assert len({*masked(mine)}) == 12
         assert not {*KEYS, T - 1} & {*masked(mine)}  # no later query sees the last
         for point, key in zip(mine, masked(mine), strict=True):
@@ -273,4 +274,4 @@ def test_controls_are_drawn_only_where_a_claim_that_can_be_tested_needs_them(tin
         lab.claim("without", "here", effect(seen, a[layer(2)], controls=False))
 
     lab = Program("own/places", study, Settings, Prose(), False, "").trace(Settings(length=T, bos="none"), tiny_config)
-    assert {point.budget for point in drawn(lab, "a")[1:]} == {"layer 1"}
+    assert {budget(point) for point in drawn(lab, "a")[1:]} == {"layer 1"}

@@ -12,11 +12,14 @@ import xarray
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import Lab, Measure, attains, versus
-from sinkjax.lab.lower import Program, Prose
-from sinkjax.lab.trained import specs
-from sinkjax.studies.config import Trains
-from sinkjax.studies.results import Results
-from sinkjax.studies.study import TrainingSpec
+from sinkjax.lab.claims import Prose
+from sinkjax.lab.judging import verdicts
+from sinkjax.lab.numbers import Stored
+from sinkjax.lab.settings import Trains
+from sinkjax.lab.stores import traced
+from sinkjax.lab.trace import Program
+from sinkjax.lab.trained import rows, specs, status
+from sinkjax.lab.work import TrainingSpec
 
 SEEDS = 8
 SINK = Measure("weight on BOS", lambda data: np.asarray(data["sink"].values), range=(0.0, 1.0))
@@ -53,22 +56,22 @@ def store(sink: float, loss: float, outcome: str = "converged", seeds: int = SEE
     return xarray.Dataset(variables, {"run": np.arange(seeds)}, {"sweep": {"config": {}}})
 
 
-def results(**stores: xarray.Dataset) -> Results:
-    return Results(STUDY.lowered(), Settings(seeds=SEEDS), stores)
+def results(**stores: xarray.Dataset) -> tuple[Lab, Stored]:
+    return traced(STUDY.trace(Settings(seeds=SEEDS), None), stores)
 
 
 @pytest.fixture(scope="module")
-def found() -> Results:
+def found() -> tuple[Lab, Stored]:
     return results(softmax=store(0.9, 2.0), relu=store(0.02, 1.0))
 
 
 def test_trainings_are_compared_by_seed(found):
-    words = {one.name: one.judgement.word for one in STUDY.verdicts(found)}
+    words = {one.name: one.judgement.word for one in verdicts(*found)}
     assert words == {
         "sinks": "replicates", "fewer": "replicates", "above": "differs", "untested": "untested", "not trained": "untested",
         "loss": "replicates",
     }  # fmt: skip
-    judged = {one.name: one.judgement for one in STUDY.verdicts(found)}
+    judged = {one.name: one.judgement for one in verdicts(*found)}
     assert judged["sinks"].D.mean == pytest.approx(0.88, abs=0.02)
     assert judged["sinks"].S.mean == pytest.approx(0.98, abs=0.02)
     assert judged["loss"].D.mean == pytest.approx(np.log(2), abs=0.02)
@@ -78,7 +81,7 @@ def test_trainings_are_compared_by_seed(found):
 
 def test_seven_seeds_of_eight_give_no_word():
     few = results(softmax=store(0.9, 2.0), relu=store(0.02, 1.0, seeds=SEEDS - 1))
-    (first, *_) = STUDY.verdicts(few)
+    (first, *_) = verdicts(*few)
     assert (first.judgement.word, first.judgement.reason) == (
         "untested",
         "7 seeds of softmax and relu finished, and a word needs 8",
@@ -86,18 +89,17 @@ def test_seven_seeds_of_eight_give_no_word():
 
 
 def test_the_summary_has_each_training_the_papers_number_and_each_run(found):
-    rows = {(row.condition, row.measure): row for row in STUDY.rows_of_trainings(found)}
-    assert rows["with softmax", "weight on BOS"].value.mean == pytest.approx(0.9, abs=0.01)
-    assert rows["with softmax", "loss, paper"].value.note == "0.5"
-    assert rows["relu", "loss, paper"].value.note == "-"
-    assert rows["relu", "weight on BOS"].effect.mean == pytest.approx(-0.88, abs=0.02)
-    assert rows["other", "seeds"].value.note == "not run"
-    assert rows["with softmax, seed 3", "loss"].value.mean == pytest.approx(2.0, rel=0.02)
+    table = {(row.condition, row.measure): row for row in rows(*found)}
+    assert table["with softmax", "weight on BOS"].value.mean == pytest.approx(0.9, abs=0.01)
+    assert table["with softmax", "loss, paper"].value.note == "0.5"
+    assert table["relu", "loss, paper"].value.note == "-"
+    assert table["relu", "weight on BOS"].effect.mean == pytest.approx(-0.88, abs=0.02)
+    assert table["other", "seeds"].value.note == "not run"
+    assert table["with softmax, seed 3", "loss"].value.mean == pytest.approx(2.0, rel=0.02)
 
 
 def test_what_did_not_come_to_its_end_is_said():
-    status = STUDY.lowered().status
-    said = " ".join(status(results(softmax=store(0.9, 2.0), relu=store(0.02, 1.0, "diverged"))))
+    said = " ".join(status(*results(softmax=store(0.9, 2.0), relu=store(0.02, 1.0, "diverged"))))
     assert "1 of 3 trainings were not run: other." in said
     assert "relu: seeds 0, 1, 2, 3, 4, 5, 6, 7 diverged at step 7." in said
 

@@ -120,7 +120,7 @@ def names(home: Path) -> dict[str, Any]:
     library = (params, metrics, intervals, Rope, RMSNorm, Pretrain, TriggerTraining, run, train, load_runs, passages)
     return {
         **{entry.__name__.rpartition(".")[2]: entry for entry in library},
-        "Mask": find("kiya/mask").config,
+        "Mask": find("kiya/mask").settings,
         "sinkjax": sinkjax,
         "np": np,
         "jnp": jnp,

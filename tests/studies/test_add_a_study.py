@@ -13,6 +13,7 @@ import xarray
 
 import sinkjax
 from sinkjax.cli import main as cli
+from sinkjax.lab.trained import specs
 from sinkjax.studies.registry import open_own
 from tests.studies.tiny import write_both
 
@@ -52,10 +53,10 @@ def test_the_measure_of_the_page_is_one():
 
 def test_the_table_of_the_page_is_a_study(tmp_path):
     (tmp_path / "mine.yaml").write_text(code("yaml"), encoding="utf-8")
-    study = open_own(tmp_path / "mine.yaml").program.lowered()
-    specs = {spec.name: spec.training for spec in study.trainings(study.config())}
-    assert {name: training.bos for name, training in specs.items()} == {"bos": "first", "no-bos": "none"}
-    assert study.config().seeds == 8
+    study = open_own(tmp_path / "mine.yaml").program
+    trained = {spec.name: spec.training for spec in specs(study.trace(study.settings(), None), study.settings())}
+    assert {name: training.bos for name, training in trained.items()} == {"bos": "first", "no-bos": "none"}
+    assert study.settings().seeds == 8
 
 
 def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, capsys):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,17 @@ import numpy as np
 import pytest
 import xarray
 
+from sinkjax.analysis.estimates import constant
+from sinkjax.analysis.summary import Row
 from sinkjax.config_files import files
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.claims import Prose
+from sinkjax.lab.settings import OnText
+from sinkjax.lab.trace import Lab, Program
+from sinkjax.lab.work import Batch
 from sinkjax.studies import registry, run
 from sinkjax.studies.calculation import holds, write_whole
-from sinkjax.studies.config import StudyConfig
 from sinkjax.studies.registry import Chosen
-from sinkjax.studies.study import Batch, Calculation, Study
 from tests.studies.tiny import write_both
 
 
@@ -26,23 +30,23 @@ def squares(model: Any, batch: Batch) -> xarray.Dataset:
     return xarray.Dataset({"squares": (("prompt",), np.arange(len(batch.lengths)) ** 2)})
 
 
-def study(*variables: str) -> Study:
+def study(*variables: str, compute: Callable[..., xarray.Dataset] = squares) -> Program:
     """A study of one calculation that declares these variables."""
-    return Study(
-        name="made-up/squares",
-        config=StudyConfig,
-        title="Squares",
-        question="A claim.",
-        sweeps=lambda config, architecture: [Calculation("squares", squares, variables, config.prompts)],
-        status=lambda results: [f"The largest is {results['squares']['squares'].values.max()}"],
-    )
+
+    def function(lab: Lab, s: OnText) -> None:
+        of = lab.calculate("squares", compute, variables, None, s.prompts)
+        lab.describe(
+            "largest", "a theorem", lambda read: [Row("squares", "", "m", constant(read.data(of.name)["squares"].max()))]
+        )
+
+    return Program("made-up/squares", function, OnText, Prose("Squares", "A claim."), False, "")
 
 
 @pytest.fixture
 def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
     written = write_both(tmp_path / "files")
     declare(monkeypatch, "squares")
-    config = StudyConfig(model=str(written / "model"), text=str(written / "text.txt"), prompts=3, length=10, bos="none")
+    config = OnText(model=str(written / "model"), text=str(written / "text.txt"), prompts=3, length=10, bos="none")
     return Chosen("made-up/squares", config)
 
 
@@ -53,16 +57,15 @@ def declare(monkeypatch: pytest.MonkeyPatch, *variables: str) -> None:
 
 
 def test_what_is_declared_is_stored_and_read(chosen: Chosen, tmp_path: Path):
-    assert run.carry_out(chosen, tmp_path / "out").findings == ("The largest is 4.",)
+    (row,) = run.carry_out(chosen, tmp_path / "out").rows
+    assert (row.condition, row.value.mean) == ("squares", 4)
 
 
 def test_values_in_bfloat16_are_stored_as_they_are(chosen: Chosen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def halves(model: Any, batch: Batch) -> xarray.Dataset:
         return squares(model, batch).astype("float32").astype(jax.numpy.bfloat16)
 
-    made_up = dataclasses.replace(
-        study("squares"), sweeps=lambda config, architecture: [Calculation("squares", halves, ("squares",), 3)]
-    )
+    made_up = study("squares", compute=halves)
     monkeypatch.setattr(registry, "_registered", {made_up.name: made_up})
     run.carry_out(chosen, tmp_path / "out")
     found = xarray.open_zarr(tmp_path / "out" / "squares.zarr", chunks=None)["squares"]

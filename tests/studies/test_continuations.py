@@ -9,12 +9,13 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.conditions import Point
+from sinkjax.lab.continuations import START, TOKENS, continuations, samples
+from sinkjax.lab.work import Batch
 from sinkjax.report.section import Sample
-from sinkjax.studies.continuations import START, TOKENS, continuations, samples
-from sinkjax.studies.study import Batch, Condition
 from tests.studies.tiny import SENTENCE, write_model
 
-CONDITIONS = (Condition(sinkjax.compose(label="no edit"), "none"), Condition(sinkjax.mask_key(0).named("masked"), "all"))
+CONDITIONS = (Point(sinkjax.compose(label="no edit"), "none"), Point(sinkjax.mask_key(0).named("masked"), "all"))
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def batch(model: sinkjax.Model) -> Batch:
 
 
 def test_each_text_is_what_the_model_generates_under_the_edit(model):
-    data = continuations("texts", CONDITIONS).compute(model, batch(model))
+    data = continuations(lambda model, batch: CONDITIONS, 2).compute(model, batch(model))
     for place, text in enumerate((SENTENCE[:START], "short")):
         assert data["start"].values[place] == text
         for condition in CONDITIONS:
@@ -38,7 +39,7 @@ def test_each_text_is_what_the_model_generates_under_the_edit(model):
 def test_a_store_gives_a_sample_for_each_edit_and_prompt(model, tmp_path: Path):
     import xarray
 
-    data = continuations("texts", CONDITIONS).compute(model, batch(model))
+    data = continuations(lambda model, batch: CONDITIONS, 2).compute(model, batch(model))
     data.to_zarr(tmp_path / "texts.zarr", zarr_format=2)
     found = samples(xarray.open_zarr(tmp_path / "texts.zarr", chunks=None))
     assert found == samples(data)
@@ -51,4 +52,4 @@ def test_a_store_gives_a_sample_for_each_edit_and_prompt(model, tmp_path: Path):
 def test_a_model_without_a_tokenizer_is_refused(model):
     bare = sinkjax.Model(model.config, model.params, None, model.source)
     with pytest.raises(SinkjaxError, match="no tokenizer"):
-        continuations("texts", CONDITIONS).compute(bare, Batch(np.zeros((1, 4), np.int32), np.array([4]), {}))
+        continuations(lambda model, batch: CONDITIONS, 2).compute(bare, Batch(np.zeros((1, 4), np.int32), np.array([4]), {}))

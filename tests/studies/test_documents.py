@@ -12,15 +12,17 @@ import sinkjax
 from sinkjax.config_files import documents
 from sinkjax.data.corpora import packaged_documents, passages
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies import folder
-from sinkjax.studies.assemble import assemble, standard_notes
-from sinkjax.studies.config import All, StudyConfig
-from sinkjax.studies.folder import source
+from sinkjax.lab.facts import provenance, source
+from sinkjax.lab.measures import Measure
+from sinkjax.lab.numbers import Stored
+from sinkjax.lab.settings import OnText
+from sinkjax.lab.stores import summary
+from sinkjax.lab.work import Inputs
+from sinkjax.studies.assemble import standard_notes
+from sinkjax.studies.config import All
 from sinkjax.studies.inputs import prompts
 from sinkjax.studies.registry import Chosen
-from sinkjax.studies.results import Results
-from sinkjax.studies.specs import SWEEP
-from sinkjax.studies.study import Condition, Inputs, Measure, Study, Sweep
+from tests.studies.planted import SWEEP, planted_sweep
 from tests.studies.tiny import write_model, write_text
 
 SIZE = Measure("size (m)", lambda data: data["size"].values)
@@ -53,18 +55,9 @@ def results(over="documents", stores=None, **study):
     shared = np.repeat(rng.normal(size=4), 3)  # the three prompts of a genre resemble each other
     values = [np.zeros(12), 1 + shared + 0.1 * rng.normal(size=12)]
 
-    def conditions(config, architecture):
-        return [Condition(sinkjax.compose(label=label), "planted") for label in ("none", "edit")]
-
-    declared = Study(
-        name="made/up",
-        config=SimpleNamespace,
-        title="",
-        question="",
-        sweeps=lambda config, architecture: [Sweep(SWEEP, conditions, (SIZE,))],
-        over=over,
-    )
-    return Results(declared, SimpleNamespace(seed=0), {SWEEP: store(values, **study), **(stores or {})})
+    sweep = planted_sweep(["none", "edit"], SIZE)
+    found = {SWEEP: store(values, **study), **(stores or {})}
+    return Stored(SimpleNamespace(seed=0), None, found, lambda store: sweep.points(), over)
 
 
 def text(each=1, genres=GENRES):
@@ -73,7 +66,7 @@ def text(each=1, genres=GENRES):
 
 
 def test_a_batch_says_its_split_and_the_document_and_genre_of_each_prompt(model):
-    config = StudyConfig(model="tiny", text="packaged", prompts=9, length=20)
+    config = OnText(model="tiny", text="packaged", prompts=9, length=20)
     batch = prompts(model, Chosen("made/up", config), Inputs(), 5)
     whole = passages("packaged", 9, split="confirm", length=20, size=lambda text: len(model.tokenizer.encode(text)))
     assert batch.study["split"] == "confirm"
@@ -86,30 +79,30 @@ def test_a_batch_says_its_split_and_the_document_and_genre_of_each_prompt(model)
 def test_the_splits_have_no_document_in_common(model):
     found = {}
     for split in ("explore", "confirm"):
-        config = StudyConfig(model="tiny", text="packaged", split=split, prompts=84, length=20)
+        config = OnText(model="tiny", text="packaged", split=split, prompts=84, length=20)
         found[split] = set(prompts(model, Chosen("made/up", config), Inputs(), 84).study["documents"])
     assert not found["explore"] & found["confirm"]
     assert len(found["explore"] | found["confirm"]) == 168
 
 
 def test_prompts_that_are_no_text_have_no_documents(model):
-    config = StudyConfig(model="tiny", prompts=4, length=8)
+    config = OnText(model="tiny", prompts=4, length=8)
     study = prompts(model, Chosen("made/up", config), Inputs("random"), 4).study
     assert not {"split", "documents", "genres"} & set(study)
 
 
 def test_a_text_with_too_few_documents_in_the_split_is_refused_in_one_sentence(model, tmp_path):
-    config = StudyConfig(model="tiny", text=str(write_text(tmp_path / "text.txt")), prompts=30, length=8)
+    config = OnText(model="tiny", text=str(write_text(tmp_path / "text.txt")), prompts=30, length=8)
     with pytest.raises(SinkjaxError, match=r"30 passages .* the split 'confirm' of file text.txt has only \d+ ") as error:
         prompts(model, Chosen("made/up", config), Inputs(), 2)
     assert "\n" not in str(error.value)
 
 
 def test_configs_read_the_confirm_split_unless_they_say_otherwise():
-    assert StudyConfig().split == "confirm"
-    assert documents.build(StudyConfig, {"split": "explore"}, "the test").split == "explore"
+    assert OnText().split == "confirm"
+    assert documents.build(OnText, {"split": "explore"}, "the test").split == "explore"
     with pytest.raises(SinkjaxError, match="split"):
-        documents.build(StudyConfig, {"split": "test"}, "the test")
+        documents.build(OnText, {"split": "test"}, "the test")
     assert All().split is None
 
 
@@ -124,9 +117,8 @@ def test_configs_read_the_confirm_split_unless_they_say_otherwise():
 def test_results_say_what_their_intervals_are_over(study, over):
     found = results(**study)
     assert found.over == over
-    section = assemble(found.study, found.config, found.stores)
-    assert section.over == over
-    assert standard_notes(found)[0].startswith(f"Values are means with 95% intervals over 12 {over} (")
+    lab = SimpleNamespace(sweeps={SWEEP: planted_sweep(["none", "edit"], SIZE)}, columns=())
+    assert standard_notes(lab, found, summary(lab, found))[0].startswith(f"Values are means with 95% intervals over 12 {over} (")
     assert source(found["sweep"]) == (f" Bands: 95% intervals over 12 {over}.", "tiny in float32, BOS none, made up.")
 
 
@@ -150,7 +142,8 @@ def test_numbers_are_clustered_by_the_documents_of_their_own_store():
 
 
 def test_passages_of_one_document_widen_the_interval():
-    alone, shared = (results(**text(each)).table["edit", "size (m)"].effect for each in (1, 3))
+    lab = SimpleNamespace(sweeps={SWEEP: planted_sweep(["none", "edit"], SIZE)})
+    alone, shared = (summary(lab, results(**text(each)))["edit", "size (m)"].effect for each in (1, 3))
     assert (alone.method, shared.method) == ("t", "clustered t")
     assert alone.mean == shared.mean
     assert shared.high - shared.low > 1.5 * (alone.high - alone.low)
@@ -189,4 +182,4 @@ def test_numbers_are_clustered_by_the_genres_of_their_own_prompts_or_else_by_doc
     ],
 )
 def test_provenance_shows_the_split_and_how_many_documents_there_are(study, said):
-    assert folder.provenance(store([[0], [1]], **study)).get("split") == said
+    assert provenance(store([[0], [1]], **study)).get("split") == said

@@ -12,6 +12,9 @@ import xarray
 
 import sinkjax
 from sinkjax.analysis import intervals
+from sinkjax.lab.continuations import TEXTS
+from sinkjax.lab.parts import NOOP
+from sinkjax.lab.views import MAPS
 from sinkjax.model import params
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
@@ -19,7 +22,6 @@ from sinkjax.studies import run
 from sinkjax.studies.assemble import changes
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.registry import find, studies, trains
-from sinkjax.studies.specs import MAPS, NOOP, TEXTS
 from tests.studies.tiny import study, write_both, write_model
 
 T = 24
@@ -84,7 +86,7 @@ def write_gpt2(folder: Path, like: Path) -> None:
 def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch):
     monkeypatch.setattr(intervals, "RESAMPLES", 100)
     monkeypatch.setattr(run, "build", run.section_of)
-    fields = {field: 2 for field in ("controls", "control_prompts") if hasattr(find(name).config, field)}
+    fields = {field: 2 for field in ("controls", "control_prompts") if hasattr(find(name).settings, field)}
     model = files / NEEDING.get(name, "four")
     chosen = study(name, files, length=T, model=str(model), **fields | SMALL.get(name, {}))
     section = run.carry_out(chosen, tmp_path / "out")

@@ -7,13 +7,13 @@ import pytest
 
 import sinkjax
 from sinkjax.generation import blocks_apart
+from sinkjax.lab.continuations import TEXTS
+from sinkjax.lab.work import Calculation
 from sinkjax.model import params
 from sinkjax.studies import plan
 from sinkjax.studies.plan import LIBRARIES, PAGE, PROGRAM, VOCABULARY_ENTRY, block_rate, process_bytes, process_seconds
 from sinkjax.studies.registry import choose
 from sinkjax.studies.run import work
-from sinkjax.studies.specs import TEXTS
-from sinkjax.studies.study import Calculation
 from sinkjax.transformer.cost import block_flops
 
 

@@ -13,13 +13,13 @@ import yaml
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.settings import OnText
+from sinkjax.lab.trained import specs
 from sinkjax.runtime.resources import config_path
-from sinkjax.studies.config import StudyConfig
-from sinkjax.studies.listed import Listed
+from sinkjax.studies import listed
 from sinkjax.studies.registry import Chosen, choose, config_type, declared, documented, find, program, studies, trains
-from sinkjax.studies.study import Study
 
-Mask = find("kiya/mask").config
+Mask = find("kiya/mask").settings
 
 STATED = [name for name in shipped() if name in declared()]
 TRAINING = {name: chosen for name in shipped() if trains((chosen := choose(name)).experiment) and not chosen.suite}
@@ -27,17 +27,16 @@ TRAINING = {name: chosen for name in shipped() if trains((chosen := choose(name)
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_a_study_that_trains_has_trainings_with_names_of_their_own(name):
-    specs = find(TRAINING[name].experiment).trainings(TRAINING[name].config)
-    assert len({spec.name for spec in specs}) == len(specs) > 0
+    trained = specs(find(TRAINING[name].experiment).trace(TRAINING[name].config, None), TRAINING[name].config)
+    assert len({spec.name for spec in trained}) == len(trained) > 0
 
 
 @pytest.mark.parametrize("name", studies())
 def test_a_study_is_found_by_its_place_and_has_a_config(name):
     study = find(name)
-    assert isinstance(study, Study)
     assert study.name == name
-    assert study.config is config_type(name)
-    assert trains(name) or issubclass(study.config, StudyConfig)
+    assert study.settings is config_type(name)
+    assert trains(name) or issubclass(study.settings, OnText)
 
 
 def test_a_list_of_the_studies_imports_no_jax():
@@ -66,7 +65,7 @@ def test_a_shipped_config_reads_and_says_what_it_claims(name):
 @pytest.mark.parametrize("name", STATED)
 def test_the_config_of_a_study_states_only_what_differs_from_the_defaults(name):
     stated = yaml.safe_load(config_path(name).read_text(encoding="utf-8"))
-    defaults = documents.plain(documents.fields(find(name).config()))
+    defaults = documents.plain(documents.fields(find(name).settings()))
     settings = {key: value for key, value in stated.items() if key not in ("experiment", "prose")}
     assert all(defaults[key] != value for key, value in settings.items())
 
@@ -86,7 +85,7 @@ def test_a_store_made_from_python_is_a_sweep_with_its_page_beside_it(tmp_path: P
     store = tmp_path / "mine.zarr"
     store.mkdir()
     (store / ".zattrs").write_text("{}")
-    assert choose(str(store)) == Chosen("sweep", Listed(), tmp_path / "mine-report", store)
+    assert choose(str(store)) == Chosen("sweep", listed.Settings(), tmp_path / "mine-report", store)
 
 
 def test_a_file_elsewhere_is_a_config_without_results(tmp_path: Path):

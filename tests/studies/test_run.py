@@ -15,10 +15,10 @@ import xarray
 import sinkjax
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.parts import NOOP_SERIES
 from sinkjax.report.table import number
 from sinkjax.studies import run
 from sinkjax.studies.registry import choose
-from sinkjax.studies.specs import NOOP_SERIES
 from tests.studies.tiny import mask, streaming, study, write_both
 
 STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax")

@@ -10,6 +10,7 @@ import pytest
 from sinkjax import SinkjaxError
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.edits.edit import resolve
+from sinkjax.lab.parts import Part, specs
 from sinkjax.model.attention_bias import KeyBias
 from sinkjax.model.config import Caps, Config, NoPosition
 from sinkjax.model.experts import Experts
@@ -18,8 +19,6 @@ from sinkjax.model.norms import AfterRotation, LayerNorm, RMSNorm
 from sinkjax.model.positions import Alibi, Learned
 from sinkjax.model.rotary import QueryGrowth, Rope
 from sinkjax.studies.registry import choose, find, studies, trains
-from sinkjax.studies.specs import specs
-from sinkjax.studies.study import SweepSpec
 
 LESS: dict[str, tuple[dict[str, Any], str]] = {
     "vocabulary": ({"vocab_size": None}, "no vocabulary"),
@@ -117,7 +116,7 @@ def test_a_study_can_do_without_what_it_does_not_need(architecture, name: str) -
     """With none of the other parts, its sweeps are made, and their edits and probes fit the model."""
     less, config = without(architecture, needed(name)), choose(name).config
     for spec in specs(find(name), config, less):
-        if isinstance(spec, SweepSpec):
+        if isinstance(spec, Part):
             spec.probe.check(less, config.length)
             for entry in spec.edits[:: max(1, len(spec.edits) // 4)]:
                 resolve(entry, less, [config.length] * spec.prompts, config.length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,47 +13,46 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.evidence import Evidence
-from sinkjax.analysis.judgement import judge
-from sinkjax.analysis.verdicts import Verdict
 from sinkjax.cli import main as cli
 from sinkjax.cli import plan as cli_plan
 from sinkjax.cli import run as cli_run
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError, Unavailable
-from sinkjax.probes.probe import Probe
+from sinkjax.lab import Lab, loss
+from sinkjax.lab.claims import Prose, Statement
+from sinkjax.lab.contrasts import Parts
+from sinkjax.lab.numbers import Numbers
+from sinkjax.lab.settings import OnText
+from sinkjax.lab.trace import Program
 from sinkjax.studies import registry, run, suite
-from sinkjax.studies.config import All, AllTrained, StudyConfig
+from sinkjax.studies.config import All, AllTrained
 from sinkjax.studies.registry import Chosen, choose
-from sinkjax.studies.results import Results
-from sinkjax.studies.specs import SWEEP
-from sinkjax.studies.study import Calculation, Study, Sweep, no_edit
 from tests.studies.tiny import write_both
 
 STATEMENT = "The loss is a number (Fig. 1)."
 IT = np.array([1.0, 2.0, 4.0, 1.0, 2.0, 4.0, 2.0, 2.0])
 
 
-def prompts_of_seed(results: Results) -> list[str]:
-    return [f"{results['sweep'].sizes['prompt']} prompts of seed {results.config.seed}"]
+def made_up(name: str, study: Callable[[Lab, OnText], None]) -> Program:
+    """A study that is not in a file."""
+    prose = Prose("Seed {seed}", "A claim.", (), {"one": Statement(STATEMENT, "3.1")})
+    return Program(name, study, OnText, prose, False, "")
 
 
-def made_up(name: str, **fields: Any) -> Study:
-    """A study of one unedited sweep, with one claim."""
-    whole = {
-        "config": StudyConfig,
-        "title": "Seed {seed}",
-        "question": "A claim.",
-        "probe": lambda config: Probe(nll=True),
-        "sweeps": lambda config, architecture: [Sweep(SWEEP, lambda *_: [no_edit()])],
-        "verdicts": lambda results: [Verdict("one", STATEMENT, "Fig. 1", "3.1", judge(Evidence(IT)), label="it")],
-        "status": prompts_of_seed,
-    }
-    return Study(name=name, **{**whole, **fields})
+def unedited(lab: Lab, s: OnText) -> None:
+    """One unedited sweep, with one claim."""
+    sweep = lab.sweep("sweep", measures=[loss()])
+
+    def of_loss(read: Numbers) -> Parts:
+        read.first(loss(), sweep)
+        return Parts(IT, None, None, None, "", "it")
+
+    lab.claim("one", "Fig. 1", of_loss)
 
 
-def no_gate(config: StudyConfig, architecture: Any) -> None:
+def no_gate(lab: Lab, s: OnText) -> None:
+    unedited(lab, s)
     raise SinkjaxError("the model has no gate")
 
 
@@ -61,15 +61,16 @@ def no_bos(model: sinkjax.Model, batch: Any) -> xarray.Dataset:
     raise SinkjaxError("the tokenizer names no BOS")
 
 
-def numbers(config: StudyConfig, architecture: Any) -> list[Calculation]:
-    return [Calculation("numbers", no_bos, (), config.prompts)]
+def numbers(lab: Lab, s: OnText) -> None:
+    of = lab.calculate("numbers", no_bos, (), None, s.prompts)
+    lab.claim("one", "Fig. 1", lambda read: read.data(of.name))
 
 
 STUDIES = (
-    made_up("made-up/gated", check=no_gate),
-    made_up("made-up/late", sweeps=numbers),
-    made_up("made-up/sweep"),
-    made_up("other/sweep"),
+    made_up("made-up/gated", no_gate),
+    made_up("made-up/late", numbers),
+    made_up("made-up/sweep", unedited),
+    made_up("other/sweep", unedited),
 )
 
 
@@ -83,7 +84,7 @@ def chosen(files: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
     """The suite "made-up" on a tiny model."""
     monkeypatch.setattr(registry, "declared", dict)
     monkeypatch.setattr(registry, "_registered", {study.name: study for study in STUDIES})
-    shipped = {study.name: Chosen(study.name, StudyConfig(prompts=2, length=10, seed=5)) for study in STUDIES}
+    shipped = {study.name: Chosen(study.name, OnText(prompts=2, length=10, seed=5)) for study in STUDIES}
     monkeypatch.setattr(suite, "by_name", lambda name: shipped.get(name) or choose(name))
     config = All(family="made-up", model=str(files / "model"), text=str(files / "text.txt"), prompts=3)
     return Chosen("all", config)
@@ -91,7 +92,8 @@ def chosen(files: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
 
 def test_each_runs_in_its_folder_and_refusals_are_listed_with_their_sentence(chosen, tmp_path):
     report = suite.carry_out(chosen, tmp_path / "out")
-    assert [section.findings[0] for section in report.sections] == ["3 prompts of seed 5."]  # the suite's, and the study's own
+    (section,) = report.sections
+    assert (section.title, section.rows[0].value.n) == ("Seed 5", 3)  # the study's own seed, and the suite's prompts
     assert report.skipped == {"made-up/gated": "the model has no gate", "made-up/late": "the tokenizer names no BOS"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"config.yaml", "refused.yaml", "report.html", "late", "sweep"}
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
@@ -208,7 +210,7 @@ def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsy
     assert "made-up/sweep (3 of 3)" in ran.err
     assert cli.main(["report", str(tmp_path / "out")]) == 0
     for shown in (ran.out, capsys.readouterr().out):
-        assert "- 3 prompts of seed 5" in shown
+        assert "Seed 5" in shown
         assert "1 replicates" in shown
         assert shown.splitlines()[-1] == str(tmp_path / "out" / "report.html")
 

@@ -15,12 +15,15 @@ from sinkjax.cli import main as cli
 from sinkjax.cli import plan as cli_plan
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.claims import Prose
+from sinkjax.lab.numbers import Stored
+from sinkjax.lab.settings import Trains
+from sinkjax.lab.trace import Lab, Program
+from sinkjax.lab.work import TrainingSpec
 from sinkjax.model.config import Config
 from sinkjax.studies import registry, run, suite, training
-from sinkjax.studies.config import All, AllTrained, Trains
+from sinkjax.studies.config import All, AllTrained
 from sinkjax.studies.registry import Chosen, choose
-from sinkjax.studies.results import Results
-from sinkjax.studies.study import Study, TrainingSpec
 from sinkjax.sweeps.header import HEADER
 from sinkjax.tasks import Trained
 from tests.train import linear
@@ -42,35 +45,20 @@ def measure(trained: Trained) -> xarray.Dataset:
     return xarray.Dataset({"weight": ("run", np.asarray(trained.params["w"])[:, 0])})
 
 
-def rows(results: Results) -> list[Row]:
-    return [Row(name, "models", "weight", intervals.interval(data["weight"].values)) for name, data in results.trained.items()]
-
-
-def lines(architecture: Config) -> Study:
+def lines(architecture: Config) -> Program:
     """A study of two trainings."""
 
-    def trainings(config: Regressions) -> list[TrainingSpec]:
-        return [
-            TrainingSpec(
-                f"batch-{batch}",
-                Linear(seeds=config.seeds, steps=config.steps, seed=config.seed, batch=batch, learning_rates=(0.1,)),
-                architecture,
-                measure,
-            )
-            for batch in config.batches
-        ]
+    def study(lab: Lab, s: Regressions) -> None:
+        for batch in s.batches:
+            stated = Linear(seeds=s.seeds, steps=s.steps, seed=s.seed, batch=batch, learning_rates=(0.1,))
+            lab.train(f"batch-{batch}", TrainingSpec(f"batch-{batch}", stated, architecture, measure))
+        lab.describe("weights", "a theorem", rows)
 
-    return Study(
-        name="made-up/lines",
-        config=Regressions,
-        title="Lines",
-        question="A claim.",
-        trainings=trainings,
-        rows=rows,
-        provenance=lambda results: {},
-        subject="model",
-        over="runs",
-    )
+    return Program("made-up/lines", study, Regressions, Prose("Lines", "A claim."), True, "")
+
+
+def rows(read: Stored) -> list[Row]:
+    return [Row(name, "models", "weight", intervals.interval(data["weight"].values)) for name, data in read.trained.items()]
 
 
 @pytest.fixture
@@ -93,6 +81,7 @@ def test_a_run_leaves_trainings_stores_and_a_page(chosen, tmp_path):
         "batch-8.zarr",
         "batch-32",
         "batch-32.zarr",
+        "claims.csv",
         "summary.csv",
         "report.html",
     }
@@ -100,7 +89,7 @@ def test_a_run_leaves_trainings_stores_and_a_page(chosen, tmp_path):
     assert first.value.n == second.value.n == 6  # two variants of three seeds
     assert (tmp_path / "out" / "batch-32" / "log.jsonl").is_file()
     assert (tmp_path / "out" / "summary.csv").read_text().startswith("model,group")
-    assert "95% interval over runs" in (tmp_path / "out" / "report.html").read_text()
+    assert "95% interval over seeds" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_finished_run_is_not_trained_again(chosen, tmp_path, monkeypatch):

@@ -11,10 +11,11 @@ import pytest
 from sinkjax import SinkjaxError
 from sinkjax.cli import main as cli
 from sinkjax.config_files.programs import typed
+from sinkjax.lab import Measure
+from sinkjax.lab.stores import architecture_of, traced
+from sinkjax.studies.folder import open_store
 from sinkjax.studies.registry import choose, find, program, register
-from sinkjax.studies.results import Results
 from sinkjax.studies.run import work
-from sinkjax.studies.study import Measure
 from tests.studies.tiny import write_model, write_text
 
 SWEEP = """
@@ -126,19 +127,7 @@ def test_a_study_named_like_a_shipped_one_is_refused() -> None:
     ],
 )
 def test_a_measure_of_another_kind_is_refused(finished, of, message) -> None:
-    import xarray
-
-    study = find("sweep")
-    config = choose(str(finished)).config
-    results = Results(study, config, {"sweep": xarray.open_zarr(finished / "sweep.zarr")})
+    lab = find("sweep").trace(choose(str(finished)).config, architecture_of(store := open_store(finished / "sweep.zarr")))
+    lab, read = traced(lab, {"sweep": store})
     with pytest.raises(SinkjaxError, match=f"the measure 'odd' must return a real number .*{message}"):
-        results.values(Measure("odd", of))
-
-
-def test_conditions_of_another_kind_are_refused() -> None:
-    from sinkjax.studies.specs import conditions_of
-    from sinkjax.studies.study import Sweep
-
-    for yielded in (lambda *_: [None], lambda *_: None):
-        with pytest.raises(SinkjaxError, match=r"the conditions of the sweep 'odd' must be .*Condition, not None"):
-            conditions_of(Sweep("odd", yielded), None, None)
+        read.value(Measure("odd", of), lab.sweeps["sweep"], None)

@@ -9,7 +9,7 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.studies import views
+from sinkjax.lab import views
 from sinkjax.viewing.maps import strongest
 from tests.studies.tiny import HEADS, LAYERS, SENTENCE, write_model
 

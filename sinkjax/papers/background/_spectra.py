@@ -15,9 +15,9 @@ from sinkjax import Probe, Site, Statistic
 from sinkjax.analysis import intervals, metrics
 from sinkjax.analysis.summary import Row
 from sinkjax.lab import Measure, Sweep, Where
+from sinkjax.lab.claims import Rows
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.premises import Test
-from sinkjax.lab.trace import Rows
 from sinkjax.papers.background._massive import real
 from sinkjax.report.figures.layers import Line, Panel, lines
 from sinkjax.report.section import Drawing

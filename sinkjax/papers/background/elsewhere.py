@@ -25,10 +25,10 @@ from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.measures import in_layers
 from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.lab.parts import without_replacement
 from sinkjax.papers.background._massive import massive, massive_prompts
 from sinkjax.report.figures.points import Point, points
 from sinkjax.report.section import Drawing
-from sinkjax.studies.specs import without_replacement
 
 if TYPE_CHECKING:
     import xarray
@@ -151,7 +151,7 @@ def tokens_in_text(read: Stored, tokens: Sequence[str], sweep: Sweep, eps: float
     """Activation and sink where the text has each token, ranked among as many random other positions of the same prompts."""
     text = read.data(sweep.name).isel(edit=0)
     values = {SINKS: sinks(text, eps), SIZE: ratios(text)}
-    clusters = read.results.clusters(text.sizes["prompt"], sweep.name)
+    clusters = read.clusters(text.sizes["prompt"], sweep.name)
     return [row for token in tokens for row in _rows(text, token, values, read.settings, clusters)]
 
 

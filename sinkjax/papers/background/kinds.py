@@ -19,7 +19,7 @@ from sinkjax.lab import *
 from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Numbers
-from sinkjax.studies.study import Batch, Calculation
+from sinkjax.lab.work import Batch, Calculation
 
 KINDS = ("no-op", "broadcast", "neither")
 WAYS = ("zero", "mean", "shuffled", "diagonal", "spread")

@@ -22,10 +22,10 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab import *
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Numbers, Stored, read_measure
+from sinkjax.lab.work import Batch, Calculation
 from sinkjax.report.figures.layers import Line, Panel
 from sinkjax.report.figures.layers import lines as line_figure
 from sinkjax.report.section import Drawing
-from sinkjax.studies.study import Batch, Calculation
 
 if TYPE_CHECKING:
     from sinkjax.analysis.intervals import Interval
@@ -163,7 +163,7 @@ def recomputed(read: Numbers, measure: Measure, best: Calculation) -> NDArray:
 def loss_by_position(read: Stored, where: Where, best: Calculation) -> Drawing:
     """Draw the loss along the text above the loss with all keys, in bins of positions, next to recomputed windows."""
     store = where.sweep.name
-    rows, data = read.rows(store), read.results[store]["nll"].values[..., :-1]
+    rows, data = read.rows(store), read[store]["nll"].values[..., :-1]
     lost = {where.sweep.label(case): data[rows[case]] - data[0] for case in where.cases if case is not None}
     of_best = read.data(best.name)["nll"].values[:, :-1]
     lost["recomputed window"] = of_best - data[0, : len(of_best)]

@@ -20,8 +20,8 @@ from sinkjax.config_files.checks import MIN_QUERIES, refuse
 from sinkjax.lab import *
 from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.measures import in_layers, layer_index
+from sinkjax.lab.work import Inputs
 from sinkjax.papers.background._massive import largest_dim
-from sinkjax.studies.study import Inputs
 
 if TYPE_CHECKING:
     import jax

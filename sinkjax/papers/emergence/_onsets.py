@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis.summary import Column, Row, column_rows, own_rows
+from sinkjax.lab.conditions import NO_EDIT
 from sinkjax.lab.numbers import Stored
 from sinkjax.papers.emergence._series import DROPPED, MASKED
 from sinkjax.report.figures import bands
 from sinkjax.report.figures.points import Point, points
 from sinkjax.report.section import Drawing
-from sinkjax.studies.results import Results
-from sinkjax.studies.study import NO_EDIT
 
 ROW = "softmax"  # the training, its folder and its store
 MEASURES = {  # variable of the store -> its description, with the unit
@@ -34,14 +33,14 @@ STRONGEST = "most attention of a head to {kind}, above random targets"
 FORMED, MASSIVE, COST = 1.0, 100.0, 0.1
 
 
-def of(results: Results, name: str, edit: str = NO_EDIT) -> NDArray:
+def of(read: Stored, name: str, edit: str = NO_EDIT) -> NDArray:
     """A variable under an edit: float[run, step]."""
-    return np.asarray(results[ROW][name].sel(edit=edit).transpose("run", "step").values)
+    return np.asarray(read[ROW][name].sel(edit=edit).transpose("run", "step").values)
 
 
-def steps(results: Results) -> list[int]:
+def steps(read: Stored) -> list[int]:
     """The steps whose models were kept."""
-    return [int(step) for step in results[ROW]["step"].values]
+    return [int(step) for step in read[ROW]["step"].values]
 
 
 def label(step: int, edit: str = NO_EDIT) -> str:
@@ -51,35 +50,34 @@ def label(step: int, edit: str = NO_EDIT) -> str:
 
 def over_steps(read: Stored) -> list[Row]:
     """Every measure of every checkpoint under every edit; effects are paired by seed, against no edit at the same step."""
-    results = read.results
     found = []
     for name, measure in MEASURES.items():
-        base = of(results, name).T  # [step, run]
+        base = of(read, name).T  # [step, run]
         for edit in (NO_EDIT, MASKED, DROPPED):
-            labels = [(label(step, edit), edit) for step in steps(results)]
-            found += column_rows(labels, measure, Column(of(results, name, edit).T, base), results.config.seed)
-    plain = [label(step) for step in steps(results)]
-    for kind in results[ROW]["type"].values:
+            labels = [(label(step, edit), edit) for step in steps(read)]
+            found += column_rows(labels, measure, Column(of(read, name, edit).T, base), read.settings.seed)
+    plain = [label(step) for step in steps(read)]
+    for kind in read[ROW]["type"].values:
         for name, measure in (("heads", HEADS), ("strongest", STRONGEST)):
-            values = results[ROW][name].sel(type=kind).transpose("step", "run").values
-            found += own_rows(plain, NO_EDIT, measure.format(kind=TYPES[kind]), values, results.config.seed)
+            values = read[ROW][name].sel(type=kind).transpose("step", "run").values
+            found += own_rows(plain, NO_EDIT, measure.format(kind=TYPES[kind]), values, read.settings.seed)
     return found
 
 
-def reached(results: Results) -> dict[str, NDArray]:
+def reached(read: Stored) -> dict[str, NDArray]:
     """Return whether each event of a training has happened: bool[run, step]."""
-    sinks, loss, dropped = of(results, "sink_0"), of(results, "loss"), "dropping the MLP of block 0 at token 0"
+    sinks, loss, dropped = of(read, "sink_0"), of(read, "loss"), "dropping the MLP of block 0 at token 0"
     return {
         f"more than {FORMED:g} % of heads sink on key 0": sinks > FORMED,
-        f"the largest |h| of token 0 is more than {MASSIVE:g} times its median": of(results, "ratio") > MASSIVE,
-        f"masking key 0 costs more than {COST:g} nats per token": of(results, "loss", MASKED) - loss > COST,
+        f"the largest |h| of token 0 is more than {MASSIVE:g} times its median": of(read, "ratio") > MASSIVE,
+        f"masking key 0 costs more than {COST:g} nats per token": of(read, "loss", MASKED) - loss > COST,
         f"masking key 0 makes more than {FORMED:g} % of heads sink on key 1": (
-            of(results, "sink_1", MASKED) - of(results, "sink_1") > FORMED
+            of(read, "sink_1", MASKED) - of(read, "sink_1") > FORMED
         ),
         f"{dropped} halves the heads that sink on key 0, of more than {FORMED:g} %": (
-            (sinks > FORMED) & (of(results, "sink_0", DROPPED) < sinks / 2)
+            (sinks > FORMED) & (of(read, "sink_0", DROPPED) < sinks / 2)
         ),
-        f"{dropped} costs more than {COST:g} nats per token": of(results, "loss", DROPPED) - loss > COST,
+        f"{dropped} costs more than {COST:g} nats per token": of(read, "loss", DROPPED) - loss > COST,
     }
 
 
@@ -94,10 +92,10 @@ def first_step(there: NDArray, steps: list[int]) -> NDArray:
 
 def onsets(read: Stored) -> list[Row]:
     """The first kept step of each event, mean over the runs that have one, and the number of these."""
-    found, count = [], read.results[ROW].sizes["run"]
-    for what, there in reached(read.results).items():
-        first = read.results.interval(first_step(there, steps(read.results)))
-        share = read.results.interval(100.0 * there.any(axis=1))
+    found, count = [], read[ROW].sizes["run"]
+    for what, there in reached(read).items():
+        first = read.interval(first_step(there, steps(read)))
+        share = read.interval(100.0 * there.any(axis=1))
         found.append(Row(what, "onsets", f"first kept step (mean over runs that have one, of {count})", first))
         found.append(Row(what, "onsets", "runs that have one (%)", share))
     return found
@@ -130,29 +128,29 @@ def in_order(at: NDArray, rising: Mapping[str, NDArray]) -> dict[str, NDArray]:
     return dict(sorted(found.items(), key=lambda item: np.nan_to_num(item[1], nan=np.inf).mean()))
 
 
-def events(results: Results) -> dict[str, NDArray]:
+def events(read: Stored) -> dict[str, NDArray]:
     """Return the first kept step after which each quantity stays beyond the middle of its change, inclusive: float[run]."""
-    strongest = results[ROW]["strongest"].transpose("type", "run", "step")
+    strongest = read[ROW]["strongest"].transpose("type", "run", "step")
     rising = {
-        **positive(results),
-        "later tokens aligned with the first": of(results, "secondary"),
+        **positive(read),
+        "later tokens aligned with the first": of(read, "secondary"),
         **{f"a head that attends to {kind}": strongest.sel(type=name).values for name, kind in TYPES.items()},
     }
-    return in_order(np.array(steps(results)), rising)
+    return in_order(np.array(steps(read)), rising)
 
 
-def log_events(results: Results) -> dict[str, NDArray]:
+def log_events(read: Stored) -> dict[str, NDArray]:
     """Return `events` by the middle in logarithms, earlier for what rises and later for what falls; positive quantities only."""
-    return in_order(np.array(steps(results)), positive(results, np.log))
+    return in_order(np.array(steps(read)), positive(read, np.log))
 
 
-def positive(results: Results, scale: Callable[[NDArray], NDArray] = np.array) -> dict[str, NDArray]:
+def positive(read: Stored, scale: Callable[[NDArray], NDArray] = np.array) -> dict[str, NDArray]:
     """Return the quantities that are positive on a scale, and negative if they fall: float[run, step]."""
     return {
-        "held-out loss": -scale(of(results, "loss")),
-        "norm of the first token's value": -scale(of(results, "value_ratio")),
-        "largest activation over the median": scale(of(results, "ratio")),
-        "attention to the first token": scale(of(results, "attention")),
+        "held-out loss": -scale(of(read, "loss")),
+        "norm of the first token's value": -scale(of(read, "value_ratio")),
+        "largest activation over the median": scale(of(read, "ratio")),
+        "attention to the first token": scale(of(read, "attention")),
     }
 
 
@@ -161,31 +159,30 @@ def order(read: Stored) -> list[Row]:
     found = []
     for of_events, scale in ((events, ""), (log_events, ", in logarithms")):
         before = None
-        for name, at in of_events(read.results).items():
-            found.append(Row(name, "order", f"step from which half of the change is made{scale}", read.results.interval(at)))
+        for name, at in of_events(read).items():
+            found.append(Row(name, "order", f"step from which half of the change is made{scale}", read.interval(at)))
             if before is not None:
-                found.append(Row(name, "order", f"steps after the line above{scale}", read.results.interval(at - before)))
+                found.append(Row(name, "order", f"steps after the line above{scale}", read.interval(at - before)))
             before = at
     return found
 
 
 def timeline(read: Stored) -> Drawing:
     """The events on two lines of time, by the middle of each change and of its logarithm."""
-    panels = {"halfway": events(read.results), "halfway in logarithms": log_events(read.results)}
+    panels = {"halfway": events(read), "halfway in logarithms": log_events(read)}
     marks = {
-        title: [Point(name, read.results.interval(at), "mean over seeds") for name, at in found.items()]
+        title: [Point(name, read.interval(at), "mean over seeds") for name, at in found.items()]
         for title, found in panels.items()
     }
     caption = f"""The first kept step at and after which each quantity is beyond the middle of its first and last value, and of
-        their logarithms where it is positive, mean over the seeds with such a step, of {read.results[ROW].sizes["run"]}; bars:
+        their logarithms where it is positive, mean over the seeds with such a step, of {read[ROW].sizes["run"]}; bars:
         95% intervals. Heads: the most attention of any head to the type's target, above that to random ones."""
     return Drawing("timeline", points(marks, "training step"), caption)
 
 
 def checkpoints(read: Stored) -> Drawing:
     """The sinks, what feeds them and the loss over steps, without an edit and with each."""
-    results = read.results
-    x, names = np.array(steps(results), float), (NO_EDIT, MASKED, DROPPED)
+    x, names = np.array(steps(read), float), (NO_EDIT, MASKED, DROPPED)
     columns = {
         "sink_0": bands.Column("heads that sink\non key 0 (%)"),
         "sink_1": bands.Column("heads that sink\non key 1 (%)"),
@@ -193,16 +190,16 @@ def checkpoints(read: Stored) -> Drawing:
         "value_ratio": bands.Column("norm of token 0's value\nover others'"),
         "loss": bands.Column("loss\n(nats per token)"),
     }
-    grid = [[[_band(results, edit, x, of(results, name, edit)) for edit in names] for name in columns]]
-    caption = f"""Models of {results[ROW].sizes["run"]} seeds at {len(x)} steps of their training, without an edit, with key 0
+    grid = [[[_band(read, edit, x, of(read, name, edit)) for edit in names] for name in columns]]
+    caption = f"""Models of {read[ROW].sizes["run"]} seeds at {len(x)} steps of their training, without an edit, with key 0
         masked for all later queries in all layers, and with the MLP of block 0 dropped at token 0. A head cannot sink on a masked
         key. Lines: means over seeds; bands: 95% intervals."""
     return Drawing("over-steps", bands.bands([*columns.values()], grid, "step"), caption)
 
 
-def _band(results: Results, name: str, x: NDArray, values: NDArray) -> bands.Band:
+def _band(read: Stored, name: str, x: NDArray, values: NDArray) -> bands.Band:
     """float[run, step] as a band; a step with one seed has no width."""
-    found = [results.interval(column) for column in values.T]
+    found = [read.interval(column) for column in values.T]
     middle, low, high = (
         np.array([entry.mean if getattr(entry, side) is None else getattr(entry, side) for entry in found], float)
         for side in ("mean", "low", "high")

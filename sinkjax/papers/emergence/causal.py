@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from sinkjax.lab import Lab
+from sinkjax.lab.work import TrainingSpec
 from sinkjax.papers.emergence._onsets import ROW, checkpoints, onsets, order, over_steps, timeline
 from sinkjax.papers.emergence._series import Kept, measure, training
-from sinkjax.studies.study import TrainingSpec
 from sinkjax.tasks.language_model.task import PretrainTask
 
 

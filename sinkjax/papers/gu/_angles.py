@@ -18,10 +18,10 @@ from sinkjax.lab import Contrast, Measure, Place
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.measures import in_layers, layer_index
 from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.lab.work import Batch, Calculation
 from sinkjax.papers.gu import _geometry as geometry
 from sinkjax.report.figures.layers import Line, Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.studies.study import Batch, Calculation
 
 BLOCK = 16  # prompts whose keys are computed at a time
 COSINES = (-1.0, 1.0)

@@ -64,7 +64,7 @@ def alike(read: Numbers, sweep: Sweep, within: float) -> tuple[bool, str]:
     """
     if not isinstance(read, Stored):
         raise Deferred(sweep.name)
-    data, kind = read.results[read.store(sweep)], kind_of_positions(read.architecture)
+    data, kind = read[read.store(sweep)], kind_of_positions(read.architecture)
     if kind != "rotary" or data.attrs["study"]["bos"] != "none":
         raise Absent(f"positions are {kind} and bos is {data.attrs['study']['bos']}, and must be rotary and none")
     largest = data["resid_max"].max("depth").values  # edit, prompt, position

@@ -8,6 +8,7 @@ from typing import Literal
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import *
+from sinkjax.lab.work import Calculation, Inputs
 from sinkjax.papers.gu._angles import (
     KEY_VARIABLES,
     first_cosine,
@@ -17,7 +18,6 @@ from sinkjax.papers.gu._angles import (
     score_gap,
     shared_energy,
 )
-from sinkjax.studies.study import Calculation, Inputs
 
 
 @dataclass(frozen=True, kw_only=True)

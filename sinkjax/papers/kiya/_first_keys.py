@@ -15,14 +15,14 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab import OnText
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.settings import own_bos
+from sinkjax.lab.work import Calculation
 from sinkjax.report.section import Drawing
-from sinkjax.studies.study import Calculation
 
 if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
-    from sinkjax.studies.study import Batch
+    from sinkjax.lab.work import Batch
 
 BOS, MEAN = "BOS", "mean of the others"
 NORMS = {"||k||, key-value heads joined": "kv", "||k||, repeated to query heads": "repeated"}

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
+    from sinkjax.lab.work import Batch
     from sinkjax.model.config import Config
     from sinkjax.model.params import Params
-    from sinkjax.studies.study import Batch
 
 MODEL, EVEN = "the model's attention", "even attention"  # names of the two attentions in the store
 BLOCK = 32  # prompts per forward pass

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.checkpoints.model import Model
 from sinkjax.lab import Contrast, largest_activation
-from sinkjax.lab.baseline import Unedited
+from sinkjax.lab.baseline import Unedited, onset
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.edits import see_only
 from sinkjax.lab.numbers import Numbers
-from sinkjax.lab.trace import onset
+from sinkjax.lab.work import Batch, Calculation
 from sinkjax.papers.li._neurons import Neuron, largest
-from sinkjax.studies.study import Batch, Calculation
 
 if TYPE_CHECKING:
     import xarray

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
-    from sinkjax.studies.study import Batch
+    from sinkjax.lab.work import Batch
 
 BLOCK = 4  # prompts per forward pass, whose hidden states are in memory at the same time
 HEADS, KV_HEADS = ("prompt", "layer", "head"), ("prompt", "layer", "kv_head")

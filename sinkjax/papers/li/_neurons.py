@@ -15,9 +15,9 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import Lab
+from sinkjax.lab.work import Batch
 from sinkjax.model.norms import gains
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.studies.study import Batch
 
 if TYPE_CHECKING:
     import xarray

@@ -17,13 +17,13 @@ from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
 from sinkjax.checkpoints.model import Model
 from sinkjax.lab import Contrast, Controlled, Lab
+from sinkjax.lab.baseline import HALF
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.trace import HALF
+from sinkjax.lab.work import Batch, Calculation
 from sinkjax.papers.li._lock_in import measure
 from sinkjax.report.figures import layers, scatter
 from sinkjax.report.section import Drawing
-from sinkjax.studies.study import Batch, Calculation
 
 if TYPE_CHECKING:
     import xarray
@@ -172,7 +172,7 @@ def largest_state(read: Stored, of: Calculation) -> list[Row]:
     found = {BEFORE: data["before"].values[:, depth, 0], AFTER: data["after"].values[:, depth, 0]}
     found |= {f"{name} |x| after the norm": data[key].values[:, depth] for name, key in (("largest", "top"), ("mean", "mean"))}
     label, series = _state(data, depth), "state with the largest ratio"
-    rows = [Row(f"{label}, largest ratio", series, name, read.results.interval(values)) for name, values in found.items()]
+    rows = [Row(f"{label}, largest ratio", series, name, read.interval(values)) for name, values in found.items()]
     return [*rows, Row(f"{label}, largest ratio", series, "dim of the largest |x|", constant(float(dim)))]
 
 
@@ -187,7 +187,7 @@ def of_layers(read: Stored, of: Calculation) -> list[Row]:
         ROW: data["own_row"].mean("kv_head").values,
     }
     return [
-        Row(_state(data, depth), "state that a layer reads", name, read.results.interval(values[:, depth]))
+        Row(_state(data, depth), "state that a layer reads", name, read.interval(values[:, depth]))
         for name, values in numbers.items()
         for depth in range(values.shape[1])
     ]
@@ -205,9 +205,7 @@ def by_layer(read: Stored, of: Calculation) -> Drawing:
     ratios["an ordinary position, before the norm"] = np.nanmedian(data["before"].values[..., 1:], axis=-1)
     cosines = {"cos(u_1, k_0)": data["alignment"], "cos(u_1, k_j), ordinary keys": data["other_alignment"]}
     values = {name: array.mean("head").values for name, array in cosines.items()} | {ROW: data["own_row"].mean("kv_head").values}
-    drawn = [
-        [read.results.curve(name, range(curve.shape[-1]), curve) for name, curve in curves.items()] for curves in (ratios, values)
-    ]
+    drawn = [[read.curve(name, range(curve.shape[-1]), curve) for name, curve in curves.items()] for curves in (ratios, values)]
     grid = [[layers.Panel("", "max |x| / mean |x|", drawn[0], log=True)], [layers.Panel("", "cosine", drawn[1], signed=True)]]
     figure = layers.lines(grid, "layer that reads the state (0-based)")
     caption = """Dominance ratio of the first token and of an ordinary one (top), and cosines of keys with the queries' first

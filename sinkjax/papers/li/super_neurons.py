@@ -22,10 +22,10 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.lab import *
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.lab.work import Batch, Calculation
 from sinkjax.papers.li._neurons import Neuron, largest, largest_neurons, survey
 from sinkjax.report.figures import scatter
 from sinkjax.report.section import Drawing
-from sinkjax.studies.study import Batch, Calculation
 
 if TYPE_CHECKING:
     import xarray

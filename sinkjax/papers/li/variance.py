@@ -18,10 +18,10 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab import Contrast, Judged, Lab
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.lab.work import Calculation, Inputs
 from sinkjax.papers.li._first_block import measure
 from sinkjax.report.figures import layers
 from sinkjax.report.section import Drawing
-from sinkjax.studies.study import Calculation, Inputs
 
 if TYPE_CHECKING:
     import xarray
@@ -152,7 +152,7 @@ def variances(read: Stored, of: Calculation) -> list[Row]:
     for place, attention in enumerate(data["attention"].values.tolist()):
         numbers = {_share_at(position): heads[place, :, position] for position in sorted({0, 1, 7, last})}
         numbers |= {f"after W_O: {_share_at(last)}": after[place, :, last], EXPONENT: exponents(heads[place])}
-        found += [Row(attention, series, name, read.results.interval(values)) for name, values in numbers.items()]
+        found += [Row(attention, series, name, read.interval(values)) for name, values in numbers.items()]
         found.append(Row(attention, series, TAU, constant(float(tau[place])), rank=Rank.among(tau[place], drawn[:, place])))
     return found
 
@@ -171,7 +171,7 @@ def variance_by_position(read: Stored, of: Calculation) -> Drawing:
 
     def panel(title: str, name: Output, expected: dict[str, NDArray]) -> layers.Panel:
         curves = dict(zip(data["attention"].values.tolist(), relative(data, name), strict=True)) | expected
-        lines = [read.results.curve(label, places.tolist(), values) for label, values in curves.items()]
+        lines = [read.curve(label, places.tolist(), values) for label, values in curves.items()]
         return layers.Panel(title, "variance (share of position 0's)", lines, log=True)
 
     panels = [panel("head outputs", "deviation", law | squares), panel("attention output, after W_O", "after", law)]

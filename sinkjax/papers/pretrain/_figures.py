@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.lab.claims import Training
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Stored, read_measure
-from sinkjax.lab.trace import Training
 from sinkjax.lab.trained import alone, paired
 from sinkjax.papers.pretrain._outcomes import sinks
 from sinkjax.report.figures.bands import Band, Column, bands
@@ -53,14 +53,14 @@ def learning_curves(read: Stored, rows: Sequence[Training]) -> Drawing | None:
 
 def beside_the_paper(read: Stored, measures: Sequence[Measure], rows: Sequence[Training], xlabel: str) -> Drawing | None:
     """Measures of the rows next to the paper's numbers, one panel per measure."""
-    if not read.results.stores:
+    if not read.stores:
         return None
     columns = {}
     for measure in measures:
         found = []
         for row in _trained(read, rows):
             number = row.paper.get(measure.name)
-            found.append(Point(row.label, read.results.interval(read_measure(measure, read.data(row.name))), HERE))
+            found.append(Point(row.label, read.interval(read_measure(measure, read.data(row.name))), HERE))
             if isinstance(number, int | float):
                 found.append(Point(row.label, alone(number), PAPER))
         columns[measure.name] = found
@@ -90,7 +90,7 @@ def losses_beside(read: Stored, measure: Measure, rows: Sequence[Training]) -> D
 def _trained(read: Stored, rows: Sequence[Training]) -> list[Training]:
     """The rows that have been trained, in the order of their stores."""
     by_name = {row.name: row for row in rows}
-    return [by_name[name] for name in read.results.trained if name in by_name]
+    return [by_name[name] for name in read.trained if name in by_name]
 
 
 def _band(name: str, data: xarray.Dataset, of: Callable[[xarray.Dataset], NDArray]) -> Band:

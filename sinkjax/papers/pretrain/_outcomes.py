@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import LEVEL, Row
 from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.lab.claims import Training
 from sinkjax.lab.measures import Measure, percentage
 from sinkjax.lab.numbers import Stored
-from sinkjax.lab.trace import Training
 from sinkjax.lab.trained import MODELS, run_rows
 from sinkjax.model.normalisers import NAMED
 from sinkjax.train.config import ALL_STEPS
@@ -124,10 +124,10 @@ def steps_to_loss(read: Stored, first: Training) -> list[Row]:
     if not read.has(first.name):
         return []
     found = []
-    for name, data in read.results.trained.items():
+    for name, data in read.trained.items():
         each = steps_to(data, read.data(first.name))
         known, reached = each[~np.isnan(each)], each[np.isfinite(each)]
-        shown: Interval = read.results.interval(each)
+        shown: Interval = read.interval(each)
         if len(reached) < len(known):
             said = f"{reached.mean():.4g} in {len(reached)} of {len(known)}, else never" if len(reached) else "never"
             shown = Interval(None, None, None, 0, 0, LEVEL, "none", said)

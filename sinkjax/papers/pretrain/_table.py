@@ -11,12 +11,11 @@ from typing import Any, get_type_hints
 from sinkjax.config_files import documents
 from sinkjax.config_files.documents import check_keys, one_line
 from sinkjax.errors import SinkjaxError, one_of, unknown
+from sinkjax.lab.claims import Prose, Statement, Training
 from sinkjax.lab.contrasts import Contrast
-from sinkjax.lab.judging import Statement
-from sinkjax.lab.lower import Program, Prose
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.premises import Premise
-from sinkjax.lab.trace import Lab, Training
+from sinkjax.lab.trace import Lab, Program
 from sinkjax.lab.trained import attains, versus
 from sinkjax.papers.pretrain._figures import beside_the_paper, learning_curves, losses_beside
 from sinkjax.papers.pretrain._outcomes import MEASURES, steps_to_loss

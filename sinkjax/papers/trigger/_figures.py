@@ -11,10 +11,11 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
+from sinkjax.lab.claims import Training
+from sinkjax.lab.conditions import NO_EDIT
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Numbers, Stored, read_measure
 from sinkjax.lab.premises import Test
-from sinkjax.lab.trace import Training
 from sinkjax.papers.trigger._outcomes import IDENTITY, MILLION, OTHERS, TRIGGER, by_head
 from sinkjax.report.figures import layers
 from sinkjax.report.figures.causal import causal, gallery
@@ -23,7 +24,6 @@ from sinkjax.report.figures.grid import Column, grids
 from sinkjax.report.figures.grid import Row as Panels
 from sinkjax.report.figures.points import Point, points
 from sinkjax.report.section import Drawing
-from sinkjax.studies.study import NO_EDIT
 
 SMALLEST_LOSS = 1e-9  # smaller losses are drawn here
 OTHER_KEYS, OTHER_VALUES = "another key masked (mean)", "another value removed (mean)"
@@ -38,7 +38,7 @@ def trained(read: Numbers, shown: Sequence[Training]) -> dict[str, str]:
 
 def over_runs(read: Stored) -> str:
     """The sampling unit of a figure's intervals."""
-    config, (first, *_) = read.settings, read.results.trained.values()
+    config, (first, *_) = read.settings, read.trained.values()
     shared = " (initialisations only: all have the same data)" if config.shared_data else ""
     return f"{first.sizes['run']} runs{shared}, n = {config.width}, L = {config.length}"
 
@@ -51,7 +51,7 @@ def _held_out(read: Stored) -> str:
 def map_statistics(read: Stored, shown: Sequence[Training]) -> Drawing:
     """Mean and standard deviation of attention of single-head models, one column per model, on one scale (the paper's Fig. 3)."""
     labels, kinds = trained(read, shown), {"mean": "map_mean", "standard deviation": "map_std"}
-    maps = np.array([[read.results[name][kind].mean("run").values[0, 0] for name in labels] for kind in kinds.values()])
+    maps = np.array([[read[name][kind].mean("run").values[0, 0] for name in labels] for kind in kinds.values()])
     caption = f"""Attention weights over {_held_out(read)} (arrow): mean and standard deviation over sequences, averaged over
         {over_runs(read)}. Fig. 3 of Ran-Milo 2026 shows one run and counts positions from 1."""
     place = read.settings.trigger_position
@@ -61,7 +61,7 @@ def map_statistics(read: Stored, shown: Sequence[Training]) -> Drawing:
 def map_gallery(read: Stored, shown: Sequence[Training]) -> Drawing:
     """Mean attention of single-head models, one panel per model."""
     labels = trained(read, shown)
-    maps = np.stack([read.results[name]["map_mean"].mean("run").values[0, 0] for name in labels])
+    maps = np.stack([read[name]["map_mean"].mean("run").values[0, 0] for name in labels])
     figure = gallery(maps, [*labels.values()], "attention weight", read.settings.trigger_position)
     caption = f"""Attention weights, mean over {_held_out(read)} (arrow) and over {over_runs(read)}. Weights above 1 have the
         colour of 1."""
@@ -70,7 +70,7 @@ def map_gallery(read: Stored, shown: Sequence[Training]) -> Drawing:
 
 def head_maps(read: Stored, training: Training) -> Drawing:
     """The attention of every head of the first run on one sequence, one row per layer (the paper's Figs. 4 to 8)."""
-    data, place = read.results[training.name], read.settings.trigger_position
+    data, place = read[training.name], read.settings.trigger_position
     depth, heads = ([f"{axis} {number}" for number in range(data.sizes[axis])] for axis in ("layer", "head"))
     figure = causal(data["map_example"].values[0], depth, heads, "attention weight", place)
     caption = f"""{training.label}: attention of every head on one held-out sequence with the trigger at position {place} (arrow),
@@ -101,7 +101,7 @@ def by_model(
     columns = {}
     for measure in measures:
         columns[measure.name.replace(" in ", "\nin ", 1)] = [
-            Point(line, read.results.interval(read_measure(measure, read.results[training.name])), group)
+            Point(line, read.interval(read_measure(measure, read[training.name])), group)
             for group, lines in groups.items()
             for training, line in lines.items()
             if read.has(training.name)
@@ -115,7 +115,7 @@ def learning(read: Stored, shown: Sequence[Training]) -> Drawing:
     """Loss and BOS mass against steps, and against each other, while models learn; a line for each run."""
     loss, mass, path = [], [], []
     for name, label in trained(read, shown).items():
-        steps, bos, losses = (read.results[name][f"curve_{what}"].values for what in ("step", "bos", "loss"))
+        steps, bos, losses = (read[name][f"curve_{what}"].values for what in ("step", "bos", "loss"))
         losses = np.maximum(losses, SMALLEST_LOSS)
         loss.append(Bundle(label, steps, losses, _medians(steps, losses)))
         mass.append(Bundle(label, steps, bos, _medians(steps, bos)))
@@ -159,12 +159,12 @@ def losses_by_edit(read: Stored, shown: Sequence[Training]) -> Drawing:
 
 def losses_under_edits(read: Stored, name: str, rows: str, factor: float = 1.0) -> dict[str, Interval]:
     """Label of an edit -> the loss over some rows times a factor, mean over runs; controls of one kind are averaged."""
-    losses = factor * read.results[name]["edited_loss"].sel(error_rows=rows).transpose("edit", "run").values
+    losses = factor * read[name]["edited_loss"].sel(error_rows=rows).transpose("edit", "run").values
     kinds: dict[str, list[int]] = {}
-    for number, edit in enumerate(read.results[name]["edit"].values):
+    for number, edit in enumerate(read[name]["edit"].values):
         kind = OTHER_KEYS if edit.startswith("key ") else OTHER_VALUES if edit.startswith("value ") else str(edit)
         kinds.setdefault(kind, []).append(number)
-    return {kind: read.results.interval(losses[chosen].mean(axis=0)) for kind, chosen in kinds.items()}
+    return {kind: read.interval(losses[chosen].mean(axis=0)) for kind, chosen in kinds.items()}
 
 
 def edited_losses(read: Stored, shown: Sequence[Training]) -> list[Row]:
@@ -199,7 +199,7 @@ def counted_heads(read: Stored, sizes: Mapping[str, Sequence[Training]]) -> Draw
         lines = []
         shown = {"softmax": (soft, "share"), "ReLU, share": (relu, "share"), "ReLU, weight": (relu, "weight")}
         for name, (training, kind) in shown.items():
-            masses = by_head(read.results[training], kind)
+            masses = by_head(read[training], kind)
             lost = ~np.isfinite(masses).all(axis=(1, 2))
             many = np.stack([np.where(lost, np.nan, (masses >= least).sum(axis=(1, 2))) for least in LEAST])
             lines.append(layers.Line(name, LEAST, list(intervals.intervals(many, seed=config.seed))))
@@ -216,13 +216,13 @@ def counted_heads(read: Stored, sizes: Mapping[str, Sequence[Training]]) -> Draw
 def bos_by_head(read: Stored, shown: Sequence[Training]) -> Drawing:
     """The mass on BOS in each layer and head, for each seed."""
     labels = trained(read, shown)
-    masses = {kind: [by_head(read.results[name], kind) for name in labels] for kind in KINDS}
+    masses = {kind: [by_head(read[name], kind) for name in labels] for kind in KINDS}
     names = [[f"{layer}.{head}" for layer, head in np.ndindex(*mass.shape[1:])] for mass in masses["share"]]
     columns = [Column(label, name, "layer.head") for label, name in zip(labels.values(), names, strict=True)]
     top = max(1.0, *(float(np.nanmax(mass)) for mass in masses["weight"]))
     flat = {kind: [mass.reshape(len(mass), -1).T for mass in several] for kind, several in masses.items()}
     panels = [Panels(flat["share"], "share", limits=(0, 1)), Panels(flat["weight"], "weight", limits=(0, top))]
-    seeds = [str(seed) for seed in next(iter(read.results.trained.values()))["run"].values]
+    seeds = [str(seed) for seed in next(iter(read.trained.values()))["run"].values]
     caption = """Mean mass on BOS in the rows of all tokens but BOS and the trigger, by layer, head and seed: as a share of the
         row, and as the weight itself. The two are equal for softmax."""
     return Drawing("bos-by-head", grids(columns, panels, seeds, "seed", height=2.1), caption)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.summary import Row
+from sinkjax.lab.claims import Training
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.premises import Test
-from sinkjax.lab.trace import Training
 from sinkjax.papers.trigger import _bounds
 from sinkjax.papers.trigger._bounds import Shape
 from sinkjax.papers.trigger._figures import SMALLEST_LOSS
@@ -104,7 +104,7 @@ def held_losses(read: Stored, of_free: Training, of_capped: Training) -> list[Ro
         }
         smallest = np.nanmin(learned) / MILLION
         values |= {f"best loss over {name}": np.array([smallest / curve[place]]) for name, curve in curves.items() if cap < 1}
-        found += [Row(f"BOS mass {cap:g}", "held", measure, read.results.interval(each)) for measure, each in values.items()]
+        found += [Row(f"BOS mass {cap:g}", "held", measure, read.interval(each)) for measure, each in values.items()]
     met = 100.0 * (free["outcome"].values == "converged")
     found.append(Row("free to sink", "held", "runs that met the stopping rule (%)", intervals.interval(met)))
     return found

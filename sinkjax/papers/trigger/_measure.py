@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
+from sinkjax.lab.conditions import NO_EDIT
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.papers.trigger._config import Trials
 from sinkjax.papers.trigger._outcomes import EVERY, IDENTITY, OTHERS, TRIGGER
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
-from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks import written
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.data import sample

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sinkjax.config_files.checks import at_least
 from sinkjax.lab import Lab, versus
-from sinkjax.lab.trace import Training
+from sinkjax.lab.claims import Training
 from sinkjax.papers.trigger._config import Changes, Trials
 from sinkjax.papers.trigger._figures import by_model
 from sinkjax.papers.trigger._outcomes import *

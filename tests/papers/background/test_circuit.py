@@ -10,9 +10,9 @@ import pytest
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.baseline import Unedited
+from sinkjax.lab.work import Batch
 from sinkjax.papers.background import circuit as own
 from sinkjax.studies.registry import program
-from sinkjax.studies.study import Batch
 from tests.lab.edited import Conditions
 
 T, LATE = 8, 2

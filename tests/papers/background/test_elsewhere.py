@@ -13,10 +13,10 @@ import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import Sweep
 from sinkjax.lab.baseline import Unedited
+from sinkjax.lab.work import Batch
 from sinkjax.papers.background import elsewhere as own
 from sinkjax.studies import run
 from sinkjax.studies.registry import program
-from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 
 T = 20

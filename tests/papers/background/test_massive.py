@@ -11,12 +11,12 @@ import xarray
 import sinkjax
 from sinkjax.lab import Sweep
 from sinkjax.lab.baseline import Unedited
+from sinkjax.lab.stores import architecture_of, traced
 from sinkjax.papers.background import _massive as definition
 from sinkjax.papers.background import massive as own
 from sinkjax.studies import run
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.registry import program
-from sinkjax.studies.results import Results
 from tests.lab.edited import Conditions
 from tests.studies.tiny import study, write_both
 
@@ -133,5 +133,6 @@ def test_nothing_is_claimed_of_a_model_without_massive_activations(tmp_path):
     forms = stores["set"].attrs["values"]["forms"]
     for store in stores.values():
         store.attrs.pop("values", None)
-    lab, _ = program("background/massive").of(Results(program("background/massive").lowered(), chosen.config, stores))
+    architecture = architecture_of(stores["set"])
+    lab, _ = traced(program("background/massive").trace(chosen.config, architecture), stores)
     assert lab.values == {"forms": forms}

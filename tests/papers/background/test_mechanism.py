@@ -14,13 +14,13 @@ from sinkjax.lab import ALL
 from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.numbers import read_measure
 from sinkjax.lab.trace import Lab
+from sinkjax.lab.work import Batch
 from sinkjax.model import params
 from sinkjax.model.config import Config
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
 from sinkjax.papers.background import mechanism as own
 from sinkjax.studies.registry import program
-from sinkjax.studies.study import Batch
 from tests.lab.edited import Conditions
 
 T, L, H, D, EPS = 10, 5, 4, 8, 1e-5

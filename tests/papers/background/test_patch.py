@@ -12,10 +12,10 @@ import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.trace import Lab
+from sinkjax.lab.work import Batch
 from sinkjax.studies import run
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.registry import program
-from sinkjax.studies.study import Batch
 from tests.lab.edited import Conditions
 from tests.studies.tiny import of_any_size, study, write_both
 

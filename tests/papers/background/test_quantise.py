@@ -64,7 +64,7 @@ def test_the_layer_is_the_one_in_which_the_activation_grows_most():
     sizes[:, :, :, 1] = 2, 3, 9, 10
     sizes[:, :, 3, 0] = 100
     run = Unedited(None, None, xarray.Dataset({"resid_max": (("edit", "prompt", "depth", "position"), sizes)}))
-    lab = Lab("mine", SimpleNamespace(layers=3), SimpleNamespace(), unedited=run)
+    lab = Lab(SimpleNamespace(name="mine"), SimpleNamespace(layers=3), SimpleNamespace(), unedited=run)
     assert lab.steepest("grows", "resid_max", 1) == 1
     assert lab.values == {"grows": 1}
 

@@ -7,13 +7,13 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.stores import architecture_of, traced
+from sinkjax.lab.work import Batch
 from sinkjax.papers.background.streaming import recomputed_window, window
 from sinkjax.studies import run
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.registry import program
-from sinkjax.studies.results import Results
-from sinkjax.studies.study import Batch
-from tests.lab.edited import Conditions
+from tests.lab.edited import Conditions, budget
 from tests.studies.tiny import streaming, write_both
 
 STUDY = program("background/streaming")
@@ -45,7 +45,7 @@ def test_a_window_without_a_last_key_or_never_full_is_refused():
 def test_controls_keep_as_many_other_early_tokens(tiny_config):
     study = Conditions(STUDY, tiny_config, **SETTINGS)
     drawn = study.random("windows")
-    assert {point.budget for point in drawn} == {"size 6, first 2"}
+    assert {budget(point) for point in drawn} == {"size 6, first 2"}
     kept = {tuple(key for key in range(12) if key not in point.edit.terms[0].keys) for point in drawn}
     assert kept == {(2, 3), (2, 4), (2, 5), (3, 4), (3, 5), (4, 5)}
     study.assert_same(window(6, (3, 5), 12), sinkjax.edit("logits", "set", -np.inf, keys=hidden(3, 5), distances=slice(4, None)))
@@ -81,7 +81,7 @@ def test_a_run_judges_what_is_undone_against_recomputed_windows(files, tmp_path)
     loss = {name: data["nll"][..., 6:].mean("position") for name, data in nll.items()}
     _, harmed, kept = loss["windows"].values[:, :2]
     controls = loss["windows-controls"].values[1:].mean(axis=0)
-    lab, read = STUDY.of(Results(STUDY.lowered(), chosen.config, nll))
+    lab, read = traced(STUDY.trace(chosen.config, architecture_of(nll["windows"])), nll)
     parts = lab.claims["first"].of(read)
     assert (len(parts.controls), parts.all_controls) == (5, True)
     assert first.judgement.D.mean == pytest.approx((controls - kept).mean(), abs=1e-5)

@@ -12,17 +12,16 @@ import xarray
 import sinkjax
 from sinkjax.checkpoints.series import series_path
 from sinkjax.config_files import documents
+from sinkjax.lab.conditions import NO_EDIT
 from sinkjax.papers.emergence import _onsets as causal
 from sinkjax.papers.emergence import _series
 from sinkjax.papers.emergence._onsets import DROPPED, MASKED, ROW
 from sinkjax.studies import run, training
 from sinkjax.studies.registry import Chosen, choose, find
-from sinkjax.studies.results import Results
-from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks import load_runs
 
 TINY = {"layers": 2, "width": 16, "heads": 2, "mlp_width": 24, "context": 24, "vocabulary": 300, "limit": 60_000, "batch": 4}
-CONFIG = find("emergence/causal").config(
+CONFIG = find("emergence/causal").settings(
     seed=0, seeds=2, steps=6, kept=3, prompts=3, length=12, changes={**TINY, "eval_batch": 4, "eval_every": 4, "warmup": 2}
 )
 CHOSEN = Chosen("emergence/causal", CONFIG)
@@ -55,7 +54,7 @@ def test_it_runs_and_leaves_models_stores_and_a_page(done):
 
 def test_the_numbers_are_those_of_the_models_themselves(done):
     _, out = done
-    found = Results(find("emergence/causal"), CONFIG, {ROW: run.results.open_store(out / f"{ROW}.zarr")})
+    found: Any = {ROW: run.results.open_store(out / f"{ROW}.zarr")}
     model = sinkjax.load(series_path(out / ROW, 1, 6))
     tokens = load_runs(out / ROW).task.open(lambda line: None).held_out()["tokens"][:3, :12]
     record = sinkjax.forward(model.params, tokens, model.config, sinkjax.mask_key(0), sinkjax.Probe(nll=True)).record

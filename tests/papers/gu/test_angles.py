@@ -14,13 +14,13 @@ import sinkjax
 from sinkjax.config_files.places import place
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.numbers import read_measure
+from sinkjax.lab.work import Batch, Calculation
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.papers.gu import _geometry as geometry
 from sinkjax.papers.gu._angles import first_cosine, keys_across_prompts, other_cosine, score_gap, shared_energy
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.studies import run
-from sinkjax.studies.study import Batch, Calculation
 from tests.studies.tiny import study, write_both
 
 PARTS = (geometry.ANGLE_PART, geometry.NORM_PART)

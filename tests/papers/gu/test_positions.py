@@ -19,12 +19,12 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab import Sweep
 from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.numbers import Stored
+from sinkjax.lab.work import Batch
 from sinkjax.model import params
 from sinkjax.model.positions import Alibi, Learned
 from sinkjax.papers.gu._positions import alike, no_vectors, position_vectors
 from sinkjax.studies import run as runs
 from sinkjax.studies.registry import program
-from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 
 T, PLACES = 13, (2, 5)

@@ -17,6 +17,7 @@ from sinkjax.checkpoints.native import save
 from sinkjax.config_files.places import place
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.numbers import Stored
+from sinkjax.lab.work import Batch
 from sinkjax.model import params
 from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, PowerAlibi, RelativeBias, Sinusoidal
@@ -24,7 +25,6 @@ from sinkjax.model.rotary import DynamicScaling, LayerRopes, LongScaling, Rope, 
 from sinkjax.papers.gu import _closed_form as form
 from sinkjax.studies import run
 from sinkjax.studies.registry import program
-from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 
 T = 12

@@ -15,7 +15,7 @@ from sinkjax.lab.numbers import read_measure
 from sinkjax.papers.kiya._weights import attention_left
 from sinkjax.studies.registry import program
 from tests.lab import planted
-from tests.lab.edited import Conditions
+from tests.lab.edited import Conditions, budget
 from tests.lab.planted import axes
 from tests.lab.stores import Numbers
 
@@ -47,7 +47,7 @@ def test_controls_hide_other_cells_in_the_same_way(study):
         assert len(drawn) == 4  # of the condition that the claim is about
         conditions = study.of(grid)
         for point in drawn:
-            (term,), (like,) = point.edit.terms, conditions[point.budget].edit.terms
+            (term,), (like,) = point.edit.terms, conditions[budget(point)].edit.terms
             assert (term.site, term.op, term.renormalise, term.layers) == (like.site, like.op, like.renormalise, like.layers)
             assert getattr(term, side) != getattr(like, side)
             assert getattr(term, side) != ((0,) if side == "queries" else (23,))  # a first query sees itself alone anyway

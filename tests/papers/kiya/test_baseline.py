@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sinkjax.lab.conditions import Point
+from sinkjax.lab.parts import Part, specs
 from sinkjax.studies.registry import program
-from sinkjax.studies.study import Sweep
 from tests.lab import planted
 from tests.lab.stores import Numbers
 
@@ -63,8 +63,7 @@ def test_each_claim_is_about_its_own_numbers(fields, name, word):
 
 
 def test_the_model_is_measured_as_it_is_and_with_and_without_a_bos(tiny_config):
-    declared = STUDY.lowered()
-    config = declared.config(bos=5)
-    found = {sweep.name: sweep.inputs(config).bos for sweep in declared.sweeps(config, tiny_config) if isinstance(sweep, Sweep)}
+    made = specs(STUDY, STUDY.settings(bos=5), tiny_config)
+    found = {part.name: part.inputs.bos for part in made if isinstance(part, Part) and not part.optional}
     own, usual = {name: bos for name, bos in found.items() if "-twin" not in name}, None  # None: the setting, as 5 is here
     assert own == {"text": usual, "without-bos": "none", "with-bos": 5}

@@ -8,7 +8,7 @@ import xarray
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import layer
-from sinkjax.lab.lower import check_position
+from sinkjax.lab.checks import check_position
 from sinkjax.lab.numbers import read_measure
 from sinkjax.papers.kiya.baseline import activation_ratio, largest_elsewhere, massive_share, sink_lag
 

@@ -11,8 +11,9 @@ import pytest
 import sinkjax
 from sinkjax.analysis.estimates import Absent
 from sinkjax.lab.conditions import Point
+from sinkjax.lab.judging import verdicts
+from sinkjax.lab.parts import Part, specs
 from sinkjax.studies.registry import program
-from sinkjax.studies.study import Sweep
 from tests.lab import planted
 from tests.lab.edited import Conditions
 from tests.lab.planted import axes
@@ -40,9 +41,8 @@ def test_the_first_embedding_changes_places_with_a_later_one(tiny_config, grid):
 
 
 def test_both_kinds_of_prompts_are_the_same_texts(tiny_config):
-    declared = STUDY.lowered()
-    config = declared.config(bos=7)
-    inputs = {sweep.name: sweep.inputs(config) for sweep in declared.sweeps(config, tiny_config) if isinstance(sweep, Sweep)}
+    made = specs(STUDY, STUDY.settings(bos=7), tiny_config)
+    inputs = {part.name: part.inputs for part in made if isinstance(part, Part) and part.role == "sweep"}
     assert {name: found.bos for name, found in inputs.items() if "-" not in name} == {"text": "none", "bos": 7}
     assert inputs["text"].kind == inputs["bos"].kind == "text"
 
@@ -117,12 +117,12 @@ def test_a_token_that_opens_a_chat_is_a_bos_only_if_the_config_says_so(bos, test
 
 def test_a_model_without_a_bos_is_judged_on_ordinary_tokens_alone():
     why = "the files of the model name no BOS token; give a token id as bos"
-    results = planted.planted(
+    lab, read = planted.planted(
         STUDY, swaps(), layers=4, absent=dict.fromkeys(("bos", "bos-controls", "bos-twin"), why), **SETTINGS
     )
-    found = {one.name: one for one in results.study.verdicts(results)}
+    found = {one.name: one for one in verdicts(lab, read)}
     assert {name: one.judgement.reason for name, one in found.items() if one.word == "untested"} == dict.fromkeys(
         ("sink-first", "activation-first", "sink", "activation"), why
     )
     with pytest.raises(Absent, match="name no BOS token"):
-        results.conditions("bos")  # so that figures of this sweep are left out
+        read.points("bos")  # so that figures of this sweep are left out

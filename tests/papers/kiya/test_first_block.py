@@ -13,8 +13,9 @@ import xarray
 import sinkjax
 from sinkjax.analysis.summary import Rank
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.lower import Program
 from sinkjax.lab.numbers import Stored
+from sinkjax.lab.trace import Program
+from sinkjax.lab.work import Batch, Calculation
 from sinkjax.model.config import Multipliers
 from sinkjax.model.norms import DynamicTanh, OffsetRMSNorm
 from sinkjax.model.params import init
@@ -22,7 +23,6 @@ from sinkjax.model.rotary import LayerRopes, Rope
 from sinkjax.papers.kiya import _first_block as first_block
 from sinkjax.papers.kiya._first_keys import BOS, COSINES, MEAN, depends_on_distance, key_cosines, key_norms, scores_of_bos
 from sinkjax.studies.registry import program
-from sinkjax.studies.study import Batch, Calculation
 from tests.studies.tiny import write_both
 
 EMBEDDING, ROPE = program("kiya/embedding"), program("kiya/rope")
@@ -150,7 +150,7 @@ def test_a_token_id_takes_the_place_of_the_bos_and_must_be_in_the_vocabulary(fol
 def readings(data: xarray.Dataset, **architecture: int) -> Stored:
     shape = SimpleNamespace(**{"layers": 2, "heads": 6, "kv_heads": 2, **architecture})
     results: Any = {"it": data}
-    return Stored(SimpleNamespace(eps=0.3, bos="none"), shape, results)
+    return Stored(SimpleNamespace(eps=0.3, bos="none"), shape, results, lambda store: [])
 
 
 def test_the_bos_is_ranked_among_the_other_ordinary_tokens_by_each_convention():

@@ -14,7 +14,7 @@ from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.conditions import Point
 from sinkjax.studies.registry import program
 from tests.lab import planted
-from tests.lab.edited import Conditions
+from tests.lab.edited import Conditions, budget
 from tests.lab.planted import where
 from tests.lab.stores import Numbers, store
 
@@ -56,18 +56,18 @@ def test_controls_mask_another_key_or_other_heads(study):
         (term,) = point.edit.terms
         (key,) = term.keys
         assert 1 < key < 23
-        study.assert_same(point.edit, sinkjax.mask_key(key, layers=LAYERS[point.budget]))
+        study.assert_same(point.edit, sinkjax.mask_key(key, layers=LAYERS[budget(point)]))
     assert {len({point.draw for point in study.random("masks", label)}) for label in CLAIMED} == {5}
     for point in study.random("heads"):
         (term,) = point.edit.terms
         assert term.keys == (0,)
-        assert np.isneginf(term.value).sum() == (6 if " 6 " in point.budget else 12)
+        assert np.isneginf(term.value).sum() == (6 if " 6 " in budget(point) else 12)
 
 
 def test_controls_run_for_what_claims_are_about_and_for_all_sets_of_heads(tiny_config):
     study = Conditions(STUDY, tiny_config, {"forms": 1}, controls=2, length=24)
-    assert {point.budget for point in study.random("masks")} == CLAIMED
-    assert len({point.budget for point in study.random("heads")}) == 4
+    assert {budget(point) for point in study.random("masks")} == CLAIMED
+    assert len({budget(point) for point in study.random("heads")}) == 4
 
 
 def test_the_activation_forms_where_it_passes_half_of_its_peak():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import sinkjax
+from sinkjax.lab.parts import parts
+from sinkjax.lab.work import Calculation
 from sinkjax.studies.registry import program
-from sinkjax.studies.study import Calculation
 from tests.lab.edited import Conditions
 from tests.lab.planted import axes
 
@@ -53,7 +54,6 @@ def test_the_edit_that_must_change_nothing_exchanges_a_position_with_itself(stud
 
 
 def test_scores_are_computed_once_without_prompts_beside_the_sweeps(tiny_config):
-    declared = STUDY.lowered()
-    (scores,) = (part for part in declared.sweeps(declared.config(), tiny_config) if isinstance(part, Calculation))
+    (scores,) = (part for part in parts(STUDY.trace(STUDY.settings(), tiny_config)) if isinstance(part, Calculation))
     assert scores.name == "scores"
     assert not scores.twin

@@ -13,7 +13,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab.conditions import Point
 from sinkjax.studies.registry import program
 from tests.lab import planted
-from tests.lab.edited import Conditions
+from tests.lab.edited import Conditions, budget
 from tests.lab.planted import axes, where
 from tests.lab.stores import Numbers
 
@@ -74,7 +74,7 @@ def test_controls_cut_as_many_links_to_one_key_in_the_same_layers(study):
             queries=list(term.queries),
             keys=key,
             relation="others",
-            layers=LAYERS[point.budget.partition(" in ")[2]],
+            layers=LAYERS[budget(point).partition(" in ")[2]],
         )
         study.assert_same(point.edit, wanted)
 

@@ -11,9 +11,9 @@ import pytest
 import sinkjax
 from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.trace import Lab
+from sinkjax.lab.work import Batch
 from sinkjax.papers.li.amplify import EVERYWHERE, MEANS, NORM, PROMPTS, attention_unnormed, of_outputs
 from sinkjax.studies.registry import program
-from sinkjax.studies.study import Batch
 from tests.studies.tiny import write_both
 
 K, T = 4, 12

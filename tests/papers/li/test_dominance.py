@@ -16,12 +16,12 @@ from sinkjax.config_files.places import place
 from sinkjax.edits.site import Site
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Stored
+from sinkjax.lab.work import Batch
 from sinkjax.model.norms import OffsetRMSNorm, RMSNorm, normed_heads
 from sinkjax.model.ops import rms_norm
 from sinkjax.papers.li import _lock_in, dominance
 from sinkjax.studies.registry import program
 from sinkjax.studies.run import carry_out
-from sinkjax.studies.study import Batch
 from tests.studies.tiny import LAYERS, study, write_both
 
 T = 10

@@ -12,11 +12,11 @@ import sinkjax
 from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.trace import Lab
+from sinkjax.lab.work import Batch
 from sinkjax.papers.li import _ignition
 from sinkjax.papers.li._links import LINKS, WINDOWS, Chain
 from sinkjax.papers.li.mediation import lost
 from sinkjax.studies.registry import program
-from sinkjax.studies.study import Batch
 
 STUDY = program("li/mediation")
 T, AT, FORMS, DIM, NEURONS = 12, 5, 1, 7, ((0, 3), (1, 40))

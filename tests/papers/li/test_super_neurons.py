@@ -14,11 +14,11 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.numbers import Stored
 from sinkjax.lab.trace import Lab
+from sinkjax.lab.work import Batch
 from sinkjax.model.norms import OffsetRMSNorm
 from sinkjax.papers.li import _neurons, super_neurons
 from sinkjax.papers.li._neurons import Neuron
 from sinkjax.studies.registry import program
-from sinkjax.studies.study import Batch
 from tests.studies.tiny import write_both
 
 STUDY = program("li/super-neurons")

@@ -16,6 +16,7 @@ import sinkjax
 from sinkjax.config_files.places import place
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Stored
+from sinkjax.lab.work import Batch
 from sinkjax.model.norms import LayerNorm, RMSNorm
 from sinkjax.model.params import init
 from sinkjax.model.rotary import LayerRopes
@@ -23,7 +24,6 @@ from sinkjax.papers.li import variance
 from sinkjax.papers.li._first_block import EVEN, MODEL, measure
 from sinkjax.studies.registry import program
 from sinkjax.studies.run import carry_out
-from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 
 T = 16
@@ -144,7 +144,7 @@ def test_controls_pair_dims_at_random(turned, tau):
 
 def test_heads_that_share_a_key_value_head_are_permuted_together():
     read = decaying(-1.0)
-    data = read.results["variance"]
+    data = read["variance"]
     dims = np.arange(12.0)
     data["row_norm"].values[:] = [dims, 100 + dims, dims, 100 + dims]
     _, random = variance.rows_of_o(read, data)

@@ -16,7 +16,7 @@ def training(changes=None, times=None, **settings):
 
 
 def study(**values):
-    return table({"study": "mine/one", **values}, "mine.yaml").lowered()
+    return table({"study": "mine/one", **values}, "mine.yaml")
 
 
 def rows(**given):

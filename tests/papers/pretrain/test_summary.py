@@ -35,8 +35,8 @@ figures: [learning_curves, {beside_the_paper: {measures: [sink_1], xlabel: heads
 
 
 def section(stores: dict, claims: str = ""):
-    study = read_table(documents.parse(STUDY + claims, "the study"), "the study").lowered()
-    return assemble(study, study.config(), stores)
+    study = read_table(documents.parse(STUDY + claims, "the study"), "the study")
+    return assemble(study.trace(study.settings(), None), stores)
 
 
 def table(stores: dict, claims: str = "") -> dict:

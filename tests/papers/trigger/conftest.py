@@ -33,12 +33,12 @@ def finish(chosen: Chosen, folder: Path) -> Finished:
 
 def config_of(study: str, **settings: Any) -> Any:
     """The config of a study of the trigger task."""
-    return find(f"trigger/{study}").config(**settings)
+    return find(f"trigger/{study}").settings(**settings)
 
 
 def judged(study: str, config: Any, stores: dict[str, xarray.Dataset]) -> dict[str, str]:
     """Name of each claim of a study -> its word on some stores."""
-    section = assemble(find(f"trigger/{study}"), config, stores)
+    section = assemble(find(f"trigger/{study}").trace(config, None), stores)
     return {verdict.name: verdict.word for verdict in section.verdicts}
 
 

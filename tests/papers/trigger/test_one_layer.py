@@ -12,13 +12,13 @@ import xarray
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import Lab, trained
+from sinkjax.lab.conditions import NO_EDIT
 from sinkjax.papers.trigger import _measure as measure
 from sinkjax.papers.trigger._outcomes import IDENTITY, OTHERS, TRIGGER
 from sinkjax.papers.trigger._task import train
 from sinkjax.studies import run, training
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.registry import Chosen, choose, find
-from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks import load_runs
 from sinkjax.tasks.trigger.task import model
 from tests.papers.trigger.conftest import config_of, judged, seeds
@@ -148,14 +148,14 @@ def test_a_run_that_diverged_or_did_not_finish_is_named_by_its_seed(one_layer):
     changed["softmax"]["outcome"][...] = "going on"
     changed["relu"]["outcome"] = changed["relu"]["outcome"].astype("U16")
     changed["relu"]["outcome"][...] = "diverged"
-    said = " ".join(assemble(find("trigger/one-layer"), one_layer.chosen.config, changed).findings)
+    said = " ".join(assemble(find("trigger/one-layer").trace(one_layer.chosen.config, None), changed).findings)
     assert "oftmax: seed 0 going on at step" in said
     assert "ReLU / max(i, 1): seed 0 diverged at step" in said
 
 
 def test_a_trigger_that_cannot_stand_where_it_should_is_refused():
     settings = config_of("one-layer", trigger_position=2)
-    lab = Lab("trigger/one-layer", cast(Any, None), settings)
+    lab = Lab(find("trigger/one-layer"), cast(Any, None), settings)
     with pytest.raises(SinkjaxError, match="trigger position 2 is outside of 4 to 15"):
         train(lab, settings, "both", "both", {"second_anchor": True, "zero_token": True})
     with pytest.raises(SinkjaxError, match="trigger_position must lie from 2 to 15, not 16"):

@@ -37,7 +37,7 @@ def trainings(study: str, **settings) -> dict:
 
 
 def table(study: str, config, stores) -> dict:
-    section = assemble(find(f"trigger/{study}"), config, stores)
+    section = assemble(find(f"trigger/{study}").trace(config, None), stores)
     assert all(drawing.png for drawing in section.drawings)
     return {(row.condition, row.measure): row.value for row in section.rows}
 
@@ -162,7 +162,7 @@ def test_sinking_heads_are_counted_for_each_seed(headed):
     assert count.mean == 100 * 31 / 32
     assert count.low < count.mean < count.high
     assert found["softmax 2x2, seed 7", SHARE].mean == 75
-    section = assemble(find("trigger/heads"), CONFIG, headed)
+    section = assemble(find("trigger/heads").trace(CONFIG, None), headed)
     words = {verdict.name: verdict.word for verdict in section.verdicts}
     assert words == {"strongest-2x2": "replicates", "strongest-4x4": "replicates", "edits": "described", "neutral": "holds"}
     assert {drawing.name for drawing in section.drawings} == {
@@ -173,13 +173,13 @@ def test_sinking_heads_are_counted_for_each_seed(headed):
 
 def test_what_has_run_is_shown_while_the_rest_is_still_to_run(headed):
     some = {name: data for name, data in headed.items() if name.endswith("2x2")}
-    section = assemble(find("trigger/heads"), CONFIG, some)
+    section = assemble(find("trigger/heads").trace(CONFIG, None), some)
     words = {verdict.name: verdict.word for verdict in section.verdicts}
     assert (words["strongest-2x2"], words["strongest-4x4"]) == ("replicates", "untested")
     drawn = {drawing.name for drawing in section.drawings}
     assert {"heads-softmax-2x2", "sinking-heads"} <= drawn
     assert "heads-softmax-4x4" not in drawn
-    one = assemble(find("trigger/heads"), CONFIG, {"relu-4x4": headed["relu-4x4"]})
+    one = assemble(find("trigger/heads").trace(CONFIG, None), {"relu-4x4": headed["relu-4x4"]})
     assert {drawing.name for drawing in one.drawings} == {"heads-relu-4x4", "bos-by-head", "learning", "interventions"}
 
 

@@ -10,31 +10,39 @@ import numpy as np
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.generation import blocks_apart, generate_all
+from sinkjax.lab.conditions import Point
+from sinkjax.lab.work import TEXT, Calculation, Inputs
 from sinkjax.report.section import Sample
-from sinkjax.studies.study import TEXT, Batch, Calculation, Condition, Inputs
 from sinkjax.transformer.cached import Unstacked
 
 if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
+    from sinkjax.lab.work import Batch
 
+TEXTS = "continuations"
 START, TOKENS, PROMPTS = 16, 16, 3
 
 
 def continuations(
-    name: str,
-    conditions: Sequence[Condition],
+    points: Callable[[Model, Batch], Sequence[Point]],
+    count: int,
     prompts: int = PROMPTS,
-    *,
     inputs: Inputs = TEXT,
     start: int = START,
-    prepare: Callable[[Model, Batch], tuple[Condition, ...]] | None = None,
 ) -> Calculation:
-    """Generate the TOKENS most likely tokens after the first START of each prompt, under each condition.
+    """Generate the TOKENS most likely tokens after the first START of each prompt, under some conditions.
 
-    The result has `text` (edit, prompt) and `start`. start: minimum number of given tokens, if an edit names positions beyond
-    START. prepare: returns the conditions that replace `conditions`, from all `prompts`; only the first PROMPTS are continued.
+    Args:
+        points: Returns the conditions, whose edits may hold values of the model on all `prompts`.
+        count: Number of conditions.
+        prompts: Number of prompts; only the first PROMPTS are continued.
+        inputs: Kind of prompts.
+        start: Minimum number of given tokens, if an edit names positions beyond START.
+
+    Returns:
+        The calculation of `text` (edit, prompt) and `start`.
     """
 
     def compute(model: Model, batch: Batch) -> xarray.Dataset:
@@ -46,24 +54,23 @@ def continuations(
         decode = model.tokenizer.decode
         given = np.minimum(batch.lengths, max(START, start))
         starts = [row[:count].tolist() for row, count in zip(np.asarray(batch.tokens), given, strict=True)][:PROMPTS]
-        shown = prepare(model, batch) if prepare else conditions
+        shown = points(model, batch)
         apart = functools.cache(functools.partial(blocks_apart, model))  # one copy shared by all conditions
         tokens = min(TOKENS, model.config.context - max(map(len, starts)))
         written = []
-        for condition in shown:
-            found = zip(starts, generate_all(model, starts, condition.edit, tokens, apart=apart), strict=True)
+        for point in shown:
+            found = zip(starts, generate_all(model, starts, point.edit, tokens, apart=apart), strict=True)
             written.append([decode([*ids, *more])[len(decode(ids)) :] for ids, more in found])
         return xarray.Dataset(
             {
                 "text": (("edit", "prompt"), np.array(written)),
                 "start": (("prompt",), np.array(list(map(decode, starts)))),
             },
-            {"edit": [condition.label for condition in shown], "prompt": np.arange(len(starts))},
+            {"edit": [point.label for point in shown], "prompt": np.arange(len(starts))},
         )
 
-    return Calculation(
-        name, compute, ("text", "start"), prompts, inputs, beside=Unstacked.copied_bytes, passes=TOKENS * len(conditions)
-    )
+    of_copy, passes = Unstacked.copied_bytes, TOKENS * count
+    return Calculation(TEXTS, compute, ("text", "start"), prompts, inputs, beside=of_copy, passes=passes, optional=True)
 
 
 def samples(data: xarray.Dataset) -> tuple[Sample, ...]:

@@ -15,10 +15,21 @@ from sinkjax.viewing.maps import Maps, strongest
 if TYPE_CHECKING:
     import xarray
 
+MAPS = "maps"
 TOKENS = 32  # positions shown of a prompt, so that each has a legible tick
 PROMPTS = 3
 EDITS = 6
 FEW_TOKENS = 24  # positions shown where the maps of many studies share one page
+
+
+def map_name(sweep: object, number: int) -> str:
+    """The name of the store with the maps of the sweep that is shown as number `number`."""
+    return f"{MAPS}-{sweep}" if number else MAPS
+
+
+def drawn_layers(asked: Sequence[int], L: int) -> tuple[int, ...]:
+    """Return the layers of maps: the requested ones, or an early, a middle and a late one."""
+    return tuple(asked) or tuple(sorted({0, L // 3, 2 * L // 3}))
 
 
 def maps_probe(length: int, layers: Sequence[int]) -> Probe:

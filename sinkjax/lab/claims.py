@@ -1,0 +1,116 @@
+"""What a study says besides its sweeps: claims, trainings, figures, and the text of its config file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sinkjax.analysis.summary import Row
+from sinkjax.config_files.documents import check_keys, one_line
+from sinkjax.lab.contrasts import Contrast
+from sinkjax.lab.numbers import Read, Stored
+from sinkjax.lab.premises import Premise, Test
+from sinkjax.lab.work import TrainingSpec
+from sinkjax.report.section import Drawing
+
+Rows = Callable[[Stored], list[Row]]
+Kind = Literal["claim", "identity", "described"]
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """A claim about one figure, table or theorem of a paper.
+
+    Attributes:
+        name: Name, under which its statement stands in the study's config file.
+        source: Paper and figure, table or section.
+        of: A contrast to judge, the test of an identity, or exact rows.
+        kind: Which of these it is.
+        sign: 1 if the paper says that the contrast is above 0, -1 if below.
+        stays: Whether the paper says that nothing changes.
+        premise: The paper's own premise.
+        beside: Further readouts, printed without a word.
+        ceiling: The largest share of the whole that the edit can reach, because as strong a competitor stays visible; None: 1.
+        read: What it reads.
+        possible: Whether its premise can hold in this architecture.
+    """
+
+    name: str
+    source: str
+    of: Contrast | Test | Rows
+    kind: Kind = "claim"
+    sign: int = 1
+    stays: bool = False
+    premise: Premise | None = None
+    beside: tuple[Contrast, ...] = ()
+    ceiling: float | None = None
+    read: Read = field(default_factory=Read)
+    possible: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """Models that a study trains.
+
+    Attributes:
+        name: Name, also of its store.
+        spec: What is trained and measured; None for a row of a table that these settings do not have.
+        label: Label for readers.
+        paper: Measure's name -> the paper's own number or words.
+        compared: Whether its numbers are compared with the first training's.
+    """
+
+    name: str
+    spec: TrainingSpec | None
+    label: str
+    paper: Mapping[str, float | str] = field(default_factory=dict)
+    compared: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A figure: the function that draws it, and its arguments after the numbers."""
+
+    draw: Callable[..., Drawing | list[Drawing] | None]
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any]
+
+    def __call__(self, read: Stored) -> Drawing | list[Drawing] | None:
+        return self.draw(read, *self.arguments, **self.options)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a claim says: a sentence, and the paper's own number."""
+
+    text: str = ""
+    paper: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Prose:
+    """The text of a study: title, question, notes, and the statement of each claim."""
+
+    title: str = ""
+    question: str = ""
+    notes: tuple[str, ...] = ()
+    claims: Mapping[str, Statement] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], title: str, what: str) -> Prose:
+        """Read the text of a study from its config file.
+
+        Args:
+            values: The title, question, notes, and claims (name -> statement, or {statement, paper}).
+            title: Title of a study whose file has none.
+            what: The file, for errors.
+        """
+        check_keys(values, ("title", "question", "notes", "claims"), f"{what}: prose")
+        claims = {}
+        for claim, said in (values.get("claims") or {}).items():
+            stated = {"statement": said} if isinstance(said, str) else said
+            check_keys(stated, ("statement", "paper"), f"{what}: prose: {claim}")
+            claims[claim] = Statement(one_line(stated.get("statement", claim)), one_line(stated.get("paper", "")))
+        notes = tuple(map(one_line, values.get("notes", ())))
+        return cls(one_line(values.get("title") or title), one_line(values.get("question", "")), notes, claims)

@@ -1,0 +1,232 @@
+"""The parts of a study, one for each of its stores: sweeps, controls, the untrained twin, maps, no-op edits, calculations."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from sinkjax.analysis.estimates import Absent
+from sinkjax.edits.edit import Edit
+from sinkjax.lab.checks import check
+from sinkjax.lab.conditions import CONTROL, NO_EDIT, UNEDITED, Point, Sweep
+from sinkjax.lab.continuations import continuations
+from sinkjax.lab.needs import needs
+from sinkjax.lab.numbers import CONTROLS, TWIN
+from sinkjax.lab.reads import claimed_on, claims_on, controlled_on, judged_on, measures_on, probe_of
+from sinkjax.lab.settings import has_twin, own_bos
+from sinkjax.lab.trace import Lab, Program
+from sinkjax.lab.views import drawn_layers, map_name, maps_probe
+from sinkjax.lab.work import Calculation, Inputs
+from sinkjax.model.config import Config
+from sinkjax.probes.probe import Probe
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.model import Model
+    from sinkjax.lab.work import Batch
+
+NOOP, NOOP_SERIES, NOOP_PROMPTS = "identity", "identity edit", 8
+ABSENT = "absent"  # attribute of the store of a sweep that did not run: why
+SHOWN_PROMPTS = 3  # whose maps and continuations a page shows
+PATIENCE = 1_000
+Drawn = TypeVar("Drawn")
+Role = Literal["sweep", "controls", "twin", "maps", "noop"]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Conditions that run on the same prompts into one store.
+
+    Attributes:
+        lab: The study.
+        role: Its purpose.
+        name: Name of its store.
+        of: Chooses or draws the conditions of a traced study, the baseline first.
+        probe: What is measured.
+        prompts: Number of prompts.
+        inputs: Kind of prompts.
+    """
+
+    lab: Lab
+    role: Role
+    name: str
+    of: Callable[[Lab], Sequence[Point]]
+    probe: Probe
+    prompts: int
+    inputs: Inputs
+
+    @property
+    def twin(self) -> bool:
+        """Whether it runs on the model's untrained twin."""
+        return self.role == "twin"
+
+    @property
+    def optional(self) -> bool:
+        """Whether a folder is finished without it."""
+        return self.role in ("maps", "noop")
+
+    def planned(self, values: Mapping[str, Any] | None = None) -> list[Point]:
+        """Return its conditions with placeholders for what only a model gives, except for these values of a run."""
+        lab = self.lab
+        if lab.needs_model:
+            lab = lab.again(prompts=self.prompts, values=dict(values or lab.values))
+        return [*self.of(lab)]
+
+    @property
+    def edits(self) -> list[Edit]:
+        """The edits of its planned conditions, as `sinkjax.sweep` takes them."""
+        return [point.edit for point in self.planned()]
+
+
+def specs(program: Program, settings: Any, architecture: Config) -> list[Part | Calculation]:
+    """Return everything that a study runs on a model, in order.
+
+    Raises:
+        SinkjaxError: The model lacks a part that the study needs, or the settings do not fit it.
+    """
+    needs(program.name, architecture)
+    lab = program.trace(settings, architecture)
+    check(lab)
+    found: list[Part | Calculation] = []
+    last = -1  # the last maps
+    for part in parts(lab):
+        if isinstance(part, Part) and part.inputs.bos == "own":
+            try:
+                part = dataclasses.replace(part, inputs=Inputs(part.inputs.kind, own_bos(settings)))
+            except Absent as error:
+                if part.role == "maps":
+                    continue
+                part = _absent(part.name, str(error))
+        last = len(found) if isinstance(part, Part) and part.role == "maps" else last
+        found.append(part)
+    if isinstance(shown := found[last] if last >= 0 else None, Part):
+        found.insert(last + 1, _continued(shown))
+    return found
+
+
+def parts(lab: Lab) -> Iterator[Part | Calculation]:
+    """Yield the parts of a traced study. The BOS of their inputs may still be "own"; continuations are left out."""
+    for sweep in lab.sweeps.values():
+        yield from _of_sweep(lab, sweep)
+    for name, calculation in lab.calculations.items():
+        yield calculation
+        if judged_on(lab, name) and has_twin(lab.settings):
+            yield dataclasses.replace(calculation, name=f"{name}{TWIN}", twin=True)
+    shown = [(one.sweep, case) for one in lab.shown for case in one.cases if case is not None]
+    labels = {NO_EDIT, *(sweep.label(case) for sweep, case in shown)}
+    if lab.shown:
+        asked = maps_probe(lab.settings.length, drawn_layers(getattr(lab.settings, "map_layers", ()), lab.layers))
+    for number, sweep in enumerate(dict.fromkeys(one.sweep for one in lab.shown)):
+        few = min(SHOWN_PROMPTS, lab.settings.prompts)
+        yield Part(lab, "maps", map_name(sweep.name, number), partial(_labelled, sweep.name, labels), asked, few, _inputs(sweep))
+    if lab.noops:
+        asked = probe_of(measure for sweep in lab.sweeps.values() for measure in sweep.measures)
+        yield Part(lab, "noop", NOOP, _noops, asked, min(NOOP_PROMPTS, lab.settings.prompts), lab.noop_inputs)
+
+
+def _of_sweep(lab: Lab, sweep: Sweep) -> Iterator[Part]:
+    """Yield a sweep, its controls, and its claims' conditions on the untrained twin."""
+    name, settings, asked = sweep.name, lab.settings, probe_of(measures_on(lab, sweep), sweep.probe)
+    prompts = settings.prompts if sweep.prompts is None else sweep.prompts
+    few, judged = min(getattr(settings, "control_prompts", prompts), prompts), judged_on(lab, name)
+    yield Part(lab, "sweep", name, lambda lab: lab.sweeps[name].points(), asked, prompts, _inputs(sweep))
+    if sweep.control is not None and (judged or not claims_on(lab, name)):
+        yield Part(lab, "controls", f"{name}{CONTROLS}", partial(controls, name=name), asked, few, _inputs(sweep))
+    if judged and has_twin(settings):
+        yield Part(lab, "twin", f"{name}{TWIN}", partial(_claimed, name), asked, few, _inputs(sweep))
+
+
+def _inputs(sweep: Sweep) -> Inputs:
+    return Inputs(sweep.inputs, sweep.bos)
+
+
+def _claimed(name: str, lab: Lab) -> list[Point]:
+    """Return the baseline of a sweep and the conditions that claims are about."""
+    claimed = claimed_on(lab, name)
+    return [point for point in lab.sweeps[name].points() if point.case is None or point.case in claimed]
+
+
+def _labelled(name: str, labels: set[str], lab: Lab) -> list[Point]:
+    return [point for point in lab.sweeps[name].points() if point.label in labels]
+
+
+def _noops(lab: Lab) -> list[Point]:
+    """Return no edit, and the study's edits that must change nothing."""
+    return [Point(UNEDITED, NO_EDIT), *(Point(edit.named(f"identity ({edit.label})"), NOOP_SERIES) for edit in lab.noops)]
+
+
+def controls(lab: Lab, name: str) -> list[Point]:
+    """Draw the controls of a sweep: no edit, then `controls` different random edits per condition, or all that exist."""
+    sweep, rng = lab.sweeps[name], lab.rng(f"{lab.name} {name}")
+    draw = sweep.control
+    assert draw is not None
+    baseline, *rest = sweep.points()
+    points = {point.case: point for point in rest}
+    found = [baseline]
+    for case in controlled_on(lab, name):
+        # Placeholders of arrays are equal, but the labels that name their draw are not.
+        edits = without_replacement(
+            lab.settings.controls, lambda case=case: draw(rng, case), lambda one: (one.label, content(one))
+        )  # type: ignore[misc]
+        for number, edit in enumerate(edits):
+            label = f"{CONTROL} {number} of {points[case].label}: {edit.label}"
+            found.append(Point(edit.named(label), CONTROL, points[case].x, case=case, draw=number))
+    return found
+
+
+def content(edit: Edit) -> Hashable:
+    """An edit without its label."""
+    found = []
+    for term in edit.terms:
+        arrays = term.value if isinstance(term.value, tuple) else (term.value,)  # a low-rank change of weights has two factors
+        found.append((dataclasses.replace(term, value=None), *(np.asarray(array).tobytes() for array in arrays)))
+    return tuple(found)
+
+
+def without_replacement(count: int, draw: Callable[[], Drawn], same: Callable[[Drawn], Hashable]) -> list[Drawn]:
+    """Different draws of a control: `count` of them, or all that there are.
+
+    Args:
+        count: How many.
+        draw: Returns one at random.
+        same: A key that two draws share if they are the same control.
+
+    Returns:
+        The draws in their order; fewer than `count` once `PATIENCE` draws in a row were all known (one of a population of 62 is
+        missed with a probability of 1e-6).
+    """
+    found: dict[Hashable, Drawn] = {}
+    misses = 0
+    while len(found) < count and misses < PATIENCE:
+        one = draw()
+        misses = misses + 1 if same(one) in found else 0
+        found.setdefault(same(one), one)
+    return list(found.values())
+
+
+def _continued(shown: Part) -> Calculation:
+    """Return the continuations of the prompts of some maps, from beyond the positions that their edits name."""
+    lab = shown.lab
+    named = [value for one in lab.shown for case in one.cases if case for _, value in case.axes if isinstance(value, int)]
+
+    def points(model: Model, batch: Batch) -> Sequence[Point]:
+        return shown.of(lab.on(model, batch))
+
+    return continuations(points, len(shown.planned()), shown.prompts, shown.inputs, start=max([0, *named]) + 1)
+
+
+def _absent(name: str, why: str) -> Calculation:
+    """Return the store of a sweep that does not run, which says why."""
+
+    def compute(model: Model, batch: Batch) -> xarray.Dataset:
+        import xarray
+
+        return xarray.Dataset(attrs={ABSENT: why})
+
+    return Calculation(name, compute, (), 1, Inputs(bos="none"))
