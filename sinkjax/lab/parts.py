@@ -171,9 +171,7 @@ def controls(lab: Lab, name: str) -> list[Point]:
     found = [baseline]
     for case in controlled_on(lab, name):
         # Placeholders of arrays are equal, but the labels that name their draw are not.
-        edits = without_replacement(
-            lab.settings.controls, lambda case=case: draw(rng, case), lambda one: (one.label, content(one))
-        )  # type: ignore[misc]
+        edits = without_replacement(lab.settings.controls, partial(draw, rng, case), lambda one: (one.label, content(one)))
         for number, edit in enumerate(edits):
             label = f"{CONTROL} {number} of {points[case].label}: {edit.label}"
             found.append(Point(edit.named(label), CONTROL, points[case].x, case=case, draw=number))

@@ -31,15 +31,9 @@ PROSE = {
 }
 # What `measures` and `claims` may name: functions of the lab whose arguments YAML can write.
 MEASURES = (
-    "attention_to",
-    "largest_activation",
-    "largest_elsewhere",
-    "later_attention_to",
-    "later_sink_rate",
-    "loss",
-    "sink_rate",
+    *("attention_to", "later_attention_to", "strongest_other_attention", "strongest_later_attention", "sink_rate"),
+    *("later_sink_rate", "strongest_other_sink", "largest_activation", "largest_elsewhere", "typical_activation", "loss"),
 )
-MEASURES += ("strongest_later_attention", "strongest_other_attention", "strongest_other_sink", "typical_activation")
 CONTRASTS = ("compared", "difference", "effect", "moved", "part", "recovered", "unedited")
 
 

@@ -15,6 +15,7 @@ import sinkjax
 from sinkjax.analysis.verdicts import verdicts_csv
 from sinkjax.checkpoints.load import open_checkpoint, untrained_like
 from sinkjax.checkpoints.model import Model
+from sinkjax.checkpoints.settings import Settings
 from sinkjax.config_files import documents, programs
 from sinkjax.config_files.files import user_place, write
 from sinkjax.config_files.places import Place, reached
@@ -22,7 +23,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab import trained
 from sinkjax.lab.continuations import TEXTS
 from sinkjax.lab.parts import Part, parts, specs
-from sinkjax.lab.settings import UNTRAINED, OnText
+from sinkjax.lab.settings import UNTRAINED
 from sinkjax.lab.stores import VALUES, architecture_of
 from sinkjax.lab.trace import Lab
 from sinkjax.lab.work import Batch, Calculation, TrainingSpec
@@ -75,7 +76,7 @@ def run(study: str, out: str | Path, model: str | Model | None = None, **fields:
         fields = {"model": str(given.source["name"]), "dtype": given.source["dtype"]} | fields
     elif model is not None:
         fields["model"] = model
-    config: OnText = documents.build(config_type(shipped.experiment), {**values, **fields}, study)
+    config: Settings = documents.build(config_type(shipped.experiment), {**values, **fields}, study)
     if given is not None and config.dtype != given.source["dtype"]:
         raise SinkjaxError(f"dtype is {config.dtype}, and the model in memory is in {given.source['dtype']}")
     where = user_place(out)
@@ -151,7 +152,7 @@ def require_extras(trains: bool) -> None:
 
 def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], None], load: Callable[..., Model]) -> None:
     """Carry out the specs of a study on one model."""
-    config: OnText = chosen.config
+    config: Settings = chosen.config
     log(f"loading {config.model}")
     asked = {name: getattr(config, name) for name in ("dtype", "revision", "ignore_keys", "tokenizer")}
     ready = functools.partial(load, mesh=machine.mesh, **asked)
@@ -210,7 +211,7 @@ def _trainings(chosen: Chosen) -> tuple[TrainingSpec, ...]:
     return trained.specs(chosen.program.trace(chosen.config, None), chosen.config)
 
 
-def check_inputs(config: OnText, architecture: Config) -> None:
+def check_inputs(config: Settings, architecture: Config) -> None:
     """Raise for prompts that no text makes fit the model: longer than its context, or with a BOS outside of its vocabulary.
 
     config: a study's config, or a suite's, where a field that is None leaves each study its own.
@@ -280,7 +281,7 @@ def section_of(chosen: Chosen, folder: Place) -> Section:
     return assemble(*_stores(chosen, folder))
 
 
-def check_settings(config: OnText, store: xarray.Dataset, path: Place) -> None:
+def check_settings(config: Settings, store: xarray.Dataset, path: Place) -> None:
     """Raise for a store that was made with other settings than `config` states, as after an edit of config.yaml."""
     made = store.attrs.get("study", {}).get("config", {})
     now = documents.plain(documents.fields(config))
@@ -294,12 +295,13 @@ def check_settings(config: OnText, store: xarray.Dataset, path: Place) -> None:
 
 def _config_of(data: xarray.Dataset) -> Any:
     """The config of a sweep from Python, as far as a section needs it: its edits by their labels, and its probe."""
-    from sinkjax.studies.listed import SHOWN, Settings
+    from sinkjax.studies.listed import SHOWN
+    from sinkjax.studies.listed import Settings as Listed
 
     if "edit" not in data.dims:
         raise SinkjaxError("this store holds no edits, so there is nothing to summarise")
     edits = tuple({"compose": [], "label": str(label)} for label in data["edit"].values)
-    return Settings(probe=tuple(name for name in SHOWN if name in data), edits=edits, prompts=data.sizes["prompt"])
+    return Listed(probe=tuple(name for name in SHOWN if name in data), edits=edits, prompts=data.sizes["prompt"])
 
 
 def _stores(chosen: Chosen, folder: Place) -> tuple[Lab, dict[str, xarray.Dataset]]:

@@ -26,12 +26,9 @@ from sinkjax.lab import (
     Lab,
     all_of,
     attention_to,
-    below,
-    compared,
     difference,
     effect,
     exceeds,
-    keys_without_norm,
     largest_activation,
     layer,
     loss,
@@ -39,17 +36,14 @@ from sinkjax.lab import (
     own,
     part,
     reaches,
-    recovered,
-    same,
-    slope,
-    unchanged,
     unedited,
 )
 from sinkjax.lab.claims import Prose, Statement
 from sinkjax.lab.conditions import Point
-from sinkjax.lab.contrasts import Parts
+from sinkjax.lab.contrasts import Parts, compared, recovered, slope
 from sinkjax.lab.edits import cut_links
 from sinkjax.lab.judging import verdicts
+from sinkjax.lab.premises import below, keys_without_norm, same, unchanged
 from sinkjax.lab.trace import Program
 from sinkjax.studies.assemble import standard_notes
 from tests.lab.planted import axes, planted

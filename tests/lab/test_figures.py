@@ -28,12 +28,11 @@ from sinkjax.lab import (
     lines_along,
     loss,
     prefixes,
-    received,
     sink_rate,
 )
 from sinkjax.lab.claims import Prose
 from sinkjax.lab.conditions import Point
-from sinkjax.lab.figures import own_words, row_label, shared_words
+from sinkjax.lab.figures import own_words, received, row_label, shared_words
 from sinkjax.lab.trace import Program
 from sinkjax.report.figures import layers as picture
 from sinkjax.report.figures import points as marks

@@ -20,21 +20,24 @@ from sinkjax.lab import (
     Sweep,
     attention_to,
     largest_activation,
-    later_attention_to,
-    later_sink_rate,
     layer,
     loss,
     own,
     sink_rate,
-    strongest_later_attention,
     strongest_other_attention,
-    strongest_other_sink,
-    typical_activation,
     upto,
 )
 from sinkjax.lab.checks import check_measure, check_position
 from sinkjax.lab.conditions import UNEDITED, Point
-from sinkjax.lab.measures import MEDIANS, merged
+from sinkjax.lab.measures import (
+    MEDIANS,
+    later_attention_to,
+    later_sink_rate,
+    merged,
+    strongest_later_attention,
+    strongest_other_sink,
+    typical_activation,
+)
 from sinkjax.lab.numbers import Stored, read_measure
 from sinkjax.lab.places import after
 

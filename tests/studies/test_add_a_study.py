@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ import xarray
 
 import sinkjax
 from sinkjax.cli import main as cli
+from sinkjax.errors import SinkjaxError
 from sinkjax.lab.trained import specs
-from sinkjax.studies.registry import open_own
+from sinkjax.studies.registry import choose, open_own
 from tests.studies.tiny import write_both
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-study.md"
@@ -52,7 +54,7 @@ def test_the_measure_of_the_page_is_one():
 
 
 def test_the_table_of_the_page_is_a_study(tmp_path):
-    (tmp_path / "mine.yaml").write_text(code("yaml"), encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(code("yaml", 1), encoding="utf-8")
     study = open_own(tmp_path / "mine.yaml").program
     trained = {spec.name: spec.training for spec in specs(study.trace(study.settings(), None), study.settings())}
     assert {name: training.bos for name, training in trained.items()} == {"bos": "first", "no-bos": "none"}
@@ -75,6 +77,50 @@ def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, caps
     assert (out / "report.html").is_file()
     assert cli.main(["run", *arguments(example), "--seed", "1", "--out", str(out)]) == 2
     assert "seed was 0, now 1" in capsys.readouterr().err
+
+
+def test_the_sweep_file_of_the_page_is_measured_and_judged(example, tmp_path):
+    text = code("yaml").replace(
+        "model: mini-sink", f"model: {example / 'model'}\ntext: {example / 'text.txt'}\nprompts: 3\nlength: 12"
+    )
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    assert cli.main(["sweep", str(tmp_path / "mine.yaml"), "--out", str(tmp_path / "out")]) == 0
+    summary = [*csv.DictReader((tmp_path / "out" / "summary.csv").open())]
+    assert {line["measure"] for line in summary} == {
+        "loss (nats per token)",
+        "heads that sink on key 0 (%)",
+        "attention to key 1 in layer 2, mean over heads (%)",
+    }
+    assert [line["edit"] for line in summary[::3]] == [
+        "no edit",
+        *(f"add_logit(key=0, value={x})" for x in (-1, -2, -4)),
+        "key 0 at -8",
+    ]
+    claims = {line["claim"]: line for line in csv.DictReader((tmp_path / "out" / "claims.csv").open())}
+    assert {*claims} == {"key 0 loses its attention", "the second token receives it"}
+    assert {line["word"] for line in claims.values()} <= WORDS
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "sentence"),
+    [
+        ("  - loss\n", "  - lost\n", "name in measures: .*'lost'.*'loss'"),
+        ("{key: 0, eps: 0.3}", "{key: 0}", "measures: sink_rate lacks eps"),
+        ("{key: 0, eps: 0.3}", "{key: 0, epsilon: 0.3}", "unknown key 'epsilon'"),
+        ("{key: 1, layer: 2}\nclaims", "{key: 1, layer: two}\nclaims", "attention_to: layer must be an integer"),
+        ("contrast: {effect:", "contrast: {os.system:", "claims: key 0 loses its attention: .*'os.system'"),
+        ("where: key 0 at -8}}\n    sign", "where: key 0 at -9}}\n    sign", "no condition of sweep is key 0 at -9"),
+        ("sign: -1", "signs: -1", "unknown key 'signs'"),
+    ],
+)
+def test_what_a_sweep_file_may_not_say_is_refused_in_one_sentence(example, tmp_path, was, now, sentence):
+    text = code("yaml")
+    assert was in text
+    (tmp_path / "mine.yaml").write_text(text.replace(was, now), encoding="utf-8")
+    chosen = choose(str(tmp_path / "mine.yaml"))
+    with pytest.raises(SinkjaxError, match=sentence) as error:
+        chosen.program.trace(chosen.config, SimpleNamespace(layers=4))
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from sinkjax import Edit, compose, edit
 from sinkjax.analysis import intervals
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import *
+from sinkjax.lab.measures import typical_activation
 from sinkjax.lab.numbers import Stored
 from sinkjax.report.figures import grid
 from sinkjax.report.section import Drawing

@@ -20,6 +20,7 @@ from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.measures import largest_elsewhere
 from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.lab.premises import without_bos
 from sinkjax.papers.background._massive import RANKS, STATES, massive, massive_prompts
 from sinkjax.report.figures.layers import Line, Panel
 from sinkjax.report.figures.layers import lines as line_figure

@@ -16,6 +16,7 @@ from sinkjax import Edit, compose, edit, mask_key
 from sinkjax.config_files.checks import positions
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import *
+from sinkjax.lab.figures import heatmap
 
 SITES = ("resid", "attn_out", "mlp_out", "key", "value")  # keys before the rotation, the stream after its layer
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import *
+from sinkjax.lab.premises import keys_without_norm, without_bos
 from sinkjax.lab.work import Calculation, Inputs
 from sinkjax.papers.gu._angles import (
     KEY_VARIABLES,

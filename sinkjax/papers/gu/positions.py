@@ -15,6 +15,8 @@ import numpy as np
 from sinkjax import Edit
 from sinkjax.config_files.checks import positions
 from sinkjax.lab import *
+from sinkjax.lab.measures import strongest_other_sink
+from sinkjax.lab.premises import positions_are, without_bos
 from sinkjax.papers.gu._positions import alike, exchanged, no_vectors, position_vectors
 
 

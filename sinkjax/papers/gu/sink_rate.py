@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from sinkjax.lab import *
+from sinkjax.lab.figures import along
+from sinkjax.lab.measures import strongest_other_sink
+from sinkjax.lab.premises import positions_are, without_bos
 from sinkjax.papers.gu._norms import largest_norm_ratio
 
 

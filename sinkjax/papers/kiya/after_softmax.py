@@ -14,6 +14,8 @@ from sinkjax import Edit
 from sinkjax.config_files.checks import positions
 from sinkjax.lab import *
 from sinkjax.lab.edits import hide
+from sinkjax.lab.measures import later_sink_rate
+from sinkjax.lab.premises import same
 from sinkjax.papers.kiya._weights import attention_left
 
 

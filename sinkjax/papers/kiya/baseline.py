@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from sinkjax import Probe, metrics
 from sinkjax.lab import *
-from sinkjax.lab.measures import largest, largest_elsewhere
+from sinkjax.lab.measures import largest, largest_elsewhere, strongest_other_sink
+from sinkjax.lab.premises import below
 
 if TYPE_CHECKING:
     import xarray

@@ -14,6 +14,8 @@ import numpy as np
 from sinkjax import Edit, swap_embeddings
 from sinkjax.config_files.checks import among, positions
 from sinkjax.lab import *
+from sinkjax.lab.measures import typical_activation
+from sinkjax.lab.premises import separates_documents
 
 
 @dataclass(frozen=True, kw_only=True)

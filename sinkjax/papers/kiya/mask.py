@@ -14,6 +14,9 @@ from sinkjax.config_files.checks import positions
 from sinkjax.lab import *
 from sinkjax.lab.baseline import Unedited, finite
 from sinkjax.lab.edits import hide_from_heads
+from sinkjax.lab.figures import received
+from sinkjax.lab.places import first_heads, top_heads
+from sinkjax.lab.premises import below, unchanged
 
 
 @dataclass(frozen=True, kw_only=True)

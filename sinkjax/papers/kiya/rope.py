@@ -14,6 +14,7 @@ import numpy as np
 from sinkjax import Edit, set_positions
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import *
+from sinkjax.lab.premises import unchanged
 from sinkjax.papers.kiya._first_keys import (
     SCORE_VARIABLES,
     depends_on_distance,

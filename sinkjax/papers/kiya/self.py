@@ -15,6 +15,8 @@ from sinkjax import Edit, attend_self, edit
 from sinkjax.config_files.checks import among, positions
 from sinkjax.lab import *
 from sinkjax.lab.edits import cut_links, see_only
+from sinkjax.lab.figures import against, heatmap
+from sinkjax.lab.measures import later_attention_to, later_sink_rate, strongest_later_attention
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,8 @@ import sinkjax
 from sinkjax import Edit, compose, edit, scale_head_output
 from sinkjax.lab import *
 from sinkjax.lab.baseline import Unedited
+from sinkjax.lab.contrasts import slope
+from sinkjax.lab.figures import heatmap
 from sinkjax.lab.premises import unnormed
 from sinkjax.papers.li._scores import sink_score
 

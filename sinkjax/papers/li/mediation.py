@@ -16,6 +16,7 @@ from sinkjax import Edit, compose
 from sinkjax.lab import *
 from sinkjax.lab.contrasts import Parts, ends_of, facts_of
 from sinkjax.lab.numbers import Numbers
+from sinkjax.lab.premises import same
 from sinkjax.papers.background._massive import largest_dim
 from sinkjax.papers.li._ignition import VARIABLES, foretold, ignitions
 from sinkjax.papers.li._links import KINDS, LINKS, WINDOWS, Chain, Values

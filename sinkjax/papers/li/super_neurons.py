@@ -21,6 +21,7 @@ from sinkjax.analysis.summary import Rank, Row
 from sinkjax.checkpoints.model import Model
 from sinkjax.lab import *
 from sinkjax.lab.contrasts import Parts
+from sinkjax.lab.measures import typical_activation
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.work import Batch, Calculation
 from sinkjax.papers.li._neurons import Neuron, largest, largest_neurons, survey
