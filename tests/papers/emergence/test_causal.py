@@ -13,6 +13,7 @@ import sinkjax
 from sinkjax.checkpoints.series import series_path
 from sinkjax.config_files import documents
 from sinkjax.lab.conditions import NO_EDIT
+from sinkjax.lab.trained import specs
 from sinkjax.papers.emergence import _onsets as causal
 from sinkjax.papers.emergence import _series
 from sinkjax.papers.emergence._onsets import DROPPED, MASKED, ROW
@@ -161,8 +162,8 @@ def test_events_stand_in_the_order_in_which_half_of_each_change_is_made():
 
 def test_the_shipped_config_trains_the_mini_model_as_pretraining_does():
     shipped = choose("emergence/causal").config
-    (spec,) = find("emergence/causal").trainings(shipped)
+    (spec,) = specs(find("emergence/causal").trace(shipped, None), shipped)
     mini = dataclasses.replace(choose("pretrain/mini").config, seeds=4)
-    same = find("pretrain/mini").trainings(mini)[0].training
+    same = specs(find("pretrain/mini").trace(mini, None), mini)[0].training
     assert documents.differences(dataclasses.replace(same, checkpoints=24), spec.training) == []
     assert len(spec.training.kept) >= 16

@@ -12,6 +12,7 @@ import optax
 import pytest
 
 from sinkjax.config_files import documents
+from sinkjax.lab.trained import specs
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.papers.pretrain._task import training
 from sinkjax.studies import suite
@@ -54,7 +55,8 @@ def sizes(name: str) -> list[str]:
 def test_every_row_is_a_training_at_every_size_that_it_is_for(name):
     assert find(name).name == name
     for size in sizes(name):
-        every = [spec.training for spec in find(name).trainings(config(name, size=size))]
+        stated = config(name, size=size)
+        every = [spec.training for spec in specs(find(name).trace(stated, None), stated)]
         assert size != config(name).size or len({*every}) == len(every)  # no two rows are the same
     titles = [one.label for one in program(name).trace(config(name), None).trainings.values()]
     assert len({*titles}) == len(titles)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sinkjax.lab.trained import specs
 from sinkjax.model.heads import HeadGate
 from sinkjax.papers.trigger import _outcomes as outcomes
 from sinkjax.papers.trigger import assumptions, heads
@@ -33,7 +34,7 @@ def set_mass(data, weight: float, share: float | None = None) -> None:
 
 def trainings(study: str, **settings) -> dict:
     config = config_of(study, **settings) if settings else choose(f"trigger/{study}").config
-    return {spec.name: spec.training for spec in find(f"trigger/{study}").trainings(config)}
+    return {spec.name: spec.training for spec in specs(find(f"trigger/{study}").trace(config, None), config)}
 
 
 def table(study: str, config, stores) -> dict:
