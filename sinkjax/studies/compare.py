@@ -14,8 +14,7 @@ from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.facts import over as unit_of
-from sinkjax.lab.facts import provenance
+from sinkjax.lab import facts
 from sinkjax.lab.measures import Measure
 from sinkjax.report.figures import layers
 from sinkjax.report.section import Drawing, Section
@@ -52,7 +51,7 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
         for name in ("tokens", "length")
     )
     clusters = {name: data.attrs.get("study", {}).get("documents") for name, data in stores.items()}
-    over = unit_of((first, second))
+    over = facts.over((first, second))
     values: Values = {}
     for measure in measures:
         with quietly():
@@ -64,7 +63,7 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
             (edit, measure.name, name): column[number] for name, column in columns.items() for number, edit in enumerate(edits)
         }
     findings = [sentence(_finding(measure.name, edits, values)) for measure in measures] if paired else []
-    provenance = {f"{name}: {fact}": value for name, data in stores.items() for fact, value in provenance(data).items()}
+    provenance = {f"{name}: {fact}": value for name, data in stores.items() for fact, value in facts.provenance(data).items()}
     return Section(
         study="compare",
         title=f"{len(edits)} edits in two stores",

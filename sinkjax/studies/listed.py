@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -90,7 +91,8 @@ def study(lab: Lab, s: Settings) -> None:
 def measures_of(statistic: str, key: int, eps: float) -> list[Measure]:
     """Return a summary's measures of a statistic, for a key and a threshold."""
     of_size = [largest_activation(key), largest_elsewhere(key)]
-    return {"attention_received": [sink_rate(key, eps)], "resid_max": of_size, "nll": [loss()]}[statistic]
+    of_key = dataclasses.replace(sink_rate(key, eps), seen=False)  # any key of a prompt may be asked for
+    return {"attention_received": [of_key], "resid_max": of_size, "nll": [loss()]}[statistic]
 
 
 def _measure(node: Any, what: str) -> Measure:
