@@ -39,12 +39,12 @@ from named import (
     percent,
     read,
 )
-from sections import markdown
 from templates import TEMPLATES, filled, page
 
 from sinkjax.analysis.intervals import FEWEST
 from sinkjax.analysis.verdicts import COLUMNS
 from sinkjax.config_files.files import CONFIG_FILE, write
+from sinkjax.report.markdown import table as markdown
 
 MAIN = {SMOL: "SmolLM2-135M-Instruct", GEMMA: "Gemma 3 270M behind `<bos>`"}
 OTHERWISE = {

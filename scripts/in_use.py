@@ -24,13 +24,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from pretrain_tables import WIDTH
-from sections import markdown
 from templates import given, page
 
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.edits.edit import Edit
+from sinkjax.report.markdown import WIDTH
+from sinkjax.report.markdown import table as markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA, PAGE, IMAGE, SMALL_IMAGE = (

@@ -39,14 +39,15 @@ from pretrain_page import (
 )
 from pretrain_runs import BASELINE, LEARNING, home_of, kept_as, learning, learning_rows, on_gpu
 from pretrain_runs import HEAD as LEVEL
-from pretrain_tables import WIDTH, table_of
-from sections import markdown
+from pretrain_tables import table_of
 from templates import given, page
 
 from sinkjax.analysis import intervals
 from sinkjax.config_files.files import write
 from sinkjax.papers.emergence._onsets import in_order
 from sinkjax.papers.pretrain._outcomes import at_end, end, sinks
+from sinkjax.report.markdown import WIDTH
+from sinkjax.report.markdown import table as markdown
 
 PAGE = ROOT / "docs" / "while-it-learns.md"
 IMAGE, COURSES, APART = (f"while-it-learns-{name}.png" for name in ("order", "courses", "optimisers"))

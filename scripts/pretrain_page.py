@@ -25,9 +25,8 @@ import xarray
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from pretrain_runs import BASELINE, HEAD, SIZE, home_of, identity, kept_as, merge, queue, read, rows
-from pretrain_tables import WIDTH, evidence, fill, table_of
+from pretrain_tables import table_of
 from scipy import stats
-from sections import markdown
 from templates import given, page
 
 from sinkjax.analysis import intervals
@@ -36,6 +35,8 @@ from sinkjax.config_files.files import write
 from sinkjax.papers.emergence._onsets import onset
 from sinkjax.papers.pretrain._outcomes import at_end, by_shares, end, sinks
 from sinkjax.papers.pretrain._task import so_far
+from sinkjax.report.markdown import WIDTH, evidence, wrap
+from sinkjax.report.markdown import table as markdown
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.registry import choose, find
 
@@ -309,8 +310,8 @@ def all_tables(
         found[study] = Table(
             [HEADS[place] for place in kept],
             [[cells[place] for place in kept] for cells in lines],
-            [f"### {value['title']}", fill(value["question"])],
-            [fill(text) for text in below],
+            [f"### {value['title']}", wrap(value["question"])],
+            [wrap(text) for text in below],
         )
     return found
 

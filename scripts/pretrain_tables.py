@@ -15,21 +15,20 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pretrain_runs import LEARNING
-from sections import markdown, write_section
+from sections import write_section
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.trained import specs
 from sinkjax.papers.pretrain._task import so_far
+from sinkjax.report.markdown import markdown
 from sinkjax.report.section import Section
-from sinkjax.report.table import table
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.registry import choose, documented, find
 from sinkjax.studies.run import section_of
@@ -39,9 +38,7 @@ from sinkjax.train.config import DIVERGED
 LOGS = Path(__file__).resolve().parents[1] / "docs" / "pretraining-logs"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "pretraining.md"
 HEAD = "# The pretraining lab"
-NONE = ("", "-")  # cells that hold nothing
 NOT_RUN = "Not run."
-WIDTH = 130
 SHARED = {("families", "llama"): ("mini", "softmax")}  # a row that is a row of another study, with seeds of its own
 SAME = {"emergence/causal": "pretrain/mini"}  # a study whose training, but for the models that it keeps, is a row of another
 # Fields of a training that may differ between its seeds.
@@ -152,37 +149,18 @@ def table_of(study: str) -> dict[str, Any]:
 
 def text(section: Section) -> str:
     """A study's short table with the paper's numbers, the verdicts on its claims, and what a reader has to know."""
-    shown = table(section.rows, section.featured)
-    columns = [
-        number for number, _ in enumerate(shown.columns) if any(cells[number].value not in NONE for _, cells in shown.lines)
-    ]
-    lines = [[label, *(cells[number].value or "-" for number in columns)] for label, cells in shown.lines]
-    ran = bool(section.provenance)
+    said = ", ".join(f"{name} {value}" for name, value in section.provenance.items())
+    about = f"Means over {section.over}, 95% intervals in brackets. Run with {said}."
     own = table_of(_short(section.study)).get("notes", ()) if section.study in documented() else ()
-    said = ", ".join(f"{name} {value}" for name, value in section.provenance.items()) if ran else NOT_RUN
-    parts = [
-        f"## {section.title}",
-        fill(f"`sinkjax run {section.study}`. {section.question}"),
-        fill(" ".join([*section.findings, f"Means over {section.over}, 95% intervals in brackets. Run with {said}."]))
-        if ran
-        else said,
-        markdown([section.subject, *(shown.columns[number].replace("_*", "_\\*") for number in columns)], lines),
-    ]
-    if ran and section.verdicts:
-        head = ["claim", "source", "word", "evidence", "the paper's"]
-        lines = [[v.statement, v.source, v.word, evidence(v).replace("_*", "_\\*"), v.paper] for v in section.verdicts]
-        parts.append(markdown(head, lines))
-    return "\n\n".join([*parts, *map(fill, own)])
-
-
-def evidence(one: Any) -> str:
-    """The numbers behind a word, or the reason for having none; the trainings that are compared are in the measure's name."""
-    return dataclasses.replace(one, uncontrolled="").numbers or one.judgement.reason or one.label
-
-
-def fill(paragraph: str) -> str:
-    """A paragraph in lines, its stars as they are."""
-    return textwrap.fill(paragraph.replace("_*", "_\\*"), WIDTH, break_long_words=False, break_on_hyphens=False)
+    return markdown(
+        dataclasses.replace(
+            section,
+            question=f"`sinkjax run {section.study}`. {section.question}",
+            findings=(*section.findings, about) if said else (NOT_RUN,),
+            verdicts=section.verdicts if said else (),
+            notes=tuple(own),
+        )
+    )
 
 
 if __name__ == "__main__":

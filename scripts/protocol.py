@@ -29,11 +29,12 @@ from statistics import median
 
 from findings import MAIN
 from named import CLAIMS, DOCS, Condition, is_in, read
-from sections import markdown, write_section
+from sections import write_section
 from templates import given, page
 
 from sinkjax.cli.main import main as command_line
 from sinkjax.config_files.files import write
+from sinkjax.report.markdown import table as markdown
 from sinkjax.studies.registry import choose
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -26,8 +26,9 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from sections import markdown, write_section  # noqa: E402
+from sections import write_section  # noqa: E402
 
+from sinkjax.report.markdown import table as markdown  # noqa: E402
 from tests.robustness import broken, cases, fuzz  # noqa: E402
 
 PAGE = ROOT / "docs" / "reliability.md"

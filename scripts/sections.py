@@ -1,8 +1,7 @@
-"""Pages of which scripts own a part, between its two markers, and tables in Markdown."""
+"""Pages of which scripts own a part, between its two markers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 END = "<!-- end -->"
@@ -31,9 +30,3 @@ def replaced(page: str, begin: str, end: str, text: str, where: str) -> str:
     body = old.strip("\n")
     first, last = old.partition(body)[::2] if body else ("\n", "\n")
     return before + begin + first + text + last + end + after
-
-
-def markdown(head: Sequence[str], lines: Iterable[Sequence[str]], pipe: str = "/") -> str:
-    """A table in Markdown. pipe: what a bar in a cell becomes."""
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join(f"| {' | '.join(entry.replace('|', pipe) for entry in row)} |" for row in rows)

@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
-from sections import markdown, write_section
+from sections import write_section
 
 from sinkjax.analysis.evidence import Evidence, Rank
 from sinkjax.analysis.intervals import generator
 from sinkjax.analysis.judgement import LARGE, SMALL, T_ERRORS, supports, word_of
 from sinkjax.analysis.mean_bounds import FEWEST_BOUNDED, betting_side, constant, crossed_side, t_side
+from sinkjax.report.markdown import table as markdown
 
 Array = NDArray[Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]

@@ -11,12 +11,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pretrain_tables import evidence
-from sections import markdown, write_section
+from sections import write_section
 
 from sinkjax.errors import SinkjaxError
+from sinkjax.report.markdown import claims, summary
 from sinkjax.report.section import Section
-from sinkjax.report.table import table
 from sinkjax.studies import run, suite
 from sinkjax.studies.registry import choose
 
@@ -55,20 +54,13 @@ def read(folder: Path) -> tuple[Section, ...]:
 
 def text(section: Section) -> str:
     """The verdicts on a study's claims, and the short table of what was trained."""
-    shown = table(section.rows, section.featured)
-    columns = [number for number, _ in enumerate(shown.columns) if any(cells[number].value for _, cells in shown.lines)]
-    lines = [[label, *(cells[number].value or "-" for number in columns)] for label, cells in shown.lines]
-    trained = [line for line in lines if NOT_RUN not in line]
-    parts = [
-        f"{section.title}. Means over {section.over}, 95% intervals over {section.over} in brackets"
-        f" (seeds {section.provenance.get('seeds', '')}). Made by `python scripts/trigger_tables.py`."
-    ]
-    if missing := [line[0] for line in lines if NOT_RUN in line]:
-        parts.append(f"{len(missing)} of {len(lines)} trainings were not run: {'; '.join(missing)}.")
-    if section.verdicts:
-        claims = [[v.statement, v.source, v.word, evidence(v)] for v in section.verdicts]
-        parts.append(markdown(["claim", "source", "word", "evidence"], claims))
-    return "\n\n".join([*parts, markdown([section.subject, *(shown.columns[number] for number in columns)], trained)])
+    found = f"{section.title}. Means over {section.over}, 95% intervals over {section.over} in brackets"
+    parts = [f"{found} (seeds {section.provenance.get('seeds', '')}). Made by `python scripts/trigger_tables.py`."]
+    without = {row.condition for row in section.rows if row.value.note == NOT_RUN}
+    missing = [label for label in section.featured if label in without]
+    if missing:
+        parts.append(f"{len(missing)} of {len(section.featured)} trainings were not run: {'; '.join(missing)}.")
+    return "\n\n".join(filter(None, [*parts, claims(section.verdicts, paper=False), summary(section, NOT_RUN)]))
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from bench_peers import command, pretrain_sinkjax, trigger_sinkjax
 from bench_peers.command import filled, say, span
-from sections import markdown
 
 import sinkjax
 from sinkjax.papers.pretrain._sizes import SIZES
+from sinkjax.report.markdown import table as markdown
 
 PROBE = sinkjax.Probe(attention_received=True, resid_max=True, resid_norm=True, resid_argmax=True)
 SHORT, LONG = 0.50, 0.40  # goals of a forward: the share of the rate that products reach, up to 2k positions and beyond

@@ -13,11 +13,11 @@ from typing import Any
 
 from bench_peers import command
 from bench_peers.command import filled, say
-from sections import markdown
 
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.edits.edit import resolve
 from sinkjax.lab.parts import specs
+from sinkjax.report.markdown import table as markdown
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.studies.registry import choose, find
 from sinkjax.sweeps.plan import TOKENS_PER_BLOCK, Plan, duration, plan_resolved

@@ -17,9 +17,9 @@ from statistics import median
 import jax
 from bench_peers import command
 from bench_peers.command import filled, say, span
-from sections import markdown
 
 import sinkjax
+from sinkjax.report.markdown import table as markdown
 
 MODEL, START = "smollm2-135m", "Once upon a time there was a small robot who"
 TOKENS, ROUNDS = 200, 3  # rounds of the faster way

@@ -17,9 +17,9 @@ from pathlib import Path
 import jax
 from bench_peers import command
 from bench_peers.command import filled, say
-from sections import markdown
 
 import sinkjax
+from sinkjax.report.markdown import table as markdown
 
 MODEL = "smollm2-135m"
 GOAL = 1.15  # times the shards

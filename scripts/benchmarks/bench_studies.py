@@ -23,8 +23,8 @@ import jax
 from bench_peers import command
 from bench_peers.command import filled, say
 from bench_peers.worker import ROOT
-from sections import markdown
 
+from sinkjax.report.markdown import table as markdown
 from sinkjax.studies.plan import process_seconds, study_bytes
 from sinkjax.studies.registry import choose
 from sinkjax.studies.run import work

@@ -51,29 +51,28 @@ def _rebuild(results: Place, study: str | None) -> None:
         return
     if chosen.folder is None:
         raise SinkjaxError(f"{results} is a config, not the results of a run")
-    from sinkjax.report.terminal import show_section, show_suite
+    from sinkjax.report.terminal import terminal
     from sinkjax.studies import run, series, suite
     from sinkjax.studies.folder import PAGE
 
     if chosen.suite:
         several = series if chosen.experiment == SERIES else suite
-        show_suite(several.build(chosen, chosen.folder))
+        terminal(several.build(chosen, chosen.folder))
     else:
-        show_section(run.build(chosen, chosen.folder))
+        terminal(run.build(chosen, chosen.folder))
     print(printable(str(chosen.folder / PAGE)))
 
 
 def _show_kept(results: Place, error: NotTyped) -> None:
     """Make the pages of results from what the run kept, where their study is a program that the user did not name."""
-    from sinkjax.report.section import Report
-    from sinkjax.report.terminal import show_section, show_suite
+    from sinkjax.report.terminal import terminal
     from sinkjax.studies.folder import PAGE, rebuild_kept
 
     folder = results if results.is_dir() and results.suffix != STORE_SUFFIX else results.parent
     found = rebuild_kept(folder)
     if found is None:
         raise error
-    show_suite(found) if isinstance(found, Report) else show_section(found)
+    terminal(found)
     say(f"shown as the run kept it, because {error}")
     print(printable(str(folder / PAGE)))
 
@@ -87,10 +86,10 @@ def _there(path: str) -> Place:
 
 
 def _compare(first: Place, second: Place) -> None:
-    from sinkjax.report.terminal import show_section
+    from sinkjax.report.terminal import terminal
     from sinkjax.studies import compare
     from sinkjax.studies.folder import PAGE
 
     section, folder = compare.carry_out(first, second)
-    show_section(section)
+    terminal(section)
     print(printable(str(folder / PAGE)))

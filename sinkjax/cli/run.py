@@ -85,7 +85,7 @@ def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
         out = asked or default_folder(name).with_name(f"{default_folder(name).name}-series")
     refuse(options.trim and chosen.experiment != SERIES, "--trim requires a series: --models, --revisions or --checkpoints")
     start_jax(options.platform, options.config.dtype, options.join)
-    from sinkjax.report.terminal import show_section, show_suite
+    from sinkjax.report.terminal import terminal
     from sinkjax.runtime import processes
     from sinkjax.runtime.hardware import is_joined, make_mesh
     from sinkjax.studies import run, series, suite
@@ -102,10 +102,10 @@ def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
         if chosen.suite:
             several = series if chosen.experiment == SERIES else suite
             report = several.carry_out(chosen, out, machine, report_line)
-            show: Callable[[], None] = partial(show_suite, report)
+            show: Callable[[], None] = partial(terminal, report)
             missing = refusals(report, chosen.experiment == SERIES)
         else:
-            show = partial(show_section, run.carry_out(chosen, out, machine, report_line))
+            show = partial(terminal, run.carry_out(chosen, out, machine, report_line))
     if processes.first():
         show()
         print(printable(str(out / PAGE)))

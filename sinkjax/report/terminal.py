@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.errors import printable
 from sinkjax.report.answer import about, answer
+from sinkjax.report.section import Report, Section
 from sinkjax.report.table import EMPTY, table, verdicts
 from sinkjax.train.config import CONVERGED, DIVERGED
 
 if TYPE_CHECKING:
     from sinkjax.analysis.verdicts import Verdict
-    from sinkjax.report.section import Report, Section
     from sinkjax.train.trained import Trained
 
 
@@ -46,8 +46,18 @@ def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], 
     console.print(shown)
 
 
-def show_section(section: Section) -> None:
-    """Print a section's answer and one line per claim, or its short tables if it has no claims."""
+def terminal(found: Section | Report) -> None:
+    """Print a section's answer and one line per claim, or its short tables if it has no claims.
+
+    Of several studies, print each one's answer, its claims with their words, and its findings; their pages have the tables.
+    """
+    if isinstance(found, Report):
+        _show_report(found)
+    else:
+        _show_section(found)
+
+
+def _show_section(section: Section) -> None:
     print(f"{printable(section.title)}\n")
     if section.verdicts:
         _show_answer(section)
@@ -56,8 +66,7 @@ def show_section(section: Section) -> None:
     _show_findings(section)
 
 
-def show_suite(report: Report) -> None:
-    """Print each study's answer, its claims with their words, and its findings; the tables are on the studies' pages."""
+def _show_report(report: Report) -> None:
     for section in report.sections:
         print(f"\n{printable(f'{section.study}: {section.title}')}\n")
         if section.verdicts:

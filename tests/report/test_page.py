@@ -20,7 +20,7 @@ from sinkjax.report.figures.style import render
 from sinkjax.report.page import page
 from sinkjax.report.section import Drawing, Sample, Section
 from sinkjax.report.table import cell, interval, number, table, verdicts
-from sinkjax.report.terminal import in_words, show_section
+from sinkjax.report.terminal import in_words, terminal
 
 
 def estimate(mean: float | None, spread: float = 0.5) -> Interval:
@@ -206,7 +206,7 @@ def test_a_page_says_the_source_of_its_figures_once_unless_it_changes(section):
 
 
 def test_the_terminal_shows_the_answer_the_claims_and_the_findings(section, capsys):
-    show_section(section)
+    terminal(section)
     out = capsys.readouterr().out
     for words in ("As in the paper: The <sink> moves (7 [6, 8]).", "A finding [in brackets].", "undecided", "4 of 8"):
         assert words in out
@@ -215,14 +215,14 @@ def test_the_terminal_shows_the_answer_the_claims_and_the_findings(section, caps
 
 def test_the_terminal_shows_each_claim_in_one_line(section, capsys):
     said = dataclasses.replace(section.verdicts[0], statement="Words of a claim " * 20)
-    show_section(dataclasses.replace(section, verdicts=(said, said)))
+    terminal(dataclasses.replace(section, verdicts=(said, said)))
     lines = [line for line in capsys.readouterr().out.splitlines() if "Words" in line and not line.startswith("As in")]
     assert len(lines) == 2
     assert all(said.word in line and said.number in line for line in lines)
 
 
 def test_the_terminal_shows_the_featured_arms_where_there_are_no_claims(section, capsys):
-    show_section(dataclasses.replace(section, verdicts=()))
+    terminal(dataclasses.replace(section, verdicts=()))
     out = capsys.readouterr().out
     for words in ("<b>edit</b>", "12,346 [12,345, 12,346]", "98 (20)", "A finding [in brackets]."):
         assert words in out
@@ -231,7 +231,7 @@ def test_the_terminal_shows_the_featured_arms_where_there_are_no_claims(section,
 
 def test_the_terminal_shows_the_first_lines_of_a_long_table(section, capsys):
     rows = [row(f"edit {number}", "loss", float(number)) for number in range(4000)]
-    show_section(dataclasses.replace(section, verdicts=(), rows=rows, featured=tuple(each.condition for each in rows)))
+    terminal(dataclasses.replace(section, verdicts=(), rows=rows, featured=tuple(each.condition for each in rows)))
     out = capsys.readouterr().out
     assert "edit 59" in out
     assert "edit 60" not in out
@@ -304,8 +304,8 @@ def test_no_escape_of_a_label_or_title_reaches_the_terminal(section, capsys):
     rows = tuple(dataclasses.replace(entry, condition="\x1b[31mred") for entry in section.rows)
     loud = dataclasses.replace(section, title="\x1b]0;title\a", findings=("\x9b1m",), rows=rows, featured=("\x1b[31mred",))
     said = Verdict("a", "\x1b[2J", "", "", Judgement("shown", D=SEVEN), label="\x9b")
-    show_section(dataclasses.replace(loud, verdicts=(said,)))
-    show_section(dataclasses.replace(loud, verdicts=()))
+    terminal(dataclasses.replace(loud, verdicts=(said,)))
+    terminal(dataclasses.replace(loud, verdicts=()))
     shown = capsys.readouterr().out
     assert not {*shown} & {*"\x1b\a\x9b"}
     assert "\\x1b[31mred" in shown
