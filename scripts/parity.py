@@ -9,10 +9,9 @@ here to a tolerance.
 from __future__ import annotations
 
 import os
-import platform
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -24,12 +23,15 @@ sys.path.insert(0, str(ROOT))  # for the oracle of the tests
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
+import templates  # noqa: E402
 import torch  # noqa: E402
 
 import sinkjax  # noqa: E402
 from sinkjax import Capture, Probe, Site  # noqa: E402
 from sinkjax.analysis.metrics import sink_rate, undecided_heads  # noqa: E402
 from sinkjax.checkpoints.presets import named  # noqa: E402
+from sinkjax.report.markdown import WIDTH, table  # noqa: E402
+from sinkjax.runtime.backend import processor  # noqa: E402
 from tests.model import families as small  # noqa: E402
 from tests.model import reference  # noqa: E402
 from tests.model.prose import PASSAGES  # noqa: E402
@@ -39,6 +41,8 @@ from tests.transformer import test_families as drawn  # noqa: E402
 PAGE = ROOT / "docs" / "parity.md"
 TOKENS = 64
 EPSILON = 0.3
+AS_IT_IS = ("as it is, float64", "as it is, float32")
+PAIR = ("run", "compared with", "logits", "hidden states", "hidden, worst depth", "attention maps")
 
 Seen = dict[str, np.ndarray]  # logits [B, T, V], hidden [B, L + 1, T, d], attention [B, L, H, T, T]
 
@@ -114,7 +118,7 @@ def largest_difference(ours: Seen, model: torch.nn.Module, tokens: np.ndarray) -
     return largest
 
 
-def smollm2() -> tuple[list[tuple[str, str, Seen, Seen]], list[tuple[str, float, float, float, float]], str]:
+def smollm2() -> tuple[list[tuple[str, str, Seen, Seen]], list[list[str]], str]:
     """Pairs of runs on SmolLM2 to compare; per dtype the sink rate, undecided heads, largest residual, mean loss; its name."""
     preset, runs, records = "smollm2-135m", {}, {}
     model = sinkjax.load(preset)
@@ -132,13 +136,13 @@ def smollm2() -> tuple[list[tuple[str, str, Seen, Seen]], list[tuple[str, float,
     pairs = [(("sinkjax", dtype), ("transformers", dtype)) for dtype in ("float64", "float32", "bfloat16")]
     pairs += [((side, dtype), exact) for dtype in ("float32", "bfloat16") for side in ("sinkjax", "transformers")]
     ladder = [
-        (
+        [
             dtype,
-            float(np.mean(sink_rate(record, key=0, eps=EPSILON))),
-            float(np.mean(undecided_heads(record, records["float64"], key=0, eps=EPSILON))),
-            float(np.max(np.asarray(record["resid_max"]))),
-            float(np.nanmean(np.asarray(record["nll"]))),
-        )
+            f"{np.mean(sink_rate(record, key=0, eps=EPSILON)):.4f}",
+            f"{np.mean(undecided_heads(record, records['float64'], key=0, eps=EPSILON)):.4f}",
+            f"{np.max(np.asarray(record['resid_max'])):,.0f}",
+            f"{np.nanmean(np.asarray(record['nll'])):.4f}",
+        ]
         for dtype, record in records.items()
     ]
     return [(" ".join(a), " ".join(b), runs[a], runs[b]) for a, b in pairs], ladder, name
@@ -153,58 +157,28 @@ def page(
 ) -> str:
     """The page, from measured numbers alone. model: the name of the one of `pairs` and `ladder`."""
     worst = [max(max(differences[i].values()) for _, differences in random) for i in range(3)]
-    return f"""# Parity with transformers
-
-Measured {date.today()} by `python scripts/parity.py` (`make parity`) on {processor()}, {os.cpu_count()} cores, with jax
-{version("jax")}, transformers {version("transformers")} and torch {version("torch")}. The tests hold these numbers to tolerances
-(`tests/transformer/test_families.py`, `test_parity.py` and `test_smollm2.py` beside it); nothing here is typed by hand.
-
-## Families
-
-Largest absolute difference over the models that are drawn for each family (3, Falcon 4: other head widths and numbers of
-key-value heads, tied or not, with and without what the family may have) and over 2 prompts of
-{" and ".join(map(str, small.LENGTHS))} tokens, padded to one batch in sinkjax and each alone in transformers (eager). Logits
-are of order 1. *Without casts* is transformers' own code with its casts to float32 taken out.
-
-{family_table(families)}
-
-## Llama, Mistral and Qwen2 with every rotary scaling
-
-Largest absolute difference over {len(LENGTHS)} prompts of {", ".join(map(str, LENGTHS))} tokens, padded to one batch in sinkjax
-and each alone in transformers (eager). Scaled rotary positions are judged beyond their original context of
-{reference.ORIGINAL} tokens, windows hold {reference.WINDOW} keys. Logits and hidden states are of order 1. transformers casts
-norms, softmax and rotary tables to float32 even in a float64 model; *without casts* is its same code with these casts taken out.
-
-| | without casts, float64 | as it is, float64 | as it is, float32 |
-|---|---|---|---|
-| **worst of {len(random)} kinds** | **{worst[0]:.1e}** | **{worst[1]:.1e}** | **{worst[2]:.1e}** |
-
-Each cell: logits / hidden states of every layer.
-
-{table(("model", "without casts, float64", "as it is, float64", "as it is, float32"), map(random_row, random))}
-
-## {model}
-
-{len(PASSAGES)} passages of English, {TOKENS} tokens each. Hidden states: the largest difference at any depth relative to the
-largest value of all depths, and of the worst depth relative to the largest value of that depth. Float64 is transformers without
-casts.
-
-{table(("run", "compared with", "logits", "hidden states", "hidden, worst depth", "attention maps"), map(pair_row, pairs))}
-
-### What a study would report, by dtype
-
-Sink rate of key 0 (share of heads and prompts that give it more than {EPSILON} of their attention), the share of heads on which
-float64 decides otherwise or might (the threshold lies between the two scores), largest absolute residual, mean loss in nats a
-token; statistics are in float32 or wider whatever the dtype of the weights.
-
-{table(("weights", "sink rate", "undecided heads", "largest residual", "loss"), (ladder_row(*row) for row in ladder))}
-"""
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table in Markdown."""
-    head = list(head)
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows))
+    numbers = {
+        "date": date.today(),
+        "cpu": processor(),
+        "cores": os.cpu_count(),
+        **{name: version(name) for name in ("jax", "transformers", "torch")},
+        "lengths": " and ".join(map(str, small.LENGTHS)),
+        "families": family_table(families),
+        "prompts": len(LENGTHS),
+        "tokens": ", ".join(map(str, LENGTHS)),
+        "original": reference.ORIGINAL,
+        "window": reference.WINDOW,
+        "kinds": len(random),
+        **{name: f"{each:.1e}" for name, each in zip(("exact", "double", "single"), worst, strict=True)},
+        "models": table(["model", "without casts, float64", *AS_IT_IS], map(random_row, random)),
+        "model": model,
+        "passages": len(PASSAGES),
+        "passage_tokens": TOKENS,
+        "pairs": table(PAIR, map(pair_row, pairs)),
+        "epsilon": EPSILON,
+        "ladder": table(["weights", "sink rate", "undecided heads", "largest residual", "loss"], ladder),
+    }
+    return templates.page("parity.md", templates.given(numbers), WIDTH)
 
 
 def family_table(families: dict[str, list[dict[str, float]]]) -> str:
@@ -227,19 +201,6 @@ def pair_row(row: tuple[str, str, Seen, Seen]) -> list[str]:
     relative = by_depth.max() / largest.max(), (by_depth / largest).max()
     numbers = (difference["logits"].max(), *relative, difference["attention"].max())
     return [first, second, *(f"{number:.1e}" for number in numbers)]
-
-
-def ladder_row(dtype: str, rate: float, undecided: float, residual: float, loss: float) -> list[str]:
-    return [dtype, f"{rate:.4f}", f"{undecided:.4f}", f"{residual:,.0f}", f"{loss:.4f}"]
-
-
-def processor() -> str:
-    """The processor's name where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

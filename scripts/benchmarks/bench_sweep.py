@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from bench_peers import command
-from bench_peers.command import cpu_name, say
+from bench_peers.command import processor, say
 from bench_peers.report import OURS, ROUNDING, TASKS, TOLERANCE, Measured, section
 from bench_peers.worker import CORES, ROOT, Worker
 
@@ -93,7 +93,7 @@ def measure(case: Case, skip_transformerlens: bool) -> Measured:
         edits=len(case.layers),
         text=chosen["text"],
         date=date.today().isoformat(),
-        cpu=cpu_name(),
+        cpu=processor(),
         cores=CORES,
         load=load,
         versions=versions,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import platform
 import sys
 from collections.abc import Sequence
 from datetime import date
@@ -12,6 +11,7 @@ from statistics import median
 
 from bench_peers.worker import CORES, ROOT
 from sinkjax.analysis.estimates import three_digits
+from sinkjax.runtime.backend import processor
 
 sys.path.append(str(ROOT / "scripts"))
 from sections import write_section
@@ -41,15 +41,8 @@ def publish(text: str, options: argparse.Namespace) -> None:
 
 def filled(template: str, **numbers: object) -> str:
     """The section of a template of scripts/templates/benchmarks, with the machine and the day. A paragraph is one line."""
-    machine = {"date": date.today().isoformat(), "cpu": cpu_name(), "cores": CORES}
+    machine = {"date": date.today().isoformat(), "cpu": processor(), "cores": CORES}
     return page(f"benchmarks/{template}.md", given(machine | numbers), width=100_000).strip()
-
-
-def cpu_name() -> str:
-    """The processor as Linux names it, else the architecture."""
-    info = Path("/proc/cpuinfo")
-    names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def say(text: str) -> None:

@@ -1,7 +1,7 @@
 """Measure a sweep's processor time, in memory and into a store, as a multiple of the time of the blocks that it computes.
 
-    python scripts/benchmarks/sweep_overhead.py             about three minutes on two cores; prints a section
-    python scripts/benchmarks/sweep_overhead.py --rounds 1  a smoke run
+    python scripts/benchmarks/bench_overhead.py             about three minutes on two cores
+    python scripts/benchmarks/bench_overhead.py --quick     1 round; prints the section and writes nothing
 
 Plain jitted forwards with the same probe take a known time per block. They are measured in turn with the sweeps, in one process,
 so that other work on the machine slows both. Compilation is not counted.
@@ -9,35 +9,35 @@ so that other work on the machine slows both. Compilation is not counted.
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from datetime import date
 from pathlib import Path
 from statistics import median
 
 import jax
 import numpy as np
+from bench_peers import command
+from bench_peers.command import filled, say, span
 
 import sinkjax
+from sinkjax.report.markdown import table as markdown
 from sinkjax.sweeps.plan import plan
 
 PROBE = sinkjax.Probe(attention_received=True, resid_max=True, resid_norm=True, resid_argmax=True)
 EDITS, PROMPTS, LENGTH = 64, 64, 64
+ROUNDS = 9
 GOALS = {"in memory": 1.15, "into a store": 1.35}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the section."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds (default 9)")
+    """Measure, and write or print the section."""
+    parser = command.parser(__doc__, "bench_overhead", "1 round")
     parser.add_argument("--model", default="mini-softmax", metavar="NAME", help="a model (default mini-softmax)")
     options = parser.parse_args(arguments)
     load = os.getloadavg()[0]
-    print(section(options.model, measure(options.model, options.rounds), load))
+    command.publish(section(options.model, measure(options.model, 1 if options.quick else ROUNDS), load), options)
 
 
 def measure(name: str, rounds: int) -> dict[str, list[float]]:
@@ -68,7 +68,7 @@ def measure(name: str, rounds: int) -> dict[str, list[float]]:
     b, widths, chunks = planned.schedule.prompt_block, planned.schedule.widths, planned.schedule.chunks
     rows = -(-PROMPTS // b) * b * sum(widths[chunk.kind] for chunk in chunks)
     padding = 1 - PROMPTS * EDITS / rows
-    print(f"calls of {b} prompts and up to {max(widths)} edits; {padding:.1%} of their rows are padding", file=sys.stderr)
+    say(f"calls of {b} prompts and up to {max(widths)} edits; {padding:.1%} of their rows are padding")
     found: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way, run in ways.items():  # plain forwards before and after, half of the time each
@@ -88,23 +88,9 @@ def processor_time(run: Callable[[], None]) -> float:
 
 def section(name: str, found: dict[str, list[float]], load: float) -> str:
     """Return the section, in Markdown."""
-    lines = [
-        "## What a sweep takes beside its blocks",
-        "",
-        f"{EDITS} masks of a key, spread over the layers of {name}, on {PROMPTS} prompts of {LENGTH} tokens, with "
-        "`attention_received`, `resid_max`, `resid_norm` and `resid_argmax`. Processor time of all threads, as a multiple of the "
-        "time that plain jitted forwards with the same probe take for the blocks that the edits need (each from its own layer, "
-        "and one unedited run), measured in turn; medians (smallest to largest). Compilation is not counted. Measured on "
-        f"{date.today().isoformat()}, {os.cpu_count()} cores, jax {jax.__version__}, load average {load:.2f} before the start. "
-        "`python scripts/benchmarks/sweep_overhead.py` prints this section.",
-        "",
-        "| sweep | times its blocks | goal | |",
-        "| --- | --- | --- | --- |",
-    ]
-    for way, ratios in found.items():
-        met = "met" if median(ratios) <= GOALS[way] else "missed"
-        lines.append(f"| {way} | {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | {GOALS[way]} | {met} |")
-    return "\n".join(lines)
+    rows = [[way, span(each), str(GOALS[way]), "met" if median(each) <= GOALS[way] else "missed"] for way, each in found.items()]
+    sizes = {"model": name, "edits": EDITS, "prompts": PROMPTS, "length": LENGTH, "jax": jax.__version__, "load": f"{load:.2f}"}
+    return filled("overhead", **sizes, table=markdown(["sweep", "times its blocks", "goal", ""], rows))
 
 
 if __name__ == "__main__":
