@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from sinkjax.explain.scan import scan as scan
     from sinkjax.explain.scores import explain_score as explain_score
     from sinkjax.explain.scores import explain_value as explain_value
+    from sinkjax.explain.sink_prefix import SinkPrefix as SinkPrefix
+    from sinkjax.explain.sink_prefix import load_prefix as load_prefix
+    from sinkjax.explain.sink_prefix import sink_prefix as sink_prefix
     from sinkjax.explain.super_weights import super_weights as super_weights
     from sinkjax.explorer.launch import explore as explore
     from sinkjax.generation import generate as generate
@@ -110,6 +113,7 @@ _HOME = {
     "sinkjax.explain.paths": ("path",),
     "sinkjax.explain.scan": ("scan",),
     "sinkjax.explain.scores": ("explain_score", "explain_value"),
+    "sinkjax.explain.sink_prefix": ("SinkPrefix", "load_prefix", "sink_prefix"),
     "sinkjax.explain.super_weights": ("super_weights",),
     "sinkjax.explorer.launch": ("explore",),
     "sinkjax.generation": ("generate",),

@@ -31,6 +31,7 @@ from sinkjax.transformer.cached import stream, why_not
 from sinkjax.transformer.eviction import H2O, CachePolicy
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.implementations import AUTO, chosen
+from sinkjax.transformer.past import Past, put_in_front
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def evaluate(
     bos: str | int = "model",
     length: int | None = None,
     attention_impl: str = AUTO,
+    past: Past | None = None,
 ) -> Evaluation:
     """Return the loss of a model on texts, optionally quantised, with a cache policy, or edited.
 
@@ -116,6 +118,8 @@ def evaluate(
         bos: Token before each text or piece, as in `sinkjax.encode`; not added to token ids.
         length: Positions per piece, including the BOS; None for the model's context. Not used with a cache policy.
         attention_impl: As for `sinkjax.forward`; a cache policy has an attention of its own.
+        past: Keys and values in front of each piece, as for `sinkjax.forward`. They are not rounded, and a cache policy keeps
+            them in addition to its own keys.
 
     Returns:
         The loss: `.loss` and `.perplexity` overall, `.by_text()`, and `.nll` of each token.
@@ -123,7 +127,7 @@ def evaluate(
     Raises:
         SinkjaxError: There is no tokenizer for a text, or no token to predict; an argument is unknown or out of range; edits do
             not fit; a cache policy is combined with edits of scores or positions, or with a model whose rows need all keys;
-            `activations` is set for a mixture of experts.
+            `activations` is set for a mixture of experts; the past does not fit.
     """
     check_model(model)
     how = Quantisation(
@@ -137,22 +141,27 @@ def evaluate(
     if model.config.vocab_size is None:
         raise SinkjaxError("this model has no vocabulary, so it has no token loss")
     check(model.params, model.config)
-    pieces, of_text = _pieces(model, text, bos, length, whole=cache is not None)
+    P = past.positions if isinstance(past, Past) else 0
+    pieces, of_text = _pieces(model, text, bos, length, model.config.context - P, whole=cache is not None)
     lengths = np.array([len(piece) for piece in pieces])
     if lengths.max() < 2:
         raise SinkjaxError("no text has a second token, so there is nothing to predict")
     if beyond := [position for position in how.keep if position >= lengths.max()]:
         raise SinkjaxError(f"keep has position {beyond[0]}, but the longest piece of the text has {lengths.max()} tokens")
     rounding = None if how.off else how
-    spec = ForwardSpec(config=model.config, probe=Probe(nll=True), logits=False, quantisation=rounding, cache_policy=cache)
-    params = how.params(model.params)
     T = int(lengths.max())
     T = T if cache is None else -(-T // CHUNK) * CHUNK
+    params, P = put_in_front(
+        how.params(model.params), past, model.config, T if cache is None else 1
+    )  # it counts inside the cache
+    spec = ForwardSpec(
+        config=model.config, probe=Probe(nll=True), logits=False, quantisation=rounding, cache_policy=cache, past=P
+    )
     resolved = resolve(edits, model.config, lengths, T, model.source.get("dtype"))
     _check_quantised(how, model.config, resolved)
     if cache is None:
         dtype, hardware = str(dtype_of(model.params)), Hardware.holding(model.params)
-        named = chosen(attention_impl, model.config, [resolved], spec.probe, T, dtype, hardware)
+        named = chosen(attention_impl, model.config, [resolved], spec.probe, T, dtype, hardware, past=P)
         spec = replace(spec, attention_impl=named)
     elif attention_impl not in (AUTO, spec.attention_impl):
         raise SinkjaxError(f'attention_impl "{attention_impl}" does not support a cache policy; choose "{AUTO}"')
@@ -162,17 +171,18 @@ def evaluate(
     if cache is None:
         nll = _forwards(params, tokens[:, :-1], lengths, resolved, spec)
     else:
-        _check_cached(cache, how, model.config, resolved, T)
+        _check_cached(cache, how, model.config, resolved, T, P)
         nll = _streamed(params, tokens, lengths, resolved, spec)
         nll = np.where(np.arange(T) < lengths[:, None] - 1, nll, np.nan)
     return Evaluation(nll[:, : int(lengths.max())], of_text)
 
 
-def _pieces(model: Model, text: Any, bos: str | int, length: int | None, whole: bool) -> tuple[list[list[int]], NDArray[np.int_]]:
-    """Return the token ids of all pieces, and each piece's text index."""
-    context = model.config.context
+def _pieces(
+    model: Model, text: Any, bos: str | int, length: int | None, context: int, whole: bool
+) -> tuple[list[list[int]], NDArray[np.int_]]:
+    """Return the token ids of all pieces, and each piece's text index. context: the longest piece without a cache policy."""
     if length is not None and (not is_integer(length) or not 2 <= length <= context):
-        raise SinkjaxError(f"length {length!r} must be None or an integer from 2 to the model's context of {context} tokens")
+        raise SinkjaxError(f"length {length!r} must be None or an integer from 2 to {context}, the model's context")
     texts = [text] if isinstance(text, str) else text
     if isinstance(texts, Sequence) and all(isinstance(each, str) for each in texts):
         ids = prompt_ids(model, texts, bos)
@@ -237,7 +247,7 @@ def _check_quantised(how: Quantisation, config: Config, edits: Edits) -> None:
         raise SinkjaxError(f"an edit at {wrong[0]} acts after the activations are rounded, so the two cannot be combined")
 
 
-def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: Edits, total: int) -> None:
+def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: Edits, total: int, past: int) -> None:
     """Raise an error that names an option that excludes a cache policy."""
     if not isinstance(cache, CachePolicy):
         raise SinkjaxError(f"cache must be None, sinkjax.Streaming or sinkjax.H2O, not {short(cache)}")
@@ -259,5 +269,5 @@ def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: 
     per_token = replace(how, scale="token", weights=None)
     if isinstance(cache, H2O) and how.scale != "token" and not per_token.off:
         raise SinkjaxError('H2O computes one token at a time, so each token has its own scale: choose scale="token"')
-    if reason := why_not(config, edits, cache.block, total):
+    if reason := why_not(config, edits, cache.block, total, past):
         raise SinkjaxError(f"a cache policy computes rows one after the other, but {reason}")

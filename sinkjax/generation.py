@@ -17,11 +17,12 @@ from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_tokens, check_batch, refuse_outside
-from sinkjax.model.params import check, check_seed
+from sinkjax.model.params import Params, check, check_seed
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.progress import say
 from sinkjax.transformer.cached import Unstacked, go_on, why_not
 from sinkjax.transformer.forward import run
+from sinkjax.transformer.past import Past, put_in_front
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Cache
 
@@ -40,6 +41,8 @@ def generate(
     temperature: float = 0.0,
     seed: int = 0,
     bos: str | int = "model",
+    *,
+    past: Past | None = None,
 ) -> str: ...
 @overload
 def generate(
@@ -50,6 +53,8 @@ def generate(
     temperature: float = 0.0,
     seed: int = 0,
     bos: str | int = "model",
+    *,
+    past: Past | None = None,
 ) -> list[int]: ...
 def generate(
     model: Model,
@@ -60,6 +65,7 @@ def generate(
     seed: int = 0,
     bos: str | int = "model",
     *,
+    past: Past | None = None,
     tokens: int | None = None,
 ) -> str | list[int]:
     """Continue a prompt: returns text for text, and a list of token ids for token ids.
@@ -78,6 +84,7 @@ def generate(
             derived from (seed, step).
         seed: Seed for sampling.
         bos: The prefix of a text, as for `sinkjax.encode`.
+        past: Keys and values in front of the prompt, as for `sinkjax.forward`.
         tokens: Former name of `max_new_tokens` (up to 0.2), to be removed in 0.4.
 
     Returns:
@@ -85,10 +92,10 @@ def generate(
 
     Raises:
         SinkjaxError: There is no tokenizer for a text; the prompt is empty, or with `max_new_tokens` longer than the context; the
-            edits do not fit; the temperature or the seed is negative.
+            edits do not fit; the temperature or the seed is negative; the past does not fit.
     """
     start = _ids(model, prompt, bos)
-    (found,) = generate_all(model, [start], edits, max_new_tokens if tokens is None else tokens, temperature, seed)
+    (found,) = generate_all(model, [start], edits, max_new_tokens if tokens is None else tokens, temperature, seed, past=past)
     return _text(model, start, found) if isinstance(prompt, str) else found
 
 
@@ -100,10 +107,12 @@ def generate_all(
     temperature: float = 0.0,
     seed: int = 0,
     apart: Callable[[], Unstacked] | None = None,
+    past: Past | None = None,
 ) -> list[list[int]]:
     """Continue several prompts under the same edits, as one batch; arguments as for `generate`.
 
-    apart: returns the model's `blocks_apart`, for callers that continue prompts several times; None copies them here.
+    apart: returns the model's `blocks_apart`, for callers that continue prompts several times; None copies them here. It does not
+    know a past.
     """
     if not is_integer(max_new_tokens) or max_new_tokens < 1:
         raise SinkjaxError(f"max_new_tokens must be an integer of at least 1, not {short(max_new_tokens)}")
@@ -120,13 +129,15 @@ def generate_all(
         row[: len(start)] = start
     check(model.params, model.config)
     check_batch(rows, lengths, model.config)
+    params, P = put_in_front(model.params, past, model.config, total)
+    spec = ForwardSpec(config=model.config, probe=Probe(), logits=True, past=P)
     resolved = resolve(edits, model.config, lengths.tolist(), total, model.source.get("dtype"))  # positions must be in the prompt
     resolve(edits, model.config, (lengths + max_new_tokens).tolist(), total)  # and every generated token must keep a key
     end = model.source.get("eos")
     found: list[list[int]] = [[] for _ in starts]
     going = np.ones(len(starts), bool)
     shortest = int(lengths.min())
-    next_logits = _following(model, resolved, shortest, total, apart or functools.partial(blocks_apart, model))
+    next_logits = _following(params, resolved, shortest, total, apart or functools.partial(Unstacked.of, params, spec), spec)
     for position in range(shortest, total):
         logits = next_logits(rows, position)
         step = position - lengths  # prompts longer than this position keep their own token
@@ -154,26 +165,25 @@ def blocks_apart(model: Model) -> Unstacked:
 
 
 def _following(
-    model: Model, edits: Edits, start: int, total: int, apart: Callable[[], Unstacked]
+    params: Params, edits: Edits, start: int, total: int, apart: Callable[[], Unstacked], spec: ForwardSpec
 ) -> Callable[[np.ndarray, int], jax.Array]:
     """Make a function of tokens [B, total] and a position that returns the logits [B, V] for the token there.
 
     It must be called for each position from `start` in turn. Lengths are rounded up to multiples of ROWS and ROOM, so that
     prompts of most lengths share compiled programs.
     """
-    spec = ForwardSpec(config=model.config, probe=Probe(), logits=True)
-    if reason := why_not(model.config, edits, start, total):
+    if reason := why_not(spec.config, edits, start, total, spec.past):
         say(f"generate cannot use the KV cache and recomputes all positions for each token, because {reason}")
 
         def again(rows: np.ndarray, position: int) -> jax.Array:
             lengths = jnp.full(len(rows), position)
-            logits: jax.Array = run(model.params, jnp.asarray(rows), lengths, edits, spec=spec).logits
+            logits: jax.Array = run(params, jnp.asarray(rows), lengths, edits, spec=spec).logits
             return logits[:, position - 1]
 
         return again
 
-    room = min(_up_to(total, ROOM), model.config.context)
-    params, edits = apart(), tuple(term.padded(room) for term in edits)
+    room = min(_up_to(total, ROOM), spec.config.context - spec.past)
+    blocks, edits = apart(), tuple(term.padded(room) for term in edits)
     caches: list[Cache] | None = None
     done = 0
 
@@ -182,7 +192,7 @@ def _following(
         count = position - done
         size = count if done else min(_up_to(count, ROWS), room)
         new = np.pad(rows[:, done : done + size], ((0, 0), (0, max(0, done + size - total))))
-        logits, caches = go_on(params, new, done, count, caches, edits, spec=spec, total=room)
+        logits, caches = go_on(blocks, new, done, count, caches, edits, spec=spec, total=room)
         done = position
         return logits
 

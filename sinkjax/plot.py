@@ -4,5 +4,6 @@ from sinkjax.report.figures.attention import by_layer, maps
 from sinkjax.report.figures.causal import causal
 from sinkjax.report.figures.curves import Axis, Bundle, curves
 from sinkjax.report.figures.layers import Line, Panel, activations, lines
+from sinkjax.report.figures.picture import picture
 
-__all__ = ["Axis", "Bundle", "Line", "Panel", "activations", "by_layer", "causal", "curves", "lines", "maps"]
+__all__ = ["Axis", "Bundle", "Line", "Panel", "activations", "by_layer", "causal", "curves", "lines", "maps", "picture"]

@@ -1,9 +1,10 @@
 """Sinks and massive activations as functions of a record, computed after the run and without the model.
 
-A record is any mapping from statistic names to arrays, such as a `Record` or an `xarray.Dataset`. Its arrays may have additional
-leading axes (`edit`, from a sweep), written "..." below. Results are NumPy arrays with one value per prompt, ready for intervals
-over prompts (`sinkjax.intervals`). Positions, layers and depths count from 0; depth 0 is the embedding and depth l + 1 the
-residual stream after block l. An undefined value (for a key that a prompt does not have, or a ratio to 0) is NaN;
+A record is any mapping from statistic names to arrays, such as a `Record` or an `xarray.Dataset`; `from_tensors` makes one
+from the attention maps and hidden states of another program. Its arrays may be NumPy's, JAX's or PyTorch's, and may have
+additional leading axes (`edit`, from a sweep), written "..." below. Results are NumPy arrays with one value per prompt, ready
+for intervals over prompts (`sinkjax.intervals`). Positions, layers and depths count from 0; depth 0 is the embedding and depth
+l + 1 the residual stream after block l. An undefined value (for a key that a prompt does not have, or a ratio to 0) is NaN;
 `sinkjax.intervals.interval` excludes such prompts and counts them.
 
 Options shared by the functions on sinks:
@@ -39,12 +40,13 @@ from sinkjax.analysis.activations import (
 )
 from sinkjax.analysis.kinds import SecondarySinks, SinkKind, secondary_sinks, sink_kind
 from sinkjax.analysis.records import RULES, Floats, Peak
+from sinkjax.analysis.tensors import from_tensors
 from sinkjax.errors import SinkjaxError
 
 __all__ = [
-    "NEVER", "RULES", "SecondarySinks", "SinkKind", "hidden_median", "is_massive", "largest_activation", "massive_activations",
-    "massive_onset", "mean_nll", "norm_ratio", "onset", "perplexity", "secondary_sinks", "sink_kind", "sink_onset",
-    "sink_position", "sink_rate", "sink_rate_among", "token_mask", "top1_over_median", "undecided_heads",
+    "NEVER", "RULES", "SecondarySinks", "SinkKind", "from_tensors", "hidden_median", "is_massive", "largest_activation",
+    "massive_activations", "massive_onset", "mean_nll", "norm_ratio", "onset", "perplexity", "secondary_sinks", "sink_kind",
+    "sink_onset", "sink_position", "sink_rate", "sink_rate_among", "token_mask", "top1_over_median", "undecided_heads",
 ]  # fmt: skip
 
 
@@ -63,7 +65,9 @@ def sink_rate(
         record: Statistics by name, with `statistic`.
         key: int, or int[prompt] (int[..., prompt]) for a different key in each prompt.
         eps: The threshold on a key's score.
-        per, rule, statistic: See the top of this module.
+        per: "prompt", "layer" or "head": the axes that remain (see the top of this module).
+        rule: "gu" (mean over the queries that see the key, > eps) or "queipo" (sum over queries by length, >= eps).
+        statistic: "attention_received" or "attention_share".
 
     Returns:
         float[..., prompt], [..., prompt, layer] or [..., prompt, layer, head] in 0..1, depending on `per`; NaN for a
@@ -92,7 +96,10 @@ def sink_rate_among(
         record: Statistics by name, with `statistic`.
         where: bool[prompt, key], the keys (see `token_mask`).
         eps: The threshold on a key's score.
-        min_queries, per, rule, statistic: See the top of this module.
+        min_queries: Consider only keys that at least this many queries see.
+        per: "prompt", "layer" or "head": the axes that remain (see the top of this module).
+        rule: "gu" or "queipo", as for `sink_rate`.
+        statistic: "attention_received" or "attention_share".
 
     Returns:
         As `sink_rate`; NaN for a prompt without a chosen key that `min_queries` queries see.
@@ -119,7 +126,9 @@ def sink_position(
     Args:
         record: Statistics by name, with `statistic`.
         where: bool[prompt, key], the keys to choose from; None: all.
-        min_queries, per, statistic: See the top of this module.
+        min_queries: Consider only keys that at least this many queries see.
+        per: "prompt", "layer" or "head": the axes that remain (see the top of this module).
+        statistic: "attention_received" or "attention_share".
 
     Returns:
         A Peak of [..., prompt], [..., prompt, layer] or [..., prompt, layer, head], undefined for a prompt without such a key
@@ -152,7 +161,8 @@ def sink_onset(
         key: int, or int[prompt] (int[..., prompt]) for a different key in each prompt.
         eps: The threshold on a key's score.
         share: Share of the layer's heads, in 0..1.
-        rule, statistic: See the top of this module.
+        rule: "gu" or "queipo", as for `sink_rate`.
+        statistic: "attention_received" or "attention_share".
 
     Returns:
         float[..., prompt]: the layer, from 0; `NEVER` (inf) if there is none; NaN if the sink rate is undefined in an earlier

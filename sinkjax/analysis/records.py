@@ -40,10 +40,11 @@ class Peak(NamedTuple):
 
 def measured(record: Mapping[Any, Any], name: str) -> Floats:
     """Return a statistic as floats. Errors: it was not measured; it has other last axes than in a record."""
-    from sinkjax.probes.record import Record  # deferred because it imports JAX, which listing the studies does not need
+    from sinkjax.model.batch import as_array  # deferred because they import JAX, which listing the studies does not need
+    from sinkjax.probes.record import Record
 
     found = Record(record)[name]
-    values, axes = np.asarray(found), AXES.get(name, ())
+    values, axes = np.asarray(as_array(name, found)), AXES.get(name, ())
     named = getattr(found, "dims", (*values.shape[: values.ndim - len(axes)], *axes))  # of an xarray.DataArray
     if values.ndim < len(axes) or (axes and named[-len(axes) :] != axes):
         has = f"axes ({', '.join(map(str, named))})" if hasattr(found, "dims") else f"shape {list(values.shape)}"
@@ -51,7 +52,7 @@ def measured(record: Mapping[Any, Any], name: str) -> Floats:
     if axes == KEYS and not isinstance(record, Record) and not hasattr(found, "dims") and _are_maps(values):
         raise SinkjaxError(
             f"{name} of shape {list(values.shape)} holds whole maps of attention, [..., query, key]: average each key over the"
-            " queries that see it, and stack the layers, to [..., prompt, layer, head, key]"
+            " queries that see it (sinkjax.metrics.from_tensors does), to [..., prompt, layer, head, key]"
         )
     return values.astype(np.result_type(values.dtype, np.float32), copy=False)
 

@@ -16,7 +16,7 @@ from typing import Any
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.hf_rope import KINDS, rope_of
-from sinkjax.checkpoints.names import Table
+from sinkjax.checkpoints.names import Part, Table, half_split
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
@@ -92,6 +92,16 @@ def families() -> dict[str, Family]:
     modules = sorted(entry.name for entry in pkgutil.iter_modules(package.__path__))
     found = (importlib.import_module(f"{package.__name__}.{name}").FAMILY for name in modules)
     return {family.model_type: family for family in found}
+
+
+def dims_of_keys(model_type: Any, config: Config) -> tuple[int, ...]:
+    """Return the place in transformers' keys of each dim of a key here; () if they are the same (see `names.half_split`)."""
+    family = families().get(model_type)
+    part = None if family is None else family.names(config).get("k")
+    if not isinstance(part, Part) or part.view is not half_split:
+        return ()
+    order: Any = half_split(config, "k")[1][1]
+    return tuple(order)
 
 
 # The common keys, sizes and others that every architecture states, by the fields of `Config`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,20 +60,33 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """Return the texts in the header of a file that `read_safetensors` accepts."""
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return dict(header.get("__metadata__", {}))
+
+
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays of the types in DTYPES. File system errors are raised unchanged."""
+    with path.open("wb") as file:
+        for piece in packed(arrays):
+            file.write(piece)
+
+
+def packed(arrays: Mapping[str, np.ndarray], about: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """Yield the bytes of a file with these arrays, in pieces. about: texts for its header."""
     kinds = {dtype: kind for kind, dtype in DTYPES.items()}
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # transformers does not read files without it
+    header: dict[str, Any] = {"__metadata__": {"format": "pt", **(about or {})}}  # transformers needs the format
     end = 0
     for name, array in arrays.items():
         begin, end = end, end + array.nbytes
         header[name] = {"dtype": kinds[array.dtype], "shape": list(array.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for array in arrays.values():
-            file.write(np.ascontiguousarray(array).view(np.uint8).data)
+    yield len(text).to_bytes(8, "little") + text
+    for array in arrays.values():
+        yield np.ascontiguousarray(array).view(np.uint8).data
 
 
 def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:

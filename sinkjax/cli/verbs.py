@@ -1,5 +1,5 @@
-"""Commands: `sinkjax card | run | sweep | train | evaluate | plan | report | study | models | sites | verify |
-explore | doctor`.
+"""Commands: `sinkjax card | run | sweep | train | evaluate | picture | plan | report | study | models | sites |
+verify | explore | doctor`.
 
 Each command is a function of its arguments, in a module of this folder. JAX is imported only when a command runs, so that help
 and errors appear immediately.
@@ -16,6 +16,7 @@ from sinkjax.cli.doctor import doctor
 from sinkjax.cli.evaluate import evaluate
 from sinkjax.cli.explore import explore
 from sinkjax.cli.models import models, sites, study
+from sinkjax.cli.picture import picture
 from sinkjax.cli.plan import plan
 from sinkjax.cli.report import report
 from sinkjax.cli.run import run, sweep
@@ -25,7 +26,7 @@ from sinkjax.errors import one_of
 
 VERBS: dict[str, Verb] = {
     verb.__name__: verb
-    for verb in (card, run, sweep, train, evaluate, plan, report, study, models, sites, verify, explore, doctor)
+    for verb in (card, run, sweep, train, evaluate, picture, plan, report, study, models, sites, verify, explore, doctor)
 }
 
 

@@ -106,6 +106,7 @@ class Probe:
         attention_received_bias: Mean over queries of the attention that goes to no key (to a sink logit, a 1 in the denominator,
             or an attention bias).
         attention_share_bias: Like `attention_received_bias`, for the share of each row's absolute weight that goes to no key.
+        attention_received_past: Mean over queries of the attention to the keys of a past (`sinkjax.sink_prefix`), all together.
         attention: Layers whose full attention maps are returned; True for all.
         capture: Raw values.
         extra: Further reductions.
@@ -130,6 +131,7 @@ class Probe:
     resid_first_cosine: bool = field(default=False, metadata=LATER)
     attention_received_bias: bool = field(default=False, metadata=LATER)
     attention_share_bias: bool = field(default=False, metadata=LATER)
+    attention_received_past: bool = field(default=False, metadata=LATER)
     attention: tuple[int, ...] | bool = ()
     capture: tuple[Capture, ...] = ()
     extra: tuple[Statistic, ...] = ()

@@ -34,8 +34,9 @@ class PairView(View):
     rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, H, Q, D] and key [B, K, T, D],
     rotated, and mapped if the normaliser has a kernel. In a long prompt, a built-in statistic receives only the first S of T
     keys, which include all that these queries can see; any other receives all T. bias: float [B, H, Q], at WEIGHTS, the part of
-    each row that goes to no token's key, through the normaliser or an extra key; None if the model has neither. ahead: whether a
-    query may see later keys, as in a prefix. divisor: float [B, H, Q, 1], at WEIGHTS, a divisor that is still to be applied to
+    each row that goes to no token's key, through the normaliser or a learned key; None if the model has neither. past: float
+    [B, H, Q], at WEIGHTS, the part that goes to a past in front of the tokens, or None. ahead: whether a query may see later
+    keys, as in a prefix. divisor: float [B, H, Q, 1], at WEIGHTS, a divisor that is still to be applied to
     the array; None for any statistic without `sums`.
     """
 
@@ -44,6 +45,7 @@ class PairView(View):
     query: jax.Array
     key: jax.Array
     bias: jax.Array | None = None
+    past: jax.Array | None = None
     ahead: bool = struct.field(pytree_node=False, default=False)
     divisor: jax.Array | None = None
 
@@ -69,8 +71,8 @@ class Statistic:
             embedding).
         finish: (array, lengths int [B]) -> array, applied to the combined result of the blocks, or None.
         sums: At WEIGHTS, the kind of sum over rows that `fn` returns: the weight on each key ("received"), the weight on it from
-            later queries ("later"), or the weight on no key ("no key"). Such an `fn` applies `view.divisor` itself, and a kernel
-            may compute the sums instead. None for anything else.
+            later queries ("later"), the weight on no key ("no key"), or the weight on a past ("past"). Such an `fn` applies
+            `view.divisor` itself, and a kernel may compute the sums instead. None for anything else.
 
     Raises:
         SinkjaxError: `dims` does not start in this way, or nothing can be reduced at the site.
@@ -81,7 +83,7 @@ class Statistic:
     fn: Callable[[jax.Array, Any], jax.Array]
     dims: tuple[str, ...]
     finish: Callable[[jax.Array, jax.Array], jax.Array] | None = None
-    sums: Literal["received", "later", "no key"] | None = field(default=None, repr=False)  # not part of identities
+    sums: Literal["received", "later", "no key", "past"] | None = field(default=None, repr=False)  # not part of identities
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "site", as_site(self.site))
@@ -106,9 +108,11 @@ def column_sums(weights: jax.Array, view: PairView) -> jax.Array:
 
 
 def row_sizes(weights: jax.Array, view: PairView) -> jax.Array:
-    """Each row's absolute weight, including weight on no key (Gu et al. 2025, with their 1e-8): [B, H, Q]."""
+    """Each row's absolute weight, including weight on no key and on a past (Gu et al. 2025, with their 1e-8): [B, H, Q]."""
     keys = jnp.abs(weights).sum(axis=-1) + 1e-8
-    return keys if view.bias is None else keys + jnp.abs(view.bias)
+    for beside in (view.bias, view.past):
+        keys = keys if beside is None else keys + jnp.abs(beside)
+    return keys
 
 
 def share_sums(weights: jax.Array, view: PairView) -> jax.Array:
@@ -124,9 +128,19 @@ def mean_over_later_queries(sums: jax.Array, lengths: jax.Array) -> jax.Array:
 
 def bias_sums(weights: jax.Array, view: PairView) -> jax.Array:
     """Sum over queries of the weight of a sink logit, a 1 in the denominator or a key of no token: [B, H]; else 0."""
-    if view.bias is None:
+    return row_sums(view.bias, weights, view)
+
+
+def past_sums(weights: jax.Array, view: PairView) -> jax.Array:
+    """Sum over queries of the weight on the keys of a past: [B, H]; without one 0."""
+    return row_sums(view.past, weights, view)
+
+
+def row_sums(part: jax.Array | None, weights: jax.Array, view: PairView) -> jax.Array:
+    """Sum a part of each row [B, H, Q] over the queries of the prompt: [B, H]; 0 if it is None."""
+    if part is None:
         return jnp.zeros(weights.shape[:2], weights.dtype)
-    return jnp.where(view.real_rows[..., 0], view.bias, 0).sum(axis=-1)
+    return jnp.where(view.real_rows[..., 0], part, 0).sum(axis=-1)
 
 
 def bias_share_sums(weights: jax.Array, view: PairView) -> jax.Array:
@@ -294,6 +308,7 @@ BUILT_IN: dict[str, Statistic] = {
         Statistic("attention_share", Site.WEIGHTS, share_sums, KEYS, mean_over_later_queries),
         Statistic("attention_received_bias", Site.WEIGHTS, bias_sums, ("prompt", "layer", "head"), mean_over_queries, "no key"),
         Statistic("attention_share_bias", Site.WEIGHTS, bias_share_sums, ("prompt", "layer", "head"), mean_over_queries),
+        Statistic("attention_received_past", Site.WEIGHTS, past_sums, ("prompt", "layer", "head"), mean_over_queries, "past"),
         Statistic("row_entropy", Site.WEIGHTS, row_entropy, ("prompt", "layer", "head", "query")),
         Statistic("query_key_cosine", Site.LOGITS, cosine_sums, KEYS, mean_over_later_queries),
         Statistic("resid_max", Site.RESID, abs_max, DEPTHS),

@@ -31,6 +31,7 @@ from sinkjax.sweeps.plan import plan_resolved
 from sinkjax.sweeps.schedule import Schedule
 from sinkjax.sweeps.shared import baseline, each
 from sinkjax.transformer.implementations import AUTO, chosen
+from sinkjax.transformer.past import Past, put_in_front
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Computation:
     """A sweep's computation: arrays in, records out.
 
     resolved: one resolved edit per entry of the `edit` dimension. spec: the static arguments of the jitted functions. labels: of
-    dimensions. coordinates: further ones of the edits.
+    dimensions. coordinates: further ones of the edits. past: keys and values in front of the prompts, which `spec` counts.
     """
 
     model: Model
@@ -57,6 +58,7 @@ class Computation:
     spec: ForwardSpec
     labels: Mapping[str, Sequence]
     coordinates: Mapping[str, np.ndarray]
+    past: Past | None = None
 
     @functools.cached_property
     def mesh(self) -> Mesh | None:
@@ -83,7 +85,15 @@ class Computation:
 
     @functools.cached_property
     def params(self) -> Params:
-        """The parameters on the mesh: as the model was placed, or one copy per device."""
+        """The parameters on the mesh, with the past on every device."""
+        past = self.past
+        if past is not None and self.mesh is not None:
+            past = processes.place(past, NamedSharding(self.mesh, PartitionSpec()))
+        return put_in_front(self.placed, past, self.model.config, self.tokens.shape[1])[0]
+
+    @functools.cached_property
+    def placed(self) -> Params:
+        """The model's parameters on the mesh: as the model was placed, or one copy per device."""
         mesh = self.mesh
         if mesh is None or self.joined:
             return self.model.params
@@ -111,7 +121,8 @@ class Computation:
                 if (header := Header.read(store)) is not None:
                     name = header.attributes[IDENTITY].get("attention_impl", self.spec.attention_impl)
         config, probe, T = self.model.config, self.spec.probe, self.tokens.shape[1]
-        how = chosen(name, config, self.resolved, probe, T, str(dtype_of(self.model.params)), self.hardware())
+        dtype, P = str(dtype_of(self.model.params)), self.spec.past
+        how = chosen(name, config, self.resolved, probe, T, dtype, self.hardware(), past=P)
         return dataclasses.replace(self, spec=dataclasses.replace(self.spec, attention_impl=how))
 
     def each(self, function: Callable, *inputs: Any) -> Any:
@@ -136,7 +147,7 @@ class Computation:
     def identity(self) -> dict[str, Any]:
         """All that decides the numbers and their labels, as JSON."""
         structure = [str(jax.tree.structure(edits)) for edits in self.resolved]
-        found = description(self.model, self.spec.precision, self.params) | {
+        found = description(self.model, self.spec.precision, self.placed) | {
             "probe": ADDRESS.sub("", repr(self.spec.probe)),
             "prompts": prompts_identity(self.tokens, self.lengths),
             "edits": {"count": len(self.resolved), "sha256": digest(*structure, *jax.tree.leaves(self.resolved))},
@@ -148,6 +159,8 @@ class Computation:
             found["coordinates"] = {name: digest(*map(str, values.tolist())) for name, values in self.coordinates.items()}
         if self.spec.attention_impl != "sinkjax":  # stores of earlier versions do not name it
             found["attention_impl"] = self.spec.attention_impl
+        if self.past is not None:
+            found["past"] = {"positions": self.past.positions, "sha256": self.past.digest()}
         return found
 
     @functools.cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import time
@@ -29,6 +30,7 @@ from sinkjax.sweeps.memory import Memory
 from sinkjax.sweeps.schedule import Round, Schedule, deal
 from sinkjax.sweeps.store import WRITERS, Store, begin, described, existing
 from sinkjax.transformer.implementations import AUTO
+from sinkjax.transformer.past import Past, put_in_front
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def sweep(
     strict: bool = False,
     attention_impl: str = AUTO,
     attention_mask: Any = None,
+    past: Past | None = None,
 ) -> xarray.Dataset:
     """Measure every edit on every prompt.
 
@@ -84,6 +87,7 @@ def sweep(
             one implementation for all edits and the baseline. On a GPU in 16 bits, "fused" runs with edited scores use a
             different program from the baseline, so they also differ by the rounding of weights to 16 bits.
         attention_mask: Instead of `lengths`, as for `sinkjax.forward`.
+        past: Keys and values in front of every prompt, as for `sinkjax.forward`. A store keeps their digest.
 
     Returns:
         A dataset with a leading `edit` dimension and the coordinates of `Edit.named`; `cells_addressed` and `cells_changed` count
@@ -95,7 +99,7 @@ def sweep(
         SinkjaxError: Prompts are padded on the left, or their mask has a hole; an edit does not fit (`Edit.resolve`), addressed
             no cell, or left an attention row empty; a parameter is not finite; the store belongs to another sweep or, with
             `strict`, to another machine; the output cannot be written; the attention implementation does not support an edit or
-            the probe.
+            the probe; the past does not fit.
     """
     check_model(model)
     for name, given in (("labels", labels), ("attributes", attributes)):
@@ -106,13 +110,15 @@ def sweep(
     edits = as_edits(edits)
     tokens, lengths, known = check_batch(tokens, lengths, model.config, model.tokenizer, attention_mask)
     probe.check(model.config, tokens.shape[1])
+    _, P = put_in_front(model.params, past, model.config, tokens.shape[1])
+    spec = dataclasses.replace(spec, past=P)
     resolved = [resolve(edit, model.config, known, tokens.shape[1], str(dtype_of(model.params))) for edit in edits]
     for axis, values in (labels or {}).items():
         wrong = isinstance(values, str) or not hasattr(values, "__len__")
         refuse(wrong, f"labels of {axis!r} must be a list of numbers or of strings, not {short(values)}")
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
     coordinates = coordinates_of(edits)
-    computation = Computation(model, tokens, lengths, resolved, spec, labels, coordinates).attending(
+    computation = Computation(model, tokens, lengths, resolved, spec, labels, coordinates, past).attending(
         attention_impl, None if out is None else user_place(out)
     )
     refuse(computation.joined and out is None, "a sweep of joined processes needs `out`, a folder or URL that all can access")

@@ -21,9 +21,9 @@ from sinkjax.edits.apply import where_changed
 from sinkjax.edits.site import PAIRS, Site
 from sinkjax.edits.term import Edits
 from sinkjax.model import ops
-from sinkjax.model.attention_bias import SinkToken, ValueBias
+from sinkjax.model.attention_bias import ValueBias
 from sinkjax.model.config import Config
-from sinkjax.model.extra_key import ExtraKey, extra_key, weigh
+from sinkjax.model.extra_key import ExtraKeys, extra_keys, weigh
 from sinkjax.model.positions import add_to_scores, visible_keys
 from sinkjax.probes.measure import query_axes
 from sinkjax.probes.probe import Probe
@@ -44,7 +44,8 @@ class LayerInputs(NamedTuple):
     """The inputs that all tiles of queries of a layer share.
 
     k: [B, K, S, D]; wide_k: the same for statistics, at least float32. v: [B, K, S, D]; own: [B, H, S, D], if an edit
-    may have changed the values of a query head, else None. extra: the key of no token, or None. scale: factor on the scores.
+    may have changed the values of a query head, else None. extra: the keys in front of the tokens, or None. scale: factor on the
+    scores.
     window: int, the number of most recent keys that a query sees, or None. w: the parameters of the layer. divide_last: whether
     the mixtures of values are divided instead of the weights.
     """
@@ -53,7 +54,7 @@ class LayerInputs(NamedTuple):
     wide_k: jax.Array
     v: jax.Array
     own: jax.Array | None
-    extra: ExtraKey | None
+    extra: ExtraKeys | None
     scale: jax.Array | float
     window: jax.Array | None
     w: Mapping[str, Any]
@@ -89,11 +90,11 @@ def attend(
         wide_k=k_BKSD.astype(wide),
         v=v_BKSD,
         own=None if own_BSHD is None else own_BSHD.swapaxes(1, 2),
-        extra=extra_key(w, config, tape.lengths, wide, precision),
+        extra=extra_keys(w, config, tape.spec.past, tape.lengths, wide, precision),
         scale=score_scale(tape, wide),
         window=window,
         w=w,
-        divide_last=divide_last or divides_last(T, config, bool(tape.at(Site.WEIGHTS))),
+        divide_last=divide_last or divides_last(T, config, bool(tape.at(Site.WEIGHTS)), tape.spec.past),
     )
     axes = query_axes(tape.probe)
     groups: list[tuple] = []
@@ -112,26 +113,27 @@ def attend(
 
 def _tile(rows_Q: jax.Array, q_BHQD: jax.Array, given: LayerInputs, N: int, tape: Tape) -> tuple:
     """Compute one query tile over the first N keys: outputs, rows that see no key, measurements and cell counts."""
-    config = tape.spec.config
+    config, past, extra = tape.spec.config, tape.spec.past, given.extra
     inner = Tape(tape.spec, tape.edits, tape.lengths, tape.layer)  # its record is returned, because tiles are a loop's steps
+    index_Q = past + rows_Q  # positions with the past in front
     seen = visible_keys(rows_Q, N, given.window, config.prefix, tape.lengths)[:, None]
     view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(given.wide_k.dtype), given.wide_k, ahead=config.prefix is not None)
-    S = given.k.shape[2]
-    scores = _score(q_BHQD, given.k[:, :, :N], rows_Q, jnp.arange(N), S, given.scale, given.w, tape.spec)
-    of_extra = None
-    if given.extra is not None:
-        of_extra = given.extra.scores(q_BHQD, given.scale, config, tape.spec.precision)
-        if isinstance(config.kv_bias, SinkToken):  # it stands before the first token, at index -1
-            of_extra = add_to_scores(of_extra, config.position, rows_Q, jnp.array([-1]), S + 1, given.w)
+    total = past + given.k.shape[2]
+    scores = _score(q_BHQD, given.k[:, :, :N], index_Q, past + jnp.arange(N), total, given.scale, given.w, tape.spec)
+    of_extra, extra_visible = None, None
+    if extra is not None:
+        of_extra = extra.scores(q_BHQD, index_Q, total + 1, given.scale, given.w, config, tape.spec.precision)
+        extra_visible = extra.visible(index_Q, given.window)
     scores, visible = inner.logits(scores, view)
-    learned = {**given.w.get("normaliser", {}), "rows": rows_Q}
+    learned = {**given.w.get("normaliser", {}), "rows": index_Q}
     divisor: jax.Array | None = None
     if given.divide_last:  # equal to rounding, with one pass fewer over the tile
         weights, divisor = config.normaliser.undivided(scores, visible, learned)
         bias = config.normaliser.bias(scores, visible, learned)
     else:
-        weights, bias, of_extra = weigh(config.normaliser, scores, visible, learned, of_extra)
-    weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias, divisor=divisor))
+        weights, bias, of_extra = weigh(config.normaliser, scores, visible, learned, of_extra, extra_visible)
+    bias, of_past = (bias, None) if extra is None else extra.shares(of_extra, bias)
+    weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias, past=of_past, divisor=divisor))
     out = _mix(weights, divisor, of_extra, given, tape.spec.precision)
     empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
     return out, jnp.broadcast_to(empty, tape.lengths.shape), inner.record, inner.counts
@@ -157,8 +159,8 @@ def _score(
 def _mix(
     weights: jax.Array, divisor: jax.Array | None, of_extra: jax.Array | None, given: LayerInputs, precision: str
 ) -> jax.Array:
-    """Mix values into outputs [B, H, Q, D], with weights [B, H, Q, N], a pending divisor or None, and an extra key's weights [B,
-    H, Q]."""
+    """Mix values into outputs [B, H, Q, D], with weights [B, H, Q, N], a pending divisor or None, and the weights in front [B, H,
+    Q, E]."""
     (B, H, Q, N), v_BKSD = weights.shape, given.v
     out = ops.mix(weights.reshape(B, v_BKSD.shape[1], -1, N), v_BKSD[:, :, :N], precision).reshape(B, H, Q, v_BKSD.shape[-1])
     if given.own is not None:
@@ -204,11 +206,14 @@ def attend_evicting(
         visible_of.append(keys.visible if window is None else keys.visible & (back < window))
     scores, visible = (jnp.concatenate(each, axis=-1) for each in (scores_of, visible_of))
     rows = jnp.minimum(tape.first + jnp.arange(Q), policy.size - 1)
-    extra = extra_key(w, config, tape.lengths, wide, precision)
-    of_extra = None
+    index, past = rows + tape.spec.past, tape.spec.past
+    extra = extra_keys(w, config, past, tape.lengths, wide, precision)
+    of_extra, extra_visible = None, None
     if extra is not None:
-        of_extra = extra.scores(heads_first(rotate(q_BQHD, rows, tape.layer)), scale, config, precision)
-    weights, _, of_extra = weigh(config.normaliser, scores, visible, {**learned, "rows": rows}, of_extra)
+        q_BHQD, total = heads_first(rotate(q_BQHD, index, tape.layer)), past + policy.size + 1
+        of_extra = extra.scores(q_BHQD, index, total, scale, w, config, precision)
+        extra_visible = extra.visible(index, window)
+    weights, _, of_extra = weigh(config.normaliser, scores, visible, {**learned, "rows": index}, of_extra, extra_visible)
     values = jnp.concatenate([keys.values for keys in parts], axis=1).swapaxes(1, 2)
     out = ops.mix(weights.reshape(B, K, -1, weights.shape[-1]), values, precision).reshape(B, H, Q, -1)
     out = (out if extra is None else extra.add(out, of_extra)).swapaxes(1, 2)
@@ -246,12 +251,12 @@ def tile_size(T: int) -> int:
     return min(T, QUERY_TILE) if T < GROUPED_FROM else GROUPED_TILE
 
 
-def divides_last(T: int, config: Config, edited: bool) -> bool:
+def divides_last(T: int, config: Config, edited: bool, past: int = 0) -> bool:
     """Return whether mixtures of values are divided instead of the weights. edited: whether an edit acts on the weights.
 
     It does not depend on the probe, because a probe never changes a number.
     """
-    return T >= GROUPED_FROM and isinstance(config.kv_bias, ValueBias | None) and not edited
+    return T >= GROUPED_FROM and isinstance(config.kv_bias, ValueBias | None) and not edited and not past
 
 
 def query_groups(T: int) -> list[tuple[int, int]]:

@@ -143,9 +143,9 @@ def block_step(
     config, probe = spec.config, spec.probe
     wide = jnp.promote_types(h.dtype, jnp.float32)
     rotate = (
-        rotary(config, lengths, first + jnp.arange(h.shape[1])[None, :], wide, edits)
+        rotary(config, spec.past + lengths, first + jnp.arange(h.shape[1])[None, :], wide, edits, spec.past)
         if spec.cache_policy is None
-        else rotary_by_index(config, lengths, wide)
+        else rotary_by_index(config, spec.past + lengths, wide)
     )
     seen_keys = windows(config)
 
@@ -170,27 +170,30 @@ def windows(config: Config) -> jax.Array | None:
     return None if config.windows is None else jnp.asarray([window or LARGEST for window in config.windows])
 
 
-def rotary(config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtype, edits: Edits) -> Callable[..., tuple]:
-    """Make a function of (tape, queries, keys) that rotates them at positions `index` [1 or B, T].
+def rotary(
+    config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtype, edits: Edits, past: int = 0
+) -> Callable[..., tuple]:
+    """Make a function of (tape, queries, keys) that rotates them at positions past + `index` [1 or B, T].
 
-    The tables are computed once unless POSITION is edited.
+    The tables are computed once unless POSITION is edited. Edits count positions without the past.
     """
     if not config.ropes:
         return lambda tape, q, k: (q, k)
     first = config.ropes[0]
     kinds = rotations(config, lengths, dtype)
     if not any(term.site == Site.POSITION for term in edits):
-        made = [rope.tables(index, *kind) for kind in kinds]
+        placed = past + index
+        made = [rope.tables(placed, *kind) for kind in kinds]
 
         def same(tape: Tape, q: jax.Array, k: jax.Array) -> tuple:
             tables = of_layer(made, config, tape.layer)
-            return rope.grown(rope.rotate(q, *tables), index, first), rope.rotate(k, *tables)
+            return rope.grown(rope.rotate(q, *tables), placed, first), rope.rotate(k, *tables)
 
         return same
 
     def edited(tape: Tape, q: jax.Array, k: jax.Array) -> tuple:
         kind = of_layer(kinds, config, tape.layer)
-        of_queries, of_keys = tape.positions(index, index)
+        of_queries, of_keys = (past + each for each in tape.positions(index, index))
         q = rope.grown(rope.rotate(q, *rope.tables(of_queries, *kind)), of_queries, first)
         return q, rope.rotate(k, *rope.tables(of_keys, *kind))
 

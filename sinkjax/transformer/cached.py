@@ -152,17 +152,17 @@ def stream(
     return nll.swapaxes(0, 1).reshape(B, N), states
 
 
-def why_not(config: Config, edits: Edits, first: int, total: int) -> str | None:
+def why_not(config: Config, edits: Edits, first: int, total: int, past: int = 0) -> str | None:
     """Return why the cache cannot extend prompts from `first` (or more) to `total` tokens, or None if it can.
 
-    edits: resolved for `total` positions.
+    edits: resolved for `total` positions. past: the number of positions in front.
     """
     if config.prefix is not None and config.prefix > first:
         return f"a new token changes the rows before it, within a prefix of {config.prefix} tokens"
     for scaling in [rope.scaling for rope in config.ropes]:
-        last = total - 1  # the last token is not read
+        last = past + total - 1  # the last token is not read
         dynamic = isinstance(scaling, DynamicScaling) and last > scaling.original_context
-        if dynamic or (isinstance(scaling, LongScaling) and first <= scaling.original_context < last):
+        if dynamic or (isinstance(scaling, LongScaling) and past + first <= scaling.original_context < last):
             return "rotary frequencies change as the prompt grows"
     for term in edits:
         if term.centre == "positions" and np.asarray(term.query)[:, first:].any():

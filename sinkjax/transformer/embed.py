@@ -35,6 +35,8 @@ def embed(
     chex.assert_shape(lengths, tokens.shape[:1])
     tape = Tape(spec, edits, lengths, layer=jnp.int32(0))
     h = tape(Site.EMBED, tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else embedding(params, tokens, spec))
+    if spec.past:
+        first, total = first + spec.past, spec.past + (total or tokens.shape[1])
     added = positions.vectors(h, spec.config.position, params, first, total)
     if added is not None and tape.watches(Site.POSITION_VECTOR):
         added = tape(Site.POSITION_VECTOR, jnp.broadcast_to(added, h.shape))

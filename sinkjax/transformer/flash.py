@@ -26,7 +26,7 @@ from sinkjax.edits.term import Edits, Resolved
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.attention_bias import ValueBias
 from sinkjax.model.config import Config
-from sinkjax.model.extra_key import ExtraKey, extra_key
+from sinkjax.model.extra_key import ExtraKeys, extra_keys
 from sinkjax.model.normalisers import OffByOne, SinkLogit, Softmax
 from sinkjax.model.positions import Alibi, PowerAlibi, ScorePosition
 from sinkjax.probes.probe import Probe
@@ -54,25 +54,32 @@ def attend(
     tiling = Tiling.of(T, q_BTHD.shape[-1], tape.spec, [term for _, term in terms], q_BTHD.dtype.itemsize > 2)
     scale = score_scale(tape, wide)
     q, k, v = (x.swapaxes(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD if own_BTHD is None else own_BTHD))
-    extra = extra_key(w, config, tape.lengths, wide, tape.spec.precision)
-    extra_scores = _extra_scores(q, extra, scale, w, tape)
+    extra = extra_keys(w, config, tape.spec.past, tape.lengths, wide, tape.spec.precision)
+    extra_scores = _extra_scores(q, extra, scale, window, w, tape)
     q, k, v = (_no_derivative(padded(x, tiling)) for x in (q, k, v))
     total = q.shape[2]
-    rows = None if extra_scores is None else jnp.pad(extra_scores, [(0, 0), (0, 0), (0, total - T)])[..., None]
+    rows = None
+    if extra_scores is not None:  # their exponentials enter the sum of each row as one
+        rows = jnp.pad(jax.nn.logsumexp(extra_scores, axis=-1, keepdims=True), [(0, 0), (0, 0), (0, total - T), (0, 0)])
     arrays = _arrays(total, scale, window, tape, wide)
     out, lse, counts = forward(q, k, v, rows, arrays, tiling)
 
     real_BT = jnp.arange(T) < tape.lengths[:, None]
     lse_BHT, out_BHTD = lse[:, :, :T, 0], out[:, :, :T, : v_BTKD.shape[-1]]
-    of_extra = None if extra_scores is None else jnp.exp(extra_scores - lse_BHT)
-    if extra is not None and of_extra is not None:
-        out_BHTD = extra.add(out_BHTD.astype(wide), of_extra)
+    no_key, of_past = None, None
+    if extra_scores is not None:
+        of_extra = jnp.exp(extra_scores - lse_BHT[..., None])
+        no_key = of_extra[..., 0]
+        if extra is not None:
+            out_BHTD = extra.add(out_BHTD.astype(wide), of_extra)
+            no_key, of_past = extra.shares(of_extra, None)
     counted = jnp.where((jnp.arange(total) < tape.lengths[:, None])[:, None, :, None], lse, -LOWEST)  # padding rows contribute 0
     for entry in tape.probe.statistics:
         if entry.site != Site.WEIGHTS:
             continue
-        if entry.sums == "no key":
-            shares = jnp.zeros((B, H, T), wide) if of_extra is None else of_extra
+        if entry.sums in ("no key", "past"):
+            shares = no_key if entry.sums == "no key" else of_past
+            shares = jnp.zeros((B, H, T), wide) if shares is None else shares
             tape.record[entry.name] = jnp.where(real_BT[:, None], shares, 0).sum(axis=-1)
         else:
             sums = columns(q, k, counted, arrays, tiling, later=entry.sums == "later")
@@ -90,7 +97,7 @@ def attend(
     return out_BTHD.astype(v_BTKD.dtype), empty
 
 
-def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
+def cannot(config: Config, edits: Edits, probe: Probe, past: int = 0) -> dict[str, bool]:
     """Map each feature that the kernels do not support to whether it is requested."""
     of_distances = isinstance(config.position, ScorePosition)
     extra = not isinstance(config.kv_bias, ValueBias | None)
@@ -100,6 +107,7 @@ def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
         f"the normaliser {config.normaliser!r}": not isinstance(config.normaliser, NORMALISERS),
         f"the position {config.position!r}": of_distances and _slopes(config) is None,
         f"the kv_bias {config.kv_bias!r} here": extra and (of_distances or config.normaliser != Softmax()),
+        f"a past with the normaliser {config.normaliser!r}": past > 0 and config.normaliser != Softmax(),
     }
 
 
@@ -145,17 +153,24 @@ def _arrays(total: int, scale: jax.Array | float, window: jax.Array | None, tape
 
 
 def _extra_scores(
-    q_BHTD: jax.Array, extra: ExtraKey | None, scale: jax.Array | float, w: Mapping[str, Any], tape: Tape
+    q_BHTD: jax.Array,
+    extra: ExtraKeys | None,
+    scale: jax.Array | float,
+    window: jax.Array | None,
+    w: Mapping[str, Any],
+    tape: Tape,
 ) -> jax.Array | None:
-    """Return scores [B, H, T] that enter each row's sum without a column: of an extra key, or a sink logit."""
+    """Return scores [B, H, T, E] that enter each row's sum without a column: of keys in front, or a sink logit."""
     (B, H, T, _), config = q_BHTD.shape, tape.spec.config
     if extra is not None:
-        return extra.scores(q_BHTD, scale, config, tape.spec.precision)[..., 0]
+        index = tape.spec.past + jnp.arange(T)
+        scores = extra.scores(q_BHTD, index, tape.spec.past + T + 1, scale, w, config, tape.spec.precision)
+        return jnp.where(extra.visible(index, window), scores, LOWEST)
     if isinstance(config.normaliser, Softmax):
         return None
     wide = jnp.promote_types(q_BHTD.dtype, jnp.float32)
     logit = w["normaliser"]["sink"].astype(wide) if isinstance(config.normaliser, SinkLogit) else jnp.zeros(H, wide)
-    return jnp.broadcast_to(logit[:, None], (B, H, T))
+    return jnp.broadcast_to(logit[:, None, None], (B, H, T, 1))
 
 
 def _slopes(config: Config) -> np.ndarray | None:

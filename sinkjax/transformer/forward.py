@@ -10,7 +10,7 @@
 
 The first line is embed.py, the blocks are block.py and attention.py, and the last line is output.py. `run` connects them: one
 `lax.scan` over stacked blocks, after sink_token.py has made the keys and values of a sink token. sweeps/shared.py scans the
-same blocks, and skips those before the first edited one.
+same blocks, and skips those before the first edited one. past.py puts keys and values of earlier tokens in front of a prompt.
 
 A config may lack the norm, the rotation, the MLP, the residual addition or the unembedding; the pass then skips it and its
 sites. Each part that varies has its own file in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS),
@@ -46,6 +46,7 @@ from sinkjax.transformer.block import block_step, empty_slots
 from sinkjax.transformer.embed import embed
 from sinkjax.transformer.implementations import AUTO, Derivative, chosen
 from sinkjax.transformer.output import Output, Trace, complete
+from sinkjax.transformer.past import Past, put_in_front
 from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
 
@@ -73,6 +74,7 @@ def forward(
     remat: bool = ForwardSpec.remat,
     attention_impl: str = AUTO,
     attention_mask: Any = None,
+    past: Past | None = None,
 ) -> Output:
     """Run a model on a batch of right-padded prompts, with edits and measurements.
 
@@ -98,6 +100,9 @@ def forward(
             differentiated; else "sinkjax".
         attention_mask: Instead of `lengths`, the mask [B, T] that a tokenizer of transformers returns with the tokens, 1 for
             tokens and 0 for padding.
+        past: Keys and values in front of every prompt (`sinkjax.sink_prefix`). The result equals that of prompts with the past's
+            tokens in front, without their rows: positions of edits, keys and measurements count the prompt's own tokens.
+            `Probe(attention_received_past=True)` measures what the past receives. May be traced.
 
     Returns:
         Logits, or the normed last residual stream of a model without a vocabulary, and the record of the probe's statistics.
@@ -105,7 +110,8 @@ def forward(
     Raises:
         SinkjaxError: Parameters have no config, or do not fit it; a token is outside the vocabulary; a prompt is empty, longer
             than the context, or padded on the left; a mask has a hole; a probe or edits do not fit (`Probe.check`,
-            `Edit.resolve`); the precision is unknown, or `attention_impl` does not support the request.
+            `Edit.resolve`); the precision is unknown, or `attention_impl` does not support the request; the past does not fit the
+            model, or its keys would depend on the prompt.
     """
     tokenizer = getattr(params, "tokenizer", None)
     params, config = _parts(params, config)
@@ -113,11 +119,13 @@ def forward(
     check_params(params, config)
     tokens, lengths, known_lengths = check_batch(tokens, lengths, config, tokenizer, attention_mask)
     probe.check(config, tokens.shape[1])
-    dtype = str(dtype_of(params))
-    resolved = resolve(edits, config, known_lengths, tokens.shape[1], dtype)
+    dtype, T = str(dtype_of(params)), tokens.shape[1]
+    resolved = resolve(edits, config, known_lengths, T, dtype)
+    hardware = Hardware.holding(params)
+    params, P = put_in_front(params, past, config, T)
     derivative: Derivative = "any" if _differentiable((params, tokens, resolved)) else "none"
-    how = chosen(attention_impl, config, [resolved], probe, tokens.shape[1], dtype, Hardware.holding(params), derivative)
-    out: Output = run(params, tokens, lengths, resolved, spec=dataclasses.replace(spec, attention_impl=how))
+    how = chosen(attention_impl, config, [resolved], probe, T, dtype, hardware, derivative, P)
+    out: Output = run(params, tokens, lengths, resolved, spec=dataclasses.replace(spec, attention_impl=how, past=P))
     return out
 
 

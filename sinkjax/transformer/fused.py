@@ -63,7 +63,7 @@ def fits_cudnn(head_dim: int, capability: tuple[int, int]) -> bool:
     return head_dim % 8 == 0 and head_dim <= (256 if capability >= (9, 0) else 128)
 
 
-def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
+def cannot(config: Config, edits: Edits, probe: Probe, past: int = 0) -> dict[str, bool]:
     """Map each feature that fused attention does not support to whether it is requested."""
     return {
         **attention.needs_pairs(edits, probe),
@@ -74,4 +74,5 @@ def cannot(config: Config, edits: Edits, probe: Probe) -> dict[str, bool]:
         "a scale for each layer": isinstance(config.score_scale, tuple),
         "windows": config.windows is not None,
         "a prefix": config.prefix is not None,
+        "a past": past > 0,
     }

@@ -36,9 +36,9 @@ def implementation(name: str) -> Any:
     return fused if name == "fused" else attention
 
 
-def check_implementation(name: str, config: Config, edits: Edits, probe: Probe) -> None:
+def check_implementation(name: str, config: Config, edits: Edits, probe: Probe, past: int = 0) -> None:
     """Raise an error that names a requested feature that this implementation does not support."""
-    for what, asked in {} if name == "sinkjax" else implementation(name).cannot(config, edits, probe).items():
+    for what, asked in {} if name == "sinkjax" else implementation(name).cannot(config, edits, probe, past).items():
         if asked:
             raise SinkjaxError(f'attention_impl "{name}" does not support {what}; choose "sinkjax"')
 
@@ -52,6 +52,7 @@ def chosen(
     dtype: str,
     hardware: Hardware,
     derivative: Derivative = "none",
+    past: int = 0,
 ) -> str:
     """Return the implementation that `name` means: itself, or for "auto" the fastest one for this request.
 
@@ -67,6 +68,7 @@ def chosen(
         dtype: Dtype of the activations.
         hardware: Where it runs. A model whose parameters are spread over devices takes the default.
         derivative: What is differentiated. "none" allows the kernels of Pallas, and "first" cuDNN's.
+        past: The number of keys in front of the tokens.
 
     Raises:
         SinkjaxError: The name is unknown, or that implementation does not support the request.
@@ -75,7 +77,7 @@ def chosen(
     if name != AUTO:
         one_of("attention_impl", name, (AUTO, *IMPLEMENTATIONS))
         for terms in every:
-            check_implementation(name, config, terms, probe)
+            check_implementation(name, config, terms, probe, past)
         return name
     capability = hardware.capability
     if T < LONG or jnp.dtype(dtype).itemsize != 2 or hardware.shards > 1 or capability is None or derivative == "any":
@@ -86,5 +88,5 @@ def chosen(
     else:  # with edited scores or values of query heads, "fused" is the default with another place of the division
         by_blocks = any(term.site in (Site.LOGITS, Site.HEAD_VALUE) for terms in every for term in terms)
         fits = not by_blocks and fused.fits_cudnn(config.head_dim, capability)
-    unsupported = (asked for terms in every for asked in implementation(kernel).cannot(config, terms, probe).values())
+    unsupported = (asked for terms in every for asked in implementation(kernel).cannot(config, terms, probe, past).values())
     return kernel if fits and not any(unsupported) else "sinkjax"

@@ -28,6 +28,7 @@ class ForwardSpec:
         attention_impl: One of IMPLEMENTATIONS; see `fused.py` and `flash.py` in this folder.
         quantisation: The bits of activations, keys and values, or None; the weights' bits are in the parameters.
         cache_policy: Which keys stay in `cached.stream`; None keeps all.
+        past: How many keys `past.with_past` put in front of the tokens.
     """
 
     config: Config
@@ -39,6 +40,7 @@ class ForwardSpec:
     attention_impl: str = "sinkjax"
     quantisation: Quantisation | None = None
     cache_policy: CachePolicy | None = None
+    past: int = 0
 
     def __post_init__(self) -> None:
         one_of("precision", self.precision, PRECISIONS)

@@ -79,7 +79,7 @@ def _scale(values: NDArray, size: int) -> PowerNorm:
 
 def _map(panel: Axes, values: NDArray, scale: PowerNorm, tokens: Sequence[str]) -> AxesImage:
     """Draw one map of float[query, key] with tokens as ticks; keys that a query cannot see are grey."""
-    size, names = len(tokens), [_short(token) for token in tokens]
+    size, names = len(tokens), [short(token) for token in tokens]
     image = draw_map(panel, np.where(np.tri(size, dtype=bool), values[:size, :size], np.nan), scale)
     panel.set_xticks(range(size), names, rotation=90, fontsize=TICK)
     panel.set_yticks(range(size), names, fontsize=TICK)
@@ -94,7 +94,7 @@ def _name_axes(figure: Figure, axes: Any, image: AxesImage) -> None:
     bar.set_label("attention, mean over heads\n(square-root scale)")
 
 
-def _short(token: str) -> str:
+def short(token: str) -> str:
     """Format a token as a tick: make line breaks and spaces visible, and cut it to LONGEST characters."""
     text = token.replace("\n", "↵").replace(" ", "·", 1) if token.strip() == "" else token.strip()
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,0 +1,112 @@
+"""What a sink prefix gives: loss, the cost of 8 bits and of a window of 16 keys, with controls, to docs/data/sink-prefix.csv.
+
+    python scripts/sink_prefix.py run MODEL FOLDER   evaluate what the file lacks; FOLDER has a .txt file for each novel
+    python scripts/sink_prefix.py table              the table of docs/how-to/sink-prefix.md
+
+Every condition is scored on the same tokens: the text without its BOS and its first token. "random" is the prefix of a token
+drawn from the vocabulary (seeds 0 and 1), the control of "best", which the scan chose, and of "bos".
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from in_use import pieces
+from sections import markdown
+
+import sinkjax
+from sinkjax.analysis import intervals
+
+DATA = Path(__file__).resolve().parents[1] / "docs" / "data" / "sink-prefix.csv"
+COLUMNS = ["model", "prefix", "token", "text", "way", "document", "loss"]
+FULL, BITS, WINDOW = "full precision, all keys", "activations of 8 bits, one scale per tensor", "window of 16 keys"
+SPARED, FIRST = f"{BITS}, first token in full precision", "4 first and 12 last keys"
+WAYS: dict[str, dict[str, Any]] = {
+    FULL: {},
+    BITS: {"activations": 8},
+    WINDOW: {"cache": sinkjax.Streaming(0, 16)},
+    SPARED: {"activations": 8, "keep": (0,)},
+    FIRST: {"cache": sinkjax.Streaming(4, 12)},
+}
+PLAIN, BARE = "with BOS", "without BOS"
+RUNS = [  # prefix, text, ways
+    ("none", PLAIN, (FULL, BITS, WINDOW)),
+    ("best", BARE, (FULL, BITS, WINDOW)),
+    ("bos", BARE, (FULL, BITS, WINDOW)),
+    ("random 0", BARE, (FULL, BITS, WINDOW)),
+    ("none", PLAIN, (SPARED, FIRST)),
+    ("none", BARE, (FULL, BITS, WINDOW)),
+    ("best", PLAIN, (FULL, BITS, WINDOW)),
+    ("random 1", BARE, (FULL, BITS, WINDOW)),
+]
+
+
+def read() -> pd.DataFrame:
+    """What has been evaluated."""
+    return pd.read_csv(DATA, keep_default_na=False) if DATA.exists() else pd.DataFrame(columns=COLUMNS)
+
+
+def run(source: str, folder: str) -> None:
+    """Evaluate each condition and way that the file lacks, saving after each."""
+    model, known = sinkjax.load(source), read()
+    ids, documents = pieces(model, Path(folder), "model")
+    prefixes: dict[str, Any] = {"none": None}
+    for name, text, ways in RUNS:
+        for way in ways:
+            if ((known["model"] == source) & (known["prefix"] == name) & (known["text"] == text) & (known["way"] == way)).any():
+                continue
+            if name not in prefixes:
+                prefixes[name] = sinkjax.sink_prefix(model, token(model, name, known))
+            past, bos = prefixes[name], text == PLAIN
+            nll = sinkjax.evaluate(model, ids if bos else ids[:, 1:], past=past, **WAYS[way]).nll[:, int(bos) :]
+            losses = np.nanmean(nll, axis=1)
+            shown = "" if past is None else model.tokenizer.tokens(list(past.tokens))[0]
+            own = {"model": source, "prefix": name, "token": shown, "text": text, "way": way}
+            known = pd.concat([known, pd.DataFrame({**own, "document": documents, "loss": losses.round(5)})])
+            known.to_csv(DATA, index=False)
+            print(f"{source}, {name} {shown!r}, {text}, {way}: {losses.mean():.3f}", flush=True)
+
+
+def token(model: sinkjax.Model, name: str, known: pd.DataFrame) -> int | None:
+    """The token of a prefix by its name."""
+    if name == "bos":
+        return int(model.source["bos"])
+    if name == "best":
+        return None
+    rng = np.random.default_rng(int(name.split()[1]))
+    return int(rng.choice(np.setdiff1d(np.arange(model.config.vocab_size), model.tokenizer.special)))
+
+
+def table() -> None:
+    """Print the loss of each condition in full, and what 8 bits and a window add to it."""
+    data = read()
+    for source in dict.fromkeys(data["model"]):
+        lines = []
+        for (prefix, text), own in data[data["model"] == source].groupby(["prefix", "text"], sort=False):
+            by_way = {way: each.sort_values("document")["loss"].to_numpy(float) for way, each in own.groupby("way")}
+            found = by_way[FULL]
+            cells = [added(by_way.get(way), found) for way in (BITS, SPARED, WINDOW, FIRST)]
+            spoken = f"{prefix} (`{own['token'].iloc[0]}`)" if own["token"].iloc[0] else prefix
+            lines.append([spoken, text, f"{found.mean():.3f}", *cells])
+        print(f"## {source}, n = {len(found)} novels\n")
+        print(
+            markdown(
+                ["prefix", "text", "loss", "8 bits", "8 bits, first token spared", "window of 16", "4 first, 12 last"], lines
+            )
+        )
+
+
+def added(losses: np.ndarray | None, base: np.ndarray) -> str:
+    """The mean difference with its 95% interval over novels."""
+    if losses is None:
+        return ""
+    found = intervals.interval(losses - base)
+    return f"{(losses - base).mean():+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+if __name__ == "__main__":
+    {"run": run, "table": table}[sys.argv[1]](*sys.argv[2:])

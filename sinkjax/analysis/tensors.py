@@ -1,0 +1,139 @@
+"""Records of attention maps and hidden states that another program computed, such as a training loop in PyTorch or Flax.
+
+Shape suffixes: L layers, B prompts, H heads, T positions, d residual width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkjax.analysis.records import AXES
+from sinkjax.errors import SinkjaxError, short
+
+if TYPE_CHECKING:
+    from sinkjax.probes.record import Record
+
+Tensors = Any  # an array of NumPy, JAX or PyTorch, or a sequence with one for each layer
+AHEAD = 1e-6  # the largest weight on a later key that may be rounding
+
+
+def from_tensors(attention: Tensors = None, hidden: Tensors = None, lengths: ArrayLike | None = None) -> Record:
+    """Reduce attention maps and hidden states to the record that all functions of `sinkjax.metrics` read.
+
+    Arrays may be NumPy's, JAX's or PyTorch's, in any floating-point dtype, on any device, and may need a gradient: each layer is
+    detached, copied to the host if it is not there, and reduced in float32 (float64 stays).
+
+    Args:
+        attention: Weights after the softmax, [B, H, T, T] (one layer; queries, then keys), [L, B, H, T, T], or a sequence of
+            [B, H, T, T] with one entry per layer, like `outputs.attentions` of transformers.
+        hidden: Residual streams, [L, B, T, d], or a sequence of [B, T, d], like `outputs.hidden_states`. The first one counts as
+            depth 0, which is the embedding there.
+        lengths: int [B], the tokens of each prompt, padded on the right; None: all T.
+
+    Returns:
+        From `attention`: `attention_received` and `attention_share` [B, L, H, T]. From `hidden`: `resid_max`, `resid_norm`,
+        `resid_median`, `resid_first_cosine` [B, L, T], and `state_median` [B, L]. Entries beyond a prompt's length are NaN.
+
+    Raises:
+        SinkjaxError: Neither is given; an array has another shape, or is not of floats; layers differ in shape; a query gives
+            weight to a later key; lengths do not fit.
+    """
+    from sinkjax.probes.record import Record
+
+    if attention is None and hidden is None:
+        raise SinkjaxError("from_tensors needs attention, hidden or both")
+    values: dict[str, NDArray] = {}
+    sizes: list[tuple[int, ...]] = []
+    if attention is not None:
+        maps = _layers("attention", attention, "BHTT", one=True)
+        sizes.append(_shape(maps[0])[::3])
+        known = _known(lengths, *sizes[-1])
+        values |= _stacked([_received(_on_host("attention", layer), known) for layer in maps])
+    if hidden is not None:
+        states = _layers("hidden", hidden, "BTd", one=False)
+        sizes.append(_shape(states[0])[:2])
+        known = _known(lengths, *sizes[-1])
+        values |= _stacked([_sizes(_on_host("hidden", layer), known) for layer in states])
+    if len({*sizes}) > 1:
+        raise SinkjaxError(f"attention has {sizes[0][0]} prompts of {sizes[0][1]} positions, but hidden has {sizes[1]}")
+    return Record(values, {name: AXES[name] for name in values})
+
+
+def _layers(what: str, given: Tensors, axes: str, one: bool) -> list[Any]:
+    """Split an argument into layers with these axes. one: whether it may be a single layer. Errors: other shapes."""
+    if isinstance(given, list | tuple):
+        layers = list(given)
+    elif len(_shape(given)) == len(axes) and one:
+        layers = [given]
+    else:
+        layers = [given[layer] for layer in range(*_shape(given)[:1])]
+    shapes = list(dict.fromkeys(map(_shape, layers)))
+    square = "TT" not in axes or all(shape[-1:] == shape[-2:-1] for shape in shapes)
+    if len(shapes) != 1 or len(shapes[0]) != len(axes) or 0 in shapes[0] or not square:
+        each = ", ".join(axes)
+        has = " and ".join(str(list(shape)) for shape in shapes) if isinstance(given, list | tuple) else list(_shape(given))
+        raise SinkjaxError(
+            f"{what} must be {f'[{each}], ' * one}[L, {each}] or a sequence of [{each}], not of shape {has or 'none'}"
+        )
+    return layers
+
+
+def _shape(array: Any) -> tuple[int, ...]:
+    return tuple(map(int, getattr(array, "shape", ())))
+
+
+def _on_host(what: str, layer: Any) -> NDArray:
+    """Return a layer's array, at least float32. Errors: it is not of floats."""
+    from sinkjax.model.batch import as_array  # deferred because it imports JAX
+
+    array = np.asarray(as_array(what, layer))
+    if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+        raise SinkjaxError(f"{what} must be floats, not {array.dtype}")
+    return array.astype(np.result_type(array.dtype, np.float32), copy=False)
+
+
+def _known(lengths: ArrayLike | None, B: int, T: int) -> NDArray[np.int_]:
+    """Return the lengths, int [B]. Errors: others than 1 to T for each prompt."""
+    found = np.full(B, T) if lengths is None else np.asarray(lengths)
+    if found.shape != (B,) or found.dtype.kind not in "iu" or found.min() < 1 or found.max() > T:
+        raise SinkjaxError(f"lengths must be {B} ints from 1 to {T}, not {short(lengths)}")
+    return found
+
+
+def _stacked(layers: Sequence[Mapping[str, NDArray]]) -> dict[str, NDArray]:
+    """Join the layers' statistics along their second axis."""
+    return {name: np.stack([layer[name] for layer in layers], axis=1) for name in layers[0]}
+
+
+def _received(weights: NDArray, lengths: NDArray[np.int_]) -> dict[str, NDArray]:
+    """Average the weights [B, H, T, T] over the queries that see each key: [B, H, T]. Errors: a weight on a later key."""
+    T = weights.shape[-1]
+    real = np.arange(T) < lengths[:, None]
+    ahead = np.triu(np.ones((T, T), bool), 1)
+    if (np.abs(weights) > AHEAD).any(where=ahead & real[:, None, :, None]):
+        raise SinkjaxError("attention has weight on later keys, but these metrics are for causal attention, [..., query, key]")
+    seen_by = np.where(real, lengths[:, None] - np.arange(T), np.nan)[:, None].astype(weights.dtype)
+    rows, size = real[:, None, :].astype(weights.dtype), np.abs(weights)
+    received = np.einsum("bhq,bhqk->bhk", np.broadcast_to(rows, weights.shape[:-1]), weights)
+    share = np.einsum("bhq,bhqk->bhk", rows / (size.sum(axis=-1) + 1e-8), size)
+    return {"attention_received": received / seen_by, "attention_share": share / seen_by}
+
+
+def _sizes(h: NDArray, lengths: NDArray[np.int_]) -> dict[str, NDArray]:
+    """Reduce hidden states [B, T, d] to the statistics of each position [B, T], and their medians [B]."""
+    real = np.arange(h.shape[1]) < lengths[:, None]
+    size = np.abs(h)
+    norms = np.linalg.norm(h, axis=-1)
+    cosine = np.einsum("btd,bd->bt", h, h[:, 0]) / np.maximum(norms * norms[:, :1], np.finfo(h.dtype).tiny)
+    found = {
+        "resid_max": size.max(axis=-1),
+        "resid_norm": norms,
+        "resid_median": np.median(size, axis=-1),
+        "resid_first_cosine": cosine,
+    }
+    of_prompts = np.array([np.median(each[:length]) for each, length in zip(size, lengths, strict=True)], h.dtype)
+    return {name: np.where(real, value, np.nan).astype(h.dtype) for name, value in found.items()} | {"state_median": of_prompts}

@@ -1,0 +1,150 @@
+"""The sink prefix: the keys and values of a sink token, computed once and put in front of every prompt.
+
+A token that sees only itself equals that token alone, so its keys and values do not depend on the prompt. With them in front,
+heads have their sink, and no token of the prompt needs to become one (PrefixQuant, Chen et al. 2024, arXiv 2410.05265;
+CushionCache, Son et al. 2024, arXiv 2406.12016).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from sinkjax.checkpoints.family import dims_of_keys
+from sinkjax.checkpoints.model import check_model
+from sinkjax.checkpoints.safetensors import packed, read_metadata, read_safetensors
+from sinkjax.config_files.files import user_path, write
+from sinkjax.edits.term import as_indices
+from sinkjax.errors import SinkjaxError
+from sinkjax.explain.scan import scan
+from sinkjax.model.batch import refuse_outside
+from sinkjax.model.params import check
+from sinkjax.probes.probe import Probe
+from sinkjax.runtime import display
+from sinkjax.transformer.past import Past, computed, put_in_front
+from sinkjax.transformer.spec import ForwardSpec
+
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.model import Model
+
+SAMPLE = 2048  # tokens of a large vocabulary that are tried, besides its special ones
+
+
+@struct.dataclass
+class SinkPrefix(Past):
+    """The keys and values of a few tokens that see only themselves and each other.
+
+    It is a pytree, so `jax.grad` differentiates with respect to its arrays.
+
+    Attributes:
+        keys: float [L, P, K, D], as attention reads them: normed, and rotated at positions 0 to P - 1.
+        values: float [L, P, K, D].
+        tokens: Their ids, P ints.
+        dims: The place in transformers' keys of each dim of a key, D ints; () if they are the same.
+    """
+
+    tokens: tuple[int, ...] = struct.field(pytree_node=False, default=())
+    dims: tuple[int, ...] = struct.field(pytree_node=False, default=())
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file with the tensors of a cache of transformers.
+
+        `keys.N` and `values.N` of layer N are [1, K, P, D], as `DynamicCache.update` takes them; the metadata has the tokens.
+
+        Args:
+            path: The file, which is replaced if it exists.
+
+        Raises:
+            SinkjaxError: The file cannot be written.
+        """
+        keys = self.keys[..., np.argsort(self.dims)] if self.dims else self.keys
+        arrays = {
+            f"{name}.{layer}": np.asarray(array[layer]).swapaxes(0, 1)[None]
+            for name, array in (("keys", keys), ("values", self.values))
+            for layer in range(len(array))
+        }
+        about = {name: json.dumps(getattr(self, name)) for name in ("tokens", "dims")}
+        write(user_path(path), b"".join(packed(arrays, about)))
+
+    def _repr_html_(self) -> str:
+        L, P, K, D = self.keys.shape
+        rows = {"tokens": list(self.tokens), "positions": P, "layers": L, "key-value heads": K, "head width": D}
+        return display.table("sink prefix", ("", ""), [*rows.items()])
+
+
+def sink_prefix(model: Model, token: int | Sequence[int] | None = None) -> SinkPrefix:
+    """Compute the keys and values of a token that sees only itself, as a `past` of `forward`, `sweep`, `evaluate` and `generate`.
+
+    Args:
+        model: The model.
+        token: A token id, or a few, of which each sees itself and those before it. None: of the special tokens and 2,048 others
+            (all, if there are no more), the one whose key alone has the largest mean score among the heads that sink on the first
+            token of packaged passages (`sinkjax.scan`).
+
+    Returns:
+        The prefix, in the model's dtype.
+
+    Raises:
+        SinkjaxError: The model has no vocabulary; a token is outside it; there are more tokens than the context leaves room for,
+            or their keys would depend on the prompt; `token` is None and no head sinks, or the model has no tokenizer.
+    """
+    check_model(model)
+    config = model.config
+    if config.vocab_size is None:
+        raise SinkjaxError("this model has no vocabulary, so a sink prefix has no token")
+    check(model.params, config)
+    tokens = (best_token(model),) if token is None else as_indices("token", token)
+    refuse_outside(np.array([tokens]), config.vocab_size)
+    spec = ForwardSpec(config=config, probe=Probe(), logits=False)
+    past = computed(model.params, jnp.asarray(tokens, jnp.int32), spec=spec)
+    put_in_front(model.params, past, config, 1)
+    return SinkPrefix(past.keys, past.values, tokens, dims_of_keys(model.source.get("model_type"), config))
+
+
+def best_token(model: Model) -> int:
+    """Return the token whose key alone the sinking heads score highest on average. Errors: as for `sink_prefix`."""
+    V, tokenizer = model.config.vocab_size, model.tokenizer
+    assert V is not None
+    if tokenizer is None:
+        raise SinkjaxError("a model without a tokenizer has no text to scan, so name the token of the sink prefix")
+    drawn = np.random.default_rng(0).choice(V, SAMPLE, replace=False) if V > SAMPLE else np.arange(V)
+    ids = np.unique([*drawn, *(token for token in tokenizer.special if token < V)])
+    found = scan(model, ids)
+    if found.sizes["sink"] == 0:
+        raise SinkjaxError("no head of this model sinks on the first token of the packaged passages; name a token all the same")
+    return int(ids[int(found["score"].mean("sink").argmax())])
+
+
+def load_prefix(path: str | Path) -> SinkPrefix:
+    """Read a prefix that `SinkPrefix.save` wrote.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The prefix, in the dtype of the file.
+
+    Raises:
+        SinkjaxError: The file is missing or corrupt, or is not a sink prefix.
+    """
+    path = user_path(path)
+    tensors = read_safetensors(path)
+    layers = len(tensors) // 2
+    wanted = [[f"{name}.{layer}" for layer in range(layers)] for name in ("keys", "values")]
+    shapes = {tensor.shape for tensor in tensors.values()}
+    try:
+        tokens, dims = (tuple(json.loads(read_metadata(path)[name])) for name in ("tokens", "dims"))
+    except (KeyError, ValueError, TypeError):
+        tokens, dims = (), ()
+    shape = shapes.pop() if len(shapes) == 1 else ()
+    whole = {*wanted[0], *wanted[1]} == tensors.keys() and len(shape) == 4 and (shape[0], shape[2]) == (1, len(tokens) or None)
+    if not whole or not all(type(token) is int for token in tokens) or sorted(dims) not in ([], list(range(shape[3]))):
+        raise SinkjaxError(f"{path} is not a sink prefix: it must have keys.N and values.N of each layer, and its tokens")
+    keys, values = (jnp.stack([jnp.asarray(tensors[name].array())[0].swapaxes(0, 1) for name in names]) for names in wanted)
+    return SinkPrefix(keys[..., np.array(dims)] if dims else keys, values, tokens, dims)

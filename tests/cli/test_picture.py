@@ -1,0 +1,38 @@
+"""`sinkjax picture` writes one figure whose title, strongest layer and largest activation are the model's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax import Probe, SinkjaxError
+from sinkjax.cli.picture import picture
+
+TEXT = "They sent for Ness at half past two."
+
+
+def test_it_draws_what_the_forward_measures(tmp_path: Path, capsys) -> None:
+    picture(["mini-sink", TEXT, "--out", str(tmp_path / "a.svg")])
+    model = sinkjax.load("mini-sink")
+    tokens, _ = sinkjax.encode(model, [TEXT])
+    record = sinkjax.forward(model, tokens, probe=Probe(attention=True, resid_max=True)).record
+    to_first = np.asarray(record["attention"])[0, :, :, 1:, 0].mean(axis=-1)
+    drawn = (tmp_path / "a.svg").read_text()
+    words = re.findall(r"<!-- (.*?) -->", drawn)
+    assert f"{(to_first > 0.3).mean():.0%} of heads" in capsys.readouterr().out
+    assert f"layer {to_first.mean(axis=1).argmax()}, mean over heads" in words
+    assert f"{np.asarray(record['resid_max']).max():.2g}" in words
+    assert {"sent", "half", "head", "layer"} <= {*words}
+
+
+def test_other_files_and_texts_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SinkjaxError, match="kind of figure"):
+        picture(["mini-sink", TEXT, "--out", str(tmp_path / "a.pdf")])
+    with pytest.raises(SinkjaxError, match="one token"):
+        picture(["mini-sink", ".", "--bos", "none", "--out", str(tmp_path / "a.svg")])
+    with pytest.raises(SinkjaxError, match="--length must be at least 2"):
+        picture(["mini-sink", TEXT, "--length", "1", "--out", str(tmp_path / "a.svg")])
