@@ -93,11 +93,8 @@ def table() -> None:
             spoken = f"{prefix} (`{own['token'].iloc[0]}`)" if own["token"].iloc[0] else prefix
             lines.append([spoken, text, f"{found.mean():.3f}", *cells])
         print(f"## {source}, n = {len(found)} novels\n")
-        print(
-            markdown(
-                ["prefix", "text", "loss", "8 bits", "8 bits, first token spared", "window of 16", "4 first, 12 last"], lines
-            )
-        )
+        ways = ["8 bits", "8 bits, first token spared", "window of 16", "4 first, 12 last"]
+        print(markdown(["prefix", "text", "loss", *ways], lines))
 
 
 def added(losses: np.ndarray | None, base: np.ndarray) -> str:

@@ -113,8 +113,9 @@ def _received(weights: NDArray, lengths: NDArray[np.int_]) -> dict[str, NDArray]
     """Average the weights [B, H, T, T] over the queries that see each key: [B, H, T]. Errors: a weight on a later key."""
     T = weights.shape[-1]
     real = np.arange(T) < lengths[:, None]
-    ahead = np.triu(np.ones((T, T), bool), 1)
-    if (np.abs(weights) > AHEAD).any(where=ahead & real[:, None, :, None]):
+    if not real.all():  # rows of padding may be NaN
+        weights = np.where((real[:, :, None] & real[:, None, :])[:, None], weights, 0)
+    if (np.abs(weights) > AHEAD).any(where=np.triu(np.ones((T, T), bool), 1)):
         raise SinkjaxError("attention has weight on later keys, but these metrics are for causal attention, [..., query, key]")
     seen_by = np.where(real, lengths[:, None] - np.arange(T), np.nan)[:, None].astype(weights.dtype)
     rows, size = real[:, None, :].astype(weights.dtype), np.abs(weights)

@@ -1,4 +1,4 @@
-"""Metrics of arrays that another program computed: the same as those of a record, whatever the library; other shapes are refused."""
+"""Metrics of arrays that another program computed: those of a record, whatever the library; other shapes are refused."""
 
 from __future__ import annotations
 
@@ -44,12 +44,14 @@ def test_every_library_and_dtype_gives_the_same(maps: np.ndarray) -> None:
     grown = torch.tensor(maps, requires_grad=True)
     given = {
         "a list": list(maps), "torch": grown, "a tuple of torch": tuple(grown), "float32": maps.astype(np.float32),
-        "jax": jnp.asarray(maps, jnp.float32), "torch bfloat16": grown.bfloat16(), "jax bfloat16": jnp.asarray(maps, jnp.bfloat16),
+        "jax": jnp.asarray(maps, jnp.float32), "jax bfloat16": jnp.asarray(maps, jnp.bfloat16),
+        "torch bfloat16": grown.bfloat16(),
     }  # fmt: skip
     for name, arrays in given.items():
         rough = 0.01 if "bfloat16" in name else 1e-6
         found = metrics.from_tensors(arrays)["attention_received"]
-        assert found.shape == (B, L, H, T) and found.dtype in (np.float32, np.float64)
+        assert found.shape == (B, L, H, T)
+        assert found.dtype in (np.float32, np.float64)
         np.testing.assert_allclose(found, want, rtol=0, atol=rough, err_msg=name)
     np.testing.assert_allclose(metrics.from_tensors(maps[1])["attention_received"][:, 0], want[:, 1], rtol=1e-12)
 

@@ -18,7 +18,8 @@ TEXT = "They sent for Ness at half past two."
 def test_it_draws_what_the_forward_measures(tmp_path: Path, capsys) -> None:
     picture(["mini-sink", TEXT, "--out", str(tmp_path / "a.svg")])
     model = sinkjax.load("mini-sink")
-    tokens, _ = sinkjax.encode(model, [TEXT])
+    tokens, lengths = sinkjax.encode(model, [TEXT])
+    tokens = tokens[:, : lengths[0]]
     record = sinkjax.forward(model, tokens, probe=Probe(attention=True, resid_max=True)).record
     to_first = np.asarray(record["attention"])[0, :, :, 1:, 0].mean(axis=-1)
     drawn = (tmp_path / "a.svg").read_text()

@@ -1,4 +1,4 @@
-"""The snippet of docs/how-to/sink-prefix.md that uses a prefix's file with transformers alone gives what its tokens in front give."""
+"""The snippet of docs/how-to/sink-prefix.md for transformers gives, from the file, what the prefix's tokens in front give."""
 
 from __future__ import annotations
 
