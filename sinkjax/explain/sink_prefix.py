@@ -144,7 +144,11 @@ def load_prefix(path: str | Path) -> SinkPrefix:
         tokens, dims = (), ()
     shape = shapes.pop() if len(shapes) == 1 else ()
     whole = {*wanted[0], *wanted[1]} == tensors.keys() and len(shape) == 4 and (shape[0], shape[2]) == (1, len(tokens) or None)
-    if not whole or not all(type(token) is int for token in tokens) or sorted(dims) not in ([], list(range(shape[3]))):
+    if (
+        not whole
+        or not all(type(number) is int for number in (*tokens, *dims))
+        or sorted(dims) not in ([], list(range(shape[3])))
+    ):
         raise SinkjaxError(f"{path} is not a sink prefix: it must have keys.N and values.N of each layer, and its tokens")
     keys, values = (jnp.stack([jnp.asarray(tensors[name].array())[0].swapaxes(0, 1) for name in names]) for names in wanted)
     return SinkPrefix(keys[..., np.array(dims)] if dims else keys, values, tokens, dims)

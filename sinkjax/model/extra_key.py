@@ -89,12 +89,13 @@ def extra_keys(
     past: the number of keys in w["past"]. lengths: int [B].
     """
     has_key = not isinstance(config.kv_bias, ValueBias | None)
-    parts = [_learned_key(w, config, lengths, dtype)] if has_key else []
+    parts: list[tuple[jax.Array, jax.Array | None]] = [_learned_key(w, config, lengths, dtype)] if has_key else []
     index: tuple[int | None, ...] = (-1 if isinstance(config.kv_bias, SinkToken) else None,) * len(parts)
     learned = len(parts)
     if past:
         whole = (lengths.size, config.kv_heads, past, config.head_dim)
-        parts.append(tuple(jnp.broadcast_to(w["past"][name].swapaxes(0, 1).astype(dtype), whole) for name in ("key", "value")))
+        key, value = (jnp.broadcast_to(w["past"][name].swapaxes(0, 1).astype(dtype), whole) for name in ("key", "value"))
+        parts.append((key, value))
         index += tuple(range(past))
     if not parts:
         return None

@@ -120,7 +120,9 @@ def _tile(rows_Q: jax.Array, q_BHQD: jax.Array, given: LayerInputs, N: int, tape
     view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(given.wide_k.dtype), given.wide_k, ahead=config.prefix is not None)
     total = past + given.k.shape[2]
     scores = _score(q_BHQD, given.k[:, :, :N], index_Q, past + jnp.arange(N), total, given.scale, given.w, tape.spec)
-    of_extra, extra_visible = None, None
+    of_extra: jax.Array | None = None
+    extra_visible: jax.Array | None = None
+    of_past: jax.Array | None = None
     if extra is not None:
         of_extra = extra.scores(q_BHQD, index_Q, total + 1, given.scale, given.w, config, tape.spec.precision)
         extra_visible = extra.visible(index_Q, given.window)
@@ -132,7 +134,8 @@ def _tile(rows_Q: jax.Array, q_BHQD: jax.Array, given: LayerInputs, N: int, tape
         bias = config.normaliser.bias(scores, visible, learned)
     else:
         weights, bias, of_extra = weigh(config.normaliser, scores, visible, learned, of_extra, extra_visible)
-    bias, of_past = (bias, None) if extra is None else extra.shares(of_extra, bias)
+        if extra is not None:
+            bias, of_past = extra.shares(of_extra, bias)
     weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias, past=of_past, divisor=divisor))
     out = _mix(weights, divisor, of_extra, given, tape.spec.precision)
     empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
@@ -208,7 +211,8 @@ def attend_evicting(
     rows = jnp.minimum(tape.first + jnp.arange(Q), policy.size - 1)
     index, past = rows + tape.spec.past, tape.spec.past
     extra = extra_keys(w, config, past, tape.lengths, wide, precision)
-    of_extra, extra_visible = None, None
+    of_extra: jax.Array | None = None
+    extra_visible: jax.Array | None = None
     if extra is not None:
         q_BHQD, total = heads_first(rotate(q_BQHD, index, tape.layer)), past + policy.size + 1
         of_extra = extra.scores(q_BHQD, index, total, scale, w, config, precision)

@@ -66,7 +66,8 @@ def attend(
 
     real_BT = jnp.arange(T) < tape.lengths[:, None]
     lse_BHT, out_BHTD = lse[:, :, :T, 0], out[:, :, :T, : v_BTKD.shape[-1]]
-    no_key, of_past = None, None
+    no_key: jax.Array | None = None
+    of_past: jax.Array | None = None
     if extra_scores is not None:
         of_extra = jnp.exp(extra_scores - lse_BHT[..., None])
         no_key = of_extra[..., 0]
