@@ -131,7 +131,7 @@ def studies(only: str | None = None) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in shipped():
         if title := title_of(name):  # of a function, which need not be imported
-            found |= {name: title} if only is None else {}
+            found |= {name: title} if only is None or name.startswith(f"{only}/") else {}
             continue
         chosen = choose(name)
         said = getattr(chosen.config, "summary", None) or str(config_type(chosen.experiment).__doc__).splitlines()[0].rstrip(".")

@@ -181,7 +181,9 @@ def _table(text: str, what: str) -> Program:
 
 
 def title_of(name: str) -> str:
-    """The title of a shipped study, by its text alone; "" for a config of another name, or a list of edits."""
+    """The title of a shipped study or list of edits, by its text alone; "" for a config of another name."""
+    if name.startswith(f"{LISTED}/"):
+        return "Any list or grid of edits, all compared with the first"
     if name not in {*declared(), *documented()}:
         return ""
     text, what, _ = document(name)
