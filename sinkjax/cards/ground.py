@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
@@ -22,6 +21,9 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
 from sinkjax.probes.probe import Probe
 from sinkjax.sweeps.run import sweep
+
+if TYPE_CHECKING:
+    import xarray
 
 EPS = 0.3  # mean attention to a key from which on a head sinks (Gu et al. 2025)
 HALF = 0.5  # share of the unedited sink from which on it is said to be there

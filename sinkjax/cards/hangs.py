@@ -56,9 +56,8 @@ class Hangs:
     def sentence(self) -> str:
         """Say it in one line."""
         names = [repr(text) for _, text in self.tokens]
-        named = (
-            f"only {names[0]}" if len(names) == 1 else f"{len(names)} of {self.tried} likely tokens ({', '.join(names[:5])}, ...)"
-        )
+        few = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+        named = f"only {names[0]}" if len(names) == 1 else f"{len(names)} of {self.tried} likely tokens ({few})"
         says: dict[Kind, str] = {
             "any token that sees only itself": "any token that sees only itself becomes the sink; at position 0 every token does",
             "position": "the position: whatever token is first becomes the sink, and no token does elsewhere",

@@ -56,9 +56,10 @@ class Maker:
     def sentence(self) -> str:
         """Say it in one line."""
         named = ", ".join(map(str, self.neurons[:4])) + (", ..." if len(self.neurons) > 4 else "")
+        which = f"neuron {named} writes" if len(self.neurons) == 1 else f"neurons {named} write"
         checked = "confirmed" if self.confirmed else "not confirmed"
         return (
-            f"the {self.part} of layer {self.layer}; neurons {named} write {self.share:.0%} of it, and without them "
+            f"the {self.part} of layer {self.layer}; {which} {self.share:.0%} of it, and without the neurons "
             f"{self.left['mean']:.0%} of the activation and {self.sink['mean']:.0%} of the sink are left ({checked}: "
             f"{min(self.left_controls):.0%} with random neurons)"
         )

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.colors import Normalize
 
 from sinkjax.cards.card import Card
 from sinkjax.cards.files import NAMES
@@ -68,6 +67,9 @@ def said(card: Card) -> str:
 @styled
 def draw(card: Card) -> Figure:
     """Draw attention to the sink by layer and head, and the activation there by layer."""
+    from matplotlib.colors import Normalize
+    from matplotlib.ticker import MaxNLocator
+
     found, activation = card.where, card.where.activation
     figure, axes = panels(1, 2, 3.4)
     image = draw_map(axes[0, 0], np.asarray(found.by_head).T, Normalize(0, 1))
@@ -82,4 +84,6 @@ def draw(card: Card) -> Figure:
     right.set_xlabel("layer")
     right.set_ylabel(f"largest |h| at position {found.position}")
     right.set_title(f"dim {activation.dim}, largest after layer {activation.layer}")
+    for axis in (axes[0, 0].xaxis, axes[0, 0].yaxis, right.xaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     return figure

@@ -39,7 +39,7 @@ class Purpose:
         """Say it in one line."""
         said = ", ".join(f"{name} {share:.0%}" for name, share in self.kinds.items() if share)
         losses = "; ".join(f"{name} {found['mean']:+.3g}" for name, found in self.loss.items())
-        return f"{said or 'no sink by that definition'}; loss in nats: {losses}"
+        return f"{said or 'neither no-op nor broadcast (Fesser et al.)'}; loss in nats: {losses}"
 
 
 def purpose(ground: Ground, found: Where) -> Purpose:
