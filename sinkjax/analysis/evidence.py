@@ -12,7 +12,8 @@ from sinkjax.analysis.intervals import Interval
 
 RANK = 0.95  # share of its controls that a contrast must exceed
 Array = NDArray[Any]
-Word = Literal["replicates", "weaker", "shown", "differs", "undecided", "untested", "holds", "fails"]
+Word = Literal["replicates", "opposite", "absent", "moves", "undecided", "not applicable", "nothing to undo", "holds", "fails"]
+UNJUDGED = ("not applicable", "nothing to undo")  # never counted as judged
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,17 +25,15 @@ class Evidence:
             positions are then crossed clusters). A sample that is not finite here, in a control or in `whole` is excluded.
         controls: float[m, n'] or float[m, n', p], the same contrast under each matched control, in the first n' <= n documents;
             then only these documents count.
-        whole: float[n] or float[n, p], the denominator of the effect's size; None if the claim is judged without a size.
+        whole: float[n] or float[n, p], the unedited value, or the damage that is undone; None if the claim is judged
+            without a size.
         range: Lowest and highest possible value of the contrast's measure, such as (0, 1) for a sink
             rate; None if there is no bound and the numbers are logarithms.
         clusters: int[n] or str[n], such as each document's genre or article. Each cluster then counts as one sample, the mean of
             its documents. None if documents are independent.
         samples: The noun for samples in text, "documents" or "seeds".
         all_controls: Whether these are all possible controls.
-        relative: Whether contrast + whole is the edited value of the measure, that is, whether `whole` is the unedited value that
-            the contrast subtracts. This makes the interval shorter.
-        whole_range: Lowest and highest possible value of `whole`; None: `range`. If the whole is a difference (such as a
-            recovered loss), use -(high - low) and high - low.
+        recovery: Whether the contrast undoes a damage, which `whole` is.
     """
 
     contrast: Array
@@ -44,8 +43,7 @@ class Evidence:
     clusters: Array | None = None
     samples: str = "documents"
     all_controls: bool = False
-    relative: bool = False
-    whole_range: tuple[float, float] | None = None
+    recovery: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,10 +79,7 @@ class Judgement:
         rank: Among the controls; None without controls.
         n: Independent samples: documents, seeds or clusters; if crossed, the fewer of documents and positions.
         method: How the intervals were computed, as text.
-        reason: The number that decided against "replicates" and the bound that it met or missed, plus a sentence if a few samples
-            without spread decided; otherwise "".
-        error: If Student's t judged, simulated rates of false words on normal samples and on the least favourable shape of data;
-            otherwise None.
+        reason: The number that decided against "replicates" and the bound that it met or did not meet; otherwise "".
         untrained: Whether the untrained twin shows the same.
         stays: Whether the claim says that something stays the same.
     """
@@ -97,11 +92,5 @@ class Judgement:
     n: int = 0
     method: str = ""
     reason: str = ""
-    error: tuple[float, float] | None = None
     untrained: bool = False
     stays: bool = False
-
-    @property
-    def printed(self) -> str:
-        """The word, with "(untrained too)" if the untrained twin shows the same."""
-        return f"{self.word} (untrained too)" if self.untrained else self.word

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
-from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sinkjax.analysis.evidence import Array, Evidence, Judgement, Rank, Word
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.mean_bounds import FEWEST_BOUNDED, LEVEL, Ratio
+from sinkjax.analysis.mean_bounds import LEVEL, Ratio
 from sinkjax.errors import SinkjaxError
 
-LARGE, SMALL = 1 / 2, 1 / 10  # shares of the whole: the only constants of the rule
+SMALL = 1 / 10  # a share of the whole: the only constant of the rule
 FEWEST_CONTROLS = 20  # fewer controls decide only if no more exist
-T_ERRORS = Path(__file__).with_name("t_errors.csv")  # written by scripts/simulate_judgement.py
 
 
 def identity(holds: bool) -> Judgement:
@@ -27,44 +22,40 @@ def identity(holds: bool) -> Judgement:
     return Judgement("holds" if holds else "fails")
 
 
-def untested(reason: str) -> Judgement:
-    """Judge a claim that this model cannot test, such as one about an object that its architecture lacks."""
-    return Judgement("untested", reason=reason)
+def not_applicable(reason: str) -> Judgement:
+    """Judge a claim whose premise or object this model lacks, such as a sink that could move."""
+    return Judgement("not applicable", reason=reason)
 
 
 def with_twin(judgement: Judgement, twin: Judgement) -> Judgement:
     """Set `untrained` if the claim replicates and the untrained twin also shows it.
 
-    That means S above 1/2 in the twin, or the same word if there is no S or the claim says that something stays."""
-    same = twin.S.low is not None and twin.S.low > LARGE if twin.S and not judgement.stays else twin.word == "replicates"
+    That means S above 1/10 in the twin, or the same word if there is no S or the claim says that something stays."""
+    same = twin.S.low is not None and twin.S.low > SMALL if twin.S and not judgement.stays else twin.word == "replicates"
     return dataclasses.replace(judgement, untrained=judgement.word == "replicates" and same)
 
 
-def word_of(d: int, s: Callable[[float], int] | None, stays: bool = False) -> Word:
+def word_of(low: float, high: float, share: bool = True, stays: bool = False, beyond: tuple[bool, bool] = (True, True)) -> Word:
     """Apply the rule.
 
     Args:
-        d: 1 if D is above 0, -1 if its interval is below 0, 0 otherwise.
-        s: A function from c to 1 if S's interval is above c, -1 if it is below, 0 if it includes c; None if there is no W.
+        low, high: The interval of S, or of D if there is no W.
+        share: Whether there is a W.
         stays: Whether the claim says that something stays.
+        beyond: Whether the contrast is above its controls, and whether it is below them.
 
     Returns:
-        The first word that matches.
+        The word.
     """
-
-    def inside(c: float) -> bool:
-        return s is not None and s(-c) > 0 > s(c)
-
+    line = SMALL if share else 0.0
+    above, below, inside = low > line, high < -line, share and -line < low and high < line
     if stays:
-        beyond = s is not None and (s(LARGE) > 0 or s(-LARGE) < 0)
-        return "replicates" if inside(SMALL) else "weaker" if inside(LARGE) else "differs" if beyond else "undecided"
-    if d > 0 and (s is None or s(LARGE) > 0):
+        return "replicates" if inside else "moves" if above or below else "undecided"
+    if above and beyond[0]:
         return "replicates"
-    if d < 0 or inside(SMALL):
-        return "differs"
-    if d > 0:  # S has the sign of D, because W is above 0
-        return "weaker" if s is not None and s(LARGE) < 0 else "shown"
-    return "undecided"
+    if below and beyond[1]:
+        return "opposite"
+    return "absent" if inside else "undecided"
 
 
 def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False) -> Judgement:
@@ -89,35 +80,31 @@ def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False) -> Judgemen
     contrast, controls, whole = _arrays(evidence)
     d = sign * (contrast if controls is None else contrast - controls.mean(0))
     rank = None if controls is None else _rank([_by_cluster(sign * one, evidence.clusters) for one in (contrast, *controls)])
-    d_support, w_support, s_support = supports(evidence, sign, d, whole)
-    total, one = int(np.asarray(evidence.contrast).size), np.where(np.isfinite(d), 1.0, np.nan)
-    grouped = [_by_cluster(found, evidence.clusters) for found in (d, one if whole is None else whole, one)]
+    total, ones = int(np.asarray(evidence.contrast).size), np.where(np.isfinite(d), 1.0, np.nan)
+    D, W, one = (_by_cluster(found, evidence.clusters) for found in (d, ones if whole is None else whole, ones))
+    largest = largest_contrast(evidence, d)
     size = 0.0 if whole is None else float(np.abs(whole).max(initial=0.0, where=np.isfinite(whole)))
-    ratios = {"D": Ratio(grouped[0], grouped[2], d_support, size)}
+    found: dict[str, Any] = {"D": _interval(Ratio(D, one, largest, size), d, total)}
+    counted = _counted(evidence, d.shape, len(D))
+    said = Judgement("undecided", rank=rank, n=min(D.shape), stays=stays)
     if whole is not None:
-        ratios |= {"W": Ratio(grouped[1], grouped[2], w_support), "S": Ratio(grouped[0], grouped[1], s_support, size)}
-    found: dict[str, Any] = {"D": _interval(ratios["D"], d, total)}
-    n = min(grouped[0].shape)
-    counted = _counted(evidence, d.shape, ratios["D"].d.shape[0])
-    said = Judgement("undecided", rank=rank, n=n, stays=stays, **_described(ratios, evidence, counted, n))
-    if whole is not None:
-        found["W"] = _interval(ratios["W"], whole, total)
+        found["W"] = _interval(Ratio(W, one, largest), whole, total)
         if found["W"].low is None or found["W"].low <= 0:
+            word: Word = "nothing to undo" if evidence.recovery else "not applicable"
             why = f"The whole, {found['W']}, is not shown to be above 0, so nothing can be a share of it."
-            return dataclasses.replace(said, word="untested", D=found["D"], W=found["W"], reason=why)
-        found["S"] = _interval(ratios["S"], d, total)
-    D, S = found["D"], found.get("S")
-    above = _side(D, 0.0)
-    lacking = "" if rank is None or above <= 0 else _lacking(rank, evidence.all_controls)
-    word = word_of(0 if lacking else above, None if S is None else lambda c: _side(S, c), stays)
-    reasons = [_reason(word, D, S, lacking, counted, stays), _no_spread(ratios["S" if stays else "D"], counted, n)]
-    return dataclasses.replace(said, word=word, reason=" ".join(filter(None, reasons)), **found)
-
-
-def _side(found: Interval, c: float) -> int:
-    if found.low is None or found.high is None:
-        return 0
-    return int(found.low > c) - int(found.high < c)
+            return dataclasses.replace(said, word=word, reason=why, method=_method(found, counted), **found)
+        found["S"] = _interval(Ratio(D, W, largest, size), d, total)
+    decisive = found["D"] if whole is None else found["S"]
+    if decisive.low is None:
+        among = f" among {counted}" if decisive.note == "no spread" else ""
+        reason = f"There is no interval: {decisive.note}{among}."
+    else:
+        lacking = ["" if rank is None or stays else _lacking(one, evidence.all_controls) for one in _both(rank)]
+        share = whole is not None
+        beyond = (not lacking[0], not lacking[1])
+        said = dataclasses.replace(said, word=word_of(decisive.low, decisive.high, share, stays, beyond))
+        reason = _reason(said.word, decisive, share, lacking)
+    return dataclasses.replace(said, reason=reason, method=_method(found, counted), **found)
 
 
 def _arrays(evidence: Evidence) -> tuple[Array, Array | None, Array | None]:
@@ -155,49 +142,40 @@ def _rank(samples: list[Array]) -> Rank:
     return Rank(int(((others < mean) & ~tied).sum()), int(tied.sum()), len(others), spread)
 
 
-def _lacking(rank: Rank, all_controls: bool) -> str:
-    """Describe what the controls do not rule out; "" if the contrast is above them."""
+def _both(rank: Rank | None) -> tuple[Rank | None, Rank | None]:
+    """Return the rank, and that of the mirrored contrast among the mirrored controls."""
+    mirrored = None if rank is None else dataclasses.replace(rank, below=rank.of - rank.below - rank.tied)
+    return rank, mirrored
+
+
+def _lacking(rank: Rank | None, all_controls: bool) -> str:
+    """Describe what the controls do not rule out; "" if the contrast is beyond them."""
+    if rank is None:
+        return ""
     if rank.of < FEWEST_CONTROLS and not all_controls:
         return f"there are {rank.of} controls, and fewer than {FEWEST_CONTROLS} show nothing"
-    return "" if rank.above else f"the contrast lies above {rank.below} of {rank.of} controls, and {rank.needed} are needed"
+    return "" if rank.above else f"the contrast lies beyond {rank.below} of {rank.of} controls, and {rank.needed} are needed"
 
 
-def supports(evidence: Evidence, sign: int, d: Array, whole: Array | None) -> list[Callable[[float], tuple[float, float]] | None]:
-    """Return the ranges of D - c, W - c and D - c W.
+def largest_contrast(evidence: Evidence, d: Array) -> float | None:
+    """Return the largest possible size of a contrast, or of one minus its controls, which share the unedited value.
 
     Args:
-        evidence: The range of the measure, of the whole and of the contrast.
-        sign: 1 or -1, the sign that the paper gives to the contrast.
-        d, whole: Samples of D and W, of any one shape.
+        evidence: The range of the measure.
+        d: Samples of D.
 
     Returns:
-        For each of the three, a function from c to the lowest and highest possible value; None without a range.
+        The size; None without a range.
 
     Raises:
-        SinkjaxError: A sample is outside its range.
+        SinkjaxError: A sample is larger.
     """
     if evidence.range is None:
-        return [None, None, None]
-    low, high = evidence.range
-    largest = high - low  # maximum size of a contrast, and of a contrast minus its controls, which share the unedited value
-    ends = evidence.whole_range or (low, high)
-    relative = evidence.relative and evidence.controls is None and whole is not None
-    edited = [] if not relative else [("the edited value", sign * d + whole, low, high)]
-    ranges = [("D", d, -largest, largest), *([] if whole is None else [("the whole", whole, *ends)]), *edited]
-    for name, values, least, most in ranges:
-        if np.any((values < least - 1e-6 * (high - low)) | (values > most + 1e-6 * (high - low))):
-            raise SinkjaxError(
-                f"{name} has values from {np.nanmin(values):.4g} to {np.nanmax(values):.4g}, outside [{least}, {most}]"
-            )
-
-    def of_share(c: float) -> tuple[float, float]:
-        if relative:  # D - c W = sign * edited - (sign + c) * unedited
-            corners = [sign * edited - (sign + c) * unedited for edited in (low, high) for unedited in (low, high)]
-        else:
-            corners = [size - c * end for size in (-largest, largest) for end in ends]
-        return min(corners), max(corners)
-
-    return [lambda c: (-largest - c, largest - c), lambda c: (ends[0] - c, ends[1] - c), of_share]
+        return None
+    largest = evidence.range[1] - evidence.range[0]
+    if np.any(np.abs(d) > largest * (1 + 1e-6)):
+        raise SinkjaxError(f"D has values from {np.nanmin(d):.4g} to {np.nanmax(d):.4g}, outside [{-largest}, {largest}]")
+    return largest
 
 
 def _by_cluster(values: Array, clusters: Array | None) -> Array:
@@ -223,14 +201,10 @@ def _interval(ratio: Ratio, samples: Array, total: int) -> Interval:
     return Interval(mean, low, high, n, total - n, LEVEL, method, note, samples.ravel())
 
 
-def _described(ratios: dict[str, Ratio], evidence: Evidence, counted: str, n: int) -> dict[str, Any]:
-    """Describe the methods as text; also return the simulated error of t."""
-    methods = dict.fromkeys(ratio.method for name, ratio in ratios.items() if name != "W" and ratio.method != "none")
-    if not methods:
-        return {"method": f"no interval from {counted}"}
-    measure = "unbounded" if evidence.range is None else "bounded"
-    error = next((t_error(method, measure, n) for method in methods if method != "betting"), None)
-    return {"method": f"{LEVEL:.0%} {' and '.join(methods)} interval, {counted}", "error": error}
+def _method(found: dict[str, Interval], counted: str) -> str:
+    """Describe the intervals of D and S as text."""
+    methods = dict.fromkeys(found[name].method for name in ("D", "S") if name in found and found[name].method != "none")
+    return f"{LEVEL:.0%} {' and '.join(methods)} interval, {counted}" if methods else f"no interval from {counted}"
 
 
 def _counted(evidence: Evidence, shape: tuple[int, ...], n: int) -> str:
@@ -239,46 +213,22 @@ def _counted(evidence: Evidence, shape: tuple[int, ...], n: int) -> str:
     return f"{n} {noun}" + (f" x {shape[1]} positions" if len(shape) == 2 else "")
 
 
-def _no_spread(ratio: Ratio, counted: str, n: int) -> str:
-    """Note, as a sentence, that the few samples do not differ, so bets judge instead of t; otherwise ""."""
-    if ratio.method != "betting" or n >= FEWEST_BOUNDED:
-        return ""
-    return f"The samples do not differ ({counted}), so Student's t has no spread to use, and bets judge."
-
-
-@cache
-def t_error(method: str, measure: str, n: int) -> tuple[float, float] | None:
-    """Return the simulated rates of false words when Student's t judges.
-
-    Args:
-        method: "t" or "two-way t".
-        measure: "bounded" or "unbounded".
-        n: Independent samples.
-
-    Returns:
-        The rates on normal samples and on the least favourable shape, each at its least favourable edge, for the largest
-        simulated number of samples up to n; None below the smallest.
-    """
-    with T_ERRORS.open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if (row["method"], row["measure"]) == (method, measure)]
-    row = max((row for row in rows if int(row["n"]) <= n), key=lambda row: int(row["n"]), default=None)
-    return None if row is None else (float(row["normal"]), float(row["worst"]))
-
-
-def _reason(word: Word, D: Interval, S: Interval | None, lacking: str, counted: str, stays: bool) -> str:
-    """Describe the deciding number and the bound that it met or missed; "" for "replicates"."""
-    decisive = S if stays else D
+def _reason(word: Word, found: Interval, share: bool, lacking: list[str]) -> str:
+    """Describe the deciding interval and the bounds that it met or did not meet; "" for "replicates"."""
+    mean, low, high = (math.nan if one is None else one for one in (found.mean, found.low, found.high))
+    name, line = ("S", SMALL) if share else ("D", 0.0)
     if word == "replicates":
         return ""
-    if word == "undecided" and decisive is not None and decisive.low is None:
-        return f"There is no interval: {decisive.note}{f' among {counted}' if decisive.note == 'no spread' else ''}."
-    if stays:
-        where = {"weaker": f"inside ±{LARGE:g}, but not inside ±{SMALL:g}", "differs": f"wholly beyond ±{LARGE:g}"}
-        return f"S, {S}, lies {where.get(word, f'neither inside nor beyond {LARGE:g}')}."
-    if word == "differs":
-        return f"The interval of D, {D}, lies below 0." if _side(D, 0.0) < 0 else f"S, {S}, lies inside ±{SMALL:g}."
-    if word == "weaker":
-        return f"D is above 0, but S, {S}, lies below {LARGE:g}."
-    if word == "shown":
-        return f"D is above 0, but S, {S}, is not shown to lie above or below {LARGE:g}."
-    return f"D is above 0, but {lacking}." if lacking else f"The interval of D, {D}, includes 0."
+    if word == "absent":
+        return f"S, {found}, lies inside ±{SMALL:g}."
+    if word != "undecided":
+        return f"{name}, {found}, lies {'above' if low > line else 'below'} {line if low > line else -line:g}."
+    for beyond, why, way in ((low > line, lacking[0], "above"), (high < -line, lacking[1], "below")):
+        if beyond and why:
+            return f"{name}, {found}, lies {way} {line if way == 'above' else -line:g}, but {why}."
+    if mean > line or (not share and mean >= 0):
+        return f"The lower end of {name}, {found}, is not above {line:g}."
+    if mean < -line or not share:
+        return f"The upper end of {name}, {found}, is not below {-line:g}."
+    missed = ["lower end is not above -0.1"] * (low <= -line) + ["upper end is not below 0.1"] * (high >= line)
+    return f"S, {found}, is not inside ±{SMALL:g}: its {' and its '.join(missed)}."

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sinkjax.analysis.estimates import three_digits
-from sinkjax.analysis.evidence import Judgement
+from sinkjax.analysis.evidence import UNJUDGED, Judgement
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.judgement import with_twin
 from sinkjax.analysis.summary import bounds
@@ -20,6 +20,8 @@ COLUMNS = (
     *("d", "d_low", "d_high", "s", "s_low", "s_high", "whole", "ceiling"),
     *("n", "controls", "controls_below", "method", "twin_s", "twin_d", "reason"),
 )
+
+OURS = "ours"  # the source of a claim without a paper, or its start: "ours, on Kiya et al. 2026"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,25 @@ class Verdict:
     @property
     def word(self) -> str:
         """The word, combined with the untrained twin's."""
-        return "described" if self.kind == "described" else self.settled.printed
+        return f"{self.plain} (untrained too)" if self.settled.untrained else self.plain
+
+    @property
+    def plain(self) -> str:
+        """The word without the twin's; "confirmed" for a claim of ours that replicates."""
+        if self.kind == "described":
+            return "described"
+        word = self.judgement.word
+        return "confirmed" if word == "replicates" and self.ours else word
+
+    @property
+    def ours(self) -> bool:
+        """Whether the claim is ours."""
+        return is_ours(self.source)
+
+    @property
+    def judged(self) -> bool:
+        """Whether the claim counts as judged."""
+        return self.kind == "claim" and self.judgement.word not in UNJUDGED
 
     @property
     def settled(self) -> Judgement:
@@ -99,14 +119,10 @@ class Verdict:
             parts.append(f"untrained twin {said(self.twin.S, 'share') if share else said(self.twin.D, self.unit)}")
         return "; ".join(parts)
 
-    @property
-    def method(self) -> str:
-        """The interval methods, with the simulated error of any whose 5% rate of false words assumes normal samples."""
-        found = self.judgement
-        if found.error is None:
-            return found.method
-        normal, worst = found.error
-        return f"{found.method}; simulated rate of false words {normal:.1%}, on the least favourable shape of data {worst:.0%}"
+
+def is_ours(source: str) -> bool:
+    """Return whether the source of a claim names no paper that makes it."""
+    return not source or source.partition(",")[0] == OURS
 
 
 def said(value: Interval | None, unit: str) -> str:
@@ -146,7 +162,7 @@ def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> st
     for one in verdicts:
         found = one.judgement
         below, count = ("", 0) if found.rank is None else (found.rank.below, found.rank.of)
-        twin, stays = one.twin or Judgement("untested"), "yes" if found.stays else ""
+        twin, stays = one.twin or Judgement("undecided"), "yes" if found.stays else ""
         cells = (study, model, one.name, one.kind, stays, one.statement, one.source, one.paper, one.word, one.label, one.unit)
         numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0], "" if one.ceiling is None else one.ceiling)
         method = f"{found.method}; no controls: {one.uncontrolled}" if one.uncontrolled else found.method

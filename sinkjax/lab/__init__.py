@@ -36,6 +36,7 @@ from sinkjax.lab.premises import MASSIVE_SIZE as MASSIVE_SIZE
 from sinkjax.lab.premises import Premise as Premise
 from sinkjax.lab.premises import all_of as all_of
 from sinkjax.lab.premises import exceeds as exceeds
+from sinkjax.lab.premises import is_sink as is_sink
 from sinkjax.lab.premises import reaches as reaches
 from sinkjax.lab.settings import Controlled as Controlled
 from sinkjax.lab.settings import Judged as Judged

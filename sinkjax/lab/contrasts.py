@@ -32,11 +32,10 @@ class Parts:
         range: Lowest and highest value of the measure; None for a measure without bounds, in logarithms.
         unit: Unit of the contrast.
         label: The comparison as text.
-        relative: Whether contrast + whole is the edited value of the measure.
-        whole_range: Lowest and highest value of the whole; None for `range`.
         all_controls: Whether these are all possible controls.
         where: The conditions, for a readout beside a claim on others.
         uncontrolled: Why there are no controls.
+        recovery: Whether the contrast undoes a damage, which `whole` is.
     """
 
     contrast: NDArray
@@ -45,11 +44,10 @@ class Parts:
     range: Span
     unit: str
     label: str
-    relative: bool = False
-    whole_range: Span = None
     all_controls: bool = False
     where: Where | None = None
     uncontrolled: str = "no random edits were drawn for these conditions"
+    recovery: bool = False
 
 
 Contrast = Callable[[Numbers], Parts]
@@ -59,11 +57,6 @@ def facts_of(measure: Measure, *others: Measure | None) -> tuple[Span, str]:
     """Return the range of a measure and the unit of its differences; no range if others are compared that have another one."""
     same = all(other is None or other.range == measure.range for other in others)
     return measure.range if same else None, "log" if measure.log else measure.unit
-
-
-def ends_of(span: Span) -> Span:
-    """Return the range of a measure's differences, from the range of its values."""
-    return None if span is None else (span[0] - span[1], span[1] - span[0])
 
 
 def effect(
@@ -88,11 +81,9 @@ def effect(
             of_whole = of_whole - read.unedited(above, where)
         elif measure.log:
             of_whole = None if whole is None else of_whole - base
-        relative = whole is None and above is None and not measure.log
         gain, (span, unit) = read.edited(measure, where) - base, facts_of(measure, whole, above)
-        ends = None if above is None else ends_of(span)
         exhausted = controls and read.exhausted(where)
-        return Parts(gain, gained, of_whole, span, unit, f"effect on {measure.name}", relative, ends, exhausted, where)
+        return Parts(gain, gained, of_whole, span, unit, f"effect on {measure.name}", exhausted, where)
 
     return parts
 
@@ -133,8 +124,8 @@ def part(measure: Measure, where: Where, of: Where, falls: bool = False) -> Cont
         whole = sign * (read.edited(measure, of) - read.unedited(measure, of))
         span, unit = facts_of(measure)
         label = f"{'fall of' if falls else 'effect on'} {measure.name} as a part of that of {of.text}"
-        gain, ends = sign * (read.edited(measure, where) - base), ends_of(span)
-        return Parts(gain, gained, whole, span, unit, label, False, ends, read.exhausted(where), where)
+        gain = sign * (read.edited(measure, where) - base)
+        return Parts(gain, gained, whole, span, unit, label, read.exhausted(where), where)
 
     return parts
 
@@ -156,7 +147,7 @@ def recovered(measure: Measure, harmed: Where, kept: Where, whole: Where | None 
         undone = None if controls is None else worst[: controls.shape[1]] - controls
         (span, unit), gain = facts_of(measure), worst - read.edited(measure, kept)
         label = f"part of the damage to {measure.name} that is undone"
-        return Parts(gain, undone, worst - best, span, unit, label, False, ends_of(span), read.exhausted(kept), kept)
+        return Parts(gain, undone, worst - best, span, unit, label, read.exhausted(kept), kept, recovery=True)
 
     return parts
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.evidence import Evidence, Judgement
-from sinkjax.analysis.judgement import identity, judge, untested
+from sinkjax.analysis.judgement import identity, judge, not_applicable
 from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict, said
 from sinkjax.config_files.documents import filled
@@ -30,21 +30,21 @@ def verdicts(lab: Lab, read: Stored) -> tuple[Verdict, ...]:
 
 
 def _verdict(claim: Claim, read: Stored, twin: Stored, stated: Statement) -> Verdict:
-    """Judge a claim; "untested" if a sweep did not run or the paper's premise is not met."""
+    """Judge a claim; "not applicable" if a sweep did not run or the paper's premise is not met."""
     about = (claim.name, stated.text or claim.name, claim.source, stated.paper)
     of: Any = claim.of
     if claim.kind == "described":
-        return Verdict(*about, untested(""), label=_listed(claim, read), kind=claim.kind)
+        return Verdict(*about, not_applicable(""), label=_listed(claim, read), kind=claim.kind)
     try:
         if claim.kind == "identity":
             holds, text = of(read)
             return Verdict(*about, identity(holds), label=text, kind=claim.kind)
         holds, text = (True, "") if claim.premise is None else claim.premise.test(read)
         if not holds:
-            return Verdict(*about, untested(text))
+            return Verdict(*about, not_applicable(text))
         parts, judged = _judged(claim, of, read)
     except Absent as error:
-        return Verdict(*about, untested(str(error)), kind=claim.kind)
+        return Verdict(*about, not_applicable(str(error)), kind=claim.kind)
     why = "" if parts.controls is not None else "a claim that something stays needs none" if claim.stays else parts.uncontrolled
     beside = tuple(_beside(claim, parts, read))
     text, unit, ceiling = _compared(parts, claim.sign), parts.unit, claim.ceiling
@@ -59,7 +59,7 @@ def _judged(claim: Claim, contrast: Contrast, numbers: Stored) -> tuple[Parts, J
     noun = read.over.partition(",")[0]
     evidence = Evidence(
         *(parts.contrast, parts.controls, parts.whole, parts.range, clusters, noun),
-        *(parts.all_controls, parts.relative, parts.whole_range),
+        *(parts.all_controls, parts.recovery),
     )
     return parts, judge(evidence, sign=claim.sign, stays=claim.stays)
 

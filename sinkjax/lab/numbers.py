@@ -90,6 +90,10 @@ class Numbers(ABC):
         """Return a measure of a sweep's unedited model, in its own unit: float[document]."""
         return self.value(measure, sweep, None)
 
+    @abstractmethod
+    def untrained(self, measure: Measure, sweep: Sweep) -> NDArray:
+        """Return `first` of the untrained twin, on the first documents."""
+
     def controls(self, measure: Measure, where: Where) -> NDArray | None:
         """Return a measure under the controls of some conditions: float[control, document(, condition)], or None."""
         found = [self.drawn(measure, where.sweep, case) for case in where.cases]
@@ -121,6 +125,7 @@ class Read:
     cases: dict[str, dict[Case, None]] = field(default_factory=dict)  # by sweep
     controlled: dict[str, dict[Case, None]] = field(default_factory=dict)  # by sweep
     named: dict[str, None] = field(default_factory=dict)  # calculations and trainings
+    untrained: dict[str, None] = field(default_factory=dict)  # sweeps whose unedited model is compared with the untrained twin
 
 
 @dataclass(eq=False)
@@ -140,6 +145,10 @@ class Traced(Numbers):
         self.read.measures.setdefault(sweep.name, []).append(measure)
         self.read.controlled.setdefault(sweep.name, {}).update({case: None} if case is not None else {})
         return None if sweep.control is None else np.ones((2, 2))
+
+    def untrained(self, measure: Measure, sweep: Sweep) -> NDArray:
+        self.read.untrained[sweep.name] = None
+        return self.value(measure, sweep, None)
 
     def data(self, name: str) -> xarray.Dataset:
         self.read.named[name] = None
@@ -231,6 +240,9 @@ class Stored(Numbers):
     def drawn(self, measure: Measure, sweep: Sweep, case: Case | None) -> NDArray | None:
         rows = self._drawn(sweep, case)
         return self.every(measure, sweep, f"{sweep.name}{CONTROLS}", case)[rows] if rows else None
+
+    def untrained(self, measure: Measure, sweep: Sweep) -> NDArray:
+        return np.asarray(self._values(measure, f"{sweep.name}{TWIN}", None)[0])
 
     def _drawn(self, sweep: Sweep, case: Case | None) -> list[int]:
         store = f"{sweep.name}{CONTROLS}"

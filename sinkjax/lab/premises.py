@@ -9,10 +9,12 @@ import numpy as np
 
 from sinkjax.analysis import activations
 from sinkjax.analysis.estimates import three_digits
+from sinkjax.analysis.judgement import SMALL
 from sinkjax.lab.conditions import Sweep, Where
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Numbers
 from sinkjax.model.config import Config
+from sinkjax.lab.settings import UNTRAINED
 
 MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) on the size of one activation
 CHAT = ("<|im_start|>",)  # tokens that start a chat turn; they did not separate documents in pretraining
@@ -88,6 +90,30 @@ def exceeds(measure: Measure, sweep: Sweep, other: Measure) -> Premise:
         text = f"{measure.name} is {three_digits(one)}, and must be above {three_digits(another)}, the {other.name}"
         return one > another, text
 
+    return Premise(test)
+
+
+def is_sink(measure: Measure, sweep: Sweep, other: Measure) -> Premise:
+    """Return the premise that there is a sink to move: on a key that gets more than every other key, and than in the twin.
+
+    Causal attention alone favours the first keys, so the share must exceed the untrained twin's by more than a tenth of itself.
+
+    Args:
+        measure: The attention to the key.
+        sweep: The sweep whose unedited model is read; its untrained twin is measured for this premise.
+        other: The attention to the strongest other key.
+    """
+
+    def test(read: Numbers) -> tuple[bool, str]:
+        holds, text = strongest.test(read)
+        if str(getattr(read.settings, "model", "")).startswith(UNTRAINED):
+            return False, "the model is untrained"
+        twin = read.untrained(measure, sweep)
+        own, least = float(read.first(measure, sweep)[: len(twin)].mean()), float(twin.mean())
+        above = f"{text}; it must be above {three_digits(least)}, the untrained twin's, by more than {SMALL:.0%} of itself"
+        return holds and own - least > SMALL * own, above if holds else text
+
+    strongest = exceeds(measure, sweep, other)
     return Premise(test)
 
 

@@ -19,7 +19,7 @@ from sinkjax.analysis.intervals import FEWEST, Interval
 from sinkjax.analysis.summary import NOT_COMPARED, Row
 from sinkjax.errors import unknown
 from sinkjax.lab.claims import Training
-from sinkjax.lab.contrasts import Contrast, Parts, ends_of, facts_of
+from sinkjax.lab.contrasts import Contrast, Parts, facts_of
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Numbers, Stored, read_measure
 from sinkjax.lab.premises import Premise
@@ -77,8 +77,7 @@ def versus(measure: Measure, training: Training, minus: Training | float = 0.0, 
         of_whole = of[training.name] - of[whole.name] if whole else of[training.name] if shared else None
         text = f"{measure.name}: {training.name}" + (f" minus {other.name if other else minus}" if other or level else "")
         (span, unit), why = facts_of(measure), "the model or number that is subtracted is the comparison"
-        ends = ends_of(span) if whole else None
-        return Parts(of[training.name] - subtracted, None, of_whole, span, unit, text, whole_range=ends, uncontrolled=why)
+        return Parts(of[training.name] - subtracted, None, of_whole, span, unit, text, uncontrolled=why)
 
     return parts
 

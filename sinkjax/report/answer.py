@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
 LEADS = {  # word on a claim -> start of the answer, for a statement of a paper and for one of ours
     "replicates": ("As in the paper", "True here"),
-    "weaker": ("Weaker than in the paper", "Weaker here"),
-    "shown": ("As in the paper, but how large is open", "True here, but how large is open"),
-    "differs": ("Not as in the paper", "Not true here"),
+    "opposite": ("The opposite of the paper", "The opposite is true here"),
+    "absent": ("Absent here", "Absent here"),
+    "moves": ("Not as in the paper", "Not true here"),
     "undecided": ("Undecided", "Undecided"),
 }
-OURS = "ours"  # prefix of the source of our own statements
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Answer:
 
 
 def answer(section: Section) -> Answer | None:
-    """Answer with the first tested claim, the paper's before ours; without claims, with the largest effect.
+    """Answer with the first judged claim, the paper's before ours; without claims, with the largest effect.
 
     If there are no effects either, answer with the first finding, the checks of the code or the first number of the weights.
 
@@ -56,12 +55,12 @@ def answer(section: Section) -> Answer | None:
         The answer, or None if the section has no results.
     """
     claims = [one for one in section.verdicts if one.kind == "claim"]
-    tested = [one for one in claims if one.judgement.word in LEADS]
-    for one in sorted(tested, key=lambda one: one.source.startswith(OURS)):
-        lead = LEADS[one.judgement.word][one.source.startswith(OURS)] + ", and in its untrained twin too" * one.settled.untrained
+    tested = [one for one in claims if one.judged]
+    for one in sorted(tested, key=lambda one: one.ours):
+        lead = LEADS[one.judgement.word][one.ours] + ", and in its untrained twin too" * one.settled.untrained
         return Answer(lead, one.statement, one.number, one.judgement.word)
     if claims:
-        return Answer("Untested", "This model cannot test the paper's claims.", word="untested")
+        return Answer("Not applicable", "This model has nothing that the claims are about.", word="not-applicable")
     return _effect(section.rows) or next((Answer("", one) for one in section.findings), None) or _checks(section.verdicts)
 
 
@@ -94,7 +93,7 @@ def _effect(rows: Sequence[Row]) -> Answer | None:
 
 def _checks(verdicts: Sequence[Verdict]) -> Answer | None:
     """Describe the number of checks that hold or, without checks, the first described number."""
-    checks = [one.word for one in verdicts if one.kind == "identity" and one.word != "untested"]
+    checks = [one.word for one in verdicts if one.kind == "identity" and one.word != "not applicable"]
     if checks:
         held = checks.count("holds")
         return Answer("", f"{held} of {len(checks)} checks of the code hold", word="holds" if held == len(checks) else "fails")

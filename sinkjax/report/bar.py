@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT, MARGIN = 180, 26, 6  # pixels
 CLIP = (-1.0, 2.0)  # shares of the whole beyond these are drawn as arrows
-MARKS = (0.0, 0.5, 1.0)  # shares: nothing, the line between "weaker" and "replicates", and the whole
+MARKS = (-0.1, 0.0, 0.1, 1.0)  # shares: nothing, the lines of the rule on both of its sides, and the whole
 
 
 def bar(one: Verdict) -> str:
@@ -34,7 +34,7 @@ def bar(one: Verdict) -> str:
     shown = [end for end in (value.low, value.mean, value.high, None if twin is None else twin.mean, *band) if end is not None]
     low, high = min(0.0, *shown), max(0.0, *shown)
     if share:
-        low, high = max(CLIP[0], min(low, -0.05)), min(CLIP[1], max(high, 1.05))
+        low, high = max(CLIP[0], min(low, -0.15)), min(CLIP[1], max(high, 1.05))
     scale = (WIDTH - 2 * MARGIN) / ((high - low) or 1.0)
 
     def x(number: float) -> str:

@@ -56,6 +56,8 @@ def cell(row: Row, compared: bool) -> Cell:
 
 
 def verdicts(section: Section) -> str:
-    """Count the words on a section's claims."""
-    words = Counter(one.judgement.word for one in section.verdicts if one.kind == "claim")
-    return ", ".join(f"{count} {word}" for word, count in words.most_common()) or "no claims to judge"
+    """Count the words on a section's claims; those that were not judged come last."""
+    claims = [one for one in section.verdicts if one.kind == "claim"]
+    judged, others = (Counter(one.plain for one in claims if one.judged == flag) for flag in (True, False))
+    texts = [", ".join(f"{count} {word}" for word, count in one.most_common()) for one in (judged, others)]
+    return "; ".join(filter(None, (texts[0], texts[1] and f"not judged: {texts[1]}"))) or "no claims to judge"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.analysis.estimates import three_digits
+from sinkjax.analysis.evidence import UNJUDGED
 from sinkjax.errors import printable
 from sinkjax.report.answer import about, answer
 from sinkjax.report.section import Report, Section
@@ -99,7 +100,7 @@ def _number(one: Verdict) -> str:
     """Format a claim's number, with the reason if the number alone does not decide the word."""
     if not one.number:  # a check, or a claim without measurements
         return one.judgement.reason or one.label
-    return f"{one.number}. {one.judgement.reason}" if one.word == "untested" else one.number
+    return f"{one.number}. {one.judgement.reason}" if one.word in UNJUDGED else one.number
 
 
 def _show_findings(section: Section) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import importlib
+import itertools
 import math
 import re
 import shutil
@@ -14,80 +15,89 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 
 from sinkjax.analysis.evidence import Evidence, Judgement, Rank
-from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.judgement import LARGE, SMALL, T_ERRORS, identity, judge, supports, t_error, untested, with_twin, word_of
+from sinkjax.analysis.judgement import identity, judge, not_applicable, with_twin, word_of
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.errors import SinkjaxError
 
 ROOT = Path(__file__).parents[2]
-SIDES = st.sampled_from([-1, 0, 1])
 NAN = math.nan
-
-
-def place(low, high):
-    """c -> the side of the interval [low, high]."""
-    return lambda c: int(low > c) - int(high < c)
+KEY = ("kind", "shape", "claim", "share", "spread", "way", "controls", "n")
 
 
 @pytest.mark.parametrize(
-    ("d", "s", "word"),
+    ("interval", "beyond", "word"),
     [
-        (1, (0.51, 0.9), "replicates"),
-        (1, (0.5, 0.9), "shown"),
-        (1, (0.3, 0.8), "shown"),
-        (1, (0.2, 0.5), "shown"),
-        (1, (0.2, 0.49), "weaker"),
-        (1, (0.05, 0.3), "weaker"),
-        (1, (0.01, 0.09), "differs"),
-        (1, (0.01, 0.1), "weaker"),
-        (1, None, "replicates"),
-        (0, (0.51, 0.9), "undecided"),  # S lies above 1/2, but not above the controls
-        (0, (-0.09, 0.09), "differs"),
-        (0, (-0.1, 0.09), "undecided"),
-        (0, (-0.3, 0.3), "undecided"),
-        (0, None, "undecided"),
-        (-1, (-0.9, -0.2), "differs"),
-        (-1, (-0.05, -0.01), "differs"),
-        (-1, None, "differs"),
+        ((0.11, 0.9), (True, False), "replicates"),
+        ((0.1, 0.9), (True, False), "undecided"),  # 1/10 is not above 1/10
+        ((0.11, 0.12), (True, False), "replicates"),  # the number says how large it is
+        ((0.11, 0.9), (False, False), "undecided"),  # above 1/10, but not above the controls
+        ((-0.9, -0.11), (False, True), "opposite"),
+        ((-0.9, -0.11), (False, False), "undecided"),
+        ((-0.9, -0.1), (True, True), "undecided"),
+        ((-0.09, 0.09), (True, True), "absent"),
+        ((-0.09, 0.09), (False, False), "absent"),  # needs no controls
+        ((0.01, 0.09), (True, False), "absent"),
+        ((-0.1, 0.09), (True, True), "undecided"),
+        ((-0.09, 0.1), (True, True), "undecided"),
+        ((-0.9, 0.9), (True, True), "undecided"),
     ],
 )
-def test_words_on_effects_at_their_edges(d, s, word):
-    assert word_of(d, None if s is None else place(*s)) == word
+def test_words_on_effects_at_their_edges(interval, beyond, word):
+    assert word_of(*interval, beyond=beyond) == word
 
 
 @pytest.mark.parametrize(
-    ("s", "word"),
+    ("interval", "word"),
+    [((0.01, 0.09), "replicates"), ((-0.09, -0.01), "opposite"), ((-0.01, 0.01), "undecided"), ((0.0, 0.5), "undecided")],
+)
+def test_without_a_whole_nothing_is_absent(interval, word):
+    assert word_of(*interval, share=False) == word
+
+
+@pytest.mark.parametrize(
+    ("interval", "word"),
     [
         ((-0.09, 0.09), "replicates"),
-        ((-0.1, 0.09), "weaker"),
-        ((-0.09, 0.1), "weaker"),
-        ((0.2, 0.49), "weaker"),
-        ((-0.49, 0.49), "weaker"),
-        ((-0.5, 0.3), "undecided"),
-        ((0.3, 0.5), "undecided"),
-        ((0.3, 0.7), "undecided"),
-        ((0.5, 0.7), "undecided"),
-        ((0.51, 0.7), "differs"),
-        ((-0.9, -0.51), "differs"),
+        ((-0.1, 0.09), "undecided"),
+        ((-0.09, 0.1), "undecided"),
+        ((0.05, 0.2), "undecided"),
+        ((0.1, 0.2), "undecided"),
+        ((0.11, 0.2), "moves"),
+        ((-0.9, -0.11), "moves"),
         ((-0.9, 0.9), "undecided"),
     ],
 )
-def test_words_on_what_stays_at_their_edges(s, word):
-    for d in (-1, 0, 1):
-        assert word_of(d, place(*s), stays=True) == word
+def test_words_on_what_stays_at_their_edges(interval, word):
+    for beyond in itertools.product((True, False), repeat=2):
+        assert word_of(*interval, stays=True, beyond=beyond) == word
 
 
-@given(d=SIDES, stays=st.booleans(), ends=st.tuples(st.floats(-1, 1), st.floats(-1, 1)).map(sorted))
-def test_there_is_always_one_word_and_a_mirrored_contrast_never_has_the_same_strong_one(d, stays, ends):
-    word = word_of(d, place(*ends), stays)
-    mirrored = word_of(-d, place(-ends[1], -ends[0]), stays)
-    assert {word, mirrored} <= {"replicates", "weaker", "shown", "differs", "undecided"}
-    if stays:
-        assert word == mirrored
-    elif d > 0:
-        assert mirrored == "differs"
+ENDS = st.tuples(st.floats(-1.5, 1.5), st.floats(-1.5, 1.5)).map(sorted)
+PAIR = st.tuples(st.booleans(), st.booleans())
+ORDER = {"opposite": -1, "absent": 0, "undecided": 0, "replicates": 1}
+
+
+@given(ends=ENDS, beyond=PAIR, share=st.booleans(), stays=st.booleans())
+def test_there_is_one_word_and_the_mirrored_contrast_has_the_mirrored_one(ends, beyond, share, stays):
+    word, mirrored = word_of(*ends, share, stays, beyond), word_of(-ends[1], -ends[0], share, stays, beyond[::-1])
+    assert word in ({"replicates", "moves", "undecided"} if stays and share else {*ORDER, "moves"})
+    mirror = {"replicates": "opposite", "opposite": "replicates"}
+    assert mirrored == (word if stays else mirror.get(word, word))
+
+
+@given(ends=ENDS, up=st.floats(0, 1), share=st.booleans())
+def test_a_larger_effect_never_has_a_lower_word(ends, up, share):
+    low, high = ends
+    assert ORDER[word_of(low + up, high + up, share)] >= ORDER[word_of(low, high, share)]
+
+
+@given(ends=ENDS, by=st.floats(0, 1), share=st.booleans(), stays=st.booleans())
+def test_a_wider_interval_says_the_same_or_nothing(ends, by, share, stays):
+    word = word_of(*ends, share, stays)
+    assert word_of(ends[0] - by, ends[1] + by, share, stays) in (word, "undecided")
 
 
 def shares(n=64, effect=0.4, whole=0.6, spread=0.05, seed=0):
@@ -102,26 +112,23 @@ def worded(effect, whole=0.6, n=400, sign=1, stays=False, **more):
 
 
 def test_each_word_follows_from_samples():
-    assert [worded(effect).word for effect in (0.5, 0.3, 0.15, 0.0, -0.4)] == [
-        "replicates",
-        "shown",
-        "weaker",
-        "differs",
-        "differs",
+    assert [worded(effect).word for effect in (0.5, 0.08, 0.06, 0.0, -0.4)] == [
+        *("replicates", "replicates", "undecided", "absent", "opposite")
     ]
-    assert [worded(effect, stays=True).word for effect in (0.5, 0.3, -0.15, 0.0)] == [
-        "differs",
-        "undecided",
-        "weaker",
-        "replicates",
+    assert [worded(effect, stays=True).word for effect in (0.5, 0.06, -0.15, 0.0)] == [
+        *("moves", "undecided", "moves", "replicates")
     ]
-    assert worded(0.05, n=20).word == "undecided"
     assert worded(-0.5, sign=-1).word == "replicates"
     found = worded(0.5)
-    assert found.D.low < 0.5 < found.D.high
-    assert found.S.low < 0.5 / 0.6 < found.S.high
-    assert found.W.low < 0.6 < found.W.high
-    assert (found.n, found.error, found.method) == (400, None, "95% betting interval, 400 documents")
+    assert found.D.low < found.D.mean < found.D.high
+    assert found.S.low < found.S.mean < found.S.high
+    assert 0.59 < found.W.low < 0.6 < found.W.high < 0.61
+    assert (found.n, found.method) == (400, "95% t interval, 400 documents")
+
+
+@pytest.mark.parametrize("n", [8, 15, 16, 17, 64])
+def test_a_large_steady_effect_replicates_at_every_n(n):
+    assert worded(0.57, n=n).word == "replicates"
 
 
 @pytest.mark.parametrize("n", [8, 40])
@@ -164,69 +171,67 @@ def test_any_samples_have_one_word(values, whole, stays, bounded, controlled):
         contrast, np.zeros((20, len(values))) if controlled else None, np.full(len(values), whole), (0, 1) if bounded else None
     )
     found = judge(evidence, stays=stays)
-    assert found.word in ("replicates", "weaker", "shown", "differs", "undecided", "untested")
+    assert found.word in ("replicates", "opposite", "absent", "moves", "undecided", "not applicable")
     assert found.reason or found.word == "replicates"
     assert found.D.n == np.isfinite(contrast).sum()
     assert found.D.n + found.D.excluded == len(values)
     if not bounded and (found.D.n < 2 or np.ptp(contrast[np.isfinite(contrast)]) == 0):
-        assert found.word in ("undecided", "untested")
+        assert found.word in ("undecided", "not applicable")
 
 
-def test_a_word_other_than_replicates_names_the_number_and_its_line():
-    whole = np.full(400, 0.6)
-
+def test_a_word_other_than_replicates_names_the_number_and_its_bound():
     def reason(effect, **more):
-        contrast, _ = shares(400, effect)
-        return judge(Evidence(contrast, whole=whole, range=(0, 1)), **more).reason
+        return worded(effect, **more).reason
 
-    assert re.fullmatch(r"The interval of D, -0\.\d+ \[.*\], lies below 0\.", reason(-0.5))
+    assert re.fullmatch(r"S, -0\.\d+ \[.*\], lies below -0\.1\.", reason(-0.5))
     assert re.fullmatch(r"S, .* \[.*\], lies inside ±0\.1\.", reason(0.0))
-    assert re.fullmatch(r"D is above 0, but S, .* \[.*\], lies below 0\.5\.", reason(0.15))
-    assert re.fullmatch(r"S, .* \[.*\], lies wholly beyond ±0\.5\.", reason(0.5, stays=True))
-    assert re.fullmatch(r"S, .* \[.*\], lies inside ±0\.5, but not inside ±0\.1\.", reason(-0.15, stays=True))
+    assert re.fullmatch(r"S, 0\.8.* \[.*\], lies above 0\.1\.", reason(0.5, stays=True))
     assert reason(0.5) == reason(0.0, stays=True) == ""
+    wide = {"n": 4}
+    assert re.fullmatch(r"The lower end of S, .*, is not above 0\.1\.", reason(0.08, **wide))
+    assert re.fullmatch(r"The upper end of S, .*, is not below -0\.1\.", reason(-0.08, **wide))
+    assert "its lower end is not above -0.1 and its upper end is not below 0.1" in reason(0.0, n=2)
+    bare = judge(Evidence(np.array([-1.0, 1.5, 2.0])))
+    assert re.fullmatch(r"The lower end of D, .*, is not above 0\.", bare.reason)
 
 
 def test_few_clusters_without_spread_are_counted_in_the_reason():
     genres, whole = np.repeat(["news", "code", "poems", "law"], 4), np.linspace(0.5, 0.7, 16)
     alike = judge(Evidence(np.full(16, 0.3), whole=whole, range=(0, 1), clusters=genres))
-    said = "The samples do not differ (4 clusters of 16 documents), so Student's t has no spread to use, and bets judge."
-    assert (alike.word, alike.n) == ("undecided", 4)
-    assert alike.reason.endswith(said)
+    assert (alike.word, alike.n, alike.method) == ("undecided", 4, "95% t interval, 4 clusters of 16 documents")
     unbounded = judge(Evidence(np.full(16, 0.3), clusters=genres))
     assert unbounded.reason == "There is no interval: no spread among 4 clusters of 16 documents."
-    spread = judge(Evidence(whole - 0.5, whole=whole, range=(0, 1), clusters=genres))
-    assert "do not differ" not in spread.reason
 
 
-def test_nothing_is_a_share_of_a_whole_that_may_be_0():
+@pytest.mark.parametrize(("recovery", "word"), [(False, "not applicable"), (True, "nothing to undo")])
+def test_nothing_is_a_share_of_a_whole_that_may_be_0(recovery, word):
     rng = np.random.default_rng(0)
     contrast, whole = 5 + rng.normal(0, 0.1, 30), rng.normal(0, 1, 30)
     whole += 0.1 - whole.mean()
-    found = judge(Evidence(contrast, whole=whole))
-    assert (found.word, found.S) == ("untested", None)
+    found = judge(Evidence(contrast, whole=whole, recovery=recovery))
+    assert (found.word, found.S) == (word, None)
     assert found.W.low < 0 < found.W.high
     assert "not shown to be above 0" in found.reason
-    assert judge(Evidence(contrast, whole=whole), stays=True).word == "untested"
-    assert judge(Evidence(contrast, whole=whole - 5)).word == "untested"  # a whole below 0 is none either
-    assert judge(Evidence(contrast, whole=whole + 5)).word == "replicates"
+    assert judge(Evidence(contrast, whole=whole, recovery=recovery), stays=True).word == word
+    assert judge(Evidence(contrast, whole=whole - 5, recovery=recovery)).word == word  # a whole below 0 is none either
+    assert judge(Evidence(contrast, whole=whole + 5, recovery=recovery)).word == "replicates"
     assert judge(Evidence(contrast)).word == "replicates"
 
 
-def test_samples_without_spread_prove_nothing_by_themselves():
-    whole = np.random.default_rng(0).uniform(0.5, 0.7, 8)
-    assert judge(Evidence(np.zeros(8), whole=whole, range=(0, 1))).word == "undecided"
-    assert judge(Evidence(np.zeros(8), whole=whole, range=(0, 1)), stays=True).word == "undecided"
-    unbounded = judge(Evidence(np.full(8, 2.0), whole=whole))
+def test_samples_that_do_not_differ_leave_room_for_one_at_the_end_of_the_range():
+    """Of n samples that are all 0, up to about 3 / n may be anything: only many of them say that nothing is there."""
+    whole = np.random.default_rng(0).uniform(0.5, 0.7, 200)
+    found = {n: judge(Evidence(np.zeros(n), whole=whole[:n], range=(0, 1))) for n in (8, 30, 64, 200)}
+    assert [one.word for one in found.values()] == ["undecided", "undecided", "absent", "absent"]
+    assert found[64].D.high == pytest.approx((1 + stdtrit(64, 0.975)) / 65, rel=1e-3)
+    assert judge(Evidence(np.zeros(30), whole=whole[:30], range=(0, 1)), stays=True).word == "undecided"
+    assert judge(Evidence(np.zeros(64), whole=whole[:64], range=(0, 1)), stays=True).word == "replicates"
+    unbounded = judge(Evidence(np.full(8, 2.0), whole=whole[:8]))
     assert (unbounded.word, unbounded.reason) == ("undecided", "There is no interval: no spread among 8 documents.")
-    assert unbounded.error is None
-    multiple = judge(Evidence(0.9 * whole, whole=whole, range=(0, 1)))
-    assert (multiple.word, multiple.method) == ("shown", "95% t and betting interval, 8 documents")
     rounding = 1e-9 * np.random.default_rng(1).standard_normal(8)
-    assert judge(Evidence(rounding, whole=whole, range=(0, 1))).word == "undecided"
-    assert judge(Evidence(0.3 * whole + rounding, whole=whole)).reason.startswith("D is above 0, but S")
-    many = np.random.default_rng(0).uniform(0.5, 0.7, 200)
-    assert judge(Evidence(np.zeros(200), whole=many, range=(0, 1)), stays=True).word == "replicates"
+    assert judge(Evidence(rounding, whole=whole[:8], range=(0, 1))).word == "undecided"
+    multiple = judge(Evidence(0.9 * whole[:40], whole=whole[:40], range=(0, 1)))
+    assert (multiple.word, multiple.S.mean) == ("replicates", pytest.approx(0.9))
 
 
 @pytest.mark.parametrize(("of", "needed"), [(20, 20), (39, 38), (40, 39), (99, 95), (1, 1), (8, 8), (18, 18)])
@@ -250,13 +255,24 @@ def test_an_effect_must_lie_above_its_controls():
     assert found(np.zeros(20)).rank == Rank(20, 0, 20)
     one = found([*np.zeros(19), 0.8])
     assert (one.word, one.rank) == ("undecided", Rank(19, 0, 20))
-    assert one.reason == "D is above 0, but the contrast lies above 19 of 20 controls, and 20 are needed."
+    assert one.reason.endswith(", lies above 0.1, but the contrast lies beyond 19 of 20 controls, and 20 are needed.")
     few = found(np.zeros(19))
-    assert (few.word, few.reason) == ("undecided", "D is above 0, but there are 19 controls, and fewer than 20 show nothing.")
+    assert few.word == "undecided"
+    assert few.reason.endswith(", lies above 0.1, but there are 19 controls, and fewer than 20 show nothing.")
     assert found(np.zeros(5), all_controls=True).word == "replicates"
     assert found([0, 0, 0, 0, 0.9], all_controls=True).word == "undecided"
     same = judge(Evidence(contrast, np.stack([contrast] * 20), whole, (0, 1)))
     assert (same.rank, same.word) == (Rank(0, 20, 20), "undecided")
+
+
+def test_an_opposite_effect_must_lie_below_its_controls():
+    contrast, whole = shares(40, -0.5)
+    noise = 0.01 * np.random.default_rng(1).uniform(-1, 1, (20, 40))
+    assert judge(Evidence(contrast, noise, whole, (0, 1))).word == "opposite"
+    lower = noise - 0.9 * (np.arange(20) == 0)[:, None]
+    found = judge(Evidence(contrast, lower, whole, (0, 1)))
+    assert (found.word, found.rank) == ("undecided", Rank(1, 0, 20))
+    assert "lies below -0.1, but the contrast lies beyond 19 of 20 controls" in found.reason
 
 
 def test_controls_on_fewer_documents_limit_the_documents():
@@ -279,7 +295,7 @@ def test_what_is_not_finite_leaves_out_its_document_everywhere():
     assert (found.word, found.rank, found.D.mean, found.D.low, found.S.low) == (
         *(clean.word, clean.rank, clean.D.mean, clean.D.low, clean.S.low),
     )
-    assert judge(Evidence(np.full(5, NAN), whole=np.ones(5))).word == "untested"
+    assert judge(Evidence(np.full(5, NAN), whole=np.ones(5))).word == "not applicable"
     assert judge(Evidence(np.full(5, NAN))).reason == "There is no interval: no finite samples."
 
 
@@ -314,7 +330,7 @@ def test_documents_and_positions_are_crossed():
     rng = np.random.default_rng(6)
     common = rng.normal(0, 0.3, (1, 16))  # an effect of the position, shared by all documents
     contrast = 0.1 + common + rng.normal(0, 0.02, (200, 16))
-    found = judge(Evidence(contrast, whole=np.ones((200, 16)), range=(-1, 1), whole_range=(0, 1)))
+    found = judge(Evidence(contrast, whole=np.ones((200, 16)), range=(-1, 1)))
     assert (found.n, found.method) == (16, "95% two-way t interval, 200 documents x 16 positions")
     assert found.D.high - found.D.low > 0.2  # 3,200 independent cells would have an interval of 0.02
     assert judge(Evidence(contrast.mean(1))).D.high - judge(Evidence(contrast.mean(1))).D.low < 0.01
@@ -341,8 +357,6 @@ def test_documents_and_positions_are_crossed():
         ({"controls": np.zeros((20, 8, 2))}, "do not fit"),
         ({"controls": np.zeros((0, 8))}, "pass None"),
         ({"contrast": np.full(8, 1.5), "range": (0, 1)}, "outside"),
-        ({"whole": np.full(8, 1.5), "range": (0, 1)}, "the whole has values"),
-        ({"whole": np.full(8, 0.5), "contrast": np.full(8, 0.6), "range": (0, 1), "relative": True}, "the edited value"),
     ],
 )
 def test_what_does_not_fit_is_refused(wrong, text):
@@ -357,188 +371,157 @@ def test_signs_and_claims_that_mean_nothing_are_refused():
         judge(Evidence(np.zeros(8)), stays=True)
 
 
-def test_an_effect_on_the_whole_itself_has_a_shorter_interval():
-    rng = np.random.default_rng(8)
-    unedited = rng.uniform(0.5, 0.7, 40)
-    edited = 0.2 * unedited + rng.uniform(0, 0.05, 40)
-    plain, relative = (
-        judge(Evidence(edited - unedited, whole=unedited, range=(0, 1), relative=flag), sign=-1) for flag in (False, True)
-    )
-    assert plain.S.low < relative.S.low
-    assert (plain.word, relative.word) == ("shown", "replicates")
-
-
-@pytest.mark.parametrize("relative", [False, True])
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("c", [-0.5, -0.1, 0.0, 0.1, 0.5, 2.0])
-def test_ranges_are_the_extremes_of_all_possible_values(relative, sign, c):
-    """Edited, unedited and whole at the ends of the range of a measure from 1 to 3."""
-    ends = (1.0, 3.0)
-    if relative:
-        possible = [(sign * (edited - unedited), unedited) for edited in ends for unedited in ends]
-    else:
-        possible = [(sign * (edited - unedited), whole) for edited in ends for unedited in ends for whole in ends]
-    d, w = np.array(possible).T
-    found = supports(Evidence(sign * d, range=ends, relative=relative), sign, d, w)
-    for values, span in zip((d - c, w - c, d - c * w), found, strict=True):
-        assert span(c) == pytest.approx((values.min(), values.max()))
-
-
 def test_a_twin_counts_where_the_claim_replicates():
     contrast, whole = shares(200, 0.5)
     trained = judge(Evidence(contrast, whole=whole, range=(0, 1)))
-    weak = judge(Evidence(contrast / 5, whole=whole, range=(0, 1)))
-    assert trained.word == "replicates"
-    assert with_twin(trained, trained).printed == "replicates (untrained too)"
-    assert with_twin(trained, weak).printed == "replicates"
-    assert with_twin(weak, trained).printed == weak.word == "weaker"
-    assert with_twin(trained, untested("no sink")).printed == "replicates"
+    none = judge(Evidence(contrast / 100, whole=whole, range=(0, 1)))
+    assert (trained.word, none.word) == ("replicates", "absent")
+    assert with_twin(trained, trained).untrained
+    assert not with_twin(trained, none).untrained
+    assert not with_twin(none, trained).untrained
+    assert not with_twin(trained, not_applicable("no sink")).untrained
     controlled = dataclasses.replace(trained, word="undecided")  # the twin's controls do not matter, its size does
     assert with_twin(trained, controlled).untrained
     stays = judge(Evidence(contrast / 100, whole=whole, range=(0, 1)), stays=True)
-    assert with_twin(stays, stays).printed == "replicates (untrained too)"
-    assert with_twin(stays, dataclasses.replace(trained, stays=True, word="differs")).printed == "replicates"
+    assert with_twin(stays, stays).untrained
+    assert not with_twin(stays, dataclasses.replace(trained, stays=True, word="moves")).untrained
     bare = judge(Evidence(contrast, range=(0, 1)))
     assert with_twin(bare, bare).untrained
     assert (identity(True).word, identity(False).word) == ("holds", "fails")
 
 
-def test_t_states_its_simulated_error():
-    contrast, whole = shares(8)
-    found = judge(Evidence(contrast, whole=whole, range=(0, 1)))
-    assert found.error == t_error("t", "bounded", 8)
-    normal, worst = found.error
-    assert normal < 0.07 < 0.3 < worst
-    said = Verdict("name", "statement", "source", "paper", found).method
-    rates = f"simulated rate of false words {normal:.1%}, on the least favourable shape of data {worst:.0%}"
-    assert said == f"95% t interval, 8 documents; {rates}"
-    assert judge(Evidence(contrast[:7], range=(0, 1))).error == t_error("t", "bounded", 6)
-    assert judge(Evidence(np.tile(contrast, 5) + np.arange(40))).error == t_error("t", "unbounded", 24)
-    assert judge(Evidence(contrast.reshape(4, 2), range=(0, 1))).error == t_error("two-way t", "bounded", 2)
-    assert t_error("t", "bounded", 1) is None
-    assert judge(Evidence(*shares(16)[:1], range=(0, 1))).error is None
+@pytest.mark.parametrize(
+    ("source", "word"), [("Fig. 4", "replicates"), ("", "confirmed"), ("ours", "confirmed"), ("ours, on Fig. 4", "confirmed")]
+)
+def test_a_claim_of_ours_is_confirmed_where_a_papers_replicates(source, word):
+    def said(judgement, twin=None):
+        return Verdict("name", "statement", source, "", judgement, twin)
+
+    found = judge(Evidence(shares()[0]))
+    assert (said(found).word, said(found).judged) == (word, True)
+    assert said(found, found).word == f"{word} (untrained too)"
+    assert said(Judgement("absent")).word == "absent"
+    assert not said(not_applicable("no sink")).judged
+    assert not said(Judgement("nothing to undo")).judged
 
 
 # The simulation: scripts/simulate_judgement.py.
 
 
 @pytest.fixture(scope="module")
-def script():
+def scripts():
     patch = pytest.MonkeyPatch()
     patch.syspath_prepend(str(ROOT / "scripts"))
-    yield importlib.import_module("simulate_judgement")
+    yield {name: importlib.import_module(name) for name in ("simulate_judgement", "rejudge")}
     patch.undo()
 
 
-def test_the_simulation_says_the_words_of_judge(script):
-    """All draws at once, by the sides at 1/10 and 1/2, as `judge` does one by one by intervals."""
-    chosen = [case for case in script.cases((8, 16), (), (64,)) if case.n != 64 or case.shape in script.GAUSSIAN]
-    said = set()
-    for case in chosen[:: len(chosen) // 40]:
-        samples = script.drawn(case, 4, np.random.default_rng(case.n))
-        found = script.words(case, samples)
-        one_by_one = [
-            judge(script.evidence(case, samples, draw), sign=samples.sign, stays=case.claim == "stays").word
-            for draw in range(len(found))
-        ]
-        assert found.tolist() == one_by_one, case
-        said |= set(one_by_one)
-    assert said >= {"replicates", "weaker", "shown", "differs", "undecided"}
-
-
-@pytest.mark.parametrize("measure", ["bounded", "unbounded"])
-def test_the_truth_of_each_shape_is_at_the_edge(script, measure):
-    for case in script.cases((16,), (), ()):
-        if case.measure == measure and case.kind == "edge" and case.claim != "stays" and not case.controls.endswith("more"):
-            found = script.drawn(case, 1000, np.random.default_rng(0))
-            d = found.sign * (found.contrast - (0 if found.controls is None else found.controls.mean(1)))
-            w = 1.0 if found.whole is None else found.whole
-            rest = (d - case.share * w).mean(axis=tuple(range(1, d.ndim)))
-            assert abs(rest.mean()) < 4.5 * rest.std() / math.sqrt(len(rest)), case
-
-
-def test_false_words_are_as_rare_as_promised(script):
-    """A few shapes and sizes of the full simulation, in fewer draws."""
-    chosen = [
-        case
-        for case in script.cases((8, 16, 24), (), ())
-        if case.kind == "edge"
-        and (case.shape in ("normal", "lognormal", "4% far below", "zero but for 4%", script.CLUSTERED, "crossed, normal"))
-    ]
-    lines = [script.simulated(case, 300, seed=1) for case in chosen]
-    promised = [line for line in lines if line["promised"] == "yes"]
-    assert len(promised) > 100
-    for line in promised:
-        for word in ("replicates", "shown", "differs"):
-            assert word not in line["counted"].split() or line[word] <= line["limit"], line
-    assert sum(line["rate"] > line["limit"] for line in promised) <= 0.06 * len(promised)
-    broken = [line for line in lines if line["promised"] == "no" and line["rate"] > 0.3]
-    assert {line["method"] for line in broken} == {"t"}  # and that is said beside the word
+@pytest.fixture(scope="module")
+def script(scripts):
+    return scripts["simulate_judgement"]
 
 
 def lines_of(name):
-    with (ROOT / "docs" / "data" / name).open(encoding="utf-8") as file:
+    with (ROOT / "docs" / "data" / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def test_the_recorded_simulation_keeps_the_promise(script):
-    lines = lines_of("judgement_errors.csv")
-    assert {(line["shape"], line["n"], line["claim"], line["truth"]) for line in lines} == {
-        (case.shape, str(case.n), case.claim, case.truth) for case in script.cases()
-    }
-    promised = [line for line in lines if line["kind"] == "edge" and line["promised"] == "yes"]
-    for line in promised:
-        assert int(line["draws"]) >= 2000
-        for word in ("replicates", "shown", "differs"):
-            assert word not in line["counted"].split() or float(line[word]) <= float(line["limit"]), line
-    assert sum(float(line["rate"]) > float(line["limit"]) for line in promised) <= 0.03 * len(promised)
-    assert {line["n"] for line in promised} >= {"8", "16", "24", "64"}
+def test_the_simulation_says_the_words_of_judge(script):
+    """All draws at once, by the sides at 1/10, as `judge` does one by one by intervals."""
+    chosen = [case for case in script.cases((8, 64)) if case.kind == "false"]
+    said = set()
+    for case in chosen[:: len(chosen) // 40]:
+        contrast, whole, controls = script.drawn(case, 3, case.n, np.random.default_rng(case.n))
+        span = (0.0, 1.0) if case.shape == script.BOUNDED else None
+        for draw, word in enumerate(script.words(case, contrast, whole, controls)):
+            drawn = None if controls is None else controls[draw]
+            evidence = Evidence(contrast[draw], drawn, None if case.claim == "no whole" else whole[draw], span)
+            assert judge(evidence, stays=case.claim == "stays").word == word, case
+            said.add(word)
+    assert said >= {"replicates", "absent", "undecided"}
+
+
+def test_the_truth_of_each_shape_is_at_the_edge(script):
+    for case in script.cases((16,)):
+        if case.kind == "false" and case.controls == "none" and case.claim != "stays" and case.shape != "lognormal":
+            d, w, _ = script.drawn(case, 2000, case.n, np.random.default_rng(0))
+            rest = (d - case.share * (1.0 if case.claim == "no whole" else w)).mean(axis=tuple(range(1, d.ndim)))
+            assert abs(rest.mean()) < 4.5 * rest.std() / math.sqrt(len(rest)), case
+
+
+def test_false_words_are_as_rare_as_the_sample_allows(script):
+    """At most 7%, and 1.5% for the simulation; where the sample does not show the rare documents, as often as it does not."""
+    rare = {"5% far": script.RARE, "1 in 8 far": script.FEW, "80% zeros": 0.2}
+    later = {"lognormal": 32, "80% zeros, then exponential": 52}  # long tails of which a small sample shows too little
+    lines = [line for line in lines_of("judgement_errors.csv") if line["kind"] == "false"]
+    for line in lines:
+        n, most = int(line["n"]), script.MOST
+        if line["shape"] in rare:
+            most = max(most, (1 - rare[line["shape"]]) ** n)
+        if n >= later.get(line["shape"], 0):
+            assert float(line["rate"]) < most + 0.015, line
+    assert {int(line["n"]) for line in lines} == {*script.SIZES}
+
+
+def test_one_more_sample_rarely_undoes_a_word(script):
+    assert max(float(line["rate"]) for line in lines_of("judgement_errors.csv") if line["kind"] == "undone") < 0.05
 
 
 def test_the_recorded_lines_are_those_of_the_code(script):
-    kept = {tuple(line[name] for name in script.CASE): line for line in lines_of("judgement_errors.csv")}
-    for case in list(script.cases())[::190]:
+    kept = {tuple(line[name] for name in KEY): line for line in lines_of("judgement_errors.csv")}
+    cases = list(script.cases())
+    assert len(kept) == len(cases)
+    for case in [one for one in cases if one.n <= 16][::90]:
         line = script.simulated(case, 1000)
-        same = kept[tuple(str(line[name]) for name in script.CASE)]
+        same = kept[tuple(f"{line[name]:.4g}" if isinstance(line[name], float) else str(line[name]) for name in KEY)]
         assert {word: float(same[word]) for word in script.WORDS} == pytest.approx(
-            {word: line[word] for word in script.WORDS}, abs=0.06
+            {word: line[word] for word in script.WORDS}, abs=0.08
         )
 
 
-def test_the_page_and_the_errors_of_t_are_made_from_the_recorded_simulation(script, tmp_path):
+def test_the_page_is_made_from_the_recorded_numbers(scripts, tmp_path):
     (tmp_path / "data").mkdir()
-    shutil.copy(ROOT / "docs" / "data" / "judgement_errors.csv", tmp_path / "data")
-    page = ROOT / "docs" / "judgements.md"
-    shutil.copy(page, tmp_path)
-    script.write_page(tmp_path)
-    assert (tmp_path / "judgements.md").read_text("utf-8") == page.read_text("utf-8")
-    with T_ERRORS.open(encoding="utf-8") as file:
-        kept = {
-            (row["method"], row["measure"], int(row["n"])): (float(row["normal"]), float(row["worst"]))
-            for row in csv.DictReader(file)
-        }
-    made = script.t_errors(lines_of("judgement_errors.csv"))
-    assert kept == {(row["method"], row["measure"], row["n"]): pytest.approx((row["normal"], row["worst"])) for row in made}
+    for name in ("judgement_errors.csv", "claims.csv"):
+        shutil.copy(ROOT / "docs" / "data" / name, tmp_path / "data")
+    shutil.copy(ROOT / "docs" / "judgements.md", tmp_path)
+    scripts["simulate_judgement"].write_page(tmp_path)
+    scripts["rejudge"].main(tmp_path)
+    for name in ("judgements.md", "data/judgement_changes.csv"):
+        assert (tmp_path / name).read_text("utf-8") == (ROOT / "docs" / name).read_text("utf-8")
 
 
-def test_a_line_is_the_same_whatever_ran_before_it(script):
-    first, *_, last = list(script.cases((8,), (), ()))
-    alone = script.simulated(last, 50)
-    script.simulated(first, 50)
-    assert script.simulated(last, 50) == alone
-    assert script.simulated(last, 50, seed=1) != alone
+KEPT = {
+    **dict.fromkeys(("stays", "reason", "twin_s", "contrast"), ""),
+    "kind": "claim",
+    "source": "Fig. 4",
+    "whole": "50",
+    "word": "weaker",
+    "controls": "20",
+    "controls_below": "20",
+    "s_low": "0.2",
+    "s_high": "0.4",
+    "d_low": "10",
+    "d_high": "20",
+}
 
 
-def test_the_script_writes_its_three_files(script, tmp_path):
-    chosen = [case for case in script.cases((8, 16), (), ()) if case.shape == "normal"]
-    script.main(tmp_path, tmp_path / "t.csv", 50, chosen)
-    assert len((tmp_path / "data" / "judgement_errors.csv").read_text().splitlines()) == len(chosen) + 1
-    assert (tmp_path / "t.csv").read_text().startswith("method,measure,n,normal,worst\nt,bounded,8,")
-    assert "| bounded | effect, S = 0.8 | replicates |" in (tmp_path / "judgements.md").read_text()
-
-
-def test_a_judgement_is_plain_data():
-    found = judge(Evidence(np.arange(8.0)))
-    assert isinstance(found, Judgement)
-    assert isinstance(found.D, Interval)
-    assert (LARGE, SMALL) == (0.5, 0.1)
+@pytest.mark.parametrize(
+    ("row", "word"),
+    [
+        ({}, "replicates"),
+        ({"source": "ours, on Fig. 4"}, "confirmed"),
+        ({"controls_below": "19"}, "undecided"),
+        ({"s_low": "0.05"}, "undecided"),
+        ({"s_low": "-0.05", "s_high": "0.05", "word": "differs"}, "absent"),
+        ({"s_low": "-0.5", "s_high": "-0.2", "word": "differs", "controls_below": "0"}, "opposite"),
+        ({"stays": "yes", "controls": "0", "controls_below": ""}, "moves"),
+        ({"word": "untested", "reason": "no sink"}, "not applicable"),
+        (
+            {"word": "untested", "reason": "The whole is not shown to be above 0", "contrast": "part of the damage"},
+            "nothing to undo",
+        ),
+        ({"whole": "", "word": "shown"}, "replicates"),
+    ],
+)
+def test_kept_claims_are_judged_again_by_their_intervals(scripts, row, word):
+    assert scripts["rejudge"].again(KEPT | row) == word

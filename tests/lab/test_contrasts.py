@@ -332,15 +332,14 @@ def shift(w: Any) -> Contrast:
     ("numbers", "word"),
     [
         (moves(), "replicates"),
-        (moves(gain=20.0), "weaker"),
-        (moves(gain=30.0 + 10 * SPREAD), "shown"),  # half of 60
-        (moves(whole=90.0, gain=1.2), "differs"),  # less than a tenth
-        (moves(gain=-5.0, control=15.0), "differs"),
+        (moves(gain=20.0), "replicates"),  # the number says how large
+        (moves(whole=90.0, gain=1.2), "absent"),  # less than a tenth
+        (moves(gain=-5.0, control=15.0), "opposite"),
         (moves(gain=1.0 + 20 * SPREAD, whole=30.0), "undecided"),
-        (moves(whole=0.0), "untested"),
+        (moves(whole=0.0), "not applicable"),
         (moves(twin=50.0), "replicates (untrained too)"),
-        (moves(twin=20.0), "replicates"),  # less than half
-        (moves(gain=20.0, twin=50.0), "weaker"),
+        (moves(twin=1.2, whole=90.0), "replicates"),  # less than a tenth
+        (moves(whole=90.0, gain=1.2, twin=50.0), "absent"),
     ],
 )
 def test_a_planted_effect_has_its_word(numbers, word):
@@ -370,12 +369,10 @@ def test_a_negative_sign_turns_the_claim_round():
     label = "minus the effect on attention to key 0 in layer 0, mean over heads (%)"
     assert (lost.word, lost.label) == ("replicates", f"{label}, less the mean of its controls")
     assert judged(claim(lambda w: effect(SEEN, w.first, controls=False), sign=-1), falls(75.0)).label == label
-    assert judged(claim(lambda w: effect(SEEN, w.first)), falls(75.0)).word == "differs"
+    assert judged(claim(lambda w: effect(SEEN, w.first)), falls(75.0)).word == "opposite"
 
 
-@pytest.mark.parametrize(
-    ("by", "word"), [(0.0, "replicates (untrained too)"), (22.0, "weaker"), (70.0, "differs"), (45.0, "undecided")]
-)
+@pytest.mark.parametrize(("by", "word"), [(0.0, "replicates (untrained too)"), (22.0, "moves"), (9.0, "undecided")])
 def test_what_stays_has_its_own_words(by, word):
     assert judged(claim(lambda w: effect(SEEN, w.masked), stays=True), falls(by)).word == word
 
@@ -441,7 +438,7 @@ def test_a_row_with_controls_gives_no_reason_for_having_none():
 )
 def test_a_premise_of_the_paper_comes_first(given, reason):
     found = judged(claim(shift, given), moves())
-    assert found.word == ("untested" if reason else "replicates")
+    assert found.word == ("not applicable" if reason else "replicates")
     assert reason in found.judgement.reason
 
 
@@ -457,9 +454,9 @@ def test_controls_that_no_testable_claim_needs_are_not_named(monkeypatch):
     assert len(notes()) == len(named) - 1  # those of the other sweeps, which no claim reads
 
 
-def test_a_sweep_that_did_not_run_leaves_its_claims_untested():
+def test_a_sweep_that_did_not_run_leaves_its_claims_without_a_word():
     found = judged(claim(shift), moves(), absent={"masks": "the model has no BOS"})
-    assert (found.word, found.judgement.reason) == ("untested", "the model has no BOS")
+    assert (found.word, found.judgement.reason) == ("not applicable", "the model has no BOS")
 
 
 @pytest.mark.parametrize(("apart", "word"), [(0.0009, "holds"), (0.0011, "fails")])
@@ -490,7 +487,7 @@ def test_four_genres_that_differ_decide_less_than_64_documents():
     """An effect in one genre of four is shown by documents, which are not independent, and by genres it is not."""
     genre = np.arange(N) % 4
     numbers = moves(gain=40.0 * (genre == 0))
-    assert judged(claim(shift), numbers).word in ("shown", "weaker")
+    assert judged(claim(shift), numbers).word == "replicates"
     assert judged(claim(shift), numbers, about={"genres": [str(one) for one in genre]}).word == "undecided"
 
 

@@ -68,8 +68,8 @@ def found() -> tuple[Lab, Stored]:
 def test_trainings_are_compared_by_seed(found):
     words = {one.name: one.judgement.word for one in verdicts(*found)}
     assert words == {
-        "sinks": "replicates", "fewer": "replicates", "above": "differs", "untested": "untested", "not trained": "untested",
-        "loss": "replicates",
+        "sinks": "replicates", "fewer": "replicates", "above": "opposite", "untested": "not applicable",
+        "not trained": "not applicable", "loss": "replicates",
     }  # fmt: skip
     judged = {one.name: one.judgement for one in verdicts(*found)}
     assert judged["sinks"].D.mean == pytest.approx(0.88, abs=0.02)
@@ -83,7 +83,7 @@ def test_seven_seeds_of_eight_give_no_word():
     few = results(softmax=store(0.9, 2.0), relu=store(0.02, 1.0, seeds=SEEDS - 1))
     (first, *_) = verdicts(*few)
     assert (first.judgement.word, first.judgement.reason) == (
-        "untested",
+        "not applicable",
         "7 seeds of softmax and relu finished, and a word needs 8",
     )
 

@@ -6,7 +6,7 @@ import pytest
 
 from sinkjax.analysis.evidence import Judgement
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.judgement import untested
+from sinkjax.analysis.judgement import not_applicable
 from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.report.answer import about, answer
@@ -18,7 +18,8 @@ def interval(mean: float, half: float) -> Interval:
 
 
 def claim(word: str, statement: str = "It moves.", **changes) -> Verdict:
-    return Verdict("a", statement, "", "", Judgement(word, D=interval(2, 1), S=interval(0.6, 0.2), **changes), unit="points")
+    judged = Judgement(word, D=interval(2, 1), S=interval(0.6, 0.2), **changes)
+    return Verdict("a", statement, "Fig. 4", "", judged, unit="points")
 
 
 def section(verdicts=(), rows=(), findings=()) -> Section:
@@ -29,14 +30,14 @@ def section(verdicts=(), rows=(), findings=()) -> Section:
     ("word", "said"),
     [
         ("replicates", "As in the paper: It moves (60% [40, 80] of the whole)."),
-        ("weaker", "Weaker than in the paper: It moves (60% [40, 80] of the whole)."),
-        ("shown", "As in the paper, but how large is open: It moves (60% [40, 80] of the whole)."),
-        ("differs", "Not as in the paper: It moves (60% [40, 80] of the whole)."),
+        ("opposite", "The opposite of the paper: It moves (60% [40, 80] of the whole)."),
+        ("absent", "Absent here: It moves (60% [40, 80] of the whole)."),
+        ("moves", "Not as in the paper: It moves (60% [40, 80] of the whole)."),
         ("undecided", "Undecided: It moves (60% [40, 80] of the whole)."),
     ],
 )
 def test_the_first_claim_that_is_tested_answers(word, said):
-    found = [Verdict("b", "It cannot.", "", "", untested("no gate")), claim(word), claim("differs", "It is later.")]
+    found = [Verdict("b", "It cannot.", "", "", not_applicable("no gate")), claim(word), claim("absent", "It is later.")]
     assert str(answer(section(found))) == said
 
 
@@ -44,22 +45,23 @@ def test_a_statement_of_ours_answers_only_if_no_papers_is_tested_and_is_not_said
     def own(word: str) -> Verdict:
         return Verdict("c", "It stays.", "ours, on Li et al. 2026", "", claim(word).judgement)
 
-    assert str(answer(section([own("replicates"), claim("differs")]))).startswith("Not as in the paper: It moves")
+    assert str(answer(section([own("replicates"), claim("moves")]))).startswith("Not as in the paper: It moves")
     assert str(answer(section([own("replicates")]))).startswith("True here: It stays")
-    assert str(answer(section([own("differs")]))).startswith("Not true here: It stays")
+    assert str(answer(section([own("moves")]))).startswith("Not true here: It stays")
 
 
 def test_what_the_untrained_twin_does_too_is_said():
-    one = Verdict("a", "It moves.", "", "", claim("replicates").judgement, claim("replicates", "").judgement)
+    absent = Judgement("absent", D=interval(2, 1), S=interval(0.05, 0.02))
+    one = Verdict("a", "It moves.", "Fig. 4", "", claim("replicates").judgement, absent)
     assert str(answer(section([one]))).startswith("As in the paper: It moves")
     twin = Judgement("replicates", D=interval(2, 1), S=interval(0.9, 0.1))
-    one = Verdict("a", "It moves.", "", "", claim("replicates").judgement, twin)
+    one = Verdict("a", "It moves.", "Fig. 4", "", claim("replicates").judgement, twin)
     assert str(answer(section([one]))).startswith("As in the paper, and in its untrained twin too: It moves")
 
 
 def test_a_model_that_can_test_nothing_is_said_to():
-    assert str(answer(section([Verdict("b", "It cannot.", "", "", untested("no gate"))]))) == (
-        "Untested: This model cannot test the paper's claims."
+    assert str(answer(section([Verdict("b", "It cannot.", "", "", not_applicable("no gate"))]))) == (
+        "Not applicable: This model has nothing that the claims are about."
     )
 
 
@@ -83,12 +85,12 @@ def test_with_checks_alone_their_number_answers_and_without_them_a_number_of_the
         return Verdict("a", "The cosine of the keys.", "", "", Judgement(word), kind=kind, **more)
 
     number = verdict("described", "described", label="first: 0.52; second: 0.4")
-    checks = [verdict("identity", word) for word in ("holds", "fails", "untested")]
+    checks = [verdict("identity", word) for word in ("holds", "fails", "not applicable")]
     assert str(answer(section([number, *checks]))) == "1 of 2 checks of the code hold."
     assert str(answer(section([number]))) == "The cosine of the keys (first: 0.52)."
 
 
 def test_the_line_below_names_model_sample_and_words():
-    found = [claim("replicates"), claim("differs"), claim("differs"), Verdict("b", "It cannot.", "", "", untested("no gate"))]
+    found = [claim("replicates"), claim("absent"), claim("absent"), Verdict("b", "It cannot.", "", "", not_applicable("no gate"))]
     rows = [Row("no edit", "s", "rate (%)", interval(10, 1))]
-    assert about(section(found, rows)) == "m · 12 prompts · 4 claims: 2 differs, 1 replicates, 1 untested"
+    assert about(section(found, rows)) == "m · 12 prompts · 4 claims: 2 absent, 1 replicates; not judged: 1 not applicable"

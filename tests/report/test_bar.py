@@ -8,7 +8,7 @@ import pytest
 
 from sinkjax.analysis.evidence import Judgement, Rank
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.judgement import untested
+from sinkjax.analysis.judgement import not_applicable
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.report.bar import MARGIN, WIDTH, bar
 
@@ -33,8 +33,8 @@ def test_a_share_lies_between_nothing_and_the_whole():
     judged = Judgement("replicates", D=interval(6, 8, 10), S=interval(0.6, 0.8, 1.0), W=interval(9, 10, 11), rank=spread)
     twin = Judgement("undecided", D=interval(0, 1, 2), S=interval(0.1, 0.2, 0.3))
     drawn = parts(Verdict("a", "It moves.", "", "", judged, twin))
-    zero, (half, whole) = number(drawn["zero"][0], "x1"), (number(mark, "x1") for mark in drawn["mark"])
-    assert half - zero == pytest.approx(whole - half, abs=0.2)
+    zero, (below, above, whole) = number(drawn["zero"][0], "x1"), (number(mark, "x1") for mark in drawn["mark"])
+    assert [zero - below, above - zero] == pytest.approx([(whole - zero) / 10] * 2, abs=0.2)
     line, mean, ring, (band,) = drawn["interval"][0], drawn["mean"][0], drawn["twin"][0], drawn["controls"]
     for part, name, share in ((line, "x1", 0.6), (line, "x2", 1.0), (mean, "cx", 0.8), (ring, "cx", 0.2), (band, "x", -0.1)):
         assert number(part, name) == pytest.approx(zero + share * (whole - zero), abs=0.2)
@@ -50,11 +50,11 @@ def test_an_effect_without_a_whole_has_its_own_scale():
 
 
 def test_an_interval_beyond_the_bar_ends_in_an_arrow():
-    judged = Judgement("shown", D=interval(1, 8, 90), S=interval(0.1, 0.8, 9.0), W=interval(9, 10, 11))
+    judged = Judgement("replicates", D=interval(1, 8, 90), S=interval(0.1, 0.8, 9.0), W=interval(9, 10, 11))
     drawn = parts(Verdict("a", "It moves.", "", "", judged))
     assert len(drawn["arrow"]) == 1
     assert number(drawn["interval"][0], "x2") == pytest.approx(WIDTH - MARGIN, abs=0.1)
 
 
 def test_nothing_measured_is_nothing_drawn():
-    assert bar(Verdict("a", "It moves.", "", "", untested("there is no gate"))) == ""
+    assert bar(Verdict("a", "It moves.", "", "", not_applicable("there is no gate"))) == ""

@@ -55,7 +55,7 @@ def section() -> Section:
         verdicts=(
             Verdict("a", "The <sink> moves.", "Fig. 4", "95%", Judgement("replicates", D=SEVEN), label="effect & more"),
             Verdict("b", "It does not come back.", "", "", Judgement("undecided", reason="4 of 8 prompts")),
-            Verdict("c", "The gate is shut.", "", "", Judgement("untested", reason="there is no gate")),
+            Verdict("c", "The gate is shut.", "", "", Judgement("not applicable", reason="there is no gate")),
         ),
     )
 
@@ -118,7 +118,7 @@ def test_claims_stand_with_word_evidence_and_the_papers_number(section):
         "<small>4 of 8 prompts</small>",
     ):
         assert words in text
-    assert verdicts(section) == "1 replicates, 1 undecided, 1 untested"
+    assert verdicts(section) == "1 replicates, 1 undecided; not judged: 1 not applicable"
     assert "<h2>Claims" not in page([dataclasses.replace(section, verdicts=())], "All")
 
 
@@ -149,7 +149,7 @@ def test_a_page_of_several_studies_has_contents_and_names_those_without_a_sectio
     text = page([section], "All", {"paper/<other>": "the model has no <gate>"})
     Tags(text)
     assert text.index('<a href="#paper/name">') < text.index('<section id="paper/name">')
-    assert "1 replicates, 1 undecided, 1 untested" in text
+    assert "1 replicates, 1 undecided; not judged: 1 not applicable" in text
     assert "paper/&lt;other&gt;" in text
     assert "not run: the model has no &lt;gate&gt;" in text
     assert "<nav" not in page([section], "All")
@@ -303,7 +303,7 @@ def test_a_dollar_in_a_label_is_no_formula():
 def test_no_escape_of_a_label_or_title_reaches_the_terminal(section, capsys):
     rows = tuple(dataclasses.replace(entry, condition="\x1b[31mred") for entry in section.rows)
     loud = dataclasses.replace(section, title="\x1b]0;title\a", findings=("\x9b1m",), rows=rows, featured=("\x1b[31mred",))
-    said = Verdict("a", "\x1b[2J", "", "", Judgement("shown", D=SEVEN), label="\x9b")
+    said = Verdict("a", "\x1b[2J", "", "", Judgement("replicates", D=SEVEN), label="\x9b")
     terminal(dataclasses.replace(loud, verdicts=(said,)))
     terminal(dataclasses.replace(loud, verdicts=()))
     shown = capsys.readouterr().out

@@ -18,7 +18,7 @@ from sinkjax.report.section import Section
 from sinkjax.studies.registry import studies
 
 ROOT = Path(__file__).parents[2]
-CLAIM = Verdict("one", "It sinks.", "ours", "", Judgement("untested", reason="3 of 3 | runs"))
+CLAIM = Verdict("one", "It sinks.", "ours", "", Judgement("not applicable", reason="3 of 3 | runs"))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_table_has_a_line_a_model_with_intervals_and_the_verdicts(script):
     assert "| model | weight |" in text
     assert "| softmax | 0.200 [" in text
     assert "seed 0" not in text
-    assert "| It sinks. | ours | untested | 3 of 3 / runs |" in text
+    assert "| It sinks. | ours | not applicable | 3 of 3 / runs |" in text
 
 
 def test_a_training_that_was_not_run_is_named_and_has_no_line(script):

@@ -21,7 +21,7 @@ from tests.studies.tiny import write_both
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-study.md"
 OPTIONS = ["--prompts", "3", "--length", "12", "--controls", "3", "--control-prompts", "2"]
-WORDS = {"replicates", "replicates (untrained too)", "weaker", "shown", "differs", "undecided", "untested"}
+WORDS = {"replicates", "confirmed", "confirmed (untrained too)", "opposite", "absent", "moves", "undecided", "not applicable"}
 
 
 def code(language: str, number: int = 0) -> str:

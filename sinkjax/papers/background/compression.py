@@ -50,7 +50,8 @@ def study(lab: Lab, s: Settings) -> None:
     lab.claim("falls", f"{paper}, Fig. 1, section 5", unedited(early, dropped, minus=middle))
     lab.claim("rises", f"{paper}, Fig. 1, section 5", unedited(late, dropped, minus=middle))
     lab.claim("entropy", f"{paper}, section 4", effect(middle, where))
-    lab.claim("sink", f"{paper}, section 4", effect(sink, where), sign=-1)
+    sinks = is_sink(attention_to(s.position, lab.half), dropped, strongest_other_attention(s.position, lab.half))
+    lab.claim("sink", f"{paper}, section 4", effect(sink, where), sinks, sign=-1)
     for name, of in (("entropy", entropy_of), ("sinks", sinks_of(s.position, s.eps))):
         lab.describe(f"norm-{name.removesuffix('s')}", f"{paper}, section 3", changes_with_norm(name, of, dropped, s.position))
     lab.identity("theorem", f"{paper}, Theorem 1", bounded_below(dropped))

@@ -140,9 +140,9 @@ def at_first_of(tokens: Sequence[str], of: Literal["activation", "sink"], sweep:
         there = np.any([occurrences(text, token) for token in tokens], axis=0)
         found = np.where(there.any(axis=-1), values[np.arange(len(values)), there.argmax(axis=-1)], np.nan)
         label = f"{of} at the first {' or '.join(map(repr, tokens))}, above a typical position"
-        span, unit, ends = (None, "log", None) if of == "activation" else ((0.0, 100.0), "percentage points", (-100.0, 100.0))
+        span, unit = (None, "log") if of == "activation" else ((0.0, 100.0), "percentage points")
         why = "nothing is edited, and typical positions are the comparison"
-        return Parts(found - typical, None, values[:, 0] - typical, span, unit, label, whole_range=ends, uncontrolled=why)
+        return Parts(found - typical, None, values[:, 0] - typical, span, unit, label, uncontrolled=why)
 
     return parts
 

@@ -82,9 +82,11 @@ def study(lab: Lab, s: Settings) -> None:
     columns = lab.sweep("columns", largest, [seen, size], other_columns, title="three columns of W_K")
     lab.noop(edit("position_vector", "scale", 1.0))
 
+    sinks = is_sink(attention_to(0, lab.half), edited, strongest_other_attention(0, lab.half))
+
     def removed(name: str, way: str, stays: bool = False) -> None:
         """Claim that an intervention takes attention from the first token, or that this attention stays."""
-        lab.claim(name, TABLE, effect(seen, edited.at(way=way)), sign=1 if stays else -1, stays=stays)
+        lab.claim(name, TABLE, effect(seen, edited.at(way=way)), sinks, sign=1 if stays else -1, stays=stays)
 
     removed("bias", "no query bias")
     removed("vector", "first position vector replaced")
@@ -93,7 +95,7 @@ def study(lab: Lab, s: Settings) -> None:
     removed("token", "no first token", stays=True)
     removed("mlp", "no MLP")
     removed("none", "no position vectors")
-    lab.claim("columns", TABLE, effect(seen, columns.every), sign=-1)
+    lab.claim("columns", TABLE, effect(seen, columns.every), sinks, sign=-1)
 
     lab.draw(dots, seen, size, over=edited)
     lab.draw(dots, seen, over=columns)

@@ -80,6 +80,7 @@ def study(lab: Lab, s: Settings) -> None:
     def share(measure: Measure, where: Where) -> Contrast:
         return part(measure, where, moved_sink.every)
 
+    sinks = is_sink(attention_to(s.key, lab.half), patched, strongest_other_attention(s.key, lab.half))
     massive, gu = reaches(largest_activation(s.key), patched, MASSIVE_SIZE), "ours, on Gu et al. 2025, Table 4"
     stream, keys, values, mlp, attn = (
         of("resid", forms),
@@ -89,9 +90,9 @@ def study(lab: Lab, s: Settings) -> None:
         of("attn_out", grows),
     )
     ours = "ours, on Kiya et al. 2026, Figs. 8, 9, conclusion"
-    lab.claim("stream", ours, share(seen, stream), massive, [share(sink, stream), share(size, stream)])
-    lab.claim("keys", gu, share(sink, keys), beside=[share(size, keys)])
-    lab.claim("values", gu, share(sink, values), stays=True)
+    lab.claim("stream", ours, share(seen, stream), all_of(sinks, massive), [share(sink, stream), share(size, stream)])
+    lab.claim("keys", gu, share(sink, keys), sinks, [share(size, keys)])
+    lab.claim("values", gu, share(sink, values), sinks, stays=True)
     ours = "ours, on Queipo-de-Llano et al. 2026, section 4, and Li et al. 2026"
     lab.claim("mlp", ours, share(size, mlp), massive, [share(size, attn)])
 

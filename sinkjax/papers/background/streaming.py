@@ -150,7 +150,7 @@ def undone(measure: Measure, harmed: Where, kept: Where, best: Calculation, matc
         n, random = len(best_of_all), None if controls is None else worst[: controls.shape[1]] - controls
         label = f"part of the damage that is undone, {kept.text}"
         exhausted, gain, whole = read.exhausted(kept), (worst - better)[:n], worst[:n] - best_of_all
-        return Parts(gain, random, whole, None, "nats", label, all_controls=exhausted)
+        return Parts(gain, random, whole, None, "nats", label, exhausted, recovery=True)
 
     return parts
 

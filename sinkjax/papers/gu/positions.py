@@ -66,10 +66,12 @@ def study(lab: Lab, s: Settings) -> None:
     ]
     lab.noop(swapped(0, 0))
 
-    source, learned = "Gu et al. 2025, Table 7", all_of(positions_are("added"), without_bos(exchange))
-    lab.claim("replaced", source, effect(sink, becomes.every), learned, sign=-1)
-    lab.claim("leaves", source, effect(sink, exchange.every), learned, sign=-1)
-    lab.claim("moves", source, moved(sink, at_place, exchange.every), learned)
+    source, learned = "Gu et al. 2025, Table 7", positions_are("added")
+    sinks = is_sink(attention_to(0, lab.half), exchange, strongest_other_attention(0, lab.half))
+    premise = all_of(learned, without_bos(exchange), sinks)
+    lab.claim("replaced", source, effect(sink, becomes.every), premise, sign=-1)
+    lab.claim("leaves", source, effect(sink, exchange.every), premise, sign=-1)
+    lab.claim("moves", source, moved(sink, at_place, exchange.every), premise)
     lab.identity("alike", "Gu et al. 2025, Propositions 1 to 4", lambda read: alike(read, exchange, 1e-4))
 
     for one in (exchange, becomes, *reversed(text)):

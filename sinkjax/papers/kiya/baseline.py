@@ -36,7 +36,7 @@ def study(lab: Lab, s: Settings) -> None:
     without = lab.sweep("without-bos", measures=columns, bos="none", title="without BOS")
     with_bos = lab.sweep("with-bos", measures=columns, bos="own", title="with BOS")
 
-    massive, sinks = reaches(largest_activation(0, half), text, MASSIVE_SIZE), exceeds(seen, text, other)
+    massive, sinks = reaches(largest_activation(0, half), text, MASSIVE_SIZE), is_sink(seen, text, other)
     later = all_of(sinks, below(seen_first, text, 100 * s.eps))  # as in Llama-2-7B, not as in Llama-3.2-3B
     not_yet = all_of(massive, below(largest_activation(0, first), text, MASSIVE_SIZE))
     figures = "Kiya et al. 2026, Figs. 1a, 6"

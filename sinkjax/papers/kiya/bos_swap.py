@@ -52,9 +52,10 @@ def study(lab: Lab, s: Settings) -> None:
     lab.noop(swap_embeddings(s.shown, s.shown))
 
     bos, ordinary, meets = with_bos.every, text.every, separates_documents(with_bos)
-    sinks = all_of(meets, reaches(first_seen_0, with_bos, 100 * s.eps))
+    first_sinks = is_sink(first_seen_0, with_bos, strongest_other_attention(0, 0))
+    sinks = all_of(meets, reaches(first_seen_0, with_bos, 100 * s.eps), first_sinks)
     massive, massive_at_once = (all_of(meets, reaches(one, with_bos, MASSIVE_SIZE)) for one in (large_0, first_size_0))
-    strongest, without = all_of(meets, exceeds(seen_0, with_bos, other)), exceeds(seen_0, text, other)
+    strongest, without = all_of(meets, is_sink(seen_0, with_bos, other)), is_sink(seen_0, text, other)
     paper, above = "Kiya et al. 2026", typical_activation(half)
     lab.claim("sink-first", f"{paper}, Fig. 2a", moved(first_seen_0, first_seen, bos), sinks, [effect(first_sink, bos)])
     lab.claim("activation-first", f"{paper}, Fig. 2d", effect(first_size, bos, whole=first_size_0), massive_at_once)

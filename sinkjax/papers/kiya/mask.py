@@ -62,7 +62,7 @@ def study(lab: Lab, s: Settings) -> None:
     heads = lab.sweep("heads", {one: hide_from_heads(s.key, one.heads or (), L, H) for one in sets}, columns, random_heads)
     lab.noop(add_logit(s.key, 0.0))
 
-    sinks, massive = exceeds(seen, masks, strongest_other_attention(s.key, lab.half)), reaches(large, masks, MASSIVE_SIZE)
+    sinks, massive = is_sink(seen, masks, strongest_other_attention(s.key, lab.half)), reaches(large, masks, MASSIVE_SIZE)
     first, second, third = (attention_to(s.key, number) for number in range(3))
     at_once = reaches(first, masks, 100 * s.eps)
     in_third = all_of(below(first, masks, 100 * s.eps), below(second, masks, 100 * s.eps), reaches(third, masks, 100 * s.eps))

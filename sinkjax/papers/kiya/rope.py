@@ -55,7 +55,7 @@ def study(lab: Lab, s: Settings) -> None:
     indices = lab.sweep("indices", swaps, (seen, sink, size), another_pair)
     lab.noop(swap_indices(8, 8, s.length))
 
-    swapped, sinks = indices.every, exceeds(seen, indices, strongest_other_attention(0, lab.half))
+    swapped, sinks = indices.every, is_sink(seen, indices, strongest_other_attention(0, lab.half))
     ours, beside = "ours, on Kiya et al. 2026, Fig. 3b, conclusion", [effect(sink, swapped)]
     lab.describe("bos", "Kiya et al. 2026, Fig. 3a", lambda read: scores_of_bos(read, scores))
     lab.identity("distance", "Kiya et al. 2026, Fig. 3b", lambda read: depends_on_distance(read, scores))

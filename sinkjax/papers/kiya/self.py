@@ -66,7 +66,7 @@ def study(lab: Lab, s: Settings) -> None:
     lab.noop(edit("logits", "add", 0.0, queries=s.shown, relation="others"))
 
     everywhere, early = alone[ALL], alone[forms]
-    sinks, massive = exceeds(seen_0, alone, strongest_later_attention(0, lab.half)), reaches(large_0, alone, MASSIVE_SIZE)
+    sinks, massive = is_sink(seen_0, alone, strongest_later_attention(0, lab.half)), reaches(large_0, alone, MASSIVE_SIZE)
     ours, beside = "ours, on Kiya et al. 2026, Fig. 9, conclusion", [effect(sink, everywhere, sink_0)]
     lab.claim("sink", "Kiya et al. 2026, Fig. 5", moved(seen_0, seen, everywhere), sinks, beside)
     lab.claim("activation", "Kiya et al. 2026, Fig. 5", moved(large_0, large, everywhere), massive)

@@ -102,7 +102,8 @@ def study(lab: Lab, s: Settings) -> None:
     lab.claim("rises", source, slope(score, factors.at(mean=PROMPTS), "factor"))
     beside = [effect(measure, scaled, controls=False) for measure in (sink, size)]
     no_sink = effect(score, scaled, whole=score_0, controls=False)
-    lab.claim("norm", source, no_sink, attention_unnormed(), beside, stays=True)
+    sinks = is_sink(attention_to(0, lab.half), factors, strongest_other_attention(0, lab.half))
+    lab.claim("norm", source, no_sink, all_of(attention_unnormed(), sinks), beside, stays=True)
 
     lab.draw(lines_along, "factor", score, sink, size, over=factors, by="mean", log_x=True)
     for sweep in (windows, layers):

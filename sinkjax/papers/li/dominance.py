@@ -122,7 +122,7 @@ def key_is_row(of: Calculation) -> Contrast:
         data = read.data(of.name)
         there = formed(data)
         own, others = (data[name].values[..., there, :].mean(axis=(-2, -1)) for name in ("own_row", "other_rows"))
-        return Parts(own, others, np.ones_like(own), (0.0, 1.0), "", ROW, whole_range=(1.0, 1.0))
+        return Parts(own, others, np.ones_like(own), (0.0, 1.0), "", ROW)
 
     return parts
 
@@ -138,7 +138,7 @@ def locks_in(of: Calculation) -> Contrast:
         there = formed(data)
         own, others = (data[name].values[:, there].mean(axis=(1, 2)) for name in ("alignment", "other_alignment"))
         label = "cos(u_1, k_0) minus cos(u_1, k_j) of ordinary keys"
-        return Parts(own - others, None, 1 - others, (-1.0, 1.0), "", label, whole_range=(0.0, 2.0), uncontrolled=ORDINARY)
+        return Parts(own - others, None, 1 - others, (-1.0, 1.0), "", label, uncontrolled=ORDINARY)
 
     return parts
 

@@ -58,9 +58,10 @@ def study(lab: Lab, s: Settings) -> None:
 
     source, everywhere = "Li et al. 2026, intervention 1", alone[ALL]
     beside = [effect(sink, everywhere, sink_0), effect(size, everywhere), *early_and_later(alone)]
-    lab.claim("sink", source, moved(score_0, score, everywhere), beside=beside)
+    sinks = is_sink(attention_to(0, lab.half), alone, strongest_other_attention(0, lab.half))
+    lab.claim("sink", source, moved(score_0, score, everywhere), sinks, beside)
     beside = [effect(score, even[ALL]), effect(score, other[ALL]), *early_and_later(even), *early_and_later(other)]
-    lab.claim("average", f"ours, on {source}", difference(score, everywhere, even[ALL]), beside=beside)
+    lab.claim("average", f"ours, on {source}", difference(score, everywhere, even[ALL]), sinks, beside)
 
     for sweep in (alone, even):
         lab.draw(lines, score, sink, size, over=sweep)

@@ -14,7 +14,7 @@ import numpy as np
 
 from sinkjax import Edit, compose
 from sinkjax.lab import *
-from sinkjax.lab.contrasts import Parts, ends_of, facts_of
+from sinkjax.lab.contrasts import Parts, facts_of
 from sinkjax.lab.numbers import Numbers
 from sinkjax.lab.premises import same
 from sinkjax.papers.background._massive import largest_dim
@@ -126,6 +126,6 @@ def lost(measure: Measure, where: Where, whole: Where) -> Contrast:
         (span, unit), why = facts_of(measure), "the isolated run is the comparison"
         label = f"part of the effect of isolation on {measure.name} that is lost"
         gone = apart - read.edited(measure, where)
-        return Parts(gone, None, apart - plain, span, unit, label, whole_range=ends_of(span), uncontrolled=why)
+        return Parts(gone, None, apart - plain, span, unit, label, uncontrolled=why)
 
     return parts

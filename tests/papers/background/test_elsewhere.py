@@ -110,7 +110,7 @@ def test_a_run_reads_the_text_and_puts_tokens_there(files, tmp_path):
     section = run.carry_out(study("background/elsewhere", files, **small), tmp_path / "out")
     words = {verdict.name: verdict.word for verdict in section.verdicts}
     assert words.pop("tokens") == "described"
-    assert words["activation"] == "untested"
-    assert words["sink"] in {"replicates", "weaker", "shown", "differs", "undecided", "untested"}
+    assert words["activation"] == "not applicable"
+    assert words["sink"] in {"replicates", "confirmed", "opposite", "absent", "moves", "undecided", "not applicable"}
     conditions = {row.condition for row in section.rows}
     assert {"token '.'", "token '\\n'", "'.' in the text"} <= conditions

@@ -112,7 +112,7 @@ def test_a_run_counts_the_kinds_and_leaves_what_a_model_lacks_untested(tmp_path,
     shares = store["share"]
     assert shares["kind"].values.tolist() == list(own.KINDS)
     assert shares.sizes["prompt"] == chosen.config.prompts
-    assert {one.name: one.word for one in section.verdicts}["no-op"] == ("untested" if not shares[0].any() else "undecided")
+    assert {one.name: one.word for one in section.verdicts}["no-op"] == ("not applicable" if not shares[0].any() else "undecided")
 
 
 def test_one_head_of_smollm2_needs_its_sinks_weight_and_not_the_value(smollm2):

@@ -88,9 +88,9 @@ def test_a_run_judges_what_is_undone_against_recomputed_windows(files, tmp_path)
     assert first.judgement.W.mean == pytest.approx((harmed - loss["recomputed"].values).mean(), abs=1e-5)
     assert {verdict.judgement.word for verdict in section.verdicts} <= {
         "replicates",
-        "weaker",
-        "shown",
-        "differs",
+        "opposite",
+        "absent",
         "undecided",
-        "untested",
+        "not applicable",
+        "nothing to undo",
     }

@@ -127,7 +127,7 @@ def test_keys_of_one_position_are_compared_across_prompts(tiny_config, tiny_para
 def test_the_study_runs_with_its_twin(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(run, "build", run.section_of)  # nothing is rendered
     section = run.carry_out(study("gu/angles", write_both(tmp_path), prompts=4, control_prompts=2), place(tmp_path / "out"))
-    words = {"replicates", "weaker", "shown", "differs", "undecided", "untested"}
+    words = {"replicates", "confirmed", "opposite", "absent", "moves", "undecided", "not applicable"}
     assert {verdict.judgement.word for verdict in section.verdicts} <= words
     assert all(verdict.twin is not None for verdict in section.verdicts)
     assert len({drawing.name for drawing in section.drawings}) == 3

@@ -114,7 +114,7 @@ def test_table_7_is_found_in_a_model_whose_first_position_makes_the_sink(tmp_pat
     chosen = study("gu/positions", folder, model=str(folder / "gpt2"), **small)
     section = runs.carry_out(chosen, place(tmp_path / "out"))
     *judged, identity = section.verdicts
-    assert identity.judgement.word == "untested"  # positions are not rotary
+    assert identity.judgement.word == "not applicable"  # positions are not rotary
     assert [verdict.name for verdict in judged] == ["replaced", "leaves", "moves"]
     for verdict in judged:
         found = verdict.judgement

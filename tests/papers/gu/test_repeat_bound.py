@@ -53,7 +53,7 @@ def word_on(name: str, model: SimpleNamespace, data: xarray.Dataset) -> str:
     try:
         return "holds" if claim.of(Stored(CONFIG, model.config, {"bound": data}))[0] else "fails"
     except Absent:
-        return "untested"
+        return "not applicable"
 
 
 FORMS = [ROPE, Rope(10_000.0, YarnScaling(factor=4.0, original_context=16)), Rope(10_000.0, dims=4), NoPosition()]
@@ -71,7 +71,7 @@ def test_the_closed_form_is_what_the_forward_does(tiny_config, position):
     assert np.ptp(np.asarray(maps["attention"])[0, 0, 0, -1]) > 0 or isinstance(position, NoPosition)
     words = {name: word_on(name, model, data) for name in ("hidden", "nope", "biases", "bound")}
     falling = isinstance(position, Alibi | PowerAlibi)
-    about = ("holds", "untested") if position in FORMS else ("untested", "holds" if falling else "untested")
+    about = ("holds", "not applicable") if position in FORMS else ("not applicable", "holds" if falling else "not applicable")
     assert words == {"hidden": "holds", "nope": "holds", "bound": about[0], "biases": about[1]}
     assert np.isfinite(data["bound"].values).all() == (position in FORMS)
     if position in FORMS:
@@ -85,7 +85,7 @@ def test_vectors_added_to_the_embedding_are_the_only_positions_that_make_hidden_
     data = measured(model)
     assert data["hidden"].max() > 0.01
     assert word_on("nope", model, data) == "holds"  # the same weights without the vectors
-    assert {word_on(name, model, data) for name in ("hidden", "biases", "bound")} == {"untested"}
+    assert {word_on(name, model, data) for name in ("hidden", "biases", "bound")} == {"not applicable"}
     lengths = STUDY.trace(CONFIG, model.config).claims["lengths"]
     with pytest.raises(Absent, match="positions are added, so states differ"):
         lengths.of(Stored(CONFIG, model.config, {"bound": data}))
@@ -162,7 +162,7 @@ def test_the_study_runs_on_models_of_all_kinds_of_positions(tmp_path: Path, monk
     identities = {name: one.judgement for name, one in found.items() if one.kind == "identity"}
     assert {name for name, one in identities.items() if one.word == "holds"} == defined
     for name in identities.keys() - defined:
-        assert identities[name].word == "untested"
+        assert identities[name].word == "not applicable"
         assert identities[name].reason.startswith(f"positions are {kind}, and must be ")
     measures = {row.measure.partition(",")[0] for row in section.rows}
     if lines is None:

@@ -73,7 +73,7 @@ def test_rescaled_weights_are_those_of_the_masked_logits(apart, word):
     assert judged(numbers)["algebra"] == word
 
 
-@pytest.mark.parametrize(("gain", "word"), [(3.0, "replicates"), (0.0, "differs"), (-1.0, "differs")])
+@pytest.mark.parametrize(("gain", "word"), [(3.0, "replicates"), (0.0, "absent"), (-1.0, "opposite")])
 def test_a_loss_collapses_if_it_rises_as_no_other_key_does(gain, word):
     def numbers(name: str, point: Point) -> Numbers:
         edited = point.draw < 0 and axes(point).get("way") == "weights" and not name.endswith("-twin")

@@ -49,13 +49,13 @@ def test_a_sink_and_an_activation_that_grow_replicate():
 @pytest.mark.parametrize(
     ("fields", "name", "word"),
     [
-        ({"other": 60.0}, "sink", "weaker"),  # key 0 has 90%
+        ({"other": 60.0}, "sink", "replicates"),  # key 0 has 90%
         ({"seen": 20.0, "early": 20.0}, "sink-grows", "undecided"),
-        ({"seen": 8.0, "early": 28.0}, "sink-grows", "differs"),
-        ({"early": 32.0}, "sink-grows", "untested"),  # a sink at once, as in Llama-3.2-3B
-        ({"seen": 20.0, "early": 10.0, "other": 30.0}, "sink-grows", "untested"),  # no sink at half depth
-        ({"size": 5.0}, "activation", "differs"),
-        ({"size": 90.0}, "activation-grows", "untested"),
+        ({"seen": 8.0, "early": 28.0}, "sink-grows", "opposite"),
+        ({"early": 32.0}, "sink-grows", "not applicable"),  # a sink at once, as in Llama-3.2-3B
+        ({"seen": 20.0, "early": 10.0, "other": 30.0}, "sink-grows", "not applicable"),  # no sink at half depth
+        ({"size": 5.0}, "activation", "opposite"),
+        ({"size": 90.0}, "activation-grows", "not applicable"),
     ],
 )
 def test_each_claim_is_about_its_own_numbers(fields, name, word):

@@ -57,11 +57,12 @@ def swaps(stays: bool = True, first: bool = True, sinks: float = 90.0, massive: 
         noise = np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-1, 1, (4, 10, N))
         at = axes(point).get("position", 0) if point.draw < 0 and not name.endswith("-twin") else 0
         later, here = (0 if stays else at), (at if first and name.startswith("bos") else 0)
+        usual = 20.0 if name.endswith("-twin") else 90.0
         planted: dict[tuple[Any, ...], Any] = {}
         for place in (0, *POSITIONS):
-            planted["seen", place] = (90.0 if place == later else 2.0) + noise[0, place]
+            planted["seen", place] = (usual if place == later else 2.0) + noise[0, place]
             planted["size", place] = (500.0 if place == later else 10.0) * np.exp(noise[1, place] / 50)
-            planted["seen", place, 0] = (sinks if place == here else 2.0) + noise[2, place]
+            planted["seen", place, 0] = (min(sinks, usual) if place == here else 2.0) + noise[2, place]
             planted["size", place, 1] = (massive if place == here else 3.0) * np.exp(noise[3, place] / 50)
         return planted
 
@@ -80,36 +81,36 @@ def test_the_papers_result_replicates():
         "activation-first": "replicates",
         "sink": f"replicates{twin}",
         "activation": f"replicates{twin}",
-        "ordinary": f"replicates{twin}",
+        "ordinary": f"confirmed{twin}",
     }
 
 
 def test_a_sink_that_moves_along_with_its_token_differs():
     found = words(swaps(stays=False))
-    assert found["sink"] == found["activation"] == found["ordinary"] == "differs"
+    assert found["sink"] == found["activation"] == found["ordinary"] == "moves"
 
 
-def test_a_first_layer_without_a_sink_on_bos_leaves_the_first_claims_untested():
+def test_a_first_layer_without_a_sink_on_bos_leaves_the_first_claims_without_a_word():
     found = words(swaps(sinks=29.0))
-    assert (found["sink-first"], found["activation-first"]) == ("untested", "replicates")
+    assert (found["sink-first"], found["activation-first"]) == ("not applicable", "replicates")
     assert found["sink"].startswith("replicates")
 
 
-def test_a_first_layer_without_a_massive_activation_leaves_the_claim_on_it_untested():
+def test_a_first_layer_without_a_massive_activation_leaves_the_claim_on_it_without_a_word():
     found = words(swaps(massive=50.0))
-    assert (found["sink-first"], found["activation-first"]) == ("replicates", "untested")
+    assert (found["sink-first"], found["activation-first"]) == ("replicates", "not applicable")
 
 
 def test_a_first_token_that_another_one_outdoes_has_no_sink_to_keep():
     found = words(lambda name, point: {**swaps()(name, point), ("seen", 12): 95.0})
-    assert {name for name, word in found.items() if word == "untested"} >= {"sink", "ordinary"}
+    assert {name for name, word in found.items() if word == "not applicable"} >= {"sink", "ordinary"}
     assert found["activation"].startswith("replicates")
 
 
 @pytest.mark.parametrize(("bos", "tested"), [("none", False), (0, True)])
 def test_a_token_that_opens_a_chat_is_a_bos_only_if_the_config_says_so(bos, tested):
     found = words(swaps(), "<|im_start|>", bos=bos)
-    assert {name: word != "untested" for name, word in found.items()} == {
+    assert {name: word != "not applicable" for name, word in found.items()} == {
         **dict.fromkeys(("sink-first", "activation-first", "sink", "activation"), tested),
         "ordinary": True,
     }
@@ -121,7 +122,7 @@ def test_a_model_without_a_bos_is_judged_on_ordinary_tokens_alone():
         STUDY, swaps(), layers=4, absent=dict.fromkeys(("bos", "bos-controls", "bos-twin"), why), **SETTINGS
     )
     found = {one.name: one for one in verdicts(lab, read)}
-    assert {name: one.judgement.reason for name, one in found.items() if one.word == "untested"} == dict.fromkeys(
+    assert {name: one.judgement.reason for name, one in found.items() if one.word == "not applicable"} == dict.fromkeys(
         ("sink-first", "activation-first", "sink", "activation"), why
     )
     with pytest.raises(Absent, match="name no BOS token"):

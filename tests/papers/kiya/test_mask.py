@@ -13,6 +13,8 @@ import sinkjax
 from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.conditions import Point
 from sinkjax.studies.registry import program
+from sinkjax.studies.specs import prepared
+from sinkjax.studies.study import NO_EDIT, Sweep
 from tests.lab import planted
 from tests.lab.edited import Conditions, budget
 from tests.lab.planted import where
@@ -80,10 +82,10 @@ def test_the_activation_forms_where_it_passes_half_of_its_peak():
     assert values["attention"].shape == (4, 2)
 
 
-def moves(first: float = 10.0, second: float | None = None, **edited: tuple[float, float, float, float]) -> Any:
+def moves(first: float = 10.0, second: float | None = None, twin: float = 20.0, **edited: tuple[float, ...]) -> Any:
     """Attention to keys 0 and 1 (%), and largest |h| there, of the conditions in some places; others change nothing.
 
-    first, second: attention to key 0 in layers 0 and 1 without an edit; None: as in layer 0.
+    first, second: attention to key 0 in layers 0 and 1 without an edit; None: as in layer 0. twin: in the untrained twin.
     """
 
     def numbers(name: str, point: Point) -> Numbers:
@@ -91,6 +93,7 @@ def moves(first: float = 10.0, second: float | None = None, **edited: tuple[floa
         place = where(point).replace(" ", "_") if point.draw < 0 and not name.endswith("-twin") else ""
         place = "forms" if where(point) == FORMS and place else place
         seen, after, size, size_1 = edited.get(place, (90.0, 2.0, 500.0, 10.0))
+        seen = twin if name.endswith("-twin") else seen
         return {
             ("seen", 0): seen + next(noises), ("seen", 1): after + next(noises), ("seen", 0, 0): first if place == "" else seen,
             ("seen", 0, 1): (first if second is None else second) if place == "" else seen,
@@ -111,19 +114,19 @@ MOVED = (1.0, 80.0, 500.0, 400.0)
 @pytest.mark.parametrize(
     ("first", "judged"),
     [
-        (10.0, {"first": "untested", "second-stays": "untested", "second-moves": "differs"}),
-        (50.0, {"first": "replicates", "second-stays": "replicates (untrained too)", "second-moves": "untested"}),
+        (10.0, {"first": "not applicable", "second-stays": "not applicable", "second-moves": "absent"}),
+        (50.0, {"first": "replicates", "second-stays": "replicates (untrained too)", "second-moves": "not applicable"}),
     ],
 )
-def test_a_sink_that_moves_to_the_next_token_replicates_and_a_mask_that_does_nothing_differs(first, judged):
+def test_a_sink_that_moves_to_the_next_token_replicates_and_a_mask_that_does_nothing_is_absent(first, judged):
     """Figs. 4b and 4c are about a first layer with a sink, Fig. 8c about one without."""
     found = words(moves(first, all_layers=MOVED, layer_0=MOVED, forms=(1.0, 30.0, 500.0, 10.0)))
-    assert found == judged | {"all": "replicates", "forms": "weaker", "activation": "replicates", "kept": "holds"}
+    assert found == judged | {"all": "replicates", "forms": "confirmed", "activation": "replicates", "kept": "holds"}
 
 
 def test_without_a_massive_activation_no_claim_is_about_it():
     found = words(moves(all_layers=(1.0, 80.0, 99.0, 90.0), **{"": (90.0, 2.0, 99.0, 10.0)}))
-    assert (found["all"], found["forms"], found["activation"]) == ("replicates", "untested", "untested")
+    assert (found["all"], found["forms"], found["activation"]) == ("replicates", "not applicable", "not applicable")
 
 
 def test_a_key_that_another_one_outdoes_has_no_sink_that_could_move():
@@ -131,9 +134,27 @@ def test_a_key_that_another_one_outdoes_has_no_sink_that_could_move():
         return moves(50.0, all_layers=MOVED, layer_0=MOVED)(name, point) | {("seen", 9): 95.0}
 
     found = words(numbers)
-    assert {name for name, word in found.items() if word == "untested"} == {
+    assert {name for name, word in found.items() if word == "not applicable"} == {
         "all", "first", "second-stays", "second-moves", "forms",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("twin", "word"), [(80.0, "replicates"), (82.0, "not applicable"), (95.0, "not applicable")])
+def test_a_key_that_gets_as_much_in_the_untrained_twin_has_no_sink_that_could_move(twin, word):
+    """Of 90, a tenth must be missing in the twin."""
+    found = words(moves(50.0, twin=twin, all_layers=MOVED, layer_0=MOVED))
+    assert (found["all"], found["first"]) == (word, word)
+
+
+@pytest.mark.parametrize("twin", [True, False])
+def test_the_untrained_twin_is_always_measured_for_the_premise(tiny_config, twin):
+    declared = STUDY.lowered()
+    config = declared.config(twin=twin, length=24)
+    sweeps = {one.name: one for one in declared.sweeps(config, tiny_config) if isinstance(one, Sweep)}
+    labels = [one.label for one in prepared(sweeps["masks-twin"], config, tiny_config, 4)[0]]
+    assert len(labels) > 1 if twin else labels == [NO_EDIT]
+    assert sweeps["masks-twin"].optional is not twin  # runs that were made without it still report
+    assert words(moves(50.0, all_layers=MOVED), twin=twin)["all"] == "replicates"
 
 
 @pytest.mark.parametrize(
@@ -149,12 +170,14 @@ def test_a_key_that_another_one_outdoes_has_no_sink_that_could_move():
 def test_the_second_layer_alone_is_judged_by_one_figure_or_the_other(first, second, applies):
     """By Fig. 4c if the first layer has a sink already, by Fig. 8c if the third layer is the first with one."""
     found = words(moves(first, second, layer_1=MOVED))
-    assert [name for name in ("second-stays", "second-moves") if found[name] != "untested"] == ([applies] if applies else [])
-    assert applies is None or found[applies] == ("replicates" if applies == "second-moves" else "differs")
+    assert [name for name in ("second-stays", "second-moves") if found[name] != "not applicable"] == (
+        [applies] if applies else []
+    )
+    assert applies is None or found[applies] == ("replicates" if applies == "second-moves" else "moves")
 
 
 def test_what_any_mask_does_is_not_the_keys_doing():
     def numbers(name: str, point: Point) -> Numbers:
         return moves(all_layers=MOVED)(name, point) | ({("seen", 1): 99.0} if point.draw >= 0 else {})
 
-    assert words(numbers)["all"] == "differs"
+    assert words(numbers)["all"] == "opposite"

@@ -90,12 +90,13 @@ def isolates(**places: tuple[float, float, float]) -> Any:
     def numbers(name: str, point: Point) -> Numbers:
         noise = np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-1, 1, (2, 16, N))
         place = {FORMS: "forms", "all layers": "everywhere"}.get(where(point), "") if point.draw < 0 else ""
+        twin = name.endswith("-twin")
         place = "other" if place and name == "other" else "" if name.endswith("-twin") else place
         seen, first, size = places.get(place, (1.0, 90.0, 10.0))
         found: dict[tuple[Any, ...], Any] = {}
         for position in (0, *POSITIONS):
-            usual = (90.0, 500.0) if position == 0 else (1.0, 10.0)
-            here = {0: (first, 500.0), axes(point).get("position"): (seen, size)}.get(position, usual)
+            usual = (20.0 if twin else 90.0, 500.0) if position == 0 else (1.0, 10.0)
+            here = {0: (20.0 if twin else first, 500.0), axes(point).get("position"): (seen, size)}.get(position, usual)
             found["seen", position] = here[0] + noise[0, position]
             found["size", position] = here[1] * np.exp(noise[1, position] / 50)
         return found
@@ -114,8 +115,8 @@ def test_a_query_that_sees_itself_alone_takes_the_sink_over():
         "sink": "replicates",
         "activation": "replicates",
         "leaves": "replicates",
-        "early": "weaker",
-        "other": "replicates",
+        "early": "confirmed",
+        "other": "confirmed",
     }
 
 
@@ -124,9 +125,9 @@ def test_a_first_token_that_another_one_outdoes_has_no_sink_that_could_move():
         return {**isolates(everywhere=(70.0, 20.0, 400.0))(name, point), ("seen", 2): 95.0}
 
     found = words(numbers)
-    assert [name for name in found if found[name] == "untested"] == ["sink", "leaves", "early"]
+    assert [name for name in found if found[name] == "not applicable"] == ["sink", "leaves", "early"]
 
 
 def test_a_query_that_sees_itself_alone_and_changes_nothing():
     found = words(isolates())
-    assert found["sink"] == found["activation"] == found["early"] == found["leaves"] == "differs"
+    assert found["sink"] == found["activation"] == found["early"] == found["leaves"] == "absent"

@@ -195,4 +195,4 @@ def test_the_study_runs_and_is_judged(tmp_path: Path):
     section = carry_out(study("li/dominance", tmp_path, controls=20), place(tmp_path / "out"))
     words = {verdict.name: verdict.judgement.word for verdict in section.verdicts if verdict.kind == "claim"}
     assert set(words) == {"ratio", "norm", "row", "lock-in", "positive"}
-    assert set(words.values()) <= {"replicates", "weaker", "shown", "differs", "undecided", "untested"}
+    assert set(words.values()) <= {"replicates", "confirmed", "opposite", "absent", "moves", "undecided", "not applicable"}

@@ -47,7 +47,7 @@ def test_a_row_that_was_chosen_is_trained_and_the_others_are_listed(half):
     assert (half / "plain.zarr").is_dir()
     assert not (half / "other").exists()
     assert "plain row,models" in (half / "summary.csv").read_text()
-    assert "untested" in (half / "claims.csv").read_text()
+    assert "not applicable" in (half / "claims.csv").read_text()
 
 
 def test_the_whole_study_goes_on_in_the_same_folder(half, file, capsys, monkeypatch):

@@ -128,13 +128,13 @@ def test_eight_seeds_like_the_papers_replicate_it(one_layer):
 
 def test_one_seed_decides_nothing(one_layer):
     (found, *_) = one_layer.section.verdicts
-    assert found.word == "untested"
+    assert found.word == "not applicable"
     assert "1 seed of softmax and relu finished, and a word needs 8" in found.judgement.reason
 
 
 def test_layers_without_a_sink_do_not_replicate_it_and_those_that_do_not_solve_the_task_do_not_count(one_layer):
     assert words(one_layer, softmax="relu")["softmax"] == "undecided"
-    assert words(one_layer, loss=1.0)["softmax"] == "untested"
+    assert words(one_layer, loss=1.0)["softmax"] == "not applicable"
 
 
 def test_an_edit_of_nothing_that_changes_a_loss_fails(one_layer):

@@ -85,7 +85,7 @@ def test_words_on_assumptions_follow_the_numbers(assumed):
     # here every softmax model solves its task with a sink, also without a BOS, and every ReLU model without one
     found = words()
     assert found["softmax"] == "replicates"
-    assert {found[f"{name}-sinks"] for name in assumptions.ESCAPES} == {"differs"}
+    assert {found[f"{name}-sinks"] for name in assumptions.ESCAPES} == {"absent"}
     rng = np.random.default_rng(0)  # seeds differ, so no two numbers are in the same ratio in all of them
     for name, data in assumed.items():
         part = 0.5 if name in ("no-bos", "relu-none") else 0.005
@@ -95,7 +95,7 @@ def test_words_on_assumptions_follow_the_numbers(assumed):
     solved = [f"{name}-solves" for name in assumptions.ESCAPES]
     assert {found[name] for name in ("needs-bos", "divisor", "gate-sinks", *solved)} == {"replicates"}
     assumed["relu-index"]["loss"][:1] = assumed["relu-index"]["null_loss"][:1]
-    assert words()["softmax"] == "untested"  # seven runs that solve the task are too few
+    assert words()["softmax"] == "not applicable"  # seven runs that solve the task are too few
 
 
 def test_an_escape_is_varied_one_thing_at_a_time():
@@ -122,7 +122,7 @@ def test_words_on_escapes_follow_what_is_left_on_bos(one_layer):
     config = config_of("escapes", **SMALL)
     words = judged("escapes", config, stores)
     assert words["off-by-one-penalty"] == words["softmax-penalty"] == "replicates"
-    assert words["sink-logit-start"] == "untested"  # no run solves the task
+    assert words["sink-logit-start"] == "not applicable"  # no run solves the task
     assert words["gate-penalty"] != "replicates"
     found = table("escapes", config, stores)
     share = "weight of other rows that goes to the escape"
@@ -176,7 +176,7 @@ def test_what_has_run_is_shown_while_the_rest_is_still_to_run(headed):
     some = {name: data for name, data in headed.items() if name.endswith("2x2")}
     section = assemble(find("trigger/heads").trace(CONFIG, None), some)
     words = {verdict.name: verdict.word for verdict in section.verdicts}
-    assert (words["strongest-2x2"], words["strongest-4x4"]) == ("replicates", "untested")
+    assert (words["strongest-2x2"], words["strongest-4x4"]) == ("replicates", "not applicable")
     drawn = {drawing.name for drawing in section.drawings}
     assert {"heads-softmax-2x2", "sinking-heads"} <= drawn
     assert "heads-softmax-4x4" not in drawn
@@ -190,9 +190,9 @@ def test_a_model_without_sinks_differs_and_an_unsolved_run_counts_nowhere(headed
     set_mass(headed["softmax-4x4"], 0.3)
     set_mass(headed["relu-4x4"], 0.0)
     words = judged("heads", CONFIG, headed)
-    assert (words["strongest-2x2"], words["strongest-4x4"]) == ("differs", "replicates")
+    assert (words["strongest-2x2"], words["strongest-4x4"]) == ("opposite", "replicates")
     headed["softmax-4x4"]["loss"].loc[{"run": 0}] = 1.0
-    assert judged("heads", CONFIG, headed)["strongest-4x4"] == "untested"
+    assert judged("heads", CONFIG, headed)["strongest-4x4"] == "not applicable"
 
 
 def test_a_weight_in_whole_rows_does_not_change_with_its_scale_and_is_none_without_a_row(headed):
