@@ -381,7 +381,7 @@ def judged(data: Mapping[str, xarray.Dataset], rows: Sequence[str]) -> dict[str,
         config = dataclasses.replace(config, size=size, steps=None, seed=3, seeds=FEWEST)
         stores = {row.partition("/")[2]: store for row, store in data.items() if row.startswith(f"{study}/")}
         all_ = assemble(find(f"pretrain/{study}").trace(config, None), stores).verdicts if stores else ()
-        found[study] = [one for one in all_ if one.word not in ("untested", "described")]
+        found[study] = [one for one in all_ if one.judged or one.kind == "identity"]
     return found
 
 

@@ -104,17 +104,18 @@ def is_sink(measure: Measure, sweep: Sweep, other: Measure) -> Premise:
         other: The attention to the strongest other key.
     """
 
-    def test(read: Numbers) -> tuple[bool, str]:
-        holds, text = strongest.test(read)
-        if str(getattr(read.settings, "model", "")).startswith(UNTRAINED):
-            return False, "the model is untrained"
-        twin = read.untrained(measure, sweep)
-        own, least = float(read.first(measure, sweep)[: len(twin)].mean()), float(twin.mean())
-        above = f"{text}; it must be above {three_digits(least)}, the untrained twin's, by more than {SMALL:.0%} of itself"
-        return holds and own - least > SMALL * own, above if holds else text
+    return Premise(lambda read: _sinks(read, measure, sweep, other))
 
-    strongest = exceeds(measure, sweep, other)
-    return Premise(test)
+
+def _sinks(read: Numbers, measure: Measure, sweep: Sweep, other: Measure) -> tuple[bool, str]:
+    strongest, text = exceeds(measure, sweep, other).test(read)
+    if str(getattr(read.settings, "model", "")).startswith(UNTRAINED):
+        return False, "the model is untrained"
+    twin = read.untrained(measure, sweep)
+    own, least = float(read.first(measure, sweep)[: len(twin)].mean()), float(twin.mean())
+    if strongest:
+        text += f"; it must be above {three_digits(least)}, the untrained twin's, by more than {SMALL:.0%} of itself"
+    return strongest and own - least > SMALL * own, text
 
 
 def separates_documents(sweep: Sweep) -> Premise:

@@ -76,7 +76,8 @@ def write_both(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def of_any_size() -> Iterator[None]:
-    """The premise of a massive activation holds in models that have none."""
+    """The premises of a massive activation and of a sink hold in models that have none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(premises, "_unedited", lambda *given, **options: (True, ""))
+        for name in ("_unedited", "_sinks"):
+            patch.setattr(premises, name, lambda *given, **options: (True, ""))
         yield

@@ -12,6 +12,7 @@ import pytest
 import sinkjax
 from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.conditions import Point
+from sinkjax.studies import run
 from sinkjax.studies.registry import program
 from sinkjax.studies.specs import prepared
 from sinkjax.studies.study import NO_EDIT, Sweep
@@ -19,6 +20,7 @@ from tests.lab import planted
 from tests.lab.edited import Conditions, budget
 from tests.lab.planted import where
 from tests.lab.stores import Numbers, store
+from tests.studies.tiny import mask, write_both
 
 STUDY = program("kiya/mask")
 FORMS = "layers 0 to the one in which it forms"
@@ -144,6 +146,20 @@ def test_a_key_that_gets_as_much_in_the_untrained_twin_has_no_sink_that_could_mo
     """Of 90, a tenth must be missing in the twin."""
     found = words(moves(50.0, twin=twin, all_layers=MOVED, layer_0=MOVED))
     assert (found["all"], found["first"]) == (word, word)
+
+
+@pytest.mark.parametrize("source", ["model", "untrained:model"])
+def test_an_untrained_model_replicates_nothing(source, tmp_path, monkeypatch):
+    """Random weights, as a model of its own and as a twin: causal attention favours key 0 all the same."""
+    monkeypatch.setattr(run, "build", run.section_of)
+    files = write_both(tmp_path)
+    section = run.carry_out(
+        mask(files, model=source.replace("model", str(files / "model")), prompts=16, twin=False), tmp_path / "out"
+    )
+    found = {one.name: one for one in section.verdicts if one.kind == "claim"}
+    assert {one.plain for one in found.values()} == {"not applicable"}
+    assert ("untrained twin" if source == "model" else "the model is untrained") in found["all"].judgement.reason
+    assert (tmp_path / "out" / "masks-twin.zarr").exists() is (source == "model")
 
 
 @pytest.mark.parametrize("twin", [True, False])
