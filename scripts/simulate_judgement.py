@@ -1,6 +1,6 @@
 """Simulate the rule of judgement: how often it says a false word, the right one, or takes one back after one more sample.
 
-python scripts/simulate_judgement.py [--draws 2000]
+python scripts/simulate_judgement.py [--draws 1000]
 
 Writes docs/data/judgement_errors.csv and the tables of docs/judgements.md.
 """
@@ -32,7 +32,7 @@ Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DATA = Path("data") / "judgement_errors.csv"
-SIZES = (8, 12, 16, 24, 32, 52, 64, 128)
+SIZES = (8, 16, 24, 32, 52, 64, 128)
 WHOLE, JITTER, SPREADS = 0.5, 0.05, (0.02, 0.2)  # W, its spread, and the spreads of D
 RARE, FEW, ICC, CLUSTER, POSITIONS, CONTROLS = 0.05, 1 / 8, 0.5, 3, 16, 20
 MOST = 0.07  # false words
@@ -230,7 +230,7 @@ def tables(lines: Iterable[Mapping[str, Any]]) -> str:
     )
 
 
-def main(docs: Path = DOCS, draws: int = 2000, chosen: Iterable[Case] | None = None) -> None:
+def main(docs: Path = DOCS, draws: int = 1000, chosen: Iterable[Case] | None = None) -> None:
     """Simulate, and write the lines and the tables of the page."""
     out = io.StringIO()
     table: Any = None
@@ -252,5 +252,5 @@ def write_page(docs: Path = DOCS) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=2000, help="simulated sets of samples for each line")
+    parser.add_argument("--draws", type=int, default=1000, help="simulated sets of samples for each line")
     main(draws=parser.parse_args().draws)

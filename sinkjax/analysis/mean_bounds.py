@@ -24,7 +24,7 @@ PRECISION = 1e-6  # spread below this fraction of their size is float32 rounding
 STEPS, HALVINGS = 50, 36
 
 
-def t_side(values: Array, ends: tuple[Array, Array] | None = None) -> Array:
+def t_side(values: Array, ends: tuple[Any, Any] | None = None) -> Array:
     """Return whether the mean of samples is shown to be above 0 (1), below 0 (-1), or neither (0).
 
     Args:

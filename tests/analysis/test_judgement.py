@@ -187,10 +187,10 @@ def test_a_word_other_than_replicates_names_the_number_and_its_bound():
     assert re.fullmatch(r"S, .* \[.*\], lies inside ±0\.1\.", reason(0.0))
     assert re.fullmatch(r"S, 0\.8.* \[.*\], lies above 0\.1\.", reason(0.5, stays=True))
     assert reason(0.5) == reason(0.0, stays=True) == ""
-    wide = {"n": 4}
-    assert re.fullmatch(r"The lower end of S, .*, is not above 0\.1\.", reason(0.08, **wide))
-    assert re.fullmatch(r"The upper end of S, .*, is not below -0\.1\.", reason(-0.08, **wide))
-    assert "its lower end is not above -0.1 and its upper end is not below 0.1" in reason(0.0, n=2)
+    assert re.fullmatch(r"The lower end of S, .*, is not above 0\.1\.", reason(0.1, n=4))
+    assert re.fullmatch(r"The upper end of S, .*, is not below -0\.1\.", reason(-0.05, n=4))
+    wide = judge(Evidence(np.array([-0.3, 0.0, 0.31]), whole=np.array([0.6, 0.61, 0.59])))
+    assert "its lower end is not above -0.1 and its upper end is not below 0.1" in wide.reason
     bare = judge(Evidence(np.array([-1.0, 1.5, 2.0])))
     assert re.fullmatch(r"The lower end of D, .*, is not above 0\.", bare.reason)
 

@@ -154,7 +154,7 @@ def test_an_untrained_model_replicates_nothing(source, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "build", run.section_of)
     files = write_both(tmp_path)
     section = run.carry_out(
-        mask(files, model=source.replace("model", str(files / "model")), prompts=16, twin=False), tmp_path / "out"
+        mask(files, model=source.replace("model", str(files / "model")), prompts=14, twin=False), tmp_path / "out"
     )
     found = {one.name: one for one in section.verdicts if one.kind == "claim"}
     assert {one.plain for one in found.values()} == {"not applicable"}
