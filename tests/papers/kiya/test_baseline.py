@@ -50,7 +50,7 @@ def test_a_sink_and_an_activation_that_grow_replicate():
     ("fields", "name", "word"),
     [
         ({"other": 60.0}, "sink", "replicates"),  # key 0 has 90%
-        ({"seen": 20.0, "early": 20.0}, "sink-grows", "undecided"),
+        ({"seen": 20.0, "early": 20.0}, "sink-grows", "absent"),
         ({"seen": 8.0, "early": 28.0}, "sink-grows", "opposite"),
         ({"early": 32.0}, "sink-grows", "not applicable"),  # a sink at once, as in Llama-3.2-3B
         ({"seen": 20.0, "early": 10.0, "other": 30.0}, "sink-grows", "not applicable"),  # no sink at half depth
