@@ -99,6 +99,8 @@ class Case:
     @property
     def false(self) -> tuple[str, ...]:
         """The false words."""
+        if self.controls == "and one more":
+            return ("replicates",)  # "opposite" is as frequent
         if self.claim == "stays":
             return ("replicates", "moves") if self.share else ("moves",)
         return ("replicates", "opposite", "absent") if self.share else ("replicates", "opposite")
@@ -132,9 +134,10 @@ def drawn(case: Case, draws: int, n: int, rng: np.random.Generator) -> tuple[Arr
     """Samples of D plus the mean of its controls, of W, and of the controls; the true mean of D is `share` times that of W."""
     whole = WHOLE + JITTER * rng.standard_normal((draws, n))
     found = SHAPES[case.shape](rng, (draws, n))
-    if case.shape == BOUNDED:  # 5% at the end of the range are the edge of a whole of 1/2, and other shares have a whole of 1
-        size = 2 * RARE if case.share == SMALL else 1.0
-        return found if case.share else found * rng.choice([-1.0, 1.0], found.shape), size * whole / SMALL / 2, None
+    if case.shape == BOUNDED:  # 5% at the end of the range are 1/10 of a whole of 1/2
+        if not case.share:
+            return found * rng.choice([-1.0, 1.0], found.shape), whole, None
+        return found, whole * RARE / (WHOLE * case.share), None
     if case.shape == SYMMETRIC[2]:
         whole = np.repeat(whole[..., None], POSITIONS, -1)
     scale = 1.0 if case.claim == "no whole" else WHOLE
@@ -199,7 +202,7 @@ def tables(lines: Iterable[Mapping[str, Any]]) -> str:
 
     def rows(kind: str, name: Callable[[Mapping[str, Any]], tuple[str, ...]], unseen: bool = False) -> list[list[str]]:
         worst: dict[tuple[str, ...], dict[int, float]] = {}
-        for line in (one for one in lines if one["kind"] == kind):
+        for line in (one for one in lines if one["kind"] == kind and (kind != "right" or one["shape"] == SYMMETRIC[0])):
             row = worst.setdefault(name(line), dict.fromkeys(sizes, 0.0))
             row[int(line["n"])] = max(row[int(line["n"])], float(line["rate"]))
         found = []

@@ -69,7 +69,7 @@ class Part:
     @property
     def optional(self) -> bool:
         """Whether a folder is finished without it."""
-        return self.role in ("maps", "noop")
+        return self.role in ("maps", "noop") or (self.role == "twin" and not has_twin(self.lab.settings))
 
     def planned(self, values: Mapping[str, Any] | None = None) -> list[Point]:
         """Return its conditions with placeholders for what only a model gives, except for these values of a run."""
@@ -138,8 +138,10 @@ def _of_sweep(lab: Lab, sweep: Sweep) -> Iterator[Part]:
     yield Part(lab, "sweep", name, lambda lab: lab.sweeps[name].points(), asked, prompts, _inputs(sweep))
     if sweep.control is not None and (judged or not claims_on(lab, name)):
         yield Part(lab, "controls", f"{name}{CONTROLS}", partial(controls, name=name), asked, few, _inputs(sweep))
-    if judged and has_twin(settings):
-        yield Part(lab, "twin", f"{name}{TWIN}", partial(_claimed, name), asked, few, _inputs(sweep))
+    wanted = judged and has_twin(settings)
+    if wanted or any(name in claim.read.untrained for claim in lab.claims.values()):  # a premise needs the twin without edits
+        of = partial(_claimed, name) if wanted else lambda lab: lab.sweeps[name].points()[:1]
+        yield Part(lab, "twin", f"{name}{TWIN}", of, asked, few, _inputs(sweep))
 
 
 def _inputs(sweep: Sweep) -> Inputs:

@@ -13,8 +13,8 @@ from sinkjax.analysis.judgement import SMALL
 from sinkjax.lab.conditions import Sweep, Where
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Numbers
-from sinkjax.model.config import Config
 from sinkjax.lab.settings import UNTRAINED
+from sinkjax.model.config import Config
 
 MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) on the size of one activation
 CHAT = ("<|im_start|>",)  # tokens that start a chat turn; they did not separate documents in pretraining

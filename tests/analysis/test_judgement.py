@@ -450,16 +450,20 @@ def test_the_truth_of_each_shape_is_at_the_edge(script):
 
 
 def test_false_words_are_as_rare_as_the_sample_allows(script):
-    """At most 7%, and 1.5% for the simulation; where the sample does not show the rare documents, as often as it does not."""
+    """At most 7% but for the error of simulation; where the sample may not show the rare documents, as often as it does not."""
     rare = {"5% far": script.RARE, "1 in 8 far": script.FEW, "80% zeros": 0.2}
-    later = {"lognormal": 32, "80% zeros, then exponential": 52}  # long tails of which a small sample shows too little
+    later = {
+        "exponential": 16,
+        "lognormal": 32,
+        "80% zeros, then exponential": 52,
+    }  # long tails of which a small sample shows too little
     lines = [line for line in lines_of("judgement_errors.csv") if line["kind"] == "false"]
     for line in lines:
         n, most = int(line["n"]), script.MOST
         if line["shape"] in rare:
             most = max(most, (1 - rare[line["shape"]]) ** n)
         if n >= later.get(line["shape"], 0):
-            assert float(line["rate"]) < most + 0.015, line
+            assert float(line["rate"]) < most + 2.5 * math.sqrt(most * (1 - most) / int(line["draws"])), line
     assert {int(line["n"]) for line in lines} == {*script.SIZES}
 
 

@@ -28,7 +28,6 @@ from sinkjax.lab import (
     attention_to,
     difference,
     effect,
-    exceeds,
     largest_activation,
     layer,
     loss,
@@ -43,7 +42,7 @@ from sinkjax.lab.conditions import Point
 from sinkjax.lab.contrasts import Parts, compared, recovered, slope
 from sinkjax.lab.edits import cut_links
 from sinkjax.lab.judging import verdicts
-from sinkjax.lab.premises import below, keys_without_norm, same, unchanged
+from sinkjax.lab.premises import below, exceeds, keys_without_norm, same, unchanged
 from sinkjax.lab.trace import Program
 from sinkjax.studies.assemble import standard_notes
 from tests.lab.planted import axes, planted

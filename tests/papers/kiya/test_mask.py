@@ -11,11 +11,10 @@ import pytest
 
 import sinkjax
 from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.conditions import Point
+from sinkjax.lab.conditions import NO_EDIT, Point
+from sinkjax.lab.parts import parts
 from sinkjax.studies import run
 from sinkjax.studies.registry import program
-from sinkjax.studies.specs import prepared
-from sinkjax.studies.study import NO_EDIT, Sweep
 from tests.lab import planted
 from tests.lab.edited import Conditions, budget
 from tests.lab.planted import where
@@ -164,12 +163,10 @@ def test_an_untrained_model_replicates_nothing(source, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("twin", [True, False])
 def test_the_untrained_twin_is_always_measured_for_the_premise(tiny_config, twin):
-    declared = STUDY.lowered()
-    config = declared.config(twin=twin, length=24)
-    sweeps = {one.name: one for one in declared.sweeps(config, tiny_config) if isinstance(one, Sweep)}
-    labels = [one.label for one in prepared(sweeps["masks-twin"], config, tiny_config, 4)[0]]
+    found = {one.name: one for one in parts(STUDY.trace(STUDY.settings(twin=twin, length=24), tiny_config))}
+    labels = [point.label for point in found["masks-twin"].planned()]
     assert len(labels) > 1 if twin else labels == [NO_EDIT]
-    assert sweeps["masks-twin"].optional is not twin  # runs that were made without it still report
+    assert found["masks-twin"].optional is not twin  # runs that were made without it still report
     assert words(moves(50.0, all_layers=MOVED), twin=twin)["all"] == "replicates"
 
 
