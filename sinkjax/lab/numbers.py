@@ -242,7 +242,7 @@ class Stored(Numbers):
         return self.every(measure, sweep, f"{sweep.name}{CONTROLS}", case)[rows] if rows else None
 
     def untrained(self, measure: Measure, sweep: Sweep) -> NDArray:
-        return np.asarray(self._values(measure, f"{sweep.name}{TWIN}", None)[0])
+        return np.asarray(self.every(measure, sweep, f"{sweep.name}{TWIN}", None)[0])
 
     def _drawn(self, sweep: Sweep, case: Case | None) -> list[int]:
         store = f"{sweep.name}{CONTROLS}"
