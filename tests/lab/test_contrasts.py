@@ -173,13 +173,9 @@ def test_a_contrast_is_its_definition(make, contrast, whole, drawn, facts):
     assert (found.range, found.unit) == facts
 
 
-def test_a_contrast_says_how_its_whole_is_bounded():
-    """Contrast + whole is the edited value only where an effect is a share of its own unedited value."""
-    assert parts(lambda w: effect(SEEN, w.masked), simple).relative
-    for make in (lambda w: moved(SEEN, NEXT, w.masked), lambda w: effect(SIZE, w.masked), lambda w: unedited(SEEN, w.text, NEXT)):
-        assert not parts(make, simple).relative
-    for name in ("effect above", "recovered of", "part"):
-        assert parts(ARITHMETIC[name][0], simple).whole_range == (-100, 100)
+def test_a_recovery_says_that_its_whole_is_a_damage():
+    assert parts(ARITHMETIC["recovered of"][0], simple).recovery
+    assert not parts(lambda w: effect(SEEN, w.masked), simple).recovery
 
 
 def by_spot(store: str, point: Point) -> Numbers:
