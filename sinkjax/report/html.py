@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from sinkjax.analysis.evidence import UNJUDGED
 from sinkjax.report.answer import Answer, about, answer
 from sinkjax.report.bar import bar
 from sinkjax.report.table import Cell, Table, table
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 LEGEND = (
     "The dot is the number and the line its 95% interval; grey, the range of the matched controls; the ring, the untrained twin."
-    " Of a share of the whole, the thin lines stand at 0, 50 and 100%."
+    " Of a share of the whole, the thin lines stand at -10, 0, 10 and 100%."
 )
 
 
@@ -94,16 +95,16 @@ def _row(one: Verdict, drawn: bool) -> str:
     source = "; ".join(filter(None, (one.source, one.paper)))
     number = one.number or one.label
     reason = one.judgement.reason
-    undecided = one.unmeasured or one.word == "untested"  # the reason then stands in place of a number, or below it
+    undecided = one.unmeasured or one.judgement.word in UNJUDGED  # the reason then stands in place of a number, or below it
     several = "<br>".join(map(escape, number.split("; ")))  # described numbers, a line each
     shown = f'<span class="value">{several}</span>' if number else f"<small>{escape(reason)}</small>"
     if undecided and number and reason:
         shown += f"<small>{escape(reason)}</small>"
-    folded = [one.numbers if one.judgement.D is not None else "", "" if undecided else reason, one.method, *one.beside]
+    folded = [one.numbers if one.judgement.D is not None else "", "" if undecided else reason, one.judgement.method, *one.beside]
     more = "".join(f"<small>{escape(text)}</small>" for text in folded if text)
     details = f"<details><summary>rule and statistics</summary>{more}</details>" if more else ""
     return (
-        f'<tr><td class="word {one.word.split()[0]}">{escape(one.word)}</td>'
+        f'<tr><td class="word {one.judgement.word.replace(" ", "-")}">{escape(one.word)}</td>'
         f"<td>{escape(one.statement)}<small>{escape(source)}</small></td>"
         f"<td>{shown}{bar(one) if drawn else ''}{details}</td></tr>"
     )
