@@ -66,8 +66,9 @@ def scan(
         `largest` (token, layer), the largest |h| of the residual stream after a block; `cosine` (token, layer), its cosine with
         the first token's mean direction; `score` (token, sink), the score of the token's key by the head's mean query in the
         prompts, on the scale of the scores, before a soft cap and a position's number. For comparison, the means over the
-        prompts: `first_largest` (layer), `first_score` (sink), and `other_score` (sink), of the mean key of all later tokens;
-        `received` (sink), the attention to the first token. A token has the string `text`, if the model has a tokenizer.
+        prompts: `first_largest` (layer), and `other_largest` (layer) of a typical later token (the median); `first_score`
+        (sink), and `other_score` (sink) of the mean key of all later tokens; `received` (sink), the attention to the first
+        token. A token has the string `text`, if the model has a tokenizer.
 
     Raises:
         SinkjaxError: The model has no vocabulary, or no tokenizer while `text` is None, or maps queries and keys by a kernel; a
@@ -100,14 +101,14 @@ def scan(
         largest, cosine, score = map(np.asarray, alone)
         found.append((largest.T, cosine.T, score[layer, :, head].T))
     largest, cosine, score = (np.concatenate(each)[: len(ids)] for each in zip(*found, strict=True))
-    first = {name: np.asarray(seen[name]) for name in ("first_largest", "first_score", "other_score")}
+    of_text = {name: np.asarray(found) for name, found in seen.items()}
     data = xarray.Dataset(
         {
             "largest": (("token", "layer"), largest),
             "cosine": (("token", "layer"), cosine),
             "score": (("token", "sink"), score),
-            "first_largest": ("layer", first["first_largest"]),
-            **{name: ("sink", first[name][layer, head]) for name in ("first_score", "other_score")},
+            **{name: ("layer", of_text[name]) for name in ("first_largest", "other_largest")},
+            **{name: ("sink", of_text[name][layer, head]) for name in ("first_score", "other_score")},
             "received": ("sink", received[layer, head]),
         },
         {
@@ -150,7 +151,7 @@ def _asked(config: Config) -> Probe:
     )
     whole = config.normaliser.rows_sum_to_1
     capture = (Capture(Site.RESID, positions=(0,), name="first"),)
-    return Probe(attention_received=whole, attention_share=not whole, capture=capture, extra=statistics)
+    return Probe(resid_max=True, attention_received=whole, attention_share=not whole, capture=capture, extra=statistics)
 
 
 @partial(jax.jit, static_argnames="spec")
@@ -177,6 +178,7 @@ def _in_text(params: Params, text: jax.Array, lengths: jax.Array, distance: jax.
         "received": record[name][..., 0].mean(axis=0),
         "direction": unit(unit(states).mean(axis=0)),
         "first_largest": jnp.abs(states).max(axis=-1).mean(axis=0),
+        "other_largest": jnp.nanmedian(record["resid_max"][:, 1:, 1:], axis=-1).mean(axis=0),
         "query": query,
         "first_score": first_score,
         "other_score": other_score,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 PUBLISHED = {
     "mistralai/Mistral-7B-v0.1": ((1, 7310, 2070),),
     "huggyllama/llama-7b": ((2, 7003, 3968),),
+    "meta-llama/Llama-2-7b-hf": ((1, 7890, 2533),),
     "allenai/OLMo-1B-0724-hf": ((1, 1710, 1764), (2, 8041, 1764)),
 }
 

@@ -73,3 +73,9 @@ def see_only(position: int, key: int, layers: Sequence[int] | None = None) -> Ed
     hidden = [number for number in range(position + 1) if number != key]
     label = f"query {position} sees key {key} alone"
     return edit("logits", "set", -np.inf, queries=position, keys=hidden, label=label, layers=layers)
+
+
+def hide_behind(key: int, position: int, layers: Sequence[int] | None = None) -> Edit:
+    """Hide a key from all queries behind a position, so that a token there has no competitor and nothing before it changes."""
+    label = f"key {key} hidden from queries behind {position}"
+    return edit("logits", "set", -np.inf, keys=key, queries=slice(position + 1, None), label=label, layers=layers)

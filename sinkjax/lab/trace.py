@@ -204,6 +204,7 @@ class Lab:
         declared: object,
         prompts: int = 1,
         inputs: Inputs = TEXT,
+        twin: bool = False,
     ) -> Calculation:
         """Add numbers that no sweep of edits gives.
 
@@ -214,8 +215,9 @@ class Lab:
             declared: The settings that it depends on, as plain values; a store that was made with others is refused.
             prompts: Number of prompts.
             inputs: Kind of prompts.
+            twin: Whether the untrained twin is the model. A calculation that a claim reads has its twin anyway.
         """
-        made = Calculation(name, compute, tuple(variables), prompts, inputs, declared=declared)
+        made = Calculation(name, compute, tuple(variables), prompts, inputs, twin, declared=declared)
         self._add(self.calculations, name, made)
         return made
 

@@ -81,6 +81,8 @@ def test_the_first_tokens_of_the_text_are_what_a_token_is_compared_with(tiny, te
     found = sinkjax.scan(tiny, text[:1, 0], text=text[:1])
     np.testing.assert_allclose(found["cosine"], 1, rtol=1e-12)
     np.testing.assert_allclose(found["largest"][0], found["first_largest"], rtol=1e-12)
+    sizes = np.asarray(sinkjax.forward(tiny, text[:1], probe=sinkjax.Probe(resid_max=True)).record["resid_max"])[0, 1:]
+    np.testing.assert_allclose(found["other_largest"], np.median(sizes[:, 1:], axis=1), rtol=1e-12)
     other = sinkjax.scan(tiny, text[:1, 0], text=text[1:])
     assert (other["cosine"] < 0.999).any()
 

@@ -35,7 +35,9 @@ SMALL = {  # what makes each study fit the tiny model
     "gu/repeat-bound": {"longest": T},
     "gu/positions": {"places": [4, 9], "text_places": [4]},
     "kiya/bos-swap": {"positions": [8], "shown": 8},
+    "kiya/predictions": {"positions": [1, 8], "tokens": 20},
     "kiya/rope": {"positions": [1, 8]},
+    "kiya/split": {"places": [4, 8, 10], "counts": [1, 3]},
     "kiya/self": {"positions": [4, 8], "shown": 8},
     "li/amplify": {"positions": [10]},
     "li/mediation": {"places": [6, 10], "keys": [2], "neurons": 2},
@@ -46,20 +48,21 @@ NAMES = [name for name in studies() if not trains(name)]
 # Studies that edit nothing, or that have a factor of 1 or the like among their conditions.
 WITHOUT_NOOP = {
     *("gu/angles", "gu/norms", "gu/sink-rate", "kiya/baseline", "kiya/embedding", "li/dominance", "sweep"),
-    *("gu/repeat-bound", "li/variance"),
+    *("gu/repeat-bound", "kiya/predictions", "kiya/scan", "kiya/split", "li/variance"),
 }
 # No text is read, or nothing is said of what is shown.
 WITHOUT_MAPS = {
     *(
         "background/kinds",
         "background/mechanism",
+        "background/stages",
         "background/windows",
         "gu/angles",
         "gu/norms",
         "gu/repeat-bound",
         "gu/positions",
     ),
-    *("kiya/embedding", "kiya/rope", "li/dominance", "li/variance", "sweep"),
+    *("kiya/embedding", "kiya/predictions", "kiya/rope", "kiya/scan", "kiya/split", "li/dominance", "li/variance", "sweep"),
 }
 
 

@@ -60,6 +60,12 @@ def massive_prompts(position: int) -> Measure:
     return percentage(name, of, STATES, note=NOTE, position=position)
 
 
+def stages(inside: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return the first and the last index of every run of True, in order: from bool[layer]."""
+    ends = np.flatnonzero(np.diff(np.concatenate([[False], inside, [False]]).astype(int)))
+    return [(int(first), int(last) - 1) for first, last in ends.reshape(-1, 2)]
+
+
 def massive(sweep: Sweep, position: int) -> Premise:
     """Return the premise that the largest |h| at a position is massive, in means over documents after some layer."""
 

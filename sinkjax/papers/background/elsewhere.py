@@ -194,7 +194,7 @@ def by_token(read: Stored, tokens: Sequence[str], sweep: Sweep, eps: float) -> D
 def embeddings_of(tokens: Sequence[str], run: Unedited) -> NDArray:
     """The embeddings of some tokens: float[token, width]."""
     model, _ = run.loaded
-    return _rows_of(model, ids_of(model, tokens))
+    return rows_of(model, ids_of(model, tokens))
 
 
 def random_embeddings(tokens: Sequence[str], count: int, seed: int, run: Unedited) -> NDArray:
@@ -205,7 +205,7 @@ def random_embeddings(tokens: Sequence[str], count: int, seed: int, run: Unedite
     ordinary = np.setdiff1d(vocabulary, [*model.tokenizer.special, *ids_of(model, tokens)])
     refuse(ordinary.size < count, f"{count} controls are more than the model's {ordinary.size} other tokens")
     rng = intervals.generator(seed, "background/elsewhere controls")
-    return _rows_of(model, rng.choice(ordinary, count, replace=False))
+    return rows_of(model, rng.choice(ordinary, count, replace=False))
 
 
 def ids_of(model: Model, tokens: Sequence[str]) -> list[int]:
@@ -218,7 +218,7 @@ def ids_of(model: Model, tokens: Sequence[str]) -> list[int]:
     return found
 
 
-def _rows_of(model: Model, ids: ArrayLike) -> NDArray:
+def rows_of(model: Model, ids: ArrayLike) -> NDArray:
     """Embeddings as they enter the stream, with the factor that a model such as Gemma multiplies them by: float[token, width]."""
     probe, tokens = Probe(capture=(Capture(Site.EMBED),)), np.asarray(ids, np.int32)[None]
     record = forward(model.params, tokens, model.config, probe=probe, logits=False).record

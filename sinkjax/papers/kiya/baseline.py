@@ -13,6 +13,7 @@ from sinkjax import Probe, metrics
 from sinkjax.lab import *
 from sinkjax.lab.measures import largest, largest_elsewhere, strongest_other_sink
 from sinkjax.lab.premises import below
+from sinkjax.papers.background._massive import stages
 
 if TYPE_CHECKING:
     import xarray
@@ -75,15 +76,29 @@ def massive_share(position: int) -> Measure:
 
 
 def sink_lag(position: int, eps: float) -> Measure:
-    """Number of layers from a position's activation to its sink; negative if the sink comes first, NaN without a sink."""
+    """Number of layers from a position's activation to its sink, mean over stages; negative if the sink comes first.
+
+    A stage of the activation is a run of layers after which it is massive (Sun et al. 2024), and a stage of the sink a run of
+    layers whose mean map gives the position more than eps. Each activation's stage is paired with the stage of the sink whose
+    onset is nearest.
+    """
 
     def of(data: xarray.Dataset) -> NDArray:
-        sinks = metrics.sink_rate(data, position, eps, per="layer")
-        sizes = data["resid_max"].values[:, :, 1:, position]
-        onsets = [np.argmax(values > values.max(axis=-1, keepdims=True) / 2, axis=-1) for values in (sinks, sizes)]
-        return np.where(sinks.max(axis=-1) > 0, onsets[0] - onsets[1], np.nan)
+        seen = data["attention_received"].values[..., position].mean(axis=-1) > eps
+        large = metrics.massive_activations(data, position)[..., 1:] == 1
+        return np.array([[_lag(*pair) for pair in zip(*rows, strict=True)] for rows in zip(seen, large, strict=True)])
 
-    name = f"layers from the onset of the activation at position {position} to the onset of the sink"
-    note = "Each onset is the first layer where the quantity is above half of its largest value over the layers."
-    asks = Probe(attention_received=True, resid_max=True)
+    name = f"layers from the onset of the activation at position {position} to the onset of the sink, mean over stages"
+    note = f"""A stage of the activation is a run of layers after which it is massive (Sun et al. 2024), and a stage of the sink
+        a run of layers whose attention to the position, mean over heads, is above {eps:g}. Nearest onsets are paired."""
+    asks = Probe(attention_received=True, resid_max=True, resid_median=True)
     return Measure(name, of, asks, "layers", note=note, position=position)
+
+
+def _lag(seen: NDArray[np.bool_], large: NDArray[np.bool_]) -> float:
+    """Return the mean lag of the sink's onsets behind the activation's, from bool[layer] each; NaN without a stage of both."""
+    sinks, sizes = (np.array([first for first, _ in stages(one)]) for one in (seen, large))
+    if not sinks.size or not sizes.size:
+        return np.nan
+    apart = sinks - sizes[:, None]
+    return float(apart[np.arange(len(sizes)), np.abs(apart).argmin(axis=1)].mean())

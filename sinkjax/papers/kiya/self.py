@@ -1,7 +1,8 @@
 """kiya/self: the query at one position attends only to itself, in some layers (Figs. 5 and 9).
 
 Controls cut as many links at random in the same layers. Whether the query must see itself is asked by one random other key in
-its place.
+its place. The first token stays a sink of equal strength, so the same edit is also read with key 0 hidden from the queries behind
+the position.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from functools import partial
 
 import numpy as np
 
-from sinkjax import Edit, attend_self, edit
+from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.config_files.checks import among, positions
 from sinkjax.lab import *
-from sinkjax.lab.edits import cut_links, see_only
+from sinkjax.lab.edits import cut_links, hide_behind, see_only
 from sinkjax.lab.figures import against, heatmap
 from sinkjax.lab.measures import later_attention_to, later_sink_rate, strongest_later_attention
 
@@ -63,15 +64,29 @@ def study(lab: Lab, s: Settings) -> None:
         columns,
         title="one other key",
     )
+    hidden = {
+        place.at(position=p): compose(attend_self(p, layers=place.layers), hide_behind(0, p))
+        for place in (forms, ALL)
+        for p in s.positions
+    }
+    without_0 = lab.sweep("without-0", hidden, columns, title="key 0 hidden behind it")
+    only_hidden = {ALL.at(position=p): hide_behind(0, p) for p in s.positions}
+    free = lab.sweep("free", only_hidden, columns, title="not isolated, key 0 hidden behind it")
     lab.noop(edit("logits", "add", 0.0, queries=s.shown, relation="others"))
 
     everywhere, early = alone[ALL], alone[forms]
     sinks, massive = is_sink(seen_0, alone, strongest_later_attention(0, lab.half)), reaches(large_0, alone, MASSIVE_SIZE)
     ours, beside = "ours, on Kiya et al. 2026, Fig. 9, conclusion", [effect(sink, everywhere, sink_0)]
-    lab.claim("sink", "Kiya et al. 2026, Fig. 5", moved(seen_0, seen, everywhere), sinks, beside)
+    half_of = 1 / 2  # of what the first token had: it keeps as large a part
+    lab.claim("sink", "Kiya et al. 2026, Fig. 5", moved(seen_0, seen, everywhere), sinks, beside, ceiling=half_of)
+    unsplit = difference(seen, without_0[ALL], free.every, seen_0)
+    lab.claim("sink-alone", "ours, on Kiya et al. 2026, Fig. 5", unsplit, sinks)
     lab.claim("activation", "Kiya et al. 2026, Fig. 5", moved(large_0, large, everywhere), massive)
-    lab.claim("leaves", "Kiya et al. 2026, Fig. 5", effect(seen_0, everywhere), sinks, [effect(sink_0, everywhere)], sign=-1)
-    lab.claim("early", ours, moved(seen_0, seen, early), all_of(sinks, massive), [effect(sink, early, sink_0)])
+    beside_0 = [effect(sink_0, everywhere)]
+    lab.claim("leaves", "Kiya et al. 2026, Fig. 5", effect(seen_0, everywhere), sinks, beside_0, sign=-1, ceiling=half_of)
+    both, beside = all_of(sinks, massive), [effect(sink, early, sink_0)]
+    lab.claim("early", ours, moved(seen_0, seen, early), both, beside, ceiling=half_of)
+    lab.claim("early-alone", ours, difference(seen, without_0[forms], free.every, seen_0), both)
     lab.claim("other", "ours, on Kiya et al. 2026, property 3", difference(seen, everywhere, other.every))
 
     rows = (

@@ -44,16 +44,21 @@ def test_a_massive_activation_is_above_100_and_above_1000_medians_after_some_lay
         check_position(massive_share(T), T)
 
 
-def test_the_lag_is_between_the_first_layers_above_half_of_the_peak():
-    received, sizes = np.zeros((1, 3, L, H, T)), np.ones((1, 3, L + 1, T))
-    received[0, 0, 2:, :4, 0], received[0, 0, 3, 4, 0] = 0.9, 0.9  # 80% of heads from layer 2 on
-    received[0, 1, 0, :, 0] = 0.9
-    sizes[0, :2, 2:, 0] = 60  # after layer 1
-    sizes[0, :, 0, 0] = 900  # the embedding is no layer
+def test_the_lag_is_between_the_onsets_of_each_stage():
+    """As in SmolLM2: an early stage with a small activation, a gap, and a late stage with a large one."""
+    sizes = np.array([[1, 233, 723, 580, 60, 20_000, 20_000], [60] * 7, [1, 1, 1, 1, 1, 1, 500], [1, 1, 1, 1, 300, 300, 300]])
+    seen = np.array([[0, 0, 0.4, 0.4, 0.1, 0.1, 0.5], [0.5] * 7, [0, 0, 0, 0, 0, 0.6, 0.6], [0] * 7])
     data = xarray.Dataset(
         {
-            "attention_received": (("edit", "prompt", "layer", "head", "key"), received),
-            "resid_max": (("edit", "prompt", "depth", "position"), sizes),
+            "attention_received": (
+                ("edit", "prompt", "layer", "head", "key"),
+                seen[None, :, :, None, None] * np.ones((1, 1, 1, H, T)),
+            ),
+            "resid_max": (
+                ("edit", "prompt", "depth", "position"),
+                np.concatenate([np.full((4, 1), 900), sizes], axis=1)[None, ..., None] * np.ones(T),
+            ),
+            "resid_median": (("edit", "prompt", "depth", "position"), np.full((1, 4, 8, T), 0.1)),
         }
     )
-    np.testing.assert_array_equal(read_measure(sink_lag(0, 0.3), data), [[1, -1, np.nan]])
+    np.testing.assert_array_equal(read_measure(sink_lag(0, 0.3), data), [[1, np.nan, -1, np.nan]])

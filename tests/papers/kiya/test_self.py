@@ -91,7 +91,8 @@ def isolates(**places: tuple[float, float, float]) -> Any:
         noise = np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-1, 1, (2, 16, N))
         place = {FORMS: "forms", "all layers": "everywhere"}.get(where(point), "") if point.draw < 0 else ""
         twin = name.endswith("-twin")
-        place = "other" if place and name == "other" else "" if name.endswith("-twin") else place
+        place = "other" if place and name == "other" else "" if twin or name == "free" else place
+        place = "apart" if place == "everywhere" and name == "without-0" else place
         seen, first, size = places.get(place, (1.0, 90.0, 10.0))
         found: dict[tuple[Any, ...], Any] = {}
         for position in (0, *POSITIONS):
@@ -110,12 +111,15 @@ def words(numbers: Any) -> dict[str, str]:
 
 
 def test_a_query_that_sees_itself_alone_takes_the_sink_over():
-    found = words(isolates(everywhere=(70.0, 20.0, 400.0), forms=(30.0, 60.0, 400.0), other=(20.0, 60.0, 200.0)))
+    planted_sinks = {"everywhere": (70.0, 20.0, 400.0), "forms": (30.0, 60.0, 400.0), "other": (20.0, 60.0, 200.0)}
+    found = words(isolates(**planted_sinks, apart=(1.0, 90.0, 400.0)))
     assert found == {
         "sink": "replicates",
+        "sink-alone": "absent",
         "activation": "replicates",
         "leaves": "replicates",
         "early": "confirmed",
+        "early-alone": "confirmed",
         "other": "confirmed",
     }
 
@@ -125,9 +129,20 @@ def test_a_first_token_that_another_one_outdoes_has_no_sink_that_could_move():
         return {**isolates(everywhere=(70.0, 20.0, 400.0))(name, point), ("seen", 2): 95.0}
 
     found = words(numbers)
-    assert [name for name in found if found[name] == "not applicable"] == ["sink", "leaves", "early"]
+    untested = ["sink", "sink-alone", "leaves", "early", "early-alone"]
+    assert [name for name in found if found[name] == "not applicable"] == untested
 
 
 def test_a_query_that_sees_itself_alone_and_changes_nothing():
     found = words(isolates())
     assert found["sink"] == found["activation"] == found["early"] == found["leaves"] == "absent"
+
+
+def test_without_the_first_token_the_query_sees_itself_alone_and_no_later_one_sees_key_0(study, tiny_config, tiny_params):
+    point = study.of("without-0")["position 4 in all layers"]
+    tokens = np.random.default_rng(0).integers(0, 61, (1, 12))
+    seen = sinkjax.forward(tiny_params, tokens, tiny_config, point.edit, sinkjax.Probe(attention=(0,))).record["attention"]
+    found = np.asarray(seen)[0, 0].max(axis=0) > 0
+    expected = np.tri(12, dtype=bool)
+    expected[4, :4], expected[5:, 0] = False, False
+    np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,244 @@
+"""kiya/predictions: what three interventions do, predicted from tokens alone before any model is edited, then measured.
+
+A token that sees only itself computes what it computes alone. So a scan of single tokens (kiya/scan) predicts whether a token
+becomes a sink once it is the first visible one, is isolated, or takes the first one's place. `scripts/predictions.py` writes the
+predictions into a file first, and compares them later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from sinkjax import Edit, attend_self, compose, edit, mask_key, swap_embeddings
+from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import constant
+from sinkjax.analysis.summary import Row
+from sinkjax.config_files.checks import positions
+from sinkjax.lab import *
+from sinkjax.lab.baseline import Unedited
+from sinkjax.lab.edits import hide_behind
+from sinkjax.lab.measures import later_attention_to, strongest_later_attention
+from sinkjax.lab.numbers import Stored
+from sinkjax.papers.background.elsewhere import rows_of
+from sinkjax.papers.kiya._alone import HALF, chosen, compared
+from sinkjax.report.figures.scatter import Cloud, scatter
+from sinkjax.report.section import Drawing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FACTS = ("tokens", "texts", "ratios")
+Measured = Callable[[Stored], "NDArray"]  # the share of every prediction, from the stores
+SHARE = "attention at half depth, as a share of the unedited attention to key 0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Sinks):
+    prompts: int = 16
+    positions: tuple[int, ...] = (1, 4, 8, 16, 32)
+    """where a text's own token is isolated, or changes places with the first one"""
+    tokens: int = 200
+    """how many tokens are put at one position and isolated there: up to half of them exceptions, the others drawn"""
+    place: int = 8
+    """that position"""
+    token_prompts: int = 4
+    """number of prompts for these"""
+    scanned: int | Literal["all"] = 50_000
+    """how many tokens are run alone, drawn by the seed, next to every special one; "all" is the whole vocabulary"""
+    distance: int = 16
+    """positions between a token's key and the query that reads it"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positions(self, "positions")
+        positions(self, "place")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What an intervention is predicted to do.
+
+    Attributes:
+        intervention: Name of the sweep.
+        case: The condition.
+        document: Index of the prompt; None for the mean over prompts, of a token that is put into them.
+        token: The token whose sink is predicted.
+        text: Its text.
+        ratio: Its largest |h| alone, over the first token's.
+    """
+
+    intervention: str
+    case: Case
+    document: int | None
+    token: int
+    text: str
+    ratio: float
+
+    @property
+    def sink(self) -> bool:
+        """Whether the token is predicted to become a sink."""
+        return self.ratio > HALF
+
+    @property
+    def label(self) -> str:
+        """Name of its row in the summary and in the file of predictions."""
+        where = "" if self.document is None else f", document {self.document}, position {self.case['position']}"
+        return f"{self.intervention}{where}, token {self.token} {self.text!r}"
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """Predictions from tokens alone."""
+    lab.needs("softmax", "causal mask", "embedding without positions")
+    count, width = min(s.tokens, lab.architecture.vocab_size or 0), lab.architecture.width
+    blank: dict[str, Any] = {"tokens": [*range(count)]}
+    predicted = lab.value("predicted", partial(predict, s), blank)
+    rows = lab.donor("rows", lambda run: rows_of(run.loaded[0], predicted["tokens"]), np.zeros((count, width)))
+
+    def put(row: NDArray) -> Edit:
+        return compose(edit("embed", "set", row, queries=s.place), isolated(s.place))
+
+    seen, whole = own("position", partial(later_attention_to, layer=lab.half)), later_attention_to(0, lab.half)
+    at = {ALL.at(position=p): p for p in s.positions}
+    masked = lab.sweep("masked", {ALL.at(position=1): mask_key(0)}, [whole, seen], title="key 0 masked")
+    alone = lab.sweep("isolated", {case: isolated(p) for case, p in at.items()}, [whole, seen], title="isolated")
+    swapped = lab.sweep("swapped", {case: swap_embeddings(0, p) for case, p in at.items()}, [whole], title="swapped")
+    tokens = {ALL.at(token=token): put(row) for token, row in zip(predicted["tokens"], rows, strict=True)}
+    there = later_attention_to(s.place, lab.half)
+    placed = lab.sweep("placed", tokens, [whole, there], prompts=s.token_prompts, title="put there and isolated")
+    sweeps = {"masked": (masked, seen), "isolated": (alone, seen), "swapped": (swapped, whole), "placed": (placed, there)}
+
+    every = predictions(predicted, s)
+    measured = partial(shares, every, sweeps, whole)
+    lab.describe("sink", "the premise", lambda read: premise(read, masked, whole, lab.half))
+    for name in sweeps:
+        lab.describe(name, "ours", partial(counts, name, every, measured))
+    lab.describe("each", "ours", partial(each_one, every, measured))
+    lab.draw(partial(predicted_and_measured, every, measured), placed)
+
+
+def isolated(position: int) -> Edit:
+    """Let a token see only itself, and hide the first key, its equal competitor, from all queries behind it."""
+    return compose(attend_self(position), hide_behind(0, position))
+
+
+def predict(s: Settings, run: Unedited, known: xarray.Dataset | None = None) -> dict[str, Any]:
+    """Predict every outcome from a scan of single tokens; nothing is edited.
+
+    Args:
+        s: The study's settings.
+        run: The model and the prompts.
+        known: A scan of some of the tokens, next to the same prompts.
+
+    Returns:
+        "tokens", "texts", "ratios": the tokens that are put at a position, up to half of them exceptions to what most tokens do.
+        "documents": of each prompt, its own tokens' ids, texts and ratios at position 1 and at `positions`.
+    """
+    import xarray
+
+    import sinkjax
+
+    model, batch = run.loaded
+    places = [*dict.fromkeys((1, *s.positions))]
+    own_tokens = np.asarray(batch.tokens)[:, places]
+    alone = partial(sinkjax.scan, model, text=batch.tokens, lengths=batch.lengths, distance=s.distance, eps=s.eps)
+    drawn = chosen(model, s.scanned, s.seed)
+    ids = np.union1d(drawn, own_tokens)
+    if known is None:
+        data = alone(ids)
+    else:
+        left = np.setdiff1d(ids, known["token"])
+        parts = [known, *([alone(left)] if left.size else [])]
+        data = xarray.concat(parts, "token", data_vars="minimal", coords="minimal", compat="override").sel(token=ids)
+    found, rng = compared(data), intervals.generator(s.seed, "kiya/predictions tokens")
+    candidates = np.flatnonzero(np.isin(ids, drawn))
+    most = found.makes[candidates].mean() > HALF
+    odd, usual = (candidates[(found.makes[candidates] == most) == kind] for kind in (False, True))
+    few = min(len(odd), max(s.tokens // 2, s.tokens - len(usual)))
+    put = np.concatenate([rng.choice(odd, few, replace=False), rng.choice(usual, min(s.tokens - few, len(usual)), replace=False)])
+    text = data["text"].values if "text" in data.coords else ids.astype(str)
+    rows = np.searchsorted(ids, own_tokens)
+
+    def facts(where: NDArray) -> dict[str, Any]:
+        return {"tokens": ids[where].tolist(), "texts": text[where].tolist(), "ratios": found.ratio[where].tolist()}
+
+    return {**facts(put), "documents": {"positions": places, **facts(rows)}, "scanned": len(ids), "layer": found.layer}
+
+
+def predictions(predicted: dict[str, Any], s: Settings) -> list[Prediction]:
+    """List every prediction.
+
+    Args:
+        predicted: The result of `predict`; on placeholders it has tokens alone, and the list is empty.
+        s: The study's settings.
+    """
+    if "documents" not in predicted:
+        return []
+    documents, found = predicted["documents"], []
+    for name, places in {"masked": (1,), "isolated": s.positions, "swapped": s.positions}.items():
+        for place in places:
+            column = documents["positions"].index(place)
+            own_tokens = zip(*([row[column] for row in documents[what]] for what in FACTS), strict=True)
+            found += [Prediction(name, ALL.at(position=place), number, *facts) for number, facts in enumerate(own_tokens)]
+    put = zip(*(predicted[what] for what in FACTS), strict=True)
+    return found + [Prediction("placed", ALL.at(token=facts[0]), None, *facts) for facts in put]
+
+
+def shares(every: list[Prediction], sweeps: dict[str, tuple[Sweep, Measure]], whole: Measure, read: Stored) -> NDArray:
+    """Return the attention to each predicted token, as a share of the unedited attention to the first key: float[prediction]."""
+    found = []
+    for one in every:
+        sweep, measure = sweeps[one.intervention]
+        values = read.value(measure, sweep, one.case) / read.first(whole, sweep).mean()
+        found.append(values.mean() if one.document is None else values[one.document])
+    return np.asarray(found)
+
+
+def premise(read: Stored, sweep: Sweep, whole: Measure, layer: int) -> list[Row]:
+    """The sink whose move is predicted: attention to key 0, and to the strongest other key."""
+    measures = (whole, strongest_later_attention(0, layer))
+    return [Row("no edit", "no edit", one.name, constant(float(read.first(one, sweep).mean()))) for one in measures]
+
+
+def counts(name: str, every: list[Prediction], measured: Measured, read: Stored) -> list[Row]:
+    """Count the right and the wrong predictions of an intervention."""
+    of = np.array([one.intervention == name for one in every])
+    sink, found = np.array([one.sink for one in every])[of], measured(read)[of] > HALF
+    numbers = {
+        "predictions": of.sum(),
+        "right": (sink == found).sum(),
+        "a sink predicted": sink.sum(),
+        "a sink predicted, and right": (sink & found).sum(),
+        "no sink predicted": (~sink).sum(),
+        "no sink predicted, and right": (~sink & ~found).sum(),
+    }
+    return [Row(name, name, number, constant(float(value))) for number, value in numbers.items()]
+
+
+def each_one(every: list[Prediction], measured: Measured, read: Stored) -> list[Row]:
+    """List the measured share of every prediction."""
+    return [
+        Row(one.label, f"{one.intervention}, one by one", SHARE, constant(float(share)))
+        for one, share in zip(every, measured(read), strict=True)
+    ]
+
+
+def predicted_and_measured(every: list[Prediction], measured: Measured, read: Stored, sweep: Sweep) -> Drawing:
+    """Draw the attention that each token receives against its activation alone."""
+    titles = {
+        "masked": "key 0 masked: the second token",
+        "isolated": "isolated: the text's own token",
+        "swapped": "swapped: the new first token",
+        "placed": "put into texts and isolated",
+    }
+    ratio, share = np.array([one.ratio for one in every]), measured(read)
+    of = {name: np.array([one.intervention == name for one in every]) for name in titles}
+    clouds = [Cloud(title, ratio[of[name]], share[of[name]]) for name, title in titles.items()]
+    figure = scatter({"": clouds}, "largest |h| alone, over the first token's", "attention, over the first key's", log="x")
+    caption = f"""Attention at half depth to each token, as a share of the unedited attention to key 0, against its largest |h|
+        alone. The prediction, fixed before the sweeps: a sink (above {HALF:g}) if the activation is above {HALF:g}."""
+    return read.drawing("predicted-and-measured", figure, caption, sweep.name, bands=False)

@@ -1,0 +1,125 @@
+"""kiya/scan: every token of the vocabulary alone, next to the first token of texts (ours, on property 3).
+
+With relative positions, a token that sees only itself in all layers computes what it computes alone, so a forward of one token
+says what isolating it anywhere in a text would show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from sinkjax.analysis.estimates import constant
+from sinkjax.analysis.summary import Row
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab import Lab, Sinks
+from sinkjax.lab.numbers import Stored
+from sinkjax.lab.work import Calculation
+from sinkjax.papers.kiya._alone import HALF, VARIABLES, Alone, compared, names, scanned
+from sinkjax.report.figures.histogram import histogram
+from sinkjax.report.section import Drawing
+
+if TYPE_CHECKING:
+    import xarray
+
+NAMED = 40  # maximum number of exceptions that are named
+OF_TWIN = 2_000  # tokens of the untrained twin, whose distribution is as clear with few
+PERCENTILES = (0.1, 5, 50, 95, 99.9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Sinks):
+    prompts: int = 16
+    tokens: int | Literal["all"] = 50_000
+    """how many tokens are run, drawn by the seed, next to every special one; "all" is the whole vocabulary"""
+    distance: int = 16
+    """positions between a token's key and the query that reads it"""
+    twin: bool = True
+    """whether some of the tokens are run on the same architecture with random weights"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("tokens", "distance"):
+            if getattr(self, name) != "all" and getattr(self, name) < 1:
+                raise SinkjaxError(f"{name} is {getattr(self, name)}, and must be at least 1")
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """Every token alone."""
+    lab.needs("scores without a kernel")
+
+    def run(name: str, tokens: int | Literal["all"], twin: bool) -> Calculation:
+        given = (tokens, s.seed, s.eps, s.distance)
+        return lab.calculate(name, partial(scanned, *given), VARIABLES, {"scan": [*given]}, s.prompts, twin=twin)
+
+    tokens = run("tokens", s.tokens, False)
+    untrained = run("untrained", OF_TWIN if s.tokens == "all" else min(s.tokens, OF_TWIN), True) if s.twin else None
+    lab.describe("alone", "ours, on Kiya et al. 2026, property 3", lambda read: distribution(read.data(tokens.name)))
+    lab.describe("exceptions", "ours", lambda read: exceptions(read.data(tokens.name)))
+    lab.draw(sizes, tokens, untrained)
+
+
+def distribution(data: xarray.Dataset) -> list[Row]:
+    """How many tokens are like the first one, and percentiles of their activation, state and keys."""
+    found, special = compared(data), data["special"].values
+    return [*_of_text(data, found), *_of("ordinary tokens", found, ~special), *_of("special tokens", found, special)]
+
+
+def _of_text(data: xarray.Dataset, found: Alone) -> Iterator[Row]:
+    for name, of in (("first token of the texts", "first_largest"), ("a typical later token of the texts", "other_largest")):
+        yield Row(name, "in text", f"largest |h| after layer {found.layer}", constant(float(data[of][found.layer])))
+
+
+def _of(kind: str, found: Alone, where: np.ndarray) -> Iterator[Row]:
+    if not where.any():
+        return
+    numbers = {
+        "tokens": where.sum(),
+        f"tokens with more than {HALF:g} of the first token's largest |h|": found.makes[where].sum(),
+        "the same (%)": 100 * found.makes[where].mean(),
+        "heads that sink whose score of the key is nearer to the first token's, mean over tokens (%)": 100
+        * found.like[where].mean(),
+    }
+    for percentile in PERCENTILES:
+        numbers[f"largest |h| over the first token's, percentile {percentile:g}"] = np.percentile(found.ratio[where], percentile)
+    numbers["cosine with the first token's state, percentile 5"] = np.percentile(found.cosine[where], 5)
+    numbers["cosine with the first token's state, median"] = np.median(found.cosine[where])
+    for name, number in numbers.items():
+        yield Row(kind, kind, name, constant(float(number)))
+
+
+def exceptions(data: xarray.Dataset) -> list[Row]:
+    """The tokens that make no sink alone, or, if most make none, those that do; the farthest first."""
+    found, named = compared(data), names(data)
+    most = found.makes.mean() > HALF
+    order = np.argsort(found.ratio if most else -found.ratio, kind="stable")
+    odd = order[(found.makes != most)[order]]
+    series = f"{len(odd):,} of {len(order):,} tokens that {'make no sink' if most else 'make a sink'} alone"
+    rows = [Row(series, series, "tokens", constant(float(len(odd))))]
+    for one in odd[:NAMED]:
+        numbers = {"largest |h| over the first token's": found.ratio, "cosine with the first token's state": found.cosine}
+        numbers["heads that sink whose score of the key is nearer to the first token's (%)"] = 100 * found.like
+        rows += [Row(named[one], series, name, constant(float(values[one]))) for name, values in numbers.items()]
+    return rows
+
+
+def sizes(read: Stored, tokens: Calculation, untrained: Calculation | None) -> Drawing:
+    """Draw how many tokens have which activation alone, here and in the untrained twin."""
+    data = read.data(tokens.name)
+    layer, special = compared(data).layer, data["special"].values
+    largest = data["largest"].values[:, layer]
+    kinds = {"ordinary tokens": largest[~special], "special tokens": largest[special]}
+    if untrained is not None and read.has(untrained.name):
+        kinds["untrained twin"] = read.data(untrained.name)["largest"].values[:, layer]
+    marks = {"first token of texts": "first_largest", "typical later token of texts": "other_largest"}
+    lines = {name: float(data[of][layer]) for name, of in marks.items()}
+    figure = histogram(
+        {name: found for name, found in kinds.items() if found.size}, lines, f"largest |h| after layer {layer}", "tokens"
+    )
+    caption = f"""Largest |h| after layer {layer}, where the first token's is largest, of each token when it sees only itself, on
+        logarithmic axes."""
+    return read.drawing("tokens-alone", figure, caption, tokens.name, bands=False)

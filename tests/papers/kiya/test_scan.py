@@ -1,0 +1,124 @@
+"""kiya/scan and kiya/predictions: the rule on planted tokens, and what is counted as right."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab import ALL
+from sinkjax.lab.baseline import Unedited
+from sinkjax.lab.work import Batch
+from sinkjax.papers.kiya._alone import chosen, compared
+from sinkjax.papers.kiya.predictions import Prediction, Settings, counts, isolated, predict, predictions
+from sinkjax.papers.kiya.scan import exceptions
+
+ODD, PLANTED = 3, 40
+
+
+def planted(makes: list[bool]) -> xarray.Dataset:
+    """Tokens of which some have the first token's activation and keys, and the others a typical one's."""
+    count = len(makes)
+    like = np.array(makes)
+    largest = np.where(like[:, None], [5.0, 100.0, 20.0], [4.0, 2.0, 3.0])
+    score = np.where(like[:, None], [9.0, 8.0], [1.0, 0.0])
+    data = {
+        "largest": (("token", "layer"), largest),
+        "cosine": (("token", "layer"), np.where(like[:, None], 1.0, 0.1) * np.ones((count, 3))),
+        "score": (("token", "sink"), score),
+        "first_largest": ("layer", np.array([5.0, 100.0, 20.0])),
+        "other_largest": ("layer", np.array([4.0, 2.0, 3.0])),
+        "first_score": ("sink", np.array([9.0, 8.0])),
+        "other_score": ("sink", np.array([1.0, 0.0])),
+    }
+    return xarray.Dataset(data, {"token": 10 * np.arange(count)})
+
+
+@pytest.mark.parametrize("most", [True, False])
+def test_the_exceptions_are_the_few_that_do_not_do_what_most_do(most):
+    makes = [most] * 20
+    makes[ODD] = not most
+    found = compared(planted(makes))
+    assert found.layer == 1
+    assert found.makes.tolist() == makes
+    np.testing.assert_array_equal(found.like, makes)
+    first, *named = exceptions(planted(makes))
+    assert first.value.mean == 1
+    assert {row.condition for row in named} == {"30"}
+    assert first.condition == f"1 of 20 tokens that {'make no sink' if most else 'make a sink'} alone"
+
+
+def test_every_special_token_is_run_next_to_others_of_the_seed(mini_softmax):
+    special = set(mini_softmax.tokenizer.special)
+    one, other = (chosen(mini_softmax, 20, seed) for seed in (0, 1))
+    assert special < {*one.tolist()}
+    assert len(one) == 20 + len(special)
+    assert {*one.tolist()} != {*other.tolist()}
+    assert len(chosen(mini_softmax, "all", 0)) == len(chosen(mini_softmax, 10_000, 0)) == mini_softmax.config.vocab_size
+
+
+@pytest.fixture(scope="module")
+def mini_softmax():
+    return sinkjax.load("mini-softmax")
+
+
+@pytest.fixture(scope="module")
+def batch(mini_softmax) -> Batch:
+    rng, bos = np.random.default_rng(0), mini_softmax.tokenizer.bos
+    tokens = np.concatenate([np.full((3, 1), bos), rng.integers(2, 500, (3, 23))], axis=1).astype(np.int32)
+    return Batch(tokens, np.full(3, 24, np.int32), {})
+
+
+def test_in_a_model_trained_behind_bos_only_bos_is_predicted_to_sink(mini_softmax, batch):
+    settings = Settings(model="mini-softmax", length=24, positions=(1, 8), tokens=6)
+    found = predict(settings, Unedited(mini_softmax, batch))
+    assert [ratio > 0.5 for ratio in found["ratios"]] == [token == mini_softmax.tokenizer.bos for token in found["tokens"]]
+    assert mini_softmax.tokenizer.bos in found["tokens"]
+    assert found["documents"]["tokens"] == batch.tokens[:, [1, 8]].tolist()
+    scan = sinkjax.scan(mini_softmax, np.arange(100), text=batch.tokens, lengths=batch.lengths, eps=settings.eps)
+    again = predict(settings, Unedited(mini_softmax, batch), scan)
+    assert again["tokens"] == found["tokens"]
+    np.testing.assert_allclose(again["documents"]["ratios"], found["documents"]["ratios"], rtol=1e-4)
+    listed = predictions(found, settings)
+    assert [one.intervention for one in listed] == ["masked"] * 3 + ["isolated"] * 6 + ["swapped"] * 6 + ["placed"] * 6
+    assert len({one.label for one in listed}) == len(listed)
+
+
+def test_a_planted_copy_of_bos_is_the_second_token_that_makes_a_sink_and_becomes_one_where_it_is_isolated(mini_softmax, batch):
+    embed, bos = mini_softmax.params["embed"], mini_softmax.tokenizer.bos
+    model = dataclasses.replace(mini_softmax, params=mini_softmax.params | {"embed": embed.at[PLANTED].set(embed[bos])})
+    found = compared(sinkjax.scan(model, text=batch.tokens, lengths=batch.lengths))
+    assert np.flatnonzero(found.makes).tolist() == sorted((bos, PLANTED))
+    tokens = batch.tokens.copy()
+    tokens[:, 8] = PLANTED
+    probe, half = sinkjax.Probe(attention_received=True), 1
+    seen = [
+        np.asarray(sinkjax.forward(one, text, edits=isolated(8), probe=probe).record["attention_received"])[:, half, :, 8].mean()
+        for one, text in ((model, tokens), (model, batch.tokens))
+    ]
+    assert seen[0] > 3 * seen[1]
+
+
+def test_right_and_wrong_are_counted_apart():
+    every = [Prediction("placed", ALL.at(token=token), None, token, "x", ratio) for token, ratio in enumerate((0.9, 0.9, 0.1))]
+    rows = {row.measure: row.value.mean for row in counts("placed", every, lambda read: np.array([1.0, 0.2, 0.7]), None)}
+    assert rows == {
+        "predictions": 3,
+        "right": 1,
+        "a sink predicted": 2,
+        "a sink predicted, and right": 1,
+        "no sink predicted": 1,
+        "no sink predicted, and right": 0,
+    }
+
+
+@pytest.mark.parametrize(("scan", "field"), [({"tokens": 0}, "tokens"), ({"distance": 0}, "distance")])
+def test_a_scan_of_nothing_is_refused(scan, field):
+    from sinkjax.papers.kiya.scan import Settings as Scan
+
+    with pytest.raises(SinkjaxError, match=field):
+        Scan(**scan)
