@@ -93,7 +93,7 @@ def test_words_on_assumptions_follow_the_numbers(assumed):
     set_mass(assumed["gate"], 0.01)
     found = words()
     solved = [f"{name}-solves" for name in assumptions.ESCAPES]
-    assert {found[name] for name in ("needs-bos", "divisor", "gate-sinks", *solved)} == {"replicates"}
+    assert {found[name] for name in ("needs-bos", "divisor", "gate-sinks", *solved)} == {"confirmed"}
     assumed["relu-index"]["loss"][:1] = assumed["relu-index"]["null_loss"][:1]
     assert words()["softmax"] == "not applicable"  # seven runs that solve the task are too few
 
@@ -121,9 +121,9 @@ def test_words_on_escapes_follow_what_is_left_on_bos(one_layer):
     charged["loss"][...] = np.linspace(0.4, 0.6, 8)[:, None] * charged["null_loss"].values[:, None]
     config = config_of("escapes", **SMALL)
     words = judged("escapes", config, stores)
-    assert words["off-by-one-penalty"] == words["softmax-penalty"] == "replicates"
+    assert words["off-by-one-penalty"] == words["softmax-penalty"] == "confirmed"
     assert words["sink-logit-start"] == "not applicable"  # no run solves the task
-    assert words["gate-penalty"] != "replicates"
+    assert words["gate-penalty"] != "confirmed"
     found = table("escapes", config, stores)
     share = "weight of other rows that goes to the escape"
     assert found["gated heads: escape starts at 4", share].mean == pytest.approx(0.75)
