@@ -118,7 +118,7 @@ def best_token(model: Model) -> int:
     found = scan(model, ids)
     if found.sizes["sink"] == 0:
         raise SinkjaxError("no head of this model sinks on the first token of the packaged passages; name a token all the same")
-    return int(ids[int(found["score"].mean("sink").argmax())])
+    return int(ids[int(found["score"].mean("sink").values.argmax())])
 
 
 def load_prefix(path: str | Path) -> SinkPrefix:

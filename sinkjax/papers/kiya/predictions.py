@@ -30,6 +30,7 @@ from sinkjax.report.figures.scatter import Cloud, scatter
 from sinkjax.report.section import Drawing
 
 if TYPE_CHECKING:
+    import xarray
     from numpy.typing import NDArray
 
 FACTS = ("tokens", "texts", "ratios")

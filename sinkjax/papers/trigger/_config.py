@@ -1,4 +1,4 @@
-"""Settings of every study of the trigger task, and the training that they describe. This module imports no JAX."""
+"""Settings of every study of the trigger task, and the training that they describe."""
 
 from __future__ import annotations
 
