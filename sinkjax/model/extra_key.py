@@ -26,14 +26,14 @@ from sinkjax.model.rotary import Rope
 class ExtraKeys(NamedTuple):
     """Keys in front of the tokens.
 
-    key: [B, K, E, D], as used in scores. value: [B, K, E, D], or None for zeros. index: each key's position, counted from the
+    key: [B, K, E, D], as used in scores. value: [B, K, E, D], or None for zeros. indices: each key's position, counted from the
     first key of the past, -1 for a sink token, and None for a learned key, which has no position. learned: the number of learned
     keys, which come first.
     """
 
     key: jax.Array
     value: jax.Array | None
-    index: tuple[int | None, ...]
+    indices: tuple[int | None, ...]
     learned: int
 
     def scores(
@@ -53,25 +53,25 @@ class ExtraKeys(NamedTuple):
         (B, H, Q, D), (K, E) = q_BHQD.shape, self.key.shape[1:3]
         scores = ops.score(q_BHQD.reshape(B, K, -1, D), self.key.astype(q_BHQD.dtype), scale, precision)
         scores = ops.soft_cap(scores.reshape(B, H, Q, E), config.caps.scores)
-        placed = np.array([index is not None for index in self.index])
+        placed = np.array([index is not None for index in self.indices])
         if not isinstance(config.position, ScorePosition) or not placed.any():
             return scores
-        index_E = jnp.array([index or 0 for index in self.index])
+        index_E = jnp.array([index or 0 for index in self.indices])
         return jnp.where(placed, add_to_scores(scores, config.position, index_Q, index_E, total, w), scores)
 
     def visible(self, index_Q: jax.Array, window: jax.Array | None) -> jax.Array:
         """Return which queries see which keys, bool [Q, E]: a learned key is always seen, one of the past within a window."""
-        always = np.arange(len(self.index)) < self.learned
+        always = np.arange(len(self.indices)) < self.learned
         if window is None:
-            return jnp.ones((len(index_Q), len(self.index)), bool)
-        return (index_Q[:, None] - jnp.array([index or 0 for index in self.index]) < window) | always
+            return jnp.ones((len(index_Q), len(self.indices)), bool)
+        return (index_Q[:, None] - jnp.array([index or 0 for index in self.indices]) < window) | always
 
     def shares(self, weights_BHQE: jax.Array, beside_BHQ: jax.Array | None) -> tuple[jax.Array | None, jax.Array | None]:
         """Return the weight on no key (learned keys and `beside_BHQ`, the normaliser's) and on the past, [B, H, Q] or None."""
         learned, past = weights_BHQE[..., : self.learned].sum(axis=-1), weights_BHQE[..., self.learned :].sum(axis=-1)
         if not self.learned:
             return beside_BHQ, past
-        return learned if beside_BHQ is None else learned + beside_BHQ, past if len(self.index) > self.learned else None
+        return learned if beside_BHQ is None else learned + beside_BHQ, past if len(self.indices) > self.learned else None
 
     def add(self, out_BHQD: jax.Array, weights_BHQE: jax.Array) -> jax.Array:
         """Add the weighted values to the heads' outputs."""
@@ -90,13 +90,13 @@ def extra_keys(
     """
     has_key = not isinstance(config.kv_bias, ValueBias | None)
     parts: list[tuple[jax.Array, jax.Array | None]] = [_learned_key(w, config, lengths, dtype)] if has_key else []
-    index: tuple[int | None, ...] = (-1 if isinstance(config.kv_bias, SinkToken) else None,) * len(parts)
+    indices: tuple[int | None, ...] = (-1 if isinstance(config.kv_bias, SinkToken) else None,) * len(parts)
     learned = len(parts)
     if past:
         whole = (lengths.size, config.kv_heads, past, config.head_dim)
         key, value = (jnp.broadcast_to(w["past"][name].swapaxes(0, 1).astype(dtype), whole) for name in ("key", "value"))
         parts.append((key, value))
-        index += tuple(range(past))
+        indices += tuple(range(past))
     if not parts:
         return None
     keys, values = zip(*parts, strict=True)
@@ -104,9 +104,9 @@ def extra_keys(
     if config.normaliser.kernel:
         key = config.normaliser.features(key, w.get("normaliser", {}), precision).astype(dtype)
     if all(value is None for value in values):
-        return ExtraKeys(key, None, index, learned)
+        return ExtraKeys(key, None, indices, learned)
     filled = [jnp.zeros_like(one) if value is None else value for one, value in zip(keys, values, strict=True)]
-    return ExtraKeys(key, jnp.concatenate(filled, axis=2), index, learned)
+    return ExtraKeys(key, jnp.concatenate(filled, axis=2), indices, learned)
 
 
 def _learned_key(
