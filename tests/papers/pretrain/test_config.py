@@ -6,6 +6,7 @@ import pytest
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.trained import specs
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.papers.pretrain._table import table
 from sinkjax.papers.pretrain._task import Pretraining, spec
@@ -17,6 +18,10 @@ def training(changes=None, times=None, **settings):
 
 def study(**values):
     return table({"study": "mine/one", **values}, "mine.yaml")
+
+
+def trainings(program, settings):
+    return specs(program.trace(settings, None), settings)
 
 
 def rows(**given):
@@ -70,7 +75,7 @@ def test_what_does_not_fit_is_refused_by_name():
     with pytest.raises(SinkjaxError, match=r"sizes.*huge"):
         rows(a={"sizes": ["huge"]})
     with pytest.raises(SinkjaxError, match="unknown training 'b'"):
-        rows(a={}).trainings(Pretraining(only=("b",)))
+        trainings(rows(a={}), Pretraining(only=("b",)))
 
 
 CLAIM = {"contrast": {"versus": {"measure": "sink_1", "training": "a"}}}
@@ -99,7 +104,7 @@ CLAIM = {"contrast": {"versus": {"measure": "sink_1", "training": "a"}}}
 )
 def test_a_table_that_does_not_fit_is_refused_by_the_name_in_it(changed, named):
     with pytest.raises(SinkjaxError, match=named):
-        study(**{"trainings": {"a": {"row": {}}}, **changed}).trainings(Pretraining())
+        trainings(study(**{"trainings": {"a": {"row": {}}}, **changed}), Pretraining())
 
 
 def test_a_document_without_the_name_of_its_study_is_refused():
@@ -109,7 +114,7 @@ def test_a_document_without_the_name_of_its_study_is_refused():
 
 def test_a_size_may_lack_a_row_and_a_choice_of_rows_is_no_other_study():
     value = rows(a={"sizes": ["60m"]}, b={}, c={"changes": {"bos": "none"}})
-    cls = value.config
-    assert [(found.name, found.wanted) for found in value.trainings(cls(only=("c",)))] == [("b", False), ("c", True)]
+    cls = value.settings
+    assert [(found.name, found.wanted) for found in trainings(value, cls(only=("c",)))] == [("b", False), ("c", True)]
     assert documents.differences(cls(only=("b",)), cls()) == []
     assert documents.differences(cls(seeds=2), cls()) == ["seeds was 2, now 1"]

@@ -13,6 +13,7 @@ import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import Lab, trained
 from sinkjax.lab.conditions import NO_EDIT
+from sinkjax.lab.trained import specs
 from sinkjax.papers.trigger import _measure as measure
 from sinkjax.papers.trigger._outcomes import IDENTITY, OTHERS, TRIGGER
 from sinkjax.papers.trigger._task import train
@@ -164,12 +165,12 @@ def test_a_trigger_that_cannot_stand_where_it_should_is_refused():
 
 def test_only_some_trainings_can_be_asked_for():
     config = config_of("one-layer", only=("relu",))
-    assert [(spec.name, spec.wanted) for spec in find("trigger/one-layer").trainings(config)] == [
+    assert [(spec.name, spec.wanted) for spec in specs(find("trigger/one-layer").trace(config, None), config)] == [
         ("softmax", False),
         ("relu", True),
     ]
     with pytest.raises(SinkjaxError, match=r"unknown training 'rely' \(did you mean 'relu'"):
-        find("trigger/one-layer").trainings(config_of("one-layer", only=("rely",)))
+        specs(find("trigger/one-layer").trace(config, None), config_of("one-layer", only=("rely",)))
 
 
 def test_a_plan_makes_nothing(tmp_path):
