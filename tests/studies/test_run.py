@@ -218,7 +218,7 @@ def test_a_sweep_of_listed_edits_runs_and_compares_with_the_first(files, tmp_pat
     assert {row.measure for row in section.rows} == {
         "heads that sink on key 0 (%)",
         "largest |h| at position 0",
-        "largest |h| elsewhere than 0",
+        "largest |h| at any position but 0",
         "loss (nats per token)",
     }
 
