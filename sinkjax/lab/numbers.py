@@ -172,7 +172,7 @@ class Stored(Numbers):
     settings: Any
     architecture: Any
     stores: Mapping[str, xarray.Dataset]
-    conditions: Callable[[str], Sequence[Point]]
+    conditions: Callable[[str], Sequence[Point]] = lambda store: ()  # of calculations and trainings
     unit: str = DOCUMENTS
     absent: Mapping[str, str] = field(default_factory=dict)
     twin: bool = False
@@ -234,8 +234,10 @@ class Stored(Numbers):
 
     def value(self, measure: Measure, sweep: Sweep, case: Case | None, edited: bool = True) -> NDArray:
         store = self.store(sweep)
-        row = self.rows(store)[case] if edited else 0
-        return np.asarray(self.every(measure, sweep, store, case)[row])
+        rows = self.rows(store)
+        if self.twin and edited and case not in rows:
+            raise Absent("the untrained twin ran without edits")
+        return np.asarray(self.every(measure, sweep, store, case)[rows[case] if edited else 0])
 
     def drawn(self, measure: Measure, sweep: Sweep, case: Case | None) -> NDArray | None:
         rows = self._drawn(sweep, case)

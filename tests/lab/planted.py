@@ -54,7 +54,7 @@ def planted(
     lab = study.trace(config, architecture)  # type: ignore[arg-type]
     for part in parts(lab):
         assert isinstance(part, Part)
-        if part.optional:
+        if part.role in ("maps", "noop"):
             continue
         if reason := (absent or {}).get(part.name):
             stores[part.name] = xarray.Dataset(attrs={**attributes, ABSENT: reason})

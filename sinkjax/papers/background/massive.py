@@ -128,12 +128,12 @@ def median_activation() -> Measure:
 
 
 def share_of_prompts(measure: Measure, sweep: Sweep) -> Contrast:
-    """Return a percentage of the prompts of the unedited model; the whole is all of them."""
+    """Return a percentage of the prompts of the unedited model. It has no whole, because all prompts are no measurement."""
 
     def parts(read: Numbers) -> Parts:
         found = read.first(measure, sweep)
-        whole, why = np.full_like(found, 100.0), "nothing is edited"
-        return Parts(found, None, whole, (0.0, 100.0), "percentage points", measure.name, uncontrolled=why)
+        why = "nothing is edited"
+        return Parts(found, None, None, (0.0, 100.0), "percentage points", measure.name, uncontrolled=why)
 
     return parts
 

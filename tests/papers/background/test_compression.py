@@ -73,7 +73,7 @@ def test_the_edit_drops_the_mlp_and_controls_differ_in_the_position_alone(tiny_c
     study.assert_same(found[emerges].edit, sinkjax.drop_mlp(0, layers=2))
     study.assert_same(found["all layers"].edit, sinkjax.drop_mlp(0))
     drawn = study.random("dropped")
-    assert {point.budget for point in drawn} == {emerges}
+    assert {point.case.place.label for point in drawn} == {emerges}
     for point in drawn:
         (position,) = point.edit.terms[0].queries
         assert position > 0

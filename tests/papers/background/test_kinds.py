@@ -84,10 +84,10 @@ def test_another_key_is_taken_from_the_same_heads(taken):
 
 def test_controls_take_any_other_key_that_a_later_query_sees(tiny_config):
     drawn = Conditions(program("background/kinds"), tiny_config, length=T, controls=20).random("edited")
-    claimed = {point.budget for point in drawn}
-    assert claimed == {"kind no-op, way zero", "kind broadcast, way zero"}
-    for budget in claimed:
-        keys = [point.edit.terms[0].keys for point in drawn if point.budget == budget]
+    claimed = {point.case for point in drawn}
+    assert {case.axes for case in claimed} == {(("kind", "no-op"), ("way", "zero")), (("kind", "broadcast"), ("way", "zero"))}
+    for case in claimed:
+        keys = [point.edit.terms[0].keys for point in drawn if point.case == case]
         assert sorted(keys) == [(key,) for key in range(1, T - 1)]  # all that there are
 
 
