@@ -27,13 +27,13 @@ class Card:
 
     Attributes:
         model: The model's source, as `model.source` has it.
-        prompts: Number, length and text of the prompts on which everything was measured.
+        prompts: Number, length and text of the prompts of all measurements.
         bos: "model" or "none", the BOS policy that the model wants, and by how much its BOS lowers the loss.
         where: Whether and where it sinks.
-        hangs: On what the sink hangs.
+        hangs: The cause of the sink: its position, its token, or another.
         maker: Who makes the activation; a sentence if there is none to find.
-        purpose: What the sink is for; None without a sink.
-        cost: What it costs.
+        purpose: The use that the model makes of the sink; None without a sink.
+        cost: Its cost with few bits and few keys.
     """
 
     model: dict[str, Any]
@@ -86,7 +86,7 @@ class Card:
         return {"positions": [self.where.position] if self.where.sinks and not tokens else [], "tokens": tokens}
 
     def clamp(self) -> dict[str, Any]:
-        """Return where an activation stands out (after which layer, at which position and dim), and its size; {} if none does."""
+        """Return layer, position, dim and size of an activation that stands out; {} if none does."""
         found = self.where.activation
         if not found.stands_out:
             return {}
@@ -131,7 +131,7 @@ def card(
     seed: int = 0,
     log: Log = silent,
 ) -> Card:
-    """Measure the sink card of a model: where its sinks are, what they hang on, who makes them, what for, and what they cost.
+    """Measure the sink card of a model: the place, cause, maker, purpose and cost of its sinks.
 
     Args:
         model: The model.
@@ -152,13 +152,13 @@ def card(
     about = ground(model, text, prompts, length, seed)
     log("where the sinks are")
     found = where(about)
-    log("what they hang on: edits, and tokens alone")
+    log("their cause: edits, and tokens alone")
     on = hangs(about, found)
-    log("who makes them")
+    log("their maker")
     made = maker(about, found)
-    log("what they are for")
+    log("their purpose")
     use = purpose(about, found) if found.sinks else None
-    log("what they cost")
+    log("their cost")
     costs = cost(about, more)
     return Card(
         model=dict(model.source),

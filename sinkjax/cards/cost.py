@@ -1,4 +1,4 @@
-"""What the sink costs: loss added by few bits and few keys, with and without sparing it."""
+"""The cost of the sink: loss added by few bits and few keys, with and without sparing it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.evaluation import evaluate
 from sinkjax.transformer.eviction import H2O, Streaming
 
-ALL = ("weights", "activations", "kv")  # what is rounded
+ALL = ("weights", "activations", "kv")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The prompts of a card, and what every part of it reads from them."""
+"""The prompts of a card, and the numbers that several of its parts read."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from sinkjax.sweeps.run import sweep
 if TYPE_CHECKING:
     import xarray
 
-EPS = 0.3  # mean attention to a key from which on a head sinks (Gu et al. 2025)
-HALF = 0.5  # share of the unedited sink from which on it is said to be there
+EPS = 0.3  # a head sinks on a key above this mean attention (Gu et al. 2025)
+HALF = 0.5  # minimum share of the unedited sink that counts as a sink under an edit
 FEWEST = 8  # later queries that make the attention to a key evidence
 SHORTEST = 24  # tokens of a prompt
 SKIPPED = 8  # first tokens of a text that the comparison of prefixes leaves out
@@ -52,7 +52,7 @@ class Ground:
         wants: "model" or "none", the `bos` that the model wants; None for token ids.
         gain: Loss without BOS minus loss with it, in nats, by prompt; None if there is nothing to compare.
         clusters: The document of each prompt, if several share one.
-        text: What the prompts are.
+        text: The source of the prompts.
     """
 
     model: Model
@@ -93,7 +93,7 @@ class Ground:
 
     @cached_property
     def key(self) -> int:
-        """The position on which most heads sink in the mean over prompts; 0 if none does."""
+        """The position with the most sinking heads, in the mean over prompts; 0 if none sinks."""
         with quietly():
             return int(np.argmax((np.nanmean(self.received, axis=0) > EPS).sum(axis=(0, 1))))
 

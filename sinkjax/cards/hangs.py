@@ -1,4 +1,4 @@
-"""On what a sink hangs: the position, the token, a key without a token, or nothing; each checked by an intervention."""
+"""The cause of a sink: the position, the token, a key without a token, or nothing; each checked by an intervention."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEW = 40  # tokens that are all named
 
 @dataclass(frozen=True)
 class Hangs:
-    """On what the sink hangs, with the numbers that decide it. Strengths are attention, averaged over the heads that sink.
+    """The cause of the sink, with the numbers that decide it. Strengths are attention, averaged over the heads that sink.
 
     Attributes:
         kind: The class; "none of these" if the numbers fit no class.
@@ -37,7 +37,7 @@ class Hangs:
             over an ordinary one's; None if the model cannot be scanned.
         scanned: Number of scanned tokens.
         tried: Number of qualifying tokens that were put into texts, at a third of the prompt, one in each prompt.
-        tokens: [id, text] of those on which heads sink there, with at least half of the unedited strength.
+        tokens: [id, text] of the tokens that became sinks there, with at least half of the unedited strength.
         exceptions: [id, text] of the scanned tokens that do not qualify, if they are few.
     """
 
@@ -162,7 +162,7 @@ def _scanned(ground: Ground, sample: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _in_text(ground: Ground, tokens: np.ndarray) -> np.ndarray:
-    """Return on which tokens [N] heads sink, each put into a prompt of its own, with key 0 hidden from later queries."""
+    """Return which tokens [N] become sinks, each put into a prompt of its own, with key 0 hidden from later queries."""
     if not len(tokens):
         return np.zeros(0, bool)
     prompts = ground.own if ground.plain is None else ground.plain

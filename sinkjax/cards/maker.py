@@ -22,10 +22,10 @@ CONTROLS = 10
 
 @dataclass(frozen=True)
 class Maker:
-    """The layer and neurons that make the activation, and what is left without them. Shares are of the unedited number.
+    """The layer and neurons that make the activation, and the rest without them. Shares are of the unedited number.
 
     Attributes:
-        layer: The layer in which it grows most.
+        layer: The layer of its largest growth.
         part: "MLP" or "attention", whichever adds more to its dim there.
         neurons: The fewest neurons that write 80% of the MLP's part, at most 8.
         share: The share of it that they write.

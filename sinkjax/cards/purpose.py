@@ -1,4 +1,4 @@
-"""What the sink is for: whether its heads do nothing or broadcast, and the loss when it is taken away."""
+"""The purpose of the sink: whether its heads do nothing or broadcast, and the loss without it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = ("no-op", "broadcast", "neither")
 
 @dataclass(frozen=True)
 class Purpose:
-    """What the sink is for.
+    """The purpose of the sink.
 
     Attributes:
         kinds: Share of heads and prompts whose sink is a no-op, a broadcast or neither (`metrics.sink_kind`).

@@ -10,16 +10,16 @@ import numpy as np
 
 from sinkjax.cards.ground import EPS, Ground
 
-STANDS_OUT = 5.0  # times the largest activation of later positions from which on the key's stands out
+STANDS_OUT = 5.0  # minimum ratio to the largest activation of later positions
 NAMED = 5  # tokens that are named
 
 
 @dataclass(frozen=True)
 class Activation:
-    """The largest |h| at the sink, in the layer after which it peaks.
+    """The largest |h| at the sink, in the layer of its peak.
 
     Attributes:
-        layer: The layer after which its mean over prompts is largest.
+        layer: The layer whose output has the largest mean over prompts.
         dim: The dim that is largest there in most prompts.
         largest: Mean over prompts at the sink's position.
         elsewhere: Mean over prompts of the same at later positions, largest position by position.
@@ -36,7 +36,7 @@ class Activation:
 
     @property
     def stands_out(self) -> bool:
-        """Whether it is at least `STANDS_OUT` times that of later positions."""
+        """Whether it is at least `STANDS_OUT` times the largest |h| at later positions."""
         return self.largest >= STANDS_OUT * self.elsewhere
 
 
@@ -45,13 +45,13 @@ class Where:
     """Where a model's sinks are.
 
     Attributes:
-        heads: [layer, head, mean attention to `position`] of each head in which that is above 0.3.
+        heads: [layer, head, mean attention to `position`] of each head with more than 0.3.
         of: Number of all heads.
         rate: Share of heads and prompts that sink on any key, with its interval.
-        position: The position on which most heads sink.
+        position: The position with the most sinking heads.
         share: Share of all sinks (heads and prompts) that are on `position`.
         token: The text of the token there, if all prompts have the same; else None.
-        elsewhere: [token id, text, share of all sinks] of the tokens on which heads sink at other positions, most frequent first.
+        elsewhere: [token id, text, share of all sinks] of sink tokens at other positions, most frequent first.
         no_key: Attention that goes to no key (a bias, a sink logit), mean over heads, with its interval.
         by_head: Mean attention to `position`, [layer][head].
         activation: The largest activation at `position`.
@@ -85,12 +85,12 @@ class Where:
         found = self.activation
         return (
             f"largest |h| at position {self.position}: {found.largest:,.4g} after layer {found.layer} (dim {found.dim}), "
-            f"{found.largest / max(found.elsewhere, 1e-30):,.3g} times that of later positions"
+            f"{found.largest / max(found.elsewhere, 1e-30):,.3g} times as large as at later positions"
         )
 
 
 def where(ground: Ground) -> Where:
-    """Find the heads that sink, the position and the tokens on which they do, and the largest activation there."""
+    """Find the heads that sink, their position and tokens, and the largest activation there."""
     received, key = ground.received, ground.key
     best = np.nan_to_num(received).max(axis=-1)
     there = best > EPS

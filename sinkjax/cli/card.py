@@ -1,4 +1,4 @@
-"""`sinkjax card`: what one's own model does."""
+"""`sinkjax card`: the sinks of one's own model."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sinkjax.runtime.backend import start_jax, use_all_cores
 
 @dataclass(frozen=True, kw_only=True)
 class CardOptions(Options):
-    """Say whether and where a model has attention sinks, what they hang on, what makes them, what they are for and what they
-    cost. Each statement is checked by an intervention in the model."""
+    """Describe the attention sinks of a model: their place, cause, maker, purpose and cost. Each statement is checked by an
+    intervention in the model."""
 
     model: tyro.conf.Positional[str]
     """preset, folder, hub id or .gguf file"""
@@ -43,7 +43,7 @@ class CardOptions(Options):
 
 
 def card(arguments: Sequence[str]) -> None:
-    """say what a model's attention sinks are, what they hang on and what they cost"""
+    """describe a model's attention sinks: place, cause, maker, purpose and cost, each checked by an intervention"""
     options = read(CardOptions, arguments, "card")
     text = options.text if options.text == "packaged" else str(user_path(Path(options.text)))
     out = Path("results", "card", Path(options.model).stem) if options.out is None else user_path(options.out)
