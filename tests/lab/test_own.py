@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from sinkjax import add_logit, mask_key
 from sinkjax.lab import *
+from sinkjax.lab.premises import same
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ def test_on_stores_a_study_has_the_conditions_of_its_plan(name):
     """The model is gone then, and only plain fields of its config are left."""
     found = program(name)
     settings, architecture = settings_of(found), suitable(name)
-    fields = ("mlp_width", "windows", "layers", "heads", "kv_heads", "head_dim", "width", "position")
+    fields = ("mlp_width", "windows", "layers", "heads", "kv_heads", "head_dim", "width", "position", "vocab_size")
     plain = SimpleNamespace(**{field: getattr(architecture, field) for field in fields})
     planned, stored = found.trace(settings, architecture), found.trace(settings, plain)
     for one in planned.sweeps.values():

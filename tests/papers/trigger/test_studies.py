@@ -84,7 +84,7 @@ def test_words_on_assumptions_follow_the_numbers(assumed):
         assumed[name]["weight"] = assumed[name]["weight"].copy(data=np.roll(assumed[name]["weight"].values, 1, axis=0))
     # here every softmax model solves its task with a sink, also without a BOS, and every ReLU model without one
     found = words()
-    assert found["softmax"] == "replicates"
+    assert found["softmax"] == "confirmed"
     assert {found[f"{name}-sinks"] for name in assumptions.ESCAPES} == {"absent"}
     rng = np.random.default_rng(0)  # seeds differ, so no two numbers are in the same ratio in all of them
     for name, data in assumed.items():
