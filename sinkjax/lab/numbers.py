@@ -119,7 +119,7 @@ class Deferred(Exception):
 
 @dataclass
 class Read:
-    """What was read while a claim or a figure was traced."""
+    """The numbers that were read while a claim or a figure was traced."""
 
     measures: dict[str, list[Measure]] = field(default_factory=dict)  # by sweep
     cases: dict[str, dict[Case, None]] = field(default_factory=dict)  # by sweep
@@ -130,7 +130,7 @@ class Read:
 
 @dataclass(eq=False)
 class Traced(Numbers):
-    """Placeholders of two documents that note what is read."""
+    """Placeholders of two documents that note each reading."""
 
     settings: Any
     architecture: Any

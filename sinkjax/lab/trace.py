@@ -1,4 +1,4 @@
-"""The lab: what a study is a function of.
+"""The lab: the argument of a study.
 
 A study is a plain function `study(lab, settings)`. It is traced, as JAX traces a program: on placeholders for a plan, with a
 loaded model for a run, and on stores for a page. Each time it lists its sweeps, calculations or trainings, its claims and its
@@ -79,7 +79,7 @@ class Program:
         return dataclasses.replace(self, name=name)
 
     def trace(self, settings: Any, architecture: Config | None, **of_model: Any) -> Lab:
-        """Call the study, and collect what it does on an architecture. of_model: `values`, ... of `Lab`."""
+        """Call the study, and collect its sweeps, claims and figures on an architecture. of_model: `values`, ... of `Lab`."""
         lab = Lab(self, architecture, settings, **of_model)  # type: ignore[arg-type]
         self.study(lab, settings)
         return lab
@@ -232,7 +232,7 @@ class Lab:
             raise SinkjaxError(f"{self.name} has two parts named {name!r}")
         table[name] = made
 
-    # What a study may know of the model before its sweeps.
+    # Facts of the model that a study may know before its sweeps.
 
     def value(self, name: str, function: Callable[[Unedited], Value], placeholder: Value) -> Value:
         """Return a number that is measured on the model before the sweeps; only such numbers may decide what a study does.
@@ -333,7 +333,7 @@ class Lab:
             raise SinkjaxError(f"no position below {last} is left for a control, as {tuple(but)} are left out")
         return int(rng.choice(left))
 
-    # What is said of the results.
+    # Statements on the results.
 
     def claim(
         self,
