@@ -46,7 +46,7 @@ def from_tensors(attention: Tensors = None, hidden: Tensors = None, lengths: Arr
 
     if attention is None and hidden is None:
         raise SinkjaxError("from_tensors needs attention, hidden or both")
-    values: dict[str, NDArray] = {}
+    values: dict[str, NDArray[Any]] = {}
     sizes: list[tuple[int, ...]] = []
     if attention is not None:
         maps = _layers("attention", attention, "BHTT", one=True)
@@ -86,7 +86,7 @@ def _shape(array: Any) -> tuple[int, ...]:
     return tuple(map(int, getattr(array, "shape", ())))
 
 
-def _on_host(what: str, layer: Any) -> NDArray:
+def _on_host(what: str, layer: Any) -> NDArray[Any]:
     """Return a layer's array, at least float32. Errors: it is not of floats."""
     from sinkjax.model.batch import as_array  # deferred because it imports JAX
 
@@ -104,12 +104,12 @@ def _known(lengths: ArrayLike | None, B: int, T: int) -> NDArray[np.int_]:
     return found
 
 
-def _stacked(layers: Sequence[Mapping[str, NDArray]]) -> dict[str, NDArray]:
+def _stacked(layers: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """Join the layers' statistics along their second axis."""
     return {name: np.stack([layer[name] for layer in layers], axis=1) for name in layers[0]}
 
 
-def _received(weights: NDArray, lengths: NDArray[np.int_]) -> dict[str, NDArray]:
+def _received(weights: NDArray[Any], lengths: NDArray[np.int_]) -> dict[str, NDArray[Any]]:
     """Average the weights [B, H, T, T] over the queries that see each key: [B, H, T]. Errors: a weight on a later key."""
     T = weights.shape[-1]
     real = np.arange(T) < lengths[:, None]
@@ -124,7 +124,7 @@ def _received(weights: NDArray, lengths: NDArray[np.int_]) -> dict[str, NDArray]
     return {"attention_received": received / seen_by, "attention_share": share / seen_by}
 
 
-def _sizes(h: NDArray, lengths: NDArray[np.int_]) -> dict[str, NDArray]:
+def _sizes(h: NDArray[Any], lengths: NDArray[np.int_]) -> dict[str, NDArray[Any]]:
     """Reduce hidden states [B, T, d] to the statistics of each position [B, T], and their medians [B]."""
     real = np.arange(h.shape[1]) < lengths[:, None]
     size = np.abs(h)
