@@ -48,7 +48,8 @@ def test_the_definition_needs_both_cut_offs(largest, median, holds):
     np.testing.assert_array_equal(measure.of(data), 100.0 * holds)
     assert own.first_massive(Unedited(None, None, data)) == 1
     parts = own.share_of_prompts(measure, sweep)(read)
-    np.testing.assert_array_equal(parts.contrast / parts.whole, [holds, holds])
+    np.testing.assert_array_equal(parts.contrast, [100.0 * holds] * 2)
+    assert parts.whole is None  # all prompts are no measurement
 
 
 @pytest.fixture
