@@ -1,9 +1,11 @@
 """The numbers that pages name, from the tables in docs/data.
 
-{study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, and {study.claim@model=differs} a share whose
-word must be that one. {study[edit][measure]@model} is from a run's summary, {study[edit][measure]@model:change} its effect.
-{emergence/model/measure}, and {emergence/model/measure/effect}, are from emergence/summary.csv, {learning/row/column} from
-while-it-learns.csv, {in-use/model/way} from in-use.csv, and {340k/row} is what a row takes from the softmax's sink.
+{study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, {study.claim@model=differs} a share whose
+word must be that one, and {study.claim@model=differs:word} only a check of the word. {study[edit][measure]@model} is from a
+run's summary, {study[edit][measure]@model:change} its effect. {emergence/model/measure}, and {emergence/model/measure/effect},
+are from emergence/summary.csv, {learning/row/column} from while-it-learns.csv, {in-use/model/way} from in-use.csv; with a second
+way, the share of the added loss that this one saves. {340k/row} is how much a row takes from the softmax's sink, and
+{card/model} a printed sink card.
 """
 
 from __future__ import annotations
@@ -55,7 +57,13 @@ class Named:
         if name in self.others:
             return self.others[name]
         where, _, rest = name.partition("/")
-        look = {"340k": self.taken, "learning": self.learned, "emergence": self.emerged, "in-use": self.in_use}.get(where)
+        look = {
+            "340k": self.taken,
+            "learning": self.learned,
+            "emergence": self.emerged,
+            "in-use": self.in_use,
+            "card": self.card,
+        }.get(where)
         try:
             text = look(rest) if look else self.of_run(name, which)
         except (LookupError, ValueError, FileNotFoundError):
@@ -75,6 +83,8 @@ class Named:
         if word and row["word"].partition(" (")[0] != word:
             raise SystemExit(f"the prose says that {study}, claim {claim!r} of {model}, {word}, but it says {row['word']!r}")
         match which:
+            case "word":
+                return ""
             case "untrained":
                 return effect(row["unit"], row["twin_d"])
             case "whole":
@@ -124,11 +134,18 @@ class Named:
         return f"{middle:{form}}{unit}" + f" [{low:{form}}, {high:{form}}]"
 
     def in_use(self, name: str) -> str:
-        """How much a way to run a model adds to its loss, as it is."""
-        model, way = name.split("/")
+        """How much a way to run a model adds to its loss, as it is; or the share of this that a second way saves."""
+        model, *ways = name.split("/")
         rows = [row for row in table(self.docs / "data/in-use.csv") if (row["model"], row["edit"]) == (model, "as it is")]
-        means = [[float(row["loss"]) for row in rows if row["way"] == each] for each in (way, "full precision, all keys")]
-        return f"{mean(means[0]) - mean(means[1]):.3f}"
+        plain, *means = (
+            mean(float(row["loss"]) for row in rows if row["way"] == way) for way in ("full precision, all keys", *ways)
+        )
+        added, *others = (each - plain for each in means)
+        return f"{percent(str(1 - others[0] / added))}%" if others else f"{added:.3f}"
+
+    def card(self, name: str) -> str:
+        """A printed sink card."""
+        return f"```text\n{(self.docs / 'results/data' / f'card-{name}.txt').read_text(encoding='utf-8').rstrip()}\n```"
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The head of the README is what docs/data/claims.csv says."""
+"""The numbers of the README are those of the tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def test_the_pages_say_what_the_tables_say(script, tmp_path, monkeypatch):
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    (tmp_path / "docs" / "data").symlink_to(ROOT / "docs" / "data")
+    for data in ("docs/data", "docs/results/data"):
+        (tmp_path / data).symlink_to(ROOT / data)
     monkeypatch.setattr(script, "ROOT", tmp_path)
     script.main()
     for name, text in texts.items():
@@ -31,9 +32,9 @@ def test_the_pages_say_what_the_tables_say(script, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_a_page_begins_with_the_findings(page):
+def test_a_page_has_the_findings(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert text.index("findings made by scripts/front_page.py") < text.index("\n## ", text.index("## Main findings") + 5)
+    assert text.index("findings made by scripts/front_page.py") < text.index("\n## ", text.index("## Three findings") + 5)
 
 
 def test_a_number_that_is_not_there_stops_the_script(script):
@@ -65,22 +66,18 @@ def test_a_number_of_emergence_has_the_digits_of_its_size_and_its_interval(scrip
     assert script.Named(tmp_path, ends=False)("emergence/late/loss") == "3.1"
 
 
-def test_each_model_has_its_word_number_and_few_samples(script):
-    row = {
-        "statement": "It moves.",
-        "source": "Kiya et al. 2026, Fig. 4",
-        "word": "weaker",
-        "unit": "points",
-        "d": "3.0",
-        "d_low": "2.0",
-        "d_high": "4.0",
-        "n": "5",
-    }
-    given = {"model": "smollm2-135m", "bos": "none", "text": "wikitext", "s": ""}
-    rows = [row | given | {"study": "kiya/mask", "claim": "all"}, row | given | {"study": "kiya/self", "claim": "sink"}]
-    rows[0] |= {"s": "0.3", "s_low": "0.2", "s_high": "0.4", "n": "12"}
-    said = "*Kiya et al. 2026: It moves.* **SmolLM2-135M-Instruct: weaker "
-    assert script.finding("kiya/mask.all", rows) == f"{said}(30% [20, 40] of the whole).**"
-    assert script.finding("kiya/self.sink", rows) == f"{said}(3 [2, 4] points, 5 independent samples).**"
-    with pytest.raises(SystemExit, match=r"kiya/mask\.all"):
-        script.finding("kiya/mask.all", rows[1:])
+def test_a_second_way_saves_a_share_of_the_loss_that_the_first_adds(script, tmp_path):
+    (tmp_path / "data").mkdir()
+    rows = ["full precision, all keys|2.0", "rough|3.0", "spared|2.25"]
+    lines = [f'mini,model,as it is,"{row.split("|")[0]}",a,{row.split("|")[1]}' for row in rows]
+    (tmp_path / "data" / "in-use.csv").write_text("\n".join(["model,bos,edit,way,document,loss", *lines]))
+    look = script.Named(tmp_path)
+    assert look("in-use/mini/rough") == "1.000"
+    assert look("in-use/mini/rough/spared") == "75%"
+
+
+def test_a_word_is_checked_without_being_printed(script):
+    look = script.Named()
+    assert look("kiya/mask.all@gemma=differs", "word") == ""
+    with pytest.raises(SystemExit, match="replicates"):
+        look("kiya/mask.all@gemma=replicates", "word")
