@@ -2,13 +2,15 @@
 
 python scripts/reliability.py --parts input mutations   # a first look: wrong input, and 3,000 mutated files for each parser
 python scripts/reliability.py --mutations 100000        # everything: some hours on two cores
+python scripts/reliability.py --parts suites --suites train/test_kill.py   # one suite; the rows of the others stay
 
-Each part has a section of its own, which says when and how it was made.
+Each part has a section of its own, which says when and how it was made; a suite has a row with its date.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import subprocess
 import sys
@@ -32,6 +34,7 @@ from sinkjax.report.markdown import table as markdown  # noqa: E402
 from tests.robustness import broken, cases, fuzz  # noqa: E402
 
 PAGE = ROOT / "docs" / "reliability.md"
+COUNTS = ROOT / "docs" / "data" / "reliability.csv"
 HEAD = "# Nothing lost, nothing silently wrong"
 KINDS = {"cli": "wrong commands", "api": "wrong calls from Python"}
 SUITES = {
@@ -57,14 +60,17 @@ def main() -> None:
         "input": wrong_input,
         "mutations": lambda: mutations(options.mutations, options.seed),
         "flips": lambda: flips(options.flips, options.seed),
-        "suites": suites,
+        "suites": lambda: suites(options.suites),
     }
     parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts), help="what to try; all of it by default")
+    parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES), help="of the part suites; all by default")
     options = parser.parse_args()
 
     def measured(part: str) -> str:
         begun = time.monotonic()
         text = parts[part]()
+        if part == "suites":  # whose rows have dates of their own
+            return f"{text}\n\nEach row by `python scripts/reliability.py --parts suites`, with `--suites` for some of them."
         seeded = {"mutations": options.mutations, "flips": options.flips}
         said = f" --{part} {seeded[part]} --seed {options.seed}" if part in seeded else ""
         minutes = f"{(time.monotonic() - begun) / 60:.0f} minutes"
@@ -162,19 +168,35 @@ def flips(count: int, seed: int) -> str:
     return f"### Flipped bits (seed {seed})\n\n" + markdown(head, lines)
 
 
-def suites() -> str:
-    """The tests of each suite, the long ones too, and how many passed."""
-    lines = []
-    for name, what in SUITES.items():
+def suites(names: list[str]) -> str:
+    """Run the tests of these suites, the long ones too; return the table of how many passed, the others' older rows included."""
+    known = {}
+    if COUNTS.exists():
+        with COUNTS.open(newline="", encoding="utf-8") as file:
+            known = {row["suite"]: row for row in csv.DictReader(file)}
+    for name in names:
+        begun = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report.xml"
             command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", f"tests/{name}"]
             done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-            ended = {str(case.get("name")): outcome(case) for case in ET.parse(report).iter("testcase")}
+            counts = counted(report)
         print(done.stdout if done.returncode else f"tests/{name} passed", flush=True)
-        outcomes = Counter(ended.values())
-        lines.append([what, str(outcomes.total()), *(str(outcomes[kind]) for kind in ("passed", "failed", "skipped"))])
-    return "### Damage, races, kills, signals and full disks\n\n" + markdown(["", "tests", "passed", "failed", "skipped"], lines)
+        minutes = f"{(time.monotonic() - begun) / 60:.0f}"
+        known[name] = {"suite": name, **counts, "minutes": minutes, "date": str(date.today())}
+        with COUNTS.open("w", newline="", encoding="utf-8") as file:  # after each suite, since all take two hours
+            writer = csv.DictWriter(file, fieldnames=list(known[name]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(known[suite] for suite in SUITES if suite in known)
+    head = ["tests", "passed", "failed", "skipped", "minutes", "date"]
+    rows = [[what, *(known[name][column] for column in head)] for name, what in SUITES.items() if name in known]
+    return "### Damage, races, kills, signals and full disks\n\n" + markdown(["", *head], rows)
+
+
+def counted(report: Path) -> dict[str, str]:
+    """How many tests of a report of pytest ended in which way."""
+    outcomes = Counter(outcome(case) for case in ET.parse(report).iter("testcase"))
+    return {"tests": str(outcomes.total()), **{kind: str(outcomes[kind]) for kind in ("passed", "failed", "skipped")}}
 
 
 def outcome(case: ET.Element) -> str:
