@@ -139,10 +139,10 @@ def generate_all(
     shortest = int(lengths.min())
     next_logits = _following(params, resolved, shortest, total, apart or functools.partial(Unstacked.of, params, spec), spec)
     for position in range(shortest, total):
-        logits = next_logits(rows, position)
+        logits = np.asarray(next_logits(rows, position))
         step = position - lengths  # prompts longer than this position keep their own token
         for place in np.flatnonzero(going & (step >= 0)):
-            token = int(_choose(logits[place], temperature, seed, int(step[place])))
+            token = _choose(logits[place], temperature, seed, int(step[place]))
             going[place] = token != end
             if going[place]:
                 rows[place, position] = token
@@ -204,11 +204,11 @@ def _up_to(length: int, step: int) -> int:
     return -(-length // step) * step
 
 
-def _choose(logits: jax.Array, temperature: float, seed: int, step: int) -> jax.Array:
+def _choose(logits: np.ndarray, temperature: float, seed: int, step: int) -> int:
     if temperature == 0:
-        return jnp.argmax(logits)
+        return int(logits.argmax())
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), zlib.crc32(b"generate")), step)
-    return jax.random.categorical(key, logits / temperature)
+    return int(jax.random.categorical(key, jnp.asarray(logits) / temperature))
 
 
 def _ids(model: Model, prompt: str | Sequence[int], bos: str | int) -> list[int]:

@@ -61,9 +61,9 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
 def _draw_here(config: Config, dtype: str, std: float) -> tuple[params.Params, str]:
     """Draw all parameters on the default device."""
     leaves = jax.tree_util.tree_leaves_with_path(params.abstract(config))
-    keys = [jax.random.key_data(params.leaf_key(SEED, path)) for path, _ in leaves]
+    names = [params.leaf_number(path) for path, _ in leaves]
     places = [_places(leaf) for _, leaf in leaves]
-    found = _program(keys, places, jnp.float32(std), kinds=tuple((leaf.shape, leaf.init) for _, leaf in leaves), dtype=dtype)
+    found = _program(names, places, np.float32(std), kinds=tuple((leaf.shape, leaf.init) for _, leaf in leaves), dtype=dtype)
     digest = hashlib.sha256()
     for leaf in found:
         digest.update(np.asarray(leaf).reshape(-1).view(np.uint8).data)
@@ -80,13 +80,17 @@ def _places(leaf: params.Leaf) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnames=("kinds", "dtype"))
 def _program(
-    keys: list[jax.Array], places: list[jax.Array], std: jax.Array, *, kinds: tuple[tuple[tuple[int, ...], str], ...], dtype: str
+    names: list[jax.Array], places: list[jax.Array], std: jax.Array, *, kinds: tuple[tuple[tuple[int, ...], str], ...], dtype: str
 ) -> list[jax.Array]:
-    """Draw leaves piece by piece, so that memory holds little besides them. kinds: shape and initialiser of each."""
+    """Draw leaves piece by piece, so that memory holds little besides them.
 
-    def leaf(key: jax.Array, places: jax.Array, shape: tuple[int, ...], init: str) -> jax.Array:
+    names: uint32, the number of each leaf's path. kinds: shape and initialiser of each.
+    """
+
+    def leaf(name: jax.Array, places: jax.Array, shape: tuple[int, ...], init: str) -> jax.Array:
         if init in params.CONSTANTS:
             return jnp.full(shape, params.CONSTANTS[init], dtype)
+        key = jax.random.key_data(jax.random.fold_in(jax.random.key(SEED), name))
         scale = jnp.float32(params.SMALL) if init == "small" else std  # an argument, which no simplification merges
 
         def piece(place: jax.Array) -> jax.Array:
@@ -96,7 +100,7 @@ def _program(
 
         return jax.lax.map(piece, places).reshape(shape)
 
-    return [leaf(key, at, *kind) for key, at, kind in zip(keys, places, kinds, strict=True)]
+    return [leaf(name, at, *kind) for name, at, kind in zip(names, places, kinds, strict=True)]
 
 
 def drawn(leaf: params.Leaf, key: jax.Array, std: float, dtype: np.dtype) -> Tensor:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.finite import overflowed
-from sinkjax.lab.measures import Measure, merged
+from sinkjax.lab.measures import Measure, covers, merged
 from sinkjax.lab.numbers import read_measure
 from sinkjax.lab.places import Place, each
 
@@ -35,12 +35,14 @@ class Unedited:
         batch: The prompts.
         stored: The data of a sweep whose first condition has no edit; None to run the model.
         prompts: Number of prompts to use, from the first.
+        asks: The probe of the sweep that is next: what it has too is measured with it, so that both share a compiled program.
     """
 
     model: Model | None
     batch: Batch | None
     stored: xarray.Dataset | None = None
     prompts: int | None = None
+    asks: sinkjax.Probe | None = None
 
     @property
     def loaded(self) -> tuple[Model, Batch]:
@@ -56,6 +58,8 @@ class Unedited:
             return self.stored.isel(edit=[0], prompt=few)
         model, batch = self.loaded
         lengths = batch.lengths[few]
+        if self.asks is not None and not self.asks.capture and covers(self.asks, probe):
+            probe = self.asks
         sweep = functools.partial(sinkjax.sweep, model, batch.tokens[few], probe=probe, lengths=lengths, progress=False)
         if edit is not None:
             return sweep([edit])

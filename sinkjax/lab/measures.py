@@ -239,6 +239,12 @@ def loss(start: int = 0) -> Measure:
     return Measure(name, of, Probe(nll=True), unit="nats")
 
 
+def covers(one: Probe, other: Probe) -> bool:
+    """Whether a probe asks for all that another asks for, in the same way."""
+    pairs = [(getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(Probe)]
+    return all(set(more) <= set(mine) if isinstance(more, tuple) else not more or mine == more for mine, more in pairs)
+
+
 def merged(one: Probe, other: Probe) -> Probe:
     """The probe that asks for what either of two asks for."""
     changes: dict[str, Any] = {}

@@ -151,18 +151,19 @@ class Lab:
         """Return the study traced once more. of_model: `values`, `prompts`, ... of the new lab."""
         return self.program.trace(self.settings, self.architecture, **of_model)
 
-    def on(self, model: Model, batch: Batch, edited: Model | None = None) -> Lab:
+    def on(self, model: Model, batch: Batch, edited: Model | None = None, probe: Probe | None = None) -> Lab:
         """Return the study traced on a loaded model; the same lab if nothing in it depends on weights.
 
         Args:
             model: The model that numbers are measured on.
             batch: The prompts, and the values of the run.
             edited: The model whose activations are edited, if it is another one.
+            probe: What the sweep that is next measures.
         """
         if not self.needs_model:
             return self
         few = getattr(self.settings, "control_prompts", None)
-        runs = [Unedited(one, batch, None, few) for one in (model, edited or model)]
+        runs = [Unedited(one, batch, None, few, probe) for one in (model, edited or model)]
         return self.again(unedited=runs[0], edited=runs[1], values=batch.values)
 
     # What runs.

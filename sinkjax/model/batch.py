@@ -100,7 +100,8 @@ def check_batch(
         refuse_outside(np.asarray(tokens), config.vocab_size)
         _refuse_left_padding(np.asarray(tokens), known, tokenizer)
         tokens = tokens.astype(np.int32) if tokens.dtype.itemsize < 4 else tokens
-    return jnp.asarray(tokens), jnp.asarray(lengths, jnp.int32), known
+    lengths = lengths.astype(jnp.int32) if isinstance(lengths, jax.Array) else np.asarray(lengths, np.int32)
+    return jax.device_put(tokens), jax.device_put(lengths), known  # jnp.asarray would compile a program for each shape
 
 
 def lengths_of(attention_mask: Any, shape: tuple[int, int], lengths: Any = None) -> np.ndarray:

@@ -186,7 +186,12 @@ def init(config: Config, seed: int | jax.Array, dtype: str = "float32", std: flo
 
 def leaf_key(seed: int | jax.Array, path: tuple) -> jax.Array:
     """Return the random key that `init` uses for the leaf at a path."""
-    return jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
+    return jax.random.fold_in(jax.random.key(seed), leaf_number(path))
+
+
+def leaf_number(path: tuple) -> np.uint32:
+    """Return the number that tells a leaf's random key from those of other leaves."""
+    return np.uint32(zlib.crc32(jax.tree_util.keystr(path).encode()))
 
 
 def check_seed(seed: Any) -> None:

@@ -243,7 +243,7 @@ def store_spec(
         edits = [point.edit for point in spec.planned(batch.values)]
         if finished(store, swept, batch.tokens, edits, spec.probe, batch.lengths, attributes, how):
             return
-    edits = [point.edit for point in spec.of(spec.lab.on(model, batch, swept))]
+    edits = [point.edit for point in spec.of(spec.lab.on(model, batch, swept, spec.probe))]
     attributes = _attributes(spec, batch)  # with values that were measured just now
     into_store = functools.partial(sinkjax.sweep, out=store, memory=machine.memory, attributes=attributes, strict=machine.strict)
     into_store = functools.partial(into_store, attention_impl=how)

@@ -70,7 +70,7 @@ def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round])
 
 def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[Round, Record]]:
     """Yield the records of each round, with leading axes over devices and (except for a base) edits; a base is run once."""
-    L = computation.model.config.layers
+    L, inputs = computation.model.config.layers, (np.asarray(computation.tokens), np.asarray(computation.lengths))
 
     def resolved(number: Any, prompts: np.ndarray) -> Edits:
         return tuple(term.for_prompts(prompts) for term in computation.resolved[number])
@@ -79,7 +79,7 @@ def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round])
         first = np.array([block for block, _ in runs]) * schedule.prompt_block
         prompts = first[:, None] + np.arange(schedule.prompt_block)
         prompts = np.where(prompts < len(computation.lengths), prompts, 0)  # padding prompts in the last block are not kept
-        tokens, lengths = computation.place((computation.tokens[prompts], computation.lengths[prompts]))
+        tokens, lengths = computation.place(tuple(array[prompts] for array in inputs))  # on the host, where nothing compiles
         of_base: Edits = ()
         if None not in (bases := [number for _, number in runs]):
             of_base = computation.place(stack([resolved(number, own) for number, own in zip(bases, prompts, strict=True)]))

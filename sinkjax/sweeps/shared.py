@@ -15,6 +15,7 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax.sharding import Mesh, PartitionSpec
 
@@ -42,7 +43,9 @@ class Base:
         layers = self.trace.layers
         if layers["counts"]:
             return self
-        none = 0 * layers["empty_rows"].astype(jnp.float32)  # on the base's devices, to avoid a recompilation
+        rows = layers["empty_rows"]
+        where = rows.sharding if rows.committed else None  # as the base's own arrays, so that nothing compiles
+        none = jax.device_put(np.zeros(rows.shape, np.float32), where)
         counts = {number: (none, none) for number, term in enumerate(edits) if term.site not in BEFORE_BLOCKS}
         return dataclasses.replace(self, trace=dataclasses.replace(self.trace, layers=layers | {"counts": counts}))
 

@@ -41,13 +41,19 @@ class Unstacked(NamedTuple):
     def of(cls, params: Params, spec: ForwardSpec) -> Unstacked:
         """Copy the blocks of `params` once."""
         whole = with_sink_token(params, spec)
-        layers = [jax.tree.map(lambda leaf, layer=layer: leaf[layer], whole["layers"]) for layer in range(spec.config.layers)]
-        return cls({name: leaf for name, leaf in whole.items() if name != "layers"}, layers)
+        return cls({name: leaf for name, leaf in whole.items() if name != "layers"}, _blocks(whole["layers"]))
 
     @staticmethod
     def copied_bytes(config: Config, dtype: str) -> int:
         """Return the bytes of the copy that `of` makes."""
         return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(abstract(config)["layers"])) * jnp.dtype(dtype).itemsize
+
+
+@jax.jit
+def _blocks(stacked: Params) -> list[Params]:
+    """Cut the stacked blocks apart, by one program for all leaves."""
+    count = jax.tree.leaves(stacked)[0].shape[0]
+    return [jax.tree.map(lambda leaf, layer=layer: leaf[layer], stacked) for layer in range(count)]
 
 
 def go_on(
@@ -70,13 +76,13 @@ def go_on(
     """
     config, B = spec.config, tokens.shape[0]
     at = np.int32(first), np.int32(count)  # Python ints would be weakly typed and trigger a recompilation
-    h = _begin(params.whole, jnp.asarray(tokens), *at, edits, spec=spec, total=total)
+    h = _begin(params.whole, tokens, *at, edits, spec=spec, total=total)
     if caches is None:
         own = any(term.site == Site.HEAD_VALUE for term in edits)  # then the cache has values of each query head
         keys, values = (
             (B, total, heads, config.head_dim) for heads in (config.kv_heads, config.heads if own else config.kv_heads)
         )
-        caches = [(jnp.zeros(keys, h.dtype), jnp.zeros(values, h.dtype)) for _ in params.layers]
+        caches = [tuple(jax.device_put(np.zeros(shape, h.dtype)) for shape in (keys, values)) for _ in params.layers]
     now = []
     for layer, (w, before) in enumerate(zip(params.layers, caches, strict=True)):
         h, after = _block(w, h, before, np.int32(layer), *at, edits, spec=spec)
