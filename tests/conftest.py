@@ -197,6 +197,6 @@ def browser() -> Iterator:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
-    driver.set_script_timeout(60)
+    driver.set_script_timeout(300)
     yield driver
     driver.quit()

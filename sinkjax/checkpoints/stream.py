@@ -3,7 +3,7 @@
 Each leaf is allocated once, in the target dtype and in its shards on the mesh. A stored tensor is mapped, decoded, sent to each
 device as the part that it keeps, cast there and written into its place in the leaf, which is donated. Layers are read one by one,
 and a tensor that fills a whole leaf, such as an unembedding, in pieces. Besides the shards, memory therefore holds little more
-than one layer's tensor.
+than one layer's tensor. Small leaves are filled on the host, since writing on a device compiles a program for each shape.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
     leaves = {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     places = {name: params.sharding(leaf, mesh) if mesh else None for name, leaf in leaves.items()}
     arrays: dict[str, jax.Array] = {}
+    small: dict[str, np.ndarray] = {}
     digest = hashlib.sha256()
 
     def add(tensor: Tensor) -> None:
@@ -55,14 +56,18 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
             added = beside.submit(add, tensor)  # hashed while it is sent to the devices
             for slot in filled:
                 leaf, place = leaves[slot.leaf], places[slot.leaf]
-                shared = tensor.shared is not None and not slot.transposed
-                if slot.fills and (shared or math.prod(leaf.shape) <= PIECE):
+                shared, fits = tensor.shared is not None and not slot.transposed, math.prod(leaf.shape) <= PIECE
+                if slot.fills and (shared or fits):
                     arrays[slot.leaf] = whole(tensor, slot, dtype, place, what, check)
+                    continue
+                if fits:
+                    fill(small.setdefault(slot.leaf, np.zeros(leaf.shape, jnp.dtype(dtype))), tensor, slot, what, check)
                     continue
                 if slot.leaf not in arrays:
                     arrays[slot.leaf] = jnp.zeros(leaf.shape, dtype, device=place)
                 arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, place, what, check)
             added.result()
+    arrays |= {name: jax.device_put(array, places[name]) for name, array in small.items()}
     return jax.tree_util.tree_map_with_path(lambda path, _: arrays[leaf_name(path)], tree), digest.hexdigest()
 
 
@@ -78,6 +83,16 @@ def whole(tensor: Tensor, slot: Slot, dtype: str, place: NamedSharding | None, w
     if check and not np.isfinite(value).all():
         raise _not_finite(what, value.dtype)
     return jax.device_put(value, place)
+
+
+def fill(array: np.ndarray, tensor: Tensor, slot: Slot, what: str, check: bool) -> None:
+    """Write `tensor`, cast, into its slot of an array on the host; `what` names it in errors."""
+    for start, shape, read in pieces(tensor, slot, array.shape, None):
+        place = tuple(slice(first, first + size) for first, size in zip(start, shape, strict=True))
+        with np.errstate(over="ignore"):  # values beyond the dtype's range become infinite, which is an error
+            array[place] = read((slice(None),) * len(shape))
+        if check and not np.isfinite(array[place]).all():
+            raise _not_finite(what, array.dtype)
 
 
 def write(array: jax.Array, tensor: Tensor, slot: Slot, place: NamedSharding | None, what: str, check: bool) -> jax.Array:
