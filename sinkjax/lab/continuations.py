@@ -27,7 +27,6 @@ START, TOKENS, PROMPTS = 16, 16, 3
 
 def continuations(
     points: Callable[[Model, Batch], Sequence[Point]],
-    count: int,
     prompts: int = PROMPTS,
     inputs: Inputs = TEXT,
     start: int = START,
@@ -36,7 +35,6 @@ def continuations(
 
     Args:
         points: Returns the conditions, whose edits may hold values of the model on all `prompts`.
-        count: Number of conditions.
         prompts: Number of prompts; only the first PROMPTS are continued.
         inputs: Kind of prompts.
         start: Minimum number of given tokens, if an edit names positions beyond START.
@@ -69,8 +67,7 @@ def continuations(
             {"edit": [point.label for point in shown], "prompt": np.arange(len(starts))},
         )
 
-    of_copy, passes = Unstacked.copied_bytes, TOKENS * count
-    return Calculation(TEXTS, compute, ("text", "start"), prompts, inputs, beside=of_copy, passes=passes, optional=True)
+    return Calculation(TEXTS, compute, ("text", "start"), prompts, inputs, beside=Unstacked.copied_bytes, optional=True)
 
 
 def samples(data: xarray.Dataset) -> tuple[Sample, ...]:

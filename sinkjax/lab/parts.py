@@ -218,7 +218,7 @@ def _continued(shown: Part) -> Calculation:
     def points(model: Model, batch: Batch) -> Sequence[Point]:
         return shown.of(lab.on(model, batch))
 
-    return continuations(points, len(shown.planned()), shown.prompts, shown.inputs, start=max([0, *named]) + 1)
+    return continuations(points, shown.prompts, shown.inputs, start=max([0, *named]) + 1)
 
 
 def _absent(name: str, why: str) -> Calculation:

@@ -70,7 +70,6 @@ class Calculation:
         inputs: Kind of prompts.
         twin: Whether it runs on the model's untrained twin.
         beside: Bytes that it needs beside the models, from config and dtype.
-        passes: Number of tokens that it generates one after the other, each of which reads all parameters.
         declared: Whatever else decides the numbers, as JSON.
         optional: Whether a folder is finished without it.
     """
@@ -82,7 +81,6 @@ class Calculation:
     inputs: Inputs = TEXT
     twin: bool = False
     beside: Callable[[Config, str], int] = lambda config, dtype: 0
-    passes: int = 0
     declared: object = None
     optional: bool = False
 

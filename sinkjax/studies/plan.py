@@ -35,15 +35,12 @@ if TYPE_CHECKING:
 Planned = tuple[Part | Calculation, Plan | None]  # a part of a study, with the plan if it is a sweep
 REPEATS = 8
 BACKWARD = 3  # matrix products of a training step, as a multiple of a forward pass
-# Constants of a process on a CPU. Those per process and per program were measured with `kiya/mask` on mini-sink, whose parameters
-# need almost no memory. `scripts/benchmarks/bench_studies.py` compares plans with runs of other models (docs/benchmarks.md).
-LIBRARIES, START_SECONDS = 600_000_000, 6  # bytes of Python, JAX and a first sweep; seconds of imports, text and checks of edits
-PROGRAM, PROGRAM_SECONDS = 10_000_000, 1.6  # per compiled program: bytes; seconds to trace and compile it, and to write its store
-PAGE, PAGE_SECONDS = 150_000_000, 5  # seconds for figures and page, after the models are freed
-CALCULATION_PROGRAMS = 2  # time of a calculation, in compiled programs
+# Bytes of a process on a CPU, measured with `kiya/mask` on mini-sink, whose parameters need almost no memory.
+# `scripts/benchmarks/bench_studies.py` compares plans with runs of other models (docs/benchmarks.md).
+LIBRARIES = 600_000_000  # Python, JAX and a first sweep
+PROGRAM = 10_000_000  # a compiled program
+PAGE = 150_000_000  # figures and page, after the models are freed
 VOCABULARY_ENTRY = 260  # bytes of a tokenizer, on Gemma 3 270M
-LOAD_SECONDS = 30e-9  # seconds per parameter of SmolLM2 to load it, or to draw it for the twin
-READ_SECONDS = 0.5e-9  # seconds per parameter of SmolLM2 for each generated token
 MOST_FLOPS = 3e11  # maximum FLOPs of one measurement, which takes seconds even for wide models on a CPU
 
 
@@ -112,24 +109,10 @@ def process_bytes(parts: Iterable[tuple[bool, int, int]], config: Config, dtype:
     return max(peak, kept + PAGE)
 
 
-def process_seconds(parts: Iterable[Planned], config: Config, dtype: str) -> dict[str, float]:
-    """Estimate the processor time, by cause, of a CPU process that runs a study's parts without a compilation cache."""
-    count, models, programs, compute = params.count(config), 1, 0, 0.0
-    for spec, planned in parts:
-        models = max(models, 1 + spec.twin)
-        if isinstance(spec, Calculation):
-            programs += CALCULATION_PROGRAMS
-            compute += spec.passes * count * READ_SECONDS
-        elif planned is not None:
-            programs += planned.compiles
-            compute += planned.flops / block_rate(config, planned.positions, spec.probe, dtype)
-    return {
-        "start": START_SECONDS,
-        "load": models * count * LOAD_SECONDS,
-        "compile": programs * PROGRAM_SECONDS,
-        "compute": compute,
-        "page": PAGE_SECONDS,
-    }
+def block_seconds(parts: Iterable[Planned], config: Config, dtype: str) -> float:
+    """Return the processor time of the blocks of a study's sweeps on a CPU, at the rate of a block that is timed here."""
+    sweeps = [(spec.probe, planned) for spec, planned in parts if isinstance(spec, Part) and planned is not None]
+    return sum(planned.flops / block_rate(config, planned.positions, probe, dtype) for probe, planned in sweeps)
 
 
 def study_bytes(parts: Sequence[Planned], config: Config, dtype: str) -> int:
@@ -144,16 +127,14 @@ def study_bytes(parts: Sequence[Planned], config: Config, dtype: str) -> int:
 
 
 def show_total(title: str, parts: Sequence[Planned], config: Config, dtype: str) -> None:
-    """Print the total cost of a study on a CPU: memory of the process, FLOPs and processor time."""
-    seconds = process_seconds(parts, config, dtype)
+    """Print the total cost of a study on a CPU: memory of the process, FLOPs and processor time of blocks."""
     lines = [
         ("memory of the process", in_words(study_bytes(parts, config, dtype))),
         ("models in memory", "the model and its untrained twin" if any(spec.twin for spec, _ in parts) else "the model"),
         ("FLOPs", f"{sum(planned.flops for _, planned in parts if planned):.3g}"),
-        ("processor time", f"about {sum(seconds.values()):,.0f} s"),
-        *((f"processor time: {part}", f"{taken:,.0f} s") for part, taken in seconds.items()),
+        ("processor time", f"about {duration(block_seconds(parts, config, dtype))} in blocks, at the rate measured here"),
     ]
-    show(title, ("", ""), lines, "memory with the libraries; time of all cores together, without a compilation cache")
+    show(title, ("", ""), lines, "memory with the libraries; the time leaves out loading, compiling, continuations and the page")
 
 
 def show_calculation(title: str, calculation: Calculation, config: Config, length: int, dtype: str) -> None:

@@ -28,7 +28,7 @@ def batch(model: sinkjax.Model) -> Batch:
 
 
 def test_each_text_is_what_the_model_generates_under_the_edit(model):
-    data = continuations(lambda model, batch: CONDITIONS, 2).compute(model, batch(model))
+    data = continuations(lambda model, batch: CONDITIONS).compute(model, batch(model))
     for place, text in enumerate((SENTENCE[:START], "short")):
         assert data["start"].values[place] == text
         for condition in CONDITIONS:
@@ -39,7 +39,7 @@ def test_each_text_is_what_the_model_generates_under_the_edit(model):
 def test_a_store_gives_a_sample_for_each_edit_and_prompt(model, tmp_path: Path):
     import xarray
 
-    data = continuations(lambda model, batch: CONDITIONS, 2).compute(model, batch(model))
+    data = continuations(lambda model, batch: CONDITIONS).compute(model, batch(model))
     data.to_zarr(tmp_path / "texts.zarr", zarr_format=2)
     found = samples(xarray.open_zarr(tmp_path / "texts.zarr", chunks=None))
     assert found == samples(data)
@@ -52,4 +52,4 @@ def test_a_store_gives_a_sample_for_each_edit_and_prompt(model, tmp_path: Path):
 def test_a_model_without_a_tokenizer_is_refused(model):
     bare = sinkjax.Model(model.config, model.params, None, model.source)
     with pytest.raises(SinkjaxError, match="no tokenizer"):
-        continuations(lambda model, batch: CONDITIONS, 2).compute(bare, Batch(np.zeros((1, 4), np.int32), np.array([4]), {}))
+        continuations(lambda model, batch: CONDITIONS).compute(bare, Batch(np.zeros((1, 4), np.int32), np.array([4]), {}))

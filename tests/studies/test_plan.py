@@ -11,7 +11,7 @@ from sinkjax.lab.continuations import TEXTS
 from sinkjax.lab.work import Calculation
 from sinkjax.model import params
 from sinkjax.studies import plan
-from sinkjax.studies.plan import LIBRARIES, PAGE, PROGRAM, VOCABULARY_ENTRY, block_rate, process_bytes, process_seconds
+from sinkjax.studies.plan import LIBRARIES, PAGE, PROGRAM, VOCABULARY_ENTRY, block_rate, block_seconds, process_bytes
 from sinkjax.studies.registry import choose
 from sinkjax.studies.run import work
 from sinkjax.transformer.cost import block_flops
@@ -45,19 +45,13 @@ def test_continuations_count_the_copy_of_the_blocks_that_they_make(model):
     assert texts.beside(model.config, "bfloat16") == copied // 2
 
 
-def test_the_time_of_a_study_is_that_of_its_models_programs_blocks_and_generated_tokens(model, monkeypatch):
+def test_the_time_of_a_study_is_that_of_the_blocks_of_its_sweeps(model, monkeypatch):
     monkeypatch.setattr(plan, "block_rate", lambda *args: 1e9)
     parts = [(spec, planned) for spec, _, planned in work(choose("kiya/mask"), architecture=model.config)]
-    alone = [(spec, planned) for spec, planned in parts if not spec.twin]
-    seconds, without = (process_seconds(each, model.config, "float32") for each in (parts, alone))
-    assert seconds["load"] == 2 * without["load"] == pytest.approx(2 * plan.LOAD_SECONDS * params.count(model.config))
-    sweeps = [planned for _, planned in parts if planned]
-    texts = [spec for spec, _ in parts if isinstance(spec, Calculation)]
-    programs = sum(planned.compiles for planned in sweeps) + plan.CALCULATION_PROGRAMS * len(texts)
-    assert seconds["compile"] == pytest.approx(plan.PROGRAM_SECONDS * programs)
-    written = len(texts) * 3 * 16 * params.count(model.config)  # no edit and the two whose maps are drawn, 16 tokens each
-    blocks = sum(planned.flops for planned in sweeps)
-    assert seconds["compute"] == pytest.approx(blocks / 1e9 + written * plan.READ_SECONDS)
+    assert any(isinstance(spec, Calculation) for spec, _ in parts)
+    blocks = sum(planned.flops for _, planned in parts if planned)
+    assert blocks > 0
+    assert block_seconds(parts, model.config, "float32") == pytest.approx(blocks / 1e9)
 
 
 def test_the_rate_of_a_block_is_its_flops_in_the_median_time_of_a_call(model, monkeypatch):

@@ -1,0 +1,43 @@
+"""How many programs a study compiles."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import jax
+import pytest
+
+from sinkjax.studies import run
+from sinkjax.sweeps import computation
+from tests.studies.tiny import mask, write_both
+
+
+@pytest.fixture
+def compiled(monkeypatch) -> Counter[str]:
+    """Counts the programs that are compiled, and those of sweeps, which have a loop over layers."""
+    found: Counter[str] = Counter()
+    seen = set()
+
+    def each(*arguments, **static):
+        shapes = jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), arguments)
+        key = str((jax.tree.flatten(shapes, is_leaf=lambda leaf: isinstance(leaf, tuple)), static))
+        found["sweeps"] += key not in seen
+        seen.add(key)
+        return ran(*arguments, **static)
+
+    def count(event: str, duration: float, **_: object) -> None:
+        found["all"] += event == "/jax/core/compile/backend_compile_duration"
+
+    ran = computation.each
+    monkeypatch.setattr(computation, "each", each)
+    jax.monitoring.register_event_duration_secs_listener(count)
+    jax.clear_caches()
+    yield found
+    jax.monitoring.clear_event_listeners()
+
+
+def test_a_study_of_masks_compiles_few_programs(tmp_path, compiled):
+    """The unedited model, masks by two widths, heads, a base that is edited, maps twice, the identity; then the rest."""
+    run.carry_out(mask(write_both(tmp_path), control_prompts=3), tmp_path / "out")
+    assert 0 < compiled["sweeps"] <= 9
+    assert compiled["sweeps"] < compiled["all"] <= 30
