@@ -22,8 +22,10 @@ from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import CONTROLS, Stored
 from sinkjax.lab.places import ALL, FIRST_LAYERS, ONE_LAYER, Place, each
 from sinkjax.lab.views import drawn_layers, map_data, map_name
-from sinkjax.report.figures import attention, grid, layers, points, scatter
-from sinkjax.report.figures.layers import Line, Panel
+from sinkjax.report.figures import activations as activation_maps
+from sinkjax.report.figures import attention, grid, points, scatter
+from sinkjax.report.figures import lines as line_panels
+from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.section import Drawing
 
 FEWEST = 3  # minimum points of a line
@@ -134,7 +136,7 @@ def lines(read: Stored, *rows: Measures, over: Sweep, effect: bool = False) -> D
             xs, cells = [point.x for point in chosen], [[point] for point in chosen]
             found = [_line(read, one, over, cells, xs, effect, name) for one, name in zip(row, own_words(row), strict=True)]
             panels[-1].append(Panel(title, label, found, log, signed=effect))
-    figure = layers.lines(panels, LAYERS, legend_above=False)
+    figure = line_panels.lines(panels, LAYERS)
     caption = f"{names_of(map(together, rows))}, against the edited layers. Dashed: no edit."
     return read.drawing(f"{over.name}-layers", figure, titled(over, caption), over.name)
 
@@ -173,7 +175,7 @@ def lines_along(
             if len(groups) > 1 or measure == row[-1]:
                 title = measure.name if len(groups) > 1 and len(row) > 1 else ""
                 panels[-1].append(Panel(title, label, found, log, signed=effect))
-    figure = layers.lines(panels, axis, log_x=log_x, legend_above=len(panels) > 1)
+    figure = line_panels.lines(panels, axis, "above" if len(panels) > 1 else "first", log_x)
     caption = f"{names_of(map(together, rows))}, against {axis}. Dashed: no edit."
     return read.drawing(f"{over.name}-{axis}", figure, titled(over, caption), over.name)
 
@@ -221,7 +223,7 @@ def by_layer(
         label = wrapped(row_label(measures))
         panels.append([Panel(title, label, drawn, measures[0].log, signed) for title, drawn in found.items()])
     legends = {tuple(one.name for one in row[0].lines) for row in panels}
-    figure = layers.lines(panels, "layer (0-based)", legend_above=len(legends) == 1)
+    figure = line_panels.lines(panels, "layer (0-based)", "above" if len(legends) == 1 else "first")
     stores = [read.store(one.sweep) for one in conditions]
     name = f"{conditions[0].sweep.name}-by-layer-{file_name(named[0][0])}"
     return read.drawing(name, figure, f"{names_of(named)}, in each layer.", *stores)
@@ -241,7 +243,7 @@ def along(read: Stored, axis: str, name: str, measures: Mapping[Any, Measure], c
     for one in conditions:
         means = [np.mean([read.value(part, one.sweep, case) for case in one.cases], axis=0) for part in measures.values()]
         found.append(Line(one.text, list(measures), [*read.intervals(one.sweep, np.stack(means))]))
-    figure = layers.lines([[Panel("", wrapped(name), found)]], axis, legend_above=True)
+    figure = line_panels.lines([[Panel("", wrapped(name), found)]], axis, "above")
     stores = [read.store(one.sweep) for one in conditions]
     caption = f"{name[0].upper()}{name[1:]}, against {axis}."
     return read.drawing(f"{conditions[0].sweep.name}-along-{axis}", figure, caption, *stores)
@@ -293,7 +295,7 @@ def activations(read: Stored, *conditions: Where) -> Drawing:
     for one, store in zip(conditions, stores, strict=True):
         rows = read.rows(store)
         shown |= {read.points(store)[rows[case]].label: sizes(store, rows[case]) for case in one.cases}
-    figure = layers.activations(np.stack(list(shown.values())), list(shown))
+    figure = activation_maps.activations(np.stack(list(shown.values())), list(shown))
     caption = f"""Largest absolute value of the residual stream by depth and position (at most the first {POSITIONS} positions),
         mean over prompts, on one logarithmic colour scale."""
     return read.drawing("largest-activation", figure, caption, *stores, bands=False)
@@ -312,10 +314,13 @@ def received(read: Stored, *keys: int, over: Sweep) -> Drawing:
             found[point.x] = column
         return found
 
-    maps = {f"attention to key {key}": {title: columns(key, chosen) for title, chosen in series.items()} for key in keys}
+    bar = "attention received, mean over heads and prompts"
+    shown = [grid.Row([columns(key, chosen) for chosen in series.values()], bar, (0, 1), title=f"key {key}") for key in keys]
+    across = [grid.Column(title, list(map(str, range(L))), LAYERS) for title in series]
+    figure = grid.grids(across, shown, list(map(str, range(L))), "layer where it is read", height=3.3)
     caption = """Attention that keys receive in each layer, against the edited layers. In a masked layer the key receives none;
         the layers above it show the effect on later layers."""
-    return read.drawing("attention-by-layer", layers.received(maps, LAYERS), caption, over.name, bands=False)
+    return read.drawing("attention-by-layer", figure, caption, over.name, bands=False)
 
 
 def dots(read: Stored, *measures: Measure, over: Sweep) -> Drawing:

@@ -23,7 +23,7 @@ from sinkjax.lab.conditions import CONTROL, Point, Sweep, Where
 from sinkjax.lab.facts import over, source
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.places import Case
-from sinkjax.report.figures.layers import Line
+from sinkjax.report.figures.lines import Line
 from sinkjax.report.section import Drawing
 
 if TYPE_CHECKING:

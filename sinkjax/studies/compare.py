@@ -16,7 +16,7 @@ from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import facts
 from sinkjax.lab.measures import Measure
-from sinkjax.report.figures import layers
+from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.section import Drawing, Section
 from sinkjax.runtime import extras
 from sinkjax.studies import folder as results
@@ -130,7 +130,7 @@ def _drawing(edits: list[str], measures: list[Measure], values: Values, over: st
     grid = []
     for measure in measures:
         found = {name: [values[edit, measure.name, name] for edit in edits] for name in (A, B)}
-        lines = [layers.Line(name, range(len(edits)), means) for name, means in found.items()]
-        grid.append([layers.Panel("", measure.name, lines, log=measure.name.startswith("largest |h|"))])
+        lines = [Line(name, range(len(edits)), means) for name, means in found.items()]
+        grid.append([Panel("", measure.name, lines, log=measure.name.startswith("largest |h|"))])
     caption = f"Each edit in both stores, in the order of the table; bands: 95% intervals over {over}."
-    return Drawing("by-edit", layers.lines(grid, "edit (number in the list, from 0)"), caption)
+    return Drawing("by-edit", lines(grid, "edit (number in the list, from 0)"), caption)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.fingerprint import fingerprint
+from sinkjax.report.figures.lines import Line, Panel, lines
+from sinkjax.report.figures.points import Point, points
 from sinkjax.report.section import Drawing, Report, Section
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.progress import silent
@@ -140,8 +143,6 @@ def _along(every: tuple[Member, ...], sections: Mapping[str, Section]) -> Drawin
     there = [member for member in every if member.label in sections and sections[member.label].rows]
     if len(there) < 2:
         return None
-    from sinkjax.report.figures.checkpoints import checkpoints
-
     found = [{(row.measure, row.condition): row for row in sections[member.label].rows} for member in there]
     first = sections[there[0].label]
     common = [key for key in found[0] if all(key in one for one in found)]
@@ -151,11 +152,26 @@ def _along(every: tuple[Member, ...], sections: Mapping[str, Section]) -> Drawin
         measure: {label: [one[measure, label].value for one in found] for label in conditions if (measure, label) in common}
         for measure in measures
     }
-    steps = [member.step for member in there]
-    stepped = None not in steps and len({member.run for member in there}) == 1
-    places = [float(step) for step in steps if step is not None] if stepped else [member.label for member in there]
+    steps = [member.step for member in there if member.step is not None]
+    if len(steps) == len(there) and len({member.run for member in there}) == 1:
+        courses = {measure: [Line(label, steps, one) for label, one in of.items()] for measure, of in shown.items()}
+        panels = [Panel("", textwrap.fill(name, 30), found, signed=_negative(found)) for name, found in courses.items()]
+        figure = lines([panels], "step", "above", share="none")
+    else:
+        columns = {
+            measure: [
+                Point(member.label, one, label) for label, ones in of.items() for member, one in zip(there, ones, strict=True)
+            ]
+            for measure, of in shown.items()
+        }
+        figure = points(columns, "", shared=False)
     caption = f"{' and '.join(measures)}: means with 95% intervals over {first.over}, for each edit."
-    return Drawing("along", checkpoints(shown, places), caption[0].upper() + caption[1:])
+    return Drawing("along", figure, caption[0].upper() + caption[1:])
+
+
+def _negative(courses: list[Line]) -> bool:
+    """Return whether some mean of a measure is below 0."""
+    return any(one.mean is not None and one.mean < 0 for line in courses for one in line.values)
 
 
 def table(every: tuple[Member, ...], sections: Mapping[str, Section]) -> str:

@@ -34,7 +34,8 @@ from sinkjax.lab.claims import Prose
 from sinkjax.lab.conditions import Point
 from sinkjax.lab.figures import own_words, received, row_label, shared_words
 from sinkjax.lab.trace import Program
-from sinkjax.report.figures import layers as picture
+from sinkjax.report.figures import grid as cells
+from sinkjax.report.figures import lines as picture
 from sinkjax.report.figures import points as marks
 from sinkjax.report.section import Drawing
 from tests.lab.planted import axes, planted, where
@@ -49,15 +50,17 @@ class Drawn:
     """What the functions that draw were given."""
 
     given: list[Any] = field(default_factory=list)
+    rest: list[Any] = field(default_factory=list)
 
     def __call__(self, found: Any, *rest: Any, **options: Any) -> None:
         self.given.append(found)
+        self.rest.append(rest)
 
 
 @pytest.fixture
 def drawn(monkeypatch) -> Drawn:
     found = Drawn()
-    for module, name in ((picture, "lines"), (picture, "received"), (marks, "points")):
+    for module, name in ((picture, "lines"), (cells, "grids"), (marks, "points")):
         monkeypatch.setattr(module, name, found)
     return found
 
@@ -115,8 +118,9 @@ def test_lines_of_layers_end_at_all_layers_and_begin_with_the_first(drawn, effec
 def test_columns_of_received_attention_are_at_the_last_edited_layer(drawn):
     L = 6
     draw(lambda lab, s: lab.draw(received, 0, over=s["masks"]), by_row(L), L)
-    ((name, panels),) = drawn.given[0].items()
-    assert name == "attention to key 0"
+    (row,) = drawn.rest[0][0]
+    panels = {column.title: values for column, values in zip(drawn.given[0], row.values, strict=True)}
+    assert row.title == "key 0"
     for title, totals in (("one layer", [2**x for x in range(L)]), ("layers 0 to l", [2 ** (x + 1) - 1 for x in range(L)])):
         assert panels[title].shape == (L, L)
         np.testing.assert_allclose(panels[title], np.repeat(np.array(totals)[:, None] / 100, L, axis=1))

@@ -73,7 +73,7 @@ def test_without_the_extras_everything_up_to_a_sweep_runs_and_the_rest_names_wha
 
 
 def draw() -> None:
-    from sinkjax.report.figures.layers import Line, Panel, lines
+    from sinkjax.report.figures.lines import Line, Panel, lines
 
     lines([[Panel("", "y", [Line("a", [0], [0.0])])]], "x")
 

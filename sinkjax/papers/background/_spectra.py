@@ -19,7 +19,7 @@ from sinkjax.lab.claims import Rows
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.premises import Test
 from sinkjax.papers.background._massive import real
-from sinkjax.report.figures.layers import Line, Panel, lines
+from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
 
 if TYPE_CHECKING:
@@ -183,4 +183,4 @@ def by_depth(read: Stored, position: int, eps: float, conditions: Sequence[Where
         found.append([Panel("", label, curves)])
     caption = """From above: matrix entropy of a prompt's hidden states and share of their largest direction, by depth (l: the
         stream that enters layer l); entropy of attention rows and heads that sink, by layer."""
-    return read.drawing("by-depth", lines(found, "layer l, or depth l (0-based)", legend_above=True), caption, name)
+    return read.drawing("by-depth", lines(found, "layer l, or depth l (0-based)", legend="above"), caption, name)

@@ -22,8 +22,8 @@ from sinkjax.lab.measures import largest_elsewhere
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.premises import without_bos
 from sinkjax.papers.background._massive import RANKS, STATES, massive, massive_prompts
-from sinkjax.report.figures.layers import Line, Panel
-from sinkjax.report.figures.layers import lines as line_figure
+from sinkjax.report.figures.lines import Line, Panel
+from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.section import Drawing
 
 SPARED = 10  # largest dims that no control sets

@@ -23,8 +23,8 @@ from sinkjax.lab import *
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Numbers, Stored, read_measure
 from sinkjax.lab.work import Batch, Calculation
-from sinkjax.report.figures.layers import Line, Panel
-from sinkjax.report.figures.layers import lines as line_figure
+from sinkjax.report.figures.lines import Line, Panel
+from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.section import Drawing
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def loss_by_position(read: Stored, where: Where, best: Calculation) -> Drawing:
     lost["recomputed window"] = of_best - data[0, : len(of_best)]
     found = [Line(name, *_binned(one, read.settings.seed)) for name, one in lost.items()]
     panel = Panel("", "loss above that with all keys (nats)", found, signed=True)
-    figure = line_figure([[panel]], "position of the query (0-based)", legend_above=True)
+    figure = line_figure([[panel]], "position of the query (0-based)", legend="above")
     caption = f"Loss above that with all keys, along the text, in bins of {BIN} positions; recomputed windows on fewer texts."
     return read.drawing("loss-by-position", figure, caption, store, best.name)
 

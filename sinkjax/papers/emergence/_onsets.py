@@ -11,8 +11,9 @@ from sinkjax.analysis.summary import Column, Row, column_rows, own_rows
 from sinkjax.lab.conditions import NO_EDIT
 from sinkjax.lab.numbers import Stored
 from sinkjax.papers.emergence._series import DROPPED, MASKED
-from sinkjax.report.figures import bands
+from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.figures.points import Point, points
+from sinkjax.report.figures.style import MOST_COLUMNS
 from sinkjax.report.section import Drawing
 
 ROW = "softmax"  # the training, its folder and its store
@@ -182,26 +183,23 @@ def timeline(read: Stored) -> Drawing:
 
 def checkpoints(read: Stored) -> Drawing:
     """The sinks, what feeds them and the loss over steps, without an edit and with each."""
-    x, names = np.array(steps(read), float), (NO_EDIT, MASKED, DROPPED)
-    columns = {
-        "sink_0": bands.Column("heads that sink\non key 0 (%)"),
-        "sink_1": bands.Column("heads that sink\non key 1 (%)"),
-        "ratio": bands.Column("largest |h| of token 0\nover its median", log=True),
-        "value_ratio": bands.Column("norm of token 0's value\nover others'"),
-        "loss": bands.Column("loss\n(nats per token)"),
+    x, names = list(steps(read)), (NO_EDIT, MASKED, DROPPED)
+    labels = {
+        "sink_0": "heads that sink\non key 0 (%)",
+        "sink_1": "heads that sink\non key 1 (%)",
+        "ratio": "largest |h| of token 0\nover its median",
+        "value_ratio": "norm of token 0's value\nover others'",
+        "loss": "loss\n(nats per token)",
     }
-    grid = [[[_band(read, edit, x, of(read, name, edit)) for edit in names] for name in columns]]
+    panels = []
+    for name, label in labels.items():
+        values = {edit: of(read, name, edit) for edit in names}
+        every = np.concatenate([*values.values()])
+        limits = (float(every.min()), float(every.max())) if name == "loss" else None  # no 0, beside which changes would vanish
+        shown = [Line(edit, x, [read.interval(column) for column in found.T]) for edit, found in values.items()]
+        panels.append(Panel("", label, shown, log=name == "ratio", limits=limits))
+    grid = [panels[start : start + MOST_COLUMNS] for start in range(0, len(panels), MOST_COLUMNS)]
     caption = f"""Models of {read[ROW].sizes["run"]} seeds at {len(x)} steps of their training, without an edit, with key 0
         masked for all later queries in all layers, and with the MLP of block 0 dropped at token 0. A head cannot sink on a masked
         key. Lines: means over seeds; bands: 95% intervals."""
-    return Drawing("over-steps", bands.bands([*columns.values()], grid, "step"), caption)
-
-
-def _band(read: Stored, name: str, x: NDArray, values: NDArray) -> bands.Band:
-    """float[run, step] as a band; a step with one seed has no width."""
-    found = [read.interval(column) for column in values.T]
-    middle, low, high = (
-        np.array([entry.mean if getattr(entry, side) is None else getattr(entry, side) for entry in found], float)
-        for side in ("mean", "low", "high")
-    )
-    return bands.Band(name, x, middle, low, high)
+    return Drawing("over-steps", lines(grid, "step", "above", share="none", courses=True, height=2.5), caption)

@@ -20,7 +20,7 @@ from sinkjax.lab.measures import in_layers, layer_index
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.work import Batch, Calculation
 from sinkjax.papers.gu import _geometry as geometry
-from sinkjax.report.figures.layers import Line, Panel, lines
+from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
 
 BLOCK = 16  # prompts whose keys are computed at a time
@@ -127,7 +127,7 @@ def key_directions(read: Stored, *calculations: Calculation) -> Drawing:
         2007)."""
     return read.drawing(
         "key-directions",
-        lines(rows, "layer (0-based)", legend_above=True),
+        lines(rows, "layer (0-based)", legend="above"),
         caption,
         *(one.name for one in calculations),
         bands=False,

@@ -22,7 +22,7 @@ from sinkjax.lab.work import Calculation
 from sinkjax.model.config import NoPosition
 from sinkjax.papers.gu import _closed_form as form
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.report.figures.layers import Line, Panel, lines
+from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
 
 if TYPE_CHECKING:
@@ -192,6 +192,6 @@ def with_bound(read: Stored, of: Calculation, along: str) -> Drawing | None:
     if along == "tokens":
         found.append(Line("even attention", x, [constant(float((1 / np.arange(1, size + 1)).mean())) for size in x]))
     where = "tokens of a prompt" if along == "tokens" else f"layer (0-based), {data['tokens'].values[0]} tokens"
-    figure = lines([[Panel("", "attention to key 0", found, True)]], where, log_x=along == "tokens", legend_above=True)
+    figure = lines([[Panel("", "attention to key 0", found, True)]], where, log_x=along == "tokens", legend="above")
     caption = "Attention to the first key of one token repeated, in closed form, and its bounds; means over heads."
     return read.drawing(f"bound-by-{along}", figure, caption, of.name)

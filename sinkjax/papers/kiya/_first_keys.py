@@ -219,11 +219,14 @@ def depends_on_distance(read: Numbers, of: Calculation) -> tuple[bool, str]:
 
 def score_maps(read: Stored, of: Calculation) -> Drawing:
     """The scores of both keys at all pairs of rotary indices, averaged over heads (Fig. 3)."""
-    from sinkjax.report.figures import heatmaps
+    from sinkjax.report.figures import grid
 
     data = read.data(of.name)
     scores = np.where(np.tri(data.sizes["key"], dtype=bool), data["score"].values, np.nan)
-    figure = heatmaps.signed(scores.mean(axis=1), list(_names(data)), AXES)
+    maps, (x, y, label) = np.moveaxis(scores.mean(axis=1), 2, 1), AXES
+    indices, most = list(map(str, range(maps.shape[1]))), float(np.nanmax(np.abs(maps)))
+    columns = [grid.Column(name, indices, x) for name in _names(data)]
+    figure = grid.grids(columns, [grid.Row([*maps], label, (-most, most), signed=True)], indices, y, height=3.3)
     caption = """Score of the mean query at rotary index i with the key of BOS, and of the mean embedding, at index j of layer 0,
         averaged over the heads, on one colour scale; grey: keys after the query."""
     return read.drawing("scores", figure, caption, of.name)
@@ -231,7 +234,7 @@ def score_maps(read: Stored, of: Calculation) -> Drawing:
 
 def would_receive(read: Stored, of: Calculation) -> Drawing:
     """The attention that one key would receive from mean queries if all other keys were mean keys, by its rotary index."""
-    from sinkjax.report.figures.layers import Line, Panel, lines
+    from sinkjax.report.figures.lines import Line, Panel, lines
 
     data, size = read.data(of.name), read.settings.indices
     shown = np.unique(np.linspace(0, size - MIN_QUERIES, POINTS).round().astype(int)).tolist()

@@ -22,7 +22,8 @@ from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.work import Batch, Calculation
 from sinkjax.papers.li._lock_in import measure
-from sinkjax.report.figures import layers, scatter
+from sinkjax.report.figures import scatter
+from sinkjax.report.figures.lines import Panel, lines
 from sinkjax.report.section import Drawing
 
 if TYPE_CHECKING:
@@ -206,8 +207,8 @@ def by_layer(read: Stored, of: Calculation) -> Drawing:
     cosines = {"cos(u_1, k_0)": data["alignment"], "cos(u_1, k_j), ordinary keys": data["other_alignment"]}
     values = {name: array.mean("head").values for name, array in cosines.items()} | {ROW: data["own_row"].mean("kv_head").values}
     drawn = [[read.curve(name, range(curve.shape[-1]), curve) for name, curve in curves.items()] for curves in (ratios, values)]
-    grid = [[layers.Panel("", "max |x| / mean |x|", drawn[0], log=True)], [layers.Panel("", "cosine", drawn[1], signed=True)]]
-    figure = layers.lines(grid, "layer that reads the state (0-based)")
+    grid = [[Panel("", "max |x| / mean |x|", drawn[0], log=True)], [Panel("", "cosine", drawn[1], signed=True)]]
+    figure = lines(grid, "layer that reads the state (0-based)")
     caption = """Dominance ratio of the first token and of an ordinary one (top), and cosines of keys with the queries' first
         singular direction u_1 and with the dominant dim's row of W_K (bottom), means over heads, by layer."""
     return read.drawing("lock-in-by-layer", figure, caption, of.name)

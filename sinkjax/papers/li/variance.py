@@ -20,7 +20,7 @@ from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.work import Calculation, Inputs
 from sinkjax.papers.li._first_block import measure
-from sinkjax.report.figures import layers
+from sinkjax.report.figures.lines import Panel, lines
 from sinkjax.report.section import Drawing
 
 if TYPE_CHECKING:
@@ -169,13 +169,13 @@ def variance_by_position(read: Stored, of: Calculation) -> Drawing:
     law = {"averaging law 1 / (i + 1)": 1 / places[None]}
     squares = {"sum of squared weights": (data["squared_weights"].values[0] * own).sum(0, keepdims=True) / own.sum()}
 
-    def panel(title: str, name: Output, expected: dict[str, NDArray]) -> layers.Panel:
+    def panel(title: str, name: Output, expected: dict[str, NDArray]) -> Panel:
         curves = dict(zip(data["attention"].values.tolist(), relative(data, name), strict=True)) | expected
         lines = [read.curve(label, places.tolist(), values) for label, values in curves.items()]
-        return layers.Panel(title, "variance (share of position 0's)", lines, log=True)
+        return Panel(title, "variance (share of position 0's)", lines, log=True)
 
     panels = [panel("head outputs", "deviation", law | squares), panel("attention output, after W_O", "after", law)]
-    figure = layers.lines([panels], "tokens that the query sees, i + 1", legend_above=True, log_x=True)
+    figure = lines([panels], "tokens that the query sees, i + 1", legend="above", log_x=True)
     caption = """Variance over prompts of the first block's head outputs (left) and attention output (right), mean over dims, in
         units of its value at position 0, whose query sees one value only. Even attention follows the averaging law.
         Uneven attention averages less, as the sum of each query's squared weights shows, so its curve lies above the

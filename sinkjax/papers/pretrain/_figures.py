@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.analysis.intervals import Interval
 from sinkjax.lab.claims import Training
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Stored, read_measure
 from sinkjax.lab.trained import alone, paired
 from sinkjax.papers.pretrain._outcomes import sinks
-from sinkjax.report.figures.bands import Band, Column, bands
+from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.figures.points import Point, points
 from sinkjax.report.section import Drawing
 
@@ -37,18 +39,23 @@ def learning_curves(read: Stored, rows: Sequence[Training]) -> Drawing | None:
         lambda data: sinks(data)[..., 0],
         lambda data: np.asarray(data["norm_ratio"].values.max(axis=-1)),
     ]
-    grid = [[[_band(row.label, read.data(row.name), of) for row in group] for of in shown] for group in groups]
-    columns = [
-        Column("valid loss\n(nats)", limits=_losses([band for row in grid for band in row[0]])),
-        Column("Sink$_1$\n(% of heads)", limits=_percent([band for row in grid for band in row[1]])),
-        Column("norm of token 1\nover others", log=True),
+    found = [[[_course(row.label, read.data(row.name), of) for row in group] for of in shown] for group in groups]
+    losses, sinking, _ = (list(itertools.chain(*column)) for column in zip(*found, strict=True))
+    grid = [
+        [
+            Panel("", "valid loss\n(nats)", row[0], limits=_losses(losses)),
+            Panel("", "heads that sink\non token 1 (%)", row[1], limits=_percent(sinking)),
+            Panel("", "norm of token 1\nover others", row[2], log=True),
+        ]
+        for row in found
     ]
     counts = {read.data(row.name).sizes["run"] for row in there}
     seeds = f"{min(counts)} to {max(counts)} seeds" if len(counts) > 1 else f"{counts.pop()} seed(s) a row"
     caption = f"""At size {read.settings.size}: held-out loss, share of heads that sink on the first token, and its norm over
         the others' (largest over depths), against steps. Lines: means over seeds; bands: lowest and highest seed.
         {seeds}. A line that ends early belongs to a training that is not finished, or diverged."""
-    return Drawing("learning", bands(columns, grid, "step"), caption)
+    legend: Literal["above", "beside"] = "above" if len(grid) == 1 else "beside"
+    return Drawing("learning", lines(grid, "step", legend, share="col", courses=True, height=2.5), caption)
 
 
 def beside_the_paper(read: Stored, measures: Sequence[Measure], rows: Sequence[Training], xlabel: str) -> Drawing | None:
@@ -93,21 +100,24 @@ def _trained(read: Stored, rows: Sequence[Training]) -> list[Training]:
     return [by_name[name] for name in read.trained if name in by_name]
 
 
-def _band(name: str, data: xarray.Dataset, of: Callable[[xarray.Dataset], NDArray]) -> Band:
+def _course(name: str, data: xarray.Dataset, of: Callable[[xarray.Dataset], NDArray]) -> Line:
     """Mean, lowest and highest over the runs that are still running at each evaluation."""
     values = np.asarray(of(data), float)
     there = np.isfinite(values).any(axis=0)
     values, steps = values[:, there], data["step"].values[:, there]
-    return Band(name, np.nanmax(steps, axis=0), np.nanmean(values, axis=0), np.nanmin(values, axis=0), np.nanmax(values, axis=0))
+    ends = np.nanmean(values, axis=0), np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    shown = [Interval(*map(float, three), len(values), 0, 1.0, "none", "lowest and highest") for three in zip(*ends, strict=True)]
+    return Line(name, np.nanmax(steps, axis=0).tolist(), shown)
 
 
-def _losses(shown: Sequence[Band]) -> tuple[float, float]:
+def _losses(shown: Sequence[Line]) -> tuple[float, float]:
     """Limits that show where losses end, not where untrained models start."""
-    low = min(float(band.low.min()) for band in shown)
-    room = max(0.3, 1.5 * float(np.quantile([band.middle[-1] for band in shown], 0.75) - low))
+    low = min(one.low for line in shown for one in line.values if one.low is not None)
+    ends = [one.mean for line in shown for one in line.values[-1:] if one.mean is not None]
+    room = max(0.3, 1.5 * float(np.quantile(ends, 0.75) - low))
     return low - 0.05 * room, low + 1.5 * room
 
 
-def _percent(shown: Sequence[Band]) -> tuple[float, float]:
-    most = max(10.0, *(float(band.high.max()) for band in shown))
+def _percent(shown: Sequence[Line]) -> tuple[float, float]:
+    most = max(10.0, *(one.high for line in shown for one in line.values if one.high is not None))
     return -0.03 * most, 1.05 * most

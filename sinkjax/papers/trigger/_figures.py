@@ -17,11 +17,11 @@ from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Numbers, Stored, read_measure
 from sinkjax.lab.premises import Test
 from sinkjax.papers.trigger._outcomes import IDENTITY, MILLION, OTHERS, TRIGGER, by_head
-from sinkjax.report.figures import layers
 from sinkjax.report.figures.causal import causal, gallery
 from sinkjax.report.figures.curves import Axis, Bundle, curves
 from sinkjax.report.figures.grid import Column, grids
 from sinkjax.report.figures.grid import Row as Panels
+from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.points import Point, points
 from sinkjax.report.section import Drawing
 
@@ -202,14 +202,14 @@ def counted_heads(read: Stored, sizes: Mapping[str, Sequence[Training]]) -> Draw
             masses = by_head(read[training], kind)
             lost = ~np.isfinite(masses).all(axis=(1, 2))
             many = np.stack([np.where(lost, np.nan, (masses >= least).sum(axis=(1, 2))) for least in LEAST])
-            lines.append(layers.Line(name, LEAST, list(intervals.intervals(many, seed=config.seed))))
+            lines.append(Line(name, LEAST, list(intervals.intervals(many, seed=config.seed))))
         total = int(np.prod(masses.shape[1:]))
-        panels.append(layers.Panel(f"{size}: {total} heads", "heads that sink", lines, top=float(total)))
+        panels.append(Panel(f"{size}: {total} heads", "heads that sink", lines, top=float(total)))
     if not panels:
         raise Absent("softmax and ReLU have not both run at any size")
     caption = f"""Number of heads that sink, against the smallest mean mass on BOS, in the rows of all tokens but BOS and the
         trigger, for which a head counts; the summary uses {config.sinks:g}. Bands: 95% intervals over {config.seeds} runs."""
-    figure = layers.lines([panels], "smallest mean mass on BOS of a head that sinks", legend_above=True)
+    figure = lines([panels], "smallest mean mass on BOS of a head that sinks", legend="above")
     return Drawing("sinking-heads", figure, caption)
 
 

@@ -38,7 +38,8 @@ class Row:
     """The maps of one quantity on one colour scale.
 
     values: for each column float[x, y], NaN if missing. label: label of the colour bar. limits: ends of the scale, by default the
-    values' range. log: whether it is logarithmic. signed: whether colours diverge at the middle of the scale.
+    values' range. log: whether it is logarithmic. signed: whether colours diverge at the middle of the scale. title: before
+    the name of y.
     """
 
     values: Sequence[NDArray]
@@ -46,6 +47,7 @@ class Row:
     limits: tuple[float, float] | None = None
     log: bool = False
     signed: bool = False
+    title: str = ""
 
 
 @styled
@@ -71,7 +73,7 @@ def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylab
                 panel.set_title(textwrap.fill(column.title, max(int(width / sum(widths) * TITLE_WIDTH), 12)))
             if number == len(rows) - 1:
                 panel.set_xlabel(column.xlabel)
-        axes[number, 0].set_ylabel(ylabel)
+        axes[number, 0].set_ylabel(f"{row.title}\n{ylabel}".strip())
         bar = figure.colorbar(image, ax=list(axes[number]), pad=0.02, aspect=16)
         bar.set_label(textwrap.fill(row.label, int(height * LABEL_WIDTH)))
         if row.log:
@@ -81,8 +83,11 @@ def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylab
 
 def _ticks(panel: Axes, axis: Literal["x", "y"], names: Sequence[str], room: float = math.inf) -> None:
     """Label the cells, omitting names that would touch; vertical if `room`, in characters, is too small."""
-    places = range(0, len(names), math.ceil(len(names) / MOST_TICKS))
     longest = max(len(name) for name in names)
+    fit = MOST_TICKS
+    if axis == "x" and all(name.isdigit() for name in names):  # numbers left out are no loss
+        fit = max(2, min(MOST_TICKS, int(room / (longest + 1))))
+    places = range(0, len(names), math.ceil(len(names) / fit))
     upright = axis == "x" and (longest > 3 or (longest == 3 and len(places) * (longest + 1) > room))
     set_ticks = panel.set_xticks if axis == "x" else panel.set_yticks
     set_ticks(places, [names[place] for place in places], rotation=90 if upright else 0)

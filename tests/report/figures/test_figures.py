@@ -13,7 +13,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.report.figures import attention, heatmaps, layers
+from sinkjax.report.figures import activations as activation_maps
+from sinkjax.report.figures import attention, grid
+from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.figures.style import render
 
 
@@ -28,21 +30,22 @@ def maps(size: int = 4) -> Figure:
 
 
 def line_panels() -> Figure:
-    def panel(height: float, log: bool) -> layers.Panel:
-        series = layers.Line("key 0", [0, 1, 2], [point(height), point(2 * height), point(height)], reference=height)
-        return layers.Panel("one layer", "share (%)", [series], log)
+    def panel(height: float, log: bool) -> Panel:
+        series = Line("key 0", [0, 1, 2], [point(height), point(2 * height), point(height)], reference=height)
+        return Panel("one layer", "share (%)", [series], log)
 
-    return layers.lines([[panel(10, False), panel(40, False)], [panel(100, True), panel(9000, True)]], "edited layer")
+    return lines([[panel(10, False), panel(40, False)], [panel(100, True), panel(9000, True)]], "edited layer")
 
 
 def received() -> Figure:
-    grid = {f"key {key}": {"one layer": np.full((3, 5), 0.1 + key), "layers 0 to l": np.full((3, 5), 0.2)} for key in (0, 0.5)}
-    return layers.received(grid, "edited layer")
+    columns = [grid.Column(title, list("abc"), "edited layer") for title in ("one layer", "layers 0 to l")]
+    rows = [grid.Row([np.full((3, 5), 0.1 + key), np.full((3, 5), 0.2)], "share", (0, 1)) for key in (0, 0.5)]
+    return grid.grids(columns, rows, list("vwxyz"), "layer")
 
 
 def activations(count: int = 4) -> Figure:
     values = np.geomspace(1, 1e4, count * 6 * 5).reshape(count, 6, 5)
-    return layers.activations(values, [f"arm {number}" for number in range(count)])
+    return activation_maps.activations(values, [f"arm {number}" for number in range(count)])
 
 
 def by_layer() -> Figure:
@@ -51,7 +54,9 @@ def by_layer() -> Figure:
 
 def signed() -> Figure:
     values = np.where(np.tri(4, dtype=bool), np.linspace(-1, 3, 16).reshape(4, 4), np.nan)
-    return heatmaps.signed(np.stack([values, -values / 2, values]), ["one", "two", "three"], ("j", "i", "score"))
+    columns = [grid.Column(title, list("abcd"), "j") for title in ("one", "two", "three")]
+    row = grid.Row([values, -values / 2, values], "score", (-3, 3), signed=True)
+    return grid.grids(columns, [row], list("abcd"), "i")
 
 
 FIGURES = (maps, line_panels, received, activations, by_layer, signed)
@@ -82,7 +87,7 @@ def test_all_panels_share_one_colour_scale(draw):
 
 def test_depths_and_positions_are_whole_numbers():
     """Two layers and three positions leave room for ticks at halves."""
-    for panel in (axes for axes in layers.activations(np.ones((1, 3, 3)), ["arm"]).axes if axes.images):
+    for panel in (axes for axes in activation_maps.activations(np.ones((1, 3, 3)), ["arm"]).axes if axes.images):
         assert all(tick == round(tick) for tick in (*panel.get_xticks(), *panel.get_yticks()))
 
 
@@ -109,7 +114,8 @@ def test_tokens_are_written_out_with_invisible_ones_made_visible():
 
 def test_layers_go_up_and_edited_layers_across():
     values = np.arange(15.0).reshape(3, 5) / 20
-    shown = images(layers.received({"key 0": {"one layer": values}}, "edited layer"))[0]
+    column, row = grid.Column("one layer", list("abc"), "edited layer"), grid.Row([values], "share", (0, 1))
+    shown = images(grid.grids([column], [row], list("vwxyz"), "layer"))[0]
     assert shown.origin == "lower"
     np.testing.assert_array_equal(shown.get_array(), values.T)
 
@@ -137,9 +143,9 @@ def test_the_settings_of_the_user_neither_matter_nor_change(draw):
 def test_no_display_and_no_pyplot_are_needed():
     script = (
         "import sys, numpy as np\n"
-        "from sinkjax.report.figures import layers\n"
+        "from sinkjax.report.figures.activations import activations\n"
         "from sinkjax.report.figures.style import render\n"
-        "render(layers.activations(np.ones((1, 2, 3)), ['arm']), 'png')\n"
+        "render(activations(np.ones((1, 2, 3)), ['arm']), 'png')\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "MPLBACKEND")}
@@ -147,16 +153,16 @@ def test_no_display_and_no_pyplot_are_needed():
 
 
 def test_one_legend_can_stand_above_all_panels():
-    panel = layers.Panel("one layer", "share (%)", [layers.Line("key 0", [0, 1], [point(2), point(3)])])
-    figure = layers.lines([[panel, panel]], "layer", legend_above=True)
+    panel = Panel("one layer", "share (%)", [Line("key 0", [0, 1], [point(2), point(3)])])
+    figure = lines([[panel, panel]], "layer", "above")
     assert [[text.get_text() for text in legend.get_texts()] for legend in figure.legends] == [["key 0"]]
     assert not any(axes.get_legend() for axes in figure.axes)
 
 
 def test_rows_of_panels_may_have_different_widths():
-    panel = layers.Panel("one layer", "share (%)", [layers.Line("key 0", [0, 1], [point(2), point(3)])])
+    panel = Panel("one layer", "share (%)", [Line("key 0", [0, 1], [point(2), point(3)])])
     for widths in ((1, 2), (2, 1)):
-        figure = layers.lines([[panel] * width for width in widths], "layer")
+        figure = lines([[panel] * width for width in widths], "layer")
         empty = [not axes.axison for axes in figure.axes]
         assert empty == ([False, True, False, False] if widths == (1, 2) else [False, False, False, True])
         assert [axes.get_xlabel() for axes in figure.axes if axes.axison].count("layer") == 2
@@ -164,17 +170,17 @@ def test_rows_of_panels_may_have_different_widths():
 
 
 def test_no_panel_of_a_row_cuts_what_another_needs():
-    def panel(height: float) -> layers.Panel:
-        return layers.Panel("", "", [layers.Line("key 0", [0, 1], [point(height), point(height)])])
+    def panel(height: float) -> Panel:
+        return Panel("", "", [Line("key 0", [0, 1], [point(height), point(height)])])
 
-    low, high = layers.lines([[panel(10), panel(90)]], "layer").axes
+    low, high = lines([[panel(10), panel(90)]], "layer").axes
     assert low.get_ylim() == high.get_ylim()
     assert low.get_ylim()[0] == 0 < 91 < low.get_ylim()[1]
 
 
 def test_a_signed_panel_shows_what_lies_below_zero():
-    line = layers.Line("gap", [0, 1], [point(-4), point(3)])
-    signed, plain = (layers.lines([[layers.Panel("", "", [line], signed=sign)]], "layer").axes[0] for sign in (True, False))
+    line = Line("gap", [0, 1], [point(-4), point(3)])
+    signed, plain = (lines([[Panel("", "", [line], signed=sign)]], "layer").axes[0] for sign in (True, False))
     assert signed.get_ylim()[0] < -4
     assert plain.get_ylim()[0] == 0
 
@@ -192,23 +198,23 @@ def test_layers_of_one_run_share_one_scale_and_fill_rows_of_three():
 
 
 def test_a_panel_reaches_the_top_that_it_is_given():
-    line = layers.Line("key 0", [0, 1], [point(0), point(0)])
-    figure = layers.lines([[layers.Panel("", "share (%)", [line], top=10.0), layers.Panel("", "share (%)", [line])]], "layer")
+    line = Line("key 0", [0, 1], [point(0), point(0)])
+    figure = lines([[Panel("", "share (%)", [line], top=10.0), Panel("", "share (%)", [line])]], "layer")
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim() == (0, 10)
 
 
 @pytest.mark.parametrize(("high", "plain"), [(5000, True), (500_000, False)])
 def test_a_short_logarithmic_axis_has_plain_numbers(high, plain):
-    panel = layers.Panel("", "largest |h|", [layers.Line("key 0", [0, 1], [point(900), point(high)])], log=True)
-    (axes,) = layers.lines([[panel]], "layer").axes
+    panel = Panel("", "largest |h|", [Line("key 0", [0, 1], [point(900), point(high)])], log=True)
+    (axes,) = lines([[panel]], "layer").axes
     labels = [label for label in (tick.get_text() for tick in axes.get_yticklabels()) if label]
     assert all(label.replace(",", "").isdigit() for label in labels) == plain
 
 
 def test_next_to_no_difference_looks_like_it():
     def limits(label: str, log: bool) -> tuple[float, float]:
-        panel = layers.Panel("", label, [layers.Line("key 0", [0, 1], [point(5), point(5.2)])], log=log)
-        return layers.lines([[panel]], "layer").axes[0].get_ylim()
+        panel = Panel("", label, [Line("key 0", [0, 1], [point(5), point(5.2)])], log=log)
+        return lines([[panel]], "layer").axes[0].get_ylim()
 
     low, high = limits("largest |h|", True)
     assert high / low == pytest.approx(10)
@@ -226,8 +232,8 @@ def test_next_to_no_difference_looks_like_it():
     ],
 )
 def test_a_legend_above_has_as_many_columns_as_the_figure_is_wide(names, columns):
-    lines = [layers.Line(name, [0, 1], [point(2), point(3)]) for name in names]
-    figure = layers.lines([[layers.Panel("", "", lines)]], "layer", legend_above=True)
+    shown = [Line(name, [0, 1], [point(2), point(3)]) for name in names]
+    figure = lines([[Panel("", "", shown)]], "layer", "above")
     (legend,) = figure.legends
     assert legend._ncols == columns
     render(figure, "png")
@@ -237,6 +243,6 @@ def test_a_legend_above_has_as_many_columns_as_the_figure_is_wide(names, columns
 
 def test_an_interval_that_reaches_to_zero_does_not_fill_a_logarithmic_axis():
     wide = Interval(500, 1e-3, 2000, 8, 0, 0.95, "BCa")
-    panel = layers.Panel("", "largest |h|", [layers.Line("key 0", [0, 1], [wide, point(9000)])], log=True)
-    figure = layers.lines([[panel]], "layer")
+    panel = Panel("", "largest |h|", [Line("key 0", [0, 1], [wide, point(9000)])], log=True)
+    figure = lines([[panel]], "layer")
     assert figure.axes[0].get_ylim()[0] == pytest.approx(250)

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.report.figures import layers
+from sinkjax.report.figures import lines
 from sinkjax.report.figures.scatter import Cloud, scatter
 from sinkjax.report.figures.style import render
 
@@ -56,7 +56,7 @@ def test_logarithmic_axes_have_plain_ticks():
 
 def test_lines_over_a_logarithmic_x():
     values = [Interval(value, value, value, 4, 0, 0.95, "BCa") for value in (1.0, 2.0)]
-    (axes,) = layers.lines([[layers.Panel("", "y", [layers.Line("a", [1, 50], values)])]], "x", log_x=True).axes
+    (axes,) = lines.lines([[lines.Panel("", "y", [lines.Line("a", [1, 50], values)])]], "x", log_x=True).axes
     assert axes.get_xscale() == "log"
     assert axes.get_yscale() == "linear"
 
