@@ -17,6 +17,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab import facts
 from sinkjax.lab.measures import Measure
 from sinkjax.report.figures.lines import Line, Panel
+from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.section import Drawing, Section
 from sinkjax.runtime import extras
 from sinkjax.studies import folder as results
@@ -133,4 +134,4 @@ def _drawing(edits: list[str], measures: list[Measure], values: Values, over: st
         lines = [Line(name, range(len(edits)), means) for name, means in found.items()]
         grid.append([Panel("", measure.name, lines, log=measure.name.startswith("largest |h|"))])
     caption = f"Each edit in both stores, in the order of the table; bands: 95% intervals over {over}."
-    return Drawing("by-edit", lines(grid, "edit (number in the list, from 0)"), caption)
+    return Drawing("by-edit", line_figure(grid, "edit (number in the list, from 0)"), caption)

@@ -105,8 +105,8 @@ def _course(name: str, data: xarray.Dataset, of: Callable[[xarray.Dataset], NDAr
     values = np.asarray(of(data), float)
     there = np.isfinite(values).any(axis=0)
     values, steps = values[:, there], data["step"].values[:, there]
-    ends = np.nanmean(values, axis=0), np.nanmin(values, axis=0), np.nanmax(values, axis=0)
-    shown = [Interval(*map(float, three), len(values), 0, 1.0, "none", "lowest and highest") for three in zip(*ends, strict=True)]
+    ends = (float(of(column)) for column in values.T for of in (np.nanmean, np.nanmin, np.nanmax))
+    shown = [Interval(*three, len(values), 0, 1.0, "none") for three in zip(ends, ends, ends, strict=True)]
     return Line(name, np.nanmax(steps, axis=0).tolist(), shown)
 
 

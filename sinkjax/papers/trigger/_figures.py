@@ -22,6 +22,7 @@ from sinkjax.report.figures.curves import Axis, Bundle, curves
 from sinkjax.report.figures.grid import Column, grids
 from sinkjax.report.figures.grid import Row as Panels
 from sinkjax.report.figures.lines import Line, Panel
+from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.figures.points import Point, points
 from sinkjax.report.section import Drawing
 
@@ -209,7 +210,7 @@ def counted_heads(read: Stored, sizes: Mapping[str, Sequence[Training]]) -> Draw
         raise Absent("softmax and ReLU have not both run at any size")
     caption = f"""Number of heads that sink, against the smallest mean mass on BOS, in the rows of all tokens but BOS and the
         trigger, for which a head counts; the summary uses {config.sinks:g}. Bands: 95% intervals over {config.seeds} runs."""
-    figure = lines([panels], "smallest mean mass on BOS of a head that sinks", legend="above")
+    figure = line_figure([panels], "smallest mean mass on BOS of a head that sinks", legend="above")
     return Drawing("sinking-heads", figure, caption)
 
 

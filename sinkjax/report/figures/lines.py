@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -160,7 +160,7 @@ def _whole_decade(axes: Axes) -> None:
 def _draw_lines(axes: Axes, panel: Panel, courses: bool) -> None:
     for number, line in enumerate(panel.lines):
         colour, marker = style.form(number)
-        form = {"color": colour, "marker": marker}
+        form: dict[str, Any] = {"color": colour, "marker": marker}
         if courses:
             colour = "black" if number == 0 else style.COLOURS[(number - 1) % (len(style.COLOURS) - 1)]
             form = {"color": colour, "linestyle": DASHES[number % len(DASHES)]}
