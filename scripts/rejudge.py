@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sections import write_section
 
-from sinkjax.analysis.evidence import Rank
+from sinkjax.analysis.evidence import ContrastRank
 from sinkjax.analysis.judgement import FEWEST_CONTROLS, SMALL, word_of
 from sinkjax.analysis.verdicts import is_ours
 from sinkjax.report.markdown import table as markdown
@@ -47,7 +47,11 @@ def again(row: Row) -> str:
         return "undecided"
     of, below = int(row["controls"] or 0), int(row["controls_below"] or 0)
     enough = of >= FEWEST_CONTROLS or row["reason"] == ""  # fewer decided only if no more existed
-    beyond = (True, True) if not of else (enough and Rank(below, 0, of).above, enough and Rank(of - below, 0, of).above)
+    beyond = (
+        (True, True)
+        if not of
+        else (enough and ContrastRank(below, 0, of).above, enough and ContrastRank(of - below, 0, of).above)
+    )
     word = word_of(float(low), float(high), share, row["stays"] == "yes", beyond)
     twin = float(row["twin_s"] or 0) > SMALL if share and not row["stays"] else TWIN in row["word"]
     said = "confirmed" if word == "replicates" and is_ours(row["source"]) else word

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sections import write_section
 
-from sinkjax.analysis.evidence import Rank
+from sinkjax.analysis.evidence import ContrastRank
 from sinkjax.analysis.intervals import generator
 from sinkjax.analysis.judgement import SMALL, word_of
 from sinkjax.analysis.mean_bounds import constant, crossed_side, t_side
@@ -156,7 +156,7 @@ def words(case: Case, contrast: Array, whole: Array, controls: Array | None) -> 
     d = contrast
     if controls is not None:
         lower = (controls.mean(-1) < contrast.mean(-1)[:, None]).sum(1)
-        beyond = np.array([[Rank(int(one), 0, CONTROLS).above for one in (below, CONTROLS - below)] for below in lower])
+        beyond = np.array([[ContrastRank(int(one), 0, CONTROLS).above for one in (below, CONTROLS - below)] for below in lower])
         d = contrast - controls.mean(1)
     share = case.claim != "no whole"
     ends = (

@@ -47,7 +47,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Rank:
+class ContrastRank:
     """Rank among `of` controls: how many have a mean below the contrast's mean (after the sign), and how many an equal one.
 
     spread: lowest and highest mean of a control minus the mean of all controls, in the unit of D; None if none is finite.
@@ -88,7 +88,7 @@ class Judgement:
     D: Interval | None = None
     S: Interval | None = None
     W: Interval | None = None
-    rank: Rank | None = None
+    rank: ContrastRank | None = None
     n: int = 0
     method: str = ""
     reason: str = ""

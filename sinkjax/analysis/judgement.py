@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.analysis.evidence import Array, Evidence, Judgement, Rank, Word
+from sinkjax.analysis.evidence import Array, ContrastRank, Evidence, Judgement, Word
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.mean_bounds import LEVEL, Ratio
 from sinkjax.errors import SinkjaxError
@@ -132,23 +132,23 @@ def _arrays(evidence: Evidence) -> tuple[Array, Array | None, Array | None]:
     return contrast, controls, whole
 
 
-def _rank(samples: list[Array]) -> Rank:
+def _rank(samples: list[Array]) -> ContrastRank:
     """Return the rank of the first mean among the others."""
     mean, *rest = (found.mean(where=np.isfinite(found)) if found.size else math.nan for found in samples)
     others = np.array(rest)
     tied = np.isclose(others, mean, rtol=1e-12, atol=0.0)
     apart = others - others.mean()
     spread = (float(apart.min()), float(apart.max())) if np.isfinite(apart).all() else None
-    return Rank(int(((others < mean) & ~tied).sum()), int(tied.sum()), len(others), spread)
+    return ContrastRank(int(((others < mean) & ~tied).sum()), int(tied.sum()), len(others), spread)
 
 
-def _both(rank: Rank | None) -> tuple[Rank | None, Rank | None]:
+def _both(rank: ContrastRank | None) -> tuple[ContrastRank | None, ContrastRank | None]:
     """Return the rank, and that of the mirrored contrast among the mirrored controls."""
     mirrored = None if rank is None else dataclasses.replace(rank, below=rank.of - rank.below - rank.tied)
     return rank, mirrored
 
 
-def _lacking(rank: Rank | None, all_controls: bool) -> str:
+def _lacking(rank: ContrastRank | None, all_controls: bool) -> str:
     """Describe what the controls do not rule out; "" if the contrast is beyond them."""
     if rank is None:
         return ""

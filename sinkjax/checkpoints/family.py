@@ -16,7 +16,7 @@ from typing import Any
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.hf_rope import KINDS, rope_of
-from sinkjax.checkpoints.names import Part, Table
+from sinkjax.checkpoints.names import LeafPart, Table
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
@@ -98,7 +98,7 @@ def dims_of_keys(model_type: Any, config: Config) -> tuple[int, ...]:
     """Return the place in transformers' keys of each dim of a key here; () if they are the same (see `names.half_split`)."""
     family = families().get(model_type)
     part = None if family is None else family.names(config).get("k")
-    if not isinstance(part, Part) or part.view is None:
+    if not isinstance(part, LeafPart) or part.view is None:
         return ()
     shape, (*_, order) = part.view(config)
     return order if shape == (config.kv_heads, config.head_dim) and isinstance(order, tuple) else ()

@@ -30,7 +30,7 @@ View = tuple[tuple[int, ...], tuple[int | slice | tuple[int, ...], ...]]
 
 
 @dataclass(frozen=True)
-class Part:
+class LeafPart:
     """A leaf that is part of a stored tensor, or whose tensor has the inputs first.
 
     name: the tensor's name. view: the leaf's place among the tensor's outputs; None for all of them. stacked: whether the tensor
@@ -44,19 +44,19 @@ class Part:
     rows: bool = False
 
 
-Table = Mapping[str, str | Part]
+Table = Mapping[str, str | LeafPart]
 
 
-def modules(*within: str, **names: str) -> dict[str, str | Part]:
+def modules(*within: str, **names: str) -> dict[str, str | LeafPart]:
     """Leaf -> module of that name within another: its weight, and its bias, which is used if the config asks for one."""
     paths = {leaf: ".".join((*within, name)) for leaf, name in names.items()}
     return {f"{leaf}{end}": f"{path}.{kind}" for leaf, path in paths.items() for end, kind in (("", "weight"), ("_bias", "bias"))}
 
 
-def inputs_first(*within: str, **names: str) -> dict[str, str | Part]:
+def inputs_first(*within: str, **names: str) -> dict[str, str | LeafPart]:
     """As `modules`, of linear layers stored [inputs, outputs], as GPT-2 has them."""
     entries = modules(*within, **names)
-    return entries | {leaf: Part(str(entries[leaf]), inputs_first=True) for leaf in names}
+    return entries | {leaf: LeafPart(str(entries[leaf]), inputs_first=True) for leaf in names}
 
 
 def half_split(config: Config, leaf: str) -> View:
@@ -107,22 +107,22 @@ def fused(
     inputs_first: bool = False,
     ends: tuple[str, str] = (".weight", ".bias"),
     stacked: bool = False,
-) -> dict[str, str | Part]:
-    """Leaves that share one tensor and one of biases, named `module` with these ends. stacked, inputs_first: see `Part`."""
+) -> dict[str, str | LeafPart]:
+    """Leaves that share one tensor and one of biases, named `module` with these ends. stacked, inputs_first: see `LeafPart`."""
 
-    def part(leaf: str, end: str, inputs_first: bool = False) -> Part:
-        return Part(module + end, lambda config: view(config, leaf), inputs_first, stacked)
+    def part(leaf: str, end: str, inputs_first: bool = False) -> LeafPart:
+        return LeafPart(module + end, lambda config: view(config, leaf), inputs_first, stacked)
 
-    weights: dict[str, str | Part] = {leaf: part(leaf, ends[0], inputs_first) for leaf in leaves}
+    weights: dict[str, str | LeafPart] = {leaf: part(leaf, ends[0], inputs_first) for leaf in leaves}
     return weights | {f"{leaf}_bias": part(leaf, ends[1]) for leaf in leaves}
 
 
-def each(module: str, view: Callable[[Config, str], View], rows: bool = False, **names: str) -> dict[str, str | Part]:
-    """As `modules`, each with a view of its own. rows: see `Part`."""
+def each(module: str, view: Callable[[Config, str], View], rows: bool = False, **names: str) -> dict[str, str | LeafPart]:
+    """As `modules`, each with a view of its own. rows: see `LeafPart`."""
 
-    def part(leaf: str, name: str) -> Part:
+    def part(leaf: str, name: str) -> LeafPart:
         base = leaf[0]  # q or k, also of a bias or a norm
-        return Part(name, lambda config: view(config, base), rows=rows)
+        return LeafPart(name, lambda config: view(config, base), rows=rows)
 
     return {leaf: part(leaf, str(name)) for leaf, name in modules(module, **names).items()}
 
@@ -138,7 +138,7 @@ LLAMA = {
 
 
 # The names in GGUF files of every architecture, possibly with changes.
-GGUF: dict[str, str | Part] = {
+GGUF: dict[str, str | LeafPart] = {
     **modules(embed="token_embd", embed_norm="token_embd_norm", positions="position_embd"),
     **modules(final_norm="output_norm", unembed="output"),
     **modules("blk.{}", attn_norm="attn_norm", mlp_norm="ffn_norm"),
@@ -150,15 +150,15 @@ GGUF: dict[str, str | Part] = {
 # Where one tensor has the queries, keys and values of a layer, and where one has a projection of all experts of a layer.
 GGUF_FUSED = fused("blk.{}.attn_qkv", joined)
 GGUF_EXPERTS = {
-    f"{leaf}{end}": Part(f"blk.{{}}.ffn_{leaf}_exps.{kind}", stacked=True)
+    f"{leaf}{end}": LeafPart(f"blk.{{}}.ffn_{leaf}_exps.{kind}", stacked=True)
     for leaf in ("gate", "up", "down")
     for end, kind in (("", "weight"), ("_bias", "bias"))
 }
 
 
-def as_part(entry: str | Part) -> Part:
+def as_part(entry: str | LeafPart) -> LeafPart:
     """Convert a table entry to a record."""
-    return entry if isinstance(entry, Part) else Part(entry)
+    return entry if isinstance(entry, LeafPart) else LeafPart(entry)
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def slots(config: Config, names: Table | None) -> dict[str, list[Slot]]:
     return found
 
 
-def _slot(config: Config, name: str, part: Part, inner: tuple[int, ...], fan_in: int) -> Slot:
+def _slot(config: Config, name: str, part: LeafPart, inner: tuple[int, ...], fan_in: int) -> Slot:
     """Make the slot of a leaf's block of shape `inner`, without its leaf and place."""
     if part.stacked:
         one = _slot(config, name, dataclasses.replace(part, stacked=False), inner[1:], fan_in)

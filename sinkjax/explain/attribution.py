@@ -104,7 +104,7 @@ def attribute(
         raise SinkjaxError(f'exact must be "all", None or an int of at least 1, not {short(exact)}')
     tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
     probe.check(config, tokens.shape[1])
-    run = Run(model.params, config, tokens, lengths, positions, probe, metric, precision)
+    run = Prepared(model.params, config, tokens, lengths, positions, probe, metric, precision)
     for site in sites:
         resolve(replacing(site, positions, 0.0, 0), config, known, tokens.shape[1])
     donors, same = donated(run, sites, replace)
@@ -134,7 +134,7 @@ def attribute(
 
 
 @dataclass(frozen=True)
-class Run:
+class Prepared:
     """The model, the prompts and the measurement of an attribution."""
 
     params: Params
@@ -232,7 +232,7 @@ def replacing(site: Site, positions: Select, donor: Any, layer: int, index: int 
     return edit(site, "set", donor, layers=int(layer), queries=positions, **part)
 
 
-def donated(run: Run, sites: Sequence[Site], replace: Any) -> tuple[dict[Site, Any], np.ndarray]:
+def donated(run: Prepared, sites: Sequence[Site], replace: Any) -> tuple[dict[Site, Any], np.ndarray]:
     """The new values of nodes, by site: 0, or float [L, 1, (H,) dims] or [L, B, T, (H,) dims]; and the unchanged prompts.
 
     Errors: a name that is neither "zero" nor "mean"; tokens of another shape.
@@ -254,7 +254,7 @@ def donated(run: Run, sites: Sequence[Site], replace: Any) -> tuple[dict[Site, A
     return {site: jnp.nan_to_num(x) for site, x in values.items()}, same
 
 
-def first_order(run: Run, donors: dict[Site, Any], labels: dict[str, np.ndarray]) -> np.ndarray:
+def first_order(run: Prepared, donors: dict[Site, Any], labels: dict[str, np.ndarray]) -> np.ndarray:
     """Return the derivative of the metric with respect to each node's strength at 0, [node, B]."""
 
     def total(strengths: Strengths, *given: Any) -> jax.Array:
@@ -265,7 +265,7 @@ def first_order(run: Run, donors: dict[Site, Any], labels: dict[str, np.ndarray]
     return np.stack([slopes[site][layer, :, max(index, 0)] for site, layer, index in nodes_of(labels)])
 
 
-def integrated(run: Run, donors: dict[Site, Any], labels: dict[str, np.ndarray], steps: int) -> np.ndarray:
+def integrated(run: Prepared, donors: dict[Site, Any], labels: dict[str, np.ndarray], steps: int) -> np.ndarray:
     """Return the mean derivative of the metric along each node's own path, [node, B]."""
 
     @jax.jit
@@ -284,7 +284,7 @@ def integrated(run: Run, donors: dict[Site, Any], labels: dict[str, np.ndarray],
 
 
 def replaced_in_part(
-    strengths: Strengths, run: Run, params: Params, tokens: jax.Array, lengths: jax.Array, donors: dict[Site, Any]
+    strengths: Strengths, run: Prepared, params: Params, tokens: jax.Array, lengths: jax.Array, donors: dict[Site, Any]
 ) -> jax.Array:
     """Return the metric, [B], with all nodes partly replaced: strengths [L, B, nodes of a layer] by site."""
     run = dataclasses.replace(run, params=params, tokens=tokens, lengths=lengths)

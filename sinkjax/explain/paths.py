@@ -12,7 +12,7 @@ from sinkjax.edits.edit import Edit, edit, resolve
 from sinkjax.edits.site import SITES, Site, lacks
 from sinkjax.edits.term import Select
 from sinkjax.errors import SinkjaxError, one_of, short
-from sinkjax.explain.attribution import Run, donated
+from sinkjax.explain.attribution import Prepared, donated
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Capture, Probe
@@ -69,7 +69,7 @@ def path(
     if last < first or (last == first and not here):
         raise SinkjaxError(f"{reader} of layer {last} does not read what {source} of layer {first} writes")
     tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
-    run = Run(model.params, config, tokens, lengths, positions, Probe(), lambda record: record, precision)
+    run = Prepared(model.params, config, tokens, lengths, positions, Probe(), lambda record: record, precision)
     donors, _ = donated(run, [source], replace)
     own = run.record(probe=Probe(capture=(Capture(source, layers=(first,), name="own"),)))["own"][:, 0]
     donor = donors[source][first] if np.ndim(donors[source]) else 0.0

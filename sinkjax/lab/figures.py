@@ -259,7 +259,7 @@ def heatmap(read: Stored, *measures: Measure, over: Sweep, axis: str) -> Drawing
         label = case.place.label
         (single if label.startswith("layer ") else several).setdefault(_short(label), []).append(case)
     kinds = (("one edited layer", "layer (0-based)", single), ("several", "edited layers", several))
-    columns = [(grid.Column(title, list(cells), xlabel), cells) for title, xlabel, cells in kinds if cells]
+    columns = [(grid.MapColumn(title, list(cells), xlabel), cells) for title, xlabel, cells in kinds if cells]
     shown = []
     for measure in measures:
         values = []
@@ -272,7 +272,7 @@ def heatmap(read: Stored, *measures: Measure, over: Sweep, axis: str) -> Drawing
                         found[number, place] = np.mean(there)
             values.append(found)
         limits = None if measure.log else (0.0, max(1.0, *(float(np.nanmax(part)) for part in values)))
-        shown.append(grid.Row(values, wrapped(measure.name), limits, measure.log))
+        shown.append(grid.MapRow(values, wrapped(measure.name), limits, measure.log))
     figure = grid.grids([column for column, _ in columns], shown, list(map(str, ticks)), axis)
     caption = f"{names_of([one] for one in measures)}, by edited layers and {axis}; means over prompts."
     return read.drawing(f"{over.name}-by-{axis}", figure, caption, over.name, bands=False)
@@ -315,8 +315,8 @@ def received(read: Stored, *keys: int, over: Sweep) -> Drawing:
         return found
 
     bar = "attention received, mean over heads and prompts"
-    shown = [grid.Row([columns(key, chosen) for chosen in series.values()], bar, (0, 1), title=f"key {key}") for key in keys]
-    across = [grid.Column(title, list(map(str, range(L))), LAYERS) for title in series]
+    shown = [grid.MapRow([columns(key, chosen) for chosen in series.values()], bar, (0, 1), title=f"key {key}") for key in keys]
+    across = [grid.MapColumn(title, list(map(str, range(L))), LAYERS) for title in series]
     figure = grid.grids(across, shown, list(map(str, range(L))), "layer where it is read", height=3.3)
     caption = """Attention that keys receive in each layer, against the edited layers. In a masked layer the key receives none;
         the layers above it show the effect on later layers."""
@@ -330,11 +330,11 @@ def dots(read: Stored, *measures: Measure, over: Sweep) -> Drawing:
     for measure in measures:
         values = [read.value(measure, over, point.case) for point in read.points(store)]
         means = [read.intervals(over, one[None])[0] for one in values]
-        found = [points.Point(one.label, mean, "chosen") for one, mean in zip(read.points(store), means, strict=True)]
+        found = [points.Mark(one.label, mean, "chosen") for one, mean in zip(read.points(store), means, strict=True)]
         for case in over.edits if there else ():
             label, random = over.label(case), read.drawn(measure, over, case)
             found += [
-                points.Point(label, intervals.interval([one.mean()]), "random, of the same size")
+                points.Mark(label, intervals.interval([one.mean()]), "random, of the same size")
                 for one in (() if random is None else random)
             ]
         columns[measure.name] = found

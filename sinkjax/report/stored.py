@@ -30,7 +30,7 @@ class Picture:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Text:
+class KeptText:
     """A section without what it is drawn from. See `Section`."""
 
     study: str
@@ -59,7 +59,7 @@ def keep(section: Section, folder: Place) -> None:
     Raises:
         SinkjaxError: No permission or no space.
     """
-    fields = {field.name: getattr(section, field.name) for field in dataclasses.fields(Text)}
+    fields = {field.name: getattr(section, field.name) for field in dataclasses.fields(KeptText)}
     fields["drawings"] = tuple(Picture(name=one.name, caption=one.caption, source=one.source) for one in section.drawings)
     fields["views"] = tuple(KeptMaps(view.name, view.said, view.contents()) for view in section.views)
     write(folder / FILE, json.dumps(documents.plain(fields), default=_no_array, ensure_ascii=False))
@@ -92,8 +92,8 @@ def kept(folder: Place, figures: str) -> Section:
         raise SinkjaxError(f"{file} is damaged: {error}") from None
     if not isinstance(values, dict):
         raise SinkjaxError(f"{file} must hold a mapping, not {short(values)}")
-    found = documents.build(Text, values, str(file))
-    fields = {field.name: getattr(found, field.name) for field in dataclasses.fields(Text)}
+    found = documents.build(KeptText, values, str(file))
+    fields = {field.name: getattr(found, field.name) for field in dataclasses.fields(KeptText)}
     fields["drawings"] = tuple(_drawing(picture, folder / figures) for picture in found.drawings)
     return Section(**fields)
 

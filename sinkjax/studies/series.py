@@ -22,7 +22,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.fingerprint import fingerprint
 from sinkjax.report.figures.lines import Line, Panel, lines
-from sinkjax.report.figures.points import Point, points
+from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.section import Drawing, Report, Section
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.progress import silent
@@ -160,7 +160,7 @@ def _along(every: tuple[Member, ...], sections: Mapping[str, Section]) -> Drawin
     else:
         columns = {
             measure: [
-                Point(member.label, one, label) for label, ones in of.items() for member, one in zip(there, ones, strict=True)
+                Mark(member.label, one, label) for label, ones in of.items() for member, one in zip(there, ones, strict=True)
             ]
             for measure, of in shown.items()
         }

@@ -124,7 +124,7 @@ def plan_resolved(
     starts = origins(resolved, config)
     streams = 1 + any(origin.base is not None for origin in starts)  # the unedited run, and one base at a time
     weights_edited = any(term.site == Site.WEIGHTS for entry in resolved for term in entry)
-    cost = Cost.of(config, T, probe, dtype, hardware, streams, weights_edited)
+    cost = DeviceBytes.of(config, T, probe, dtype, hardware, streams, weights_edited)
 
     by_kind: dict[tuple, list[int]] = {}
     for number, entry in enumerate(resolved):
@@ -201,7 +201,7 @@ def _critical(rounds: Sequence[Round], base: float, call: Callable[[Chunk], floa
 
 
 def _best_schedule(
-    groups: Sequence[list[int]], starts: Sequence[Origin], B: int, L: int, cost: Cost, hardware: Hardware
+    groups: Sequence[list[int]], starts: Sequence[Origin], B: int, L: int, cost: DeviceBytes, hardware: Hardware
 ) -> Schedule:
     """Choose the prompts and edits per call that finish earliest within the memory.
 
@@ -246,7 +246,7 @@ def _best_schedule(
 
 
 @dataclass(frozen=True)
-class Cost:
+class DeviceBytes:
     """Bytes that a sweep needs on a device.
 
     positions: T of each prompt. weights: the parameters. block: the parameters of one block, which a scan copies. stream: the
@@ -264,7 +264,9 @@ class Cost:
     run: Callable[[int], int]
 
     @classmethod
-    def of(cls, config: Config, T: int, probe: Probe, dtype: str, hardware: Hardware, streams: int, weights_edited: bool) -> Cost:
+    def of(
+        cls, config: Config, T: int, probe: Probe, dtype: str, hardware: Hardware, streams: int, weights_edited: bool
+    ) -> DeviceBytes:
         """Compute the cost of prompts of T positions, with `streams` shared runs kept. weights_edited: whether an edit acts at
         WEIGHTS."""
         size, shards = jnp.dtype(dtype).itemsize, hardware.shards

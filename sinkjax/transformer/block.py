@@ -30,7 +30,7 @@ from sinkjax.probes.probe import Probe
 from sinkjax.transformer.attention import attend_evicting
 from sinkjax.transformer.implementations import implementation
 from sinkjax.transformer.spec import ForwardSpec
-from sinkjax.transformer.tape import Read, Tape
+from sinkjax.transformer.tape import Input, Tape
 
 ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
@@ -63,7 +63,7 @@ def block(h: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, t
     return tape(Site.RESID, h), empty_rows
 
 
-def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
+def attention(read: Input, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
     """Return attention's output (including W_O) on the normed residual stream [B, T, d], and how many rows see no key."""
     config, precision, x = tape.spec.config, tape.spec.precision, read.x
     read = read._replace(x=tape.quantised(x))
@@ -106,7 +106,7 @@ def vectors(
     return out if config.qk_norm is None or name == "v" else normed_heads(out, w, f"{name}_norm", config.qk_norm)
 
 
-def edited_by_head(product: jax.Array, read: Read, w: jax.Array, site: Site, tape: Tape) -> jax.Array:
+def edited_by_head(product: jax.Array, read: Input, w: jax.Array, site: Site, tape: Tape) -> jax.Array:
     """Return the product of read.x [B, T, d] and w [d, heads, D], recomputed for heads whose copy of x was edited.
 
     The copies exist only if something is edited or measured at `site`.
@@ -114,7 +114,7 @@ def edited_by_head(product: jax.Array, read: Read, w: jax.Array, site: Site, tap
     if not tape.watches(site):
         return product
     x, stream = (jnp.broadcast_to(each[:, :, None], (*each.shape[:2], w.shape[1], each.shape[-1])) for each in read[:2])
-    own = tape.read(site, Read(x, stream, read.norm)).x
+    own = tape.read(site, Input(x, stream, read.norm)).x
     if not tape.at(site):
         return product
     changed = (own != x).any(axis=-1, keepdims=True)
@@ -279,13 +279,13 @@ def hidden(product: Callable[[str], jax.Array], w: Params, config: Config) -> ja
     return ACTIVATION[config.activation](gate) * up if isinstance(config.activation, str) else config.activation(gate, up)
 
 
-def reading(h: jax.Array, w: dict[str, Any], name: str, config: Config) -> Read:
+def reading(h: jax.Array, w: dict[str, Any], name: str, config: Config) -> Input:
     """Norm the residual stream as the next part of a block reads it."""
 
     def norm(stream: jax.Array) -> jax.Array:
         return config.norm(stream, w, name) if config.norm is not None and config.layout.inputs else stream
 
-    return Read(norm(h), h, norm)
+    return Input(norm(h), h, norm)
 
 
 def as_added(out: jax.Array, w: dict[str, Any], name: str, config: Config, at: jax.Array | None = None) -> jax.Array:

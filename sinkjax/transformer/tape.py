@@ -26,7 +26,7 @@ from sinkjax.transformer.spec import ForwardSpec
 Cache = tuple[jax.Array, jax.Array]  # a layer's rotated keys and values at all positions
 
 
-class Read(NamedTuple):
+class Input(NamedTuple):
     """The input of a part of a block: x = norm(stream), all [B, T, (H,) d]."""
 
     x: jax.Array
@@ -75,7 +75,7 @@ class Tape:
         self.record |= measure(self.probe, site, x, View(self.lengths))
         return x
 
-    def read(self, site: Site, read: Read) -> Read:
+    def read(self, site: Site, read: Input) -> Input:
         """Visit a site where the normed stream is read. `inject` adds to the stream before the norm, and stands alone."""
         x, stream, norm = read
         for number, term in self.at(site):
@@ -86,7 +86,7 @@ class Tape:
         if stream is not read.stream:
             x = apply.where_changed((stream != read.stream).any(axis=-1, keepdims=True), norm(stream), x)
         self.record |= measure(self.probe, site, x, View(self.lengths))
-        return Read(x, stream, norm)
+        return Input(x, stream, norm)
 
     def parameters(self, w: Params) -> Params:
         """Return this layer's parameters under the weight edits, which act before everything else in a block."""

@@ -29,7 +29,7 @@ ALONE, BESIDE, CELL, AROUND = 600, 440, 28, 215
 
 
 @dataclass(frozen=True)
-class Panel:
+class MapPanel:
     """One quantity as a map per run and choice, all on one colour scale.
 
     values: float[run, *choices, row, column], at least 0, NaN if missing. quantity: the meaning of the colour. choices: name ->
@@ -56,7 +56,7 @@ class Maps:
 
     runs: Sequence[str]
     tokens: Sequence[Sequence[str]]
-    panels: Sequence[Panel]
+    panels: Sequence[MapPanel]
     said: str = ""
     start: Mapping[str, int] = field(default_factory=dict)
     name: str = "maps"
@@ -152,7 +152,7 @@ def strongest(attention: NDArray) -> int:
     return int(np.nansum(attention.mean(axis=1), axis=1).max(axis=1).argmax())
 
 
-def _packed(panel: Panel) -> dict[str, Any]:
+def _packed(panel: MapPanel) -> dict[str, Any]:
     codes, low, high = encode(panel.values, panel.log)
     rows, columns = codes.shape[-2:]
     shown = {name: getattr(panel, name) for name in ("title", "quantity", "row", "column", "log")}

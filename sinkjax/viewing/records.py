@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.viewing.maps import Maps, Panel, strongest
+from sinkjax.viewing.maps import MapPanel, Maps, strongest
 
 MEAN = "mean over heads"
 LARGEST = "Largest activation", "max |h|"
@@ -55,30 +55,30 @@ def _of_prompt(records: Mapping[str, Any], name: str, prompt: int) -> NDArray:
     return np.stack([array[prompt] for array in arrays])
 
 
-def attention(values: NDArray, layers: Sequence[int], choices: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Panel:
+def attention(values: NDArray, layers: Sequence[int], choices: Mapping[str, Sequence[str]] = MappingProxyType({})) -> MapPanel:
     """Make the panel of attention, float[run, *choices, layer, head, query, key], with the mean over heads first."""
     values = np.concatenate([values.mean(axis=-3, keepdims=True), values], axis=-3)
     named = {"layer": [*map(str, layers)], "head": [MEAN, *map(str, range(values.shape[-3] - 1))]}
-    return Panel("Attention", "attention weight", values, {**choices, **named}, "query token", "key token")
+    return MapPanel("Attention", "attention weight", values, {**choices, **named}, "query token", "key token")
 
 
-def residual(values: NDArray, title: str, quantity: str, choices: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Panel:
+def residual(values: NDArray, title: str, quantity: str, choices: Mapping[str, Sequence[str]] = MappingProxyType({})) -> MapPanel:
     """Make the panel of a residual-stream statistic, float[run, *choices, depth, position]."""
-    return Panel(title, quantity, values, choices, "depth", "token", log=True)
+    return MapPanel(title, quantity, values, choices, "depth", "token", log=True)
 
 
-def _attention(values: NDArray, layers: Sequence[int] | None) -> Panel:
+def _attention(values: NDArray, layers: Sequence[int] | None) -> MapPanel:
     panel = attention(values, range(values.shape[1]) if layers is None else layers)
     looked = np.tri(values.shape[-1], dtype=bool) | (panel.values != 0)  # attention in a prefix looks ahead
     return replace(panel, values=np.where(looked, np.abs(panel.values), np.nan))
 
 
-def _received(values: NDArray, layers: Sequence[int] | None) -> Panel:
+def _received(values: NDArray, layers: Sequence[int] | None) -> MapPanel:
     mean = np.abs(values.mean(axis=2))  # from [run, layer, head, key]
-    return Panel("Attention received", "mean over heads and queries", mean, {}, "layer", "key token")
+    return MapPanel("Attention received", "mean over heads and queries", mean, {}, "layer", "key token")
 
 
-DRAWN: dict[str, Callable[[NDArray, Sequence[int] | None], Panel]] = {
+DRAWN: dict[str, Callable[[NDArray, Sequence[int] | None], MapPanel]] = {
     "attention": _attention,
     "attention_received": _received,
     "resid_max": lambda values, layers: residual(values, *LARGEST),

@@ -17,7 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 
-from sinkjax.analysis.evidence import Evidence, Judgement, Rank
+from sinkjax.analysis.evidence import ContrastRank, Evidence, Judgement
 from sinkjax.analysis.judgement import identity, judge, not_applicable, with_twin, word_of
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.errors import SinkjaxError
@@ -236,8 +236,8 @@ def test_samples_that_do_not_differ_leave_room_for_one_at_the_end_of_the_range()
 
 @pytest.mark.parametrize(("of", "needed"), [(20, 20), (39, 38), (40, 39), (99, 95), (1, 1), (8, 8), (18, 18)])
 def test_one_more_control_lies_above_the_others_in_5_percent_of_cases_at_most(of, needed):
-    assert Rank(needed, 0, of).above
-    assert not Rank(needed - 1, 1, of).above
+    assert ContrastRank(needed, 0, of).above
+    assert not ContrastRank(needed - 1, 1, of).above
     chance = (of - needed + 1) / (of + 1)  # a rank among exchangeable numbers
     assert chance <= 0.05 or needed == of
     assert needed == of or (of - needed + 2) / (of + 1) > 0.05  # no fewer would do
@@ -252,9 +252,9 @@ def test_an_effect_must_lie_above_its_controls():
         return judge(Evidence(contrast, means[:, None] + 0.01 * rng.uniform(-1, 1, (len(means), 40)), whole, (0, 1), **more))
 
     assert found(np.zeros(20)).word == "replicates"
-    assert found(np.zeros(20)).rank == Rank(20, 0, 20)
+    assert found(np.zeros(20)).rank == ContrastRank(20, 0, 20)
     one = found([*np.zeros(19), 0.8])
-    assert (one.word, one.rank) == ("undecided", Rank(19, 0, 20))
+    assert (one.word, one.rank) == ("undecided", ContrastRank(19, 0, 20))
     assert one.reason.endswith(", lies above 0.1, but the contrast lies beyond 19 of 20 controls, and 20 are needed.")
     few = found(np.zeros(19))
     assert few.word == "undecided"
@@ -262,7 +262,7 @@ def test_an_effect_must_lie_above_its_controls():
     assert found(np.zeros(5), all_controls=True).word == "replicates"
     assert found([0, 0, 0, 0, 0.9], all_controls=True).word == "undecided"
     same = judge(Evidence(contrast, np.stack([contrast] * 20), whole, (0, 1)))
-    assert (same.rank, same.word) == (Rank(0, 20, 20), "undecided")
+    assert (same.rank, same.word) == (ContrastRank(0, 20, 20), "undecided")
 
 
 def test_an_opposite_effect_must_lie_below_its_controls():
@@ -271,7 +271,7 @@ def test_an_opposite_effect_must_lie_below_its_controls():
     assert judge(Evidence(contrast, noise, whole, (0, 1))).word == "opposite"
     lower = noise - 0.9 * (np.arange(20) == 0)[:, None]
     found = judge(Evidence(contrast, lower, whole, (0, 1)))
-    assert (found.word, found.rank) == ("undecided", Rank(1, 0, 20))
+    assert (found.word, found.rank) == ("undecided", ContrastRank(1, 0, 20))
     assert "lies below -0.1, but the contrast lies beyond 19 of 20 controls" in found.reason
 
 
@@ -320,8 +320,10 @@ def test_a_cluster_counts_as_one_sample():
 def test_a_rank_weighs_clusters_as_the_contrast_does():
     contrast = np.array([1.0, 1.1, 0.9, 9.0])
     controls = np.tile([2.0, 2.1, 1.9, 2.2], (20, 1)) + np.linspace(0, 0.01, 20)[:, None]
-    assert judge(Evidence(contrast, controls, clusters=[0, 0, 0, 1])).rank == Rank(20, 0, 20)  # 5.0 against 2.1 by clusters
-    assert judge(Evidence(contrast - 5, controls - 3, clusters=[0, 0, 0, 1])).rank == Rank(
+    assert judge(Evidence(contrast, controls, clusters=[0, 0, 0, 1])).rank == ContrastRank(
+        20, 0, 20
+    )  # 5.0 against 2.1 by clusters
+    assert judge(Evidence(contrast - 5, controls - 3, clusters=[0, 0, 0, 1])).rank == ContrastRank(
         20, 0, 20
     )  # -2 against -0.98 by documents
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sinkjax.analysis.evidence import Judgement, Rank
+from sinkjax.analysis.evidence import ContrastRank, Judgement
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.judgement import not_applicable
 from sinkjax.analysis.verdicts import Verdict
@@ -29,7 +29,7 @@ def number(part: ElementTree.Element, name: str) -> float:
 
 
 def test_a_share_lies_between_nothing_and_the_whole():
-    spread = Rank(20, 0, 20, (-1.0, 1.0))
+    spread = ContrastRank(20, 0, 20, (-1.0, 1.0))
     judged = Judgement("replicates", D=interval(6, 8, 10), S=interval(0.6, 0.8, 1.0), W=interval(9, 10, 11), rank=spread)
     twin = Judgement("undecided", D=interval(0, 1, 2), S=interval(0.1, 0.2, 0.3))
     drawn = parts(Verdict("a", "It moves.", "", "", judged, twin))

@@ -17,7 +17,7 @@ from sinkjax.model import params
 from sinkjax.runtime.backend import host_memory
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.sweeps.memory import Memory
-from sinkjax.sweeps.plan import Cost, plan
+from sinkjax.sweeps.plan import DeviceBytes, plan
 from sinkjax.sweeps.schedule import Schedule, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.transformer.spec import ForwardSpec
@@ -190,7 +190,7 @@ def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, p
     config = replace(tiny_config, width=128, head_dim=32, mlp_width=352, vocab_size=2000, context=1024)
     change = partial(sinkjax.edit, sinkjax.Site.WEIGHTS, "scale", 0.5, keys=0) if scaled else partial(sinkjax.mask_key, 0)
     edits = [change(layers=layer) for layer in range(LAYERS)]
-    cost = Cost.of(config, T, probe, "float32", Hardware(platform="cpu"), streams=1, weights_edited=scaled)
+    cost = DeviceBytes.of(config, T, probe, "float32", Hardware(platform="cpu"), streams=1, weights_edited=scaled)
     planned = cost.weights + B * cost.stream + cost.block + len(edits) * cost.run(B)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, "float32"), params.abstract(config))
     batch = jax.ShapeDtypeStruct((B, T), "int32"), jax.ShapeDtypeStruct((B,), "int32")

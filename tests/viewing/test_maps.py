@@ -14,7 +14,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.report.page import page
 from sinkjax.report.section import Section
 from sinkjax.viewing import maps
-from sinkjax.viewing.maps import MISSING, Maps, Panel
+from sinkjax.viewing.maps import MISSING, MapPanel, Maps
 from tests.viewing.views import EDITS, TOKENS, activations, attention, section, shown
 
 
@@ -82,7 +82,7 @@ def test_no_token_or_label_becomes_markup_or_ends_the_script():
 
 def test_values_must_fit_their_runs_and_choices():
     with pytest.raises(SinkjaxError, match=r"Attention has values of shape \(2, 3, 2, 2\), but runs and choices of \(1, 3\)"):
-        Maps(["a"], [[]], [Panel("Attention", "", np.zeros((2, 3, 2, 2)), {"layer": "012"}, "query token", "key token")])
+        Maps(["a"], [[]], [MapPanel("Attention", "", np.zeros((2, 3, 2, 2)), {"layer": "012"}, "query token", "key token")])
 
 
 def test_the_strongest_layer_is_the_one_whose_sink_gets_most():

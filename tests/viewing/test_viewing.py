@@ -12,7 +12,7 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.viewing.maps import Maps, Panel, strongest
+from sinkjax.viewing.maps import MapPanel, Maps, strongest
 from tests.pages import complaints, requested
 from tests.viewing.test_maps import decoded
 from tests.viewing.views import chosen
@@ -93,7 +93,9 @@ def test_what_cannot_be_shown_says_why(model):
     with pytest.raises(SinkjaxError, match="3 tokens for 4 positions"):
         record.show(tokens=["a", "b", "c"])
     with pytest.raises(SinkjaxError, match="choose fewer layers or tokens"):
-        Maps(["a"], [["a"] * 3000], [Panel("", "", np.zeros((1, 3000, 3000), np.float32), {}, "query token", "key token")]).html()
+        Maps(
+            ["a"], [["a"] * 3000], [MapPanel("", "", np.zeros((1, 3000, 3000), np.float32), {}, "query token", "key token")]
+        ).html()
 
 
 @pytest.mark.page

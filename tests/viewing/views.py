@@ -7,7 +7,7 @@ import json
 import numpy as np
 
 from sinkjax.report.section import Section
-from sinkjax.viewing.maps import Maps, Panel
+from sinkjax.viewing.maps import MapPanel, Maps
 
 EDITS, PROMPTS, LAYERS, HEADS, T = ("no edit", "<b>masked</b>", "third"), 2, 3, 2, 6
 TOKENS = (["It", " was", " the", "\n", " <b>best", "</script>"], ["She", " wrote", " to", " her", " & ", "'q'"])
@@ -16,18 +16,18 @@ NUMBERS = {
 }
 
 
-def attention() -> Panel:
+def attention() -> MapPanel:
     """Attention that differs in every cell and map; keys after the query are missing."""
     shape = (len(EDITS), PROMPTS, LAYERS, HEADS, T, T)
     values = np.linspace(0, 1, int(np.prod(shape))).reshape(shape)
     values = np.where(np.tri(T, dtype=bool), values, np.nan)
-    return Panel("Attention", "attention weight", values, NUMBERS, "query token", "key token")
+    return MapPanel("Attention", "attention weight", values, NUMBERS, "query token", "key token")
 
 
-def activations() -> Panel:
+def activations() -> MapPanel:
     """|h| from 1e-3 to 1e4 by depth and position."""
     values = np.geomspace(1e-3, 1e4, len(EDITS) * PROMPTS * 4 * T).reshape(len(EDITS), PROMPTS, 4, T)
-    return Panel("Activation", "largest |h|", values, {"prompt": NUMBERS["prompt"]}, "depth", "token", log=True)
+    return MapPanel("Activation", "largest |h|", values, {"prompt": NUMBERS["prompt"]}, "depth", "token", log=True)
 
 
 def shown(name: str = "maps") -> Maps:

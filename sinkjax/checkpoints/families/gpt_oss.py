@@ -8,7 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, biases, rms_norm, rotary, sizes, window, windows
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
-from sinkjax.checkpoints.names import Part
+from sinkjax.checkpoints.names import LeafPart
 from sinkjax.model.experts import ClampedSwiGLU, Experts
 from sinkjax.model.normalisers import SinkLogit
 
@@ -17,8 +17,8 @@ TENSORS = {
     **names.LLAMA,
     **names.modules("model.layers.{}.mlp", router="router"),
     **names.fused(f"{EXPERTS}.gate_up_proj", names.alternating, ("gate", "up"), True, ("", "_bias"), stacked=True),
-    "down": Part(f"{EXPERTS}.down_proj", inputs_first=True, stacked=True),
-    "down_bias": Part(f"{EXPERTS}.down_proj_bias", stacked=True),
+    "down": LeafPart(f"{EXPERTS}.down_proj", inputs_first=True, stacked=True),
+    "down_bias": LeafPart(f"{EXPERTS}.down_proj_bias", stacked=True),
     "sink": "model.layers.{}.self_attn.sinks",
 }
 

@@ -171,8 +171,8 @@ def effects_of_paths(read: Stored, *measures: Measure, over: Sweep) -> Drawing:
             maps.append(found)
         most = max(float(np.nanmax(np.abs(found))) for found in maps) or 1.0
         name = f"effect on {'log of ' if measure.log else ''}{measure.name}"
-        rows.append(grid.Row(maps, name, (-most, most), signed=True))
-    columns = [grid.Column(f"donor: {donor}", list(RECEIVERS), "reads") for donor in DONORS]
+        rows.append(grid.MapRow(maps, name, (-most, most), signed=True))
+    columns = [grid.MapColumn(f"donor: {donor}", list(RECEIVERS), "reads") for donor in DONORS]
     figure = grid.grids(columns, rows, list(SENDERS), "writes")
     what = " and ".join(measure.name for measure in measures)
     caption = f"""Change of {what} when one component's output at the first token (vertical axis) is replaced for only one

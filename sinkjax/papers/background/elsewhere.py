@@ -27,7 +27,7 @@ from sinkjax.lab.measures import in_layers
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.parts import without_replacement
 from sinkjax.papers.background._massive import massive, massive_prompts
-from sinkjax.report.figures.points import Point, points
+from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.section import Drawing
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _mean_at(values: NDArray, where: NDArray[np.bool_]) -> NDArray:
 def by_token(read: Stored, tokens: Sequence[str], sweep: Sweep, eps: float) -> Drawing:
     """Draw the activation and the sink where the text has each token."""
     rows = tokens_in_text(read, tokens, sweep, eps)
-    found = {name: [Point(row.condition, row.value, NATURAL) for row in rows if row.measure == name] for name in (SINKS, SIZE)}
+    found = {name: [Mark(row.condition, row.value, NATURAL) for row in rows if row.measure == name] for name in (SINKS, SIZE)}
     caption = "Heads that sink on a token, and its largest |h| over that of the median position, where the text has it."
     return read.drawing("tokens-in-text", points(found, "value"), caption, sweep.name)
 

@@ -12,7 +12,7 @@ from sinkjax.lab.conditions import NO_EDIT
 from sinkjax.lab.numbers import Stored
 from sinkjax.papers.emergence._series import DROPPED, MASKED
 from sinkjax.report.figures.lines import Line, Panel, lines
-from sinkjax.report.figures.points import Point, points
+from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.figures.style import MOST_COLUMNS
 from sinkjax.report.section import Drawing
 
@@ -172,8 +172,7 @@ def timeline(read: Stored) -> Drawing:
     """The events on two lines of time, by the middle of each change and of its logarithm."""
     panels = {"halfway": events(read), "halfway in logarithms": log_events(read)}
     marks = {
-        title: [Point(name, read.interval(at), "mean over seeds") for name, at in found.items()]
-        for title, found in panels.items()
+        title: [Mark(name, read.interval(at), "mean over seeds") for name, at in found.items()] for title, found in panels.items()
     }
     caption = f"""The first kept step at and after which each quantity is beyond the middle of its first and last value, and of
         their logarithms where it is positive, mean over the seeds with such a step, of {read[ROW].sizes["run"]}; bars:

@@ -132,11 +132,11 @@ def vocabulary(read: Stored, of: Calculation) -> Drawing:
 
 def key_cosine_by_head(read: Stored, of: Calculation) -> Drawing:
     """Cosine of the mean query with both keys in each query head."""
-    from sinkjax.report.figures.points import Point, points
+    from sinkjax.report.figures.points import Mark, points
 
     data = read.data(of.name)
     values = zip(_names(data), data["head_cosine"].values.tolist(), strict=True)
-    found = [Point(f"head {head}", constant(cosine), kind) for kind, row in values for head, cosine in enumerate(row)]
+    found = [Mark(f"head {head}", constant(cosine), kind) for kind, row in values for head, cosine in enumerate(row)]
     figure = points({"layer 0": found}, "cosine of the key with the mean query", (-1, 1))
     caption = "Cosine of the mean query with the keys of BOS and of the mean embedding in each query head of layer 0."
     return read.drawing("by-head", figure, caption, of.name)
@@ -225,8 +225,8 @@ def score_maps(read: Stored, of: Calculation) -> Drawing:
     scores = np.where(np.tri(data.sizes["key"], dtype=bool), data["score"].values, np.nan)
     maps, (x, y, label) = np.moveaxis(scores.mean(axis=1), 2, 1), AXES
     indices, most = list(map(str, range(maps.shape[1]))), float(np.nanmax(np.abs(maps)))
-    columns = [grid.Column(name, indices, x) for name in _names(data)]
-    figure = grid.grids(columns, [grid.Row([*maps], label, (-most, most), signed=True)], indices, y, height=3.3)
+    columns = [grid.MapColumn(name, indices, x) for name in _names(data)]
+    figure = grid.grids(columns, [grid.MapRow([*maps], label, (-most, most), signed=True)], indices, y, height=3.3)
     caption = """Score of the mean query at rotary index i with the key of BOS, and of the mean embedding, at index j of layer 0,
         averaged over the heads, on one colour scale; grey: keys after the query."""
     return read.drawing("scores", figure, caption, of.name)

@@ -17,7 +17,7 @@ from sinkjax.lab.numbers import Stored, read_measure
 from sinkjax.lab.trained import alone, paired
 from sinkjax.papers.pretrain._outcomes import sinks
 from sinkjax.report.figures.lines import Line, Panel, lines
-from sinkjax.report.figures.points import Point, points
+from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.section import Drawing
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ def beside_the_paper(read: Stored, measures: Sequence[Measure], rows: Sequence[T
         found = []
         for row in _trained(read, rows):
             number = row.paper.get(measure.name)
-            found.append(Point(row.label, read.interval(read_measure(measure, read.data(row.name))), HERE))
+            found.append(Mark(row.label, read.interval(read_measure(measure, read.data(row.name))), HERE))
             if isinstance(number, int | float):
-                found.append(Point(row.label, alone(number), PAPER))
+                found.append(Mark(row.label, alone(number), PAPER))
         columns[measure.name] = found
     caption = f"""The rows at size {read.settings.size}: means over seeds, bars: 95% intervals; next to the paper's numbers,
         from one run each."""
@@ -84,9 +84,9 @@ def losses_beside(read: Stored, measure: Measure, rows: Sequence[Training]) -> D
     base, paper, found = read.data(first.name), first.paper.get(measure.name), []
     for row in _trained(read, others):
         number = row.paper.get(measure.name)
-        found.append(Point(row.label, paired(base, read.data(row.name), measure, read), HERE))
+        found.append(Mark(row.label, paired(base, read.data(row.name), measure, read), HERE))
         if isinstance(number, int | float) and isinstance(paper, int | float):
-            found.append(Point(row.label, alone(number - paper), PAPER))
+            found.append(Mark(row.label, alone(number - paper), PAPER))
     if not any(point.kind == HERE and point.value.mean is not None for point in found):
         return None
     caption = f"""Held-out loss of each row less the first row's ({first.name}), next to the same difference in the paper. Losses

@@ -19,11 +19,10 @@ from sinkjax.lab.premises import Test
 from sinkjax.papers.trigger._outcomes import IDENTITY, MILLION, OTHERS, TRIGGER, by_head
 from sinkjax.report.figures.causal import causal, gallery
 from sinkjax.report.figures.curves import Axis, Bundle, curves
-from sinkjax.report.figures.grid import Column, grids
-from sinkjax.report.figures.grid import Row as Panels
+from sinkjax.report.figures.grid import MapColumn, MapRow, grids
 from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
-from sinkjax.report.figures.points import Point, points
+from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.section import Drawing
 
 SMALLEST_LOSS = 1e-9  # smaller losses are drawn here
@@ -102,7 +101,7 @@ def by_model(
     columns = {}
     for measure in measures:
         columns[measure.name.replace(" in ", "\nin ", 1)] = [
-            Point(line, read.interval(read_measure(measure, read[training.name])), group)
+            Mark(line, read.interval(read_measure(measure, read[training.name])), group)
             for group, lines in groups.items()
             for training, line in lines.items()
             if read.has(training.name)
@@ -145,7 +144,7 @@ def losses_by_edit(read: Stored, shown: Sequence[Training]) -> Drawing:
     """The loss of trained models under each edit, in the trigger's row and in the others; controls are averaged."""
     columns = {
         title: [
-            Point(edit, value, label)
+            Mark(edit, value, label)
             for name, label in trained(read, shown).items()
             for edit, value in losses_under_edits(read, name, rows).items()
         ]
@@ -219,10 +218,10 @@ def bos_by_head(read: Stored, shown: Sequence[Training]) -> Drawing:
     labels = trained(read, shown)
     masses = {kind: [by_head(read[name], kind) for name in labels] for kind in KINDS}
     names = [[f"{layer}.{head}" for layer, head in np.ndindex(*mass.shape[1:])] for mass in masses["share"]]
-    columns = [Column(label, name, "layer.head") for label, name in zip(labels.values(), names, strict=True)]
+    columns = [MapColumn(label, name, "layer.head") for label, name in zip(labels.values(), names, strict=True)]
     top = max(1.0, *(float(np.nanmax(mass)) for mass in masses["weight"]))
     flat = {kind: [mass.reshape(len(mass), -1).T for mass in several] for kind, several in masses.items()}
-    panels = [Panels(flat["share"], "share", limits=(0, 1)), Panels(flat["weight"], "weight", limits=(0, top))]
+    panels = [MapRow(flat["share"], "share", limits=(0, 1)), MapRow(flat["weight"], "weight", limits=(0, top))]
     seeds = [str(seed) for seed in next(iter(read.trained.values()))["run"].values]
     caption = """Mean mass on BOS in the rows of all tokens but BOS and the trigger, by layer, head and seed: as a share of the
         row, and as the weight itself. The two are equal for softmax."""

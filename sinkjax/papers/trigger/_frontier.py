@@ -20,7 +20,7 @@ from sinkjax.papers.trigger import _bounds
 from sinkjax.papers.trigger._bounds import Shape
 from sinkjax.papers.trigger._figures import SMALLEST_LOSS
 from sinkjax.papers.trigger._outcomes import MILLION
-from sinkjax.report.figures.frontier import Curve, Panel, frontier
+from sinkjax.report.figures.frontier import Curve, FrontierPanel, frontier
 from sinkjax.report.section import Drawing
 from sinkjax.tasks.trigger.config import Trigger
 
@@ -130,8 +130,8 @@ def loss_and_mass(read: Stored, of_free: Training, of_capped: Training, held: st
         lowest = max(float(np.nanmin(capped["loss"].values[-1])), SMALLEST_LOSS)
         at_full = "not measured" if inner.all() else f"{lowest:.1e}"
         panels = [
-            Panel("loss", mass, loss, lines, [trained, path, ended]),
-            Panel("best loss with the mass held, over each line", mass, "ratio", ratios, [], plain=True),
+            FrontierPanel("loss", mass, loss, lines, [trained, path, ended]),
+            FrontierPanel("best loss with the mass held, over each line", mass, "ratio", ratios, [], plain=True),
         ]
         caption = f"""Loss against the mass off BOS. Left: layers with their mass held in training ({losses.shape[1]} runs per
             mass), and {len(after)} layers free to sink, during training and at the end. Lines: lower bounds A, B and C, and the
@@ -142,8 +142,8 @@ def loss_and_mass(read: Stored, of_free: Training, of_capped: Training, held: st
     shifted = Curve("logit shifted after training", 1 - free["shifted_bos"].values.ravel(), free["shifted_loss"].values.ravel())
     less = Curve("mass held after training", offs, (after / best).ravel())
     panels = [
-        Panel("loss", mass, loss, lines, [trained, forced, shifted]),
-        Panel("loss over the best learned with the mass held", mass, "ratio", [], [less], plain=True),
+        FrontierPanel("loss", mass, loss, lines, [trained, forced, shifted]),
+        FrontierPanel("loss over the best learned with the mass held", mass, "ratio", [], [less], plain=True),
     ]
     caption = f"""Loss against the mass off BOS of layers trained free to sink and then edited without further training (the mass
         held in the other rows, or a number added to BOS's logit there), next to layers trained with the mass held. {sizes}."""

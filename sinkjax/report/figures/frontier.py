@@ -27,7 +27,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Panel:
+class FrontierPanel:
     """A panel, whose axes are both logarithmic. plain: y's ticks are plain numbers, for a range of few powers of ten."""
 
     title: str
@@ -39,7 +39,7 @@ class Panel:
 
 
 @styled
-def frontier(row: Sequence[Panel]) -> Figure:
+def frontier(row: Sequence[FrontierPanel]) -> Figure:
     """Draw panels side by side, each with its own scales; a name has the same colour and shape in all."""
     figure, axes = panels(1, len(row), HEIGHT)
     lines = dict.fromkeys(line.name for panel in row for line in panel.lines)

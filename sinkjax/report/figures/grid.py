@@ -25,7 +25,7 @@ MOST_TICKS = 16  # along one axis of a map
 
 
 @dataclass(frozen=True)
-class Column:
+class MapColumn:
     """A column of maps. title: above it. x: names of its cells, from left to right. xlabel: below it."""
 
     title: str
@@ -34,7 +34,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class MapRow:
     """The maps of one quantity on one colour scale.
 
     values: for each column float[x, y], NaN if missing. label: label of the colour bar. limits: ends of the scale, by default the
@@ -51,7 +51,7 @@ class Row:
 
 
 @styled
-def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylabel: str, height: float = 2.9) -> Figure:
+def grids(columns: Sequence[MapColumn], rows: Sequence[MapRow], y: Sequence[str], ylabel: str, height: float = 2.9) -> Figure:
     """Draw heat maps [row, column]: y is shared and upwards, columns are as wide as their cells, each row has a colour bar.
 
     y: names of the cells from bottom to top.

@@ -19,7 +19,7 @@ TITLE_WIDTH = 60  # characters over the whole width of a figure
 
 
 @dataclass(frozen=True)
-class Point:
+class Mark:
     """A number with its interval. name: its line. kind: determines its colour and marker, and appears in the legend."""
 
     name: str
@@ -29,7 +29,7 @@ class Point:
 
 @styled
 def points(
-    columns: Mapping[str, Sequence[Point]],
+    columns: Mapping[str, Sequence[Mark]],
     xlabel: str,
     limits: tuple[float, float] | None = None,
     least: float | None = None,
@@ -78,7 +78,7 @@ def points(
     return figure
 
 
-def _beside(point: Point, column: Sequence[Point]) -> float:
+def _beside(point: Mark, column: Sequence[Mark]) -> float:
     """Offset a point from the line of its name so that it hides no other point and stays short of the next line."""
     same = [other for other in column if other.name == point.name]
     step = min(DODGE, SPAN / max(len(same) - 1, 1))

@@ -38,8 +38,8 @@ def line_panels() -> Figure:
 
 
 def received() -> Figure:
-    columns = [grid.Column(title, list("abc"), "edited layer") for title in ("one layer", "layers 0 to l")]
-    rows = [grid.Row([np.full((3, 5), 0.1 + key), np.full((3, 5), 0.2)], "share", (0, 1)) for key in (0, 0.5)]
+    columns = [grid.MapColumn(title, list("abc"), "edited layer") for title in ("one layer", "layers 0 to l")]
+    rows = [grid.MapRow([np.full((3, 5), 0.1 + key), np.full((3, 5), 0.2)], "share", (0, 1)) for key in (0, 0.5)]
     return grid.grids(columns, rows, list("vwxyz"), "layer")
 
 
@@ -54,8 +54,8 @@ def by_layer() -> Figure:
 
 def signed() -> Figure:
     values = np.where(np.tri(4, dtype=bool), np.linspace(-1, 3, 16).reshape(4, 4), np.nan)
-    columns = [grid.Column(title, list("abcd"), "j") for title in ("one", "two", "three")]
-    row = grid.Row([values, -values / 2, values], "score", (-3, 3), signed=True)
+    columns = [grid.MapColumn(title, list("abcd"), "j") for title in ("one", "two", "three")]
+    row = grid.MapRow([values, -values / 2, values], "score", (-3, 3), signed=True)
     return grid.grids(columns, [row], list("abcd"), "i")
 
 
@@ -114,7 +114,7 @@ def test_tokens_are_written_out_with_invisible_ones_made_visible():
 
 def test_layers_go_up_and_edited_layers_across():
     values = np.arange(15.0).reshape(3, 5) / 20
-    column, row = grid.Column("one layer", list("abc"), "edited layer"), grid.Row([values], "share", (0, 1))
+    column, row = grid.MapColumn("one layer", list("abc"), "edited layer"), grid.MapRow([values], "share", (0, 1))
     shown = images(grid.grids([column], [row], list("vwxyz"), "layer"))[0]
     assert shown.origin == "lower"
     np.testing.assert_array_equal(shown.get_array(), values.T)

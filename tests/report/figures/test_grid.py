@@ -14,12 +14,12 @@ WIDE, NARROW = np.linspace(0, 30, 60).reshape(20, 3), np.array([[50.0, np.nan, 7
 
 def figure(limits: tuple[float, float] | None = None) -> Figure:
     columns = [
-        grid.Column("in one layer", [str(number) for number in range(20)], "edited layer"),
-        grid.Column("in several", ["none", "all layers"], "edited layers"),
+        grid.MapColumn("in one layer", [str(number) for number in range(20)], "edited layer"),
+        grid.MapColumn("in several", ["none", "all layers"], "edited layers"),
     ]
     rows = [
-        grid.Row([WIDE, NARROW], "share (%)", limits=limits),
-        grid.Row([10 ** (WIDE / 10), 10 ** (NARROW / 20)], "largest |h|", log=True),
+        grid.MapRow([WIDE, NARROW], "share (%)", limits=limits),
+        grid.MapRow([10 ** (WIDE / 10), 10 ** (NARROW / 20)], "largest |h|", log=True),
     ]
     return grid.grids(columns, rows, ["1", "4", "9"], "position")
 
@@ -49,7 +49,7 @@ def test_cells_are_where_their_names_say():
 def test_a_cell_without_a_value_differs_from_no_effect_and_a_long_label_stays_beside_its_map():
     label = "effect on the logarithm of the largest activation at the first position"
     maps = [np.array([[0.0, np.nan], [1.0, -1.0]])]
-    drawn = grid.grids([grid.Column("", ["a", "b"], "")], [grid.Row(maps, label, (-1, 1), signed=True)] * 2, ["c", "d"], "")
+    drawn = grid.grids([grid.MapColumn("", ["a", "b"], "")], [grid.MapRow(maps, label, (-1, 1), signed=True)] * 2, ["c", "d"], "")
     colours = image(drawn, 0, 0).cmap
     assert np.abs(np.subtract(colours.get_bad(), colours(0.5))).max() > 0.1
     drawn.draw_without_rendering()

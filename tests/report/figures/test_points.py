@@ -5,12 +5,12 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.report.figures.points import Point, points
+from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.figures.style import render
 
 
-def point(name: str, mean: float | None, kind: str = "here") -> Point:
-    return Point(name, Interval(mean, mean, mean, 4, 0, 0.95, "BCa"), kind)
+def point(name: str, mean: float | None, kind: str = "here") -> Mark:
+    return Mark(name, Interval(mean, mean, mean, 4, 0, 0.95, "BCa"), kind)
 
 
 def drawn() -> Figure:
