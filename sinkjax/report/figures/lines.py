@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HEIGHT = 2.9  # inches
 NARROW = 100  # below this ratio of its ends, a logarithmic axis has plain numbers as ticks
 DASHED = (0, (4, 3))
-DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))  # of courses, in addition to colours, for printing in grey
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))  # a course has one besides its colour, for printing in grey
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Line:
 class Panel:
     """Lines that share axes.
 
-    log: whether y is logarithmic. signed: whether y can be negative; a line is then drawn at 0. limits: the ends of y, instead of
-    those of the lines and, if y is neither logarithmic nor signed, 0. top: minimum upper end of y, so that small values look
-    small; at least `style.reach` of its label.
+    log: whether y is logarithmic. signed: whether y can be negative; a line is then drawn at 0. limits: both ends of y; by
+    default the lines decide, and y begins at 0 unless it is logarithmic or signed. top: minimum upper end of y, so that small
+    values look small; at least `style.reach` of its label.
     """
 
     title: str
@@ -75,10 +75,10 @@ def lines(
     Args:
         grid: The panels, [row][column].
         xlabel: The name of x. If all x are integers, so are the ticks.
-        legend: In the first panel of each row, beside each row, or one above all panels, for lines of the same names.
+        legend: Its place: the first panel of each row, beside each row, or above all panels if all have lines of the same names.
         log_x: Whether x is logarithmic.
-        share: Which panels share y; those of a row have one label then.
-        courses: Whether lines are courses of many points, without a marker at each; the first one, of the baseline, is black.
+        share: The panels that share y. The panels of a row then have one label.
+        courses: Whether lines have many points, so that no point has a marker; the first line, the baseline, is then black.
         height: Inches per row.
 
     Returns:
@@ -113,7 +113,7 @@ def lines(
         elif legend == "beside":
             axes[row, len(entries) - 1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
     cells = [(row, column) for row, entries in enumerate(grid) for column in range(len(entries))]
-    shared: dict[object, list[tuple[int, int]]] = {}  # the panels of each y axis, the first of which sets it
+    shared: dict[object, list[tuple[int, int]]] = {}  # the panels of each y axis; the first one sets it
     for cell in cells:
         shared.setdefault({"row": cell[0], "col": cell[1], "none": cell}[share], []).append(cell)
     for group in shared.values():
