@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.generation import blocks_apart, generate_all
@@ -16,8 +17,6 @@ from sinkjax.report.section import Sample
 from sinkjax.transformer.cached import Unstacked
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.checkpoints.model import Model
     from sinkjax.lab.work import Batch
 
@@ -45,8 +44,6 @@ def continuations(
 
     def compute(model: Model, batch: Batch) -> xarray.Dataset:
         """How the model continues the prompts under edits."""
-        import xarray
-
         if model.tokenizer is None:
             raise SinkjaxError("the model has no tokenizer, so it cannot write text")
         decode = model.tokenizer.decode

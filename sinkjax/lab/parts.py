@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
+import xarray
 
 from sinkjax.analysis.estimates import Absent
 from sinkjax.edits.edit import Edit
@@ -26,8 +27,6 @@ from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.checkpoints.model import Model
     from sinkjax.lab.work import Batch
 
@@ -225,8 +224,6 @@ def _absent(name: str, why: str) -> Calculation:
     """Return the store of a sweep that does not run, which says why."""
 
     def compute(model: Model, batch: Batch) -> xarray.Dataset:
-        import xarray
-
         return xarray.Dataset(attrs={ABSENT: why})
 
     return Calculation(name, compute, (), 1, Inputs(bos="none"))

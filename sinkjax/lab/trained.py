@@ -20,11 +20,13 @@ from sinkjax.analysis.summary import NOT_COMPARED, Row
 from sinkjax.errors import unknown
 from sinkjax.lab.claims import Training
 from sinkjax.lab.contrasts import Contrast, Parts, facts_of
+from sinkjax.lab.facts import devices_in_words
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Numbers, Stored, read_measure
 from sinkjax.lab.premises import Premise
 from sinkjax.lab.trace import Lab
 from sinkjax.lab.work import TrainingSpec
+from sinkjax.sweeps.header import HARDWARE, IDENTITY
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 
 if TYPE_CHECKING:
@@ -189,9 +191,6 @@ def _ends(data: xarray.Dataset) -> Mapping[str, list[str]]:
 
 def provenance(read: Stored) -> Mapping[str, object]:
     """How the numbers of trainings were made."""
-    from sinkjax.lab.facts import devices_in_words
-    from sinkjax.sweeps.header import HARDWARE, IDENTITY
-
     if not read.stores:
         return {}
     attributes = next(iter(read.stores.values())).attrs

@@ -23,6 +23,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.fingerprint import fingerprint
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.figures.points import Mark, points
+from sinkjax.report.page import page
 from sinkjax.report.section import Drawing, Report, Section
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.progress import silent
@@ -128,8 +129,6 @@ def build(chosen: Chosen, out: Place) -> Report:
 
 
 def _write(config: Series, out: Place, sections: Mapping[str, Section], skipped: Mapping[str, str]) -> Report:
-    from sinkjax.report.page import page
-
     named = [dataclasses.replace(section, study=f"{config.study} on {label}") for label, section in sections.items()]
     report = Report(f"{config.study} on {len(named)} models", tuple(named), skipped)
     shown = [dataclasses.replace(section, views=(), samples=()) for section in named]  # these are on the page of each

@@ -13,6 +13,7 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.files import ends_all, read_text, write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.report.page import page
 from sinkjax.report.section import Report, Section
 from sinkjax.runtime import processes
 from sinkjax.runtime.hardware import Hardware
@@ -139,8 +140,6 @@ def _layers(config: All | AllTrained, weights: bool) -> int:
 
 
 def _write(config: All | AllTrained, out: Place, sections: Sequence[Section], skipped: Mapping[str, str]) -> Report:
-    from sinkjax.report.page import page
-
     report = Report(title(config), tuple(sections), skipped)
     processes.by_first(lambda: write(out / results.PAGE, page(report.sections, report.title, skipped)))
     return report

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
@@ -16,11 +19,14 @@ from sinkjax.lab import OnText
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.settings import own_bos
 from sinkjax.lab.work import Calculation
+from sinkjax.papers.kiya import _first_block as first_block
+from sinkjax.report.figures import grid
+from sinkjax.report.figures.lines import Line, Panel, lines
+from sinkjax.report.figures.points import Mark, points
+from sinkjax.report.figures.scatter import Cloud, scatter
 from sinkjax.report.section import Drawing
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.checkpoints.model import Model
     from sinkjax.lab.work import Batch
 
@@ -66,10 +72,6 @@ def first_keys(settings: OnText, special: bool, model: Model, batch: Batch) -> x
         model: The model; it must have a BOS.
         batch: Not read.
     """
-    import jax
-    import xarray
-
-    from sinkjax.papers.kiya import _first_block as first_block
 
     token, text = bos_token(settings, model)
     params, rows = model.params, first_block.averaged(model, token, special)
@@ -109,8 +111,6 @@ def _ranked(data: xarray.Dataset, vector: str, name: str, variable: str, factor:
 
 def vocabulary(read: Stored, of: Calculation) -> Drawing:
     """Cosine against norm: every token's key, with the BOS and the mean embedding among them."""
-    from sinkjax.report.figures.scatter import Cloud, scatter
-
     data = read.data(of.name)
     ordinary, special = (others(data, kind) for kind in (True, False))
     rng = intervals.generator(read.settings.seed, "kiya/embedding dots")
@@ -132,8 +132,6 @@ def vocabulary(read: Stored, of: Calculation) -> Drawing:
 
 def key_cosine_by_head(read: Stored, of: Calculation) -> Drawing:
     """Cosine of the mean query with both keys in each query head."""
-    from sinkjax.report.figures.points import Mark, points
-
     data = read.data(of.name)
     values = zip(_names(data), data["head_cosine"].values.tolist(), strict=True)
     found = [Mark(f"head {head}", constant(cosine), kind) for kind, row in values for head, cosine in enumerate(row)]
@@ -163,10 +161,6 @@ def first_scores(settings: OnText, indices: int, tokens: int, special: bool, mod
         model: The model; it must have a BOS.
         batch: Not read.
     """
-    import jax.numpy as jnp
-    import xarray
-
-    from sinkjax.papers.kiya import _first_block as first_block
 
     (token, text), embed = bos_token(settings, model), model.params["embed"]
     pair = first_block.bos_and_mean(embed, token, first_block.averaged(model, token, special))
@@ -219,8 +213,6 @@ def depends_on_distance(read: Numbers, of: Calculation) -> tuple[bool, str]:
 
 def score_maps(read: Stored, of: Calculation) -> Drawing:
     """The scores of both keys at all pairs of rotary indices, averaged over heads (Fig. 3)."""
-    from sinkjax.report.figures import grid
-
     data = read.data(of.name)
     scores = np.where(np.tri(data.sizes["key"], dtype=bool), data["score"].values, np.nan)
     maps, (x, y, label) = np.moveaxis(scores.mean(axis=1), 2, 1), AXES
@@ -234,8 +226,6 @@ def score_maps(read: Stored, of: Calculation) -> Drawing:
 
 def would_receive(read: Stored, of: Calculation) -> Drawing:
     """The attention that one key would receive from mean queries if all other keys were mean keys, by its rotary index."""
-    from sinkjax.report.figures.lines import Line, Panel, lines
-
     data, size = read.data(of.name), read.settings.indices
     shown = np.unique(np.linspace(0, size - MIN_QUERIES, POINTS).round().astype(int)).tolist()
     found = 100 * data["received"].values[..., shown]

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.model.rotary import LayerRopes
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.checkpoints.model import Model
     from sinkjax.lab.work import Batch
     from sinkjax.model.config import Config
@@ -47,8 +46,6 @@ def measure(model: Model, batch: Batch) -> xarray.Dataset:
         by_dim [attention, prompt, head, head_dim]: the same of each dim, mean over positions. squared_weights [attention, head,
         position]: mean sum of a query's squared weights. row_norm [head, head_dim]: L2 norm of the row of W_O that reads the dim.
     """
-    import xarray
-
     spread = sinkjax.edit("logits", "set", 0.0)
     both = [_measure(model, batch, edits) for edits in ((), (spread,))]
     stacked = {name: (("attention", *axes), np.stack([part[name][1] for part in both])) for name, (axes, _) in both[0].items()}

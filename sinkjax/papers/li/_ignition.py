@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 import sinkjax
@@ -17,9 +18,6 @@ from sinkjax.lab.edits import see_only
 from sinkjax.lab.numbers import Numbers
 from sinkjax.lab.work import Batch, Calculation
 from sinkjax.papers.li._neurons import Neuron, largest
-
-if TYPE_CHECKING:
-    import xarray
 
 VARIABLES = ("size", "alignment", "plain_alignment")
 
@@ -39,8 +37,6 @@ def ignitions(count: int, places: tuple[int, ...], keys: tuple[int, ...], few: i
         float[prompt, place, seen]: size, the logarithm of the largest |h|; alignment, the mean cosine of the neurons' gate
         vectors with the normed input of their MLPs; plain_alignment, the same without an edit.
     """
-    import xarray
-
     run = Unedited(model, batch, None, few)
     forms = onset(run, model.config.layers, lambda layers: largest_activation(0, layers))
     neurons = largest(model, count, forms)

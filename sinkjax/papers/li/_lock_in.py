@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 import sinkjax
@@ -20,8 +21,6 @@ from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import PairView, Statistic
 
 if TYPE_CHECKING:
-    import xarray
-
     from sinkjax.checkpoints.model import Model
     from sinkjax.lab.work import Batch
 
@@ -99,8 +98,6 @@ def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Datas
         the gain of a norm of keys, of the dim that dominates there. other_rows [control, prompt, layer, kv_head]: the same
         with the rows of the controls.
     """
-    import xarray
-
     parts = [_block(model, *prompts) for prompts in batch.blocks(BLOCK)]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     gram, queries, keys, count = (joined[name].sum(0) for name in ("gram", "queries", "keys", "count"))

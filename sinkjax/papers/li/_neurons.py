@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 import sinkjax
@@ -18,9 +18,6 @@ from sinkjax.lab import Lab
 from sinkjax.lab.work import Batch
 from sinkjax.model.norms import gains
 from sinkjax.probes.probe import Capture, Probe
-
-if TYPE_CHECKING:
-    import xarray
 
 Neuron = tuple[int, int]  # layer and number
 AXES = ("layer", "neuron")
@@ -77,8 +74,6 @@ def survey(model: Model, batch: Batch, chosen: Sequence[Neuron]) -> xarray.Datas
         own_first and own_others, the cosines; own_share, the share of the massive dim in the squared norm of the row. Of each
         prompt, [prompt]: massive_dim, the dim of the largest |h| at the first token, over depths.
     """
-    import xarray
-
     places = tuple(np.unique(np.linspace(0, batch.lengths.min() - 1, PLACES).astype(int)).tolist())
     parts = [_block(model, *prompts, places) for prompts in batch.blocks(BLOCK)]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

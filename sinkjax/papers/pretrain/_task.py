@@ -16,6 +16,7 @@ from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.lab.settings import Trains
 from sinkjax.lab.work import TrainingSpec
 from sinkjax.papers.pretrain._sizes import SIZES, SizeName
+from sinkjax.tasks import registry
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.config import Training as TaskConfig
 from sinkjax.train.log import LOG, read, step_cost
@@ -119,8 +120,6 @@ def spec(
     config: Pretraining, name: str, changes: Mapping[str, Any], times: Mapping[str, float], sizes: Sequence[str] = ()
 ) -> TrainingSpec | None:
     """The training of a row; None if the study's size does not have the row. Errors: fields that do not fit, with its name."""
-    from sinkjax.tasks import registry
-
     if sizes and config.size not in sizes:
         return None
     stated = training(config, name, changes, times)
@@ -134,8 +133,6 @@ def spec(
 
 def training(config: Pretraining, name: str, changes: Mapping[str, object], times: Mapping[str, float]) -> TaskConfig:
     """The fields of the size, of the study and of the row. Errors: fields that do not fit."""
-    from sinkjax.tasks import registry
-
     what, size = f"row {name}", SIZES[config.size]
     stated: dict[str, object] = {"seed": config.seed, "seeds": config.seeds, "dtype": config.dtype}
     stated |= {field: value for field in OVERRIDES if (value := getattr(config, field)) is not None}
