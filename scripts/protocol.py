@@ -82,7 +82,8 @@ class Run:
         controls = ["--control-prompts", str(PROMPTS)] if fewer else []
         positions = POSITIONS if self.study == "kiya/self" else []
         number = [] if self.study in OWN_NUMBER else ["--prompts", str(PROMPTS), *controls]
-        return [self.study, "--model", self.model, "--bos", self.bos, *number, *positions, "--text", text]
+        whole = ["--text", text, "--split", "confirm"]  # WikiText-2 is a file here, of which "auto" would be all
+        return [self.study, "--model", self.model, "--bos", self.bos, *number, *positions, *whole]
 
 
 def main() -> None:

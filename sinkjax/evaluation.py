@@ -41,7 +41,7 @@ TOKENS = 4096  # tokens per call without a cache policy, unless a single piece h
 CHUNK = 128  # tokens per call with one
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
     """The loss of texts.
 
@@ -75,6 +75,9 @@ class Evaluation:
         with np.errstate(invalid="ignore"):
             return np.asarray(sums / counts, np.float64)
 
+    def __repr__(self) -> str:
+        return f"Evaluation(loss={self.loss:.4f}, perplexity={self.perplexity:.4g}, tokens={self.tokens})"
+
     def _repr_html_(self) -> str:
         rows = [(f"{self.loss:.4f}", f"{self.perplexity:.4g}", f"{self.tokens:,}")]
         return display.table("evaluation", ("loss (nats)", "perplexity", "tokens"), rows)
@@ -91,7 +94,7 @@ def evaluate(
     keep: Sequence[int] = (),
     cache: CachePolicy | None = None,
     edits: Edit | Sequence[Edit] = (),
-    bos: str | int = "model",
+    bos: str | int = "auto",
     length: int | None = None,
     attention_impl: str = AUTO,
     past: Past | None = None,
@@ -187,7 +190,7 @@ def _pieces(
     if isinstance(texts, Sequence) and all(isinstance(each, str) for each in texts):
         ids = prompt_ids(model, texts, bos)
         assert model.tokenizer is not None
-        before = bos_ids(model.tokenizer, bos)
+        before = bos_ids(model, bos)
     else:
         given = np.asarray(as_tokens("text", texts))
         if given.ndim != 2 or given.dtype.kind not in "iu" or given.size == 0:

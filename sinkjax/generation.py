@@ -40,7 +40,7 @@ def generate(
     max_new_tokens: int = 32,
     temperature: float = 0.0,
     seed: int = 0,
-    bos: str | int = "model",
+    bos: str | int = "auto",
     *,
     past: Past | None = None,
 ) -> str: ...
@@ -52,7 +52,7 @@ def generate(
     max_new_tokens: int = 32,
     temperature: float = 0.0,
     seed: int = 0,
-    bos: str | int = "model",
+    bos: str | int = "auto",
     *,
     past: Past | None = None,
 ) -> list[int]: ...
@@ -63,7 +63,7 @@ def generate(
     max_new_tokens: int = 32,
     temperature: float = 0.0,
     seed: int = 0,
-    bos: str | int = "model",
+    bos: str | int = "auto",
     *,
     past: Past | None = None,
     tokens: int | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sinkjax.data.prompts import encode
+from sinkjax.data.prompts import encode, resolved_bos
 from sinkjax.edits.edit import Edit, compose
 from sinkjax.probes.probe import Probe
 from sinkjax.transformer.forward import forward
@@ -21,7 +21,7 @@ def show(
     prompt: str,
     edits: Edit | Sequence[Edit] = (),
     *,
-    bos: str | int = "model",
+    bos: str | int = "auto",
     layers: Sequence[int] | None = None,
     length: int = 32,
 ) -> Maps:
@@ -56,5 +56,5 @@ def show(
     }
     assert model.tokenizer  # `encode` raises for a model without a tokenizer
     texts = model.tokenizer.tokens(tokens[0].tolist())
-    said = f"{model.source['name']}, {model.source['dtype']}, BOS: {bos}"
+    said = f"{model.source['name']}, {model.source['dtype']}, BOS: {resolved_bos(model, bos)}"
     return maps_of(records, texts, said=said, layers=layers)

@@ -37,6 +37,13 @@ def architectures() -> dict[str, Published]:
     return found
 
 
+def with_tokenizer(model_type: object, vocab_size: int | None) -> str:
+    """Say where a model without a tokenizer may find one: a released model of its type and vocabulary; "" if there is none."""
+    asked = {"model_type": model_type, "vocab_size": vocab_size}
+    hub = next((one.hub for one in architectures().values() if asked.items() <= one.values.items()), None)
+    return f", such as {hub!r}, whose vocabulary has as many tokens" if hub else ""
+
+
 def architecture(name: str) -> Checkpoint:
     """Return the checkpoint of a released model, without weights or tokenizer."""
     values = architectures()[name].values

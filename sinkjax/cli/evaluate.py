@@ -1,27 +1,36 @@
-"""`sinkjax evaluate`: the loss of a model under quantisation or cache eviction."""
+"""`sinkjax evaluate`: the loss of a model under quantisation or cache eviction, a row a setting."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tyro
 
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.documents import parse
-from sinkjax.config_files.files import read_text, user_path
+from sinkjax.config_files.files import read_text, user_path, write
 from sinkjax.data.reading import Division, documents_of, files_of, one_text
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Attention, Dtype
 from sinkjax.runtime.backend import start_jax, use_all_cores
 
+if TYPE_CHECKING:
+    from sinkjax.evaluation import Evaluation
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(Options):
-    """Print the loss of a model on a text, quantised, with a cache policy or edited."""
+    """Print the loss of a model on a text, as it is and quantised, with a cache policy or edited. Several values of weights,
+    activations, kv, scale, window or h2o make a row each, in all combinations."""
 
     model: tyro.conf.Positional[str]
     """preset, folder, hub id or .gguf file"""
@@ -33,13 +42,13 @@ class EvaluateOptions(Options):
     documents: Division = "auto"
     """texts that start anew, each with its BOS: a record or a file, a line, or an article below a heading like = Title =; auto:
     none, the whole text is one, and each record or file of a folder ends with a line break"""
-    weights: int | None = None
+    weights: tuple[int, ...] = ()
     """bits of the matrices of attention and the MLP, 2 to 16; if none, no rounding"""
-    activations: int | None = None
+    activations: tuple[int, ...] = ()
     """bits of the inputs that these matrices multiply"""
-    kv: int | None = None
+    kv: tuple[int, ...] = ()
     """bits of keys and values"""
-    scale: str = "tensor"
+    scale: tuple[str, ...] = ("tensor",)
     """unit that shares a scale: tensor, channel or token"""
     rotate: bool = False
     """rotate by a Hadamard matrix before rounding"""
@@ -47,29 +56,36 @@ class EvaluateOptions(Options):
     """positions that are not rounded"""
     sinks: int | None = None
     """number of first tokens whose keys are kept, in addition to `window`"""
-    window: int | None = None
+    window: tuple[int, ...] = ()
     """number of last tokens whose keys are kept; if none, all"""
-    h2o: int | None = None
+    h2o: tuple[int, ...] = ()
     """number of keys that H2O keeps: the last and the most attended ones"""
     edits: Path | None = None
     """YAML file with a list `edits`, which are applied together"""
-    bos: str = "model"
-    """token before the text: model, tokenizer, none or a token id"""
+    bos: str = "auto"
+    """token before the text: the one that the model was trained with (auto), the one that its files name (model), its tokenizer's
+    prefix (tokenizer), none or a token id"""
     length: int | None = None
     """positions per piece without a cache policy; if none, the context of the model"""
     dtype: Dtype = "float32"
     """dtype of parameters and activations"""
     attention_impl: Attention = "auto"
     """implementation of attention; auto: the fastest here that supports the rest"""
+    out: Path | None = None
+    """file for the table (.csv)"""
+
+
+COLUMNS = ("setting", "loss (nats)", "perplexity", "tokens", "minus the first row")
 
 
 def evaluate(arguments: Sequence[str]) -> None:
-    """print the loss of a model in use: quantised, with an evicting cache, edited"""
+    """print the loss of a model in use: quantised, with an evicting cache, edited; a row a setting"""
     options = read(EvaluateOptions, arguments, "evaluate")
-    if options.sinks is not None and options.window is None:
+    if options.sinks is not None and not options.window:
         raise SinkjaxError("--sinks needs --window, the number of last tokens whose keys are kept")
-    refuse(options.h2o is not None and options.window is not None, "--h2o and --window are two cache policies; choose one")
+    refuse(bool(options.h2o and options.window), "--h2o and --window are two cache policies; choose one")
     path = user_path(options.text)
+    refuse(not path.exists(), f"there is no file or folder {options.text}")
     if options.documents == "auto":
         text: str | list[str] = one_text(path, options.field)
     else:
@@ -79,23 +95,62 @@ def evaluate(arguments: Sequence[str]) -> None:
     use_all_cores()
     start_jax(options.platform, options.dtype)
     import sinkjax
+    from sinkjax.data.prompts import bos_ids
     from sinkjax.edits.edit_list import read_edits
     from sinkjax.report.terminal import show
 
-    cache: sinkjax.Streaming | sinkjax.H2O | None = None
-    if options.window is not None:
-        cache = sinkjax.Streaming(options.sinks or 0, options.window)
-    elif options.h2o is not None:
-        cache = sinkjax.H2O(options.h2o)
-    found = sinkjax.evaluate(
-        sinkjax.load(options.model, dtype=options.dtype),
-        text,
-        **{name: getattr(options, name) for name in ("weights", "activations", "kv", "scale", "rotate", "keep")},
-        cache=cache,
-        edits=read_edits(listed) if options.edits else (),
-        bos=int(options.bos) if options.bos.isdigit() else options.bos,
-        length=options.length,
-        attention_impl=options.attention_impl,
-    )
-    rows = [(f"{found.loss:.4f}", f"{found.perplexity:.4g}", f"{found.tokens:,}")]
-    show(f"{options.model} on {options.text.name}", ("loss (nats)", "perplexity", "tokens"), rows)
+    model, bos = sinkjax.load(options.model, dtype=options.dtype), int(options.bos) if options.bos.isdigit() else options.bos
+    edits = read_edits(listed) if options.edits else ()
+    same: dict[str, Any] = {"bos": bos, "length": options.length}
+    plain = sinkjax.evaluate(model, text, attention_impl=options.attention_impl, **same)
+    rows = [("as it is", *_numbers(plain), "")]
+    for setting, label in _settings(options):
+        found = sinkjax.evaluate(model, text, edits=edits, attention_impl=options.attention_impl, **setting, **same)
+        rows.append((label, *_numbers(found), _difference(found, plain)))
+    before = " ".join(map(repr, model.tokenizer.tokens(bos_ids(model, bos)))) if model.tokenizer else ""
+    show(f"{options.model} on {options.text.name}", COLUMNS, rows, f"BOS: {before or 'none'}; {options.dtype}")
+    if options.out is not None:
+        with io.StringIO(newline="") as file:
+            csv.writer(file).writerows([COLUMNS, *rows])
+            write(user_path(options.out), file.getvalue())
+
+
+def _settings(options: EvaluateOptions) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the arguments of each row that is not the model as it is, and its label."""
+    from sinkjax import H2O, Streaming
+
+    bits = {name: getattr(options, name) or (None,) for name in ("weights", "activations", "kv")}
+    caches: list[Any] = [Streaming(options.sinks or 0, window) for window in options.window]
+    caches += [H2O(k) for k in options.h2o]
+    for *rounded, scale, cache in itertools.product(*bits.values(), options.scale, caches or [None]):
+        given = dict(zip(bits, rounded, strict=True))
+        label = [f"{name} {count} bits" for name, count in given.items() if count]
+        label += [f"a scale per {scale}"] * bool(label) + ["rotated"] * options.rotate
+        label += [f"positions {', '.join(map(str, options.keep))} not rounded"] * bool(options.keep)
+        label += [str(cache)] * (cache is not None) + ["edited"] * (options.edits is not None)
+        if label:
+            yield {**given, "scale": scale, "rotate": options.rotate, "keep": options.keep, "cache": cache}, ", ".join(label)
+
+
+def _numbers(found: Evaluation) -> tuple[str, str, str]:
+    return f"{found.loss:.4f}", f"{found.perplexity:.4g}", f"{found.tokens:,}"
+
+
+def _difference(found: Evaluation, plain: Evaluation) -> str:
+    """Return the difference of two losses with its interval over texts, or over the pieces of one text; paired."""
+    from sinkjax.analysis import intervals
+
+    parts = []
+    for one in (found, plain):
+        of = one.text if one.text.max() else np.arange(len(one.text))
+        parts += [np.bincount(of, np.nansum(one.nll, axis=1)), np.bincount(of, (~np.isnan(one.nll)).sum(axis=1))]
+    shown = f"{found.loss - plain.loss:+.4f}"
+    if len({len(part) for part in parts}) > 1:  # a cache policy reads the text as one piece
+        return shown
+    samples = np.stack(parts, axis=1)
+    samples = samples[(samples[:, 1::2] > 0).all(axis=1)]
+    if len(samples) < 2:
+        return shown
+    values = intervals.pseudo_values(samples, lambda mean: mean[..., 0] / mean[..., 1] - mean[..., 2] / mean[..., 3])
+    ends = intervals.interval(values)
+    return shown if ends.low is None else f"{shown} [{ends.low:+.4f}, {ends.high:+.4f}]"

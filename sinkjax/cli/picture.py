@@ -32,7 +32,7 @@ class PictureOptions(Options):
     """the figure's file, .svg or .png"""
     length: int = 24
     """most tokens that are drawn, including the BOS; a longer text is cut"""
-    bos: str = "model"
+    bos: str = "auto"
     """token before the text: model, tokenizer, none or a token id"""
     dtype: Dtype = "float32"
     """dtype of parameters and activations"""

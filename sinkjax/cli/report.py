@@ -1,4 +1,4 @@
-"""`sinkjax report`: pages of finished runs, and comparisons of two stores."""
+"""`sinkjax report`: pages of finished runs, and comparisons of two of them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from sinkjax.studies.registry import SERIES, STORE_SUFFIX, choose
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Rebuild the summary, figures and page of a finished run from its stores, or compare two stores of the same edits."""
+    """Rebuild the summary, figures and page of a finished run from its stores, or compare two of the same edits."""
 
     results: tyro.conf.Positional[str]
     """the folder of a run or its URL, a store in it, or a zip of the folder, which is unpacked next to the zip"""
     other: tyro.conf.Positional[str | None] = None
-    """a second store to compare with the first"""
+    """a second folder, to compare the sweeps that both have, or a second store"""
     study: str | None = None
     """the file of your own study (.py, .yaml) that made these results; without it, a study in Python does not run, and the page
     is made of the texts and numbers that the run kept"""
 
 
 def report(arguments: Sequence[str]) -> None:
-    """rebuild the figures and the page of a run from its stores, or compare two stores"""
+    """rebuild the figures and the page of a run from its stores, or compare two runs or stores"""
     options = read(ReportOptions, arguments, "report")
     results, *others = [_there(path) for path in (options.results, options.other) if path is not None]
     with reached(results):
@@ -90,6 +90,6 @@ def _compare(first: Place, second: Place) -> None:
     from sinkjax.studies import compare
     from sinkjax.studies.folder import PAGE
 
-    section, folder = compare.carry_out(first, second)
-    terminal(section)
+    found, folder = compare.carry_out(first, second)
+    terminal(found)
     print(printable(str(folder / PAGE)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, get_type_hints
 
 from sinkjax.config_files import documents
@@ -18,6 +18,7 @@ MOST = {
     **dict.fromkeys(("controls", "seeds"), 10_000),
     "layers": 4096,
 }
+LISTED = 4  # most reasons in one sentence
 MIN_QUERIES = 8  # keys seen by fewer queries are not searched for a sink, because these say little about a key
 
 
@@ -80,20 +81,37 @@ def each_once(config: Any, name: str) -> None:
         raise SinkjaxError(f"{name} must name at least one, and each of them once, not {list(listed)}")
 
 
-def positions(config: Any, *names: str, plus: int = 0) -> None:
-    """Raise if a field names a position that prompts of the config's length lack, or that fewer than MIN_QUERIES queries see.
+def positions(config: Any, *names: str, plus: int = 0, queries: int = MIN_QUERIES) -> None:
+    """Raise if fields name positions that prompts of the config's length lack, or that fewer than `queries` queries see.
 
     plus: added to each position, where the study reads a later one.
     """
-    for name in names:
-        value = getattr(config, name)
-        for place in value if isinstance(value, tuple) else (value,):
-            here = f"{name}{f' + {plus}' if plus else ''}: position {place + plus}"
-            refuse(place + plus >= config.length, f"{here} is beyond prompts of {config.length} tokens")
-            refuse(
-                place + plus + MIN_QUERIES > config.length,
-                f"{here} is seen by fewer than {MIN_QUERIES} of {config.length} queries",
-            )
+    asked = {name: value if isinstance(value := getattr(config, name), tuple) else (value,) for name in names}
+    plus_of = f" + {plus}" if plus else ""
+    needs = [
+        (f"{name}{plus_of}: position {place + plus}", place + plus, queries)
+        for name, places in asked.items()
+        for place in sorted(places)[-1:]
+    ]
+    long_enough(needs, config.length)
+
+
+def long_enough(needs: Iterable[tuple[str, int, int]], length: int) -> None:
+    """Raise for all places that prompts of `length` tokens lack, or that too few queries see; say how long prompts must be.
+
+    needs: what each place is for, the place, and the number of queries that must see it.
+    """
+    short: list[str] = []
+    least = length
+    for what, place, queries in needs:
+        if place >= length:
+            short.append(f"{what} is beyond prompts of {length} tokens")
+        elif place + queries > length:
+            short.append(f"{what} is seen by fewer than {queries} of {length} queries")
+        least = max(least, place + queries)
+    short = list(dict.fromkeys(short))
+    more = f"; and {len(short) - LISTED} more" if len(short) > LISTED else ""
+    refuse(bool(short), f"{'; '.join(short[:LISTED])}{more}: choose --length {least} or more")
 
 
 def among(config: Any, name: str, values: str) -> None:

@@ -30,6 +30,7 @@ from sinkjax.runtime import extras
 
 Split = Literal["explore", "confirm", "all"]
 SPLITS: tuple[Split, ...] = ("explore", "confirm", "all")
+Choice = Literal["auto", "explore", "confirm", "all"]
 REPOSITORY, CONFIGURATION, PORTION = "Salesforce/wikitext", "wikitext-2-raw-v1", "test"
 WIKITEXT = f"WikiText-2 raw ({REPOSITORY}, {CONFIGURATION}, split {PORTION})"
 PACKAGED = {  # name -> description; the documents are in the folder of that name
@@ -55,6 +56,13 @@ class Passages:
     genres: tuple[str, ...]
     source: str
     sha256: str
+
+
+def chosen_split(source: str | Path, split: Choice) -> Split:
+    """Return the split that "auto" stands for: all of one's own text, and of any other the half that verdicts are made on."""
+    if split != "auto":
+        return split
+    return "confirm" if source in SOURCES else "all"
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,8 @@ def passages(
     if len(texts) < count:
         raise SinkjaxError(
             f"{count} passages of length {length} or more were asked for, but the split {split!r} of {description} has only"
-            f" {len(texts)} ({len(homes)} with the shorter ones, from {len(set(homes.values()))} documents)"
+            f" {len(texts)} ({len(homes)} with the shorter ones, from {len(set(homes.values()))} documents):"
+            f" {_ways(len(texts), len(homes), split)}"
         )
     numbers = tuple(homes[text] for text in texts)
     return Passages(texts, numbers, tuple(documents[number].genre for number in numbers), description, _digest(texts))
@@ -162,10 +171,16 @@ def joined(
     if len(texts) < count:
         raise SinkjaxError(
             f"{count} texts of length {length} or more were asked for, but the {len(homes)} documents of the split {split!r} of"
-            f" {description}, joined, make only {len(texts)}"
+            f" {description}, joined, make only {len(texts)}: {_ways(len(texts), len(homes), split)}"
         )
     genres = tuple(documents[number].genre for number in firsts[:count])
     return Passages(tuple(texts), tuple(firsts[:count]), genres, f"{description}, documents joined", _digest(texts))
+
+
+def _ways(enough: int, every: int, split: Split) -> str:
+    """Say which options make a text large enough that has `enough` passages that are long enough, of `every`."""
+    ways = [f"--prompts {enough}"] * (enough > 0) + ["a smaller --length"] * (every > enough) + ["--split all"] * (split != "all")
+    return f"choose {' or '.join(ways)}" if ways else "add to it"
 
 
 def first_paragraph(source: str | Path, field: str = "text") -> str:
@@ -217,6 +232,8 @@ def _read(source: str | Path, field: str, division: Division) -> tuple[list[_Doc
             return _packaged("packaged"), f"{PACKAGED['packaged']}, because {reason}"
     path = user_path(source)
     if not path.exists():
+        if len(path.parts) > 1 or path.suffix:
+            raise SinkjaxError(f"there is no file or folder {source}")
         raise unknown("text source", str(source), SOURCES, ", or the path of an existing file or folder")
     files = reading.files_of(path)
     for file in files.values():

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sinkjax.checkpoints.architectures import with_tokenizer
+from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.model import Model, check_model
+from sinkjax.checkpoints.presets import packaged
+from sinkjax.checkpoints.untrained import PREFIX
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SPACING, SinkjaxError, refuse_control, unknown
 from sinkjax.model.batch import as_tokens, lengths_of
@@ -19,16 +23,16 @@ PAD = 0  # any id works, because nothing reads positions at or beyond a prompt's
 
 
 def encode(
-    model: Model, texts: Sequence[str] | Any, bos: str | int = "model", length: int = 64, attention_mask: Any = None
+    model: Model, texts: Sequence[str] | Any, bos: str | int = "auto", length: int = 64, attention_mask: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Encode texts as token ids, one row each, padded on the right.
 
     Args:
         model: The model, for its tokenizer, vocabulary and context.
         texts: One text per prompt; or, with `attention_mask`, the ids int [B, S] that another tokenizer made of them.
-        bos: The prefix of each text. "model": the BOS token that the model's files name (`model.tokenizer.bos`), whether or
-            not its own tokenizer would add it; "tokenizer": its own tokenizer's prefix, if any; "none": nothing; an int:
-            that token id.
+        bos: The prefix of each text. "auto": the one that the model was trained with, if any (see `trained_prefix`); "model":
+            the BOS token that the model's files name (`model.tokenizer.bos`), whether or not its own tokenizer would add it;
+            "tokenizer": its own tokenizer's prefix, if any; "none": nothing; an int: that token id.
         length: Tokens per row, including the BOS; a longer text is cut to its first tokens.
         attention_mask: [B, S], 1 for the ids in `texts` and 0 for their padding, which must be on the right.
 
@@ -50,7 +54,7 @@ def encode(
     if attention_mask is None:
         prompts = prompt_ids(model, texts, bos)
     else:
-        prefix, size = bos_ids(tokenizer, bos), model.config.vocab_size or 0
+        prefix, size = bos_ids(model, bos), model.config.vocab_size or 0
         found = _unpadded(texts, attention_mask)
         prompts = [_prompt(ids, tokenizer.decode(ids), prefix, size, f"texts[{index}]") for index, ids in enumerate(found)]
     tokens = np.full((len(prompts), length), PAD, np.int32)
@@ -63,16 +67,46 @@ def encode(
 def prompt_ids(model: Model, texts: Sequence[str], bos: str | int) -> list[list[int]]:
     """Return the token ids of whole texts, with their prefix. Errors: as for `encode`."""
     tokenizer = _check_texts(model, texts)
-    prefix, size = bos_ids(tokenizer, bos), model.config.vocab_size or 0
+    prefix, size = bos_ids(model, bos), model.config.vocab_size or 0
     for index, text in enumerate(texts):
         refuse_control(f"texts[{index}]", text, but=SPACING)
     return [_prompt(tokenizer.encode(text), text, prefix, size, f"texts[{index}]") for index, text in enumerate(texts)]
 
 
-def bos_ids(tokenizer: Tokenizer, bos: str | int) -> list[int]:
+def trained_prefix(model: Model) -> tuple[list[int], str]:
+    """Return the ids that a model had before its texts in training, and how this is known; ([], "") if none is known.
+
+    Its tokenizer, its family (`Family.separator`) and the models of this package say it.
+    """
+    tokenizer, source = _tokenizer(model), model.source
+    if tokenizer.prefix:
+        return tokenizer.prefix, "its tokenizer adds it"
+    if tokenizer.bos is None:
+        return [], ""
+    if str(source.get("name")).removeprefix(PREFIX) in packaged():
+        return [tokenizer.bos], "it was trained with it"
+    family = families().get(str(source.get("model_type")))
+    known = family.separator if family else None
+    if known and known.in_front and tokenizer.backend.id_to_token(tokenizer.bos) in known.token.split(" or "):
+        return [tokenizer.bos], f"{source['model_type']} models were trained with it"
+    return [], ""
+
+
+def resolved_bos(model: Model, bos: str | int) -> str | int:
+    """Return the BOS to show and store: "model" or a token id for a prefix that the model or its tokenizer decides, or "none"."""
+    if bos not in ("auto", "tokenizer"):
+        return bos
+    prefix = bos_ids(model, bos)
+    return "model" if bos == "auto" and prefix == [_tokenizer(model).bos] else prefix[0] if prefix else "none"
+
+
+def bos_ids(model: Model, bos: str | int) -> list[int]:
     """Return the ids that a BOS policy puts before each text. Errors: as for `encode`."""
     if bos == "none":
         return []
+    tokenizer = _tokenizer(model)
+    if bos == "auto":
+        return trained_prefix(model)[0]
     if bos == "model":
         if tokenizer.bos is None:
             raise SinkjaxError('the model\'s files name no BOS token; choose bos="none" or give a token id')
@@ -81,7 +115,7 @@ def bos_ids(tokenizer: Tokenizer, bos: str | int) -> list[int]:
         return tokenizer.prefix
     if is_integer(bos):
         return [int(bos)]
-    raise unknown("bos", bos, ("model", "tokenizer", "none"), ", or a token id")
+    raise unknown("bos", bos, ("auto", "model", "tokenizer", "none"), ", or a token id")
 
 
 def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) -> list[int]:
@@ -122,6 +156,7 @@ def _tokenizer(model: Model) -> Tokenizer:
     if model.tokenizer is None:
         raise SinkjaxError(
             f"the files of {model.source['name']} hold no tokenizer, so give token ids, not texts, or load it with tokenizer=..."
+            f"{with_tokenizer(model.source.get('model_type'), model.config.vocab_size)}"
         )
     return model.tokenizer
 

@@ -36,7 +36,7 @@ def head_types(
     revisions: Sequence[str] = (),
     prompts: int = 8,
     period: int = 32,
-    bos: str | int = "model",
+    bos: str | int = "auto",
     draws: int = 500,
     seed: int = 0,
     dtype: str = "float32",
@@ -92,7 +92,7 @@ def repeated_tokens(model: Model, prompts: int, period: int, bos: str | int, see
         raise SinkjaxError("this model has no vocabulary, so it reads no tokens twice")
     if model.tokenizer is None and not is_integer(bos) and bos != "none":
         raise SinkjaxError('this model has no tokenizer, so its BOS must be named: bos="none" or a token id')
-    before = bos_ids(model.tokenizer, bos) if model.tokenizer is not None else [] if bos == "none" else [int(bos)]
+    before = bos_ids(model, bos) if model.tokenizer is not None else [] if bos == "none" else [int(bos)]
     others = np.setdiff1d(np.arange(size), before)
     if len(others) < period or 2 * period + len(before) > model.config.context:
         raise SinkjaxError(

@@ -107,7 +107,7 @@ class Workbench:
 
     def _prompt(self, text: str, bos: str) -> Prompt:
         tokenizer, config = self.tokenizer, self.model.config
-        count, most = len(bos_ids(tokenizer, bos)) + len(tokenizer.encode(text)), min(LONGEST, config.context)
+        count, most = len(bos_ids(self.model, bos)) + len(tokenizer.encode(text)), min(LONGEST, config.context)
         refuse(count > most, f"the prompt has {count} tokens, and the explorer shows at most {most}")
         refuse(count < 2, "the prompt has one token, and at least two are needed")
         size = min(next(size for size in SIZES if size >= count), config.context)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sinkjax.checkpoints.load import load
 from sinkjax.checkpoints.model import Model
+from sinkjax.data.prompts import trained_prefix
 from sinkjax.errors import SinkjaxError
 from sinkjax.explorer.answers import Answers
 from sinkjax.explorer.compute import Workbench
@@ -58,7 +59,8 @@ def answers_of(model: Model, prompt: str | None, out: str | Path) -> Answers:
 def first_state(bench: Workbench, prompt: str) -> State:
     """Return the page's first state: the first key masked, showing a middle layer. Errors: the prompt cannot be shown."""
     facts = bench.facts()
-    state = State(prompt=prompt, bos="model" if facts["bos"] else "none", kind="mask_key", layer=facts["layers"] // 2)
+    of_model = bench.tokenizer.bos is not None and trained_prefix(bench.model)[0] == [bench.tokenizer.bos]
+    state = State(prompt=prompt, bos="model" if of_model else "none", kind="mask_key", layer=facts["layers"] // 2)
     bench.prompt(state.prompt, state.bos)
     return state
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from sinkjax.analysis.estimates import Absent
-from sinkjax.config_files.checks import MIN_QUERIES, layers_below
+from sinkjax.config_files.checks import MIN_QUERIES, layers_below, long_enough
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.lab.conditions import Sweep
 from sinkjax.lab.measures import Measure
@@ -35,16 +35,20 @@ def check(lab: Lab) -> None:
         if name not in lab.claims:
             raise SinkjaxError(f"{lab.name}: prose: {unknown('claim', name, lab.claims)}")
     rows: dict[tuple[str, str], str] = {}
+    read: list[Measure] = []
     for sweep in lab.sweeps.values():
         for case in sweep.edits:
             label = sweep.label(case)
             if (other := rows.setdefault((sweep.title, label), sweep.name)) != sweep.name and sweep.measures:
                 raise SinkjaxError(f"the sweeps {other!r} and {sweep.name!r} both have a row {label!r}: give one a title")
         measures = measures_on(lab, sweep)
-        drawn, probe = {*drawn_on(lab, sweep)} - {*sweep.measures}, probe_of(measures, sweep.probe)
+        drawn = {*drawn_on(lab, sweep)} - {*sweep.measures}
+        read += [one for measure in measures if measure not in drawn for one in _made(measure, sweep)]
+    check_positions(read, lab.settings.length)
+    for sweep in lab.sweeps.values():
+        measures = measures_on(lab, sweep)
+        probe = probe_of(measures, sweep.probe)
         for measure in measures:
-            for one in _made(measure, sweep) if measure not in drawn else ():
-                check_position(one, lab.settings.length)
             check_measure(next(_made(measure, sweep)), lab, probe)
 
 
@@ -56,13 +60,14 @@ def _made(measure: Measure, sweep: Sweep) -> Iterator[Measure]:
         yield from map(measure.make, dict.fromkeys(case[measure.axis] for case in sweep.edits))
 
 
-def check_position(measure: Measure, length: int) -> None:
-    """Refuse a measure of a position that prompts do not have, or of a key that too few queries see."""
-    place = measure.position
-    if place is not None and place >= length:
-        raise SinkjaxError(f"{measure.name}: position {place} is beyond prompts of {length} tokens")
-    if place is not None and measure.seen and place + MIN_QUERIES > length:
-        raise SinkjaxError(f"{measure.name}: key {place} is seen by fewer than {MIN_QUERIES} of {length} queries")
+def check_positions(measures: Iterable[Measure], length: int) -> None:
+    """Refuse measures of positions that prompts do not have, or of keys that too few queries see, all at once."""
+    needs = []
+    for measure in measures:
+        if (place := measure.position) is not None:
+            seen = measure.seen and place < length
+            needs.append((f"{measure.name}: {'key' if seen else 'position'} {place}", place, MIN_QUERIES if measure.seen else 1))
+    long_enough(needs, length)
 
 
 def check_measure(measure: Measure, lab: Lab, probe: Probe) -> None:

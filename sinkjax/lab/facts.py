@@ -10,6 +10,7 @@ from sinkjax.checkpoints.presets import named
 if TYPE_CHECKING:
     import xarray
 
+TRAINED_WITH = "trained_with"  # in a store of prompts without it, the text of the token that the model had before its texts
 TOKENS, POSITIONS = 14, 24  # positions drawn per prompt, so that ticks are legible and columns visible
 
 
@@ -34,6 +35,12 @@ def provenance(dataset: xarray.Dataset) -> dict[str, object]:
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
     return {name: value for name, value in facts.items() if value not in (None, "")}
+
+
+def bos_warning(model: str, study: Mapping[str, Any]) -> str:
+    """Say that prompts lack the token that the model was trained with; "" if they do not."""
+    token = study.get(TRAINED_WITH)
+    return f"{model} was trained with {token} before its texts, and these prompts have none; --bos auto adds it" if token else ""
 
 
 def devices_in_words(attributes: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from sinkjax.analysis.estimates import Absent
 from sinkjax.checkpoints.settings import OnModel, Settings
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least, last_seed, share, typed
-from sinkjax.data.corpora import Split
+from sinkjax.data.corpora import Choice
 from sinkjax.data.reading import Division
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
@@ -30,14 +30,16 @@ class OnText(OnModel):
     text: str = "auto"
     """"auto", "wikitext", "packaged", "chats", or a file or a folder: plain text (.txt, .md, .raw, ...) or records (.jsonl,
     .json, .csv, .tsv, .parquet, .arrow), also .gz of these"""
-    split: Split = "confirm"
-    """documents that are read: rules were chosen on explore; verdicts are made on confirm"""
+    split: Choice = "auto"
+    """documents that are read: all of a text of your own (auto); of the others, the half that verdicts are made on (confirm), and
+    not the half that rules were chosen on (explore)"""
     prompts: int = 64
     """passages of text"""
     length: int = 64
     """tokens per passage, including the BOS"""
-    bos: Literal["model", "tokenizer", "none"] | int = "none"
-    """prefix of each passage: the model's own BOS, its tokenizer's prefix, nothing, or a token id"""
+    bos: Literal["auto", "model", "tokenizer", "none"] | int = "auto"
+    """prefix of each passage: the one that the model was trained with, if any (auto); the BOS that its files name (model); its
+    tokenizer's prefix; nothing; or a token id"""
     seed: int = 0
     """seed of the choice of passages, the random controls and the bootstrap"""
     field: str = field(default="text", metadata=documents.LATER)

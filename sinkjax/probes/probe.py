@@ -112,7 +112,7 @@ class Probe:
         extra: Further reductions.
 
     Raises:
-        SinkjaxError: `capture` or `extra` has an entry of the wrong type; two statistics share a name.
+        SinkjaxError: A field is unknown; `capture` or `extra` has an entry of the wrong type; two statistics share a name.
     """
 
     attention_received: bool = False
@@ -135,6 +135,11 @@ class Probe:
     attention: tuple[int, ...] | bool = ()
     capture: tuple[Capture, ...] = ()
     extra: tuple[Statistic, ...] = ()
+
+    def __new__(cls, *args: Any, **asked: Any) -> Probe:
+        for name in asked:
+            one_of("field of a probe", name, [entry.name for entry in fields(cls)])
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for entry in fields(self):

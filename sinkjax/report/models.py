@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -30,16 +31,11 @@ def show_models(verbose: bool = False) -> None:
 
     verbose: whether to print, for each family, the token that separated documents in pretraining.
     """
-    lines = [(name, preset.title, preset.requirement, _installed(name)) for name, preset in PRESETS.items()]
-    show("presets", ("model", "what it is", "package", "state"), lines)
-    own = [
-        (name, f"{_count(name):,}", in_words(sum(file.stat().st_size for file in folder.iterdir())))
-        for name, folder in packaged().items()
-    ]
-    if own:
-        show("trained by sinkjax, in this package", ("model", "parameters", "size"), own)
-    known = [(name, entry.hub, f"{_count(name):,}") for name, entry in architectures().items()]
-    show("on the hub, planned without it", ("model", "hub id", "parameters"), known)
+    _list("presets", [(name, preset.title, _installed(name)) for name, preset in PRESETS.items()])
+    own = [(name, f"{_count(name):,} parameters", _size(folder.iterdir())) for name, folder in packaged().items()]
+    _list("trained by sinkjax, in this package", own)
+    known = [(name, entry.hub, f"{_count(name):,} parameters") for name, entry in architectures().items()]
+    _list("on the hub; a plan, or untrained:NAME, needs no download", known)
     if verbose:
         caption = "to our knowledge, from papers, model cards and maintainers; what stands in front of a prompt is up to `bos`"
         show("families: what stood between documents in pretraining", SEPARATORS, separators(), caption)
@@ -121,8 +117,21 @@ def _count(model: str) -> int:
     return params.count(open_checkpoint(model, weights=False).config)
 
 
+def _list(title: str, rows: Sequence[tuple[str, ...]]) -> None:
+    """Print a line a model, as wide as it is."""
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    print(title)
+    for name, what, state in rows:
+        print(f"  {name:{widths[0]}}  {what:{widths[1]}}  {state}")
+    print()
+
+
 def _installed(preset: str) -> str:
     try:
-        return f"installed, {in_words(sum(file.stat().st_size for file in preset_files(preset)))}"
+        return f"installed, {_size(preset_files(preset))} ({PRESETS[preset].requirement})"
     except SinkjaxError as missing:
-        return str(missing)
+        return f"not installed: {str(missing).partition('run: ')[2]}"
+
+
+def _size(files: Iterable[Path]) -> str:
+    return in_words(sum(file.stat().st_size for file in files))

@@ -1,7 +1,8 @@
-"""Two sweeps of the same edits side by side: another model, another precision, other prompts."""
+"""Sweeps of the same edits side by side, in two stores or two folders: another model, another precision, other prompts."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,31 +13,74 @@ from sinkjax.analysis.estimates import sentence
 from sinkjax.analysis.finite import only_finite, quietly, sentences
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
+from sinkjax.config_files.checks import refuse
+from sinkjax.config_files.files import write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import facts
+from sinkjax.lab.continuations import TEXTS
 from sinkjax.lab.measures import Measure
+from sinkjax.lab.numbers import CONTROLS, TWIN
+from sinkjax.lab.parts import NOOP
 from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
-from sinkjax.report.section import Drawing, Section
+from sinkjax.report.page import page
+from sinkjax.report.section import Drawing, Report, Section
 from sinkjax.runtime import extras
 from sinkjax.studies import folder as results
 from sinkjax.studies.listed import SHOWN, measures_of
+from sinkjax.studies.registry import STORE_SUFFIX
 
 if TYPE_CHECKING:
     import xarray
 
 A, B, DIFFERENCE = "A", "B", "B - A"
+APART = (NOOP, "maps", TEXTS)  # stores of a run that are no sweep of a study
 Values = dict[tuple[str, str, str], Interval]  # (edit, measure, A or B or their difference) -> mean over prompts
 
 
-def carry_out(first: Place, second: Place) -> tuple[Section, Place]:
-    """Compare two stores; return the results and the folder next to the first store with the page, summary and figures."""
+def carry_out(first: Place, second: Place) -> tuple[Section | Report, Place]:
+    """Compare two stores, or the sweeps that two folders of results share.
+
+    Returns the results, and the folder next to the first with the page, summary and figures.
+    Errors: see `compare`; one is a store and the other a folder; the folders share no sweep.
+    """
     extras.require("the page of a comparison", "report")
-    section = compare(results.open_store(first), results.open_store(second), {A: str(first), B: str(second)})
-    folder = first.with_name(f"{first.stem}-and-{second.resolve().parent.name}-{second.stem}")
-    results.write_results(section, folder)
-    return section, folder
+    stores = [path.suffix == STORE_SUFFIX for path in (first, second)]
+    if stores[0] != stores[1]:
+        raise SinkjaxError(f"{first} and {second} are a store and a folder; name two stores, or two folders of results")
+    if all(stores):
+        section = compare(results.open_store(first), results.open_store(second), {A: str(first), B: str(second)})
+        folder = first.with_name(f"{first.stem}-and-{second.resolve().parent.name}-{second.stem}")
+        results.write_results(section, folder)
+        return section, folder
+    folder = first.with_name(f"{first.resolve().name}-and-{second.resolve().name}")
+    report = _of_folders(first, second)
+    for section in report.sections:
+        results.write_results(section, folder / section.title.partition(":")[0])
+    write(folder / results.PAGE, page(report.sections, report.title, report.skipped))
+    return report, folder
+
+
+def _of_folders(first: Place, second: Place) -> Report:
+    """Compare the sweeps that two folders share; those that do not fit together are left out, with the reason."""
+    ours, theirs = ({path.stem: path for path in folder.glob(f"*{STORE_SUFFIX}")} for folder in (first, second))
+    for folder, found in ((first, ours), (second, theirs)):
+        refuse(not found, f"{folder} holds no stores, so it is not the folder of a run")
+    sections: list[Section] = []
+    skipped: dict[str, str] = {}
+    for name in sorted(name for name in ours.keys() & theirs.keys() if name not in APART and not name.endswith((CONTROLS, TWIN))):
+        paths = {A: str(ours[name]), B: str(theirs[name])}
+        try:
+            section = compare(results.open_store(ours[name]), results.open_store(theirs[name]), paths)
+        except SinkjaxError as error:
+            skipped[name] = str(error)
+        else:
+            sections.append(dataclasses.replace(section, title=f"{name}: {section.title}"))
+    if not sections:
+        why = next(iter(skipped.values()), f"A has {', '.join(sorted(ours))}, and B {', '.join(sorted(theirs))}")
+        raise SinkjaxError(f"{first} and {second} share no sweep of the same edits: {why}")
+    return Report(f"{first.resolve().name} and {second.resolve().name}", tuple(sections), skipped)
 
 
 def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, str]) -> Section:
@@ -64,6 +108,8 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
             (edit, measure.name, name): column[number] for name, column in columns.items() for number, edit in enumerate(edits)
         }
     findings = [sentence(_finding(measure.name, edits, values)) for measure in measures] if paired else []
+    if paired and all(_equal(first[name], second[name]) for name in SHOWN if name in first and name in second):
+        findings = ["A and B are equal: the same prompts, and the same value of every statistic for every edit."]
     provenance = {f"{name}: {fact}": value for name, data in stores.items() for fact, value in facts.provenance(data).items()}
     return Section(
         study="compare",
@@ -87,6 +133,10 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
         provenance=provenance,
         over=over,
     )
+
+
+def _equal(one: xarray.DataArray, other: xarray.DataArray) -> bool:
+    return one.shape == other.shape and np.array_equal(one.values, other.values, equal_nan=True)
 
 
 def _edits(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, str]) -> list[str]:

@@ -10,7 +10,7 @@ import tyro
 
 from sinkjax.checkpoints.settings import OnModel
 from sinkjax.config_files.checks import at_least, refuse, typed
-from sinkjax.data.corpora import Split
+from sinkjax.data.corpora import Choice
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 
@@ -23,14 +23,14 @@ class All(OnModel):
     """family of studies, the first part of their names ("kiya"); "" for every family"""
     text: str | None = None
     """text, split, prompts, length, BOS and seed of all studies, overriding their own configs"""
-    split: Split | None = None
-    """documents that are read: rules were chosen on explore; verdicts are made on confirm"""
+    split: Choice | None = None
+    """documents that are read: all of a text of your own, and half of any other (auto); see any study"""
     prompts: int | None = None
     """passages of text"""
     length: int | None = None
     """tokens of each passage"""
-    bos: Literal["model", "tokenizer", "none"] | int | None = None
-    """prefix of each passage: "model" if the model was trained with its BOS in front"""
+    bos: Literal["auto", "model", "tokenizer", "none"] | int | None = None
+    """prefix of each passage: "auto" for the one that the model was trained with"""
     seed: int | None = None
     """seed of the choice of passages, the random controls and the bootstrap"""
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 import sinkjax
 from sinkjax.analysis import intervals
+from sinkjax.checkpoints.architectures import with_tokenizer
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.config_files import documents
-from sinkjax.data.corpora import joined, passages
-from sinkjax.data.prompts import bos_ids
+from sinkjax.data.corpora import chosen_split, joined, passages
+from sinkjax.data.prompts import bos_ids, resolved_bos, trained_prefix
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.facts import TRAINED_WITH, bos_warning
 from sinkjax.lab.work import Batch, Inputs
 from sinkjax.studies.registry import Chosen
 
@@ -25,15 +29,19 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
     if tokenizer is None:
         raise SinkjaxError(
             f"{config.model} has no tokenizer, so it cannot read text: name a folder, .gguf file or hub id with one as tokenizer"
+            f"{with_tokenizer(model.source.get('model_type'), model.config.vocab_size)}"
         )
-    bos = config.bos if inputs.bos is None else inputs.bos
-    if bos == "tokenizer":  # store the resolved value
-        bos = tokenizer.prefix[0] if tokenizer.prefix else "none"
+    bos = resolved_bos(model, config.bos if inputs.bos is None else inputs.bos)
+    trained = trained_prefix(model)[0]
+    missing: dict[str, str] = {}
+    if inputs.bos is None and bos == "none" and trained:
+        missing = {TRAINED_WITH: tokenizer.tokens(trained)[0]}
     if inputs.kind in TEXTS:
+        split = chosen_split(config.text, config.split)
         found = TEXTS[inputs.kind](
             config.text,
             config.prompts,
-            split=config.split,
+            split=split,
             length=config.length,
             size=lambda text: len(tokenizer.encode(text)),
             seed=config.seed,
@@ -42,9 +50,10 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
         )
         tokens, lengths = sinkjax.encode(model, found.texts, bos=bos, length=config.length)
         tokens, lengths, source, digest = tokens[:count], lengths[:count], found.source, found.sha256
-        origin = {"split": config.split, "documents": list(found.documents[:count]), "genres": list(found.genres[:count])}
+        origin = {"split": split, "documents": list(found.documents[:count]), "genres": list(found.genres[:count])}
     else:
-        tokens = drawn(inputs.kind, tokenizer, bos, count, config.length, model.config.vocab_size or 0, config.seed)
+        size, prefix = model.config.vocab_size or 0, bos_ids(model, bos)
+        tokens = drawn(inputs.kind, tokenizer, prefix, count, config.length, size, config.seed)
         lengths = np.full(count, config.length, np.int32)
         source = {"random": "random tokens", "repeat": "one random token, repeated"}[inputs.kind] + f", seed {config.seed}"
         digest, origin = "", {}
@@ -56,20 +65,29 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
         "text_sha256": digest,
         **origin,
         "bos": bos,
+        **missing,
         "first_tokens": list(zip(tokens[0, :FIRST_TOKENS].tolist(), texts[0], strict=False)),
         "token_texts": texts,
     }
     return Batch(tokens, lengths, study)
 
 
-def drawn(kind: str, tokenizer: Tokenizer, bos: str | int, count: int, length: int, vocabulary: int, seed: int) -> np.ndarray:
-    """Draw token ids int32 [count, length] uniformly from the vocabulary without special tokens, after the requested BOS.
+def announced(model: Model, study: Mapping[str, object]) -> str:
+    """Describe the prefix of prompts in a line; a warning if the model was trained with one and they have none."""
+    if TRAINED_WITH in study:
+        return f"warning: {bos_warning(str(model.source['name']), study)}"
+    why, (token, text) = trained_prefix(model)[1], study["first_tokens"][0]  # type: ignore[index]
+    how = f" ({why})" if why and study["bos"] == "model" else ""
+    return "BOS: none" if study["bos"] == "none" else f"BOS: {text!r}, token {token}{how}"
+
+
+def drawn(kind: str, tokenizer: Tokenizer, prefix: list[int], count: int, length: int, vocabulary: int, seed: int) -> np.ndarray:
+    """Draw token ids int32 [count, length] uniformly from the vocabulary without special tokens, after a prefix.
 
     kind: "random" for one draw per position, or "repeat" for one draw per prompt.
     """
     rng = intervals.generator(seed, f"{kind} tokens")
     ordinary = np.setdiff1d(np.arange(vocabulary), tokenizer.special)
-    prefix = bos_ids(tokenizer, bos)
     size = (count, length - len(prefix)) if kind == "random" else (count, 1)
     ids = np.broadcast_to(rng.choice(ordinary, size), (count, length - len(prefix)))
     return np.concatenate([np.tile(np.array(prefix, np.int32), (count, 1)), ids], axis=1).astype(np.int32)

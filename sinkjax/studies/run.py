@@ -37,7 +37,7 @@ from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate
-from sinkjax.studies.inputs import prompts
+from sinkjax.studies.inputs import announced, prompts
 from sinkjax.studies.registry import LISTED, STORE_SUFFIX, Chosen, choose, claim, config_type
 from sinkjax.studies.training import stores_of, train_all
 from sinkjax.studies.values import RunValues
@@ -158,12 +158,14 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     ready = functools.partial(load, mesh=machine.mesh, **asked)
     model, twin = ready(config.model), functools.cache(functools.partial(ready, f"{UNTRAINED}{config.model}"))
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
-    announced: object = ""
+    told: object = ""
     values = RunValues(out)
     for spec in specs(chosen.program, config, model.config):
         batch, store = dataclasses.replace(batches(spec.inputs, spec.prompts), values=values), results.store_path(out, spec.name)
-        if batch.study["text"] != announced:
-            log(f"text: {(announced := batch.study['text'])}")
+        if (batch.study["text"], batch.study["bos"]) != told:
+            told = batch.study["text"], batch.study["bos"]
+            log(f"text: {batch.study['text']}")
+            log(announced(model, batch.study))
         edits = "" if isinstance(spec, Calculation) else f"{counted(len(spec.edits), 'edit')} x "
         log(f"{spec.name}: {edits}{counted(spec.prompts, 'prompt')} of up to {batch.tokens.shape[1]} tokens")
         store_spec(spec, model, batch, store, machine, twin if spec.twin else None)

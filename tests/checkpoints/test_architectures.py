@@ -24,6 +24,9 @@ from tests.studies.tiny import study, write_model, write_text
 DEVICE = 16 * 10**9
 PARAMETERS = {
     "llama-2-7b": 6_738_415_616,
+    "llama-3-8b": 8_030_261_248,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.2-1b": 1_235_814_400,
     "llama-3.2-3b": 3_212_749_824,
     "mistral-7b": 7_241_732_096,
     "tinyllama-1.1b": 1_100_048_384,

@@ -287,7 +287,7 @@ def test_own_text_imports_nothing_heavy():
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (None, ["missing.txt", "existing file or folder"]),
+        (None, ["there is no file or folder", "missing.txt"]),
         (b"", ["file.txt", "no paragraphs"]),
         (b" = Only = \n\n = Headings = \n", ["no paragraphs"]),
         (b"Caf\xe9 au lait.", ["file.txt", "not UTF-8", "byte 3"]),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sinkjax
+from sinkjax.data.prompts import trained_prefix
 from sinkjax.errors import SinkjaxError
 
 CHAT = "<|im_start|>user\nhi<|im_end|>\n"
@@ -26,7 +27,7 @@ def test_the_bos_is_the_one_asked_for(smollm2_unread):
     for bos, prefix in (("model", [1]), ("none", []), (7, [7])):
         tokens, lengths = sinkjax.encode(smollm2_unread, ["Hello there"], bos=bos, length=8)
         assert tokens[0, : lengths[0]].tolist() == prefix + ids
-    assert sinkjax.encode(smollm2_unread, ["Hello there"], length=8)[0][0, 0] == smollm2_unread.tokenizer.bos  # the default
+    assert sinkjax.encode(smollm2_unread, ["Hello there"], length=8)[0][0, 0] == ids[0]  # the default: it was trained without
 
 
 def test_shapes_types_and_padding(smollm2_unread):
@@ -41,7 +42,7 @@ def test_shapes_types_and_padding(smollm2_unread):
 @settings(deadline=None)
 @given(text=st.text(min_size=1, alphabet="abc XYZ.,\n"), length=st.integers(1, 12))
 def test_a_longer_text_is_cut_to_its_first_tokens(smollm2_unread, text, length):
-    tokens, lengths = sinkjax.encode(smollm2_unread, [text], length=length)
+    tokens, lengths = sinkjax.encode(smollm2_unread, [text], bos="model", length=length)
     whole = [1, *smollm2_unread.tokenizer.encode(text)]
     assert lengths[0] == min(length, len(whole))
     assert tokens[0, : lengths[0]].tolist() == whole[:length]
@@ -50,14 +51,14 @@ def test_a_longer_text_is_cut_to_its_first_tokens(smollm2_unread, text, length):
 @pytest.mark.parametrize("text", [CHAT, "<|im_start|>", "<|im_start|>a"])
 def test_a_double_bos_is_refused_and_named(smollm2_unread, text):
     message = r"texts\[1\] already begins with the BOS token 1 .*bos=\"none\""
-    refused(message, smollm2_unread, ["fine", text])
+    refused(message, smollm2_unread, ["fine", text], bos="model")
     refused(message, smollm2_unread, ["fine", text], bos=1)
     assert sinkjax.encode(smollm2_unread, [text], bos="none")[0][0, 0] == 1
     assert sinkjax.encode(smollm2_unread, [text], bos=7)[0][0, :2].tolist() == [7, 1]
 
 
 def test_a_bos_inside_a_text_is_not_a_double_one(smollm2_unread):
-    assert sinkjax.encode(smollm2_unread, ["a<|im_start|>"])[1].tolist() == [3]
+    assert sinkjax.encode(smollm2_unread, ["a<|im_start|>"], bos="model")[1].tolist() == [3]
 
 
 def test_the_tokenizers_own_call_says_what_stands_before_a_text(smollm2_unread):
@@ -72,13 +73,29 @@ def test_the_tokenizers_own_call_says_what_stands_before_a_text(smollm2_unread):
 
 def test_a_model_without_bos_says_so(smollm2_unread):
     bare = dataclasses.replace(smollm2_unread, tokenizer=dataclasses.replace(smollm2_unread.tokenizer, bos=None))
-    refused('name no BOS token; choose bos="none" or give a token id', bare, ["a"])
-    assert sinkjax.encode(bare, ["a"], bos="none")[1].tolist() == [1]
+    refused('name no BOS token; choose bos="none" or give a token id', bare, ["a"], bos="model")
+    assert sinkjax.encode(bare, ["a"], bos="none")[1].tolist() == sinkjax.encode(bare, ["a"])[1].tolist() == [1]
+
+
+def with_source(model, **source):
+    return dataclasses.replace(model, source=model.source | source)
+
+
+def test_the_models_own_way_is_its_tokenizers_its_familys_or_that_of_this_package(smollm2_unread):
+    assert trained_prefix(smollm2_unread) == ([], "")  # a Llama whose <|im_start|> is a chat's
+    assert sinkjax.encode(smollm2_unread, ["Hello"])[0][0, 0] == sinkjax.encode(smollm2_unread, ["Hello"], bos="none")[0][0, 0]
+    assert trained_prefix(with_source(smollm2_unread, name="untrained:mini-softmax"))[0] == [smollm2_unread.tokenizer.bos]
+    backend = tokenizers.Tokenizer.from_str(smollm2_unread.tokenizer.backend.to_str())
+    backend.add_special_tokens(["<bos>"])
+    gemma = dataclasses.replace(smollm2_unread.tokenizer, backend=backend, bos=backend.token_to_id("<bos>"))
+    with_bos = dataclasses.replace(smollm2_unread, tokenizer=gemma)
+    assert trained_prefix(with_source(with_bos, model_type="gemma")) == ([gemma.bos], "gemma models were trained with it")
+    assert trained_prefix(with_source(with_bos, model_type="qwen3")) == ([], "")
 
 
 @pytest.mark.parametrize("bos", ["modle", None, True, 1.0])
 def test_an_unknown_bos_is_refused(smollm2_unread, bos):
-    refused("unknown bos .*allowed: model, none, tokenizer, or a token id", smollm2_unread, ["a"], bos=bos)
+    refused("unknown bos .*allowed: auto, model, none, tokenizer, or a token id", smollm2_unread, ["a"], bos=bos)
 
 
 @pytest.mark.parametrize("bos", ["model", "none"])

@@ -27,7 +27,7 @@ from sinkjax.lab import (
     strongest_other_attention,
     upto,
 )
-from sinkjax.lab.checks import check_measure, check_position
+from sinkjax.lab.checks import check_measure, check_positions
 from sinkjax.lab.conditions import UNEDITED, Point
 from sinkjax.lab.measures import (
     MEDIANS,
@@ -233,9 +233,9 @@ def test_a_position_that_prompts_do_not_have_is_refused():
         (later_attention_to(5, 0), "key 5 is seen by fewer"),
     ):
         with pytest.raises(SinkjaxError, match=sentence):
-            check_position(measure, T)
+            check_positions([measure], T)
     for measure in (sink_rate(4, 0.3), largest_activation(T - 1), strongest_other_attention(5, 0), loss()):
-        check_position(measure, T)
+        check_positions([measure], T)
 
 
 def test_a_store_without_the_statistic_is_refused(data):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,30 @@ def test_prompts_of_one_document_are_not_independent(folder):
 def test_a_store_does_not_differ_from_itself(folder):
     found = section(folder, "trained", "trained")
     assert all(row.value.mean == 0 for row in found.rows if row.measure.endswith("B - A"))
-    assert all("no edit has a paired difference" in finding for finding in found.findings)
+    assert [finding for finding in found.findings if "A and B are equal" in finding] == list(found.findings)[-1:]
+    other = section(folder, "trained", "random")
+    assert not any("equal" in finding for finding in other.findings)
+
+
+def test_two_folders_are_compared_by_the_sweeps_that_they_share(folder, tmp_path, capsys):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place, stores in (
+        (first, {"masks": "trained", "more": "edits", "masks-twin": "random"}),
+        (second, {"masks": "random", "more": "trained", "masks-twin": "random"}),
+    ):
+        place.mkdir()
+        for name, store in stores.items():
+            shutil.copytree(folder / f"{store}.zarr", place / f"{name}.zarr")
+    report, out = compare.carry_out(first, second)
+    assert [section.title.partition(":")[0] for section in report.sections] == ["masks"]
+    assert "'more' is only in" in report.skipped["more"]
+    assert (out / "masks" / "summary.csv").is_file()
+    assert cli.main(["report", str(first), str(second)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(out / "report.html")
+    shutil.rmtree(second / "masks.zarr")
+    for other, said in ((second, "'more' is only in"), (folder / "trained.zarr", "a store and a folder")):
+        with pytest.raises(SinkjaxError, match=said):
+            compare.carry_out(first, other)
 
 
 def test_other_prompts_have_no_paired_difference(folder):

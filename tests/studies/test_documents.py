@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +12,7 @@ import xarray
 
 import sinkjax
 from sinkjax.config_files import documents
-from sinkjax.data.corpora import packaged_documents, passages
+from sinkjax.data.corpora import chosen_split, packaged_documents, passages
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.facts import provenance, source
 from sinkjax.lab.measures import Measure
@@ -66,7 +68,7 @@ def text(each=1, genres=GENRES):
 
 
 def test_a_batch_says_its_split_and_the_document_and_genre_of_each_prompt(model):
-    config = OnText(model="tiny", text="packaged", prompts=9, length=20)
+    config = OnText(model="tiny", text="packaged", prompts=9, length=20, bos="none")
     batch = prompts(model, Chosen("made/up", config), Inputs(), 5)
     whole = passages("packaged", 9, split="confirm", length=20, size=lambda text: len(model.tokenizer.encode(text)))
     assert batch.study["split"] == "confirm"
@@ -92,14 +94,23 @@ def test_prompts_that_are_no_text_have_no_documents(model):
 
 
 def test_a_text_with_too_few_documents_in_the_split_is_refused_in_one_sentence(model, tmp_path):
-    config = OnText(model="tiny", text=str(write_text(tmp_path / "text.txt")), prompts=30, length=8)
-    with pytest.raises(SinkjaxError, match=r"30 passages .* the split 'confirm' of file text.txt has only \d+ ") as error:
+    config = OnText(model="tiny", text=str(write_text(tmp_path / "text.txt")), prompts=30, length=8, split="confirm")
+    with pytest.raises(
+        SinkjaxError, match=r"30 passages .* the split 'confirm' of file text.txt has only \d+ .*--split all"
+    ) as error:
         prompts(model, Chosen("made/up", config), Inputs(), 2)
     assert "\n" not in str(error.value)
+    assert prompts(model, Chosen("made/up", dataclasses.replace(config, split="auto")), Inputs(), 2).study["split"] == "all"
 
 
-def test_configs_read_the_confirm_split_unless_they_say_otherwise():
-    assert OnText().split == "confirm"
+def test_configs_read_the_confirm_split_of_shipped_texts_and_all_of_ones_own():
+    assert OnText().split == "auto"
+    assert [chosen_split(source, "auto") for source in ("auto", "wikitext", "packaged", "my.txt", Path("texts"))] == [
+        *["confirm"] * 3,
+        "all",
+        "all",
+    ]
+    assert chosen_split("my.txt", "explore") == "explore"
     assert documents.build(OnText, {"split": "explore"}, "the test").split == "explore"
     with pytest.raises(SinkjaxError, match="split"):
         documents.build(OnText, {"split": "test"}, "the test")

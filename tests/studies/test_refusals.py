@@ -26,7 +26,7 @@ WRONG = {
     "background/windows": ({"beyond": -1}, {"controls": 0}, {"length": 1}),
     "emergence/causal": ({"steps": 0}, {"seeds": 0}, {"length": 2}),
     "gu/angles": ({"rank": -1}, {"prompts": 0}, {"twin": 2}),
-    "gu/norms": ({"length": 1}, {"bos": "auto"}, {"prompts": 0}),
+    "gu/norms": ({"length": 1}, {"bos": "own"}, {"prompts": 0}),
     "gu/repeat-bound": ({"longest": -8}, {"prompts": 0}, {"seed": -1}),
     "gu/positions": ({"places": []}, {"places": [70]}, {"eps": 1.0}),
     "gu/sink-rate": ({"eps": 2.0}, {"prompts": 0}, {"length": 1}),

@@ -74,6 +74,9 @@ def test_stores_say_how_they_were_made(finished):
     assert attributes["study"]["experiment"] == "background/streaming"
     assert attributes["study"]["text"] == "file text.txt"
     assert attributes["study"]["bos"] == "none"
+    assert attributes["study"]["trained_with"] == "<s>"  # by the family's table
+    warned = "was trained with <s> before its texts, and these prompts have none; --bos auto adds it"
+    assert warned in (finished / "report.html").read_text().replace("&lt;", "<").replace("&gt;", ">")
     assert len(attributes["study"]["first_tokens"]) == 4
     assert attributes["study"]["config"]["prompts"] == 3
 

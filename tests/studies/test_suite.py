@@ -110,8 +110,8 @@ def test_each_runs_in_its_folder_and_refusals_are_listed_with_their_sentence(cho
 def test_a_suite_states_the_bos_of_all_its_studies(chosen):
     own = suite.member(chosen.config, "made-up/sweep").config
     stated = suite.member(dataclasses.replace(chosen.config, bos="model"), "made-up/sweep").config
-    assert (own.bos, stated.bos) == ("none", "model")
-    assert dataclasses.replace(stated, bos="none") == own
+    assert (own.bos, stated.bos) == ("auto", "model")
+    assert dataclasses.replace(stated, bos="auto") == own
 
 
 def test_a_claim_is_kept_beside_the_page_of_its_study(chosen, tmp_path):

@@ -53,6 +53,7 @@ def write_text(path: Path) -> Path:
 def study(experiment: str, folder: Path, **fields: object) -> Chosen:
     """A study on the model and text that were written to `folder`, on 3 prompts of 12 tokens."""
     small = {"model": str(folder / "model"), "text": str(folder / "text.txt"), "prompts": 3, "length": 12}
+    small |= {"bos": "none", "split": "confirm"}
     return Chosen(experiment, documents.build(config_type(experiment), {**small, **fields}, "the test"))
 
 

@@ -8,7 +8,7 @@ import xarray
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import layer
-from sinkjax.lab.checks import check_position
+from sinkjax.lab.checks import check_positions
 from sinkjax.lab.numbers import read_measure
 from sinkjax.papers.kiya.baseline import activation_ratio, largest_elsewhere, massive_share, sink_lag
 
@@ -41,7 +41,7 @@ def test_a_massive_activation_is_above_100_and_above_1000_medians_after_some_lay
     assert {*found.ravel()} == {0.0, 100.0}
     assert np.isnan(read_measure(massive_share(10), data)[:, -1]).all()
     with pytest.raises(SinkjaxError, match="position 12 is beyond prompts of 12 tokens"):
-        check_position(massive_share(T), T)
+        check_positions([massive_share(T)], T)
 
 
 def test_the_lag_is_between_the_onsets_of_each_stage():
