@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import xarray
 
 A, B, DIFFERENCE = "A", "B", "B - A"
-APART = (NOOP, "maps", TEXTS)  # stores of a run that are no sweep of a study
+APART = (NOOP, "maps", TEXTS)  # stores of a run next to its study's sweeps
 Values = dict[tuple[str, str, str], Interval]  # (edit, measure, A or B or their difference) -> mean over prompts
 
 
@@ -63,7 +63,7 @@ def carry_out(first: Place, second: Place) -> tuple[Section | Report, Place]:
 
 
 def _of_folders(first: Place, second: Place) -> Report:
-    """Compare the sweeps that two folders share; those that do not fit together are left out, with the reason."""
+    """Compare the sweeps that two folders share; sweeps that do not fit together are left out, with the reason."""
     ours, theirs = ({path.stem: path for path in folder.glob(f"*{STORE_SUFFIX}")} for folder in (first, second))
     for folder, found in ((first, ours), (second, theirs)):
         refuse(not found, f"{folder} holds no stores, so it is not the folder of a run")

@@ -84,7 +84,8 @@ def test_modules_keep_to_what_the_library_may_use():
 
 def test_modules_import_slow_libraries_only_where_they_need_them():
     found = offenders(lambda path: under(set().union(*map(imported, at_import(parse(path)))), LAZY), LIBRARY)
-    labelled = ("sinkjax/explain/", "sinkjax/lab/", "sinkjax/papers/", "sinkjax/sweeps/")  # results of these are datasets of xarray
+    # Results of these are datasets of xarray.
+    labelled = ("sinkjax/explain/", "sinkjax/lab/", "sinkjax/papers/", "sinkjax/sweeps/")
     assert {path: names for path, names in found.items() if not (path.startswith(labelled) and names == {"xarray"})} == {}
 
 
