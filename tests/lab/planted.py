@@ -47,7 +47,7 @@ def planted(
         about: What each store says of its prompts: `documents`, `genres`, `first_tokens`.
         **settings: Of the study.
     """
-    config, architecture = study.settings(**settings), SimpleNamespace(layers=layers, heads=heads, kv_heads=heads)
+    config, architecture = study.settings(**settings), SimpleNamespace(layers=layers, heads=heads, kv_heads=heads, width=8)
     prompts = {"documents": list(range(config.prompts)), **(about or {})}
     attributes = {"sweep": {"config": vars(architecture)}, "study": prompts}
     stores: dict[str, xarray.Dataset] = {}

@@ -35,6 +35,7 @@ def store(planted: Sequence[Numbers], count: int, shape: tuple[int, int, int]) -
     return xarray.Dataset(
         {
             "attention_received": (("edit", "prompt", "layer", "head", "key"), received),
+            "attention_from": (("edit", "prompt", "layer", "head", "key"), received),  # of kiya/split
             "sinking_heads": (("edit", "prompt", "layer", "key"), (received > EPS).mean(axis=3)),
             "mean_attention": (("edit", "prompt", "layer", "key"), received.mean(axis=3)),
             "resid_max": (("edit", "prompt", "depth", "position"), sizes),

@@ -66,6 +66,7 @@ NEEDED = {
     "kiya/predictions": {"softmax", "cap", "extra", "causal", "added"},
     "kiya/rope": {"rope", "alone", "norm", "before", "softmax", "cap", "extra", "late", "grows"},
     "kiya/scan": {"kernel"},
+    "kiya/split": {"softmax", "cap", "extra", "causal"},
     "li/dominance": {"norm", "rms", "pre", "added", "scored", "kernel", "keys"},
     "li/isolate": {"softmax", "cap", "extra", "causal"},
     "li/mediation": {"softmax", "cap", "extra", "causal", "mlp", "gate", "single"},

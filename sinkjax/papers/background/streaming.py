@@ -1,7 +1,7 @@
 """background/streaming: a window of the last keys, with and without the first tokens (Xiao et al. 2024, Figs. 3 and Tables 1, 2).
 
 The window is compared with one that is recomputed for each token, which has lost the same context and harms nothing else.
-Controls keep as many random early tokens in place of the first ones.
+Beside the claim, as many random early tokens are kept in place of the first ones.
 """
 
 from __future__ import annotations
@@ -67,8 +67,10 @@ def study(lab: Lab, s: Settings) -> None:
     alone, one, kept = (windows.at(size=s.cache, first=first) for first in (0, 1, s.keep))
     paper, above = "Xiao et al. 2024, Fig. 3, Table 1", above_recomputed(nll, kept, best)
     lab.claim("window", paper, above_recomputed(nll, alone, best))
-    lab.claim("first", paper, undone(nll, alone, kept, best), beside=[above])
-    lab.claim("more", "Xiao et al. 2024, Table 2", undone(nll, one, kept, best, matched=False))
+    random = undone(nll, alone, kept, best, matched=True)
+    lab.claim("first", paper, undone(nll, alone, kept, best), beside=[above, random])
+    lab.claim("one", "Xiao et al. 2024, Table 2", undone(nll, alone, one, best))
+    lab.claim("more", "Xiao et al. 2024, Table 2", undone(nll, one, kept, best))
 
     lab.draw(loss_by_position, windows.at(size=s.cache), best)
     lab.draw(lines_along, "first", nll, over=windows, by="size", effect=True)
@@ -132,7 +134,7 @@ def above_recomputed(measure: Measure, where: Where, best: Calculation) -> Contr
     return parts
 
 
-def undone(measure: Measure, harmed: Where, kept: Where, best: Calculation, matched: bool = True) -> Contrast:
+def undone(measure: Measure, harmed: Where, kept: Where, best: Calculation, matched: bool = False) -> Contrast:
     """Return the part of a window's damage that some kept tokens undo; the whole is the difference from recomputed windows.
 
     Args:
@@ -140,7 +142,8 @@ def undone(measure: Measure, harmed: Where, kept: Where, best: Calculation, matc
         harmed: A window.
         kept: The same window with some tokens kept.
         best: The recomputed windows.
-        matched: Whether `kept` is compared with its random controls.
+        matched: Whether `kept` is compared with random kept tokens. These take the place of recent ones and so do harm of their
+            own, by which nothing is judged.
     """
 
     def parts(read: Numbers) -> Parts:
@@ -148,9 +151,10 @@ def undone(measure: Measure, harmed: Where, kept: Where, best: Calculation, matc
         controls = read.controls(measure, kept) if matched else None
         best_of_all = recomputed(read, measure, best)
         n, random = len(best_of_all), None if controls is None else worst[: controls.shape[1]] - controls
-        label = f"part of the damage that is undone, {kept.text}"
-        exhausted, gain, whole = read.exhausted(kept), (worst - better)[:n], worst[:n] - best_of_all
-        return Parts(gain, random, whole, None, "nats", label, exhausted, recovery=True)
+        label = f"part of the damage that is undone, {kept.text}" + ", net of random keys" * matched
+        exhausted, gain, whole = matched and read.exhausted(kept), (worst - better)[:n], worst[:n] - best_of_all
+        why = "the window without kept tokens is the comparison"
+        return Parts(gain, random, whole, None, "nats", label, exhausted, kept, why, recovery=True)
 
     return parts
 

@@ -1,7 +1,7 @@
 """li/isolate: a token that attends only to itself becomes a sink (Li et al. 2026, intervention 1).
 
 Two further edits cut the token off from its context: it sees only one other key, or attends to all keys evenly, which averages
-most.
+most. The first token stays a sink of equal strength, so the paper's edit is also read with key 0 hidden from later queries.
 Controls cut as many links at random in the same layers.
 """
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sinkjax import Edit, attend_self, edit
+from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.lab import *
-from sinkjax.lab.edits import cut_links, see_only
+from sinkjax.lab.edits import cut_links, hide_behind, see_only
 from sinkjax.lab.places import after
 from sinkjax.papers.li._scores import later_sink_score
 
@@ -50,6 +50,9 @@ def study(lab: Lab, s: Settings) -> None:
     other = lab.sweep("other", seen, columns, title="only one other key")
     averages = {place: edit("logits", "set", 0.0, queries=token, layers=place.layers) for place in sets}
     even = lab.sweep("even", averages, columns, title="even attention")
+    away = hide_behind(0, token)
+    hidden = {ALL.at(isolated="yes"): compose(attend_self(token), away), ALL.at(isolated="no"): away}
+    without_0 = lab.sweep("without-0", hidden, columns, title="key 0 hidden behind it")
     lab.noop(edit("logits", "add", 0.0, queries=token))
 
     def early_and_later(sweep: Sweep) -> list[Contrast]:
@@ -59,7 +62,9 @@ def study(lab: Lab, s: Settings) -> None:
     source, everywhere = "Li et al. 2026, intervention 1", alone[ALL]
     beside = [effect(sink, everywhere, sink_0), effect(size, everywhere), *early_and_later(alone)]
     sinks = is_sink(attention_to(0, lab.half), alone, strongest_other_attention(0, lab.half))
-    lab.claim("sink", source, moved(score_0, score, everywhere), sinks, beside)
+    lab.claim("sink", source, moved(score_0, score, everywhere), sinks, beside, ceiling=1 / 2)
+    unsplit = difference(score, without_0.at(isolated="yes"), without_0.at(isolated="no"), score_0)
+    lab.claim("sink-alone", f"ours, on {source}", unsplit, sinks)
     beside = [effect(score, even[ALL]), effect(score, other[ALL]), *early_and_later(even), *early_and_later(other)]
     lab.claim("average", f"ours, on {source}", difference(score, everywhere, even[ALL]), sinks, beside)
 

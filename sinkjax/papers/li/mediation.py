@@ -2,7 +2,8 @@
 
 Head outputs that are not an average, super neurons, one large dim, keys that lock in on it: each link gets the values that it has
 in the isolated run, alone; each is taken out of the isolated run, with what follows free, or with all others held. Controls put
-the isolated run's values of another token there.
+the isolated run's values of another token there. The first token stays a sink of equal strength in all of these, so two links are
+also put in with key 0 hidden from later queries.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from sinkjax import Edit, compose
 from sinkjax.config_files.checks import positions
 from sinkjax.lab import *
 from sinkjax.lab.contrasts import Parts, facts_of
+from sinkjax.lab.edits import hide_behind
+from sinkjax.lab.measures import later_attention_to, strongest_later_attention
 from sinkjax.lab.numbers import Numbers
 from sinkjax.lab.premises import same
 from sinkjax.papers.background._massive import largest_dim
@@ -25,6 +28,7 @@ from sinkjax.papers.li._neurons import largest_neurons
 from sinkjax.papers.li._scores import later_sink_score
 
 ROUNDING = 1e-3
+SPLIT = ("disparity", "keys")  # links that bring attention, which the first token shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,10 @@ def study(lab: Lab, s: Settings) -> None:
     isolated = lab.sweep("isolated", alone_in, columns, title="isolated")
     dead = {case: compose(edit, *chain.put("neurons", plain)) for case, edit in alone_in.items()}
     silent = lab.sweep("silent", dead, columns, title="super neurons as unedited")
+    away = hide_behind(0, s.position)
+    put = {"nothing": (), "isolation": (chain.isolated(),), **{link: (*chain.put(link, apart),) for link in SPLIT}}
+    in_place = {ALL.at(put=name): compose(*edits, away) for name, edits in put.items()}
+    without_0 = lab.sweep("without-0", in_place, columns, title="key 0 hidden behind it")
     put_in = {ALL.at(link=link): compose(*chain.put(link, apart), label=link) for link in LINKS}
     alone = lab.sweep("alone", put_in, columns, other_token, title="one link put in")
     taken_out = {ALL.at(link=link): compose(chain.isolated(), *chain.put(link, plain)) for link in LINKS}
@@ -97,6 +105,11 @@ def study(lab: Lab, s: Settings) -> None:
     brings(size, "neurons", score)
     brings(score, "disparity", size)
     brings(score, "keys", size)
+    seen = (later_attention_to(0, lab.half), strongest_later_attention(0, lab.half))
+    both = all_of(is_sink(seen[0], without_0, seen[1]), massive)
+    for link in SPLIT:
+        unsplit = share_of(score, *(without_0.at(put=name) for name in (link, "isolation", "nothing")))
+        lab.claim(f"{link}-alone", source, unsplit, both)
     kinds = [{"kind": kind, "window": "all"} for kind in KINDS[1:]]
     beside = [lost(size, silent.at(**kind), isolated.at(**kind)) for kind in kinds]
     lab.claim("needed", source, lost(size, without.at(link="neurons"), whole), massive, beside)
@@ -112,6 +125,18 @@ def study(lab: Lab, s: Settings) -> None:
         conditions=[whole, *(one.at(link="neurons") for one in (alone, without))],
     )
     lab.maps(whole, alone.at(link="keys"))
+
+
+def share_of(measure: Measure, where: Where, of: Where, without: Where) -> Contrast:
+    """Return the effect of some conditions as a share of others', both as differences from a third choice of conditions."""
+
+    def parts(read: Numbers) -> Parts:
+        found, whole, base = (read.edited(measure, one) for one in (where, of, without))
+        (span, unit), why = facts_of(measure), "the conditions that are subtracted are the comparison"
+        label = f"effect on {measure.name} as a part of that of {of.text}"
+        return Parts(found - base, None, whole - base, span, unit, label, where=where, uncontrolled=why)
+
+    return parts
 
 
 def lost(measure: Measure, where: Where, whole: Where) -> Contrast:

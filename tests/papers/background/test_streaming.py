@@ -80,11 +80,12 @@ def test_a_run_judges_what_is_undone_against_recomputed_windows(files, tmp_path)
     nll = {name: open_store(tmp_path / "out" / f"{name}.zarr") for name in ("windows", "windows-controls", "recomputed")}
     loss = {name: data["nll"][..., 6:].mean("position") for name, data in nll.items()}
     _, harmed, kept = loss["windows"].values[:, :2]
-    controls = loss["windows-controls"].values[1:].mean(axis=0)
     lab, read = traced(STUDY.trace(chosen.config, architecture_of(nll["windows"])), nll)
-    parts = lab.claims["first"].of(read)
-    assert (len(parts.controls), parts.all_controls) == (5, True)
-    assert first.judgement.D.mean == pytest.approx((controls - kept).mean(), abs=1e-5)
+    parts, net = lab.claims["first"].of(read), lab.claims["first"].beside[1](read)
+    assert parts.controls is None
+    assert (len(net.controls), net.all_controls) == (5, True)  # random keys harm, so they stand beside the claim
+    np.testing.assert_allclose(net.controls, harmed - loss["windows-controls"].values[1:], atol=1e-5)
+    assert first.judgement.D.mean == pytest.approx((harmed - kept).mean(), abs=1e-5)
     assert first.judgement.W.mean == pytest.approx((harmed - loss["recomputed"].values).mean(), abs=1e-5)
     assert {verdict.judgement.word for verdict in section.verdicts} <= {
         "replicates",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sinkjax
+from sinkjax.lab.edits import hide_behind
 from sinkjax.lab.measures import merged
 from sinkjax.lab.numbers import read_measure
 from sinkjax.papers.li._scores import later_sink_score, sink_score
@@ -27,6 +28,10 @@ def test_the_edits_are_those_of_the_constructors(tiny_config):
             "layers after the one in which it forms": sinkjax.attend_self(4, layers=(2,)),
         },
         "other": {"seen 3 in all layers": hidden},
+        "without-0": {
+            "isolated yes": sinkjax.compose(sinkjax.attend_self(4), hide_behind(0, 4)),
+            "isolated no": sinkjax.edit("logits", "set", -np.inf, keys=0, queries=slice(5, None)),
+        },
         "even": {"layers 0 to 1": sinkjax.edit("logits", "set", 0.0, queries=4, layers=(0, 1))},
     }
     for sweep, edits in expected.items():

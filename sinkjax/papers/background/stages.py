@@ -1,0 +1,126 @@
+"""background/stages: the largest dim clamped in one stage of the massive activation (ours, on Sun et al. 2024, section 4).
+
+Sink and activation may come, go and come again along the layers. If each stage's sink needs its own activation, then clamping
+the first token's largest dim where one stage grows ends that stage's sink and leaves the other's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax import Edit, edit
+from sinkjax.analysis import metrics
+from sinkjax.analysis.estimates import constant
+from sinkjax.analysis.summary import Row
+from sinkjax.lab import *
+from sinkjax.lab.baseline import Unedited
+from sinkjax.lab.measures import MIN_QUERIES, RECEIVED, in_layers, layer_index
+from sinkjax.papers.background import _massive as massive
+from sinkjax.papers.background.massive import SPARED, set_dims, stream_at
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Controlled, Sinks):
+    """Settings of background/stages."""
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """The largest dim, clamped in one stage."""
+    L, width = lab.layers, lab.architecture.width
+    found = lab.value("stages", stages_of, [[0, 0, 0], [0, 0, 0]])
+    first, second = found[0], found[-1]
+    stream = lab.donor("stream", partial(stream_at, 0), np.zeros((1, L, width)))
+    order = np.argsort(-np.abs(stream).mean(axis=0), axis=-1)  # [layer, rank]: each layer's dims by size
+
+    def clamp(grows: int, dims: NDArray) -> Edit:
+        return set_dims(stream, dims, "zero", 0, (grows,))
+
+    def random_dim(rng: np.random.Generator, case: Case) -> Edit:
+        grows = first[1] if case["stage"] == "first" else second[1]
+        return clamp(grows, order[:, [int(rng.integers(SPARED, width))]])
+
+    of_stage = {"first": first, "last": second}
+    places = {name: readers(f"the {name} stage", one, L) for name, one in of_stage.items()}
+    (early, early_other), (late, late_other) = ((attention_in(0, place), strongest_in(0, place)) for place in places.values())
+    clamps = {ALL.at(stage=name): clamp(one[1], order[:, :1]) for name, one in of_stage.items()}
+    columns = (early, late, sink_rate(0, s.eps), massive.massive_prompts(0), loss())
+    clamped = lab.sweep("clamped", clamps, columns, random_dim, title="largest dim to zero")
+    lab.noop(edit("resid", "scale", 1.0, queries=0))
+
+    one, two = massive.massive(clamped, 0), Premise(lambda read: several(found))
+    late_sinks, early_sinks = is_sink(late, clamped, late_other), is_sink(early, clamped, early_other)
+    source = "ours, on Sun et al. 2024, section 4"
+    lab.describe("stages", "ours, on Sun et al. 2024, section 2", lambda read: described(found))
+    lab.claim("late-dies", source, effect(late, clamped.at(stage="last")), all_of(one, late_sinks), sign=-1)
+    lab.claim("early-dies", source, effect(early, clamped.at(stage="first")), all_of(two, early_sinks), sign=-1)
+    lab.claim("late-stays", source, effect(late, clamped.at(stage="first")), all_of(two, late_sinks), stays=True)
+    conditions = [clamped.at(stage=name) for name in of_stage]
+    lab.draw(by_layer, partial(attention_in, 0), partial(largest_activation, 0), conditions=conditions)
+
+
+def stages_of(run: Unedited) -> list[list[int]]:
+    """Return the stages of the first token's activation: first layer, layer where it grows most, last layer.
+
+    A stage is a run of layers after which most prompts have a massive activation (Sun et al. 2024). Without one, the single stage
+    is the layer where it is largest.
+    """
+    data = run.data(massive.STATES).isel(edit=0)
+    sizes = data["resid_max"].values[..., 0].mean(axis=0)
+    inside = (metrics.massive_activations(data, 0) == 1).mean(axis=0)[1:] > 1 / 2
+    grown = np.diff(sizes)
+    if not inside.any():
+        inside[sizes[1:].argmax()] = True
+    return [[first, first + int(grown[first : last + 1].argmax()), last] for first, last in massive.stages(inside)]
+
+
+def readers(name: str, stage: list[int], layers: int) -> Place:
+    """Return the layers that read a stage's activation: of one after layers l to m, layers l + 1 to m + 1."""
+    return Place(name, tuple(one for one in range(stage[0] + 1, stage[2] + 2) if one < layers) or (layers - 1,), x=stage[2])
+
+
+def attention_in(key: int, layers: Place | None = None) -> Measure:
+    """Attention to a key, mean over some layers and their heads, in per cent."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(100 * received_in(data, layers)[..., key])
+
+    return percentage(f"attention to key {key}, mean over heads (%){in_layers(layers)}", of, RECEIVED, position=key)
+
+
+def strongest_in(key: int, layers: Place) -> Measure:
+    """Attention to whichever other key receives most, among keys that enough queries see, mean over some layers and heads."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        seen = received_in(data, layers)[..., : data.sizes["key"] - MIN_QUERIES + 1]
+        return np.asarray(100 * np.delete(seen, key, axis=-1).max(axis=-1))
+
+    name = f"attention to the strongest key but {key}, mean over heads (%){in_layers(layers)}"
+    return percentage(name, of, RECEIVED, position=key)
+
+
+def received_in(data: xarray.Dataset, layers: Place | None) -> NDArray:
+    """Attention to each key, mean over some layers and their heads: float[edit, prompt, key]."""
+    return np.asarray(data["attention_received"].values[..., layer_index(layers), :, :].mean(axis=(-3, -2)))
+
+
+def several(found: list[list[int]]) -> tuple[bool, str]:
+    """Return whether there is more than one stage."""
+    return len(found) > 1, f"the first token's activation has {len(found)} stage{'s' * (len(found) != 1)}, and must have two"
+
+
+def described(found: list[list[int]]) -> list[Row]:
+    """List the layers of every stage."""
+    names = ("first layer", "layer in which it grows most", "last layer")
+    return [
+        Row(f"stage {number}", "stages", name, constant(float(layer)))
+        for number, one in enumerate(found, 1)
+        for name, layer in zip(names, one, strict=True)
+    ]

@@ -1,0 +1,213 @@
+"""kiya/split: several tokens that see only themselves share the attention with the first one (ours, on Fig. 5).
+
+Equal keys get equal weights, so k isolated tokens and the visible first token should receive 1 / (k + 1) each of their attention.
+The tokens are the text's own, or copies of the first token.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax import Capture, Edit, Probe, Site, Statistic, compose, edit
+from sinkjax.analysis.estimates import constant
+from sinkjax.analysis.judgement import SMALL
+from sinkjax.analysis.summary import Row
+from sinkjax.config_files.checks import positions
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab import *
+from sinkjax.lab.contrasts import Parts
+from sinkjax.lab.measures import later_attention_to, strongest_later_attention
+from sinkjax.lab.numbers import Numbers, Stored
+from sinkjax.probes.statistics import column_sums
+from sinkjax.report.figures.scatter import Cloud, scatter
+from sinkjax.report.section import Drawing
+
+if TYPE_CHECKING:
+    import jax
+    import xarray
+
+    from sinkjax.lab.baseline import Unedited
+    from sinkjax.probes.statistics import PairView
+
+WORST = 5  # heads that are named
+DRAWN = 3  # numbers of isolated tokens that are drawn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Judged, Sinks):
+    prompts: int = 16
+    places: tuple[int, ...] = (8, 14, 20, 26, 32)
+    """positions of the isolated tokens, the first k of them at a time"""
+    counts: tuple[int, ...] = (1, 2, 3, 5)
+    """how many tokens are isolated"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positions(self, "places")
+        if 0 in self.places or len({*self.places}) < len(self.places):
+            raise SinkjaxError(f"places is {self.places}, and must be different positions behind the first token")
+        if not all(1 <= count <= len(self.places) for count in self.counts):
+            raise SinkjaxError(f"counts is {self.counts}, and each must be from 1 to the {len(self.places)} places")
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """Attention that is split between equal keys."""
+    lab.needs("softmax", "causal mask")
+    first = lab.donor("first", first_embedding, np.zeros((lab.prompts, lab.architecture.width)), of_edited=True)
+    last = max(s.places)
+    share, whole = own("tokens", partial(first_share, s.places, last)), attention_behind(last)
+    total = own("tokens", partial(together, s.places, last))
+
+    def alone(count: int) -> Edit:
+        return edit("logits", "set", -np.inf, queries=s.places[:count], relation="others")
+
+    def copies(count: int) -> Edit:
+        return compose(edit("embed", "set", first, queries=s.places[:count]), alone(count))
+
+    source, columns = "ours, on Kiya et al. 2026, Fig. 5", (share, total)
+    for name, title, make in (("text", "the text's own tokens", alone), ("copies", "copies of the first token", copies)):
+        sweep = lab.sweep(name, {ALL.at(tokens=count): make(count) for count in s.counts}, columns, title=title)
+        sinks = is_sink(later_attention_to(0, lab.half), sweep, strongest_later_attention(0, lab.half))
+        lab.claim(name, source, equal(share, sweep.every), sinks, stays=True)
+        gained = difference_in_total(total, whole, sweep.at(tokens=max(s.counts)))
+        lab.claim(f"{name}-total", source, gained, sinks, stays=True)
+        lab.describe(f"{name}-keys", "ours", partial(by_key, sweep, s))
+        lab.describe(f"{name}-heads", "ours", partial(by_head, sweep, s))
+        lab.draw(share_by_head, sweep, s)
+
+
+def first_embedding(run: Unedited) -> NDArray:
+    """The first token's vector as it enters the stream: float[prompt, width]."""
+    return run.captured(Capture(Site.EMBED, positions=(0,), name="first"))["first"][0]
+
+
+@functools.cache
+def attention_from(last: int) -> Probe:
+    """Ask for the attention of the queries behind a position, by head and key."""
+    import jax.numpy as jnp
+
+    def sums(weights: jax.Array, view: PairView) -> jax.Array:
+        return column_sums(jnp.where((view.rows > last)[:, None], weights, 0), view)
+
+    def mean(sums: jax.Array, lengths: jax.Array) -> jax.Array:
+        return sums / jnp.maximum(lengths - 1 - last, 1)[:, None, None]
+
+    return Probe(extra=(Statistic("attention_from", Site.WEIGHTS, sums, ("prompt", "layer", "head", "key"), mean),))
+
+
+def to_keys(data: xarray.Dataset, keys: tuple[int, ...]) -> NDArray:
+    """Attention of the last queries to some keys: float[edit, prompt, layer, head, key]."""
+    return np.asarray(data["attention_from"].values[..., list(keys)])
+
+
+def first_share(places: tuple[int, ...], last: int, count: int) -> Measure:
+    """Key 0's share of the attention to it and to the first `count` places, all heads together, in per cent."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        found = to_keys(data, (0, *places[:count])).sum(axis=(-3, -2))
+        return np.asarray(100 * found[..., 0] / found.sum(axis=-1))
+
+    name = "share of key 0 in the attention to it and the isolated tokens (%)"
+    note = f"Attention of the queries behind position {last}, the last place, summed over all heads."
+    return percentage(name, of, attention_from(last), note=note)
+
+
+def together(places: tuple[int, ...], last: int, count: int) -> Measure:
+    """Attention to key 0 and the first `count` places together, mean over heads, in per cent."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(100 * to_keys(data, (0, *places[:count])).sum(axis=-1).mean(axis=(-2, -1)))
+
+    return percentage("attention to key 0 and the isolated tokens, mean over heads (%)", of, attention_from(last))
+
+
+def attention_behind(last: int) -> Measure:
+    """Attention of the queries behind a position to key 0, mean over heads, in per cent."""
+
+    def of(data: xarray.Dataset) -> NDArray:
+        return np.asarray(100 * to_keys(data, (0,))[..., 0].mean(axis=(-2, -1)))
+
+    return percentage(f"attention to key 0 behind position {last}, mean over heads (%)", of, attention_from(last))
+
+
+def equal(share: Measure, where: Where) -> Contrast:
+    """Return key 0's share minus an equal one, 1 / (k + 1) for k isolated tokens, which is the whole; both are means over k."""
+
+    def parts(read: Numbers) -> Parts:
+        found = read.edited(share, where)
+        found = found.reshape(len(found), -1).mean(axis=1)  # numbers of tokens are chosen, no sample
+        fair = float(np.mean([100 / (case["tokens"] + 1) for case in where.cases if case is not None]))
+        label, why = f"{share.name}, minus an equal one", "equal shares are the comparison"
+        return Parts(
+            found - fair, None, np.full(len(found), fair), (0.0, 100.0), share.unit, label, where=where, uncontrolled=why
+        )
+
+    return parts
+
+
+def difference_in_total(total: Measure, whole: Measure, where: Where) -> Contrast:
+    """Return the attention to key 0 and isolated tokens together minus the unedited attention to key 0, which is the whole."""
+
+    def parts(read: Numbers) -> Parts:
+        had, label = read.unedited(whole, where), f"{total.name}, minus the unedited attention to key 0"
+        gain, why = read.edited(total, where) - had, "what key 0 had alone is the comparison"
+        return Parts(gain, None, had, total.range, total.unit, label, where=where, uncontrolled=why)
+
+    return parts
+
+
+def _to_sharers(read: Stored, sweep: Sweep, s: Settings, count: int) -> tuple[NDArray, NDArray]:
+    """Return mean attention to key 0 and the isolated tokens, [layer, head, key], and whether a head sinks on key 0 unedited."""
+    data, rows = read.data(sweep.name), read.rows(sweep.name)
+    found = to_keys(data.isel(edit=rows[ALL.at(tokens=count)]), (0, *s.places[:count])).mean(axis=0)
+    return found, to_keys(data.isel(edit=0), (0,))[..., 0].mean(axis=0) > s.eps
+
+
+def by_key(sweep: Sweep, s: Settings, read: Stored) -> list[Row]:
+    """List the share of each key, all heads together."""
+    rows = []
+    for count in s.counts:
+        found = _to_sharers(read, sweep, s, count)[0].sum(axis=(0, 1))
+        for key, share in zip((0, *s.places), found / found.sum(), strict=False):
+            label = f"{sweep.title}, {count} isolated, key {key}"
+            rows.append(Row(label, sweep.title, "share of the attention to all of them (%)", constant(float(100 * share))))
+    return rows
+
+
+def by_head(sweep: Sweep, s: Settings, read: Stored) -> list[Row]:
+    """List how many sinking heads share equally, the median error, and the heads that share least equally."""
+    rows, of_equal = [], "key 0's share over an equal one (%)"
+    for count in s.counts:
+        found, sinks = _to_sharers(read, sweep, s, count)
+        share, label = (count + 1) * found[..., 0] / found.sum(axis=-1), f"{sweep.title}, {count} isolated"
+        error = np.where(sinks, np.abs(share - 1), -1.0)
+        numbers = {"heads that sink on key 0 without an edit": float(sinks.sum())}
+        if sinks.any():
+            numbers["of these, with a share within 1/10 of an equal one (%)"] = 100 * float((error[sinks] < SMALL).mean())
+            numbers["error of key 0's share over an equal one, median (%)"] = 100 * float(np.median(error[sinks]))
+        rows += [Row(label, sweep.title, name, constant(value)) for name, value in numbers.items()]
+        for worst in np.argsort(-error, axis=None)[: min(WORST, sinks.sum())]:
+            layer, head = np.unravel_index(worst, error.shape)
+            name = f"{label}, layer {layer}, head {head}"
+            rows.append(Row(name, sweep.title, of_equal, constant(float(100 * share[layer, head]))))
+    return rows
+
+
+def share_by_head(read: Stored, sweep: Sweep, s: Settings) -> Drawing:
+    """Draw key 0's share in every head that sinks, by layer, next to equal shares."""
+    columns = {}
+    for count in s.counts[:DRAWN]:
+        found, sinks = _to_sharers(read, sweep, s, count)
+        share, layers = found[..., 0] / found.sum(axis=-1), np.arange(len(found))
+        fair = Cloud("equal shares", layers, np.full(len(layers), 1 / (count + 1)), faint=True)
+        columns[f"{count} isolated"] = [fair, Cloud("a head that sinks", np.nonzero(sinks)[0], share[sinks])]
+    figure = scatter(columns, "layer", "share of key 0", limits=(None, (0, 1)))
+    caption = f"""Share of key 0 in the attention to it and to isolated tokens ({sweep.title}), in each head that sinks on key 0
+        without an edit. Equal shares are 1 / (k + 1) for k isolated tokens."""
+    return read.drawing(f"shares-{sweep.name}", figure, caption, sweep.name, bands=False)

@@ -1,0 +1,79 @@
+"""kiya/split: which queries and keys are counted, and equal shares on planted attention."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax.lab.conditions import Point
+from sinkjax.papers.kiya.split import attention_behind, first_share, to_keys, together
+from sinkjax.studies.registry import program
+from tests.lab import planted
+from tests.lab.edited import Conditions
+from tests.lab.planted import axes
+from tests.lab.stores import Numbers
+
+STUDY, N = program("kiya/split"), 24
+NAMES = ("text", "text-total", "copies", "copies-total")
+SETTINGS: dict[str, Any] = {"places": (4, 8, 10), "counts": (1, 3), "length": 24}
+
+
+def test_the_share_of_key_0_is_of_the_keys_that_are_isolated():
+    received = np.zeros((1, 1, 1, 2, 12))
+    received[..., 0], received[..., 4], received[..., 8] = 0.2, 0.2, 0.6
+    data = xarray.Dataset({"attention_from": (("edit", "prompt", "layer", "head", "key"), received)})
+    assert first_share((4, 8), 8, 1).of(data) == pytest.approx(50)
+    assert first_share((4, 8), 8, 2).of(data) == pytest.approx(20)
+    assert together((4, 8), 8, 2).of(data) == pytest.approx(100)
+    assert attention_behind(8).of(data) == pytest.approx(20)
+    assert to_keys(data, (0, 8)).shape == (1, 1, 1, 2, 2)
+
+
+def test_only_queries_behind_the_last_place_count(tiny_config, tiny_params):
+    tokens, lengths = np.random.default_rng(0).integers(0, 61, (2, 12)), np.array([12, 10])
+    probe = sinkjax.Probe(attention=(0,), extra=first_share((4, 8), 8, 1).asks.extra)
+    record = sinkjax.forward(tiny_params, tokens, tiny_config, probe=probe, lengths=lengths).record
+    maps = np.asarray(record["attention"])[:, 0]  # [prompt, head, query, key]
+    for prompt, length in enumerate(lengths):
+        expected = maps[prompt, :, 9:length].mean(axis=1)
+        np.testing.assert_allclose(record["attention_from"][prompt, 0], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_first_k_places_see_only_themselves_and_a_copy_enters_as_the_first_token_does(tiny_config):
+    study = Conditions(STUDY, tiny_config, **SETTINGS)
+    expected = sinkjax.edit("logits", "set", -np.inf, queries=(4, 8, 10), relation="others")
+    study.assert_same(study.of("text")["tokens 3"].edit, expected)
+    embedded, hidden = study.of("copies")["tokens 1"].edit.terms
+    assert (embedded.site, embedded.queries) == (sinkjax.Site.EMBED, (4,))
+    assert hidden.queries == (4,)
+
+
+def words(first: dict[int, float], each: dict[int, float], had: float = 60.0) -> dict[str, str]:
+    """The words where key 0 and each isolated token get this attention (%), for each number of tokens; key 0 had `had`."""
+
+    def numbers(name: str, point: Point) -> Numbers:
+        noise = np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-0.3, 0.3, N)
+        count, twin = axes(point).get("tokens", 0), name.endswith("-twin")
+        found: dict[tuple[Any, ...], Any] = {("seen", 0): (5.0 if twin else first.get(count, had)) + noise}
+        return found | {("seen", place): each.get(count, 1.0) for place in SETTINGS["places"][:count]}
+
+    found = planted.words(STUDY, numbers, layers=2, **SETTINGS, prompts=N, control_prompts=N)
+    assert {found[name] for name in found if name.endswith(("keys", "heads"))} == {"described"}
+    return {name: word for name, word in found.items() if word != "described"}
+
+
+def test_equal_shares_replicate_and_unequal_ones_move():
+    assert words({1: 30.0, 3: 15.0}, {1: 30.0, 3: 15.0}) == dict.fromkeys(NAMES, "confirmed")
+    unequal = words({1: 40.0, 3: 30.0}, {1: 20.0, 3: 10.0})
+    assert unequal == {"text": "moves", "text-total": "confirmed", "copies": "moves", "copies-total": "confirmed"}
+    more = words({1: 30.0, 3: 20.0}, {1: 30.0, 3: 20.0})
+    assert more == {"text": "confirmed", "text-total": "moves", "copies": "confirmed", "copies-total": "moves"}
+
+
+def test_without_a_sink_there_is_nothing_to_share():
+    assert words({1: 2.0, 3: 2.0}, {1: 2.0, 3: 2.0}, had=5.0) == dict.fromkeys(NAMES, "not applicable")
