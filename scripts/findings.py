@@ -39,8 +39,10 @@ from named import (
     percent,
     read,
 )
+from rejudge import worded
 from templates import TEMPLATES, filled, page
 
+from sinkjax.analysis.evidence import UNJUDGED
 from sinkjax.analysis.intervals import FEWEST
 from sinkjax.analysis.verdicts import COLUMNS
 from sinkjax.config_files.files import CONFIG_FILE, write
@@ -54,14 +56,28 @@ OTHERWISE = {
     GEMMA._replace(bos="506"): "Gemma behind ` the`",
     GEMMA._replace(text="packaged"): "Gemma, packaged text",
 }
+SHORT = dict(MAIN)  # columns of the one table of the page, whose cells are short
+CHOSEN = (  # its statements, in its order
+    *("gu/sink-rate.text", "gu/sink-rate.random", "gu/sink-rate.repeat-loses"),
+    *("kiya/mask.all", "kiya/mask.activation", "kiya/self.sink", "kiya/self.activation"),
+    *("kiya/bos-swap.sink-first", "kiya/bos-swap.sink", "kiya/after-softmax.collapse"),
+    *("li/isolate.sink", "li/variance.first", "li/amplify.sink", "li/super-neurons.gates"),
+    *("background/massive.zero", "background/streaming.window", "background/streaming.first"),
+)
+INTERVENTIONS = {
+    "masked": "key 0 masked: the second token",
+    "isolated": "a text's own token isolated",
+    "swapped": "the first token swapped with another",
+    "placed": "a token put into texts and isolated there",
+}
 PAPERS = ("kiya", "gu", "li")
 OURS = "ours, on "
-UNTESTED = "**untested**"
-AS_ABOVE = f"{UNTESTED}<br>as above"
+NOT_APPLICABLE = "**not applicable**"
+AS_ABOVE = f"{NOT_APPLICABLE}<br>as above"
 WHOLE_NUMBER = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
 ARTICLES = "15"  # samples of most claims, which the page says once
-FIGURES = ("smollm:masks-layers", "gemma:masks-layers", "smollm:alone-by-layer-later-sink-rate")  # taken from runs
+FIGURES = ("smollm:masks-layers",)  # taken from runs
 
 
 def main() -> None:
@@ -112,7 +128,7 @@ def as_csv(rows: Iterable[Row]) -> str:
 
 
 def picture(folder: Path, measured: Condition, docs: Path) -> None:
-    """Copy the figures of a run that the page shows."""
+    """Copy the figures of a run that pages show."""
     for model, _, drawing in (name.partition(":") for name in FIGURES):
         file, copy = folder / "figures" / f"{drawing}.png", docs / "images" / f"findings-{model}-{drawing}.png"
         if measured == MODELS[model] and file.exists():
@@ -124,25 +140,38 @@ def picture(folder: Path, measured: Condition, docs: Path) -> None:
 
 
 def main_tables(rows: Sequence[Row]) -> dict[str, str]:
-    """The tables of the page of the four papers, and how many checks of the code hold."""
-    theirs = [row for row in rows if row["kind"] == "claim" and not row["source"].startswith(OURS)]
-    tested = {study_and_claim(row) for row in theirs if is_tested(row)}
-    shown = [row for row in theirs if is_in(row, MAIN) and study_and_claim(row) in tested]
-    tables = {paper: table([row for row in shown if row["study"].startswith(f"{paper}/")], MAIN) for paper in PAPERS}
-    trained = [row for row in theirs if row["study"].startswith("trigger/")]
+    """The tables of the page, and how many checks of the code hold. rows: the claims as kept."""
+    place = {name: number for number, name in enumerate(CHOSEN)}
+    named = [(".".join(study_and_claim(row)), row) for row in map(worded, rows) if is_in(row, SHORT)]
+    chosen = sorted((one for one in named if one[0] in place), key=lambda one: place[one[0]])
     checks = Counter(row["word"] for row in rows if row["kind"] == "identity")
-    tables["trigger"] = table(trained, {TRAINED: "models trained for the study"})
+    tables = {"statements": table([row for _, row in chosen], SHORT), "predicted": predicted()}
     return tables | {word: str(checks[word]) for word in ("holds", "fails")}
 
 
+def predicted(docs: Path = DOCS) -> str:
+    """How many predictions of each intervention were right, for each model that has measured ones."""
+    found = Named(docs)
+    models = [one for one in MAIN if (docs / "results/predictions" / f"{one.model}-measured.csv").exists()]
+    lines = []
+    for name, title in INTERVENTIONS.items():
+        counts = [f"predictions/{one.model}/{name}" for one in models]
+        lines.append([title, *(f"{found(f'{one}/right')} of {found(f'{one}/all')}" for one in counts)])
+    return markdown(["right predictions", *(MAIN[one] for one in models)], lines)
+
+
 def other_tables(rows: Sequence[Row]) -> dict[str, str]:
-    """The tables of the rest: other papers, our own statements, other tokens and text, and small models."""
-    judged = [row for row in rows if row["kind"] == "claim"]
+    """The tables of everything: the four papers, others, our own statements, other tokens and text, and small models."""
+    judged = [worded(row) for row in rows if row["kind"] == "claim"]
     own = [row for row in judged if row["source"].startswith(OURS)]
     papers = [row for row in judged if row["study"].startswith("background/") and row not in own]
     tested = {study_and_claim(row) for row in judged if is_tested(row)}
-    untested = [row for row in judged if row not in [*own, *papers] and is_in(row, MAIN) and study_and_claim(row) not in tested]
+    theirs = [row for row in judged if row not in [*own, *papers]]
+    shown = [row for row in theirs if is_in(row, MAIN) and study_and_claim(row) in tested]
+    untested = [row for row in theirs if is_in(row, MAIN) and study_and_claim(row) not in tested]
     return {
+        **{paper: table([row for row in shown if row["study"].startswith(f"{paper}/")], MAIN) for paper in PAPERS},
+        "trigger": table([row for row in theirs if condition(row) == TRAINED], {TRAINED: "models trained for the study"}),
         "untestable": table(untested, MAIN),
         "others": table([row for row in papers if is_in(row, MAIN)], MAIN),
         "ours": table([row for row in own if is_in(row, MAIN)], MAIN),
@@ -159,7 +188,7 @@ def study_and_claim(row: Row) -> tuple[str, str]:
 
 def is_tested(row: Row) -> bool:
     """Whether one of the main conditions tests a claim."""
-    return is_in(row, MAIN) and row["word"] != "untested"
+    return is_in(row, MAIN) and row["word"] not in UNJUDGED
 
 
 def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
@@ -168,15 +197,17 @@ def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
     for row in rows:
         found.setdefault(study_and_claim(row), {})[condition(row)] = row
     present = [one for one in columns if any(one in cells for cells in found.values())]
-    remarks = yaml.safe_load((TEMPLATES / "remarks.yaml").read_text(encoding="utf-8")) if columns is MAIN else {}
+    remarks = yaml.safe_load((TEMPLATES / "remarks.yaml").read_text(encoding="utf-8")) if {SMOL, GEMMA} <= {*columns} else {}
     lines, above = [], [""] * len(present)
     for (study, claim), cells in found.items():
-        here = [cell(cells[each]) if each in cells else "-" for each in present]
+        shown_as = short if columns is SHORT else cell
+        here = [shown_as(cells[each]) if each in cells else "-" for each in present]
         shown = (AS_ABOVE if one == last else one for one, last in zip(here, above, strict=True))
         claimed = max(cells.values(), key=lambda row: row.get("stays", ""))
         remark = filled(remarks.get(f"{study}.{claim}", ""), Named()).replace("\n", " ")
-        lines.append([" ".join(filter(None, (statement(study, claimed), remark))), *shown])
-        above = [one if one.startswith(UNTESTED) else last for one, last in zip(here, above, strict=True)]
+        said = statement(study, claimed | {"paper": ""} if columns is SHORT else claimed)
+        lines.append([" ".join(filter(None, (said, remark))), *shown])
+        above = [one if one.startswith(f"{NOT_APPLICABLE}<br>") else last for one, last in zip(here, above, strict=True)]
     return markdown(["statement", *(columns[one] for one in present)], lines, pipe=r"\|") if lines else ""
 
 
@@ -194,13 +225,19 @@ def cell(row: Row) -> str:
     """A word with the numbers that decide it."""
     word = f"*{row['word']}*" if is_small(row) else f"**{row['word']}**"
     why = row["reason"].partition(", so ")[0].rstrip(".")
-    if not row["d"] or word == UNTESTED:
+    if not row["d"] or row["word"] in UNJUDGED:
         return f"{word}<br>{why}" if why else word
     matched = row["controls"] not in ("", "0") and not row.get("stays")
     controls = f"{row['controls_below']}/{row['controls']} controls" if matched else ""
     beside = ", ".join(filter(None, (samples(row), controls, twin(row))))
     reason = "" if row["d_low"] else why
     return "<br>".join(filter(None, (f"{word} {numbers(row)}", beside, reason)))
+
+
+def short(row: Row) -> str:
+    """The number that decides a word, and the word."""
+    word = f"*{row['word']}*" if is_small(row) else f"**{row['word']}**"
+    return word if not row["d"] or row["word"] in UNJUDGED else f"{numbers(row)} {word}"
 
 
 def twin(row: Row) -> str:
@@ -212,7 +249,7 @@ def twin(row: Row) -> str:
 
 def is_small(row: Row) -> bool:
     """Whether a word stands on fewer than 8 independent samples."""
-    return bool(row["d"]) and row["word"] != "untested" and int(row["n"]) < FEWEST
+    return bool(row["d"]) and row["word"] not in UNJUDGED and int(row["n"]) < FEWEST
 
 
 def samples(row: Row) -> str:

@@ -1,11 +1,13 @@
 """The numbers that pages name, from the tables in docs/data.
 
-{study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, {study.claim@model=differs} a share whose
-word must be that one, and {study.claim@model=differs:word} only a check of the word. {study[edit][measure]@model} is from a
-run's summary, {study[edit][measure]@model:change} its effect. {emergence/model/measure}, and {emergence/model/measure/effect},
-are from emergence/summary.csv, {learning/row/column} from while-it-learns.csv, {in-use/model/way} from in-use.csv; with a second
-way, the share of the added loss that this one saves. {340k/row} is how much a row takes from the softmax's sink, and
-{card/model} a printed sink card.
+{study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, {study.claim@model=absent} a share whose
+word, by the present rule, must be that one, and {study.claim@model=absent:word} only a check of the word.
+{study[edit][measure]@model} is from a run's summary, {study[edit][measure]@model:change} its effect. {scan/model/column} is from
+scan/models.csv. {predictions/model/what} counts results/predictions: "all", "right" or "wrong", perhaps behind an intervention
+and "/", or "least", the activation alone of the wrong one that has least. {emergence/model/measure}, and
+{emergence/model/measure/effect}, are from emergence/summary.csv, {learning/row/column} from while-it-learns.csv,
+{in-use/model/way} from in-use.csv; with a second way, the share of the added loss that this one saves. {340k/row} is how much a
+row takes from the softmax's sink, and {card/model} a printed sink card.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
+
+from rejudge import worded
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 CLAIMS = "data/claims.csv"
@@ -63,6 +67,8 @@ class Named:
             "emergence": self.emerged,
             "in-use": self.in_use,
             "card": self.card,
+            "scan": self.scanned,
+            "predictions": self.predicted,
         }.get(where)
         try:
             text = look(rest) if look else self.of_run(name, which)
@@ -108,8 +114,24 @@ class Named:
 
     @functools.cached_property
     def claims(self) -> dict[tuple[str, ...], Row]:
-        """The table of claims by study, condition and claim."""
-        return {key(row): row for row in table(self.docs / CLAIMS)}
+        """The table of claims by study, condition and claim, with words by the present rule."""
+        return {key(row): worded(row) for row in table(self.docs / CLAIMS)}
+
+    def scanned(self, name: str) -> str:
+        """A number of the tokens that a model was scanned for."""
+        model, column = name.split("/")
+        (row,) = (row for row in table(self.docs / "data/scan/models.csv") if row["model"] == model)
+        return f"{float(row[column]):,.4g}" if "." in row[column] else f"{int(row[column]):,}"
+
+    def predicted(self, name: str) -> str:
+        """How many predictions there are, or are right or wrong, or the least activation of a wrong one in per cent."""
+        model, *intervention, what = name.split("/")
+        rows = table(self.docs / "results/predictions" / f"{model}-measured.csv")
+        of = [row for row in rows if not intervention or row["prediction"].partition(",")[0] == intervention[0]]
+        wrong = [row for row in of if row["right"] == "0"]
+        if what == "least":
+            return percent(min(row["ratio_alone"] for row in wrong))
+        return str({"all": len(of), "right": len(of) - len(wrong), "wrong": len(wrong)}[what])
 
     def taken(self, row: str) -> str:
         """The share of the softmax's sink that a row of the small model takes away."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sections import write_section
 
-from sinkjax.analysis.evidence import ContrastRank
+from sinkjax.analysis.evidence import UNJUDGED, ContrastRank
 from sinkjax.analysis.judgement import FEWEST_CONTROLS, SMALL, word_of
 from sinkjax.analysis.verdicts import is_ours
 from sinkjax.report.markdown import table as markdown
@@ -26,6 +26,7 @@ CLAIMS, CHANGES = Path("data") / "claims.csv", Path("data") / "judgement_changes
 COLUMNS = ("study", "claim", "model", "bos", "text", "before", "after", "why", "s", "s_low", "s_high", "d", "d_low", "d_high")
 Row = Mapping[str, str]
 TWIN = " (untrained too)"
+NEW = ("absent", "opposite", "moves", "confirmed", *UNJUDGED)
 WHY = {
     "weaker": "there is no second line at 1/2: the number says how large",
     "shown": "there is no second line at 1/2: the number says how large",
@@ -37,7 +38,9 @@ WHY = {
 
 
 def again(row: Row) -> str:
-    """The word of a kept claim by the present rule, from its interval and its rank."""
+    """The word of a kept claim by the present rule, from its interval and its rank; a word that only this rule gives stays."""
+    if row["word"].removesuffix(TWIN) in NEW:
+        return row["word"]
     if row["word"] == "untested":
         undone = "damage" in row["contrast"] and "not shown to be above 0" in row["reason"]
         return "nothing to undo" if undone else "not applicable"
@@ -56,6 +59,11 @@ def again(row: Row) -> str:
     twin = float(row["twin_s"] or 0) > SMALL if share and not row["stays"] else TWIN in row["word"]
     said = "confirmed" if word == "replicates" and is_ours(row["source"]) else word
     return said + TWIN * (word == "replicates" and twin and TWIN in row["word"])
+
+
+def worded(row: Row) -> Row:
+    """A kept claim with its word by the present rule; identities hold or fail by any."""
+    return {**row, "word": again(row)} if row["kind"] == "claim" else row
 
 
 def changes(rows: Iterable[Row]) -> list[Row]:

@@ -527,6 +527,8 @@ KEPT = {
             "nothing to undo",
         ),
         ({"whole": "", "word": "shown"}, "replicates"),
+        ({"word": "absent", "s_low": "", "s_high": ""}, "absent"),  # a run of today
+        ({"word": "not applicable", "s_low": "", "s_high": "", "reason": "no sink"}, "not applicable"),
     ],
 )
 def test_kept_claims_are_judged_again_by_their_intervals(scripts, row, word):

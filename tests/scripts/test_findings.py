@@ -13,13 +13,14 @@ from sinkjax.analysis.verdicts import COLUMNS
 ROOT = Path(__file__).parents[2]
 SCRIPT = "findings.py"
 MOST_LINES, MOST_WORDS = 150, 2_500
+OTHER = {"claim": "forms", "source": "Kiya et al. 2026, Fig. 9"}  # a statement that the page of the four papers leaves out
 ROW = {
     "study": "kiya/mask", "model": "smollm2-135m", "bos": "none", "text": "wikitext", "claim": "all", "kind": "claim",
     "statement": "The sink moves.",
     "source": "Kiya et al. 2026, Figs. 4a, 8a", "word": "replicates", "unit": "percentage points",
     "d": "41.2", "d_low": "30", "d_high": "52",
     "s": "0.85", "s_low": "0.7", "s_high": "1.01", "n": "15", "controls": "20", "controls_below": "20", "twin_s": "0.012",
-    "twin_d": "0.9", "method": "95% t interval, 15 documents", "reason": "",
+    "twin_d": "0.9", "whole": "48.5", "stays": "", "contrast": "effect", "method": "95% t interval, 15 documents", "reason": "",
 }  # fmt: skip
 CELL = "**replicates** 85% [70, 101]<br>20/20 controls, untrained 1%"
 
@@ -65,10 +66,10 @@ def test_a_cell_has_the_word_the_share_the_controls_and_the_twin(script):
     log = {"s": "", "unit": "log", "d": "0.6931472", "d_low": "0", "d_high": "1.6094379"}
     log = ROW | log | {"controls": "0", "twin_s": "", "twin_d": "0.0953"}
     assert script["cell"](log) == "**replicates** 2× [1, 5]<br>untrained 1.1×"
-    untested = ROW | {"word": "untested", "d": "", "reason": "|h| is 2"}
-    assert script["cell"](untested) == "**untested**<br>|h| is 2"
+    untested = ROW | {"word": "not applicable", "d": "", "reason": "|h| is 2"}
+    assert script["cell"](untested) == "**not applicable**<br>|h| is 2"
     whole = "The whole, 0 [-1, 1], is not shown to be above 0"
-    measured = ROW | {"word": "untested", "s": "", "reason": f"{whole}, so nothing can be a share of it."}
+    measured = ROW | {"word": "nothing to undo", "s": "", "reason": f"{whole}, so nothing can be a share of it."}
     assert script["cell"](measured).endswith(f"<br>{whole}")
     no_spread = {"word": "undecided", "s": "", "d_low": "", "d_high": "", "reason": "There is no interval: no spread."}
     assert script["cell"](ROW | no_spread).endswith("<br>There is no interval: no spread")
@@ -80,10 +81,21 @@ def test_a_cell_has_the_word_the_share_the_controls_and_the_twin(script):
 def test_what_no_paper_states_stands_on_the_other_page(script):
     own = ROW | {"claim": "own", "statement": "It stays.", "source": "ours, on Kiya et al. 2026, conclusion"}
     first, second = script["main_tables"]([ROW, own]), script["other_tables"]([ROW, own])
-    assert "The sink moves." in first["kiya"]
-    assert "It stays." not in first["kiya"]
+    assert "The sink moves." in first["statements"]
+    assert "It stays." not in first["statements"]
     assert "It stays." in second["ours"]
-    assert "The sink moves." not in "".join(second.values())
+    assert "It stays." not in second["kiya"]
+    assert "The sink moves." in second["kiya"]
+
+
+def test_the_short_table_has_chosen_statements_with_the_number_and_the_word_of_the_present_rule(script):
+    weaker = ROW | {"word": "weaker", "s": "0.3", "s_low": "0.2", "s_high": "0.4", "paper": "all of it"}
+    gemma = ROW | {"model": "gemma3-270m", "bos": "model", "word": "differs", "s": "0.02", "s_low": "-0.01", "s_high": "0.05"}
+    text = script["main_tables"]([weaker, gemma, ROW | OTHER | {"statement": "It forms."}])["statements"]
+    assert text.endswith("| 30% [20, 40] **replicates** | 2% [-1, 5] **absent** |")
+    assert "all of it" not in text
+    assert "It forms." not in text
+    assert weaker["word"] == "weaker"  # the table itself keeps the word of then
 
 
 def test_a_row_names_the_figure_and_its_pipes_do_not_end_its_cells(script):
@@ -96,12 +108,13 @@ def test_a_row_names_the_figure_and_its_pipes_do_not_end_its_cells(script):
 
 
 def test_each_condition_has_a_column(script):
-    behind = ROW | {"bos": "0", "word": "weaker"}
-    first, second = script["main_tables"]([ROW, behind])["kiya"], script["other_tables"]([ROW, behind])["otherwise"]
+    behind = ROW | {"bos": "0", "s": "0.02", "s_low": "0.01", "s_high": "0.03"}
+    tables = script["other_tables"]([ROW, behind])
+    first, second = tables["kiya"], tables["otherwise"]
     assert first.endswith(f"{CELL} |")
-    assert "**weaker** 85%" not in first
+    assert "**absent** 2%" not in first
     assert "| SmolLM2 behind `<\\|endoftext\\|>` |" in second
-    assert "**weaker** 85%" in second
+    assert "**absent** 2%" in second
 
 
 def named(script, docs: Path, *rows: dict[str, str], **options):
@@ -122,7 +135,7 @@ def test_prose_has_the_numbers_of_its_claims(script, docs):
     with pytest.raises(SystemExit, match=r"kiya/mask\.other"):
         filled("{kiya/mask.other@smollm}")
     with pytest.raises(SystemExit, match="'replicates'"):
-        filled("{kiya/mask.all@smollm=weaker}")
+        filled("{kiya/mask.all@smollm=absent}")
 
 
 def test_prose_has_numbers_of_a_runs_summary(script, docs):
@@ -149,11 +162,11 @@ def test_a_remark_follows_a_statement_about_the_two_models_only(script):
 
 def test_a_statement_that_neither_model_tests_stands_on_the_other_page(script):
     cannot = ROW | {"claim": "cannot", "statement": "It cannot.", "word": "untested", "d": "", "reason": "no gate"}
-    assert "It cannot." not in script["main_tables"]([ROW, cannot])["kiya"]
+    assert "It cannot." not in script["other_tables"]([ROW, cannot])["kiya"]
     assert "It cannot." in script["other_tables"]([ROW, cannot])["untestable"]
-    other = cannot | {"model": "gemma3-270m", "bos": "model", "word": "differs", "d": "1"}
+    other = ROW | {"claim": "cannot", "statement": "It cannot.", "model": "gemma3-270m", "bos": "model"}
     also = [row | {"claim": "neither", "statement": "Nor can it."} for row in (cannot, other)]
-    text = script["main_tables"]([ROW, cannot, other, *also])["kiya"]
+    text = script["other_tables"]([ROW, cannot, other, *also])["kiya"]
     assert "It cannot." in text
     assert text.count("no gate") == 1
     assert "<br>as above |" in text
@@ -168,7 +181,7 @@ def test_a_run_takes_the_place_of_the_last_one_in_its_condition(script, docs, tm
     write_run(tmp_path / "b", ROW, settings="bos: '0'\ntext: wikitext\n")
     rows = collect(script, docs, tmp_path / "b")
     assert [row["bos"] for row in rows] == ["0", "none"]
-    assert "**replicates** 86%" in script["main_tables"](rows)["kiya"]
+    assert "**replicates** 86%" in script["other_tables"](rows)["kiya"]
 
 
 def test_a_study_with_other_rules_is_left_out(script, docs, tmp_path):

@@ -78,6 +78,6 @@ def test_a_second_way_saves_a_share_of_the_loss_that_the_first_adds(script, tmp_
 
 def test_a_word_is_checked_without_being_printed(script):
     look = script.Named()
-    assert look("kiya/mask.all@gemma=differs", "word") == ""
+    assert look("kiya/mask.all@gemma=absent", "word") == ""
     with pytest.raises(SystemExit, match="replicates"):
         look("kiya/mask.all@gemma=replicates", "word")
