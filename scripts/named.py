@@ -3,8 +3,8 @@
 {study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, {study.claim@model=absent} a share whose
 word, by the present rule, must be that one, and {study.claim@model=absent:word} only a check of the word.
 {study[edit][measure]@model} is from a run's summary, {study[edit][measure]@model:change} its effect. {scan/model/column} is from
-scan/models.csv. {predictions/model/what} counts results/predictions: "all", "right" or "wrong", perhaps behind an intervention
-and "/", or "least", the activation alone of the wrong one that has least. {emergence/model/measure}, and
+scan/models.csv. {predictions/model/what} counts results/predictions: "all", "sinks", "right" or "wrong", perhaps behind an
+intervention and "/", or "least", the activation alone of the wrong one that has least. {emergence/model/measure}, and
 {emergence/model/measure/effect}, are from emergence/summary.csv, {learning/row/column} from while-it-learns.csv,
 {in-use/model/way} from in-use.csv; with a second way, the share of the added loss that this one saves. {340k/row} is how much a
 row takes from the softmax's sink, and {card/model} a printed sink card.
@@ -124,14 +124,15 @@ class Named:
         return f"{float(row[column]):,.4g}" if "." in row[column] else f"{int(row[column]):,}"
 
     def predicted(self, name: str) -> str:
-        """How many predictions there are, or are right or wrong, or the least activation of a wrong one in per cent."""
+        """How many predictions there are, of a sink, right or wrong, or the least activation of a wrong one in per cent."""
         model, *intervention, what = name.split("/")
         rows = table(self.docs / "results/predictions" / f"{model}-measured.csv")
         of = [row for row in rows if not intervention or row["prediction"].partition(",")[0] == intervention[0]]
         wrong = [row for row in of if row["right"] == "0"]
         if what == "least":
             return percent(min(row["ratio_alone"] for row in wrong))
-        return str({"all": len(of), "right": len(of) - len(wrong), "wrong": len(wrong)}[what])
+        sinks = sum(int(row["sink_predicted"]) for row in of)
+        return str({"all": len(of), "sinks": sinks, "right": len(of) - len(wrong), "wrong": len(wrong)}[what])
 
     def taken(self, row: str) -> str:
         """The share of the softmax's sink that a row of the small model takes away."""

@@ -68,11 +68,12 @@ def test_predictions_are_counted_by_intervention(script, tmp_path):
 
     folder = tmp_path / "results" / "predictions"
     folder.mkdir(parents=True)
-    rows = ["prediction,ratio_alone,right", '"masked, document 0",0.9,1', '"placed, token 1",0.3,0', '"placed, token 2",0.2,0']
+    rows = ["prediction,ratio_alone,sink_predicted,right", '"masked, document 0",0.9,1,1']
+    rows += ['"placed, token 1",0.3,0,0', '"placed, token 2",0.2,0,0']
     (folder / "m-measured.csv").write_text("\n".join(rows) + "\n")
     named = Named(tmp_path)
-    found = {what: named(f"predictions/m/{what}") for what in ("all", "right", "masked/right", "placed/wrong", "least")}
-    assert found == {"all": "3", "right": "1", "masked/right": "1", "placed/wrong": "2", "least": "20"}
+    found = {what: named(f"predictions/m/{what}") for what in ("all", "sinks", "right", "masked/right", "placed/wrong", "least")}
+    assert found == {"all": "3", "sinks": "1", "right": "1", "masked/right": "1", "placed/wrong": "2", "least": "20"}
 
 
 def test_the_crossover_has_every_number_of_masked_layers(script):
