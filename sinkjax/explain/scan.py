@@ -1,6 +1,6 @@
-"""What each token of the vocabulary is when it sees only itself.
+"""Each token of the vocabulary when it sees only itself.
 
-With relative positions, a token isolated in all layers equals that token alone at position 0, so a forward of one token says what
+If positions are relative, a token isolated in all layers equals that token alone at position 0, so one forward of it says what
 isolation would show anywhere in a text, at the cost of one token. (Not with learned or sinusoidal positions, nor where rotated
 queries meet a learned key without a position.) The scan compares tokens with the first token of texts.
 """

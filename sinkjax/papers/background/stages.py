@@ -69,8 +69,8 @@ def study(lab: Lab, s: Settings) -> None:
 def stages_of(run: Unedited) -> list[list[int]]:
     """Return the stages of the first token's activation: first layer, layer where it grows most, last layer.
 
-    A stage is a run of layers after which most prompts have a massive activation (Sun et al. 2024). Without one, the single stage
-    is the layer where it is largest.
+    A stage is a run of layers whose outputs are massive in most prompts (Sun et al. 2024). If there is none, the layer where the
+    activation is largest is the only stage.
     """
     data = run.data(massive.STATES).isel(edit=0)
     sizes = data["resid_max"].values[..., 0].mean(axis=0)
@@ -118,7 +118,7 @@ def several(found: list[list[int]]) -> tuple[bool, str]:
 
 def described(found: list[list[int]]) -> list[Row]:
     """List the layers of every stage."""
-    names = ("first layer", "layer in which it grows most", "last layer")
+    names = ("first layer", "layer of the largest growth", "last layer")
     return [
         Row(f"stage {number}", "stages", name, constant(float(layer)))
         for number, one in enumerate(found, 1)

@@ -78,7 +78,7 @@ def massive_share(position: int) -> Measure:
 def sink_lag(position: int, eps: float) -> Measure:
     """Number of layers from a position's activation to its sink, mean over stages; negative if the sink comes first.
 
-    A stage of the activation is a run of layers after which it is massive (Sun et al. 2024), and a stage of the sink a run of
+    A stage of the activation is a run of layers that leave it massive (Sun et al. 2024), and a stage of the sink a run of
     layers whose mean map gives the position more than eps. Each activation's stage is paired with the stage of the sink whose
     onset is nearest.
     """

@@ -1,6 +1,6 @@
 """kiya/predictions: what three interventions do, predicted from tokens alone before any model is edited, then measured.
 
-A token that sees only itself computes what it computes alone. So a scan of single tokens (kiya/scan) predicts whether a token
+A token that sees only itself computes the same as that token alone. So a scan of single tokens (kiya/scan) predicts whether it
 becomes a sink once it is the first visible one, is isolated, or takes the first one's place. `scripts/predictions.py` writes the
 predictions into a file first, and compares them later.
 """
@@ -62,7 +62,7 @@ class Settings(Sinks):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What an intervention is predicted to do.
+    """The predicted outcome of an intervention.
 
     Attributes:
         intervention: Name of the sweep.

@@ -1,7 +1,7 @@
 """kiya/scan: every token of the vocabulary alone, next to the first token of texts (ours, on property 3).
 
-With relative positions, a token that sees only itself in all layers computes what it computes alone, so a forward of one token
-says what isolating it anywhere in a text would show.
+If positions are relative, a token that sees only itself in all layers computes the same as that token alone, so one
+forward of it says what isolating it anywhere in a text would show.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _of(kind: str, found: Alone, where: np.ndarray) -> Iterator[Row]:
 
 
 def exceptions(data: xarray.Dataset) -> list[Row]:
-    """The tokens that make no sink alone, or, if most make none, those that do; the farthest first."""
+    """The tokens that make no sink alone, or, if most make none, the few that make one; the farthest first."""
     found, named = compared(data), names(data)
     most = found.makes.mean() > HALF
     order = np.argsort(found.ratio if most else -found.ratio, kind="stable")

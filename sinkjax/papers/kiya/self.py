@@ -77,7 +77,7 @@ def study(lab: Lab, s: Settings) -> None:
     everywhere, early = alone[ALL], alone[forms]
     sinks, massive = is_sink(seen_0, alone, strongest_later_attention(0, lab.half)), reaches(large_0, alone, MASSIVE_SIZE)
     ours, beside = "ours, on Kiya et al. 2026, Fig. 9, conclusion", [effect(sink, everywhere, sink_0)]
-    half_of = 1 / 2  # of what the first token had: it keeps as large a part
+    half_of = 1 / 2  # the first token keeps as large a part
     lab.claim("sink", "Kiya et al. 2026, Fig. 5", moved(seen_0, seen, everywhere), sinks, beside, ceiling=half_of)
     unsplit = difference(seen, without_0[ALL], free.every, seen_0)
     lab.claim("sink-alone", "ours, on Kiya et al. 2026, Fig. 5", unsplit, sinks)
