@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,7 +31,6 @@ from sinkjax.report.figures.scatter import Cloud, scatter
 from sinkjax.report.section import Drawing
 
 if TYPE_CHECKING:
-    import jax
     import xarray
 
     from sinkjax.lab.baseline import Unedited
@@ -90,7 +91,6 @@ def first_embedding(run: Unedited) -> NDArray:
 @functools.cache
 def attention_from(last: int) -> Probe:
     """Ask for the attention of the queries behind a position, by head and key."""
-    import jax.numpy as jnp
 
     def sums(weights: jax.Array, view: PairView) -> jax.Array:
         return column_sums(jnp.where((view.rows > last)[:, None], weights, 0), view)
