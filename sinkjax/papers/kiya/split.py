@@ -62,8 +62,7 @@ def study(lab: Lab, s: Settings) -> None:
     lab.needs("softmax", "causal mask")
     first = lab.donor("first", first_embedding, np.zeros((lab.prompts, lab.architecture.width)), of_edited=True)
     last = max(s.places)
-    share, whole = own("tokens", partial(first_share, s.places, last)), attention_behind(last)
-    total = own("tokens", partial(together, s.places, last))
+    share, total = (own("tokens", partial(of, s.places, last)) for of in (first_share, together))
 
     def alone(count: int) -> Edit:
         return edit("logits", "set", -np.inf, queries=s.places[:count], relation="others")
@@ -76,8 +75,6 @@ def study(lab: Lab, s: Settings) -> None:
         sweep = lab.sweep(name, {ALL.at(tokens=count): make(count) for count in s.counts}, columns, title=title)
         sinks = is_sink(later_attention_to(0, lab.half), sweep, strongest_later_attention(0, lab.half))
         lab.claim(name, source, equal(share, sweep.every), sinks, stays=True)
-        gained = difference_in_total(total, whole, sweep.at(tokens=max(s.counts)))
-        lab.claim(f"{name}-total", source, gained, sinks, stays=True)
         lab.describe(f"{name}-keys", "ours", partial(by_key, sweep, s))
         lab.describe(f"{name}-heads", "ours", partial(by_head, sweep, s))
         lab.draw(share_by_head, sweep, s)
@@ -127,37 +124,16 @@ def together(places: tuple[int, ...], last: int, count: int) -> Measure:
     return percentage("attention to key 0 and the isolated tokens, mean over heads (%)", of, attention_from(last))
 
 
-def attention_behind(last: int) -> Measure:
-    """Attention of the queries behind a position to key 0, mean over heads, in per cent."""
-
-    def of(data: xarray.Dataset) -> NDArray:
-        return np.asarray(100 * to_keys(data, (0,))[..., 0].mean(axis=(-2, -1)))
-
-    return percentage(f"attention to key 0 behind position {last}, mean over heads (%)", of, attention_from(last))
-
-
 def equal(share: Measure, where: Where) -> Contrast:
-    """Return key 0's share minus an equal one, 1 / (k + 1) for k isolated tokens, which is the whole; both are means over k."""
+    """Return key 0's share minus the mean share of the isolated tokens, which is the whole; both are means over their numbers."""
 
     def parts(read: Numbers) -> Parts:
-        found = read.edited(share, where)
-        found = found.reshape(len(found), -1).mean(axis=1)  # numbers of tokens are chosen, no sample
-        fair = float(np.mean([100 / (case["tokens"] + 1) for case in where.cases if case is not None]))
-        label, why = f"{share.name}, minus an equal one", "equal shares are the comparison"
-        return Parts(
-            found - fair, None, np.full(len(found), fair), (0.0, 100.0), share.unit, label, where=where, uncontrolled=why
-        )
-
-    return parts
-
-
-def difference_in_total(total: Measure, whole: Measure, where: Where) -> Contrast:
-    """Return the attention to key 0 and isolated tokens together minus the unedited attention to key 0, which is the whole."""
-
-    def parts(read: Numbers) -> Parts:
-        had, label = read.unedited(whole, where), f"{total.name}, minus the unedited attention to key 0"
-        gain, why = read.edited(total, where) - had, "what key 0 had alone is the comparison"
-        return Parts(gain, None, had, total.range, total.unit, label, where=where, uncontrolled=why)
+        counts = np.array([case["tokens"] for case in where.cases if case is not None])
+        found = read.edited(share, where).reshape(-1, len(counts))
+        others = (100 - found) / counts
+        label, why = f"{share.name}, minus an isolated token's", "equal shares are the comparison"
+        apart, whole = (one.mean(axis=1) for one in (found - others, others))  # the numbers of tokens are chosen, no sample
+        return Parts(apart, None, whole, share.range, share.unit, label, where=where, uncontrolled=why)
 
     return parts
 
