@@ -51,7 +51,7 @@ class Settings(Controlled, Mapped):
 def study(lab: Lab, s: Settings) -> None:
     """The links of the chain from isolation to the sink."""
     lab.needs("softmax", "causal mask", "MLP", "gated MLP", "MLP without experts")
-    positions(s, "position", "seen", "places", "keys", queries=1)
+    positions(s, "position", "seen", queries=1)
     score, size = later_sink_score(s.position), largest_activation(s.position)
     forms = lab.onset("forms", lambda layers: largest_activation(0, layers))
     neurons = largest_neurons(lab, s.neurons, forms)
