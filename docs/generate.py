@@ -47,7 +47,7 @@ PUBLIC = {
     "Models in memory": ("from_transformers", "from_flax", "from_arrays", "to_arrays"),
     "The sink card": ("card", "Card", "sink_mask"),
     "Forward pass and sweeps": ("forward", "generate", "sweep", "sweep_models", "run"),
-    "In use": ("evaluate", "Streaming", "H2O"),
+    "In use": ("evaluate", "Streaming", "H2O", "KeyNorm", "SnapKV"),
     "Edits": ("edit", "edit_weights", "compose", "Edit", "Site", "per_prompt"),
     "Named edits": (
         "mask_key",

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from in_use import pieces
-from sections import markdown
 
 import sinkjax
 from sinkjax.analysis import intervals
+from sinkjax.report.markdown import table as markdown
 
 DATA = Path(__file__).resolve().parents[1] / "docs" / "data" / "sink-prefix.csv"
 COLUMNS = ["model", "prefix", "token", "text", "way", "document", "loss"]

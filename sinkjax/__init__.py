@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from sinkjax.transformer.eviction import H2O as H2O
     from sinkjax.transformer.eviction import Streaming as Streaming
     from sinkjax.transformer.forward import forward as forward
+    from sinkjax.transformer.scored_caches import KeyNorm as KeyNorm
+    from sinkjax.transformer.scored_caches import SnapKV as SnapKV
 
 __version__ = "0.3.0"
 
@@ -120,6 +122,7 @@ _HOME = {
     "sinkjax.model.config": ("Config",),
     "sinkjax.transformer.eviction": ("H2O", "Streaming"),
     "sinkjax.transformer.forward": ("forward",),
+    "sinkjax.transformer.scored_caches": ("KeyNorm", "SnapKV"),
     "sinkjax.probes.probe": ("Capture", "Probe"),
     "sinkjax.probes.statistics": ("Statistic",),
     "sinkjax.probes.record": ("Record", "to_dataset"),

@@ -86,9 +86,9 @@ class Evaluation:
 def evaluate(
     model: Model,
     text: str | Sequence[str] | Any,
-    weights: int | None = None,
-    activations: int | None = None,
-    kv: int | None = None,
+    weights: int | str | None = None,
+    activations: int | str | None = None,
+    kv: int | str | None = None,
     scale: str = "tensor",
     rotate: bool = False,
     keep: Sequence[int] = (),
@@ -107,16 +107,19 @@ def evaluate(
     Args:
         model: The model.
         text: A text, several texts, or token ids int [B, T], which are used unchanged.
-        weights: Bits of the matrices of attention and the MLP, 2 to 16; None for no rounding. Norms, biases, gates, the embedding
-            and the unembedding are never rounded.
+        weights: Bits of the matrices of attention and the MLP, 2 to 16; "nvfp4" (blocks of 16 with E4M3 scales) or "mxfp4"
+            (blocks of 32 with E8M0 scales) for 4-bit floats; None for no rounding. Norms, biases, gates, the embedding and the
+            unembedding are never rounded.
         activations: Bits of the inputs that these matrices multiply.
         kv: Bits of keys and values.
-        scale: The unit that shares a scale (its largest absolute value is the last step). For activations, keys and values:
-            "tensor" is a piece, or with a cache policy the tokens computed together; "channel" is each of its dims; "token" is
-            each token, and each head of keys and values. For weights: "tensor" is a matrix; the others are each of its outputs.
+        scale: The unit that shares a scale, except in a block format (its largest absolute value is the last step). For
+            activations, keys and values: "tensor" is a piece, or with a cache policy the tokens computed together; "channel" is
+            each of its dims; "token" is each token, and each head of keys and values. For weights: "tensor" is a matrix; the
+            others are each of its outputs.
         rotate: Whether to apply a randomised Hadamard rotation before rounding and its inverse afterwards (QuaRot).
         keep: Positions whose activations, keys and values are not rounded and do not affect the scale.
-        cache: None, `sinkjax.Streaming` or `sinkjax.H2O`: the keys to keep, with positions counted inside the cache.
+        cache: None, `sinkjax.Streaming`, `sinkjax.H2O`, `sinkjax.KeyNorm` or `sinkjax.SnapKV`: the keys to keep, with positions
+            counted inside the cache.
         edits: Edits that apply to every piece; positions count from the start of the piece.
         bos: Token before each text or piece, as in `sinkjax.encode`; not added to token ids.
         length: Positions per piece, including the BOS; None for the model's context. Not used with a cache policy.
@@ -253,7 +256,7 @@ def _check_quantised(how: Quantisation, config: Config, edits: Edits) -> None:
 def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: Edits, total: int, past: int) -> None:
     """Raise an error that names an option that excludes a cache policy."""
     if not isinstance(cache, CachePolicy):
-        raise SinkjaxError(f"cache must be None, sinkjax.Streaming or sinkjax.H2O, not {short(cache)}")
+        raise SinkjaxError(f"cache must be None, sinkjax.Streaming, H2O, KeyNorm or SnapKV, not {short(cache)}")
     for term in edits:
         if term.site in (Site.POSITION, Site.HEAD_VALUE, Site.LOGITS, Site.WEIGHTS):
             raise SinkjaxError(f"an edit at {term.site.name} needs all keys at their positions, but a cache policy keeps a few")
@@ -271,6 +274,7 @@ def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: 
             raise SinkjaxError(f"a cache policy counts positions inside the cache, which a model with {what} does not allow")
     per_token = replace(how, scale="token", weights=None)
     if isinstance(cache, H2O) and how.scale != "token" and not per_token.off:
-        raise SinkjaxError('H2O computes one token at a time, so each token has its own scale: choose scale="token"')
+        name = type(cache).__name__
+        raise SinkjaxError(f'{name} computes one token at a time, so each token has its own scale: choose scale="token"')
     if reason := why_not(config, edits, cache.block, total, past):
         raise SinkjaxError(f"a cache policy computes rows one after the other, but {reason}")

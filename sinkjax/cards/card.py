@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.cards import files
-from sinkjax.cards.cost import SPARED, TENSOR, TOKEN, Cost, cost
-from sinkjax.cards.ground import Ground, ground
+from sinkjax.cards.cost import REMEDIES, TENSOR, Cost, cost
+from sinkjax.cards.ground import EPS, Ground, ground
 from sinkjax.cards.hangs import Hangs, hangs
 from sinkjax.cards.maker import Maker, maker
 from sinkjax.cards.purpose import Purpose, purpose
 from sinkjax.cards.where import Where, where
 from sinkjax.checkpoints.model import Model
+from sinkjax.errors import SinkjaxError
+from sinkjax.explain.sink_prefix import SinkPrefix, sink_prefix
 from sinkjax.runtime.progress import silent
 
 Log = Any
@@ -33,7 +37,9 @@ class Card:
         hangs: The cause of the sink: its position, its token, or another.
         maker: Who makes the activation; a sentence if there is none to find.
         purpose: The use that the model makes of the sink; None without a sink.
-        cost: Its cost with few bits and few keys.
+        cost: Its cost with few bits and few keys, and with the remedies, on other prompts where the text has any.
+        mask: Precision and recall of `sink_mask` with `sink_tokens()`, on the prompts of `cost`.
+        prefix: The keys and values of `hangs.best`; None without a sink, or where they would depend on the text.
     """
 
     model: dict[str, Any]
@@ -44,6 +50,8 @@ class Card:
     maker: Maker | str
     purpose: Purpose | None
     cost: Cost
+    mask: dict[str, float | None]
+    prefix: SinkPrefix | None = field(default=None, repr=False)
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the card as (heading, sentence), one for a line of a terminal."""
@@ -64,33 +72,41 @@ class Card:
     def advice(self) -> list[str]:
         """Say what to do, from the numbers measured here."""
         found = []
-        plain, spared, token = (self.cost.of(name) for name in (TENSOR, SPARED, TOKEN))
+        plain = self.cost.of(TENSOR)
         if self.bos["gain"] and self.bos["gain"]["low"] > 0:
             found.append("give every text its BOS (--bos model)")
-        if plain is not None and spared is not None and plain - spared > plain / 2 and plain > 0.01:
-            found.append(f"keep position {self.where.position} in full precision: {spared:+.3g} nats instead of {plain:+.3g}")
-        elif plain is not None and token is not None and plain - token > plain / 2 and plain > 0.01:
-            found.append(f"use a scale per token: {token:+.3g} nats instead of {plain:+.3g}")
+        left = [(REMEDIES[name], loss) for name, loss in self.cost.remedies() if plain is not None and 0.01 < plain > 2 * loss]
+        if left:
+            said = "; or ".join(f"{what.format(key=self.where.position)}: {loss:+.3g}" for what, loss in left)
+            found.append(f"with 8 bits and a scale per tensor ({plain:+.3g} nats), {said}")
         if self.where.sinks and self.purpose and (self.purpose.loss["key hidden"]["mean"] or 0.0) > 0.01:
             found.append(f"never evict the key at position {self.where.position} from a cache")
         return found
 
     def save(self, folder: str | Path) -> Path:
-        """Write card.json, sink_tokens.json and clamp.json into a folder, and return the folder."""
-        about = {**dataclasses.asdict(self), "advice": self.advice()}
-        return files.save(Path(folder), {files.CARD: about, files.SINKS: self.sink_tokens(), files.CLAMP: self.clamp()})
+        """Write card.json, sink_tokens.json, clamp.json and, if there is one, prefix.safetensors, and return the folder."""
+        about = dataclasses.asdict(dataclasses.replace(self, prefix=None))
+        about |= {"advice": self.advice(), "prefix": None if self.prefix is None else list(self.prefix.tokens)}
+        sinks = self.sink_tokens() | self.mask
+        path = files.save(Path(folder), {files.CARD: about, files.SINKS: sinks, files.CLAMP: self.clamp()})
+        if self.prefix is None:
+            (path / files.PREFIX).unlink(missing_ok=True)  # of another card
+        else:
+            self.prefix.save(path / files.PREFIX)
+        return path
 
     def sink_tokens(self) -> dict[str, Any]:
         """Return where sinks are, for `sink_mask`: positions, or token ids that are sinks at any position."""
-        tokens = [token for token, _ in self.hangs.tokens]
-        return {"positions": [self.where.position] if self.where.sinks and not tokens else [], "tokens": tokens}
+        return _sink_tokens(self.where, self.hangs)
 
     def clamp(self) -> dict[str, Any]:
-        """Return layer, position, dim and size of an activation that stands out; {} if none does."""
+        """Return where an activation stands out (position, dim, layers), its mean value in each layer, and the largest |h| at
+        later positions as a bound to clamp it to; {} if none does."""
         found = self.where.activation
         if not found.stands_out:
             return {}
-        return {"layer": found.layer, "position": self.where.position, "dim": found.dim, "largest": found.largest}
+        where = {"position": self.where.position, "dim": found.dim, "layers": found.layers}
+        return where | {"values": [found.held[layer] for layer in found.layers], "bound": found.elsewhere}
 
     def _elsewhere(self) -> str:
         named = [f"{text!r} {share:.1%}" for _, text, share in self.where.elsewhere if self.where.rate["mean"] * share >= 0.01]
@@ -105,7 +121,7 @@ class Card:
         said = [f"attention to it {three_digits(whole)}"]
         for text, number in (
             ("to the next key when it is hidden", found.masked),
-            ("to position 0 without the BOS", found.no_bos),
+            ("to its position without a BOS", found.no_bos),
             ("to an ordinary token that sees only itself", found.isolated),
             ("to the BOS put elsewhere", found.moved),
         ):
@@ -138,7 +154,7 @@ def card(
         text: The packaged text, the path of a text or a folder, a list of texts, or token ids int [B, T], used as they are.
         prompts: Number of passages.
         length: Tokens of a prompt.
-        more: Whether the costs of 4 bits and of small caches are measured too.
+        more: Whether further remedies, 4 bits and small caches are measured too.
         seed: Seed of the choice of passages.
         log: Called with a line before each part.
 
@@ -158,8 +174,9 @@ def card(
     made = maker(about, found)
     log("their purpose")
     use = purpose(about, found) if found.sinks else None
+    prefix = _prefix(model, found, on)
     log("their cost")
-    costs = cost(about, more)
+    costs = cost(about, found, prefix, more)
     return Card(
         model=dict(model.source),
         prompts={"number": len(about.own.tokens), "length": about.own.tokens.shape[1], "text": about.text},
@@ -169,7 +186,34 @@ def card(
         maker=made,
         purpose=use,
         cost=costs,
+        mask=_quality(about, _sink_tokens(found, on)),
+        prefix=prefix,
     )
+
+
+def _sink_tokens(found: Where, on: Hangs) -> dict[str, Any]:
+    tokens = [token for token, _ in on.tokens]
+    return {"positions": [found.position] if found.sinks and not tokens else [], "tokens": tokens}
+
+
+def _prefix(model: Model, found: Where, on: Hangs) -> SinkPrefix | None:
+    """Compute the prefix of the best token; None without a sink, or where its keys would depend on the text."""
+    if not found.sinks or on.best is None:
+        return None
+    try:
+        return sink_prefix(model, on.best[0])
+    except SinkjaxError:
+        return None
+
+
+def _quality(about: Ground, sinks: dict[str, Any]) -> dict[str, float | None]:
+    """Return the share of marked tokens on which a head sinks, and the share of all sinks (heads and prompts) that are marked."""
+    prompts = about.other
+    received = about.seen(about.of_other, prompts)
+    there, marked = np.nan_to_num(received) > EPS, files.sink_mask(prompts.tokens, sinks) & ~np.isnan(received[:, 0, 0])
+    right = there.any(axis=(1, 2))[marked]
+    caught = there.sum(axis=(1, 2))[marked].sum() / max(int(there.sum()), 1)
+    return {"precision": float(right.mean()) if len(right) else None, "recall": float(caught) if there.any() else None}
 
 
 def _bos(about: Ground) -> dict[str, Any]:

@@ -1,16 +1,31 @@
-"""The cost of the sink: loss added by few bits and few keys, with and without sparing it."""
+"""The cost of the sink: loss added by few bits and few keys, and what each remedy leaves of it, on text that chose neither."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sinkjax.cards.ground import Ground
+from sinkjax.cards.where import Where
+from sinkjax.edits.edit import compose
+from sinkjax.edits.named import set_residual
 from sinkjax.errors import SinkjaxError
 from sinkjax.evaluation import evaluate
 from sinkjax.transformer.eviction import H2O, Streaming
+from sinkjax.transformer.past import Past
+from sinkjax.transformer.scored_caches import KeyNorm, SnapKV
 
 ALL = ("weights", "activations", "kv")
+TENSOR, SPARED, TOKEN = "8 bits, tensor", "8 bits, tensor, sink spared", "8 bits, token"
+ROTATED, CLAMPED, PREFIX = "8 bits, tensor, rotated", "8 bits, tensor, clamped", "8 bits, tensor, sink prefix"
+REMEDIES = {SPARED: "keep position {key} in full precision", TOKEN: "use a scale per token"} | {
+    ROTATED: "rotate activations and weights (QuaRot)",
+    CLAMPED: "clamp the activation (clamp.json)",
+    PREFIX: "put the sink prefix in front (prefix.safetensors)",
+}
 
 
 @dataclass(frozen=True)
@@ -24,15 +39,28 @@ class Row:
 
 @dataclass(frozen=True)
 class Cost:
-    """Loss without rounding, and rows of settings. spared: the positions that a row "sink spared" keeps in full precision."""
+    """The cost of a sink.
+
+    Attributes:
+        plain: Loss without rounding, with all keys.
+        rows: Loss added by each setting.
+        spared: The positions that a row "sink spared" keeps in full precision.
+        measured_on: "other passages" of the same text than the sink was found on, or "the same passages" if there are no others.
+    """
 
     plain: dict[str, Any]
     rows: list[Row]
     spared: list[int]
+    measured_on: str
 
     def of(self, setting: str) -> float | None:
         """Return the mean loss that a setting adds; None if it was not measured."""
         return next((row.loss["mean"] for row in self.rows if row.setting == setting and row.loss), None)
+
+    def remedies(self) -> list[tuple[str, float]]:
+        """Return the measured remedies of 8 bits with a scale per tensor, and the loss that each leaves, lowest first."""
+        left = ((name, self.of(name)) for name in REMEDIES)
+        return sorted(((name, loss) for name, loss in left if loss is not None), key=lambda one: one[1])
 
     def sentence(self) -> str:
         """Say in one line what 8 bits per tensor cost."""
@@ -42,48 +70,79 @@ class Cost:
         parts = [f"8 bits, a scale per tensor: {plain:+.3g} nats"]
         parts += [f"{spared:+.3g} with the sink spared"] if spared is not None else []
         parts += [f"{token:+.3g} with a scale per token"] if token is not None else []
-        return ", ".join(parts)
+        return f"{', '.join(parts)} (on {self.measured_on})"
 
 
-TENSOR, SPARED, TOKEN = "8 bits, tensor", "8 bits, tensor, sink spared", "8 bits, token"
-
-
-def cost(ground: Ground, more: bool = False) -> Cost:
-    """Measure the loss in use.
+def cost(ground: Ground, found: Where, prefix: Past | None = None, more: bool = False) -> Cost:
+    """Measure the loss in use on other prompts than the sink was found on, if there are any.
 
     Args:
         ground: The prompts.
-        more: Also 4 bits, and caches of a quarter of the prompts' keys.
+        found: Where the sinks and activations are.
+        prefix: The sink prefix, if the model has one.
+        more: Also the other remedies, 4 bits, and caches of a quarter of the prompts' keys.
 
     Returns:
         The loss of each setting.
     """
-    key, length = ground.key, ground.own.tokens.shape[1]
+    key, prompts = ground.key, ground.other
+    eight = {**dict.fromkeys(ALL, 8), "scale": "tensor"}
     settings: dict[str, dict[str, Any]] = {
-        TENSOR: {**dict.fromkeys(ALL, 8), "scale": "tensor"},
-        SPARED: {**dict.fromkeys(ALL, 8), "scale": "tensor", "keep": (key,)},
-        TOKEN: {**dict.fromkeys(ALL, 8), "scale": "token"},
+        TENSOR: eight,
+        SPARED: {**eight, "keep": (key,)},
+        TOKEN: {**eight, "scale": "token"},
     }
     if more:
-        kept = max(4, length // 4)
-        settings |= {
-            "4 bits, channel": {**dict.fromkeys(ALL, 4), "scale": "channel"},
-            "4 bits, channel, sink spared": {**dict.fromkeys(ALL, 4), "scale": "channel", "keep": (key,)},
-            "4 bits, token": {**dict.fromkeys(ALL, 4), "scale": "token"},
-            f"last {kept} keys": {"cache": Streaming(0, kept)},
-            f"first key and last {kept - 1}": {"cache": Streaming(1, kept - 1)},
-            f"first 4 keys and last {kept - 4}": {"cache": Streaming(4, kept - 4)} if kept > 4 else {},
-            f"H2O, {kept} keys": {"cache": H2O(kept)},
-        }
-    base = evaluate(ground.model, ground.own.tokens).by_text()
+        settings |= _more(found, eight, prefix, prompts.tokens.shape[1])
+    base = ground.of_other["nll"]
     rows = []
     for name, setting in settings.items():
-        if not setting:
-            continue
         try:
-            added = evaluate(ground.model, ground.own.tokens, **setting).by_text() - base
+            added = _added(ground, base, setting)
         except SinkjaxError as error:
             rows.append(Row(name, None, str(error)))
         else:
-            rows.append(Row(name, ground.number(added)))
-    return Cost(ground.number(base), rows, [key])
+            rows.append(Row(name, prompts.number(added)))
+    on = "the same passages" if ground.fresh is None else "other passages"
+    return Cost(prompts.number(np.nanmean(base, axis=1)), rows, [key], on)
+
+
+def _more(found: Where, eight: dict[str, Any], prefix: Past | None, length: int) -> dict[str, dict[str, Any]]:
+    key, activation, kept = found.position, found.activation, max(4, length // 4)
+    four = dict.fromkeys(ALL, 4)
+    settings: dict[str, dict[str, Any]] = {ROTATED: {**eight, "rotate": True}}
+    if activation.stands_out:
+        lower = [(layer, float(np.sign(activation.held[layer])) * activation.elsewhere) for layer in activation.layers]
+        held = [set_residual(key, value, dims=activation.dim, layers=layer) for layer, value in lower]
+        settings[CLAMPED] = {**eight, "edits": compose(*held)}
+    if prefix is not None:
+        settings["sink prefix"] = {"past": prefix}
+        settings[PREFIX] = {**eight, "past": prefix}
+    settings |= {
+        "4 bits, channel": {**four, "scale": "channel"},
+        "4 bits, channel, sink spared": {**four, "scale": "channel", "keep": (key,)},
+        "4 bits, token": {**four, "scale": "token"},
+        "NVFP4": dict.fromkeys(ALL, "nvfp4"),
+        "NVFP4, sink spared": {**dict.fromkeys(ALL, "nvfp4"), "keep": (key,)},
+        "MXFP4": dict.fromkeys(ALL, "mxfp4"),
+        "MXFP4, sink spared": {**dict.fromkeys(ALL, "mxfp4"), "keep": (key,)},
+        f"last {kept} keys": {"cache": Streaming(0, kept)},
+        f"first key and last {kept - 1}": {"cache": Streaming(1, kept - 1)},
+        f"H2O, {kept} keys": {"cache": H2O(kept)},
+        f"key norm, {kept} keys": {"cache": KeyNorm(kept)},
+        f"SnapKV, {kept} keys": {"cache": SnapKV(kept, window=kept // 2)},
+    }
+    if kept > 4:
+        settings[f"first 4 keys and last {kept - 4}"] = {"cache": Streaming(4, kept - 4)}
+    return settings
+
+
+def _added(ground: Ground, base: NDArray[Any], setting: dict[str, Any]) -> NDArray[np.float64]:
+    """Return the loss that a setting adds, by prompt. A prefix replaces the BOS, so only shared tokens count."""
+    if "past" not in setting or ground.wants != "model":
+        nll = evaluate(ground.model, ground.other.tokens, **setting).nll
+        return np.asarray(np.nanmean(nll - base, axis=1), np.float64)
+    plain = ground.plain if ground.fresh is None else ground.fresh_plain
+    assert plain is not None
+    nll = evaluate(ground.model, plain.tokens, **setting).nll  # its last token was cut from the prompts with BOS
+    return np.asarray(np.nanmean(nll[:, :-2] - base[:, 1:-1], axis=1), np.float64)

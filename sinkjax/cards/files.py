@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.config_files.files import write
 
-VERSION = "sinkjax-card/1"
-NAMES = CARD, SINKS, CLAMP = ("card.json", "sink_tokens.json", "clamp.json")
+VERSION = "sinkjax-card/2"
+NAMES = CARD, SINKS, CLAMP, PREFIX = ("card.json", "sink_tokens.json", "clamp.json", "prefix.safetensors")
 
 
 def save(folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> Path:

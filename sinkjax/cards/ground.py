@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,30 +14,49 @@ from numpy.typing import NDArray
 from sinkjax.analysis import intervals
 from sinkjax.analysis.finite import quietly
 from sinkjax.checkpoints.model import Model, check_model
-from sinkjax.data.corpora import passages
+from sinkjax.config_files.checks import refuse
+from sinkjax.data.corpora import Passages, passages
 from sinkjax.data.prompts import encode
-from sinkjax.edits.edit import Edit, compose
+from sinkjax.edits.edit import Edit
+from sinkjax.edits.site import Site, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
-from sinkjax.probes.probe import Probe
+from sinkjax.probes.probe import Capture, Probe
 from sinkjax.sweeps.run import sweep
-
-if TYPE_CHECKING:
-    import xarray
+from sinkjax.transformer.forward import forward
 
 EPS = 0.3  # a head sinks on a key above this mean attention (Gu et al. 2025)
 HALF = 0.5  # minimum share of the unedited sink that counts as a sink under an edit
 FEWEST = 8  # later queries that make the attention to a key evidence
 SHORTEST = 24  # tokens of a prompt
 SKIPPED = 8  # first tokens of a text that the comparison of prefixes leaves out
+VECTORS = (Site.RESID, Site.MLP_OUT, Site.ATTN_OUT, Site.NEURON)  # read at the sink, in all layers
+
+Numbers = dict[str, NDArray[Any]]  # the arrays of a record
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prompts:
-    """Token ids int32 [B, T], padded on the right, and their lengths int32 [B]."""
+    """Token ids int32 [B, T], padded on the right, their lengths int32 [B], and each one's document, if several share one."""
 
     tokens: NDArray[np.int32]
     lengths: NDArray[np.int32]
+    clusters: NDArray[Any] | None = None
+
+    def part(self, rows: slice) -> Prompts:
+        """Return some of the prompts."""
+        return Prompts(self.tokens[rows], self.lengths[rows], None if self.clusters is None else self.clusters[rows])
+
+    def put(self, token: Any, position: int) -> Prompts:
+        """Put a token (or one for each prompt) at one position."""
+        tokens = self.tokens.copy()
+        tokens[:, position] = token
+        return Prompts(tokens, self.lengths, self.clusters)
+
+    def number(self, values: Any) -> dict[str, float | int | None]:
+        """Return the mean over prompts and its 95% interval, as data."""
+        found = intervals.interval(np.asarray(values, np.float64), clusters=self.clusters)
+        return {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +70,11 @@ class Ground:
         bos: The BOS that the model's files name, or None.
         wants: "model" or "none", the `bos` that the model wants; None for token ids.
         gain: Loss without BOS minus loss with it, in nats, by prompt; None if there is nothing to compare.
-        clusters: The document of each prompt, if several share one.
         text: The source of the prompts.
+        fresh: Other prompts of the same source, as the model wants them, on which costs and remedies are measured; None if the
+            source has no more.
+        fresh_plain: The same without a BOS.
+        measured: Unedited numbers of `own` and `plain` that are there already.
     """
 
     model: Model
@@ -61,8 +83,10 @@ class Ground:
     bos: int | None
     wants: str | None
     gain: NDArray[np.float64] | None
-    clusters: NDArray[Any] | None
     text: str
+    fresh: Prompts | None = None
+    fresh_plain: Prompts | None = None
+    measured: dict[str, Numbers] = field(default_factory=dict)
 
     @property
     def statistic(self) -> str:
@@ -74,21 +98,53 @@ class Ground:
         """A position in the first third of the prompts, where a token is isolated or put."""
         return max(2, self.own.tokens.shape[1] // 3)
 
-    def measure(self, prompts: Prompts, edits: Sequence[Edit], *more: str) -> xarray.Dataset:
-        """Sweep edits over prompts, and read attention to keys, largest activations and further statistics."""
-        probe = Probe.of(self.statistic, f"{self.statistic}_bias", "resid_max", "resid_argmax", *more)
-        return sweep(self.model, prompts.tokens, edits, probe=probe, lengths=prompts.lengths, progress=False)
+    def measure(self, prompts: Prompts, edits: Sequence[Edit]) -> Numbers:
+        """Measure attention to keys, largest activations and losses under each edit; arrays begin with an axis over edits."""
+        found = [_read(self.model, prompts, self._probe(), edit) for edit in edits]
+        return {name: np.stack([one[name] for one in found]) for name in self._names}
+
+    def swept(self, prompts: Prompts, edits: Sequence[Edit]) -> Numbers:
+        """Measure the same by a sweep, which leaves out blocks before the edits: for many edits of late layers."""
+        data = sweep(self.model, prompts.tokens, edits, probe=self._probe(), lengths=prompts.lengths, progress=False)
+        return {str(name): one.values for name, one in data.data_vars.items()}
 
     @cached_property
-    def unedited(self) -> xarray.Dataset:
-        """The unedited model on its own prompts: one edit, all statistics that the parts read."""
-        return self.measure(self.own, [compose()], "resid_median", "nll")
+    def unedited(self) -> Numbers:
+        """The unedited model on its own prompts, without an axis over edits, with the vectors of position 0 in all layers."""
+        return self._unedited("own", self.own)
+
+    @cached_property
+    def bare(self) -> Numbers:
+        """The same of the prompts without a BOS."""
+        assert self.plain is not None
+        return self._unedited("plain", self.plain)
+
+    @cached_property
+    def vectors(self) -> Numbers:
+        """The vectors at the sink in each layer, by site: [prompt, layer, dim]; sites that the model lacks are missing."""
+        captures = Probe(capture=_vectors(self.model, self.key))
+        found = self.unedited if self.key == 0 else _read(self.model, self.own, captures)
+        return {site: np.asarray(found[site], np.float64)[:, :, 0] for site in VECTORS if site in found}
+
+    @property
+    def other(self) -> Prompts:
+        """The prompts on which remedies are measured: `fresh`, or, without any, the card's own."""
+        return self.fresh or self.own
+
+    @cached_property
+    def of_other(self) -> Numbers:
+        """The unedited model on those."""
+        return self._unedited("own" if self.fresh is None else "fresh", self.other)
 
     @cached_property
     def received(self) -> NDArray[np.float64]:
-        """Mean attention to each key with at least `FEWEST` later queries, [prompt, layer, head, key]; else NaN."""
-        values = np.asarray(self.unedited[self.statistic].values[0], np.float64)
-        late = np.arange(values.shape[-1]) > self.own.lengths[:, None, None, None] - FEWEST
+        """`seen` in the unedited model on its own prompts."""
+        return self.seen(self.unedited, self.own)
+
+    def seen(self, data: Numbers, prompts: Prompts) -> NDArray[np.float64]:
+        """Return the mean attention to each key with at least `FEWEST` later queries, [prompt, layer, head, key]; else NaN."""
+        values = np.asarray(data[self.statistic], np.float64)
+        late = np.arange(values.shape[-1]) > prompts.lengths[:, None, None, None] - FEWEST
         return np.where(late, np.nan, values)
 
     @cached_property
@@ -102,15 +158,26 @@ class Ground:
         """The heads whose mean attention to `key` is above `EPS`, bool [layer, head]."""
         return np.asarray(np.nanmean(self.received[..., self.key], axis=0) > EPS)
 
-    def strength(self, data: xarray.Dataset, position: int) -> NDArray[np.float64]:
-        """Return the attention to a position, averaged over the heads that sink (over all, if none does): [edit, prompt]."""
+    def strength(self, data: Numbers, position: int) -> NDArray[np.float64]:
+        """Return the attention to a position, averaged over the heads that sink (over all, if none does): [(edit,) prompt]."""
         chosen = self.heads if self.heads.any() else np.ones_like(self.heads)
-        return np.asarray(data[self.statistic].values[..., position][:, :, chosen].mean(axis=-1), np.float64)
+        return np.asarray(data[self.statistic][..., position][..., chosen].mean(axis=-1), np.float64)
 
     def number(self, values: Any) -> dict[str, float | int | None]:
-        """Return the mean over prompts and its 95% interval, as data."""
-        found = intervals.interval(np.asarray(values, np.float64), clusters=self.clusters)
-        return {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
+        """Return the mean over the card's own prompts and its 95% interval, as data."""
+        return self.own.number(values)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self.statistic, f"{self.statistic}_bias", "resid_max", "resid_argmax", "nll"
+
+    def _probe(self) -> Probe:
+        return Probe.of(*self._names)
+
+    def _unedited(self, name: str, prompts: Prompts) -> Numbers:
+        if name not in self.measured:
+            self.measured[name] = _unedited(self.model, prompts, self.statistic)
+        return self.measured[name]
 
 
 def ground(model: Model, text: Any = "packaged", prompts: int = 32, length: int = 64, seed: int = 0) -> Ground:
@@ -119,7 +186,7 @@ def ground(model: Model, text: Any = "packaged", prompts: int = 32, length: int 
     Args:
         model: The model.
         text: The packaged text, the path of a text or folder, a list of texts, or token ids int [B, T] that are used as they are.
-        prompts: Number of passages.
+        prompts: Number of passages; as many others, if there are any, are for costs and remedies.
         length: Tokens of a prompt, cut to the model's context.
         seed: Seed of the choice of passages.
 
@@ -137,36 +204,56 @@ def ground(model: Model, text: Any = "packaged", prompts: int = 32, length: int 
     if not isinstance(text, str | Path) and not (isinstance(text, Sequence) and all(isinstance(one, str) for one in text)):
         tokens, lengths, _ = check_batch(text, None, config, tokenizer)
         own = Prompts(np.asarray(tokens, np.int32), np.asarray(lengths, np.int32))
-        return Ground(model, own, None, None if tokenizer is None else tokenizer.bos, None, None, None, "token ids")
+        return Ground(model, own, None, None if tokenizer is None else tokenizer.bos, None, None, "token ids")
     if tokenizer is None:
         raise SinkjaxError("a model without a tokenizer needs token ids in place of a text: int [B, T]")
     clusters, said = None, "texts"
     if isinstance(text, str | Path):
-        found = passages(text, prompts, length=length, size=lambda one: len(tokenizer.encode(one)), seed=seed)
+        found = _passages(text, prompts, length, lambda one: len(tokenizer.encode(one)), seed)
         texts, said = list(found.texts), found.source
         clusters = np.unique(found.genres if all(found.genres) else found.documents, return_inverse=True)[1]
     else:
-        texts = list(text)
+        prompts, texts = len(text), list(text)
     ids = encode(model, texts, bos="none", length=length)
     length = int(ids[1].min())  # all prompts are as long as the shortest
-    if length < SHORTEST:
-        raise SinkjaxError(f"a card needs texts of at least {SHORTEST} tokens, and one has {length}")
-    plain = Prompts(ids[0][:, :length], ids[1].clip(max=length))
-    if tokenizer.bos is None:
-        return Ground(model, plain, plain, None, "none", None, clusters, said)
-    behind = Prompts(*encode(model, texts, bos="model", length=length))
-    gain = _gain(model, plain, behind)
-    wants = "model" if np.mean(gain) > 0 else "none"
-    return Ground(model, behind if wants == "model" else plain, plain, tokenizer.bos, wants, gain, clusters, said)
+    refuse(length < SHORTEST, f"a card needs texts of at least {SHORTEST} tokens, and one has {length}")
+    both = {"none": Prompts(ids[0][:, :length], ids[1].clip(max=length), clusters)}
+    wants, gain, measured = "none", None, {}
+    if tokenizer.bos is not None:
+        both["model"] = Prompts(*encode(model, texts, bos="model", length=length), clusters)
+        statistic = "attention_received" if config.normaliser.rows_sum_to_1 else "attention_share"
+        numbers = {bos: _unedited(model, one.part(slice(prompts)), statistic) for bos, one in both.items()}
+        without, behind = numbers["none"]["nll"][:, SKIPPED:-2], numbers["model"]["nll"][:, SKIPPED + 1 : -1]
+        gain = np.asarray(np.nanmean(without - behind, axis=1), np.float64)
+        wants = "model" if np.mean(gain) > 0 else "none"
+        measured = {"own": numbers[wants], "plain": numbers["none"]}
+    first, rest = slice(prompts), slice(prompts, None)
+    others = (both[wants].part(rest), both["none"].part(rest)) if len(texts) > prompts else (None, None)
+    own, plain = both[wants].part(first), both["none"].part(first)
+    return Ground(model, own, plain, tokenizer.bos, wants, gain, said, *others, measured=measured)
 
 
-def _gain(model: Model, plain: Prompts, behind: Prompts) -> NDArray[np.float64]:
-    """Return by how much a BOS lowers the loss of the tokens that both prompts predict, in nats, by prompt."""
-    losses = [
-        np.asarray(
-            sweep(model, one.tokens, [compose()], probe=Probe(nll=True), lengths=one.lengths, progress=False)["nll"].values[0]
-        )
-        for one in (plain, behind)
-    ]
-    without, after = losses[0][:, SKIPPED:-2], losses[1][:, SKIPPED + 1 : -1]
-    return np.asarray(np.nanmean(without - after, axis=1), np.float64)
+def _passages(text: str | Path, prompts: int, length: int, size: Any, seed: int) -> Passages:
+    """Choose twice as many passages, or, if there are fewer, the asked ones."""
+    try:
+        return passages(text, 2 * prompts, length=length, size=size, seed=seed)
+    except SinkjaxError:
+        return passages(text, prompts, length=length, size=size, seed=seed)
+
+
+def _unedited(model: Model, prompts: Prompts, statistic: str) -> Numbers:
+    """Measure everything that the parts of a card read of an unedited model, in one forward."""
+    names = (statistic, f"{statistic}_bias", "resid_max", "resid_argmax", "resid_median", "nll")
+    return _read(model, prompts, replace(Probe.of(*names), capture=_vectors(model, 0)))
+
+
+def _read(model: Model, prompts: Prompts, probe: Probe, edits: Any = ()) -> Numbers:
+    record = forward(model, prompts.tokens, edits=edits, probe=probe, lengths=prompts.lengths, logits=False).record
+    return {name: np.asarray(record[name]) for name in record}
+
+
+def _vectors(model: Model, key: int) -> tuple[Capture, ...]:
+    """Capture the vectors of one position in all layers, of the sites that the model has."""
+    sites = [site for site in VECTORS if not lacks(model.config, site)]
+    sites = [site for site in sites if site != Site.NEURON or model.config.experts is None]
+    return tuple(Capture(site, positions=(key,), name=site) for site in sites)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sinkjax.analysis.intervals import generator
-from sinkjax.cards.ground import EPS, HALF, Ground, Prompts
+from sinkjax.cards.ground import EPS, HALF, Ground
 from sinkjax.cards.where import Where, text_of
 from sinkjax.edits.edit import Edit, compose, edit
 from sinkjax.edits.named import attend_self, mask_key
@@ -28,17 +28,20 @@ class Hangs:
     Attributes:
         kind: The class; "none of these" if the numbers fit no class.
         unedited: Strength at the sink's position.
-        no_bos: Strength of position 0 in the same text without a BOS; None if there was none to take away.
+        no_bos: Strength without a BOS: of position 0 in the same text, or, if the prompts have no BOS and their tokens at the
+            sink's position differ, of that position; None if neither can be told.
         masked: Strength of the next position when the sink's key is hidden from all later queries.
         isolated: Strength of an ordinary token that sees only itself, at a third of the prompt, with the sink's key hidden from
             later queries.
         moved: Strength of the model's BOS, put there with key 0 hidden from later queries; None if the model names no BOS.
-        qualifies: Share of the scanned vocabulary whose key alone gets at least half of the score that the first token's key gets
+        qualifies: Share of the scanned vocabulary whose key alone gets at least half of the score that the sink's key gets
             over an ordinary one's; None if the model cannot be scanned.
         scanned: Number of scanned tokens.
         tried: Number of qualifying tokens that were put into texts, at a third of the prompt, one in each prompt.
         tokens: [id, text] of the tokens that became sinks there, with at least half of the unedited strength.
         exceptions: [id, text] of the scanned tokens that do not qualify, if they are few.
+        best: [id, text] of the scanned token with the highest score, whose keys and values make the sink prefix; None if the
+            model cannot be scanned.
     """
 
     kind: Kind
@@ -52,6 +55,7 @@ class Hangs:
     tried: int
     tokens: list[tuple[int, str]]
     exceptions: list[tuple[int, str]]
+    best: tuple[int, str] | None = None
 
     def sentence(self) -> str:
         """Say it in one line."""
@@ -80,12 +84,12 @@ def hangs(ground: Ground, found: Where, sample: int = SAMPLE) -> Hangs:
     Returns:
         The class and its numbers.
     """
-    unedited = ground.strength(ground.unedited, ground.key)[0]
+    unedited = ground.strength(ground.unedited, ground.key)
     if not found.sinks:
         kind: Kind = "a key without a token" if (found.no_key["mean"] or 0.0) > EPS else "nothing"
         return Hangs(kind, ground.number(unedited), None, None, None, None, None, 0, 0, [], [])
     key, at = ground.key, ground.at
-    alone = compose(attend_self(at), behind(key, at), label="alone")
+    alone = compose(attend_self(at), behind(key, at))
     data = ground.measure(ground.own, [mask_key(key), alone])
     read = {
         "unedited": unedited,
@@ -93,15 +97,19 @@ def hangs(ground: Ground, found: Where, sample: int = SAMPLE) -> Hangs:
         "isolated": ground.strength(data, at)[1],
     }
     if ground.plain is not None and ground.wants == "model":
-        read["no_bos"] = ground.strength(ground.measure(ground.plain, [compose()]), 0)[0]
+        read["no_bos"] = ground.strength(ground.bare, 0)
+    elif 2 * len(np.unique(ground.own.tokens[:, key])) > len(unedited):
+        read["no_bos"] = unedited  # whatever token is there
     if ground.plain is not None and ground.bos is not None:
-        read["moved"] = ground.strength(ground.measure(_put(ground.plain, ground.bos, at), [behind(0, at)]), at)[0]
+        read["moved"] = ground.strength(ground.measure(ground.plain.put(ground.bos, at), [behind(0, at)]), at)[0]
     ids, margin = _scanned(ground, sample)
     yes = margin >= HALF
     share = float(yes.mean()) if len(ids) else None
     kind = _kind({name: float(np.nanmean(one)) for name, one in read.items()}, share)
     most = min(int(yes.sum()), len(ground.own.tokens)) if kind == "tokens" else 0
     likely = ids[np.argsort(-margin, kind="stable")][:most]
+    if kind == "tokens" and not most and len(own := np.unique(ground.own.tokens[:, key])) == 1:
+        likely = own  # there was no scan, so the token that is there
     sinking = likely[_in_text(ground, likely)]
     numbers = {name: ground.number(one) for name, one in read.items()}
     return Hangs(
@@ -110,9 +118,10 @@ def hangs(ground: Ground, found: Where, sample: int = SAMPLE) -> Hangs:
         **{name: numbers.get(name) for name in ("no_bos", "masked", "isolated", "moved")},
         qualifies=share,
         scanned=len(ids),
-        tried=most,
+        tried=len(likely),
         tokens=_named(ground, sinking),
         exceptions=_named(ground, ids[~yes] if (~yes).sum() <= FEW else ids[:0]),
+        best=_named(ground, ids[[np.argmax(margin)]])[0] if len(ids) else None,
     )
 
 
@@ -132,13 +141,6 @@ def _kind(means: Mapping[str, float], share: float | None) -> Kind:
     return "tokens" if there.get("moved", True) and (share is None or share < HALF) else "none of these"
 
 
-def _put(prompts: Prompts, token: int, position: int) -> Prompts:
-    """Put a token at one position of every prompt."""
-    tokens = prompts.tokens.copy()
-    tokens[:, position] = token
-    return Prompts(tokens, prompts.lengths)
-
-
 def _sample(ground: Ground, sample: int) -> np.ndarray:
     """Choose the tokens to scan: the BOS, the prompts' own first token, and random ones."""
     size = ground.model.config.vocab_size or 0
@@ -152,7 +154,8 @@ def _sample(ground: Ground, sample: int) -> np.ndarray:
 def _scanned(ground: Ground, sample: int) -> tuple[np.ndarray, np.ndarray]:
     """Scan tokens: their ids, and the score of each one's key alone, from 0 (an ordinary key's) to 1 (the first token's)."""
     try:
-        data = scan(ground.model, _sample(ground, sample), ground.own.tokens, ground.own.lengths)
+        text, lengths = ground.own.tokens[:, ground.key :], ground.own.lengths - ground.key  # it reads the first token's sink
+        data = scan(ground.model, _sample(ground, sample), text, lengths)
     except SinkjaxError:  # such as a model without scores of keys
         return np.zeros(0, int), np.zeros(0)
     if not data.sizes["sink"]:
@@ -166,9 +169,7 @@ def _in_text(ground: Ground, tokens: np.ndarray) -> np.ndarray:
     if not len(tokens):
         return np.zeros(0, bool)
     prompts = ground.own if ground.plain is None else ground.plain
-    put = prompts.tokens[: len(tokens)].copy()
-    put[:, ground.at] = tokens
-    data = ground.measure(Prompts(put, prompts.lengths[: len(tokens)]), [behind(0, ground.at)])
+    data = ground.measure(prompts.part(slice(len(tokens))).put(tokens, ground.at), [behind(0, ground.at)])
     return np.asarray(ground.strength(data, ground.at)[0] >= HALF * np.nanmean(ground.strength(ground.unedited, ground.key)))
 
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from sinkjax.analysis.intervals import generator
-from sinkjax.cards.ground import Ground
+from sinkjax.cards.ground import HALF, Ground
 from sinkjax.cards.where import Where
 from sinkjax.edits.edit import Edit, compose, edit
 from sinkjax.edits.named import edit_weights
 from sinkjax.edits.site import Site, lacks
-from sinkjax.probes.probe import Capture, Probe
-from sinkjax.transformer.forward import forward
+from sinkjax.explain.super_weights import alike
 
 MOST, ENOUGH = 8, 0.8  # neurons that are named; share of the product that they must explain
 CONTROLS = 10
+FEW = slice(8)  # prompts on which removals are measured, because there are many
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,11 @@ def maker(ground: Ground, found: Where, controls: int = CONTROLS) -> Maker | str
         return f"its neurons cannot be read: this model has {missing}"
     if config.experts is not None:
         return "its neurons are not searched in a mixture of experts"
+    if ground.unedited["resid_max"][:, 0, ground.key].mean() >= HALF * activation.largest:
+        return f"the embedding: dim {activation.dim} is as large before the first layer"
     grown = np.diff([0.0, *activation.by_layer])
     layer, dim, key = int(np.argmax(grown[: activation.layer + 1])), activation.dim, ground.key
-    sites = (Site.NEURON, Site.MLP_OUT, Site.ATTN_OUT)
-    captures = tuple(Capture(site, layers=(layer,), positions=(key,), name=site.name.lower()) for site in sites)
-    record = forward(
-        ground.model, ground.own.tokens, probe=Probe(capture=captures), lengths=ground.own.lengths, logits=False
-    ).record
-    read = {site: np.asarray(record[site.name.lower()], np.float64)[:, 0, 0].mean(axis=0) for site in sites}
+    read = {site: numbers[:, layer].mean(axis=0) for site, numbers in ground.vectors.items()}
     down = np.asarray(ground.model.params["layers"]["down"][layer], np.float64)
     product = read[Site.NEURON] * down[:, dim]
     product = product * np.sign(product.sum())
@@ -101,39 +98,30 @@ def maker(ground: Ground, found: Where, controls: int = CONTROLS) -> Maker | str
     rng = generator(0, "neurons of a card")
     rest = np.setdiff1d(np.arange(len(product)), neurons)
     drawn = [rng.choice(rest, min(count, len(rest)), replace=False) for _ in range(controls)]
-    without = [_without(layer, one).named(f"neurons {number}") for number, one in enumerate((neurons, *drawn))]
-    data = ground.measure(ground.own, without)
-    largest = data["resid_max"].values[:, :, activation.layer + 1, key] / activation.largest
-    whole = float(np.nanmean(ground.strength(ground.unedited, key)))
+    few, whole = ground.own.part(FEW), ground.strength(ground.unedited, key)[FEW].mean()
+    data = ground.swept(few, [_without(layer, one).named(f"neurons {number}") for number, one in enumerate((neurons, *drawn))])
+    largest = data["resid_max"][:, :, activation.layer + 1, key]
+    largest = largest / ground.unedited["resid_max"][FEW, activation.layer + 1, key].mean()
     sink = ground.strength(data, key) / max(whole, 1e-30)
     best = int(order[0])
-    alike = _alike(down, best, dim, controls)
-    weights = [edit_weights("down", "set", 0.0, layers=layer, rows=row, cols=col) for row, col in ((best, dim), *alike)]
-    named = [compose(one).named(f"weight {number}") for number, one in enumerate(weights)]
-    added = ground.measure(ground.own, named, "nll")["nll"].values - ground.unedited["nll"].values
-    added = np.nanmean(added, axis=-1)
+    entries = [(best, dim), *alike(down, best, dim, controls)]
+    weights = [edit_weights("down", "set", 0.0, layers=layer, rows=row, cols=col) for row, col in entries]
+    data = ground.swept(few, [compose(one).named(f"weight {number}") for number, one in enumerate(weights)])
+    added = np.nanmean(data["nll"] - ground.unedited["nll"][FEW], axis=-1)
     return Maker(
         layer=layer,
         part="MLP" if abs(read[Site.MLP_OUT][dim]) >= abs(read[Site.ATTN_OUT][dim]) else "attention",
         neurons=neurons,
         share=float(shares[count - 1]),
         weight=(layer, best, dim),
-        left=ground.number(largest[0]),
+        left=few.number(largest[0]),
         left_controls=np.nanmean(largest[1:], axis=1).tolist(),
-        sink=ground.number(sink[0]),
+        sink=few.number(sink[0]),
         sink_controls=np.nanmean(sink[1:], axis=1).tolist(),
-        loss=ground.number(added[0]),
+        loss=few.number(added[0]),
         loss_control=float(added[1:].mean(axis=1).max()),
     )
 
 
 def _without(layer: int, neurons: Any) -> Edit:
     return edit("neuron", "set", 0.0, layers=layer, dims=sorted(int(one) for one in neurons))
-
-
-def _alike(matrix: np.ndarray, row: int, col: int, count: int) -> list[tuple[int, int]]:
-    """Return the entries nearest in size to one of them."""
-    distance = np.abs(np.abs(matrix) - abs(matrix[row, col])).ravel()
-    distance[row * matrix.shape[1] + col] = np.inf
-    rows, cols = np.divmod(np.argpartition(distance, count)[:count], matrix.shape[1])
-    return [(int(r), int(c)) for r, c in zip(rows, cols, strict=True)]

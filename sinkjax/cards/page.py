@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sinkjax.cards.card import Card
-from sinkjax.cards.files import NAMES
+from sinkjax.cards.files import NAMES, PREFIX
 from sinkjax.cards.where import STANDS_OUT
 from sinkjax.config_files.files import write
 from sinkjax.report.figures.style import COLOURS, draw_map, panels, styled
@@ -47,8 +47,8 @@ def as_section(card: Card) -> Section:
             "Attention to a key is the mean over the queries that see it; a head sinks on a key above 0.3 (Gu et al. 2025).",
             "A sink is still there under an edit with at least half of its unedited strength.",
             f"An activation stands out at {STANDS_OUT:g} times that of later positions.",
-            *(f"Loss added, {text}" for text in costs),
-            f"Files beside this page: {', '.join(NAMES)}.",
+            *(f"Loss added on {card.cost.measured_on}, {text}" for text in costs),
+            f"Files beside this page: {', '.join(name for name in NAMES if name != PREFIX or card.prefix)}.",
         ),
         provenance={**card.model, **card.prompts, "bos": card.bos["policy"]},
     )

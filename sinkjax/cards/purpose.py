@@ -50,18 +50,11 @@ def purpose(ground: Ground, found: Where) -> Purpose:
         "key hidden": mask_key(key),
     }
     if activation.stands_out:
-        captured = Capture(Site.RESID, layers=(activation.layer,), positions=(key,), dims=(activation.dim,), name="h")
-        record = forward(
-            ground.model, ground.own.tokens, probe=Probe(capture=(captured,)), lengths=ground.own.lengths, logits=False
-        ).record
-        held = float(np.asarray(record["h"], np.float64).mean())
         edits |= {
             name: set_residual(key, value, dims=activation.dim, layers=activation.layer)
-            for name, value in (("held", held), ("removed", 0.0))
+            for name, value in (("held", activation.held[activation.layer]), ("removed", 0.0))
         }
-    named = [one.named(name) for name, one in edits.items()]
-    added = ground.measure(ground.own, named, "nll")["nll"].values - ground.unedited["nll"].values
-    added = np.nanmean(added, axis=-1)
+    added = np.nanmean(ground.measure(ground.own, [*edits.values()])["nll"] - ground.unedited["nll"], axis=-1)
     kinds, by_head = _kinds(ground)
     return Purpose(kinds, by_head, {name: ground.number(one) for name, one in zip(edits, added, strict=True)})
 

@@ -25,6 +25,7 @@ class Activation:
         elsewhere: Mean over prompts of the same at later positions, largest position by position.
         median: Median |h| of the same layer.
         by_layer: `largest` after each layer.
+        held: The mean of h in `dim` at the sink after each layer, with its sign.
     """
 
     layer: int
@@ -33,6 +34,12 @@ class Activation:
     elsewhere: float
     median: float
     by_layer: list[float]
+    held: list[float]
+
+    @property
+    def layers(self) -> list[int]:
+        """The layers after which it is at least `STANDS_OUT` times `elsewhere`."""
+        return [layer for layer, largest in enumerate(self.by_layer) if largest >= STANDS_OUT * self.elsewhere]
 
     @property
     def stands_out(self) -> bool:
@@ -110,7 +117,7 @@ def where(ground: Ground) -> Where:
         share=float(at_key.sum() / max(there.sum(), 1)),
         token=text_of(ground, int(of_key[0])) if len(of_key) == 1 else None,
         elsewhere=[(token, text_of(ground, token), count / int(there.sum())) for token, count in others],
-        no_key=ground.number(ground.unedited[f"{ground.statistic}_bias"].values[0].mean(axis=(1, 2))),
+        no_key=ground.number(ground.unedited[f"{ground.statistic}_bias"].mean(axis=(1, 2))),
         by_head=by_head.tolist(),
         activation=_activation(ground),
     )
@@ -118,17 +125,19 @@ def where(ground: Ground) -> Where:
 
 def _activation(ground: Ground) -> Activation:
     data, key = ground.unedited, ground.key
-    largest = np.asarray(data["resid_max"].values[0, :, 1:], np.float64)  # [prompt, layer, position]
+    largest = np.asarray(data["resid_max"][:, 1:], np.float64)  # [prompt, layer, position]
     by_layer = np.nanmean(largest[..., key], axis=0)
     layer = int(np.argmax(by_layer))
-    dims = data["resid_argmax"].values[0, :, layer + 1, key]
+    dims = data["resid_argmax"][:, layer + 1, key]
+    dim = int(np.bincount(dims).argmax())
     return Activation(
         layer=layer,
-        dim=int(np.bincount(dims).argmax()),
+        dim=dim,
         largest=float(by_layer[layer]),
         elsewhere=float(np.nanmax(np.nanmean(np.delete(largest[:, layer], key, axis=1), axis=0))),
-        median=float(np.nanmedian(data["resid_median"].values[0, :, layer + 1])),
+        median=float(np.nanmedian(data["resid_median"][:, layer + 1])),
         by_layer=by_layer.tolist(),
+        held=ground.vectors["resid"][:, :, dim].mean(axis=0).tolist(),
     )
 
 

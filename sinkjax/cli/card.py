@@ -29,7 +29,7 @@ class CardOptions(Options):
     length: int = 64
     """tokens of a prompt"""
     cost: bool = False
-    """also measure 4 bits and small caches"""
+    """also measure more remedies, 4 bits and small caches"""
     seed: int = 0
     """seed of the choice of passages"""
     tokenizer: str | None = None
@@ -39,7 +39,7 @@ class CardOptions(Options):
     dtype: Dtype = "float32"
     """dtype of parameters and activations"""
     out: Path | None = None
-    """folder for card.html, card.json, sink_tokens.json and clamp.json; if none, results/card/MODEL"""
+    """folder for card.html, card.json, sink_tokens.json, clamp.json and prefix.safetensors; if none, results/card/MODEL"""
 
 
 def card(arguments: Sequence[str]) -> None:

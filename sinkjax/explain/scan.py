@@ -87,7 +87,7 @@ def scan(
         raise SinkjaxError(f"tokens must be ids, int [N] with N at least 1, not {ids.dtype} {ids.shape}")
     refuse_outside(ids[:, None], config.vocab_size)
     if text is None:
-        text, lengths = _packaged(model)
+        text, lengths = packaged(model)
     text, lengths, _ = check_batch(text, lengths, config)
     spec = ForwardSpec(config=config, probe=_asked(config), logits=False, precision=precision)
     seen = _in_text(model.params, text, lengths, jnp.int32(distance), spec=spec)
@@ -122,14 +122,14 @@ def scan(
     return data if model.tokenizer is None else data.assign_coords(text=("token", list(model.tokenizer.tokens(ids.tolist()))))
 
 
-def _packaged(model: Model) -> tuple[np.ndarray, np.ndarray]:
-    """Return the prompts of a scan that is given none. Errors: the model has no tokenizer."""
+def packaged(model: Model, bos: str = "tokenizer") -> tuple[np.ndarray, np.ndarray]:
+    """Return the prompts of a scan that is given none. bos: as for `encode`. Errors: the model has no tokenizer."""
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise SinkjaxError("a model without a tokenizer needs text: token ids, int [B, T]")
     length = min(LENGTH, model.config.context)
     texts = passages("packaged", PROMPTS, length=length, size=lambda text: len(tokenizer.encode(text))).texts
-    return encode(model, texts, bos="tokenizer", length=length)
+    return encode(model, texts, bos=bos, length=length)
 
 
 def _asked(config: Config) -> Probe:

@@ -22,7 +22,7 @@ from sinkjax.checkpoints.safetensors import packed, read_metadata, read_safetens
 from sinkjax.config_files.files import user_path, write
 from sinkjax.edits.term import as_indices
 from sinkjax.errors import SinkjaxError
-from sinkjax.explain.scan import scan
+from sinkjax.explain.scan import packaged, scan
 from sinkjax.model.batch import refuse_outside
 from sinkjax.model.params import check
 from sinkjax.probes.probe import Probe
@@ -85,7 +85,8 @@ def sink_prefix(model: Model, token: int | Sequence[int] | None = None) -> SinkP
         model: The model.
         token: A token id, or a few, of which each sees itself and those before it. None: of the special tokens and 2,048 others
             (all, if there are no more), the one whose key alone has the largest mean score among the heads that sink on the first
-            token of packaged passages (`sinkjax.scan`).
+            token of packaged passages (`sinkjax.scan`). These begin with the model's BOS, or, if it has none or no head sinks
+            on it, with their own first token.
 
     Returns:
         The prefix, in the model's dtype.
@@ -115,10 +116,12 @@ def best_token(model: Model) -> int:
         raise SinkjaxError("a model without a tokenizer has no text to scan, so name the token of the sink prefix")
     drawn = np.random.default_rng(0).choice(V, SAMPLE, replace=False) if V > SAMPLE else np.arange(V)
     ids = np.unique([*drawn, *(token for token in tokenizer.special if token < V)])
-    found = scan(model, ids)
-    if found.sizes["sink"] == 0:
-        raise SinkjaxError("no head of this model sinks on the first token of the packaged passages; name a token all the same")
-    return int(ids[int(found["score"].mean("sink").values.argmax())])
+    for bos in ("model", "none")[tokenizer.bos is None :]:
+        text, lengths = packaged(model, bos)
+        found = scan(model, ids, text, lengths)
+        if found.sizes["sink"]:
+            return int(ids[int(found["score"].mean("sink").values.argmax())])
+    raise SinkjaxError("no head of this model sinks on the first token of the packaged passages; name a token all the same")
 
 
 def load_prefix(path: str | Path) -> SinkPrefix:

@@ -75,7 +75,7 @@ def super_weights(
         places = [(one["layer"], one["row"], one["col"]) for one in found]
         removed = [_zero(*place) for place in places]
         layer, row, col, weight, product = _candidate(model, tokens, lengths, places)
-        others = _alike(np.asarray(model.params["layers"]["down"][layer], np.float32), row, col, controls)
+        others = alike(np.asarray(model.params["layers"]["down"][layer], np.float32), row, col, controls)
         tried = [compose(*removed, _zero(layer, r, c)).named(f"{layer}: {r}, {c}") for r, c in ((row, col), *others)]
         edits = [compose(*removed).named("before"), *tried]
         losses = sweep(model, tokens, edits, probe=Probe(nll=True), lengths=lengths, progress=progress)["nll"].mean("position")
@@ -117,7 +117,7 @@ def _spikes(site: Site) -> Statistic:
     return Statistic(f"largest_{site}", site, largest, ("prompt", "layer", "dim_of_" + site))
 
 
-def _alike(matrix: np.ndarray, row: int, col: int, count: int) -> list[tuple[int, int]]:
+def alike(matrix: np.ndarray, row: int, col: int, count: int) -> list[tuple[int, int]]:
     """Return the entries of nearly the same absolute size, nearest first."""
     sizes = np.abs(matrix).ravel()
     own = row * matrix.shape[1] + col

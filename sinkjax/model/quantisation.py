@@ -1,8 +1,9 @@
 """Fake quantisation: round numbers to values that a few bits can represent, and compute in the model's own dtype.
 
 Rounding is symmetric, with 2^(bits - 1) - 1 steps on either side of zero and the largest absolute value as the last of them
-(absmax calibration). Rotations are randomised Hadamard matrices, as in QuaRot (Ashkboos et al. 2024, arXiv 2404.00456):
-x W = (x R) (R^T W), so both factors can be rounded after the rotation. Shape suffixes: B prompts, T positions, G groups of dims
+(absmax calibration); the floats of a block format have a scale for each block of dims instead (`block_formats.py`). Rotations are
+randomised Hadamard matrices, as in QuaRot (Ashkboos et al. 2024, arXiv 2404.00456): x W = (x R) (R^T W), so both factors can be
+rounded after the rotation. Shape suffixes: B prompts, T positions, G groups of dims
 that have a scale of their own, D dims of a group.
 """
 
@@ -20,6 +21,7 @@ import numpy as np
 
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, one_of, short
+from sinkjax.model.block_formats import BLOCK_FORMATS
 
 SCALES = ("tensor", "channel", "token")
 MATRICES = {"q": 1, "k": 1, "v": 1, "o": 2, "gate": 1, "up": 1, "down": 1}  # leaf -> axes of its input, but for summed heads
@@ -31,7 +33,8 @@ class Quantisation:
     """Numbers of bits for a model. Norms, biases, gates, the embedding and the unembedding are unchanged.
 
     Attributes:
-        weights: Bits of the matrices of attention and the MLP, 2 to 16; None for no rounding.
+        weights: Bits of the matrices of attention and the MLP, 2 to 16, or a block format ("nvfp4", "mxfp4"), whose blocks lie
+            along the input of a matrix and along the dims of a vector, whatever `scale`; None for no rounding.
         activations: Bits of the inputs that these matrices multiply.
         kv: Bits of keys and values in their cached form: keys after their rotary rotation, or before it under a cache policy.
         scale: The unit that shares a scale. For activations, keys and values: "tensor", one prompt, over the tokens that are
@@ -41,9 +44,9 @@ class Quantisation:
         keep: Positions whose activations, keys and values are not rounded and do not affect the scale.
     """
 
-    weights: int | None = None
-    activations: int | None = None
-    kv: int | None = None
+    weights: int | str | None = None
+    activations: int | str | None = None
+    kv: int | str | None = None
     scale: str = "tensor"
     rotate: bool = False
     keep: tuple[int, ...] = ()
@@ -51,8 +54,10 @@ class Quantisation:
     def __post_init__(self) -> None:
         for name in ("weights", "activations", "kv"):
             bits: Any = getattr(self, name)
-            if bits is not None and (not isinstance(bits, int) or isinstance(bits, bool) or not 2 <= bits <= 16):
-                raise SinkjaxError(f"{name} must be None or a number of bits from 2 to 16, not {short(bits)}")
+            number = isinstance(bits, int) and not isinstance(bits, bool) and 2 <= bits <= 16
+            if bits is not None and not number and not (isinstance(bits, str) and bits in BLOCK_FORMATS):
+                formats = " or ".join(f'"{one}"' for one in BLOCK_FORMATS)
+                raise SinkjaxError(f"{name} must be None or a number of bits from 2 to 16, or {formats}, not {short(bits)}")
         one_of("scale", self.scale, SCALES)
         refuse(not isinstance(self.rotate, bool), f"rotate must be True or False, not {self.rotate!r}")
         if not all(type(position) is int and position >= 0 for position in self.keep):
@@ -70,7 +75,7 @@ class Quantisation:
         done = {name: self._matrix(name, w) for name, w in params["layers"].items() if name in MATRICES}
         return {**params, "layers": {**params["layers"], **done}}
 
-    def vectors(self, x: jax.Array, bits: int | None, groups: int, rows: jax.Array, lengths: jax.Array) -> jax.Array:
+    def vectors(self, x: jax.Array, bits: int | str | None, groups: int, rows: jax.Array, lengths: jax.Array) -> jax.Array:
         """Round vectors of tokens, x [B, T, ...]. rows: int [T], their positions. lengths: int [B]."""
         if bits is None and not self.rotate:
             return x
@@ -80,7 +85,11 @@ class Quantisation:
             kept = functools.reduce(jnp.logical_or, [rows == position for position in self.keep], jnp.zeros(rows.shape, bool))
             counts = ((rows < lengths[:, None]) & ~kept)[:, :, None, None]
             axes = {"tensor": (1, 2, 3), "channel": (1,), "token": (3,)}[self.scale]
-            turned = jnp.where(counts, rounded(turned, bits, axes, counts), turned)
+            if isinstance(bits, str):
+                done = BLOCK_FORMATS[bits].rounded(turned, (1, 2, 3), counts)
+            else:
+                done = rounded(turned, bits, axes, counts)
+            turned = jnp.where(counts, done, turned)
         return (rotate(turned, back=True) if self.rotate else turned).reshape(x.shape).astype(x.dtype)
 
     def _matrix(self, name: str, w: jax.Array) -> jax.Array:
@@ -90,7 +99,9 @@ class Quantisation:
         stack, inner, outer = w.shape[:begin], w.shape[begin : begin + inputs], w.shape[begin + inputs :]
         flat = w.reshape(*stack, math.prod(inner), math.prod(outer)).swapaxes(-1, -2)  # outputs, inputs
         flat = rotate(flat) if self.rotate else flat
-        if self.weights is not None:
+        if isinstance(self.weights, str):
+            flat = BLOCK_FORMATS[self.weights].rounded(flat, (-2, -1))
+        elif self.weights is not None:
             flat = rounded(flat, self.weights, (-2, -1) if self.scale == "tensor" else (-1,))
         flat = rotate(flat, back=True) if self.rotate else flat
         return flat.swapaxes(-1, -2).reshape(w.shape).astype(w.dtype)

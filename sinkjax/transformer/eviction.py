@@ -48,8 +48,8 @@ class Streaming:
     block: ClassVar[int] = 128  # tokens computed at a time; this changes results only by rounding
 
     def __post_init__(self) -> None:
-        _refuse_size("sinks", self.sinks, 0)
-        _refuse_size("window", self.window, 1)
+        refuse_size("sinks", self.sinks, 0)
+        refuse_size("window", self.window, 1)
 
     @property
     def size(self) -> int:
@@ -100,29 +100,38 @@ class H2O:
     """
 
     k: int
+    scores: ClassVar[tuple[int, ...]] = ()  # shape of a key's score
     block: ClassVar[int] = 1  # tokens computed at a time, because later ones must not see keys evicted by these
 
     def __post_init__(self) -> None:
-        _refuse_size("k", self.k, 2)
+        refuse_size("k", self.k, 2)
 
     @property
     def size(self) -> int:
         """Keys that a query sees at most."""
         return self.k
 
+    @property
+    def kept(self) -> int:
+        """Number of last keys that stay whatever their score."""
+        return self.k // 2
+
     def empty(self, B: int, K: int, D: int, dtype: Any) -> State:
-        wide = jnp.promote_types(dtype, jnp.float32)
         slots = self.k - 1
         return {
             "k": jnp.zeros((B, slots, K, D), dtype),
             "v": jnp.zeros((B, slots, K, D), dtype),
             "position": jnp.full((B, slots, K), -1),
-            "received": jnp.zeros((B, slots, K), wide),
+            "score": jnp.zeros((B, slots, K, *self.scores), jnp.promote_types(dtype, jnp.float32)),
         }
 
-    def worth(self, position: jax.Array, received: jax.Array, last: jax.Array | int) -> jax.Array:
+    def scored(self, score: jax.Array, k: jax.Array, received: jax.Array) -> jax.Array:
+        """Update the scores [B, S, K, *scores] after a token: k [B, 1, K, D] is its key, received [B, S, K] its attention."""
+        return score + received
+
+    def worth(self, position: jax.Array, score: jax.Array, last: jax.Array | int) -> jax.Array:
         """Rank the keys at these positions, [B, S, K]; the lowest is evicted. last: the last token's position."""
-        return jnp.where(position > last - self.k // 2, jnp.inf, received)
+        return jnp.where(position > last - self.kept, jnp.inf, score)
 
     def keys(self, state: State, k: jax.Array, v: jax.Array, first: jax.Array | int) -> tuple[Keys, ...]:
         """Return the cache that the token at `first` sees; k, v [B, 1, K, D] are its own. Slots fill from the end, by
@@ -136,8 +145,9 @@ class H2O:
         """Return the state after this token. received: [B, K, S], the attention that each of `keys` got."""
         B, _, K, _ = k.shape
         position = jnp.concatenate([state["position"], jnp.full((B, 1, K), first)], axis=1)
-        total = jnp.pad(state["received"], ((0, 0), (0, 1), (0, 0))) + received.swapaxes(1, 2)
-        evicted = jnp.argmin(jnp.where(position < 0, -jnp.inf, self.worth(position, total, first)), axis=1)[:, None]
+        new = jnp.pad(state["score"], [(0, 0), (0, 1)] + [(0, 0)] * (state["score"].ndim - 2))
+        score = self.scored(new, k, received.swapaxes(1, 2))
+        evicted = jnp.argmin(jnp.where(position < 0, -jnp.inf, self.worth(position, score, first)), axis=1)[:, None]
         slots = jnp.arange(self.k - 1)[None, :, None]
         chosen = slots + (slots >= evicted)
 
@@ -148,13 +158,15 @@ class H2O:
             "k": take(jnp.concatenate([state["k"], k], axis=1)),
             "v": take(jnp.concatenate([state["v"], v], axis=1)),
             "position": take(position),
-            "received": take(total),
+            "score": take(score),
         }
 
 
 CachePolicy = Streaming | H2O
 
 
-def _refuse_size(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise SinkjaxError(f"{name} must be an integer of at least {least}, not {short(value)}")
+def refuse_size(name: str, value: Any, least: int, most: float = float("inf")) -> None:
+    """Raise unless a field is an integer within bounds."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        bounds = f"of at least {least}" if most == float("inf") else f"from {least} to {most}"
+        raise SinkjaxError(f"{name} must be an integer {bounds}, not {short(value)}")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.cards.files import NAMES, sink_mask
+from sinkjax.cards.files import NAMES, PREFIX, VERSION, sink_mask
 from sinkjax.cards.hangs import _kind
 from sinkjax.cards.page import PAGE, as_section
 from sinkjax.checkpoints.model import Model
@@ -88,14 +88,47 @@ def test_the_class_follows_from_what_is_left_of_the_sink(no_bos, masked, isolate
 def test_files_are_read_back_and_the_mask_marks_the_sinks(softmax, tmp_path):
     folder = softmax.save(tmp_path / "card")
     assert sorted(path.name for path in folder.iterdir()) == sorted(NAMES)
-    read = {name: json.loads((folder / name).read_text()) for name in NAMES}
-    assert read["card.json"]["version"] == "sinkjax-card/1"
+    read = {name: json.loads((folder / name).read_text()) for name in NAMES if name.endswith(".json")}
+    assert {one["version"] for one in read.values()} == {VERSION}
     assert read["card.json"]["where"]["position"] == softmax.where.position
     ids = np.array([[0, 100, 101], [102, 0, 103]])
     marked = sink_mask(ids, read["sink_tokens.json"])
     assert marked[ids == 0].all()
     assert not marked[~np.isin(ids, read["sink_tokens.json"]["tokens"])].any()
     assert sink_mask([5, 6, 7], {"positions": [0, 9], "tokens": []}).tolist() == [True, False, False]
+
+
+@pytest.mark.apart
+def test_transformers_reads_the_prefix_of_a_card(softmax, tmp_path):
+    import torch
+    from safetensors import safe_open
+    from transformers import DynamicCache, LlamaForCausalLM
+
+    assert softmax.prefix.tokens == (0,)  # its BOS, which the scan finds
+    softmax.save(tmp_path / "card")
+    sinkjax.export(sinkjax.load("mini-softmax"), tmp_path / "llama")
+    llama = LlamaForCausalLM.from_pretrained(tmp_path / "llama")
+    ids = torch.tensor([[0, 100, 101, 102, 7, 40]])
+    past = DynamicCache()
+    with safe_open(tmp_path / "card" / PREFIX, "pt") as file:
+        assert json.loads(file.metadata()["tokens"]) == [0]
+        for layer in range(llama.config.num_hidden_layers):
+            past.update(file.get_tensor(f"keys.{layer}"), file.get_tensor(f"values.{layer}"), layer)
+    with torch.no_grad():
+        plain = llama(ids).logits[0, 1:]
+        cached = llama(ids[:, 1:], past_key_values=past).logits[0]
+        torch.testing.assert_close(cached, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_remedies_are_measured_on_other_passages_than_the_sink_was_found_on(softmax):
+    assert softmax.cost.measured_on == "other passages"
+    own = sinkjax.card(sinkjax.load("untrained:mini-softmax"), np.random.default_rng(0).integers(3, 512, (6, 32)))
+    assert own.cost.measured_on == "the same passages"
+
+
+def test_the_mask_of_a_card_states_its_precision_and_recall(softmax):
+    assert softmax.mask["precision"] > 0.9
+    assert 0.5 < softmax.mask["recall"] <= 1
 
 
 def test_the_neurons_of_a_card_make_the_activation(softmax):
@@ -114,7 +147,7 @@ def test_the_command_prints_and_writes_a_card(tmp_path, capsys):
     out = tmp_path / "card"
     assert main(["card", "mini-sigmoid", "--prompts", "4", "--length", "32", "--out", str(out)]) == 0
     assert "no head of 8 sinks" in capsys.readouterr().out
-    assert {path.name for path in out.iterdir()} == {*NAMES, PAGE}
+    assert {path.name for path in out.iterdir()} == {*NAMES, PAGE} - {PREFIX}  # there is no sink to put in front
 
 
 @pytest.mark.parametrize(

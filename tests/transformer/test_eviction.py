@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import H2O, Config, Probe, Streaming
+from sinkjax import H2O, Config, KeyNorm, Probe, SnapKV, Streaming
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.attention_bias import KeyValueBias
 from sinkjax.model.config import NoPosition
@@ -55,7 +55,7 @@ class Literal(H2O):
 
     sinks: int = 0
 
-    def worth(self, position, received, last):
+    def worth(self, position, score, last):
         return jnp.where(position < self.sinks, jnp.inf, position)
 
 
@@ -84,7 +84,9 @@ def whole(config: Config, edits: Any = ()) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("policy", [Blocks(4, T), Blocks(0, T), Blocks(4, 5 * T), H2O(T), H2O(T + 7)], ids=str)
+@pytest.mark.parametrize(
+    "policy", [Blocks(4, T), Blocks(0, T), Blocks(4, 5 * T), H2O(T), H2O(T + 7), KeyNorm(T), SnapKV(T)], ids=str
+)
 def test_a_cache_that_holds_all_keys_gives_the_plain_forward(tiny_config, name: str, policy: Any) -> None:
     config = config_of(tiny_config, **VARIANTS[name])
     assert np.abs(loss(config, policy, 12) - whole(config)).max() < 1e-11
@@ -113,14 +115,36 @@ def test_positions_are_those_in_a_literal_cache(tiny_config, sinks: int, window:
     assert np.abs(found[:, sinks + window :] - loss(config, Blocks(0, sinks + window))[:, sinks + window :]).max() > 1e-3
 
 
-@pytest.mark.parametrize("policy", [Blocks(2, 4), H2O(6)], ids=str)
+@pytest.mark.parametrize("policy", [Blocks(2, 4), H2O(6), SnapKV(6, 3, 3)], ids=str)
 def test_chunks_change_nothing(tiny_config, policy: Any) -> None:
     config = config_of(tiny_config)
     assert np.abs(loss(config, policy, 3) - loss(config, policy, T)).max() < 1e-12
 
 
-@pytest.mark.parametrize("k", [4, 7])
-def test_heavy_hitters_are_those_of_a_loop(tiny_config, k: int) -> None:
+def most_attended(held: list[int], attention: list[dict[int, float]], norms: np.ndarray) -> dict[int, float]:
+    return {key: sum(row.get(key, 0.0) for row in attention) for key in held}
+
+
+def lowest_norm(held: list[int], attention: list[dict[int, float]], norms: np.ndarray) -> dict[int, float]:
+    return {key: -norms[key] for key in held}
+
+
+def last_three_pooled(held: list[int], attention: list[dict[int, float]], norms: np.ndarray) -> dict[int, float]:
+    total = [sum(row.get(key, 0.0) for row in attention[-3:]) for key in held]
+    return dict(zip(held, np.convolve(total, np.full(3, 1 / 3), "same"), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept", "score"),
+    [
+        (H2O(4), 2, most_attended),
+        (H2O(7), 3, most_attended),
+        (KeyNorm(7), 3, lowest_norm),
+        (SnapKV(7, 3, 3), 3, last_three_pooled),
+    ],
+    ids=str,
+)
+def test_the_keys_that_stay_are_those_of_a_loop(tiny_config, policy: Any, kept: int, score: Any) -> None:
     """One layer without positions, so that its queries, keys and values are those of the forward; its outputs are put in."""
     config = config_of(tiny_config, layers=1, position=NoPosition())
     probe = Probe(capture=[sinkjax.Capture(site) for site in ("query", "key", "value", "head_out")])
@@ -130,18 +154,21 @@ def test_heavy_hitters_are_those_of_a_loop(tiny_config, k: int) -> None:
     for text in range(B):
         for kv_head in range(config.kv_heads):
             held: list[int] = []
-            received = dict.fromkeys(range(T + 1), 0.0)
+            attention: list[dict[int, float]] = []
+            norms = np.linalg.norm(keys[text, :, kv_head], axis=-1)
             for i in range(T + 1):
                 held.append(i)
+                attention.append(dict.fromkeys(held, 0.0))
                 for head in range(kv_head * config.group, (kv_head + 1) * config.group):
                     row = softmax(keys[text, held, kv_head] @ q[text, i, head] * config.scale)
                     out[text, i, head] = row @ values[text, held, kv_head]
                     for key, weight in zip(held, row, strict=True):
-                        received[key] += weight
-                if len(held) == k:
-                    held.remove(min((key for key in held if key <= i - k // 2), key=received.__getitem__))
+                        attention[-1][key] += weight
+                if len(held) == policy.k:
+                    worth = score(held, attention, norms)
+                    held.remove(min((key for key in held if key <= i - kept), key=worth.__getitem__))
     want = whole(config, sinkjax.edit("head_out", "set", out[None]))
-    assert np.abs(loss(config, H2O(k)) - want).max() < 1e-11
+    assert np.abs(loss(config, policy) - want).max() < 1e-11
     assert np.abs(want - whole(config)).max() > 1e-3
 
 
@@ -151,6 +178,8 @@ def test_heavy_hitters_are_those_of_a_loop(tiny_config, k: int) -> None:
         (lambda: Streaming(-1, 5), "sinks must be an integer of at least 0, not -1"),
         (lambda: Streaming(4, 0), "window must be an integer of at least 1, not 0"),
         (lambda: H2O(1), "k must be an integer of at least 2, not 1"),
+        (lambda: SnapKV(8, 8), "window must be an integer from 1 to 7, not 8"),
+        (lambda: SnapKV(16, 8, 4), "pool must be odd.*4"),
     ],
 )
 def test_sizes_that_make_no_sense_are_refused(make: Any, sentence: str) -> None:

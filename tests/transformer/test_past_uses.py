@@ -207,8 +207,10 @@ def test_models_that_would_read_it_differently_are_refused() -> None:
 
 
 def test_without_a_token_the_scan_must_find_a_sink() -> None:
-    with pytest.raises(SinkjaxError, match="no head"):  # its tokenizer adds no BOS, on which alone it sinks
-        sinkjax.sink_prefix(sinkjax.load("mini-sink"))
+    sinking = sinkjax.load("mini-sink")  # on its BOS, which its own tokenizer does not add
+    assert sinkjax.sink_prefix(sinking).tokens == (sinking.tokenizer.bos,)
+    with pytest.raises(SinkjaxError, match="no head"):
+        sinkjax.sink_prefix(sinkjax.load("untrained:mini-softmax"))
     with pytest.raises(SinkjaxError, match="tokenizer"):
         sinkjax.sink_prefix(model())
 

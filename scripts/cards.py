@@ -1,0 +1,290 @@
+"""Cards of models whose answers are known, beside these answers, and the cards on the docs.
+
+    python scripts/cards.py run [NAME ...]   measure the cards that docs/data/cards.csv lacks (or those named)
+    python scripts/cards.py page             docs/how-to/card-answers.md, from that file
+
+The models in HELD_OUT were named before a card of them was made; no threshold was changed after that.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from templates import given, page
+
+import sinkjax
+from sinkjax.checkpoints.model import Model
+from sinkjax.data.corpora import passages
+from sinkjax.model import params
+from sinkjax.model.normalisers import NAMED
+from sinkjax.model.positions import Learned
+from sinkjax.report.markdown import table as markdown
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA, CARDS, PAGE = (ROOT / "docs" / name for name in ("data/cards.csv", "data/cards", "how-to/card-answers.md"))
+SHOWN = ("smollm2-135m", "gemma3-270m", "mini-softmax", "mini-head-norm", "mini-sigmoid")  # whose cards are on the docs
+PROMPTS, LENGTH = 16, 48
+ANY, TOKENS, POSITION, NO_KEY, NOTHING = (
+    "any token that sees only itself",
+    "tokens",
+    "position",
+    "a key without a token",
+    "nothing",
+)
+HELD_OUT = (
+    "mini-head-norm",
+    "untrained mini-head-norm",
+    "planted sink logit 5",
+    "planted neuron 3",
+    "planted tokens 3",
+    "BOS at position 3",
+    "planted key 1",
+    "planted position 3",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and its known answer.
+
+    make: returns the model and the text of the card. truth: what is known of the answer; a field that is not known is missing.
+    """
+
+    make: Callable[[], tuple[Model, Any]]
+    truth: Mapping[str, Any]
+    why: str
+
+
+def packaged(name: str) -> tuple[Model, Any]:
+    """A model that is loaded by its name, on the packaged text."""
+    return sinkjax.load(name), "packaged"
+
+
+def changed(name: str, change: Callable[[Model, dict[str, Any]], None], text: Any = "packaged") -> tuple[Model, Any]:
+    """A packaged model with some of its parameters changed in place."""
+    model = sinkjax.load(name)
+    arrays = jax.tree.map(np.array, dict(model.params))
+    change(model, arrays)
+    return Model(model.config, jax.tree.map(jnp.asarray, arrays), model.tokenizer, {**model.source, "name": "planted"}), text
+
+
+def ids(model: Model, place: int | None, tokens: tuple[int, ...] = ()) -> np.ndarray:
+    """Packaged text with its BOS at one position, or nowhere; or with several tokens in turn."""
+    texts = passages("packaged", PROMPTS, length=500).texts
+    found, _ = sinkjax.encode(model, texts, bos="none", length=LENGTH)
+    if place is not None:
+        found[:, place] = np.resize(tokens or (model.tokenizer.bos,), len(found))
+    return found
+
+
+def at(place: int | None, tokens: tuple[int, ...] = ()) -> tuple[Model, Any]:
+    """`mini-softmax` on text with its BOS at one position, or nowhere."""
+    model = sinkjax.load("mini-softmax")
+    return model, ids(model, place, tokens)
+
+
+def sink_logit(size: float) -> tuple[Model, Any]:
+    """Random weights with a sink logit of one size in each head."""
+    config = replace(sinkjax.load("mini-softmax").config, normaliser=NAMED["sink-logit"])
+    drawn = params.init(config, seed=0)
+    drawn["layers"]["normaliser"] = jax.tree.map(lambda leaf: jnp.full_like(leaf, size), drawn["layers"]["normaliser"])
+    return Model(config, drawn, None, {"kind": "arrays", "name": "planted"}), drawn_ids(0)
+
+
+def drawn_ids(seed: int) -> np.ndarray:
+    """Random token ids."""
+    return np.random.default_rng(seed).integers(3, 512, (PROMPTS, LENGTH))
+
+
+def neuron(layer: int, dim: int, row: int) -> tuple[Model, Any]:
+    """`mini-softmax` with one large weight, from the `row`-th of the neurons that only BOS activates to a dim."""
+
+    def change(model: Model, arrays: dict[str, Any]) -> None:
+        arrays["layers"]["down"][layer, special(model, layer)[row], dim] = 40.0
+
+    return changed("mini-softmax", change)
+
+
+def special(model: Model, layer: int) -> np.ndarray:
+    """The neurons of a layer, by their activation at BOS over the largest elsewhere, highest first."""
+    probe = sinkjax.Probe(capture=[sinkjax.Capture("neuron", layers=[layer], name="n")])
+    found = np.abs(sinkjax.forward(model, ids(model, 0), probe=probe, logits=False).record["n"])[:, 0]
+    return np.argsort(-found[:, 0].mean(axis=0) / found[:, 1:].max(axis=(0, 1)))
+
+
+def dims(dim: int) -> tuple[Model, Any]:
+    """`mini-softmax` with a large number in BOS's embedding."""
+
+    def change(model: Model, arrays: dict[str, Any]) -> None:
+        arrays["embed"][model.tokenizer.bos, dim] = 400.0
+
+    return changed("mini-softmax", change)
+
+
+def tokens(others: tuple[int, ...], alternate: bool = False) -> tuple[Model, Any]:
+    """`mini-softmax` in which other tokens have BOS's embedding."""
+
+    def change(model: Model, arrays: dict[str, Any]) -> None:
+        arrays["embed"][list(others)] = arrays["embed"][model.tokenizer.bos]
+
+    model, text = changed("mini-softmax", change)
+    return model, ids(model, 0, (0, *others)) if alternate else text
+
+
+def key(place: int, token: int | None) -> tuple[Model, Any]:
+    """Random weights, a dim that every query reads, and one that the keys of a token or of a position have."""
+    config = sinkjax.load("mini-softmax").config
+    config = config if token is not None else replace(config, position=Learned())
+    arrays = jax.tree.map(np.array, params.init(config, seed=1))
+    arrays["embed"] = np.random.default_rng(1).standard_normal(arrays["embed"].shape).astype(np.float32)
+    arrays["embed"][:, 0] = 8.0
+    arrays["embed"][:, 1] = 0.0
+    for name, dim in (("q", 0), ("k", 1)):
+        arrays["layers"][name][:, dim, :, -1] = 2.5
+    text = drawn_ids(1)
+    if token is not None:
+        arrays["embed"][token, 1] = 8.0
+        text[text == token] += 1
+        text[:, place] = token
+    else:
+        arrays["positions"][:, :2] = 0.0
+        arrays["positions"][place, 1] = 8.0
+    return Model(config, jax.tree.map(jnp.asarray, arrays), None, {"kind": "arrays", "name": "planted"}), text
+
+
+def weight(layer: int, dim: int, row: int) -> dict[str, Any]:
+    """The known answer of `neuron`."""
+    number = int(special(sinkjax.load("mini-softmax"), layer)[row])
+    return {"weight": [layer, number, dim], "dim": dim}
+
+
+BOS = {"kind": TOKENS, "position": 0, "among": [0]}
+NONE = {"kind": NOTHING}
+CASES: dict[str, Case] = {
+    "smollm2-135m": Case(partial(packaged, "smollm2-135m"), {"kind": ANY, "position": 0, "dim": 507}, "findings"),
+    "gemma3-270m": Case(partial(packaged, "gemma3-270m"), {"kind": TOKENS, "position": 0, "among": [2]}, "findings"),
+    "mini-softmax": Case(partial(packaged, "mini-softmax"), BOS, "trained with BOS first in each block"),
+    "mini-sink": Case(partial(packaged, "mini-sink"), BOS, "trained with BOS first in each block"),
+    "mini-sigmoid": Case(partial(packaged, "mini-sigmoid"), NONE, "rows do not compete"),
+    "mini-head-norm": Case(partial(packaged, "mini-head-norm"), BOS, "12% of its heads sink on BOS"),
+    **{
+        f"untrained {name}": Case(partial(packaged, f"untrained:{name}"), NONE, "random weights")
+        for name in ("mini-softmax", "mini-sink", "mini-sigmoid", "mini-head-norm")
+    },
+    "planted sink logit 8": Case(partial(sink_logit, 8.0), {"kind": NO_KEY}, "exp(8) beside 48 keys"),
+    "planted sink logit 5": Case(partial(sink_logit, 5.0), {"kind": NO_KEY}, "exp(5) beside 48 keys"),
+    "planted sink logit -2": Case(partial(sink_logit, -2.0), NONE, "exp(-2) beside 48 keys"),
+    **{
+        f"planted neuron {number}": Case(partial(neuron, *place), {"place": place}, "one large weight behind a neuron of BOS")
+        for number, place in enumerate([(1, 7, 0), (2, 30, 0), (2, 51, 1), (3, 12, 0)])
+    },
+    "planted dim 5": Case(partial(dims, 5), {"dim": 5, "maker": "embedding"}, "in BOS's embedding"),
+    "planted dim 40": Case(partial(dims, 40), {"dim": 40, "maker": "embedding"}, "in BOS's embedding"),
+    **{
+        f"planted tokens {len(more)}": Case(
+            partial(tokens, more), {"kind": TOKENS, "position": 0, "among": [0, *more]}, "with BOS's embedding"
+        )
+        for more in ((300,), (90, 400), (77, 222, 333))
+    },
+    "two BOS": Case(
+        partial(tokens, (310,), True), {"kind": TOKENS, "position": 0, "among": [0, 310]}, "each first in half of the prompts"
+    ),
+    "BOS at position 2": Case(partial(at, 2), {"kind": TOKENS, "position": 2, "among": [0]}, "mini-softmax"),
+    "BOS at position 3": Case(partial(at, 3), {"kind": TOKENS, "position": 3, "among": [0]}, "mini-softmax"),
+    "text without BOS": Case(partial(at, None), NONE, "mini-softmax"),
+    "planted key 0": Case(partial(key, 0, 100), {"kind": TOKENS, "position": 0, "tokens": [100]}, "a token's embedding"),
+    "planted key 1": Case(partial(key, 5, 200), {"kind": TOKENS, "position": 5, "tokens": [200]}, "a token's embedding"),
+    "planted position 0": Case(partial(key, 0, None), {"kind": POSITION, "position": 0}, "a position's vector"),
+    "planted position 3": Case(partial(key, 3, None), {"kind": POSITION, "position": 3}, "a position's vector"),
+}
+
+
+def answer(card: sinkjax.Card) -> dict[str, Any]:
+    """The fields of a card that a truth may have."""
+    made, kind = card.maker, card.hangs.kind
+    return {
+        "kind": kind,
+        "position": card.where.position,
+        "tokens": sorted(token for token, _ in card.hangs.tokens),
+        "dim": card.where.activation.dim,
+        "weight": None if isinstance(made, str) else list(made.weight),
+        "maker": made.split(":")[0].removeprefix("the ") if isinstance(made, str) else made.part,
+    }
+
+
+def errors(truth: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """The fields in which an answer differs from the truth; tokens that are known to sink must be among those of the card."""
+    wrong = [name for name, value in truth.items() if name != "among" and found[name] != value]
+    return wrong + ["tokens"] * (not {*truth.get("among", ())} <= {*found["tokens"]})
+
+
+def run(*names: str) -> None:
+    """Measure cards, and save the answers after each."""
+    known = pd.read_csv(DATA, keep_default_na=False) if DATA.exists() else pd.DataFrame(columns=["model"])
+    for name in names or [name for name in CASES if name not in set(known["model"])]:
+        case = CASES[name]
+        model, text = case.make()
+        truth = dict(case.truth)
+        truth |= weight(*truth.pop("place")) if "place" in truth else {}
+        size = {} if name in SHOWN[:2] else {"prompts": PROMPTS, "length": LENGTH}
+        card = sinkjax.card(model, text, **size)
+        found = answer(card)
+        row = {"model": name, "held_out": name in HELD_OUT, "why": case.why, "heads": f"{len(card.where.heads)}/{card.where.of}"}
+        row |= {"truth": json.dumps(truth), "answer": json.dumps(found), "errors": ", ".join(errors(truth, found))}
+        known = pd.concat([known[known["model"] != name], pd.DataFrame([row])])
+        known = known.sort_values("model", key=lambda column: column.map([*CASES].index))
+        DATA.parent.mkdir(parents=True, exist_ok=True)
+        known.to_csv(DATA, index=False)
+        if name in SHOWN:
+            CARDS.mkdir(exist_ok=True)
+            kept = {"lines": card.lines(), "mask": card.mask, "answer": found, "prompts": card.prompts, "clamp": card.clamp()}
+            (CARDS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        print(f"{name}: {row['answer']} {row['errors'] or 'right'}", flush=True)
+
+
+def write_page() -> None:
+    """Write the page from the file."""
+    known = pd.read_csv(DATA, keep_default_na=False)
+    lines = []
+    for row in known.to_dict("records"):
+        truth, found = json.loads(row["truth"]), json.loads(row["answer"])
+        stated = {name: found[name] for name in ("tokens" if name == "among" else name for name in truth)}
+        held = "yes" if row["held_out"] else ""
+        lines.append([row["model"], row["why"], held, said(truth), said(stated), row["errors"] or "none"])
+    wrong = known["errors"] != ""
+    held = known["held_out"].astype(bool)
+    numbers = {
+        "models": len(known),
+        "right": int((~wrong).sum()),
+        "held": int(held.sum()),
+        "held_right": int((held & ~wrong).sum()),
+        "table": markdown(["model", "known because", "held out", "known answer", "card", "errors"], lines),
+        "cards": "\n\n".join(shown(name) for name in SHOWN if (CARDS / f"{name}.json").exists()),
+    }
+    PAGE.write_text(page("card-answers.md", given(numbers)), encoding="utf-8")
+
+
+def said(fields: Mapping[str, Any]) -> str:
+    """An answer in a cell."""
+    return "; ".join(f"{name} {json.dumps(value) if not isinstance(value, str) else value}" for name, value in fields.items())
+
+
+def shown(name: str) -> str:
+    """A card as its lines."""
+    kept = json.loads((CARDS / f"{name}.json").read_text(encoding="utf-8"))
+    lines = "\n".join(f"{heading:11} {text}" for heading, text in kept["lines"])
+    return f"### {name}\n\n```text\n{lines}\n```"
+
+
+if __name__ == "__main__":
+    {"run": run, "page": write_page}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,73 @@
+"""Cache policies that rank keys like H2O, by another score: the norm of a key, or the attention of the last queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.config_files.checks import refuse
+from sinkjax.transformer.eviction import H2O, refuse_size
+
+
+@dataclass(frozen=True)
+class KeyNorm(H2O):
+    """k keys per layer and key-value head: the last k // 2, and the others with the lowest L2 norm.
+
+    Keys of low norm receive much attention (Devoto et al. 2024, arXiv 2406.11430). As in H2O, the last ones stay.
+
+    Attributes:
+        k: Maximum number of keys that a query sees, including its own.
+    """
+
+    def scored(self, score: jax.Array, k: jax.Array, received: jax.Array) -> jax.Array:
+        """Give the new key its score, the negative norm."""
+        del received
+        return score.at[:, -1].set(-jnp.linalg.norm(k[:, 0].astype(score.dtype), axis=-1))
+
+
+@dataclass(frozen=True)
+class SnapKV(H2O):
+    """k keys per layer and key-value head: the last `window`, and the others with most attention from the last `window` queries.
+
+    SnapKV (Li et al. 2024, arXiv 2404.14469) chooses once, at the end of a prompt; here the choice is made again after every
+    token, so that a text of any length can be read. Attention is summed over the queries and over the query heads of a key-value
+    head, and averaged over `pool` neighbours in the cache.
+
+    Attributes:
+        k: Maximum number of keys that a query sees, including its own.
+        window: Last queries whose attention counts, and whose keys stay.
+        pool: Width of the average, an odd number.
+    """
+
+    window: int = 8
+    pool: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_size("window", self.window, 1, self.k - 1)
+        refuse_size("pool", self.pool, 1)
+        refuse(self.pool % 2 == 0, f"pool must be odd, so that it has a middle, not {self.pool}")
+
+    @property
+    def kept(self) -> int:
+        """Number of last keys that stay whatever their score."""
+        return self.window
+
+    @property
+    def scores(self) -> tuple[int, ...]:  # type: ignore[override]
+        """One number for each of the last queries."""
+        return (self.window,)
+
+    def scored(self, score: jax.Array, k: jax.Array, received: jax.Array) -> jax.Array:
+        """Drop the oldest query, and add the new one's attention."""
+        del k
+        return jnp.concatenate([score[..., 1:], received[..., None]], axis=-1)
+
+    def worth(self, position: jax.Array, score: jax.Array, last: jax.Array | int) -> jax.Array:
+        """Rank the keys by the pooled sum over the last queries."""
+        total, half = score.sum(axis=-1), self.pool // 2
+        padded = jnp.pad(total, ((0, 0), (half, half), (0, 0)))
+        pooled = sum(padded[:, begin : begin + total.shape[1]] for begin in range(2 * half + 1)) / (2 * half + 1)
+        return super().worth(position, jnp.asarray(pooled), last)

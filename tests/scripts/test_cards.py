@@ -1,0 +1,51 @@
+"""The script of cards with known answers: what it counts as an error, what it holds out, the models it plants, and its page."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+SCRIPT = "cards.py"
+
+
+@pytest.mark.parametrize(
+    ("truth", "wrong"),
+    [
+        ({"kind": "tokens", "position": 0, "among": [0]}, []),
+        ({"among": [0, 9]}, ["tokens"]),
+        ({"tokens": [0]}, ["tokens"]),
+        ({"weight": [2, 5, 8], "kind": "position"}, ["weight", "kind"]),
+    ],
+)
+def test_a_field_that_differs_is_an_error_and_known_tokens_must_be_among_those_of_the_card(script, truth, wrong) -> None:
+    found = {"kind": "tokens", "position": 0, "tokens": [0, 4], "weight": [2, 5, 7]}
+    assert script["errors"](truth, found) == wrong
+
+
+def test_at_least_24_answers_are_known_and_six_are_held_out(script) -> None:
+    assert len(script["CASES"]) >= 24
+    assert {*script["SHOWN"], *script["HELD_OUT"]} <= {*script["CASES"]}
+    assert len(script["HELD_OUT"]) >= 6
+
+
+def test_a_planted_position_is_where_every_head_looks_whatever_token_is_there(script) -> None:
+    import sinkjax
+
+    for place, token in ((3, None), (5, 200)):
+        model, text = script["key"](place, token)
+        probe = sinkjax.Probe(attention_received=True)
+        received = np.asarray(sinkjax.forward(model, text, probe=probe, logits=False).record["attention_received"])
+        assert received[..., place].min() > 0.9
+        assert (len(np.unique(text[:, place])) == 1) == (token is not None)
+
+
+def test_the_page_is_that_of_the_file(script) -> None:
+    known = pd.read_csv(script["DATA"], keep_default_na=False)
+    for row in known.to_dict("records"):
+        assert ", ".join(script["errors"](json.loads(row["truth"]), json.loads(row["answer"]))) == row["errors"]
+    old = script["PAGE"].read_text(encoding="utf-8")
+    assert f"| {known['model'].iloc[0]} |" in old
+    assert f"{(known['errors'] == '').sum()} of {len(known)} cards" in " ".join(old.split())
