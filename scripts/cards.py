@@ -106,29 +106,32 @@ def drawn_ids(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(3, 512, (PROMPTS, LENGTH))
 
 
-def neuron(layer: int, dim: int, row: int) -> tuple[Model, Any]:
-    """`mini-softmax` with one large weight, from the `row`-th of the neurons that only BOS activates to a dim."""
+def neuron(layer: int, number: int, dim: int) -> tuple[Model, Any]:
+    """`mini-softmax` with a neuron that only BOS activates, which adds 80 to a dim: Its inputs separate BOS from other tokens."""
 
     def change(model: Model, arrays: dict[str, Any]) -> None:
-        arrays["layers"]["down"][layer, special(model, layer)[row], dim] = 40.0
+        probe = sinkjax.Probe(capture=[sinkjax.Capture("mlp_in", layers=[layer], name="x")])
+        x = np.asarray(sinkjax.forward(model, ids(model, 0), probe=probe, logits=False).record["x"], float)[:, 0]
+        others = x[:, 1:].reshape(-1, x.shape[-1])
+        w = np.linalg.solve(others.T @ others / len(others) + 0.01 * np.eye(x.shape[-1]), x[:, 0].mean(axis=0))
+        w *= 9.0 / (x[:, 0].mean(axis=0) @ w)
+        block = arrays["layers"]
+        block["gate"][layer, :, number] = block["up"][layer, :, number] = w
+        block["down"][layer, number] = 0.0
+        block["down"][layer, number, dim] = 80.0 / 81.0
 
-    return changed("mini-softmax", change)
-
-
-def special(model: Model, layer: int) -> np.ndarray:
-    """The neurons of a layer, by their activation at BOS over the largest elsewhere, highest first."""
-    probe = sinkjax.Probe(capture=[sinkjax.Capture("neuron", layers=[layer], name="n")])
-    found = np.abs(sinkjax.forward(model, ids(model, 0), probe=probe, logits=False).record["n"])[:, 0]
-    return np.argsort(-found[:, 0].mean(axis=0) / found[:, 1:].max(axis=(0, 1)))
+    model, _ = changed("mini-softmax", change)
+    return model, ids(model, 0)
 
 
 def dims(dim: int) -> tuple[Model, Any]:
-    """`mini-softmax` with a large number in BOS's embedding."""
+    """`mini-softmax` with a large number in BOS's embedding; on text with BOS, which no longer lowers the loss."""
 
     def change(model: Model, arrays: dict[str, Any]) -> None:
         arrays["embed"][model.tokenizer.bos, dim] = 400.0
 
-    return changed("mini-softmax", change)
+    model, _ = changed("mini-softmax", change)
+    return model, ids(model, 0)
 
 
 def tokens(others: tuple[int, ...], alternate: bool = False) -> tuple[Model, Any]:
@@ -162,12 +165,6 @@ def key(place: int, token: int | None) -> tuple[Model, Any]:
     return Model(config, jax.tree.map(jnp.asarray, arrays), None, {"kind": "arrays", "name": "planted"}), text
 
 
-def weight(layer: int, dim: int, row: int) -> dict[str, Any]:
-    """The known answer of `neuron`."""
-    number = int(special(sinkjax.load("mini-softmax"), layer)[row])
-    return {"weight": [layer, number, dim], "dim": dim}
-
-
 BOS = {"kind": TOKENS, "position": 0, "among": [0]}
 NONE = {"kind": NOTHING}
 CASES: dict[str, Case] = {
@@ -185,8 +182,10 @@ CASES: dict[str, Case] = {
     "planted sink logit 5": Case(partial(sink_logit, 5.0), {"kind": NO_KEY}, "exp(5) beside 48 keys"),
     "planted sink logit -2": Case(partial(sink_logit, -2.0), NONE, "exp(-2) beside 48 keys"),
     **{
-        f"planted neuron {number}": Case(partial(neuron, *place), {"place": place}, "one large weight behind a neuron of BOS")
-        for number, place in enumerate([(1, 7, 0), (2, 30, 0), (2, 51, 1), (3, 12, 0)])
+        f"planted neuron {number}": Case(
+            partial(neuron, *place), {"weight": list(place), "dim": place[2]}, "only BOS activates it"
+        )
+        for number, place in enumerate([(1, 20, 7), (2, 101, 30), (2, 6, 51), (3, 77, 12)])
     },
     "planted dim 5": Case(partial(dims, 5), {"dim": 5, "maker": "embedding"}, "in BOS's embedding"),
     "planted dim 40": Case(partial(dims, 40), {"dim": 40, "maker": "embedding"}, "in BOS's embedding"),
@@ -234,8 +233,7 @@ def run(*names: str) -> None:
     for name in names or [name for name in CASES if name not in set(known["model"])]:
         case = CASES[name]
         model, text = case.make()
-        truth = dict(case.truth)
-        truth |= weight(*truth.pop("place")) if "place" in truth else {}
+        truth = case.truth
         size = {} if name in SHOWN[:2] else {"prompts": PROMPTS, "length": LENGTH}
         card = sinkjax.card(model, text, **size)
         found = answer(card)

@@ -210,10 +210,12 @@ def _quality(about: Ground, sinks: dict[str, Any]) -> dict[str, float | None]:
     """Return the share of marked tokens on which a head sinks, and the share of all sinks (heads and prompts) that are marked."""
     prompts = about.other
     received = about.seen(about.of_other, prompts)
-    there, marked = np.nan_to_num(received) > EPS, files.sink_mask(prompts.tokens, sinks) & ~np.isnan(received[:, 0, 0])
-    right = there.any(axis=(1, 2))[marked]
-    caught = there.sum(axis=(1, 2))[marked].sum() / max(int(there.sum()), 1)
-    return {"precision": float(right.mean()) if len(right) else None, "recall": float(caught) if there.any() else None}
+    counts = np.asarray((np.nan_to_num(received) > EPS).sum(axis=(1, 2)))  # heads that sink on each key
+    marked = counts[files.sink_mask(prompts.tokens, sinks) & ~np.isnan(received[:, 0, 0])]
+    return {
+        "precision": float((marked > 0).mean()) if len(marked) else None,
+        "recall": float(marked.sum() / counts.sum()) if counts.any() else None,
+    }
 
 
 def _bos(about: Ground) -> dict[str, Any]:

@@ -98,15 +98,16 @@ class Ground:
         """A position in the first third of the prompts, where a token is isolated or put."""
         return max(2, self.own.tokens.shape[1] // 3)
 
-    def measure(self, prompts: Prompts, edits: Sequence[Edit]) -> Numbers:
-        """Measure attention to keys, largest activations and losses under each edit; arrays begin with an axis over edits."""
-        found = [_read(self.model, prompts, self._probe(), edit) for edit in edits]
-        return {name: np.stack([one[name] for one in found]) for name in self._names}
+    def measure(self, prompts: Prompts, edits: Sequence[Edit], *names: str) -> Numbers:
+        """Measure statistics under each edit, by default the attention to keys; arrays begin with an axis over edits."""
+        asked = names or (self.statistic,)
+        found = [_read(self.model, prompts, Probe.of(*asked), edit) for edit in edits]
+        return {name: np.stack([one[name] for one in found]) for name in asked}
 
-    def swept(self, prompts: Prompts, edits: Sequence[Edit]) -> Numbers:
+    def swept(self, prompts: Prompts, edits: Sequence[Edit], *names: str) -> Numbers:
         """Measure the same by a sweep, which leaves out blocks before the edits: for many edits of late layers."""
-        data = sweep(self.model, prompts.tokens, edits, probe=self._probe(), lengths=prompts.lengths, progress=False)
-        return {str(name): one.values for name, one in data.data_vars.items()}
+        data = sweep(self.model, prompts.tokens, edits, probe=Probe.of(*names), lengths=prompts.lengths, progress=False)
+        return {name: data[name].values for name in names}
 
     @cached_property
     def unedited(self) -> Numbers:
@@ -167,13 +168,6 @@ class Ground:
         """Return the mean over the card's own prompts and its 95% interval, as data."""
         return self.own.number(values)
 
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return self.statistic, f"{self.statistic}_bias", "resid_max", "resid_argmax", "nll"
-
-    def _probe(self) -> Probe:
-        return Probe.of(*self._names)
-
     def _unedited(self, name: str, prompts: Prompts) -> Numbers:
         if name not in self.measured:
             self.measured[name] = _unedited(self.model, prompts, self.statistic)
@@ -228,9 +222,9 @@ def ground(model: Model, text: Any = "packaged", prompts: int = 32, length: int 
         wants = "model" if np.mean(gain) > 0 else "none"
         measured = {"own": numbers[wants], "plain": numbers["none"]}
     first, rest = slice(prompts), slice(prompts, None)
-    others = (both[wants].part(rest), both["none"].part(rest)) if len(texts) > prompts else (None, None)
+    fresh, fresh_plain = (both[bos].part(rest) if len(texts) > prompts else None for bos in (wants, "none"))
     own, plain = both[wants].part(first), both["none"].part(first)
-    return Ground(model, own, plain, tokenizer.bos, wants, gain, said, *others, measured=measured)
+    return Ground(model, own, plain, tokenizer.bos, wants, gain, said, fresh, fresh_plain, measured)
 
 
 def _passages(text: str | Path, prompts: int, length: int, size: Any, seed: int) -> Passages:

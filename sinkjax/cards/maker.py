@@ -99,15 +99,16 @@ def maker(ground: Ground, found: Where, controls: int = CONTROLS) -> Maker | str
     rest = np.setdiff1d(np.arange(len(product)), neurons)
     drawn = [rng.choice(rest, min(count, len(rest)), replace=False) for _ in range(controls)]
     few, whole = ground.own.part(FEW), ground.strength(ground.unedited, key)[FEW].mean()
-    data = ground.swept(few, [_without(layer, one).named(f"neurons {number}") for number, one in enumerate((neurons, *drawn))])
+    without = [_without(layer, one).named(f"neurons {number}") for number, one in enumerate((neurons, *drawn))]
+    data = ground.swept(few, without, ground.statistic, "resid_max")
     largest = data["resid_max"][:, :, activation.layer + 1, key]
     largest = largest / ground.unedited["resid_max"][FEW, activation.layer + 1, key].mean()
     sink = ground.strength(data, key) / max(whole, 1e-30)
     best = int(order[0])
     entries = [(best, dim), *alike(down, best, dim, controls)]
     weights = [edit_weights("down", "set", 0.0, layers=layer, rows=row, cols=col) for row, col in entries]
-    data = ground.swept(few, [compose(one).named(f"weight {number}") for number, one in enumerate(weights)])
-    added = np.nanmean(data["nll"] - ground.unedited["nll"][FEW], axis=-1)
+    named = [compose(one).named(f"weight {number}") for number, one in enumerate(weights)]
+    added = np.nanmean(ground.swept(few, named, "nll")["nll"] - ground.unedited["nll"][FEW], axis=-1)
     return Maker(
         layer=layer,
         part="MLP" if abs(read[Site.MLP_OUT][dim]) >= abs(read[Site.ATTN_OUT][dim]) else "attention",

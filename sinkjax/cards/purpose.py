@@ -54,7 +54,7 @@ def purpose(ground: Ground, found: Where) -> Purpose:
             name: set_residual(key, value, dims=activation.dim, layers=activation.layer)
             for name, value in (("held", activation.held[activation.layer]), ("removed", 0.0))
         }
-    added = np.nanmean(ground.measure(ground.own, [*edits.values()])["nll"] - ground.unedited["nll"], axis=-1)
+    added = np.nanmean(ground.measure(ground.own, [*edits.values()], "nll")["nll"] - ground.unedited["nll"], axis=-1)
     kinds, by_head = _kinds(ground)
     return Purpose(kinds, by_head, {name: ground.number(one) for name, one in zip(edits, added, strict=True)})
 

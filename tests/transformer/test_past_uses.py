@@ -13,6 +13,7 @@ import pytest
 import sinkjax
 from sinkjax import Config, Probe, SinkjaxError, SinkPrefix
 from sinkjax.checkpoints.model import Model
+from sinkjax.explain.scan import packaged
 from sinkjax.model import positions
 from sinkjax.model.attention_bias import KeyBias, KeyValueBias, SinkToken, ValueBias
 from sinkjax.model.config import NoPosition, RMSNorm
@@ -208,9 +209,12 @@ def test_models_that_would_read_it_differently_are_refused() -> None:
 
 def test_without_a_token_the_scan_must_find_a_sink() -> None:
     sinking = sinkjax.load("mini-sink")  # on its BOS, which its own tokenizer does not add
-    assert sinkjax.sink_prefix(sinking).tokens == (sinking.tokenizer.bos,)
+    (token,) = sinkjax.sink_prefix(sinking).tokens
+    text, lengths = packaged(sinking, "model")
+    scores = sinkjax.scan(sinking, [token, sinking.tokenizer.bos], text, lengths)["score"].mean("sink").values
+    assert scores[0] >= scores[1]
     with pytest.raises(SinkjaxError, match="no head"):
-        sinkjax.sink_prefix(sinkjax.load("untrained:mini-softmax"))
+        sinkjax.sink_prefix(sinkjax.load("mini-sigmoid"))
     with pytest.raises(SinkjaxError, match="tokenizer"):
         sinkjax.sink_prefix(model())
 
