@@ -90,7 +90,7 @@ class Card:
         sinks = self.sink_tokens() | self.mask
         path = files.save(Path(folder), {files.CARD: about, files.SINKS: sinks, files.CLAMP: self.clamp()})
         if self.prefix is None:
-            (path / files.PREFIX).unlink(missing_ok=True)  # of another card
+            (path / files.PREFIX).unlink(missing_ok=True)  # another card's
         else:
             self.prefix.save(path / files.PREFIX)
         return path
@@ -207,7 +207,7 @@ def _prefix(model: Model, found: Where, on: Hangs) -> SinkPrefix | None:
 
 
 def _quality(about: Ground, sinks: dict[str, Any]) -> dict[str, float | None]:
-    """Return the share of marked tokens on which a head sinks, and the share of all sinks (heads and prompts) that are marked."""
+    """Return the share of marked tokens that are a head's sink, and the share of all sinks (heads and prompts) that are marked."""
     prompts = about.other
     received = about.seen(about.of_other, prompts)
     counts = np.asarray((np.nan_to_num(received) > EPS).sum(axis=(1, 2)))  # heads that sink on each key

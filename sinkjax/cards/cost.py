@@ -1,4 +1,4 @@
-"""The cost of the sink: loss added by few bits and few keys, and what each remedy leaves of it, on text that chose neither."""
+"""The cost of the sink: loss added by few bits and few keys, and the rest under each remedy, on text that chose neither."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ class Ground:
         wants: "model" or "none", the `bos` that the model wants; None for token ids.
         gain: Loss without BOS minus loss with it, in nats, by prompt; None if there is nothing to compare.
         text: The source of the prompts.
-        fresh: Other prompts of the same source, as the model wants them, on which costs and remedies are measured; None if the
-            source has no more.
+        fresh: Other prompts of the same source, as the model wants them, for costs and remedies; None if the source has no
+            more.
         fresh_plain: The same without a BOS.
         measured: Unedited numbers of `own` and `plain` that are there already.
     """
@@ -129,7 +129,7 @@ class Ground:
 
     @property
     def other(self) -> Prompts:
-        """The prompts on which remedies are measured: `fresh`, or, without any, the card's own."""
+        """The prompts of costs and remedies: `fresh`, or the card's own if there are none."""
         return self.fresh or self.own
 
     @cached_property

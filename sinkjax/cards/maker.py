@@ -17,7 +17,7 @@ from sinkjax.explain.super_weights import alike
 
 MOST, ENOUGH = 8, 0.8  # neurons that are named; share of the product that they must explain
 CONTROLS = 10
-FEW = slice(8)  # prompts on which removals are measured, because there are many
+FEW = slice(8)  # prompts of the removals, because there are many of these
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Activation:
 
     @property
     def layers(self) -> list[int]:
-        """The layers after which it is at least `STANDS_OUT` times `elsewhere`."""
+        """The layers whose output has at least `STANDS_OUT` times `elsewhere`."""
         return [layer for layer, largest in enumerate(self.by_layer) if largest >= STANDS_OUT * self.elsewhere]
 
     @property

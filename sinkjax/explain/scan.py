@@ -123,7 +123,7 @@ def scan(
 
 
 def packaged(model: Model, bos: str = "tokenizer") -> tuple[np.ndarray, np.ndarray]:
-    """Return the prompts of a scan that is given none. bos: as for `encode`. Errors: the model has no tokenizer."""
+    """Return the prompts of a scan without any. bos: as in `encode`. Errors: the model has no tokenizer."""
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise SinkjaxError("a model without a tokenizer needs text: token ids, int [B, T]")

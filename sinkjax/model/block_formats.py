@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-LARGEST, LARGEST_SCALE = 6.0, 448.0  # of E2M1 and of E4M3
+LARGEST, LARGEST_SCALE = 6.0, 448.0  # E2M1's and E4M3's
 
 
 @dataclass(frozen=True)
