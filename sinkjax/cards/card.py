@@ -207,7 +207,7 @@ def _prefix(model: Model, found: Where, on: Hangs) -> SinkPrefix | None:
 
 
 def _quality(about: Ground, sinks: dict[str, Any]) -> dict[str, float | None]:
-    """Return the share of marked tokens that are a head's sink, and the share of all sinks (heads and prompts) that are marked."""
+    """Return the share of marked tokens that are a head's sink, and the share of all sinks (of heads and prompts) on them."""
     prompts = about.other
     received = about.seen(about.of_other, prompts)
     counts = np.asarray((np.nan_to_num(received) > EPS).sum(axis=(1, 2)))  # heads that sink on each key
