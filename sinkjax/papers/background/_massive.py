@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sinkjax.probes.statistics import View
 
 RANKS = ("largest", "second", "third")  # activations of a hidden state that are kept, as in the paper's Fig. 4
+STAGE_RATIO = 100.0  # a stage's activation over the median: a tenth of the paper's, as SmolLM2's first stage has 200 to 900
 NOTE = """An activation is massive if |h| is above 100 and above 1,000 times the median |h| of its hidden state, all positions and
     dims of the prompt together, as in the code of Sun et al. 2024."""
 

@@ -69,12 +69,12 @@ def study(lab: Lab, s: Settings) -> None:
 def stages_of(run: Unedited) -> list[list[int]]:
     """Return the stages of the first token's activation: first layer, layer where it grows most, last layer.
 
-    A stage is a run of layers whose outputs are massive in most prompts (Sun et al. 2024). If there is none, the layer where the
-    activation is largest is the only stage.
+    A stage is a run of layers that leave most prompts an activation above 100 and 100 times the median, a tenth of Sun et al.'s
+    ratio. If there is none, the layer where the activation is largest is the only stage.
     """
     data = run.data(massive.STATES).isel(edit=0)
     sizes = data["resid_max"].values[..., 0].mean(axis=0)
-    inside = (metrics.massive_activations(data, 0) == 1).mean(axis=0)[1:] > 1 / 2
+    inside = (metrics.massive_activations(data, 0, ratio=massive.STAGE_RATIO) == 1).mean(axis=0)[1:] > 1 / 2
     grown = np.diff(sizes)
     if not inside.any():
         inside[sizes[1:].argmax()] = True

@@ -13,7 +13,7 @@ from sinkjax import Probe, metrics
 from sinkjax.lab import *
 from sinkjax.lab.measures import largest, largest_elsewhere, strongest_other_sink
 from sinkjax.lab.premises import below
-from sinkjax.papers.background._massive import stages
+from sinkjax.papers.background._massive import STAGE_RATIO, stages
 
 if TYPE_CHECKING:
     import xarray
@@ -78,19 +78,20 @@ def massive_share(position: int) -> Measure:
 def sink_lag(position: int, eps: float) -> Measure:
     """Number of layers from a position's activation to its sink, mean over stages; negative if the sink comes first.
 
-    A stage of the activation is a run of layers that leave it massive (Sun et al. 2024), and a stage of the sink a run of
-    layers whose mean map gives the position more than eps. Each activation's stage is paired with the stage of the sink whose
-    onset is nearest.
+    A stage of the activation is a run of layers that leave it above 100 and 100 times the median, and a stage of the sink a
+    run of layers whose mean map gives the position more than eps. Each activation's stage is paired with the stage of the sink
+    whose onset is nearest.
     """
 
     def of(data: xarray.Dataset) -> NDArray:
         seen = data["attention_received"].values[..., position].mean(axis=-1) > eps
-        large = metrics.massive_activations(data, position)[..., 1:] == 1
+        large = metrics.massive_activations(data, position, ratio=STAGE_RATIO)[..., 1:] == 1
         return np.array([[_lag(*pair) for pair in zip(*rows, strict=True)] for rows in zip(seen, large, strict=True)])
 
     name = f"layers from the onset of the activation at position {position} to the onset of the sink, mean over stages"
-    note = f"""A stage of the activation is a run of layers after which it is massive (Sun et al. 2024), and a stage of the sink
-        a run of layers whose attention to the position, mean over heads, is above {eps:g}. Nearest onsets are paired."""
+    note = f"""A stage of the activation is a run of layers that leave it above 100 and {STAGE_RATIO:g} times the median (Sun et
+        al. 2024: 1,000), and a stage of the sink a run of layers whose attention to the position, mean over heads, is above
+        {eps:g}. Nearest onsets are paired."""
     asks = Probe(attention_received=True, resid_max=True, resid_median=True)
     return Measure(name, of, asks, "layers", note=note, position=position)
 

@@ -23,12 +23,10 @@ def test_a_stage_is_a_run_of_layers(inside, found):
 
 
 def run_of(sizes: list[float]) -> SimpleNamespace:
-    """A run of two prompts whose first token has these activations, with a median of 0.1."""
+    """A run of two prompts whose first token has these activations, with a median of 1: some are below Sun et al.'s ratio."""
     largest = np.array([1.0, *sizes])[None, None, :, None] * np.ones((1, 2, 1, 3))
     axes = ("edit", "prompt", "depth")
-    data = xarray.Dataset(
-        {"resid_max": ((*axes, "position"), largest), "state_median": (axes, np.full((1, 2, len(sizes) + 1), 0.1))}
-    )
+    data = xarray.Dataset({"resid_max": ((*axes, "position"), largest), "state_median": (axes, np.ones((1, 2, len(sizes) + 1)))})
     return SimpleNamespace(data=lambda probe: data)
 
 

@@ -58,7 +58,7 @@ def test_the_lag_is_between_the_onsets_of_each_stage():
                 ("edit", "prompt", "depth", "position"),
                 np.concatenate([np.full((4, 1), 900), sizes], axis=1)[None, ..., None] * np.ones(T),
             ),
-            "resid_median": (("edit", "prompt", "depth", "position"), np.full((1, 4, 8, T), 0.1)),
+            "resid_median": (("edit", "prompt", "depth", "position"), np.ones((1, 4, 8, T))),
         }
     )
     np.testing.assert_array_equal(read_measure(sink_lag(0, 0.3), data), [[1, np.nan, -1, np.nan]])
