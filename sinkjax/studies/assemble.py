@@ -16,7 +16,7 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.documents import filled, one_line
 from sinkjax.lab import trained, views
 from sinkjax.lab.continuations import TEXTS, samples
-from sinkjax.lab.facts import bos_warning, provenance, source
+from sinkjax.lab.facts import TRAINED_WITH, bos_warning, provenance, source
 from sinkjax.lab.judging import exact_rows, featured, verdicts
 from sinkjax.lab.numbers import CONTROLS, Stored
 from sinkjax.lab.parts import NOOP, NOOP_SERIES, Part, parts
@@ -49,9 +49,9 @@ def assemble(lab: Lab, stores: Mapping[str, xarray.Dataset]) -> Section:
     rows = [*table.values(), *{(row.condition, row.measure): row for row in exact}.values()]
     swept = [part.name for part in parts(lab) if isinstance(part, Part) and not part.optional and part.name in read]
     findings = [*(trained.status(lab, read) if trains else ()), *sentences({name: read[name] for name in swept})]
-    made = [store.attrs for store in read.stores.values() if "sweep" in store.attrs]
-    warned = [bos_warning(one["sweep"]["model"]["name"], one.get("study", {})) for one in made]
-    findings = [*dict.fromkeys(filter(None, warned)), *findings]
+    made = [store.attrs for store in read.stores.values() if TRAINED_WITH in store.attrs.get("study", {})]
+    warned = [bos_warning(one["sweep"]["model"]["name"], one["study"]) for one in made if "model" in one.get("sweep", {})]
+    findings = [*dict.fromkeys(warned), *findings]
     if not trains and NOOP in read:  # a training may have its name
         findings.append(noop_finding(read[NOOP], read.labels(NOOP)[1:]))
         rows += noop_rows(read[NOOP])
