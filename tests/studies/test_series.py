@@ -21,7 +21,7 @@ from sinkjax.studies.config import Series
 from sinkjax.studies.registry import Chosen, as_series, choose
 from tests.studies.tiny import study, write_both
 
-SMALL = {"prompts": 3, "length": 12}
+SMALL = {"prompts": 3, "length": 12, "bos": "none", "split": "confirm"}
 
 
 @pytest.fixture(scope="module")
