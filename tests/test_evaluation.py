@@ -212,7 +212,7 @@ def test_what_does_not_fit_is_refused(model, options: dict, sentence: str) -> No
 
 
 def test_a_prefix_that_fills_a_piece_is_refused(model, monkeypatch) -> None:
-    monkeypatch.setattr(type(model.tokenizer), "prefix", [1, 2])
+    monkeypatch.setitem(vars(model.tokenizer), "prefix", [1, 2])  # a cached property
     with pytest.raises(SinkjaxError, match="a piece of 2 tokens is too short for the 2 before each text"):
         sinkjax.evaluate(model, TEXTS, bos="tokenizer", length=2)
 

@@ -124,7 +124,7 @@ def test_rotary_indices_cover_the_prompt_and_what_follows(model):
         ({"prompt": []}, "the prompt is empty"),
         ({"prompt": ""}, "texts.0. is empty"),
         ({"prompt": [5, 999]}, "999"),
-        ({"prompt": "text", "bos": "auto"}, "unknown bos"),
+        ({"prompt": "text", "bos": "own"}, "unknown bos"),
     ],
     ids=str,
 )
