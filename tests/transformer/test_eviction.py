@@ -142,7 +142,7 @@ def last_three_pooled(held: list[int], attention: list[dict[int, float]], norms:
         (KeyNorm(7), 3, lowest_norm),
         (SnapKV(7, 3, 3), 3, last_three_pooled),
     ],
-    ids=str,
+    ids=["H2O, 4", "H2O, 7", "key norm", "SnapKV"],
 )
 def test_the_keys_that_stay_are_those_of_a_loop(tiny_config, policy: Any, kept: int, score: Any) -> None:
     """One layer without positions, so that its queries, keys and values are those of the forward; its outputs are put in."""
