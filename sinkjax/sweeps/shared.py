@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits
@@ -44,8 +44,11 @@ class Base:
         if layers["counts"]:
             return self
         rows = layers["empty_rows"]
-        where = rows.sharding if rows.committed else None  # as the base's own arrays, so that nothing compiles
-        none = jax.device_put(np.zeros(rows.shape, np.float32), where)
+        if isinstance(rows, jax.core.Tracer):
+            none: Any = jnp.zeros(rows.shape, jnp.float32)
+        else:  # where the base's own arrays are, so that nothing compiles
+            where = rows.sharding if isinstance(rows.sharding, NamedSharding) else None
+            none = jax.device_put(np.zeros(rows.shape, np.float32), where)
         counts = {number: (none, none) for number, term in enumerate(edits) if term.site not in BEFORE_BLOCKS}
         return dataclasses.replace(self, trace=dataclasses.replace(self.trace, layers=layers | {"counts": counts}))
 
