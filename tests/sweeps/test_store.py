@@ -110,7 +110,7 @@ def test_a_damaged_header_is_made_again_with_another_plan(run, tmp_path, monkeyp
     monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
     first = run(out=None)
     interrupted(monkeypatch, 2, run)
-    monkeypatch.setattr("sinkjax.sweeps.plan.Cost.prompts_that_fit", lambda *_: 2)  # less memory
+    monkeypatch.setattr("sinkjax.sweeps.plan.DeviceBytes.prompts_that_fit", lambda *_: 2)  # less memory
     (tmp_path / "x.zarr" / HEADER).unlink()
     again = run()
     for name in first.data_vars:
