@@ -54,7 +54,7 @@ class Family:
     Attributes:
         model_type: Its name in config.json.
         read: Function from the file's fields to those of `Config`, in one spelling (see `hf_rope.one_spelling`).
-        tensors: Leaf name -> tensor name, "{}" standing for the layer; see `names.Part` for leaves that share a tensor. A
+        tensors: Leaf name -> tensor name, "{}" standing for the layer; see `names.LeafPart` for leaves that share a tensor. A
             function of the config if names depend on it.
         defaults: Key -> meaning of its absence, or a function of the fields that returns it. Only keys that published checkpoints
             actually omit have one, because transformers documents their absence.
