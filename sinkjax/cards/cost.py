@@ -45,7 +45,7 @@ class Cost:
         plain: Loss without rounding, with all keys.
         rows: Loss added by each setting.
         spared: The positions that a row "sink spared" keeps in full precision.
-        measured_on: "other passages" of the same text than the sink was found on, or "the same passages" if there are no others.
+        measured_on: "other passages" if the text has some that did not help to find the sink, else "the same passages".
     """
 
     plain: dict[str, Any]

@@ -35,7 +35,7 @@ class Unedited:
         batch: The prompts.
         stored: The data of a sweep whose first condition has no edit; None to run the model.
         prompts: Number of prompts to use, from the first.
-        asks: The probe of the sweep that is next: what it has too is measured with it, so that both share a compiled program.
+        asks: The probe of the next sweep. Statistics that it has are measured with it, so both share a compiled program.
     """
 
     model: Model | None

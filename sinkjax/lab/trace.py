@@ -158,7 +158,7 @@ class Lab:
             model: The model that numbers are measured on.
             batch: The prompts, and the values of the run.
             edited: The model whose activations are edited, if it is another one.
-            probe: What the sweep that is next measures.
+            probe: The probe of the next sweep.
         """
         if not self.needs_model:
             return self

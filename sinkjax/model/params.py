@@ -190,7 +190,7 @@ def leaf_key(seed: int | jax.Array, path: tuple) -> jax.Array:
 
 
 def leaf_number(path: tuple) -> np.uint32:
-    """Return the number that tells a leaf's random key from those of other leaves."""
+    """Return the number of a leaf's path, which makes its random key its own."""
     return np.uint32(zlib.crc32(jax.tree_util.keystr(path).encode()))
 
 

@@ -128,7 +128,7 @@ def median_activation() -> Measure:
 
 
 def share_of_prompts(measure: Measure, sweep: Sweep) -> Contrast:
-    """Return a percentage of the prompts of the unedited model. It has no whole, because all prompts are no measurement."""
+    """Return a percentage of the prompts of the unedited model. No measurement is its whole."""
 
     def parts(read: Numbers) -> Parts:
         found = read.first(measure, sweep)

@@ -85,7 +85,7 @@ def _ticks(panel: Axes, axis: Literal["x", "y"], names: Sequence[str], room: flo
     """Label the cells, omitting names that would touch; vertical if `room`, in characters, is too small."""
     longest = max(len(name) for name in names)
     fit = MOST_TICKS
-    if axis == "x" and all(name.isdigit() for name in names):  # numbers left out are no loss
+    if axis == "x" and all(name.isdigit() for name in names):  # readers can fill in the numbers between
         fit = max(2, min(MOST_TICKS, int(room / (longest + 1))))
     places = range(0, len(names), math.ceil(len(names) / fit))
     upright = axis == "x" and (longest > 3 or (longest == 3 and len(places) * (longest + 1) > room))
