@@ -248,18 +248,15 @@ LLAMA3 = {
     "original_max_position_embeddings": 8192,
     "rope_type": "llama3",
 }
-LLAMA_32 = {
+LLAMA_30 = {
     "attention_bias": False,
     "attention_dropout": 0.0,
     "bos_token_id": 128000,
     "eos_token_id": 128001,
-    "head_dim": 128,
-    "mlp_bias": False,
     "pretraining_tp": 1,
-    "rope_scaling": LLAMA3,
     "rope_theta": 500000.0,
-    "tie_word_embeddings": True,
 }
+LLAMA_32 = LLAMA_30 | {"head_dim": 128, "mlp_bias": False, "rope_scaling": LLAMA3, "tie_word_embeddings": True}
 
 
 def mistral(kind: str, *shape: int, **more: Any) -> Values:
@@ -793,6 +790,11 @@ HUB: dict[str, Values] = {
     "meta-llama/Llama-2-7b-hf": llama(
         "4.31.0.dev0", 4096, 11008, 32, 32, 32, 32000, 4096, pretraining_tp=1, rope_scaling=None, torch_dtype="float16"
     ),
+    "meta-llama/Meta-Llama-3-8B": llama("4.40.0.dev0", 4096, 14336, 32, 32, 8, 128256, 8192, **LLAMA_30, rope_scaling=None),
+    "meta-llama/Llama-3.1-8B": llama(
+        "4.43.0.dev0", 4096, 14336, 32, 32, 8, 128256, 131072, **LLAMA_30, mlp_bias=False, rope_scaling=LLAMA3 | {"factor": 8.0}
+    ),
+    "meta-llama/Llama-3.2-1B": llama("4.45.0.dev0", 2048, 8192, 16, 32, 8, 128256, 131072, **LLAMA_32 | {"head_dim": 64}),
     "meta-llama/Llama-3.2-3B": llama("4.45.0.dev0", 3072, 8192, 28, 24, 8, 128256, 131072, **LLAMA_32),
     "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T": llama(
         "4.31.0.dev0", 2048, 5632, 22, 32, 4, 32000, 2048, pretraining_tp=1, rope_scaling=None, torch_dtype="float32"
