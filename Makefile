@@ -121,10 +121,10 @@ format: $(DONE)/dev  ## rewrite the code in the project's format
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-parity: $(DONE)/test $(DONE)/model  ## measure the differences from transformers again: docs/parity.md
+parity: $(DONE)/test $(DONE)/model  ## measure the differences from transformers again: docs/results/parity.md
 	$(BIN)/python scripts/parity.py
 
-bench: $(DONE)/test $(DONE)/model  ## measure the speed again: docs/benchmarks.md
+bench: $(DONE)/test $(DONE)/model  ## measure the speed again: docs/results/benchmarks.md
 	$(BIN)/python scripts/benchmarks/bench_sweep.py
 
 clean:  ## remove the environment and everything built, but no results

@@ -273,17 +273,17 @@ def _study(name: str, shown: set[type]) -> list[str]:
     return [*parts, _rows(own)] if any(_documented(cls) for cls in own) else parts
 
 
-# Other tokens in front than those that a model was trained with, which docs/findings-more.md shows.
+# Other tokens in front than those that a model was trained with, which docs/results/findings-more.md shows.
 ELSEWHERE = (("smollm2-135m", "0"), ("gemma3-270m", "none"), ("gemma3-270m", "506"))
 GALLERY = """One card per study: a figure where there is one, the results so far on each model, and the command.
-[Findings](../findings.md) has the verdicts, and [how claims are judged](../judgements.md) the rule behind them.
+[Findings](../results/findings.md) has the verdicts, and [how claims are judged](../judgements.md) the rule behind them.
 `python scripts/gallery.py` draws the figures of finished runs."""
 
 
 def gallery() -> str:
     """A card for each study, with its figure, its verdicts by model and its command."""
     drawn = json.loads((DOCS / "gallery.json").read_text(encoding="utf-8"))
-    with (DOCS / "data" / "claims.csv").open(encoding="utf-8", newline="") as file:
+    with (DOCS / "results/data/claims.csv").open(encoding="utf-8", newline="") as file:
         found = [row for row in csv.DictReader(file) if (row["model"], row["bos"]) not in ELSEWHERE and row["text"] != "packaged"]
     parts = ["# Gallery", GALLERY]
     for paper, heading in PAPERS.items():

@@ -1,9 +1,9 @@
-"""Write docs/data/claims.csv and the pages made from it: docs/findings.md and docs/findings-more.md.
+"""Write docs/results/data/claims.csv and the pages made from it: docs/results/findings.md and docs/results/findings-more.md.
 
-    python scripts/findings.py docs/data/protocol
+    python scripts/findings.py docs/results/data/protocol
 
 Every run of a study below the given folders is taken; of several runs of one study on one model, behind one token, of one
-text, the last counts. Without folders, the pages are made again from docs/data/claims.csv. Their prose stands in
+text, the last counts. Without folders, the pages are made again from docs/results/data/claims.csv. Their prose stands in
 scripts/templates, with the names of its numbers (scripts/named.py).
 """
 
@@ -90,7 +90,7 @@ def main() -> None:
     rows = collect(read(claimed) if claimed.exists() else [], options.folders, options.docs)
     write(claimed, as_csv(rows))
     for name, tables in (("findings.md", main_tables(rows)), ("findings-more.md", other_tables(rows))):
-        write(options.docs / name, page(name, Named(options.docs, **tables)))
+        write(options.docs / "results" / name, page(name, Named(options.docs, **tables)))
     print(f"{len(rows)} claims of {len({row['study'] for row in rows})} studies: {claimed}")
 
 

@@ -1,4 +1,4 @@
-"""Keep what finished runs of kiya/scan found in docs/data/scan, and draw the figures of docs/findings.md from kept tables.
+"""Keep what runs of kiya/scan found in docs/results/data/scan, and draw the figures of docs/results/findings.md.
 
     python scripts/findings_figures.py smollm2-135m=RUN gemma3-270m=RUN      each given model's scan is read again
     python scripts/findings_figures.py                                       the figures only
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DATA, IMAGES = DOCS / "data" / "scan", DOCS / "images"
+DATA, IMAGES = DOCS / "results/data/scan", DOCS / "images"
 UPTO = re.compile(r"layers 0 to \d+")
 NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct", "gemma3-270m": "Gemma 3 270M"}
 COLUMNS = {
@@ -137,7 +137,7 @@ def scan(panel: Axes, about: Row, sizes: Sequence[Row]) -> None:
 
 
 @styled
-def crossover(data: Path = DOCS / "data") -> Figure:
+def crossover(data: Path = DOCS / "results/data") -> Figure:
     """Draw the heads that sink on the first two keys while the first is masked in layers 0 to l, one panel a model."""
     figure, axes = wide(2, 3.8)
     for panel, condition in zip(axes, (SMOL, GEMMA), strict=True):

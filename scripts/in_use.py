@@ -1,7 +1,7 @@
 """The costs and benefits of a sink in use: loss against bits and loss against cache, with the sink's activation and without it.
 
-    python scripts/in_use.py run MODEL FOLDER [BOS] [NAME]   evaluate, adding what is missing to docs/data/in-use.csv; resumable
-    python scripts/in_use.py page                            docs/in-use.md and its figures, from that file
+    python scripts/in_use.py run MODEL FOLDER [BOS] [NAME]   evaluate what docs/results/data/in-use.csv lacks; resumable
+    python scripts/in_use.py page                            docs/results/in-use.md and its figures, from that file
 
 FOLDER has a .txt file for each document; LENGTH tokens from the middle of each are read, or as many as the model's context has.
 BOS is as for `sinkjax.encode`, NAME what the file calls the model (by default MODEL). "sink-logit-340k" is models/run-000
@@ -34,7 +34,8 @@ from sinkjax.report.markdown import table as markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA, PAGE, IMAGE, SMALL_IMAGE = (
-    ROOT / "docs" / name for name in ("data/in-use.csv", "in-use.md", "images/in-use.png", "images/in-use-small.png")
+    ROOT / "docs" / name
+    for name in ("results/data/in-use.csv", "results/in-use.md", "images/in-use.png", "images/in-use-small.png")
 )
 LENGTH, DOCUMENTS = 256, 8
 MASSIVE = 100.0  # |h| of a massive activation (Sun et al. 2024)

@@ -1,4 +1,4 @@
-"""Write docs/while-it-learns.md and its figure from the kept logs of the baseline and of the tables of docs/pretraining-plan.md.
+"""Write docs/results/while-it-learns.md and its figures from the kept logs of the plan's trainings.
 
     python scripts/learning_page.py      half a minute; nothing is trained
 
@@ -49,7 +49,7 @@ from sinkjax.papers.pretrain._outcomes import at_end, end, sinks
 from sinkjax.report.markdown import WIDTH
 from sinkjax.report.markdown import table as markdown
 
-PAGE = ROOT / "docs" / "while-it-learns.md"
+PAGE = ROOT / "docs" / "results" / "while-it-learns.md"
 IMAGE, COURSES, APART = (f"while-it-learns-{name}.png" for name in ("order", "courses", "optimisers"))
 MEASURED, RETRAINED = "optimisers/adamw", "emergence/softmax"  # the baseline in its table, and its seeds 3 to 10 trained again
 POST = "gu-norm/post"  # a row of the queue in which sink and activation come apart

@@ -1,4 +1,4 @@
-"""The numbers that pages name, from the tables in docs/data.
+"""The numbers that pages name, from the tables in docs/results/data.
 
 {study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, {study.claim@model=absent} a share whose
 word, by the present rule, must be that one, and {study.claim@model=absent:word} only a check of the word.
@@ -23,7 +23,8 @@ from typing import NamedTuple
 from rejudge import worded
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-CLAIMS = "data/claims.csv"
+DATA = "results/data"
+CLAIMS = f"{DATA}/claims.csv"
 Row = Mapping[str, str]
 
 
@@ -55,7 +56,7 @@ class Named:
     """The numbers of a folder of documentation. ends: whether intervals are printed. Errors: a number that is not there."""
 
     def __init__(self, docs: Path = DOCS, /, ends: bool = True, **others: str):
-        self.docs, self.ends, self.others = docs, ends, others
+        self.docs, self.data, self.ends, self.others = docs, docs / DATA, ends, others
 
     def __call__(self, name: str, which: str = "") -> str:
         if name in self.others:
@@ -73,7 +74,7 @@ class Named:
         try:
             text = look(rest) if look else self.of_run(name, which)
         except (LookupError, ValueError, FileNotFoundError):
-            raise SystemExit(f"the tables in {self.docs / 'data'} have no number {{{name}}}") from None
+            raise SystemExit(f"the tables in {self.data} have no number {{{name}}}") from None
         before, _, after = text.partition(" [")
         return text if self.ends else before + after.partition("]")[2]
 
@@ -105,7 +106,7 @@ class Named:
 
     def measured(self, study: str, edit: str, measure: str, condition: Condition, which: str) -> str:
         """A number of the summary of a run."""
-        summary = table(self.docs / "data" / "protocol" / study / "-".join(condition) / "summary.csv")
+        summary = table(self.data / "protocol" / study / "-".join(condition) / "summary.csv")
         (row,) = (row for row in summary if (row["edit"], row["measure"]) == (edit, measure))
         if which == "opposite":
             return effect("", str(-float(row["mean"])))
@@ -120,7 +121,7 @@ class Named:
     def scanned(self, name: str) -> str:
         """A number of the tokens that a model was scanned for."""
         model, column = name.split("/")
-        (row,) = (row for row in table(self.docs / "data/scan/models.csv") if row["model"] == model)
+        (row,) = (row for row in table(self.data / "scan/models.csv") if row["model"] == model)
         return f"{float(row[column]):,.4g}" if "." in row[column] else f"{int(row[column]):,}"
 
     def predicted(self, name: str) -> str:
@@ -137,19 +138,19 @@ class Named:
     def taken(self, row: str) -> str:
         """The share of the softmax's sink that a row of the small model takes away."""
         contrast = f"share of token 1, mean over heads: softmax minus {row}"
-        found = [each for each in table(self.docs / "data/pretraining-340k-claims.csv") if each["contrast"] == contrast]
+        found = [each for each in table(self.data / "pretraining-340k-claims.csv") if each["contrast"] == contrast]
         return f"{percent(found[0]['s'])}%"
 
     def learned(self, cell: str) -> str:
         """The mean in a cell of a table of the page on learning."""
         row, _, column = cell.rpartition("/")
-        found = [each for each in table(self.docs / "data/while-it-learns.csv") if (each["row"], each["column"]) == (row, column)]
+        found = [each for each in table(self.data / "while-it-learns.csv") if (each["row"], each["column"]) == (row, column)]
         return f"{float(found[0]['mean']):.3f}"
 
     def emerged(self, name: str) -> str:
         """A number of the study of emergence."""
         model, measure, *changed = name.split("/")
-        rows = table(self.docs / "data" / "emergence" / "summary.csv")
+        rows = table(self.data / "emergence" / "summary.csv")
         (row, *_) = (row for row in rows if (row["model"], row["measure"]) == (model, measure))
         middle, low, high = (float(row["effect_" * bool(changed) + end]) for end in ("mean", "low", "high"))
         form = ",.0f" if abs(middle) >= 10 or low == high == 0 else ".1f" if abs(middle) >= 1 else ".3f"
@@ -159,7 +160,7 @@ class Named:
     def in_use(self, name: str) -> str:
         """How much a way to run a model adds to its loss, as it is; or the share of this that a second way saves."""
         model, *ways = name.split("/")
-        rows = [row for row in table(self.docs / "data/in-use.csv") if (row["model"], row["edit"]) == (model, "as it is")]
+        rows = [row for row in table(self.data / "in-use.csv") if (row["model"], row["edit"]) == (model, "as it is")]
         plain, *means = (
             mean(float(row["loss"]) for row in rows if row["way"] == way) for way in ("full precision, all keys", *ways)
         )
@@ -168,7 +169,7 @@ class Named:
 
     def card(self, name: str) -> str:
         """A printed sink card."""
-        return f"```text\n{(self.docs / 'results/data' / f'card-{name}.txt').read_text(encoding='utf-8').rstrip()}\n```"
+        return f"```text\n{(self.data / f'card-{name}.txt').read_text(encoding='utf-8').rstrip()}\n```"
 
 
 @functools.cache

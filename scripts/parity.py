@@ -1,4 +1,4 @@
-"""Measure how far sinkjax is from transformers, and both from float64: docs/parity.md.
+"""Measure how far sinkjax is from transformers, and both from float64: docs/results/parity.md.
 
     python scripts/parity.py        about three minutes on two cores that have nothing else to do
 
@@ -38,7 +38,7 @@ from tests.model.prose import PASSAGES  # noqa: E402
 from tests.model.reference import LENGTHS, VOCABULARY, Kind  # noqa: E402
 from tests.transformer import test_families as drawn  # noqa: E402
 
-PAGE = ROOT / "docs" / "parity.md"
+PAGE = ROOT / "docs" / "results" / "parity.md"
 TOKENS = 64
 EPSILON = 0.3
 AS_IT_IS = ("as it is, float64", "as it is, float32")

@@ -1,4 +1,4 @@
-"""Write docs/pretraining-340k.md and its figures from the kept logs of the queue of docs/pretraining-plan.md.
+"""Write docs/results/pretraining-340k.md and its figures from the kept logs of the queue of docs/results/pretraining-plan.md.
 
     python scripts/pretrain_page.py      half a minute; nothing is trained
 
@@ -41,7 +41,7 @@ from sinkjax.studies.assemble import assemble
 from sinkjax.studies.registry import choose, find
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, IMAGES, DATA = (ROOT / "docs" / name for name in ("pretraining-340k.md", "images", "data"))
+PAGE, IMAGES, DATA = (ROOT / "docs" / name for name in ("results/pretraining-340k.md", "images", "results/data"))
 FEWEST = 8  # seeds of a word, and of an interval
 
 # The papers' other numbers, and how a cell prints them.

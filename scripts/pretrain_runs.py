@@ -1,8 +1,8 @@
-"""Train the runs of docs/pretraining-plan.md, one core each, and keep every log, packed, with its cost in processor time.
+"""Train the runs of docs/results/pretraining-plan.md, one core each, and keep every log, packed, with its cost in processor time.
 
     nice -n 19 taskset -c 1 python scripts/pretrain_runs.py search f1 0 --text FOLDER_OF_BOOKS    # a setting, a seed
     nice -n 19 taskset -c 1 python scripts/pretrain_runs.py queue --text FOLDER_OF_BOOKS --share 0 2    # half of the queue
-    python scripts/pretrain_runs.py learning --text FOLDER_OF_BOOKS    # the rows of docs/while-it-learns.md, seed by seed
+    python scripts/pretrain_runs.py learning --text FOLDER_OF_BOOKS    # the rows of docs/results/while-it-learns.md, seed by seed
     python scripts/pretrain_runs.py learning --text FOLDER_OF_BOOKS --together    # on a GPU, all seeds of a row at once
     python scripts/pretrain_runs.py list           # the queue in its order, and what is kept of it
     python scripts/pretrain_runs.py show search    # the numbers of the kept runs
@@ -83,7 +83,7 @@ NEXT = (
 )
 SEEDS = {"baseline": range(3, 19), "first": range(3, 11), "next": range(3, 7), "rest": range(3, 4)}
 OTHER = "families"  # a study whose rows are not of the queue
-# Studies of docs/while-it-learns.md, and the seeds of their rows.
+# Studies of docs/results/while-it-learns.md, and the seeds of their rows.
 LEARNING = {**dict.fromkeys(("hidden", "optimisers", "released", "chats"), SEEDS["first"]), "smollm2": SEEDS["rest"]}
 AGAIN = 4  # a seed that rows trained on a GPU repeat on a CPU
 FREE = {"seed", "seeds", "text"}  # fields that may differ between equal trainings
@@ -99,7 +99,7 @@ def main() -> None:
     queue_ = commands.add_parser("queue", help="the runs of the queue, in its order")
     queue_.add_argument("--share", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="every N-th run, from the I-th on")
     queue_.add_argument("--only", nargs="*", help="rows to train, as STUDY/ROW")
-    learning_ = commands.add_parser("learning", help="the rows of docs/while-it-learns.md, seed by seed")
+    learning_ = commands.add_parser("learning", help="the rows of docs/results/while-it-learns.md, seed by seed")
     learning_.add_argument("--only", nargs="*", help="rows to train, as STUDY/ROW")
     again_ = commands.add_parser("again", help=f"on a CPU, seed {AGAIN} of each row of learning that a GPU trained with it")
     commands.add_parser("list", help="the queue")

@@ -1,4 +1,4 @@
-"""Write the tables of the pretraining lab into docs/pretraining.md, each between its own markers.
+"""Write the tables of the pretraining lab into docs/results/pretraining.md, each between its own markers.
 
     sinkjax run pretrain/mini --text FOLDER_OF_BOOKS
     python scripts/pretrain_tables.py results/pretrain/mini
@@ -36,7 +36,7 @@ from sinkjax.train import log
 from sinkjax.train.config import DIVERGED
 
 LOGS = Path(__file__).resolve().parents[1] / "docs" / "pretraining-logs"
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "pretraining.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "pretraining.md"
 HEAD = "# The pretraining lab"
 NOT_RUN = "Not run."
 SHARED = {("families", "llama"): ("mini", "softmax")}  # a row that is a row of another study, with seeds of its own

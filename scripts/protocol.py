@@ -1,13 +1,13 @@
 """One clean run of every study of a given model: a list that is frozen first, then run, then published.
 
-    python scripts/protocol.py freeze            # docs/protocol.md: the commit, the runs and their cost by plan
+    python scripts/protocol.py freeze            # docs/results/protocol.md: the commit, the runs and their cost by plan
     python scripts/protocol.py run --wikitext FILE [--share 0 2]    # every second run, then what is left; skips what is done
     python scripts/protocol.py list              # the state of each run
-    python scripts/protocol.py times             # their processor time, into docs/benchmarks.md
+    python scripts/protocol.py times             # their processor time, into docs/results/benchmarks.md
 
 `run` refuses to begin before the freeze, and when `sinkjax/` or `configs/` differ from the frozen commit. An interrupted run
-resumes in `results/protocol`; a finished one keeps its claims, settings and page's figures in `docs/data/protocol`, from which
-`scripts/findings.py docs/data/protocol` makes the page. WikiText-2's test articles are measured and never kept.
+resumes in `results/protocol`; a finished one keeps its claims, settings and figures in `docs/results/data/protocol`,
+from which `scripts/findings.py` makes the page. WikiText-2's test articles are measured and never kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sinkjax.report.markdown import table as markdown
 from sinkjax.studies.registry import choose
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, KEPT, RESULTS = (ROOT / path for path in ("docs/protocol.md", "docs/data/protocol", "results/protocol"))
+PAGE, KEPT, RESULTS = (ROOT / path for path in ("docs/results/protocol.md", "docs/results/data/protocol", "results/protocol"))
 FROZEN = "commits.txt"
 FLOPS = re.compile(r"FLOPs\s+([0-9.e+]+)")
 ONE_LINE = 10_000  # width of a paragraph that is not wrapped
@@ -97,7 +97,7 @@ def main() -> None:
         "--share", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="begin with every N-th run from I on"
     )
     commands.add_parser("list", help="the state of each run")
-    commands.add_parser("times", help="write the processor time of the runs into docs/benchmarks.md")
+    commands.add_parser("times", help="write the processor time of the runs into docs/results/benchmarks.md")
     options = parser.parse_args()
     match options.command:
         case "freeze":
@@ -114,7 +114,7 @@ def main() -> None:
             for run in runs():
                 print(f"{run.name}: {state(run)}")
         case "times":
-            write_section(ROOT / "docs" / "benchmarks.md", "protocol", times({run: seconds(run) for run in runs()}), "")
+            write_section(DOCS / "results" / "benchmarks.md", "protocol", times({run: seconds(run) for run in runs()}), "")
 
 
 def runs() -> Iterator[Run]:

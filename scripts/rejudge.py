@@ -2,7 +2,7 @@
 
 python scripts/rejudge.py
 
-Reads docs/data/claims.csv, which the rule of 0.3.0 judged, and writes docs/data/judgement_changes.csv and the table of
+Reads docs/results/data/claims.csv, which the rule of 0.3.0 judged, and writes judgement_changes.csv there and the table of
 docs/judgements.md. The samples were not kept, so the present rule reads the intervals of then, and cannot ask for the sink that a
 premise needs now.
 """
@@ -22,7 +22,7 @@ from sinkjax.analysis.verdicts import is_ours
 from sinkjax.report.markdown import table as markdown
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-CLAIMS, CHANGES = Path("data") / "claims.csv", Path("data") / "judgement_changes.csv"
+CLAIMS, CHANGES = Path("results/data") / "claims.csv", Path("results/data") / "judgement_changes.csv"
 COLUMNS = ("study", "claim", "model", "bos", "text", "before", "after", "why", "s", "s_low", "s_high", "d", "d_low", "d_high")
 Row = Mapping[str, str]
 TWIN = " (untrained too)"
@@ -103,7 +103,8 @@ def main(docs: Path = DOCS) -> None:
     (docs / CHANGES).write_text(out.getvalue(), encoding="utf-8")
     judged = sum(row["kind"] == "claim" for row in rows)
     text = (
-        f"Of {judged} claims of the [protocol](protocol.md), {len(found)} have another word ([all](data/judgement_changes.csv)):"
+        f"Of {judged} claims of the [protocol](results/protocol.md), {len(found)} have another word"
+        f" ([all]({CHANGES.as_posix()})):"
     )
     write_section(docs / "judgements.md", "judgement changes", f"{text}\n\n{table(found)}", "# How claims are judged")
 

@@ -1,4 +1,4 @@
-"""Try wrong inputs, damaged files, races, kills, signals and full disks, and write the counts into docs/reliability.md.
+"""Try wrong inputs, damaged files, races, kills, signals and full disks, and write the counts into docs/results/reliability.md.
 
 python scripts/reliability.py --parts input mutations   # a first look: wrong input, and 3,000 mutated files for each parser
 python scripts/reliability.py --mutations 100000        # everything: some hours on two cores
@@ -33,8 +33,8 @@ from sections import write_section  # noqa: E402
 from sinkjax.report.markdown import table as markdown  # noqa: E402
 from tests.robustness import broken, cases, fuzz  # noqa: E402
 
-PAGE = ROOT / "docs" / "reliability.md"
-COUNTS = ROOT / "docs" / "data" / "reliability.csv"
+PAGE = ROOT / "docs" / "results" / "reliability.md"
+COUNTS = ROOT / "docs" / "results/data" / "reliability.csv"
 HEAD = "# Nothing lost, nothing silently wrong"
 KINDS = {"cli": "wrong commands", "api": "wrong calls from Python"}
 SUITES = {

@@ -2,7 +2,7 @@
 
 python scripts/simulate_judgement.py [--draws 1000]
 
-Writes docs/data/judgement_errors.csv and the tables of docs/judgements.md.
+Writes docs/results/data/judgement_errors.csv and the tables of docs/judgements.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Array = NDArray[Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-DATA = Path("data") / "judgement_errors.csv"
+DATA = Path("results/data") / "judgement_errors.csv"
 SIZES = (8, 16, 24, 32, 52, 64, 128)
 WHOLE, JITTER, SPREADS = 0.5, 0.05, (0.02, 0.2)  # W, its spread, and the spreads of D
 RARE, FEW, ICC, CLUSTER, POSITIONS, CONTROLS = 0.05, 1 / 8, 0.5, 3, 16, 20

@@ -1,4 +1,4 @@
-"""What a sink prefix gives: loss, the cost of 8 bits and of a window of 16 keys, with controls, to docs/data/sink-prefix.csv.
+"""Measure a sink prefix (loss, cost of 8 bits, of a window of 16 keys, controls): docs/results/data/sink-prefix.csv.
 
     python scripts/sink_prefix.py run MODEL FOLDER   evaluate what the file lacks; FOLDER has a .txt file for each novel
     python scripts/sink_prefix.py table              the table of docs/how-to/sink-prefix.md
@@ -21,7 +21,7 @@ import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.report.markdown import table as markdown
 
-DATA = Path(__file__).resolve().parents[1] / "docs" / "data" / "sink-prefix.csv"
+DATA = Path(__file__).resolve().parents[1] / "docs" / "results/data" / "sink-prefix.csv"
 COLUMNS = ["model", "prefix", "token", "text", "way", "document", "loss"]
 FULL, BITS, WINDOW = "full precision, all keys", "activations of 8 bits, one scale per tensor", "window of 16 keys"
 SPARED, FIRST = f"{BITS}, first token in full precision", "4 first and 12 last keys"

@@ -1,4 +1,4 @@
-"""Write the tables of the trigger lab into docs/trigger.md, each between its own markers.
+"""Write the tables of the trigger lab into docs/results/trigger.md, each between its own markers.
 
     sinkjax run trigger/all
     python scripts/trigger_tables.py results/trigger/all
@@ -19,7 +19,7 @@ from sinkjax.report.section import Section
 from sinkjax.studies import run, suite
 from sinkjax.studies.registry import choose
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "trigger.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "trigger.md"
 HEAD = "# The trigger lab"
 NOT_RUN = "not run"  # a cell of a training without any finished seed
 

@@ -31,7 +31,7 @@ OPENED = (
     "generated/quickstart",
     "generated/two_models",
     "generated/gallery",
-    "findings",
+    "results/findings",
 )
 
 
@@ -69,7 +69,7 @@ def test_the_first_tables_of_the_findings_fit_beside_the_sidebars(site: Path, br
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride", {"width": 1300, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     )
-    browser.get((site / "findings.html").as_uri())
+    browser.get((site / "results" / "findings.html").as_uri())
     script = (
         "return [...document.querySelectorAll('article table')].map(table => table.offsetWidth - table.parentElement.offsetWidth)"
     )

@@ -1,4 +1,4 @@
-"""Measure long prompts, a sweep and trainings on a GPU or TPU, beside the rate of a matrix product there: docs/benchmarks.md.
+"""Measure long prompts, a sweep and trainings on a GPU or TPU, with the rate of a matrix product: docs/results/benchmarks.md.
 
     python scripts/benchmarks/bench_accelerator.py       eight minutes on one accelerator; without one, tables that say so
     python scripts/benchmarks/bench_accelerator.py --part training    the trainings alone

@@ -1,4 +1,4 @@
-"""Plan sweeps of the studies on many processes and devices, and say how much of the devices' time is kept: docs/benchmarks.md.
+"""Plan sweeps of studies on many processes and devices, and say how much of their time is used: docs/results/benchmarks.md.
 
 python scripts/benchmarks/bench_devices.py             about a minute; nothing but plans is computed, and no weights are read
 python scripts/benchmarks/bench_devices.py --quick     one study; prints the section and writes nothing

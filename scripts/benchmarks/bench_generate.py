@@ -1,4 +1,4 @@
-"""Measure what generating text costs with kept keys and values, and with a forward of all positions a token: docs/benchmarks.md.
+"""Measure what generating text costs with a cache, and with a forward of all positions a token: docs/results/benchmarks.md.
 
     python scripts/benchmarks/bench_generate.py             about four minutes on two cores
     python scripts/benchmarks/bench_generate.py --quick     5 tokens; prints the section and writes nothing

@@ -1,4 +1,4 @@
-"""Measure the memory that loading a model takes at its peak, beside the bytes of its shards: docs/benchmarks.md.
+"""Measure the memory that loading a model takes at its peak, beside the bytes of its shards: docs/results/benchmarks.md.
 
 python scripts/benchmarks/bench_loading.py             about two minutes on two cores, 3 GB of memory, Linux
 python scripts/benchmarks/bench_loading.py --quick     one case; prints the section and writes nothing

@@ -1,4 +1,4 @@
-"""Compare the time of blocks and the memory that `sinkjax plan` states for studies with those of their runs: docs/benchmarks.md.
+"""Compare the time and memory that `sinkjax plan` states for studies with those of their runs: docs/results/benchmarks.md.
 
 python scripts/benchmarks/bench_studies.py             an hour on two cores, 4 GB of memory; Gemma 3 270M must be installed
 python scripts/benchmarks/bench_studies.py --quick     mini-sink; prints the section and writes nothing

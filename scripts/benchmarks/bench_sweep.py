@@ -1,4 +1,4 @@
-"""Measure a forward and a sweep of single-layer edits in sinkjax, transformers and TransformerLens: docs/benchmarks.md.
+"""Measure a forward and a sweep of single-layer edits in sinkjax, transformers and TransformerLens: docs/results/benchmarks.md.
 
     python scripts/benchmarks/bench_sweep.py             about ten minutes on two cores that have nothing else to do
     python scripts/benchmarks/bench_sweep.py --quick     a smoke run of a small case; prints the section and writes nothing

@@ -1,4 +1,4 @@
-"""Measure pretraining of language models beside a plain PyTorch loop of the same model: docs/benchmarks.md.
+"""Measure pretraining of language models beside a plain PyTorch loop of the same model: docs/results/benchmarks.md.
 
     python scripts/benchmarks/bench_train.py             about fifteen minutes on two cores that have nothing else to do
     python scripts/benchmarks/bench_train.py --quick     a smoke run of the smallest; prints the section and writes nothing

@@ -1,4 +1,4 @@
-"""Measure training on the trigger task, alone and 64 seeds at once, beside plain PyTorch: docs/benchmarks.md.
+"""Measure training on the trigger task, alone and 64 seeds at once, beside plain PyTorch: docs/results/benchmarks.md.
 
     python scripts/benchmarks/bench_trigger.py             about five minutes on two cores that have nothing else to do
     python scripts/benchmarks/bench_trigger.py --quick     a smoke run; prints the section and writes nothing

@@ -1,4 +1,4 @@
-"""The pages of findings are what docs/data/claims.csv says, and short; runs are collected as they state their claims."""
+"""The pages of findings are what docs/results/data/claims.csv says, and short; runs are collected as they state their claims."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_run(folder: Path, *rows: dict[str, str], settings: str = "bos: none\nt
 
 def collect(script, docs: Path, *folders: Path) -> list[dict[str, str]]:
     """The table after the claims of runs have joined it."""
-    kept = docs / "data" / "claims.csv"
+    kept = docs / "results/data" / "claims.csv"
     rows = script["read"](kept) if kept.exists() else []
     kept.write_text(script["as_csv"](script["collect"](rows, folders, docs)))
     return script["read"](kept)
@@ -44,17 +44,17 @@ def collect(script, docs: Path, *folders: Path) -> list[dict[str, str]]:
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
-    (tmp_path / "docs" / "data").mkdir(parents=True)
+    (tmp_path / "docs" / "results/data").mkdir(parents=True)
     return tmp_path / "docs"
 
 
 def test_the_pages_are_what_the_table_says_and_one_fits_on_a_page(script):
     rows = script["read"](ROOT / "docs" / script["CLAIMS"])
-    written = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+    written = (ROOT / "docs" / "results" / "findings.md").read_text(encoding="utf-8")
     page, named = script["page"], script["Named"]
     assert page("findings.md", named(**script["main_tables"](rows))) == written
     more = page("findings-more.md", named(**script["other_tables"](rows)))
-    assert more == (ROOT / "docs" / "findings-more.md").read_text(encoding="utf-8")
+    assert more == (ROOT / "docs" / "results" / "findings-more.md").read_text(encoding="utf-8")
     assert len(written.splitlines()) <= MOST_LINES
     assert sum(any(map(str.isalnum, word)) for word in written.split()) <= MOST_WORDS  # the bars of tables are no words
 
@@ -119,7 +119,7 @@ def test_each_condition_has_a_column(script):
 
 def named(script, docs: Path, *rows: dict[str, str], **options):
     """The numbers of a folder with these claims."""
-    (docs / "data" / "claims.csv").write_text(script["as_csv"](rows))
+    (docs / "results/data" / "claims.csv").write_text(script["as_csv"](rows))
     return script["Named"](docs, **options)
 
 
@@ -143,7 +143,7 @@ def test_prose_has_numbers_of_a_runs_summary(script, docs):
     look = named(script, docs)
     with pytest.raises(SystemExit, match=r"kiya/mask\[all layers\]\[loss\]"):
         script["filled"](text, look)
-    folder = docs / "data/protocol/kiya/mask/smollm2-135m-none-wikitext"
+    folder = docs / "results/data/protocol/kiya/mask/smollm2-135m-none-wikitext"
     folder.mkdir(parents=True)
     rows = "edit,measure,mean,effect_mean,effect_low,effect_high\nno edit,loss,3,0,0,0\nall layers,loss,4.25,1.25,1,1.5\n"
     (folder / "summary.csv").write_text(rows)
@@ -173,7 +173,7 @@ def test_a_statement_that_neither_model_tests_stands_on_the_other_page(script):
 
 
 def test_a_run_takes_the_place_of_the_last_one_in_its_condition(script, docs, tmp_path):
-    (docs / "data" / "claims.csv").write_text(script["as_csv"]([ROW | {"s": "0.1"}, ROW | {"claim": "gone"}]))
+    (docs / "results/data" / "claims.csv").write_text(script["as_csv"]([ROW | {"s": "0.1"}, ROW | {"claim": "gone"}]))
     write_run(tmp_path / "a", ROW | {"s": "0.86"})
     (row,) = collect(script, docs, tmp_path / "a")
     assert (row["claim"], row["s"], row["text"]) == ("all", "0.86", "wikitext")

@@ -49,7 +49,7 @@ def test_pages_name_what_is_kept_and_the_figure_has_a_panel_a_model(script, tmp_
     docs = tmp_path / "docs"
     for model, ratios in {"smollm2-135m": [1.0] * 5000, "gemma3-270m": [1.0, *[0.01] * 2000]}.items():
         for name, found in script["rows_of"](model, scan(ratios, [0])).items():
-            file = docs / "data" / "scan" / f"{name}.csv"
+            file = docs / "results/data" / "scan" / f"{name}.csv"
             kept = [list(row.values()) for row in script["read"](file)] if file.exists() else []
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(script["table"](script["COLUMNS"][name], [*kept, *found]))
@@ -58,7 +58,7 @@ def test_pages_name_what_is_kept_and_the_figure_has_a_panel_a_model(script, tmp_
     assert named("scan/gemma3-270m/median") == "0.01"
     with pytest.raises(SystemExit, match="scan/smollm2-135m/other_name"):
         named("scan/smollm2-135m/other_name")
-    figure = script["scans"](docs / "data" / "scan")
+    figure = script["scans"](docs / "results/data" / "scan")
     titles = [panel.get_title(loc="left") for panel in figure.axes]
     assert titles == ["SmolLM2-135M-Instruct:\n5,000 of 5,000 make a sink", "Gemma 3 270M:\n1 of 2,001 makes a sink"]
 

@@ -53,8 +53,8 @@ def test_a_number_that_is_not_there_stops_the_script(script):
 
 
 def test_a_number_of_emergence_has_the_digits_of_its_size_and_its_interval(script, tmp_path):
-    (tmp_path / "data" / "emergence").mkdir(parents=True)
-    (tmp_path / "data" / "emergence" / "summary.csv").write_text(
+    (tmp_path / "results/data" / "emergence").mkdir(parents=True)
+    (tmp_path / "results/data" / "emergence" / "summary.csv").write_text(
         "model,measure,mean,low,high,effect_mean,effect_low,effect_high\n"
         "late,heads (%),72.4,68.3,76.1,-1.25,-2,-0.5\nlate,loss,3.1,3,3.2,0.2242,0.1941,0.2543\nlate,none (%),0,0,0,0,0,0\n"
     )
@@ -67,10 +67,10 @@ def test_a_number_of_emergence_has_the_digits_of_its_size_and_its_interval(scrip
 
 
 def test_a_second_way_saves_a_share_of_the_loss_that_the_first_adds(script, tmp_path):
-    (tmp_path / "data").mkdir()
+    (tmp_path / "results/data").mkdir(parents=True)
     rows = ["full precision, all keys|2.0", "rough|3.0", "spared|2.25"]
     lines = [f'mini,model,as it is,"{row.split("|")[0]}",a,{row.split("|")[1]}' for row in rows]
-    (tmp_path / "data" / "in-use.csv").write_text("\n".join(["model,bos,edit,way,document,loss", *lines]))
+    (tmp_path / "results/data" / "in-use.csv").write_text("\n".join(["model,bos,edit,way,document,loss", *lines]))
     look = script.Named(tmp_path)
     assert look("in-use/mini/rough") == "1.000"
     assert look("in-use/mini/rough/spared") == "75%"

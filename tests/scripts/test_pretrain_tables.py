@@ -1,4 +1,4 @@
-"""docs/pretraining.md: a table for every study, the paper's numbers where nothing was run, ours beside them where it was."""
+"""docs/results/pretraining.md: a table for every study, the paper's numbers, and ours where it was run."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_is_no_study_is_refused(script, tmp_path, monkeypatch, capsys):
 
 
 def test_every_study_stands_on_one_of_the_two_pages(script):
-    page, small = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("pretraining.md", "pretraining-340k.md"))
+    page, small = (ROOT.joinpath("docs/results", f"pretraining{name}.md").read_text(encoding="utf-8") for name in ("", "-340k"))
     for name in set(script["studies"]()) - {"pretrain/backcopy"}:  # which has not been run
         here = f"<!-- begin {name} -->" in page
         assert here != (f"### {program(name).prose.title}\n" in small), name

@@ -1,4 +1,4 @@
-"""docs/trigger.md: each study's table between its own markers, and nothing else of the page touched."""
+"""docs/results/trigger.md: each study's table between its own markers, and nothing else of the page touched."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_is_no_run_is_refused(script, tmp_path, monkeypatch, capsys):
 
 
 def test_the_page_has_a_place_for_every_experiment_of_the_lab():
-    page = (ROOT / "docs" / "trigger.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "results" / "trigger.md").read_text(encoding="utf-8")
     for name in studies():
         if name.startswith("trigger/"):
             assert page.count(f"<!-- begin {name} -->") == page.count(f"<!-- end {name} -->") == 1

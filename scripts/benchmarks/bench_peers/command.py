@@ -17,7 +17,7 @@ sys.path.append(str(ROOT / "scripts"))
 from sections import write_section
 from templates import given, page
 
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "results" / "benchmarks.md"
 HEAD = "# Benchmarks"
 
 
@@ -26,7 +26,9 @@ def parser(about: str | None, name: str, quick: str) -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--quick", action="store_true", help=f"{quick}; nothing is written")
     found.add_argument("--section", default=name, metavar="NAME", help="of the page; one for each machine")
-    found.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="where to write (default docs/benchmarks.md)")
+    found.add_argument(
+        "--page", type=Path, default=PAGE, metavar="FILE", help="where to write (default docs/results/benchmarks.md)"
+    )
     return found
 
 

@@ -1,4 +1,4 @@
-"""From measurements to the section of `docs/benchmarks.md`: pure functions, no measuring."""
+"""From measurements to the section of `docs/results/benchmarks.md`: pure functions, no measuring."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Lower bounds on the loss of one layer of attention on the trigger task, as functions of its BOS mass.
 
-This module imports no JAX. Numbers in brackets are equations of `docs/trigger.md`, which derives the bounds. Rows and positions
+This module imports no JAX. Numbers in brackets are equations of `docs/results/trigger.md`, which derives them. Rows and positions
 count from 0: BOS is position 0, row i sees i tokens besides it, and row j has the trigger. A loss is a mean square over rows and
 coordinates.
 """
