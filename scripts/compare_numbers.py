@@ -36,6 +36,7 @@ FITTED = {  # what makes a study fit a model of 4 layers and prompts of LENGTH t
     "gu/repeat-bound": {"longest": LENGTH},
     "gu/positions": {"places": [4, 9], "text_places": [4]},
     "kiya/bos-swap": {"positions": [8], "shown": 8},
+    "kiya/figures": {"map_layers": [0], "position": 8},
     "kiya/predictions": {"positions": [1, 8], "tokens": 20},
     "kiya/rope": {"positions": [1, 8]},
     "kiya/split": {"places": [4, 8, 10], "counts": [1, 3]},

@@ -21,6 +21,8 @@ class All(OnModel):
 
     family: str = ""
     """family of studies, the first part of their names ("kiya"); "" for every family"""
+    order: tuple[str, ...] = ()
+    """studies that come first, in this order; the others follow by name"""
     text: str | None = None
     """text, split, prompts, length, BOS and seed of all studies, overriding their own configs"""
     split: Choice | None = None

@@ -27,14 +27,18 @@ REFUSED = "refused.yaml"
 
 
 def names(config: All | AllTrained) -> list[str]:
-    """The studies of a suite, sorted: all on one model, or all training their own. Errors: a family without studies."""
+    """The studies of a suite, in order: all on one model, or all training their own. Errors: an unknown family or study."""
     trained = isinstance(config, AllTrained)
     alone = {*documented(), LISTED}  # tables of pretraining, which are run one by one, and lists of edits
     every = [name for name in studies() if name not in alone and trains(name) == trained]
     families = {name.partition("/")[0] for name in every}
     if config.family and config.family not in families:
         raise unknown("family", config.family, families)
-    return [name for name in every if config.family in ("", name.partition("/")[0])]
+    members = [name for name in every if config.family in ("", name.partition("/")[0])]
+    first = config.order if isinstance(config, All) else ()
+    if strange := [name for name in first if name not in members]:
+        raise SinkjaxError(f"order: {unknown('study', strange[0], members)}")
+    return [*first, *(name for name in members if name not in first)]
 
 
 def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
@@ -43,7 +47,9 @@ def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
     layers: the model's number of layers; the config's `map_layers` are drawn as far as the model has them.
     Errors: a field that does not fit the study.
     """
-    stated = {key: value for key, value in documents.fields(config).items() if key != "family" and value is not None}
+    stated = {
+        key: value for key, value in documents.fields(config).items() if key not in ("family", "order") and value is not None
+    }
     values = {**documents.fields(by_name(name).config), **({"revision": None} if isinstance(config, All) else {}), **stated}
     if values.get("map_layers"):
         values["map_layers"] = [layer for layer in values["map_layers"] if layer < layers]

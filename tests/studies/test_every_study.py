@@ -35,6 +35,7 @@ SMALL = {  # what makes each study fit the tiny model
     "gu/repeat-bound": {"longest": T},
     "gu/positions": {"places": [4, 9], "text_places": [4]},
     "kiya/bos-swap": {"positions": [8], "shown": 8},
+    "kiya/figures": {"map_layers": [0], "position": 8},
     "kiya/predictions": {"positions": [1, 8], "tokens": 20},
     "kiya/rope": {"positions": [1, 8]},
     "kiya/split": {"places": [4, 8, 10], "counts": [1, 3]},
@@ -62,7 +63,8 @@ WITHOUT_MAPS = {
         "gu/repeat-bound",
         "gu/positions",
     ),
-    *("kiya/embedding", "kiya/predictions", "kiya/rope", "kiya/scan", "kiya/split", "li/dominance", "li/variance", "sweep"),
+    *("kiya/embedding", "kiya/figures", "kiya/predictions", "kiya/rope", "kiya/scan", "kiya/split"),
+    *("li/dominance", "li/variance", "sweep"),
 }
 
 

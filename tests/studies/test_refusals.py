@@ -36,6 +36,7 @@ WRONG = {
     "kiya/bos-swap": ({"positions": [60]}, {"shown": 7}, {"positions": []}),
     "kiya/embedding": ({"special": 2}, {"prompts": 0}, {"seed": -1}),
     "kiya/mask": ({"key": 64}, {"key": 56}, {"head_shares": []}, {"eps": 0.0}),
+    "kiya/figures": ({"position": 60}, {"map_layers": [-1]}, {"indices": -1}),
     "kiya/predictions": ({"positions": [60]}, {"tokens": -1}, {"place": 60}),
     "kiya/rope": ({"indices": -1}, {"controls": 0}, {"eps": 1.0}),
     "kiya/self": ({"positions": [60]}, {"shown": 9}, {"ends": [-1]}),

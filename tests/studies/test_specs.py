@@ -63,6 +63,7 @@ NEEDED = {
     "gu/positions": {"scored"},
     "kiya/after-softmax": {"softmax", "cap", "extra"},
     "kiya/embedding": {"norm", "before", "added", "alone", "late"},
+    "kiya/figures": {"rope", "alone", "norm", "before", "softmax", "cap", "extra", "late", "grows"},
     "kiya/predictions": {"softmax", "cap", "extra", "causal", "added"},
     "kiya/rope": {"rope", "alone", "norm", "before", "softmax", "cap", "extra", "late", "grows"},
     "kiya/scan": {"kernel"},

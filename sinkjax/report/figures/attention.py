@@ -23,7 +23,7 @@ NAME_WIDTH = 26  # maximum characters of a run's name next to its maps
 
 
 @styled
-def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Sequence[str]) -> Figure:
+def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Sequence[str], count_from: int = 0) -> Figure:
     """Draw attention of queries (down) to keys (across), one panel per run and layer, on one colour scale.
 
     Args:
@@ -31,6 +31,7 @@ def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Se
         rows: The names of the runs.
         layers: Layer indices, from 0.
         tokens: The text of each position to draw, at most the size of `values`.
+        count_from: The number of the first layer in titles.
 
     Returns:
         A matplotlib figure.
@@ -40,20 +41,21 @@ def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Se
     for row, name in enumerate(rows):
         for panel, layer, array in zip(axes[row], layers, values[row], strict=True):
             image = _map(panel, array, scale, tokens)
-            panel.set_title(f"layer {layer}" if row == 0 else "")
+            panel.set_title(f"layer {layer + count_from}" if row == 0 else "")
         axes[row, 0].set_ylabel(wrapped(name, NAME_WIDTH), fontweight="bold")
     _name_axes(figure, axes, image)
     return figure
 
 
 @styled
-def by_layer(values: NDArray, layers: Sequence[int], tokens: Sequence[str]) -> Figure:
+def by_layer(values: NDArray, layers: Sequence[int], tokens: Sequence[str], count_from: int = 0) -> Figure:
     """Draw attention of queries (down) to keys (across) in some layers of one run, at most three per row.
 
     Args:
         values: float[layer, query, key], averaged over heads.
         layers: Layer indices, from 0.
         tokens: The text of each position to draw.
+        count_from: The number of the first layer in titles.
 
     Returns:
         A matplotlib figure.
@@ -63,7 +65,7 @@ def by_layer(values: NDArray, layers: Sequence[int], tokens: Sequence[str]) -> F
     figure, axes = panels(rows, math.ceil(len(layers) / rows), 2.75, sharex=True, sharey=True)
     for panel, layer, array in zip(axes.flat, layers, values, strict=False):
         image = _map(panel, array, scale, tokens)
-        panel.set_title(f"layer {layer}")
+        panel.set_title(f"layer {layer + count_from}")
     leave_empty(axes, len(layers))
     _name_axes(figure, axes, image)
     return figure

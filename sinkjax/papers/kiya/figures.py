@@ -1,0 +1,135 @@
+"""kiya/figures: the paper's figures 1 to 9 on one model, in its order, with its layers, which it counts from 1.
+
+The other studies judge what the figures show; here they are drawn as the paper draws them, and its four numbers of the first keys
+stand beside those that are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax import Edit, add_logit, attend_self, edit, mask_key, swap_embeddings
+from sinkjax.analysis.summary import Row
+from sinkjax.config_files.checks import positions
+from sinkjax.lab import *
+from sinkjax.lab.measures import strongest_other_sink
+from sinkjax.lab.numbers import Stored
+from sinkjax.lab.views import TOKENS, drawn_layers, map_data, maps_probe
+from sinkjax.papers.kiya._first_keys import (
+    BOS,
+    MEAN,
+    NORM_VARIABLES,
+    SCORE_VARIABLES,
+    first_keys,
+    first_scores,
+    key_cosines,
+    key_norms,
+    score_maps,
+)
+from sinkjax.report.figures import activations as activation_maps
+from sinkjax.report.figures import attention
+from sinkjax.report.section import Drawing
+
+COUNT_FROM = 1  # the paper's first layer is layer 1
+SIZE, DIRECTION = {BOS: 26.155, MEAN: 100.611}, {BOS: 0.521, MEAN: 0.010}  # section 3: norms, and cosines with the mean query
+ROUNDED = 0.0005  # half of the last published decimal
+SCALE = "All figures here share a colour scale. Layers are counted from 1, as in the paper, and positions from 0."
+UNEDITED, SWAPPED = "no edit", "BOS swapped"
+MASKED, ALONE = (0, 1), (0, 1, 2)  # layers that are edited on their own in Figs. 4 and 8, and 5 and 9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Sinks, Mapped):
+    prompts: int = 4
+    """passages; the maps are of the first one, the activations are means"""
+    position: int = 8
+    """the position that BOS is swapped with, and whose query sees only itself; the paper does not name its own"""
+    indices: int = 128
+    """rotary indices of queries and keys in the first block's scores"""
+    special: bool = False
+    """whether special tokens other than the BOS enter the mean embedding"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positions(self, "position")
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """The paper's figures."""
+    lab.needs("rotary positions", "plain embedding", "norm", "norm before attention", "softmax")
+    lab.needs("rotation after all norms", "queries without growth")
+    lab.needs_bos()
+    layers, p = drawn_layers(s.map_layers, lab.layers), s.position
+    swapped = {SWAPPED: swap_embeddings(0, p)}
+    masked = _edits("first key masked", partial(mask_key, 0), MASKED, lab.layers)
+    alone = _edits(f"position {p} sees only itself", partial(attend_self, p), ALONE, lab.layers)
+
+    sink, size = sink_rate(0, s.eps), largest_activation(0)
+    moved_sink, moved_size = sink_rate(p, s.eps), largest_activation(p)
+    columns = (sink, moved_sink, strongest_other_sink(0, s.eps), size, moved_size)
+    edits = {Place(label): edit for label, edit in {**swapped, **masked, **alone}.items()}
+    of_attention = lab.sweep("figures", edits, columns, bos="own", probe=maps_probe(s.length, layers))
+    lab.noop(swap_embeddings(p, p), add_logit(0, 0.0), edit("logits", "add", 0.0, queries=p, relation="others"))
+    keys = lab.calculate("keys", partial(first_keys, s, s.special), NORM_VARIABLES, declared={"first_keys": s.special})
+    given = (s.indices, 0, s.special)
+    scores = lab.calculate("scores", partial(first_scores, s, *given), SCORE_VARIABLES, declared={"first_scores": list(given)})
+    lab.describe("direction", "Kiya et al. 2026, section 3", lambda read: beside_the_paper(key_cosines(read, keys), DIRECTION))
+    lab.describe("size", "Kiya et al. 2026, section 3", lambda read: beside_the_paper(key_norms(read, keys), SIZE))
+
+    for number, (figures, labels) in enumerate(
+        {"Figs. 1a, 6": (), "Figs. 2, 7": (*swapped,), "Fig. 3": None, "Figs. 4, 8": (*masked,), "Figs. 5, 9": (*alone,)}.items()
+    ):
+        if labels is None:
+            lab.draw(score_maps, scores)
+        else:
+            lab.draw(maps_of, of_attention.name, f"{number + 1}", figures, labels, layers)
+            lab.draw(activations_of, of_attention.name, f"{number + 1}", figures, labels)
+
+
+def _edits(what: str, make: partial[Edit], single: tuple[int, ...], layers: int) -> dict[str, Edit]:
+    """An edit in all layers and in single ones, by a label that counts layers as the paper does."""
+    one = {f"{what} in layer {layer + COUNT_FROM}": make(layers=(layer,)) for layer in single if layer < layers}
+    return {f"{what} in all layers": make(), **one}
+
+
+def beside_the_paper(rows: Iterable[Row], published: Mapping[str, float]) -> list[Row]:
+    """Numbers of the first keys by each convention for grouped keys, and whether they equal the published ones."""
+    found = []
+    for row in rows:
+        number, value = published[row.condition], row.value.mean
+        equal = value is not None and abs(value - number) < ROUNDED
+        label = f"{row.condition} (in the paper {number:.3f}, {'equal' if equal else 'not equal'})"
+        found.append(replace(row, condition=label, rank=None))
+    return found
+
+
+def maps_of(read: Stored, store: str, number: str, figures: str, labels: tuple[str, ...], layers: tuple[int, ...]) -> Drawing:
+    """Attention maps of the first prompt, mean over heads, without an edit and under some, in the paper's layers."""
+    data = read[store]
+    shown = map_data(data)
+    chosen = [UNEDITED, *labels]
+    texts = data.attrs["study"]["token_texts"][0][: min(TOKENS, shown.sizes["query"])]
+    ticks = [text if text.isprintable() else repr(text)[1:-1] for text in texts]
+    values = shown.sel(edit=chosen).isel(prompt=0).sel(layer=list(layers)).mean("head").values
+    if labels:
+        figure = attention.maps(values, chosen, layers, ticks, COUNT_FROM)
+    else:
+        figure = attention.by_layer(values[0], layers, ticks, COUNT_FROM)
+    caption = f"{figures}: attention maps of one prompt, mean over heads. {SCALE}"
+    return read.drawing(f"{number}-attention", figure, caption, store, bands=False)
+
+
+def activations_of(read: Stored, store: str, number: str, figures: str, labels: tuple[str, ...]) -> Drawing:
+    """The largest |h| by depth and position, mean over prompts, without an edit and under some."""
+    every: NDArray = read[store]["resid_max"].mean("prompt").values[..., :TOKENS]
+    names = [*map(str, read[store]["edit"].values)]
+    chosen = [UNEDITED, *labels]
+    values = np.stack([every[names.index(label)] for label in chosen])
+    figure = activation_maps.activations(values, chosen, activation_maps.colour_limits(every), COUNT_FROM)
+    caption = f"{figures}: largest |h| by depth and position, mean over prompts. {SCALE}"
+    return read.drawing(f"{number}-activations", figure, caption, store, bands=False)
