@@ -37,6 +37,7 @@ COLUMNS = {
         "model",
         "tokens",
         "special",
+        "ordinary",
         "sinks",
         "none",
         "layer",
@@ -67,7 +68,7 @@ def rows_of(model: str, data: xarray.Dataset) -> dict[str, list[Sequence[object]
     odd = odd[np.argsort(found.ratio[odd] * (-1 if few else 1), kind="stable")][:MOST]
     texts = data["text"].values if "text" in data.coords else [""] * len(found.ratio)
     nearest = found.ratio[~found.makes].max(initial=0) if few else found.ratio[found.makes].min()  # of most tokens, to the line
-    counted = (len(special), int(special.sum()), int(found.makes.sum()), int((~found.makes).sum()), layer)
+    counted = (len(special), int(special.sum()), int((~special).sum()), int(found.makes.sum()), int((~found.makes).sum()), layer)
     bins = [one for one in zip(EDGES, EDGES[1:], counts, strict=False) if one[2]]
     facts = [(data["token"].values[one], texts[one], found.ratio[one], found.cosine[one]) for one in odd]
     return {

@@ -19,6 +19,7 @@ from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Numbers
 
 Span = tuple[float, float] | None
+SUBTRACTED = "the conditions that are subtracted are the comparison"  # instead of random controls
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,26 +107,33 @@ def difference(measure: Measure, where: Where, minus: Where, whole: Measure | No
             of_whole = read.unedited(whole, where) - (plain if measure.log else 0)
         else:
             of_whole = one - plain if measure.log else one
-        why, label = "the conditions that are subtracted are the comparison", f"difference in {measure.name}"
-        return Parts(one - other, None, of_whole, *facts_of(measure, whole), label, where=where, uncontrolled=why)
+        label = f"difference in {measure.name}"
+        return Parts(one - other, None, of_whole, *facts_of(measure, whole), label, where=where, uncontrolled=SUBTRACTED)
 
     return parts
 
 
-def part(measure: Measure, where: Where, of: Where, falls: bool = False) -> Contrast:
+def part(measure: Measure, where: Where, of: Where, falls: bool = False, above: Where | None = None) -> Contrast:
     """Return the effect of some conditions on a measure, as a share of others' effect, such as a patch against its donor run.
 
-    falls: Whether effects are counted downwards, as required if the whole is a fall.
+    Args:
+        measure: The compared measure.
+        where: The conditions.
+        of: The conditions whose effect is the whole.
+        falls: Whether effects are counted downwards, as required if the whole is a fall.
+        above: The conditions from which both effects are counted; None for no edit.
     """
 
     def parts(read: Numbers) -> Parts:
-        base, controls, sign = read.unedited(measure, where), read.controls(measure, where), -1 if falls else 1
-        gained = None if controls is None else sign * (controls - base[: controls.shape[1]])
-        whole = sign * (read.edited(measure, of) - read.unedited(measure, of))
-        span, unit = facts_of(measure)
+        def base(at: Where) -> NDArray:
+            return read.unedited(measure, at) if above is None else read.edited(measure, above)
+
+        controls, sign, (span, unit) = read.controls(measure, where), -1 if falls else 1, facts_of(measure)
+        gained = None if controls is None else sign * (controls - base(where)[: controls.shape[1]])
+        gain, whole = (sign * (read.edited(measure, at) - base(at)) for at in (where, of))
         label = f"{'fall of' if falls else 'effect on'} {measure.name} as a part of that of {of.text}"
-        gain = sign * (read.edited(measure, where) - base)
-        return Parts(gain, gained, whole, span, unit, label, read.exhausted(where), where)
+        why = Parts.uncontrolled if above is None else SUBTRACTED
+        return Parts(gain, gained, whole, span, unit, label, read.exhausted(where), where, why)
 
     return parts
 

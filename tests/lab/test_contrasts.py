@@ -144,6 +144,10 @@ ARITHMETIC: dict[str, tuple[Make, Any, Any, Any, Any]] = {  # contrast, whole, c
         *(EDITED - BASE / 2, EDITED - BASE / 2, EDITED[:3] - BASE[:3] - [[0], [1]], PERCENT),
     ),
     "part": (lambda w: part(SEEN, w.masked, w.first), EDITED - BASE, -BASE / 2, (0, 1), PERCENT),
+    "part above": (
+        lambda w: part(SEEN, w.masked, w.masked, above=w.first),
+        *(EDITED - BASE / 2, EDITED - BASE / 2, BASE[:3] / 2 + [[0], [1]], PERCENT),
+    ),
     "part of a fall": (lambda w: part(SEEN, w.masked, w.first, falls=True), BASE - EDITED, BASE / 2, (0, -1), PERCENT),
     "unedited": (lambda w: unedited(SEEN, w.text), BASE, None, None, PERCENT),
     "unedited excess": (lambda w: unedited(SEEN, w.text, minus=NEXT), BASE - 1, BASE, None, PERCENT),

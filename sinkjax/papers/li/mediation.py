@@ -108,8 +108,8 @@ def study(lab: Lab, s: Settings) -> None:
     seen = (later_attention_to(0, lab.half), strongest_later_attention(0, lab.half))
     both = all_of(is_sink(seen[0], without_0, seen[1]), massive)
     for link in SPLIT:
-        unsplit = share_of(score, *(without_0.at(put=name) for name in (link, "isolation", "nothing")))
-        lab.claim(f"{link}-alone", source, unsplit, both)
+        put_in_alone, all_links, nothing = (without_0.at(put=name) for name in (link, "isolation", "nothing"))
+        lab.claim(f"{link}-alone", source, part(score, put_in_alone, all_links, above=nothing), both)
     kinds = [{"kind": kind, "window": "all"} for kind in KINDS[1:]]
     beside = [lost(size, silent.at(**kind), isolated.at(**kind)) for kind in kinds]
     lab.claim("needed", source, lost(size, without.at(link="neurons"), whole), massive, beside)
@@ -125,18 +125,6 @@ def study(lab: Lab, s: Settings) -> None:
         conditions=[whole, *(one.at(link="neurons") for one in (alone, without))],
     )
     lab.maps(whole, alone.at(link="keys"))
-
-
-def share_of(measure: Measure, where: Where, of: Where, without: Where) -> Contrast:
-    """Return the effect of some conditions as a share of others', both as differences from a third choice of conditions."""
-
-    def parts(read: Numbers) -> Parts:
-        found, whole, base = (read.edited(measure, one) for one in (where, of, without))
-        (span, unit), why = facts_of(measure), "the conditions that are subtracted are the comparison"
-        label = f"effect on {measure.name} as a part of that of {of.text}"
-        return Parts(found - base, None, whole - base, span, unit, label, where=where, uncontrolled=why)
-
-    return parts
 
 
 def lost(measure: Measure, where: Where, whole: Where) -> Contrast:

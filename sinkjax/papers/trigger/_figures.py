@@ -48,23 +48,14 @@ def _held_out(read: Stored) -> str:
     return f"{config.map_sequences:,} held-out sequences with the trigger at position {config.trigger_position}"
 
 
-def map_statistics(read: Stored, shown: Sequence[Training]) -> Drawing:
-    """Mean and standard deviation of attention of single-head models, one column per model, on one scale (the paper's Fig. 3)."""
-    labels, kinds = trained(read, shown), {"mean": "map_mean", "standard deviation": "map_std"}
-    maps = np.array([[read[name][kind].mean("run").values[0, 0] for name in labels] for kind in kinds.values()])
-    caption = f"""Attention weights over {_held_out(read)} (arrow): mean and standard deviation over sequences, averaged over
-        {over_runs(read)}. Fig. 3 of Ran-Milo 2026 shows one run and counts positions from 1."""
-    place = read.settings.trigger_position
-    return Drawing("maps", causal(maps, [*kinds], [*labels.values()], "attention weight", place), caption)
-
-
-def map_gallery(read: Stored, shown: Sequence[Training]) -> Drawing:
-    """Mean attention of single-head models, one panel per model."""
+def mean_maps(read: Stored, shown: Sequence[Training]) -> Drawing:
+    """Mean attention of single-head models, one panel per model, on one colour scale (the paper's Fig. 3)."""
     labels = trained(read, shown)
-    maps = np.stack([read[name]["map_mean"].mean("run").values[0, 0] for name in labels])
+    maps, spread = (np.stack([read[name][kind].mean("run").values[0, 0] for name in labels]) for kind in ("map_mean", "map_std"))
     figure = gallery(maps, [*labels.values()], "attention weight", read.settings.trigger_position)
-    caption = f"""Attention weights, mean over {_held_out(read)} (arrow) and over {over_runs(read)}. Weights above 1 have the
-        colour of 1."""
+    caption = f"""Attention weights, mean over {_held_out(read)} (arrow) and over {over_runs(read)}; weights above 1 have the
+        colour of 1. Their standard deviation over sequences is at most {spread.max():.2g}. Fig. 3 of Ran-Milo 2026 shows one run
+        and counts positions from 1."""
     return Drawing("maps", figure, caption)
 
 

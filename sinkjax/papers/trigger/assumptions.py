@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sinkjax.lab import Lab, versus
 from sinkjax.papers.trigger._config import Changes, Trials
-from sinkjax.papers.trigger._figures import by_model, map_gallery
+from sinkjax.papers.trigger._figures import by_model, mean_maps
 from sinkjax.papers.trigger._outcomes import *
 from sinkjax.papers.trigger._task import train
 
@@ -80,4 +80,4 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(by_model, "attention", masses, groups, unit, caption)
     unit = "held-out loss, % of that of a model that writes nothing (log scale)"
     lab.draw(by_model, "loss", (loss_left(),), groups, unit, "Loss left after training, by model.", least=1e-5)
-    lab.draw(map_gallery, [*models.values()])
+    lab.draw(mean_maps, [*models.values()])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sinkjax.lab import Lab, versus
 from sinkjax.papers.trigger._config import Trials
-from sinkjax.papers.trigger._figures import edited_losses, learning, losses_by_edit, map_statistics, neutral_edit
+from sinkjax.papers.trigger._figures import edited_losses, learning, losses_by_edit, mean_maps, neutral_edit
 from sinkjax.papers.trigger._outcomes import *
 from sinkjax.papers.trigger._task import LABELS, NORMALISERS, train
 
@@ -32,5 +32,5 @@ def study(lab: Lab, s: Settings) -> None:
     lab.describe("edits", "ours", lambda read: edited_losses(read, models))
     lab.identity("neutral", "", neutral_edit(models))
 
-    for figure in (map_statistics, learning, losses_by_edit):
+    for figure in (mean_maps, learning, losses_by_edit):
         lab.draw(figure, models)

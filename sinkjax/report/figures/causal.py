@@ -67,14 +67,15 @@ def causal(
 
 @styled
 def gallery(values: NDArray, titles: Sequence[str], label: str, marked: int) -> Figure:
-    """Draw titled causal maps, COLUMNS per row, on a scale from 0 to 1. values: float[map, query, key]; see `causal`."""
+    """Draw titled causal maps, at most COLUMNS per row, on a scale from 0 to 1. values: float[map, query, key]; see `causal`."""
     from matplotlib.colors import Normalize
 
-    side = min((WIDTH - BAR) / COLUMNS, WIDEST)
-    figure, axes = _panels(math.ceil(len(titles) / COLUMNS), COLUMNS, side, side - LABELS / COLUMNS + TITLE)
+    columns = min(COLUMNS, len(titles))
+    side = min((WIDTH - BAR) / columns, WIDEST)
+    figure, axes = _panels(math.ceil(len(titles) / columns), columns, side, side - LABELS / columns + TITLE)
     for panel, title, array in zip(axes.flat, titles, values, strict=False):
         image = _draw(panel, array, Normalize(0, 1), side, marked)
-        panel.set_title(textwrap.fill(title, TITLE_WIDTH // COLUMNS), fontsize=9)
+        panel.set_title(textwrap.fill(title, TITLE_WIDTH // columns), fontsize=9)
     for panel in list(axes.flat)[len(titles) :]:
         panel.set_axis_off()
     figure.supylabel("query", fontsize=10)

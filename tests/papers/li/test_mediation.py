@@ -15,7 +15,7 @@ from sinkjax.lab.trace import Lab
 from sinkjax.lab.work import Batch
 from sinkjax.papers.li import _ignition
 from sinkjax.papers.li._links import LINKS, WINDOWS, Chain
-from sinkjax.papers.li.mediation import lost, share_of
+from sinkjax.papers.li.mediation import lost
 from sinkjax.studies.registry import program
 
 STUDY = program("li/mediation")
@@ -111,14 +111,6 @@ def test_without_the_first_token_a_link_has_its_values_and_no_later_query_sees_k
         assert seen[..., AT + 1 :, 0].max() == 0
         assert seen[..., 1:AT, 0].min() > 0
         assert (seen[:, 0, :, AT, 0].max() == 0) == (name == "isolation")
-
-
-def test_what_a_link_brings_is_a_share_of_what_isolation_brings():
-    numbers = {"link": 3.0, "isolation": 9.0, "nothing": 1.0}
-    read = SimpleNamespace(edited=lambda measure, where: np.array([numbers[where.text]] * 3))
-    measure = Measure("a measure", lambda data: data, unit="points", range=(0.0, 100.0))
-    parts = share_of(measure, *(SimpleNamespace(text=name) for name in numbers))(read)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(parts.contrast / parts.whole, [1 / 4] * 3)
 
 
 def test_the_unedited_links_change_nothing(run, lab):
