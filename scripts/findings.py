@@ -1,6 +1,6 @@
 """Write docs/results/data/claims.csv and the pages made from it: docs/results/findings.md and docs/results/findings-more.md.
 
-    python scripts/findings.py docs/results/data/protocol
+    python scripts/findings.py [RESULTS]
 
 Every run of a study below the given folders is taken; of several runs of one study on one model, behind one token, of one
 text, the last counts. Without folders, the pages are made again from docs/results/data/claims.csv. Their prose stands in
@@ -98,10 +98,15 @@ def main() -> None:
 
 
 def collect(kept: Iterable[Row], folders: Sequence[Path], docs: Path) -> list[Row]:
+    """The claims that are kept and those of runs in folders, as `joined` returns them."""
+    files = sorted(path for each in folders for path in each.rglob(CONFIG_FILE))
+    return joined(kept, {path.parent: condition(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in files}, docs)
+
+
+def joined(kept: Iterable[Row], runs: Mapping[Path, Condition], docs: Path) -> list[Row]:
     """The claims that are kept and those of runs, which take the place of older ones; copies the runs' figures."""
     rows = {key(row): row for row in kept}
-    for folder in sorted(path.parent for each in folders for path in each.rglob(CONFIG_FILE)):
-        measured = condition(yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8")))
+    for folder, measured in runs.items():
         found = claims(folder, measured)
         studies = {row["study"] for row in found}
         rows = {name: row for name, row in rows.items() if row["study"] not in studies or not is_in(row, [measured])}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from named import DOCS, GEMMA, SMOL, Row, read
+from named import DOCS, GEMMA, SMOL, SUMMARY, Row, read, summaries
 from predictions import table
 
 from sinkjax.config_files.files import user_place, write
@@ -142,7 +142,7 @@ def crossover(data: Path = DOCS / "results/data") -> Figure:
     """Draw the heads that sink on the first two keys while the first is masked in layers 0 to l, one panel a model."""
     figure, axes = wide(2, 3.8)
     for panel, condition in zip(axes, (SMOL, GEMMA), strict=True):
-        rows = read(data / "protocol" / "kiya" / "mask" / "-".join(condition) / "summary.csv")
+        rows = summaries(data / SUMMARY)["kiya/mask", condition]
         for key, colour in ((0, COLOURS[0]), (1, COLOURS[1])):
             of = {row["edit"]: row for row in rows if row["measure"] == f"heads that sink on key {key} (%)"}
             shown = {0: of["layer 0"]} | {int(name.split()[-1]): row for name, row in of.items() if UPTO.fullmatch(name)}

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import kept_logs
 import numpy as np
 import xarray
 from matplotlib.figure import Figure
@@ -37,7 +38,7 @@ from pretrain_page import (
     spike,
     words,
 )
-from pretrain_runs import BASELINE, LEARNING, home_of, kept_as, learning, learning_rows, on_gpu
+from pretrain_runs import BASELINE, LEARNING, is_kept, kept_as, learning, learning_rows, on_gpu
 from pretrain_runs import HEAD as LEVEL
 from pretrain_tables import table_of
 from templates import given, page
@@ -297,7 +298,7 @@ def of_page(
     numbers = dict(itertools.chain(*(each.items() for each in (*sections, of_devices(data, again)))))
     numbers |= {name: each.text.removeprefix("#") for name, each in found.items()}  # a level up
     return found, numbers | {
-        "kept": sum(home_of(kept_as(row), seed).exists() for row, seed in learning()),
+        "kept": sum(is_kept(kept_as(row), seed) for row, seed in learning()),
         "planned": len([*learning()]),
         "machines": machines(learning()),
         "claims": words(verdicts),
@@ -318,7 +319,7 @@ def main() -> None:
     draw(data[BASELINE], options.images / IMAGE)
     draw_courses(data, options.images / COURSES)
     draw_apart(data, options.images / APART)
-    again = kept([row for row in learning_rows() if home_of(f"devices/{row}", 0).parent.exists()], "devices/{}".format)
+    again = kept([row for row in learning_rows() if kept_logs.names(f"devices/{row}")], "devices/{}".format)
     found, numbers = of_page(data, again)
     write(options.data / "while-it-learns.csv", as_csv(found))
     write(options.out, page("while-it-learns.md", given(numbers), WIDTH))

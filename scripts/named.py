@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import gzip
 import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from rejudge import worded
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DATA = "results/data"
 CLAIMS = f"{DATA}/claims.csv"
+SUMMARY = "protocol/summary.csv.gz"  # of every run, in that folder
 Row = Mapping[str, str]
 
 
@@ -106,7 +108,7 @@ class Named:
 
     def measured(self, study: str, edit: str, measure: str, condition: Condition, which: str) -> str:
         """A number of the summary of a run."""
-        summary = table(self.data / "protocol" / study / "-".join(condition) / "summary.csv")
+        summary = summaries(self.data / SUMMARY).get((study, condition), ())
         (row,) = (row for row in summary if (row["edit"], row["measure"]) == (edit, measure))
         if which == "opposite":
             return effect("", str(-float(row["mean"])))
@@ -178,9 +180,18 @@ def table(path: Path) -> list[dict[str, str]]:
     return read(path)
 
 
+@functools.cache
+def summaries(path: Path) -> dict[tuple[str, Condition], list[Row]]:
+    """The summary of each run, by its study and condition."""
+    found: dict[tuple[str, Condition], list[Row]] = {}
+    for row in read(path):
+        found.setdefault((row["study"], condition(row)), []).append(row)
+    return found
+
+
 def read(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file."""
-    with path.open(encoding="utf-8", newline="") as file:
+    """The rows of a CSV file, which may be compressed."""
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 

@@ -13,18 +13,18 @@ import csv
 import dataclasses
 import io
 import itertools
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import kept_logs
 import numpy as np
 import xarray
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from pretrain_runs import BASELINE, HEAD, SIZE, home_of, identity, kept_as, merge, queue, read, rows
+from pretrain_runs import BASELINE, HEAD, SIZE, home_of, identity, is_kept, kept_as, merged, queue, rows
 from pretrain_tables import table_of
 from scipy import stats
 from templates import given, page
@@ -34,7 +34,7 @@ from sinkjax.analysis.verdicts import verdicts_csv
 from sinkjax.config_files.files import write
 from sinkjax.papers.emergence._onsets import onset
 from sinkjax.papers.pretrain._outcomes import at_end, by_shares, end, sinks
-from sinkjax.papers.pretrain._task import so_far
+from sinkjax.papers.pretrain._task import of_lines
 from sinkjax.report.markdown import WIDTH, evidence, wrap
 from sinkjax.report.markdown import table as markdown
 from sinkjax.studies.assemble import assemble
@@ -117,16 +117,12 @@ def trained() -> dict[str, xarray.Dataset]:
 
 def kept(rows: Sequence[str], name_of: Callable[[str], str] = kept_as) -> dict[str, xarray.Dataset]:
     """The evaluations of rows, as `trained` returns them, from the logs that are kept under these names."""
-    with tempfile.TemporaryDirectory() as folder:
-        for row in rows:
-            merge(home_of(name_of(row), 0).parent, Path(folder) / row)
-        found = {row: so_far(Path(folder) / row) for row in rows}
-    return {row: data for row, data in found.items() if data is not None}
+    return {row: of_lines(*log) for row in rows if (log := merged(name_of(row)))}
 
 
 def machines(runs: Iterable[tuple[str, int]]) -> str:
     """The devices and versions of JAX that trained the kept ones of these runs, (row, seed), and the number of runs on each."""
-    logs = [read(home)[0] for row, seed in runs if (home := home_of(kept_as(row), seed)).exists()]
+    logs = [kept_logs.read(home_of(kept_as(row), seed))[0] for row, seed in runs if is_kept(kept_as(row), seed)]
     found = Counter((log["devices"].removeprefix("1 x "), log["versions"]["jax"]) for log in logs)
     parts = [
         f"{'a CPU' if device == 'cpu' else device} with jax {jax} ({count})" for (device, jax), count in sorted(found.items())
@@ -436,7 +432,7 @@ def of_scope(data: Mapping[str, xarray.Dataset]) -> dict[str, object]:
     """How much of the plan has run, and the baseline's sink."""
     base = numbers(data[BASELINE])
     return {
-        "kept": sum(home_of(f"{SIZE}/{row}", seed).exists() for row, seed in queue()),
+        "kept": sum(is_kept(f"{SIZE}/{row}", seed) for row, seed in queue()),
         "planned": len([*queue()]),
         "machines": machines(queue()),
         "seeds": data[BASELINE].sizes["run"],

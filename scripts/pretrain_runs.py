@@ -10,7 +10,7 @@
     python scripts/pretrain_runs.py merge OUT      # OUT/STUDY/ROW/log.jsonl, all kept seeds of every row, as `so_far` reads it
 
 Every command resumes: an interrupted run continues from its last checkpoint in `results/`, and a kept one is not trained again.
-A kept log is `docs/pretraining-logs/STUDY/ROW/seed-N.jsonl.gz`: the lines of the training's log, whose first has an entry
+A kept log is `SERIES/STUDY/ROW/seed-N` of scripts/kept_logs.py: the lines of the training's log, whose first has an entry
 "processor_seconds" and the device. A run that diverges is kept too. Memory in huge pages makes a step cheaper on Linux:
 
     GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=4294967296
@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import gzip
 import itertools
 import json
 import time
@@ -29,6 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kept_logs
 import numpy as np
 
 from sinkjax.config_files import documents
@@ -41,7 +41,6 @@ from sinkjax.train import log
 from sinkjax.train.config import ALL_STEPS, DIVERGED, Training
 
 ROOT = Path(__file__).resolve().parents[1]
-LOGS = ROOT / "docs" / "pretraining-logs"
 RESULTS = ROOT / "results"
 HEAD, SPIKE = 0.3, 50.0  # from which on a head counts, and a spike
 SECONDS = "processor_seconds"
@@ -127,13 +126,15 @@ def main() -> None:
                     print(summary(*run(config_of(row, seed, options.text), f"devices/{row}")), flush=True)
         case "list":
             for row, seed in queue():
-                print(f"{row} seed {seed}: {'kept' if home_of(f'{SIZE}/{row}', seed).exists() else 'not run'}")
+                print(f"{row} seed {seed}: {'kept' if is_kept(f'{SIZE}/{row}', seed) else 'not run'}")
         case "show":
-            for file in sorted((LOGS / options.study).glob("**/seed-*.jsonl.gz")):
-                print(summary(file))
+            for home in kept_logs.names(options.study):
+                print(summary(home))
         case "merge":
             for row in (*rows(), *learning_rows()):
-                merge(LOGS / kept_as(row), options.out / row)
+                if found := merged(kept_as(row)):
+                    (options.out / row).mkdir(parents=True, exist_ok=True)
+                    write(options.out / row / log.LOG, "".join(json.dumps(line) + "\n" for line in (found[0], *found[1])))
 
 
 def queue() -> Iterator[tuple[str, int]]:
@@ -162,7 +163,7 @@ def batches(runs: list[tuple[str, int]], together: bool) -> Iterator[tuple[str, 
         yield from ((row, range(seed, seed + 1)) for row, seed in runs)
         return
     for row in dict.fromkeys(row for row, _ in runs):
-        left = [seed for each, seed in runs if each == row and not home_of(kept_as(row), seed).exists()]
+        left = [seed for each, seed in runs if each == row and not is_kept(kept_as(row), seed)]
         for first in (seed for seed in left if seed - 1 not in left):
             yield row, range(first, next(seed for seed in itertools.count(first) if seed not in left))
 
@@ -174,7 +175,7 @@ def learning_rows() -> list[str]:
 
 @functools.cache
 def kept_as(row: str) -> str:
-    """The folder of a row's logs in LOGS; rows that are one training have one folder."""
+    """The name of a row's kept logs, but for the seed; rows that are one training have one name."""
     of_queue = {identity(each): f"{SIZE}/{each}" for each, _ in queue()}
     return of_queue.get(identity(row), f"learning/{row}")
 
@@ -214,22 +215,27 @@ def identity(row: str) -> str:
     return json.dumps({name: value for name, value in fields.items() if name not in FREE}, sort_keys=True)
 
 
-def home_of(name: str, seed: int) -> Path:
-    """Where the log of a run is kept."""
-    return LOGS / name / f"seed-{seed}.jsonl.gz"
+def home_of(name: str, seed: int) -> str:
+    """The name of a run's kept log."""
+    return f"{name}/seed-{seed}"
+
+
+def is_kept(name: str, seed: int) -> bool:
+    """Whether the log of a run is kept."""
+    return home_of(name, seed) in kept_logs.names(name)
 
 
 def on_gpu(row: str, seed: int) -> bool:
     """Whether a run is kept and was not trained on a CPU."""
-    home = home_of(kept_as(row), seed)
-    return home.exists() and not read(home)[0]["devices"].endswith("cpu")
+    name = kept_as(row)
+    return is_kept(name, seed) and not kept_logs.read(home_of(name, seed))[0]["devices"].endswith("cpu")
 
 
-def run(config: Training, name: str) -> list[Path]:
+def run(config: Training, name: str) -> list[str]:
     """Train to the end, from where it was interrupted, and keep the log of each seed. Several seeds take any device at hand."""
     seeds = range(config.seed, config.seed + config.seeds)
     homes = [home_of(name, seed) for seed in seeds]
-    if all(home.exists() for home in homes):
+    if all(is_kept(name, seed) for seed in seeds):
         return homes
     import jax
 
@@ -252,35 +258,25 @@ def run(config: Training, name: str) -> list[Path]:
     return homes
 
 
-def keep(folder: Path, home: Path, seconds: float, run: int = 0) -> None:
-    """Pack the log of one run of a training, as if it had been trained alone; equal lines give equal bytes."""
+def keep(folder: Path, home: str, seconds: float, run: int = 0) -> None:
+    """Keep the log of one run of a training, as if it had been trained alone."""
     first, lines = log.read(folder)
     seed = first["runs"][run]["seed"]
     first["config"] |= {"text": Path(first["config"]["text"]).name, "seed": seed, "seeds": 1}  # not where it lies
     first["runs"] = [{**first["runs"][run], "run": 0}]
     first[SECONDS] = round(seconds, 1)
-    own = ({**line, "run": 0} for line in lines if line["run"] == run)
-    home.parent.mkdir(parents=True, exist_ok=True)
-    write(home, gzip.compress("".join(json.dumps(line) + "\n" for line in (first, *own)).encode(), mtime=0))
+    kept_logs.keep(home, first, [{**line, "run": 0} for line in lines if line["run"] == run])
 
 
-def read(home: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The first line of a kept log, and its evaluations."""
-    first, *lines = map(json.loads, gzip.decompress(home.read_bytes()).splitlines())
-    return first, lines
-
-
-def merge(kept: Path, folder: Path) -> None:
-    """Write the kept runs of a row as the log of one training, in the order of their seeds; nothing if there are none."""
-    runs = sorted(map(read, kept.glob("seed-*.jsonl.gz")), key=lambda run: run[0]["config"]["seed"])
+def merged(name: str) -> kept_logs.Log | None:
+    """The kept runs of a row as the log of one training, in the order of their seeds; None if there are none."""
+    runs = sorted(map(kept_logs.read, kept_logs.names(name)), key=lambda run: run[0]["config"]["seed"])
     if not runs:
-        return
+        return None
     first = {**runs[0][0], "runs": [{**own["runs"][0], "run": number} for number, (own, _) in enumerate(runs)]}
     first["config"] = {**first["config"], "seeds": len(runs)}
     first[SECONDS] = [own[SECONDS] for own, _ in runs]
-    body = [{**line, "run": number} for number, (_, lines) in enumerate(runs) for line in lines]
-    folder.mkdir(parents=True, exist_ok=True)
-    write(folder / log.LOG, "".join(json.dumps(line) + "\n" for line in (first, *body)))
+    return first, [{**line, "run": number} for number, (_, lines) in enumerate(runs) for line in lines]
 
 
 def numbers(line: dict[str, Any]) -> dict[str, Any]:
@@ -297,13 +293,13 @@ def numbers(line: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def summary(home: Path) -> str:
+def summary(home: str) -> str:
     """A kept run in a line."""
-    first, lines = read(home)
+    first, lines = kept_logs.read(home)
     found, end = numbers(lines[-1]), lines[-1]
     state = ALL_STEPS if end["step"] == first["config"]["steps"] else f"{end['status']} at step {end['step']}"
     return (
-        f"{home.parent.parent.name}/{home.parent.name} seed {end['seed']}: first token {found['first']:.3f},"
+        f"{home.rpartition('/')[0].partition('/')[2]} seed {end['seed']}: first token {found['first']:.3f},"
         f" median head {found['middle']:.3f}, {found['heads']} heads, spike {found['spike']:.0f}, loss {found['loss']:.3f},"
         f" qualifies {found['qualifies']}, {first[SECONDS]:.0f} s, {state}"
     )

@@ -4,8 +4,8 @@
     python scripts/pretrain_tables.py results/pretrain/mini
     python scripts/pretrain_tables.py results/emergence/causal    # its training is the first row of pretrain/mini
 
-The folders are those of studies, finished or not. Of a study at the size of its file, the logs of finished runs are kept in
-docs/pretraining-logs, and its table is made of all that is kept, so that its seeds can be trained a few at a time, on several
+The folders are those of studies, finished or not. Of a study at the size of its file, the logs of finished runs are kept
+(scripts/kept_logs.py), and its table is made of all that is kept, so that its seeds can be trained a few at a time, on several
 machines (`--seed 3 --seeds 2`, `--seed 5 --seeds 3`). At another size a table shows what its folder holds. A study of which
 nothing is kept and no folder given keeps its table, or has none: scripts/pretrain_page.py makes those of the size 340k.
 """
@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
+import kept_logs
 import numpy as np
+import xarray
 from pretrain_runs import LEARNING
 from sections import write_section
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.trained import specs
-from sinkjax.papers.pretrain._task import so_far
+from sinkjax.papers.pretrain._task import of_lines
 from sinkjax.report.markdown import markdown
 from sinkjax.report.section import Section
 from sinkjax.studies.assemble import assemble
@@ -35,11 +35,10 @@ from sinkjax.studies.run import section_of
 from sinkjax.train import log
 from sinkjax.train.config import DIVERGED
 
-LOGS = Path(__file__).resolve().parents[1] / "docs" / "pretraining-logs"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "pretraining.md"
 HEAD = "# The pretraining lab"
 NOT_RUN = "Not run."
-SHARED = {("families", "llama"): ("mini", "softmax")}  # a row that is a row of another study, with seeds of its own
+SHARED = {("families", "llama"): "mini/softmax"}  # a row that is a row of another study, with seeds of its own
 SAME = {"emergence/causal": "pretrain/mini"}  # a study whose training, but for the models that it keeps, is a row of another
 # Fields of a training that may differ between its seeds.
 FREE = {"seed", "seeds", "text", "mesh", "micro_batch", "together", "checkpoints"}
@@ -50,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", type=Path, nargs="*", help="the folders of studies")
     parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
-    parser.add_argument("--logs", type=Path, default=LOGS, help="where the logs of finished runs are kept")
+    parser.add_argument("--logs", type=Path, default=kept_logs.LOGS, help="where the logs of finished runs are kept")
     options = parser.parse_args()
     try:
         found = dict(filter(None, (read(folder, options.logs) for folder in options.folders)))
@@ -86,7 +85,7 @@ def read(folder: Path, logs: Path) -> tuple[str, Section] | None:
         return section.study + f" at {chosen.config.size}" * (own is not None), section
     for spec in specs(find(name).trace(own, None), own):
         if (folder / spec.name / log.LOG).is_file():
-            keep(folder / spec.name, logs / _short(name) / spec.name, documents.plain(documents.fields(spec.training)))
+            keep(folder / spec.name, f"{_short(name)}/{spec.name}", logs, documents.plain(documents.fields(spec.training)))
     return None
 
 
@@ -98,15 +97,20 @@ def _short(name: str) -> str:
 def kept(name: str, config: Any, logs: Path) -> dict[str, Any]:
     """The evaluations of the runs of a study that are kept, by row."""
     rows = [spec.name for spec in specs(find(name).trace(config, None), config)]
-    found = {row: so_far(logs / _short(name) / row) for row in rows}
+    found = {row: _evaluations(f"{_short(name)}/{row}", logs) for row in rows}
     for (study, row), home in SHARED.items():
-        if study == _short(name) and found.get(row) is None and (data := so_far(logs.joinpath(*home))) is not None:
+        if study == _short(name) and found.get(row) is None and (data := _evaluations(home, logs)) is not None:
             own = np.isin(data["run"], range(config.seed, config.seed + config.seeds))
             found[row] = data.isel(run=own) if own.any() else None
     return {row: data for row, data in found.items() if data is not None}
 
 
-def keep(folder: Path, home: Path, stated: dict[str, Any]) -> None:
+def _evaluations(name: str, logs: Path) -> xarray.Dataset | None:
+    """The evaluations of a training; None if it is not kept."""
+    return of_lines(*kept_logs.read(name, logs)) if name in kept_logs.names(name, logs) else None
+
+
+def keep(folder: Path, home: str, logs: Path, stated: dict[str, Any]) -> None:
     """Add the finished runs of a training to those that are kept, in the order of their seeds; a seed given again replaces.
 
     Errors: another training than stated, or on another text than what is kept.
@@ -119,8 +123,8 @@ def keep(folder: Path, home: Path, stated: dict[str, Any]) -> None:
     if not runs:
         return
     first["config"]["text"] = Path(first["config"]["text"] or "").name  # not where it lies
-    if (home / log.LOG).is_file():
-        former, others = log.read(home)
+    if home in kept_logs.names(home, logs):
+        former, others = kept_logs.read(home, logs)
         if former["data"]["corpus"] != first["data"]["corpus"]:
             raise SinkjaxError(f"{folder} was trained on another text than the runs in {home}")
         runs = finished(former, others) | runs
@@ -128,7 +132,7 @@ def keep(folder: Path, home: Path, stated: dict[str, Any]) -> None:
     first["config"] |= {"seed": seeds[0], "seeds": len(seeds)}
     first["runs"] = [{**runs[seed][0], "run": number} for number, seed in enumerate(seeds)]
     body = [{**line, "run": number} for number, seed in enumerate(seeds) for line in runs[seed][1]]
-    write(home / log.LOG, "".join(json.dumps(entry) + "\n" for entry in (first, *body)))
+    kept_logs.keep(home, first, body, logs)
 
 
 def finished(first: dict[str, Any], lines: list[dict[str, Any]]) -> dict[int, tuple[dict[str, Any], list[dict[str, Any]]]]:

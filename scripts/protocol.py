@@ -6,20 +6,22 @@
     python scripts/protocol.py times             # their processor time, into docs/results/benchmarks.md
 
 `run` refuses to begin before the freeze, and when `sinkjax/` or `configs/` differ from the frozen commit. An interrupted run
-resumes in `results/protocol`; a finished one keeps its claims, settings and figures in `docs/results/data/protocol`,
-from which `scripts/findings.py` makes the page. WikiText-2's test articles are measured and never kept.
+resumes in `results/protocol`; the claims of a finished one join docs/results/data/claims.csv, from which `scripts/findings.py`
+makes the page, and its summary and settings the tables in `docs/results/data/protocol`. WikiText-2's test articles are
+measured and never kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
+import gzip
 import io
 import json
 import math
 import re
 import resource
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +29,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from findings import MAIN
-from named import CLAIMS, DOCS, Condition, is_in, read
+import yaml
+from filelock import FileLock
+from findings import MAIN, as_csv, joined
+from named import CLAIMS, DOCS, SUMMARY, Condition, Row, condition, is_in, read
 from sections import write_section
 from templates import given, page
 
@@ -42,9 +46,7 @@ PAGE, KEPT, RESULTS = (ROOT / path for path in ("docs/results/protocol.md", "doc
 FROZEN = "commits.txt"
 FLOPS = re.compile(r"FLOPs\s+([0-9.e+]+)")
 ONE_LINE = 10_000  # width of a paragraph that is not wrapped
-STATE, TABLES, FIGURES = "run.json", ("config.yaml", "claims.csv", "summary.csv"), "figures"
-TOKENS = "*maps*"  # figures with the words of articles, which are not kept
-DRAWN = ("kiya/mask", "kiya/self", "kiya/bos-swap", "li/mediation", "background/circuit")  # whose figures are kept
+RUNS = "runs.csv"  # a row for each run that is done or refused
 PAPERS = ("kiya", "gu", "li", "background")
 PROMPTS = 15  # articles, the most that Student's t judges; bets on so few shares decide nothing (docs/judgements.md)
 # Half of the study's own, and of its cost: with 16 its intervals were within 1% of the whole.
@@ -71,9 +73,13 @@ class Run:
         return f"{self.study}/{self.model}-{self.bos}-{self.text}"
 
     @property
+    def condition(self) -> Condition:
+        return Condition(self.model, self.bos, self.text)
+
+    @property
     def is_main(self) -> bool:
         """Whether this is a language model on articles behind what it was trained with."""
-        return Condition(self.model, self.bos, self.text) in MAIN
+        return self.condition in MAIN
 
     def options(self, wikitext: str) -> list[str]:
         """The options of `sinkjax run` and `sinkjax plan`. wikitext: the file of its articles."""
@@ -108,7 +114,7 @@ def main() -> None:
             everything = list(runs())
             rest = everything[::-1] if number else everything  # so that two shares meet once, and on the last run
             for run in [*everything[number::count], *rest]:
-                if not (KEPT / run.name / STATE).exists():
+                if not facts(run):
                     print(f"{run.name}: {carry_out(run, options.wikitext)}", flush=True)
         case "list":
             for run in runs():
@@ -161,35 +167,52 @@ def carry_out(run: Run, wikitext: str) -> str:
     return said or f"{seconds:.0f} s"
 
 
-def keep(run: Run, out: Path, facts: dict[str, object]) -> None:
-    """Copy the tables and figures of a run into the repository; the file of its state comes last."""
-    home = KEPT / run.name
-    home.mkdir(parents=True, exist_ok=True)
-    for name in TABLES:
-        if (out / name).exists():
-            text = (out / name).read_text(encoding="utf-8")
-            write(home / name, re.sub(r"^text: .*wiki.*$", "text: wikitext", text, flags=re.MULTILINE))  # not where it lies
-    if run.study in DRAWN and run.is_main and (out / FIGURES).is_dir():
-        shutil.copytree(
-            out / FIGURES, home / FIGURES, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.svg", "*.pdf", TOKENS)
-        )
-    write(home / STATE, json.dumps(facts, indent=1) + "\n")
+def keep(run: Run, out: Path, found: dict[str, object]) -> None:
+    """Add a run to the tables, of which that of runs comes last; other processes wait."""
+    settings = ""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with FileLock(RESULTS / "lock"):
+        if (out / "config.yaml").exists():
+            stated = yaml.safe_load((out / "config.yaml").read_text(encoding="utf-8"))
+            settings = json.dumps({**stated, "text": run.text})  # not where it lies
+            write(DOCS / CLAIMS, as_csv(joined(read(DOCS / CLAIMS), {out: run.condition}, DOCS)))
+        if (out / "summary.csv").exists():
+            add(KEPT.parent / SUMMARY, run, read(out / "summary.csv"))
+        add(KEPT / RUNS, run, [{**found, "settings": settings}])
+
+
+def add(file: Path, run: Run, rows: Sequence[Mapping[str, object]]) -> None:
+    """Add the rows of a run to a table, in the place of those that it has; equal rows give equal bytes."""
+    named = {"study": run.study, **run.condition._asdict()}
+    others = [row for row in (read(file) if file.exists() else []) if any(row[name] != value for name, value in named.items())]
+    every = sorted([*others, *({**named, **row} for row in rows)], key=lambda row: [str(row[name]) for name in named])
+    out = io.StringIO()
+    written = csv.DictWriter(out, list(every[0]), lineterminator="\n")
+    written.writeheader()
+    written.writerows(every)
+    text = out.getvalue()
+    write(file, gzip.compress(text.encode(), mtime=0) if file.suffix == ".gz" else text)
+
+
+def facts(run: Run) -> Row | None:
+    """The row of a run that is done or refused."""
+    rows = read(KEPT / RUNS) if (KEPT / RUNS).exists() else []
+    return next((row for row in rows if (row["study"], condition(row)) == (run.study, run.condition)), None)
 
 
 def state(run: Run) -> str:
     """The progress of a run, as text."""
-    file = KEPT / run.name / STATE
-    if not file.exists():
+    found = facts(run)
+    if not found:
         return "begun" if (RESULTS / run.name).exists() else "not run"
-    facts = json.loads(file.read_text(encoding="utf-8"))
-    return f"refused: {facts['refused']}" if facts["refused"] else f"done in {facts['seconds']:.0f} s at {facts['commit'][:8]}"
+    done = f"done in {float(found['seconds']):.0f} s at {found['commit'][:8]}"
+    return f"refused: {found['refused']}" if found["refused"] else done
 
 
 def seconds(run: Run) -> float | None:
     """The processor time of a run; None if it is not done, or was refused."""
-    file = KEPT / run.name / STATE
-    facts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"refused": "not run"}
-    return None if facts["refused"] else float(facts["seconds"])
+    found = facts(run)
+    return float(found["seconds"]) if found and not found["refused"] else None
 
 
 def times(taken: Mapping[Run, float | None]) -> str:
@@ -230,8 +253,8 @@ def freeze() -> None:
         [[run.name, "refused" if flops is None else f"{flops:.2g}" if flops else "-"] for run, flops in rows],
     )
     least = power(read(DOCS / CLAIMS))
-    facts = {"commit": head(), "count": len(rows), "total": f"{total:.2g}", "prompts": PROMPTS, "power": least, "runs": table}
-    write(PAGE, page("protocol.md", given(facts)))
+    numbers = {"commit": head(), "count": len(rows), "total": f"{total:.2g}", "prompts": PROMPTS, "power": least, "runs": table}
+    write(PAGE, page("protocol.md", given(numbers)))
     write(KEPT / FROZEN, head() + "\n")
     print(PAGE)
 

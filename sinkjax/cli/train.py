@@ -16,7 +16,7 @@ from sinkjax.errors import printable
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import say
 from sinkjax.tasks import registry
-from sinkjax.train.config import KIND, AdamWTraining, Training
+from sinkjax.train.config import KIND, AdamWTraining, LogName, Training
 
 C = TypeVar("C")
 
@@ -29,8 +29,8 @@ class TrainOptions(JoinOptions, Options, Generic[C]):
     out: str | None = None
     """folder for the results, or a URL like s3://bucket/softmax; if none, results/NAME for the config NAME, or the folder of
     the earlier training"""
-    tensorboard: bool = False
-    """also write TensorBoard event files"""
+    log: tuple[LogName, ...] = ()
+    """also write curves: tensorboard (event files in the folder), wandb (if its package is installed)"""
 
 
 def train(arguments: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ def train(arguments: Sequence[str]) -> None:
     from sinkjax.report.terminal import show_training
     from sinkjax.runtime import processes
 
-    trained = tasks.train(config, out, say, tensorboard=options.tensorboard)
+    trained = tasks.train(config, out, say, log=options.log)
     if processes.first():
         show_training(trained)
         print(printable(str(out)))

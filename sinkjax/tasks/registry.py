@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -104,7 +104,7 @@ def train(
     folder: str | Path,
     say: Callable[[str], None] = lambda line: None,
     *,
-    tensorboard: bool = False,
+    log: Sequence[str] = (),
     save_every: float = SAVE_EVERY,
     progress: bool = True,
 ) -> Trained:
@@ -115,7 +115,7 @@ def train(
         folder: Where the training is stored. For a URL ("gs://bucket/softmax") it runs in a temporary folder of this machine,
             and every checkpoint is copied from there; the extra `remote` and the protocol's own library must be installed.
         say: Called with a line of text at each stage.
-        tensorboard: Whether to write TensorBoard event files.
+        log: Where to write curves too: "tensorboard" (event files in the folder), "wandb" (if its package is installed).
         save_every: Seconds between checkpoints.
         progress: Whether to show a progress bar. None of the last four arguments changes a number.
 
@@ -124,7 +124,8 @@ def train(
 
     Raises:
         SinkjaxError: No task has such a config, or the task refuses it; it needs more memory than this machine has; the folder
-            has other content, or another config's (naming each field that differs); another process trains in it.
+            has other content, or another config's (naming each field that differs); another process trains in it; `log` has an
+            unknown name, or one whose package is not installed.
     """
     from sinkjax.runtime.backend import refuse_larger_than_memory
     from sinkjax.train import loop
@@ -132,7 +133,7 @@ def train(
 
     found = task(_begun(config, folder))
     refuse_larger_than_memory("a training", least_bytes(found, config))
-    return loop.train(found, folder, say, tensorboard=tensorboard, save_every=save_every, progress=progress)
+    return loop.train(found, folder, say, log=log, save_every=save_every, progress=progress)
 
 
 def _begun(config: Training, folder: str | Path) -> Training:

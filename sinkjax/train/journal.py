@@ -1,14 +1,17 @@
-"""Files written during training: the log, the speed and, if requested, TensorBoard event files, one folder per run."""
+"""The log and the speed of a training and, if requested, its curves in TensorBoard's files or at W&B, one run each."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.runtime import extras, processes
 from sinkjax.train import speed
 from sinkjax.train.log import Log, read
@@ -25,58 +28,121 @@ def event_writer() -> Any:
     return SummaryWriter
 
 
-class Events:
-    """Event files, first written from the existing log and then extended with it."""
+def wandb() -> Any:
+    """Return the package of W&B; raise if it is not installed."""
+    try:
+        return importlib.import_module("wandb")
+    except ImportError:
+        raise SinkjaxError("logging to W&B needs wandb, which is not installed: pip install wandb") from None
 
-    def __init__(self, folder: Path, lines: Iterable[Mapping[str, Any]]):
-        self._make, self._folder = event_writer(), folder / EVENTS
-        self._writers: dict[int, Any] = {}
-        shutil.rmtree(self._folder, ignore_errors=True)
+
+class CurveWriter(Protocol):
+    """Where the curves of one run go."""
+
+    def add(self, values: Mapping[str, float], step: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class EventFiles:
+    """TensorBoard's files of one run."""
+
+    def __init__(self, folder: Path, name: str, config: Mapping[str, Any]):
+        self._writer = event_writer()(str(folder / EVENTS / name))
+
+    def add(self, values: Mapping[str, float], step: int) -> None:
+        for tag, value in values.items():
+            self._writer.add_scalar(tag, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandbRun:
+    """A run at W&B, which a resumed training continues."""
+
+    def __init__(self, folder: Path, name: str, config: Mapping[str, Any]):
+        own = hashlib.sha256(f"{folder.resolve()}/{name}".encode()).hexdigest()[:16]
+        where = {"project": "sinkjax", "group": folder.name, "name": name, "dir": str(folder), "id": own}
+        try:
+            self._run = wandb().init(**where, config=dict(config), resume="allow", reinit="create_new")
+        except Exception as error:
+            raise SinkjaxError(f"W&B takes no run: {error}; log in by `wandb login`, or set WANDB_MODE=offline") from error
+
+    def add(self, values: Mapping[str, float], step: int) -> None:
+        if step >= self._run.step:  # W&B keeps earlier steps from before
+            self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+LOGS: dict[str, type[CurveWriter]] = {"tensorboard": EventFiles, "wandb": WandbRun}
+
+
+def check_logs(log: Sequence[str]) -> None:
+    """Raise for an unknown place, and for one whose package is not installed."""
+    for name in log:
+        one_of("log", name, tuple(LOGS))
+        {"tensorboard": event_writer, "wandb": wandb}[name]()
+
+
+class Curves:
+    """The curves of a training in one place, first written from the existing log and then extended with it."""
+
+    def __init__(self, make: type[Any], folder: Path, config: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]):
+        self._make, self._folder, self._config = make, folder, config
+        self._places: dict[int, CurveWriter] = {}
         self.write(lines)
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Add evaluations; an array becomes one curve per entry, named by its index."""
         for line in lines:
             run = line["run"]
-            if run not in self._writers:
+            if run not in self._places:
                 name = f"run-{run:03d}-seed-{line['seed']}-rate-{line['learning_rate']:g}-{line['variant']}"
-                self._writers[run] = self._make(str(self._folder / name))
-            for name, value in line.items():
-                if name in LABELS:
-                    continue
-                array = np.asarray(value, np.float64)
-                for place in np.ndindex(array.shape):
-                    tag = "/".join([name, *map(str, place)])
-                    self._writers[run].add_scalar(tag, float(array[place]), line["step"])
+                self._places[run] = self._make(self._folder, name, self._config)
+            arrays = {name: np.asarray(value, np.float64) for name, value in line.items() if name not in LABELS}
+            values = {
+                "/".join([name, *map(str, place)]): float(array[place])
+                for name, array in arrays.items()
+                for place in np.ndindex(array.shape)
+            }
+            self._places[run].add(values, line["step"])
 
     def close(self) -> None:
-        for writer in self._writers.values():
-            writer.close()
+        for place in self._places.values():
+            place.close()
 
 
 class Journal:
-    """The log and event files of a training. In joined processes, the first one writes, and its errors are raised in all."""
+    """The log and the curves of a training. In joined processes, the first one writes, and its errors are raised in all."""
 
     def __init__(self, folder: Path, size: int):
         """Open the journal. size: bytes of the log that belong to the last checkpoint."""
         self.folder, self.size = folder, size
         self._log: Log | None = processes.by_first(lambda: Log(folder, size))
-        self._events: Events | None = None
+        self._curves: list[Curves] = []
 
     def close(self) -> None:
-        for file in (self._events, self._log):
+        for file in (*self._curves, self._log):
             if file:
                 file.close()
 
-    def begin(self, header: Mapping[str, Any] | None, tensorboard: bool) -> None:
-        """Write the first line of the log (None if it exists), and event files of existing lines."""
+    def begin(self, header: Mapping[str, Any] | None, log: Sequence[str]) -> None:
+        """Write the first line of the log (None if it exists), and the curves of existing lines."""
 
         def write() -> None:
             if header and self._log:
                 self._log.write([header])
-            if tensorboard:
-                pace = speed.noted(self.folder)
-                self._events = Events(self.folder, ({**line, **pace.get(line["step"], {})} for line in read(self.folder)[1]))
+            if not log:
+                return
+            pace, (first, lines) = speed.noted(self.folder), read(self.folder)
+            if "tensorboard" in log:  # its files are made anew
+                shutil.rmtree(self.folder / EVENTS, ignore_errors=True)
+            for name in log:
+                known = ({**line, **pace.get(line["step"], {})} for line in lines)
+                self._curves.append(Curves(LOGS[name], self.folder, first["config"], known))
 
         processes.by_first(write)
 
@@ -87,8 +153,8 @@ class Journal:
             assert self._log is not None
             self._log.write(lines)
             speed.note(self.folder, step, pace)
-            if self._events:
-                self._events.write([{**line, **pace} for line in lines])
+            for curves in self._curves:
+                curves.write([{**line, **pace} for line in lines])
             self.size = self._log.size
 
         processes.by_first(write)

@@ -16,7 +16,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from sinkjax.train import speed
 from sinkjax.train.checkpoint import CHECKPOINTS, Checkpoints
 from sinkjax.train.config import DIVERGED, KIND, SAVE_EVERY, Training
 from sinkjax.train.folder import MODELS, keep, remove_unfinished, save_run
-from sinkjax.train.journal import Journal, event_writer
+from sinkjax.train.journal import Journal, check_logs
 from sinkjax.train.log import COST, LOG, SUMMARY, read
 from sinkjax.train.mirror import Mirror, called, local
 from sinkjax.train.prefetch import HostBatches, same_data
@@ -73,7 +73,7 @@ def train(
     folder: str | Place,
     say: Say = lambda line: None,
     *,
-    tensorboard: bool = False,
+    log: Sequence[str] = (),
     save_every: float = SAVE_EVERY,
     progress: bool = True,
 ) -> Trained:
@@ -81,22 +81,21 @@ def train(
     config = task.config
     check_dtype(config.dtype)
     extras.require("training", "train")  # checked before the folder is created
-    if tensorboard:
-        event_writer()
+    check_logs(log)
     if config.kept and not isinstance(task, ModelTask):
         raise SinkjaxError(f"the runs of {task.name} are not sinkjax models, so no checkpoints of them can be kept")
     if not processes.first():
-        say, progress, tensorboard = (lambda line: None), False, False
+        say, progress, log = (lambda line: None), False, ()
     if processes.joined() and is_remote(place(folder)):
         raise SinkjaxError(f"joined processes train into a folder that all can access, not into {folder}; copy it afterwards")
     # Joined processes end together, so a signal to one waits until all agree on it.
     together = interruption.held() if processes.joined() else contextlib.nullcontext()
     with processes.needed(), together, local(folder) as (here, mirror):
-        return _train(task, here, mirror, say, tensorboard, save_every, progress)
+        return _train(task, here, mirror, say, log, save_every, progress)
 
 
 def _train(
-    task: Task, folder: Path, mirror: Mirror | None, say: Say, tensorboard: bool, save_every: float, progress: bool
+    task: Task, folder: Path, mirror: Mirror | None, say: Say, log: Sequence[str], save_every: float, progress: bool
 ) -> Trained:
     """Train with checked arguments. All joined processes compute, and the first one writes.
 
@@ -124,7 +123,7 @@ def _train(
         host = HostBatches(source, [run.seed for run in every], config.eval_every, devices.rows(config.batch)) if source else None
         if done.log_bytes:
             processes.by_first(lambda: same_data(folder, card))
-        journal.begin(None if done.log_bytes else header(task, every, devices, card), tensorboard)
+        journal.begin(None if done.log_bytes else header(task, every, devices, card), log)
         if left and done.log_bytes and processes.first():
             began, here = read(folder)[0], machine(devices)
             if other := differences({name: began.get(name) for name in here}, here):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 from functools import partial
 from pathlib import Path
 
@@ -143,10 +144,12 @@ def test_prose_has_numbers_of_a_runs_summary(script, docs):
     look = named(script, docs)
     with pytest.raises(SystemExit, match=r"kiya/mask\[all layers\]\[loss\]"):
         script["filled"](text, look)
-    folder = docs / "results/data/protocol/kiya/mask/smollm2-135m-none-wikitext"
-    folder.mkdir(parents=True)
-    rows = "edit,measure,mean,effect_mean,effect_low,effect_high\nno edit,loss,3,0,0,0\nall layers,loss,4.25,1.25,1,1.5\n"
-    (folder / "summary.csv").write_text(rows)
+    (docs / "results/data/protocol").mkdir()
+    lines = ["study,model,bos,text,edit,measure,mean,effect_mean,effect_low,effect_high"]
+    run = "kiya/mask,smollm2-135m,none,wikitext"
+    lines += [f"{run},no edit,loss,3,0,0,0", f"{run},all layers,loss,4.25,1.25,1,1.5"]
+    lines += ["kiya/mask,gemma3-270m,model,wikitext,all layers,loss,5,1,1,1"]
+    (docs / "results/data/protocol/summary.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     assert script["filled"](text, look) == "Loss 4.2, by 1.2 [1, 1.5]."
     assert script["filled"](text, named(script, docs, ends=False)) == "Loss 4.2, by 1.2."
     assert look("kiya/mask[all layers][loss]@smollm", "opposite") == "-4.2"

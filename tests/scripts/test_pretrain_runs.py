@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-import runpy
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.papers.pretrain._task import of_log
+from sinkjax.papers.pretrain._task import of_lines
 from sinkjax.tasks import registry
 from sinkjax.train.log import LOG, read
 from tests.papers.pretrain.logs import curve, log
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "pretrain_runs.py"
+SCRIPT = "pretrain_runs.py"
 
 
-@pytest.fixture(scope="module")
-def script() -> dict:
-    return runpy.run_path(str(SCRIPT))
+@pytest.fixture
+def kept(script, monkeypatch, tmp_path):
+    """The module of kept logs, with none."""
+    monkeypatch.setattr(script["kept_logs"], "LOGS", tmp_path / "kept")
+    return script["kept_logs"]
 
 
 def test_every_training_is_in_the_queue_once_and_ranked_rows_come_first(script):
@@ -75,37 +75,48 @@ def test_a_row_that_a_gpu_trained_is_known_by_its_kept_log(script):
     assert not script["on_gpu"]("optimisers/muon", 99)
 
 
-def test_a_log_is_kept_as_it_is(script, tmp_path):
-    log(tmp_path / "run", curve(0, [5.0, 4.0], 0.2, 100), 100)
-    home = tmp_path / "kept" / "seed-0.jsonl.gz"
-    script["keep"](tmp_path / "run", home, 12.34)
-    before = home.read_bytes()
-    first, lines = script["read"](home)
-    assert lines == read(tmp_path / "run")[1]
+def test_a_log_is_kept_as_it_is(script, kept, tmp_path):
+    log(tmp_path / "run", curve(0, [5.0, 0.07568311], 0.2, 100), 100)
+    script["keep"](tmp_path / "run", "search/f1/seed-0", 12.34)
+    before = (kept.LOGS / "search.parquet").read_bytes()
+    first, lines = kept.read("search/f1/seed-0")
+    assert json.dumps(lines) == json.dumps(read(tmp_path / "run")[1])
     assert first["processor_seconds"] == 12.3
-    script["keep"](tmp_path / "run", home, 12.34)
-    assert home.read_bytes() == before
+    script["keep"](tmp_path / "run", "search/f1/seed-0", 12.34)
+    assert (kept.LOGS / "search.parquet").read_bytes() == before
 
 
-def test_seeds_that_were_trained_together_are_kept_as_if_alone(script, tmp_path):
+def test_a_series_keeps_what_one_log_lacks_and_numbers_that_no_float32_holds(kept):
+    plain, more = (
+        {"step": 0, "loss": 0.1},
+        {"loss": None, "step": 1, "kurtosis": [[0.1, 3.5], [None, 1e300]], "status": "running"},
+    )
+    for name, line in (("a/b", plain), ("a/c", more), ("d/e", {"loss": 1 / 3})):
+        kept.keep(f"search/{name}", {"config": {"seed": 3}}, [line, line])
+    assert kept.names("search/a") == ["search/a/b", "search/a/c"]
+    assert [json.dumps(kept.read(f"search/{name}")[1]) for name in ("a/b", "a/c", "d/e")] == [
+        json.dumps([line, line]) for line in (plain, more, {"loss": 1 / 3})
+    ]
+    with pytest.raises(KeyError, match="a/z"):
+        kept.read("search/a/z")
+
+
+def test_seeds_that_were_trained_together_are_kept_as_if_alone(script, kept, tmp_path):
     log(tmp_path / "run", [*curve(0, [5.0, 4.0]), *curve(1, [6.0, 3.0])], 100)
-    script["keep"](tmp_path / "run", tmp_path / "seed-1.jsonl.gz", 1.0, 1)
-    first, lines = script["read"](tmp_path / "seed-1.jsonl.gz")
+    script["keep"](tmp_path / "run", "search/f1/seed-1", 1.0, 1)
+    first, lines = kept.read("search/f1/seed-1")
     assert (first["config"]["seed"], first["config"]["seeds"], first["runs"][0]["seed"]) == (1, 1, 1)
     assert [(line["run"], line["seed"], line["loss"]) for line in lines] == [(0, 1, 6.0), (0, 1, 3.0)]
 
 
-def test_together_the_missing_seeds_of_a_row_are_one_training(script, tmp_path, monkeypatch):
-    monkeypatch.setitem(script["batches"].__globals__, "LOGS", tmp_path)
+def test_together_the_missing_seeds_of_a_row_are_one_training(script, kept):
     runs = [("hidden/until-2000", seed) for seed in range(3, 7)]
     assert list(script["batches"](runs, False)) == [(row, range(seed, seed + 1)) for row, seed in runs]
-    home = script["home_of"](script["kept_as"](runs[0][0]), 4)
-    home.parent.mkdir(parents=True)
-    home.touch()
+    kept.keep(script["home_of"](script["kept_as"](runs[0][0]), 4), {}, [{"step": 0}])
     assert list(script["batches"](runs, True)) == [(runs[0][0], range(3, 4)), (runs[0][0], range(5, 7))]
 
 
-def test_the_kept_seeds_of_a_row_are_read_as_one_training(script, tmp_path):
+def test_the_kept_seeds_of_a_row_are_read_as_one_training(script, kept, tmp_path):
     for seed, last in ((4, 3.5), (3, 4.0)):
         lines = [{**line, "run": 0} for line in curve(seed, [5.0, last], 0.2, 100)]
         folder = log(tmp_path / str(seed), lines, 100)
@@ -113,13 +124,11 @@ def test_the_kept_seeds_of_a_row_are_read_as_one_training(script, tmp_path):
         header = json.loads(first)
         header["config"]["seed"] = header["runs"][0]["seed"] = seed
         (folder / LOG).write_text("\n".join([json.dumps(header), *rest]) + "\n")
-        script["keep"](folder, tmp_path / "kept" / f"seed-{seed}.jsonl.gz", 1.0)
-    script["merge"](tmp_path / "kept", tmp_path / "row")
-    found = of_log(tmp_path / "row")
+        script["keep"](folder, f"search/f1/seed-{seed}", 1.0)
+    found = of_lines(*script["merged"]("search/f1"))
     assert found["run"].values.tolist() == [3, 4]
     assert found["loss"].values.tolist() == [[5.0, 4.0], [5.0, 3.5]]
-    script["merge"](tmp_path / "none", tmp_path / "nothing")
-    assert not (tmp_path / "nothing").exists()
+    assert script["merged"]("search/f2") is None
 
 
 @pytest.mark.parametrize(

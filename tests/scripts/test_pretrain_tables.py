@@ -11,7 +11,7 @@ import pytest
 
 from sinkjax.config_files import documents
 from sinkjax.studies.registry import choose, program
-from sinkjax.train.log import LOG, read
+from sinkjax.train.log import LOG
 from tests.papers.pretrain.logs import curve, log
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ def test_seeds_that_are_trained_later_join_those_that_are_kept(script, folder, t
     again, new = curve(1, [5.0, 4.4], 0.4, STEPS), curve(7, [5.0, 4.0], 0.6, STEPS)
     log(folder / "decay-0", [*again, *new], STEPS)
     assert "| decay 0 | 3 of 3 | 40.0" in run(script, monkeypatch, page, str(folder))
-    first, lines = read(tmp_path / "logs" / "gu-weight-decay" / "decay-0")
+    first, lines = script["kept_logs"].read("gu-weight-decay/decay-0", tmp_path / "logs")
     assert [entry["seed"] for entry in first["runs"]] == [0, 1, 7]
     assert [(entry["run"], entry["seed"], entry["loss"]) for entry in lines if entry["step"] == STEPS] == [
         (0, 0, 4.0),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
+import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -18,7 +19,10 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 def protocol(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.syspath_prepend(SCRIPTS)
     module = importlib.import_module("protocol")
-    for name, folder in (("PAGE", "protocol.md"), ("KEPT", "kept"), ("RESULTS", "results")):
+    data = "docs/results/data"
+    (tmp_path / data).mkdir(parents=True)
+    shutil.copy(SCRIPTS.parent / data / "claims.csv", tmp_path / data)
+    for name, folder in (("PAGE", "protocol.md"), ("KEPT", f"{data}/protocol"), ("RESULTS", "results"), ("DOCS", "docs")):
         monkeypatch.setattr(module, name, tmp_path / folder)
     return module
 
@@ -79,8 +83,11 @@ def test_a_finished_run_keeps_its_tables_and_a_refusal_its_sentence(protocol, mo
     assert protocol.state(done) == "not run"
     assert protocol.carry_out(done, "").endswith(" s")
     assert protocol.state(done).startswith("done in ")
-    with (protocol.KEPT / done.name / "claims.csv").open(newline="") as file:
-        assert [row["study"] for row in csv.DictReader(file)]
+    claims = [row for row in protocol.read(protocol.DOCS / protocol.CLAIMS) if row["model"] == "mini-sink"]
+    summary = protocol.read(protocol.KEPT.parent / protocol.SUMMARY)
+    assert {row["study"] for row in claims} == {row["study"] for row in summary} == {done.study}
+    (row,) = protocol.read(protocol.KEPT / protocol.RUNS)
+    assert json.loads(row["settings"])["prompts"] == 2
     refused = protocol.Run("background/mechanism", "mini-sink", "model", "packaged")
     said = protocol.carry_out(refused, "")
     assert len(said) > 20

@@ -40,9 +40,8 @@ def test_a_training_prints_how_its_runs_ended(finished, capsys):
 
 
 def test_options_override_the_config_they_follow(finished, tmp_path):
-    assert (
-        cli.main(["train", str(finished), "--seeds", "1", "--steps", "50", "--tensorboard", "--out", str(tmp_path / "out")]) == 0
-    )
+    changed = ["--seeds", "1", "--steps", "50", "--log", "tensorboard"]
+    assert cli.main(["train", str(finished), *changed, "--out", str(tmp_path / "out")]) == 0
     config = load_runs(tmp_path / "out").config
     assert (config.seeds, config.steps, config.learning_rates) == (1, 50, (0.1, 0.003))
     assert len(list((tmp_path / "out" / "events").iterdir())) == 4

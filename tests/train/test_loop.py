@@ -251,7 +251,7 @@ def test_a_field_that_cannot_be_is_refused(fields, sentence):
 def test_event_files_hold_the_values_of_the_log(tmp_path):
     config = dataclasses.replace(SMALL, seeds=1, learning_rates=(0.03,), steps=100)
     for _ in range(2):  # a second time they are made anew, not twice
-        train(config, tmp_path / "out", tensorboard=True, progress=False)
+        train(config, tmp_path / "out", log=["tensorboard"], progress=False)
         files = sorted((tmp_path / "out" / "events").glob("*/events*"))
         assert [file.parent.name for file in files] == ["run-000-seed-0-rate-0.03-square", "run-001-seed-0-rate-0.03-absolute"]
         found = [(event.step, value.tag, value.simple_value) for event in events(files[0]) for value in event.summary.value]
@@ -266,7 +266,7 @@ def test_event_files_hold_the_values_of_the_log(tmp_path):
 def test_event_files_that_are_made_again_hold_the_speed_too(done, tmp_path):
     shutil.copytree(done.folder, tmp_path / "out")
     speed.note(tmp_path / "out", 50, {"tokens_per_second": 7.0})
-    train(SMALL, tmp_path / "out", tensorboard=True, progress=False)
+    train(SMALL, tmp_path / "out", log=["tensorboard"], progress=False)
     file = next((tmp_path / "out" / "events").glob("run-000*/events*"))
     found = [(event.step, value.simple_value) for event in events(file) for value in event.summary.value if "tokens" in value.tag]
     assert found == [(50, 7.0)]
@@ -275,7 +275,49 @@ def test_event_files_that_are_made_again_hold_the_speed_too(done, tmp_path):
 def test_event_files_that_cannot_be_written_are_refused_before_there_is_a_folder(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(SinkjaxError, match=r"needs tensorboardX, .*: pip install 'sinkjax\[tensorboard\]'"):
-        train(SMALL, tmp_path / "out", tensorboard=True, progress=False)
+        train(SMALL, tmp_path / "out", log=["tensorboard"], progress=False)
+    assert not (tmp_path / "out").exists()
+
+
+WANDB = """
+from types import SimpleNamespace
+runs, begun = {}, []
+
+def init(id, config, resume, **stated):
+    if stated["project"] != "sinkjax" or resume != "allow":
+        raise ValueError("no such project")
+    begun.append((stated["name"], config["steps"]))
+    kept = runs.setdefault(id, {})
+    def log(values, step):
+        if step in kept:
+            raise ValueError(step)
+        kept[step] = values
+    return SimpleNamespace(step=max(kept, default=-1) + 1, log=log, finish=lambda: None)
+"""
+
+
+def test_curves_go_to_wandb_if_its_package_is_there_and_a_resumed_run_goes_on(tmp_path, monkeypatch):
+    (tmp_path / "wandb.py").write_text(WANDB)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = dataclasses.replace(SMALL, seeds=1, learning_rates=(0.03,), steps=100)
+    for _ in range(2):
+        train(config, tmp_path / "out", log=["wandb"], progress=False)
+    fake = sys.modules["wandb"]
+    monkeypatch.delitem(sys.modules, "wandb")
+    assert fake.begun == 2 * [("run-000-seed-0-rate-0.03-square", 100), ("run-001-seed-0-rate-0.03-absolute", 100)]
+    lines = [line for line in read(tmp_path / "out")[1] if line["run"] == 0]
+    first = next(iter(fake.runs.values()))
+    assert {step: values["loss"] for step, values in first.items()} == pytest.approx(
+        {line["step"]: line["loss"] for line in lines}
+    )
+    assert first[100]["errors/0"] == pytest.approx(lines[-1]["errors"][0])
+
+
+def test_places_of_curves_that_cannot_be_are_refused_before_there_is_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    for name, said in (("wandb", "pip install wandb"), ("wanbd", "did you mean 'wandb'")):
+        with pytest.raises(SinkjaxError, match=said):
+            train(SMALL, tmp_path / "out", log=[name], progress=False)
     assert not (tmp_path / "out").exists()
 
 

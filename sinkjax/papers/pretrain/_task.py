@@ -60,12 +60,18 @@ def so_far(folder: Path) -> xarray.Dataset | None:
 def of_log(folder: Path) -> xarray.Dataset:
     """The log of a training: name -> float[run, point, ...], NaN after a run's end and for numbers that are not finite.
 
+    Errors: no log; a damaged log or summary.
+    """
+    return of_lines(*read(folder), step_cost(folder))
+
+
+def of_lines(first: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], milliseconds: float | None = None) -> xarray.Dataset:
+    """The lines of a log as `of_log` returns them. milliseconds: the time of a step of a run.
+
     Only measurements that all evaluations have: runs of an earlier version may lack one.
 
     run: the seeds. step [run, point]: steps of the evaluations. outcome, steps [run]: how the run ended, and its updates.
-    Errors: no log; a damaged log or summary.
     """
-    first, lines = read(folder)
     runs = [[line for line in lines if line["run"] == run["run"]] for run in first["runs"]]
     points = max(map(len, runs))
     names = [name for name in lines[0] if name not in ABOUT and all(name in line for line in lines)]
@@ -84,7 +90,7 @@ def of_log(folder: Path) -> xarray.Dataset:
     data["steps"] = ("run", [end["step"] for end in ends])
     about = {name: first.get(name) for name in ("config", "parameters", "data", "devices", "versions", "intervals_over")}
     seeds = [run["seed"] for run in first["runs"]]
-    return xarray.Dataset(data, {"run": seeds}, {"training": {**about, "milliseconds": step_cost(folder)}})
+    return xarray.Dataset(data, {"run": seeds}, {"training": {**about, "milliseconds": milliseconds}})
 
 
 def _outcome(end: Mapping[str, object], steps: int) -> str:
