@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from sinkjax.cli.options import entries, folded
 from sinkjax.config_files import programs
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import shipped, user_path, user_place
@@ -117,11 +118,9 @@ def noun(verb: Verb) -> str:
 def listing(verb: Verb, listed: Listed) -> str:
     """Return the text of `sinkjax run --help` without a config: the list of shipped configs."""
     wanted, named = listed(), noun(verb).upper()
-    width = max(map(len, wanted), default=0)
-    lines = "\n".join(f"  {name:{width}}  {says}" for name, says in wanted.items())
     return (
-        f"usage: sinkjax {verb.__name__} {named} [--FIELD VALUE ...]\n\n{verb.__doc__}\n\n"
-        f"{named} is one of these, a YAML file, or the folder of an earlier run:\n{lines}\n\n"
+        f"usage: sinkjax {verb.__name__} {named} [--FIELD VALUE ...]\n\n{folded(verb.__doc__ or '')}\n\n"
+        f"{named} is one of these, a YAML file, or the folder of an earlier run:\n{entries(wanted)}\n\n"
         f"sinkjax {verb.__name__} {named} --help lists every field and option."
     )
 

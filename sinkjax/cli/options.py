@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import shutil
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -31,12 +33,26 @@ def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> A
                 args=["--help"] if wants_help else [*arguments],
                 prog=f"sinkjax {command}",
                 default=cls(**defaults) if defaults else None,
+                description=folded((get_origin(cls) or cls).__doc__ or "", hang="  "),  # tyro joins lines without a hang
                 config=(tyro.conf.OmitArgPrefixes,),
             )
     except SystemExit as exit:
         if not exit.code:
             raise
         raise _refusal(exit) or SinkjaxError(f"these options cannot be combined; see sinkjax {command} --help") from None
+
+
+def folded(text: str, first: str = "", hang: str | None = None) -> str:
+    """Return a paragraph folded to the terminal's width. first, hang: what its first and its later lines begin with."""
+    width = max(shutil.get_terminal_size().columns, len(first) + 20)
+    later = " " * len(first) if hang is None else hang
+    return textwrap.fill(" ".join(text.split()), width, initial_indent=first, subsequent_indent=later)
+
+
+def entries(found: Mapping[str, str | None]) -> str:
+    """Return names with their meanings in two columns, folded to the terminal's width."""
+    width = max(map(len, found), default=0)
+    return "\n".join(folded(says or "", f"  {name:{width}}  ") for name, says in found.items())
 
 
 HELP = ConstructorRegistry()

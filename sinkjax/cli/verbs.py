@@ -16,6 +16,7 @@ from sinkjax.cli.doctor import doctor
 from sinkjax.cli.evaluate import evaluate
 from sinkjax.cli.explore import explore
 from sinkjax.cli.models import models, sites, study
+from sinkjax.cli.options import entries, folded
 from sinkjax.cli.picture import picture
 from sinkjax.cli.plan import plan
 from sinkjax.cli.report import report
@@ -44,10 +45,9 @@ def carry_out(arguments: Sequence[str]) -> None:
 
 def overview() -> str:
     """Return the text of `sinkjax --help`."""
-    width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:{width}}  {verb.__doc__}" for name, verb in VERBS.items())
+    verbs = entries({name: verb.__doc__ for name, verb in VERBS.items()})
     return (
         f"sinkjax {__version__}: attention sinks and massive activations, by causal intervention\n\n"
         f"usage: sinkjax COMMAND [...]\n\n{verbs}\n\n"
-        "sinkjax COMMAND --help shows its options; sinkjax run NAME --help lists every field of a study's config."
+        + folded("sinkjax COMMAND --help shows its options; sinkjax run NAME --help lists every field of a study's config.")
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -94,7 +95,20 @@ def test_help_imports_nothing_that_is_slow(arguments):
     assert "usage: sinkjax" in done.stdout
 
 
-def test_the_overview_names_every_verb_and_the_listing_every_config(capsys):
+@pytest.mark.parametrize(
+    "arguments", [*HELP[1:], ("run", "kiya/mask", "--help"), ("train", "pretrain/finetune", "--help")], ids=str
+)
+def test_help_fits_into_80_columns(arguments, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with contextlib.suppress(SystemExit):
+        cli.main(arguments)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 5
+    assert [line for line in lines if len(line) > 80 and not line.startswith("usage: ")] == []
+
+
+def test_the_overview_names_every_verb_and_the_listing_every_config(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     assert cli.main(["--help"]) == 0
     overview = capsys.readouterr().out
     assert all(f"\n  {verb} " in overview for verb in VERBS)
