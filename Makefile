@@ -49,7 +49,7 @@ help:  ## list the targets
 DONE := $(VENV)/done
 comma := ,
 demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits are masked, as a page to look at
-	$(BIN)/sinkjax run kiya/mask --prompts 10 --out $(DEMO)
+	$(BIN)/sinkjax run kiya/mask --prompts 8 --length 32 --control-prompts 4 --out $(DEMO)
 	@echo "The page: $(CURDIR)/$(DEMO)/report.html"
 
 gemma: $(DONE)/gemma  ## the second model, Gemma 3 270M: 250 MB under Gemma's terms of use, which nothing else installs
