@@ -72,9 +72,9 @@ if TYPE_CHECKING:
     from sinkjax.studies.run import run as run
     from sinkjax.sweeps.models import sweep_models as sweep_models
     from sinkjax.sweeps.run import sweep as sweep
-    from sinkjax.transformer.eviction import H2O as H2O
     from sinkjax.transformer.eviction import Streaming as Streaming
     from sinkjax.transformer.forward import forward as forward
+    from sinkjax.transformer.scored_caches import H2O as H2O
     from sinkjax.transformer.scored_caches import KeyNorm as KeyNorm
     from sinkjax.transformer.scored_caches import SnapKV as SnapKV
 
@@ -120,9 +120,9 @@ _HOME = {
     "sinkjax.explorer.launch": ("explore",),
     "sinkjax.generation": ("generate",),
     "sinkjax.model.config": ("Config",),
-    "sinkjax.transformer.eviction": ("H2O", "Streaming"),
+    "sinkjax.transformer.eviction": ("Streaming",),
     "sinkjax.transformer.forward": ("forward",),
-    "sinkjax.transformer.scored_caches": ("KeyNorm", "SnapKV"),
+    "sinkjax.transformer.scored_caches": ("H2O", "KeyNorm", "SnapKV"),
     "sinkjax.probes.probe": ("Capture", "Probe"),
     "sinkjax.probes.statistics": ("Statistic",),
     "sinkjax.probes.record": ("Record", "to_dataset"),

@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.analysis.kinds import sink_positions
 from sinkjax.checkpoints.model import check_model
+from sinkjax.config_files.checks import refuse
 from sinkjax.data.prompts import PAD, bos_ids, is_integer, prompt_ids
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.site import Site
@@ -28,7 +30,7 @@ from sinkjax.probes.probe import Probe
 from sinkjax.runtime import display
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.transformer.cached import stream, why_not
-from sinkjax.transformer.eviction import H2O, CachePolicy
+from sinkjax.transformer.eviction import CachePolicy, ScoredCache
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.implementations import AUTO, chosen
 from sinkjax.transformer.past import Past, put_in_front
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 TOKENS = 4096  # tokens per call without a cache policy, unless a single piece has more
 CHUNK = 128  # tokens per call with one
+SINKS = "sinks"  # in place of positions that are not rounded
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,7 +94,7 @@ def evaluate(
     kv: int | str | None = None,
     scale: str = "tensor",
     rotate: bool = False,
-    keep: Sequence[int] = (),
+    keep: Sequence[int] | str = (),
     cache: CachePolicy | None = None,
     edits: Edit | Sequence[Edit] = (),
     bos: str | int = "auto",
@@ -117,7 +120,8 @@ def evaluate(
             each of its dims; "token" is each token, and each head of keys and values. For weights: "tensor" is a matrix; the
             others are each of its outputs.
         rotate: Whether to apply a randomised Hadamard rotation before rounding and its inverse afterwards (QuaRot).
-        keep: Positions whose activations, keys and values are not rounded and do not affect the scale.
+        keep: Positions whose activations, keys and values are not rounded and do not affect the scale; or "sinks": in each piece
+            those on which a head sinks without rounding (`sinkjax.metrics.sink_positions`).
         cache: None, `sinkjax.Streaming`, `sinkjax.H2O`, `sinkjax.KeyNorm` or `sinkjax.SnapKV`: the keys to keep, with positions
             counted inside the cache.
         edits: Edits that apply to every piece; positions count from the start of the piece.
@@ -132,8 +136,8 @@ def evaluate(
 
     Raises:
         SinkjaxError: There is no tokenizer for a text, or no token to predict; an argument is unknown or out of range; edits do
-            not fit; a cache policy is combined with edits of scores or positions, or with a model whose rows need all keys;
-            `activations` is set for a mixture of experts; the past does not fit.
+            not fit; a cache policy is combined with edits of scores or positions, with `keep="sinks"`, or with a model whose rows
+            need all keys; `activations` is set for a mixture of experts; the past does not fit.
     """
     check_model(model)
     how = Quantisation(
@@ -142,8 +146,12 @@ def evaluate(
         kv=kv,
         scale=scale,
         rotate=rotate,
-        keep=as_indices("position", keep) if np.size(keep) else (),
     )
+    if isinstance(keep, str):
+        refuse(keep != SINKS, f'keep must be positions or "{SINKS}", not {short(keep)}')
+        refuse(cache is not None, f'keep="{SINKS}" needs the attention to all keys, but a cache policy keeps a few')
+    else:
+        keep = as_indices("position", keep) if np.size(keep) else ()
     if model.config.vocab_size is None:
         raise SinkjaxError("this model has no vocabulary, so it has no token loss")
     check(model.params, model.config)
@@ -152,19 +160,15 @@ def evaluate(
     lengths = np.array([len(piece) for piece in pieces])
     if lengths.max() < 2:
         raise SinkjaxError("no text has a second token, so there is nothing to predict")
-    if beyond := [position for position in how.keep if position >= lengths.max()]:
+    if beyond := [position for position in keep if keep != SINKS and position >= lengths.max()]:
         raise SinkjaxError(f"keep has position {beyond[0]}, but the longest piece of the text has {lengths.max()} tokens")
-    rounding = None if how.off else how
     T = int(lengths.max())
     T = T if cache is None else -(-T // CHUNK) * CHUNK
-    params, P = put_in_front(
-        how.params(model.params), past, model.config, T if cache is None else 1
-    )  # it counts inside the cache
-    spec = ForwardSpec(
-        config=model.config, probe=Probe(nll=True), logits=False, quantisation=rounding, cache_policy=cache, past=P
-    )
+    whole, P = put_in_front(model.params, past, model.config, T if cache is None else 1)  # a policy counts inside the cache
+    spec = ForwardSpec(config=model.config, probe=Probe(nll=True), logits=False, cache_policy=cache, past=P)
     resolved = resolve(edits, model.config, lengths, T, model.source.get("dtype"))
     _check_quantised(how, model.config, resolved)
+    plain = spec
     if cache is None:
         dtype, hardware = str(dtype_of(model.params)), Hardware.holding(model.params)
         named = chosen(attention_impl, model.config, [resolved], spec.probe, T, dtype, hardware, past=P)
@@ -174,11 +178,18 @@ def evaluate(
     tokens = np.full((len(pieces), T + 1), PAD, np.int32)
     for row, piece in zip(tokens, pieces, strict=True):
         row[: len(piece)] = piece
+    params, kept = whole, None
+    if not how.off:
+        params, spec = how.params(whole), replace(spec, quantisation=how)
+        if keep == SINKS:
+            kept = _sinks(whole, tokens[:, :-1], lengths, resolved, plain)
+        else:
+            kept = np.broadcast_to(np.isin(np.arange(T), keep), (len(pieces), T))
     if cache is None:
-        nll = _forwards(params, tokens[:, :-1], lengths, resolved, spec)
+        nll = _forwards(params, tokens[:, :-1], lengths, resolved, spec, kept)["nll"]
     else:
         _check_cached(cache, how, model.config, resolved, T, P)
-        nll = _streamed(params, tokens, lengths, resolved, spec)
+        nll = _streamed(_with_kept(params, kept, spec), tokens, lengths, resolved, spec)
         nll = np.where(np.arange(T) < lengths[:, None] - 1, nll, np.nan)
     return Evaluation(nll[:, : int(lengths.max())], of_text)
 
@@ -215,19 +226,42 @@ def _pieces(
     return pieces, np.array(of_text)
 
 
-def _forwards(
+def _sinks(
     params: Any, tokens: NDArray[np.int32], lengths: NDArray[np.int_], edits: Edits, spec: ForwardSpec
-) -> NDArray[np.floating[Any]]:
-    """Compute the loss of each piece, in forward passes of up to `TOKENS` tokens."""
+) -> NDArray[np.bool_]:
+    """Find the positions of each piece on which a head sinks."""
+    name = "attention_received" if spec.config.normaliser.rows_sum_to_1 else "attention_share"
+    record = _forwards(params, tokens, lengths, edits, replace(spec, probe=Probe.of(name)))
+    return sink_positions(record, statistic=name)
+
+
+def _with_kept(params: Any, kept: NDArray[np.bool_] | None, spec: ForwardSpec) -> Any:
+    """Add the positions that are not rounded, bool [B, T], to each layer of the parameters; an array, so that one program serves
+    all choices."""
+    if kept is None:
+        return params
+    return params | {"layers": params["layers"] | {"kept": np.broadcast_to(kept, (spec.config.layers, *kept.shape))}}
+
+
+def _forwards(
+    params: Any,
+    tokens: NDArray[np.int32],
+    lengths: NDArray[np.int_],
+    edits: Edits,
+    spec: ForwardSpec,
+    kept: NDArray[np.bool_] | None = None,
+) -> dict[str, NDArray[np.floating[Any]]]:
+    """Measure each piece, in forward passes of up to `TOKENS` tokens."""
     count = len(tokens)
     size = -(-count // -(-count // max(1, TOKENS // tokens.shape[1])))
     found = []
     for begin in range(0, count, size):
         rows = np.minimum(np.arange(begin, begin + size), count - 1)  # pad to a single shape, so that only one program compiles
         of_rows = tuple(term.for_prompts(rows) for term in edits)
-        out = run(params, jnp.asarray(tokens[rows]), jnp.asarray(lengths[rows], jnp.int32), of_rows, spec=spec)
-        found.append(np.asarray(out.record["nll"]))
-    return np.concatenate(found)[:count]
+        own = _with_kept(params, None if kept is None else kept[rows], spec)
+        out = run(own, jnp.asarray(tokens[rows]), jnp.asarray(lengths[rows], jnp.int32), of_rows, spec=spec)
+        found.append({name: np.asarray(out.record[name]) for name in spec.probe.dims()})
+    return {name: np.concatenate([each[name] for each in found])[:count] for name in found[0]}
 
 
 def _streamed(
@@ -273,7 +307,7 @@ def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: 
         if here:
             raise SinkjaxError(f"a cache policy counts positions inside the cache, which a model with {what} does not allow")
     per_token = replace(how, scale="token", weights=None)
-    if isinstance(cache, H2O) and how.scale != "token" and not per_token.off:
+    if isinstance(cache, ScoredCache) and how.scale != "token" and not per_token.off:
         name = type(cache).__name__
         raise SinkjaxError(f'{name} computes one token at a time, so each token has its own scale: choose scale="token"')
     if reason := why_not(config, edits, cache.block, total, past):

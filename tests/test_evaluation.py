@@ -248,3 +248,26 @@ def test_four_first_tokens_save_smollm2_where_a_window_alone_collapses(smollm2) 
 def test_a_kept_position_must_be_in_the_text(model) -> None:
     with pytest.raises(SinkjaxError, match="keep has position 900, but the longest piece"):
         sinkjax.evaluate(model, TEXTS, activations=8, keep=(0, 900))
+
+
+def test_sinks_that_are_kept_are_found_in_each_piece() -> None:
+    """The same as keeping the positions that the metric finds, piece by piece."""
+    model = sinkjax.load("mini-softmax")
+    ids = np.random.default_rng(0).integers(3, model.config.vocab_size, (3, 24))
+    ids[[0, 1], [0, 4]] = model.tokenizer.bos
+    record = sinkjax.forward(model, ids, probe=Probe(attention_received=True), logits=False).record
+    received = np.asarray(record["attention_received"])
+    found = sinkjax.metrics.sink_positions(record)
+    assert found.tolist() == [[bool((row[..., key] > 0.3).any()) and key <= 16 for key in range(24)] for row in received]
+    assert found[[0, 1], [0, 4]].all()
+    assert len({tuple(row) for row in found}) == 3
+    kept = sinkjax.evaluate(model, ids, activations=4, kv=4, keep="sinks").nll
+    for row, places in enumerate(found):
+        alone = sinkjax.evaluate(model, ids[row : row + 1], activations=4, kv=4, keep=np.flatnonzero(places).tolist()).nll
+        np.testing.assert_allclose(kept[row : row + 1], alone, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("options", "word"), [({"keep": "first"}, "first"), ({"keep": "sinks", "cache": Streaming()}, "cache")])
+def test_what_cannot_be_kept_is_refused(model, options, word) -> None:
+    with pytest.raises(SinkjaxError, match=word):
+        sinkjax.evaluate(model, TEXTS, activations=8, **options)

@@ -101,6 +101,27 @@ def _judge(found: SinkKind, cell: tuple[int, int, int], weights: Floats, updates
 ALIGNED = 0.9  # minimum |cosine| with the first token's state (Wong et al., arXiv 2512.22213)
 
 
+def sink_positions(
+    record: Mapping[Any, Any], eps: float = 0.3, *, min_queries: int = 8, statistic: str = "attention_received"
+) -> NDArray[np.bool_]:
+    """Return the positions that are a sink: those to which some head gives more than `eps` of its attention.
+
+    Args:
+        record: Statistics by name, with `statistic`.
+        eps: A head sinks on a key whose mean attention is above this (Gu et al., arXiv 2410.10781).
+        min_queries: Consider only keys that at least this many queries see.
+        statistic: "attention_received" or "attention_share".
+
+    Returns:
+        bool[..., prompt, key].
+
+    Raises:
+        SinkjaxError: The statistic was not measured; `min_queries` is below 1.
+    """
+    received = records.measured(record, records.known_statistic(statistic))
+    return (np.nan_to_num(received) > eps).any(axis=(-3, -2)) & records.candidates(received, None, min_queries)
+
+
 class SecondarySinks(NamedTuple):
     """Aligned tokens in each layer's input, as arrays [..., prompt, layer].
 

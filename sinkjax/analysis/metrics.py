@@ -38,7 +38,7 @@ from sinkjax.analysis.activations import (
     onset,
     top1_over_median,
 )
-from sinkjax.analysis.kinds import SecondarySinks, SinkKind, secondary_sinks, sink_kind
+from sinkjax.analysis.kinds import SecondarySinks, SinkKind, secondary_sinks, sink_kind, sink_positions
 from sinkjax.analysis.records import RULES, Floats, Peak
 from sinkjax.analysis.tensors import from_tensors
 from sinkjax.errors import SinkjaxError
@@ -46,7 +46,8 @@ from sinkjax.errors import SinkjaxError
 __all__ = [
     "NEVER", "RULES", "SecondarySinks", "SinkKind", "from_tensors", "hidden_median", "is_massive", "largest_activation",
     "massive_activations", "massive_onset", "mean_nll", "norm_ratio", "onset", "perplexity", "secondary_sinks", "sink_kind",
-    "sink_onset", "sink_position", "sink_rate", "sink_rate_among", "token_mask", "top1_over_median", "undecided_heads",
+    "sink_onset", "sink_position", "sink_positions", "sink_rate", "sink_rate_among", "token_mask", "top1_over_median",
+    "undecided_heads",
 ]  # fmt: skip
 
 

@@ -14,14 +14,17 @@ from sinkjax.edits.edit import compose
 from sinkjax.edits.named import set_residual
 from sinkjax.errors import SinkjaxError
 from sinkjax.evaluation import evaluate
-from sinkjax.transformer.eviction import H2O, Streaming
+from sinkjax.transformer.eviction import Streaming
 from sinkjax.transformer.past import Past
-from sinkjax.transformer.scored_caches import KeyNorm, SnapKV
+from sinkjax.transformer.scored_caches import H2O, KeyNorm, SnapKV
 
 ALL = ("weights", "activations", "kv")
+CACHES = (16, 64, 256)  # keys, where prompts have more
 TENSOR, SPARED, TOKEN = "8 bits, tensor", "8 bits, tensor, sink spared", "8 bits, token"
 ROTATED, CLAMPED, PREFIX = "8 bits, tensor, rotated", "8 bits, tensor, clamped", "8 bits, tensor, sink prefix"
+SINKS = "8 bits, tensor, sinks of each prompt spared"
 REMEDIES = {SPARED: "keep position {key} in full precision", TOKEN: "use a scale per token"} | {
+    SINKS: 'find the sinks of each prompt and keep them in full precision (keep="sinks")',
     ROTATED: "rotate activations and weights (QuaRot)",
     CLAMPED: "clamp the activation (clamp.json)",
     PREFIX: "put the sink prefix in front (prefix.safetensors)",
@@ -80,7 +83,7 @@ def cost(ground: Ground, found: Where, prefix: Past | None = None, more: bool = 
         ground: The prompts.
         found: Where the sinks and activations are.
         prefix: The sink prefix, if the model has one.
-        more: Also the other remedies, 4 bits, and caches of a quarter of the prompts' keys.
+        more: Also the other remedies, 4 bits, and caches of 16, 64 and 256 keys, where prompts have more.
 
     Returns:
         The loss of each setting.
@@ -108,9 +111,9 @@ def cost(ground: Ground, found: Where, prefix: Past | None = None, more: bool = 
 
 
 def _more(found: Where, eight: dict[str, Any], prefix: Past | None, length: int) -> dict[str, dict[str, Any]]:
-    key, activation, kept = found.position, found.activation, max(4, length // 4)
+    key, activation = found.position, found.activation
     four = dict.fromkeys(ALL, 4)
-    settings: dict[str, dict[str, Any]] = {ROTATED: {**eight, "rotate": True}}
+    settings: dict[str, dict[str, Any]] = {SINKS: {**eight, "keep": "sinks"}, ROTATED: {**eight, "rotate": True}}
     if activation.stands_out:
         lower = [(layer, float(np.sign(activation.held[layer])) * activation.elsewhere) for layer in activation.layers]
         held = [set_residual(key, value, dims=activation.dim, layers=layer) for layer, value in lower]
@@ -126,14 +129,16 @@ def _more(found: Where, eight: dict[str, Any], prefix: Past | None, length: int)
         "NVFP4, sink spared": {**dict.fromkeys(ALL, "nvfp4"), "keep": (key,)},
         "MXFP4": dict.fromkeys(ALL, "mxfp4"),
         "MXFP4, sink spared": {**dict.fromkeys(ALL, "mxfp4"), "keep": (key,)},
-        f"last {kept} keys": {"cache": Streaming(0, kept)},
-        f"first key and last {kept - 1}": {"cache": Streaming(1, kept - 1)},
-        f"H2O, {kept} keys": {"cache": H2O(kept)},
-        f"key norm, {kept} keys": {"cache": KeyNorm(kept)},
-        f"SnapKV, {kept} keys": {"cache": SnapKV(kept, window=kept // 2)},
     }
-    if kept > 4:
-        settings[f"first 4 keys and last {kept - 4}"] = {"cache": Streaming(4, kept - 4)}
+    for size in (size for size in CACHES if size < length):
+        settings |= {
+            f"last {size} keys": {"cache": Streaming(0, size)},
+            f"first key and last {size - 1}": {"cache": Streaming(1, size - 1)},
+            f"first 4 keys and last {size - 4}": {"cache": Streaming(4, size - 4)},
+            f"H2O, {size} keys": {"cache": H2O(size)},
+            f"key norm, {size} keys": {"cache": KeyNorm(size)},
+            f"SnapKV, {size} keys": {"cache": SnapKV(size, window=size // 2)},
+        }
     return settings
 
 

@@ -18,11 +18,11 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.data.corpora import Passages, passages
 from sinkjax.data.prompts import encode
 from sinkjax.edits.edit import Edit
+from sinkjax.edits.named import mask_key
 from sinkjax.edits.site import Site, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.sweeps.run import sweep
 from sinkjax.transformer.forward import forward
 
 EPS = 0.3  # a head sinks on a key above this mean attention (Gu et al. 2025)
@@ -30,6 +30,7 @@ HALF = 0.5  # minimum share of the unedited sink that counts as a sink under an 
 FEWEST = 8  # later queries that make the attention to a key evidence
 SHORTEST = 24  # tokens of a prompt
 SKIPPED = 8  # first tokens of a text that the comparison of prefixes leaves out
+FEW, SOME = slice(8), slice(16)  # prompts of interventions that show in attention and activations, and of those that show in loss
 VECTORS = (Site.RESID, Site.MLP_OUT, Site.ATTN_OUT, Site.NEURON)  # read at the sink, in all layers
 
 Numbers = dict[str, NDArray[Any]]  # the arrays of a record
@@ -46,6 +47,10 @@ class Prompts:
     def part(self, rows: slice) -> Prompts:
         """Return some of the prompts."""
         return Prompts(self.tokens[rows], self.lengths[rows], None if self.clusters is None else self.clusters[rows])
+
+    def cut(self, length: int) -> Prompts:
+        """Return the prompts cut to a number of tokens."""
+        return Prompts(self.tokens[:, :length], self.lengths.clip(max=length), self.clusters)
 
     def put(self, token: Any, position: int) -> Prompts:
         """Put a token (or one for each prompt) at one position."""
@@ -71,8 +76,8 @@ class Ground:
         wants: "model" or "none", the `bos` that the model wants; None for token ids.
         gain: Loss without BOS minus loss with it, in nats, by prompt; None if there is nothing to compare.
         text: The source of the prompts.
-        fresh: Other prompts of the same source, as the model wants them, for costs and remedies; None if the source has no
-            more.
+        fresh: Other prompts of the same source, half as many, as the model wants them, for costs and remedies; None if the source
+            has no more.
         fresh_plain: The same without a BOS.
         measured: Unedited numbers of `own` and `plain` that are there already.
     """
@@ -104,11 +109,6 @@ class Ground:
         found = [_read(self.model, prompts, Probe.of(*asked), edit) for edit in edits]
         return {name: np.stack([one[name] for one in found]) for name in asked}
 
-    def swept(self, prompts: Prompts, edits: Sequence[Edit], *names: str) -> Numbers:
-        """Measure the same by a sweep, which leaves out blocks before the edits: for many edits of late layers."""
-        data = sweep(self.model, prompts.tokens, edits, probe=Probe.of(*names), lengths=prompts.lengths, progress=False)
-        return {name: data[name].values for name in names}
-
     @cached_property
     def unedited(self) -> Numbers:
         """The unedited model on its own prompts, without an axis over edits, with the vectors of position 0 in all layers."""
@@ -134,8 +134,16 @@ class Ground:
 
     @cached_property
     def of_other(self) -> Numbers:
-        """The unedited model on those."""
-        return self._unedited("own" if self.fresh is None else "fresh", self.other)
+        """The unedited model's attention and loss on those."""
+        if self.fresh is None:
+            return self.unedited
+        return _read(self.model, self.fresh, Probe.of(self.statistic, "nll"))
+
+    @cached_property
+    def hidden(self) -> Numbers:
+        """Attention and loss of some prompts with `key` hidden from all other queries."""
+        data = self.measure(self.own.part(SOME), [mask_key(self.key)], self.statistic, "nll")
+        return {name: values[0] for name, values in data.items()}
 
     @cached_property
     def received(self) -> NDArray[np.float64]:
@@ -165,8 +173,8 @@ class Ground:
         return np.asarray(data[self.statistic][..., position][..., chosen].mean(axis=-1), np.float64)
 
     def number(self, values: Any) -> dict[str, float | int | None]:
-        """Return the mean over the card's own prompts and its 95% interval, as data."""
-        return self.own.number(values)
+        """Return the mean over the card's own prompts, or the first ones of them, and its 95% interval, as data."""
+        return self.own.part(slice(len(values))).number(values)
 
     def _unedited(self, name: str, prompts: Prompts) -> Numbers:
         if name not in self.measured:
@@ -180,7 +188,7 @@ def ground(model: Model, text: Any = "packaged", prompts: int = 32, length: int 
     Args:
         model: The model.
         text: The packaged text, the path of a text or folder, a list of texts, or token ids int [B, T] that are used as they are.
-        prompts: Number of passages; as many others, if there are any, are for costs and remedies.
+        prompts: Number of passages; half as many others, if there are any, are for costs and remedies.
         length: Tokens of a prompt, cut to the model's context.
         seed: Seed of the choice of passages.
 
@@ -228,9 +236,9 @@ def ground(model: Model, text: Any = "packaged", prompts: int = 32, length: int 
 
 
 def _passages(text: str | Path, prompts: int, length: int, size: Any, seed: int) -> Passages:
-    """Choose twice as many passages, or, if there are fewer, the asked ones."""
+    """Choose half as many again as asked for, or, if there are fewer, those."""
     try:
-        return passages(text, 2 * prompts, length=length, size=size, seed=seed)
+        return passages(text, prompts + (prompts + 1) // 2, length=length, size=size, seed=seed)
     except SinkjaxError:
         return passages(text, prompts, length=length, size=size, seed=seed)
 

@@ -9,16 +9,16 @@ from typing import Any, Literal
 import numpy as np
 
 from sinkjax.analysis.intervals import generator
-from sinkjax.cards.ground import EPS, HALF, Ground
+from sinkjax.cards.ground import EPS, FEW, HALF, Ground
 from sinkjax.cards.where import Where, text_of
 from sinkjax.edits.edit import Edit, compose, edit
-from sinkjax.edits.named import attend_self, mask_key
+from sinkjax.edits.named import attend_self
 from sinkjax.errors import SinkjaxError
 from sinkjax.explain.scan import scan
 
 Kind = Literal["any token that sees only itself", "position", "tokens", "a key without a token", "nothing", "none of these"]
 SAMPLE = 1_000  # tokens of a scan
-FEW = 40  # tokens that are all named
+ALL_NAMED = 40  # tokens that are all named
 
 
 @dataclass(frozen=True)
@@ -89,23 +89,22 @@ def hangs(ground: Ground, found: Where, sample: int = SAMPLE) -> Hangs:
         kind: Kind = "a key without a token" if (found.no_key["mean"] or 0.0) > EPS else "nothing"
         return Hangs(kind, ground.number(unedited), None, None, None, None, None, 0, 0, [], [])
     key, at = ground.key, ground.at
-    alone = compose(attend_self(at), behind(key, at))
-    data = ground.measure(ground.own, [mask_key(key), alone])
+    few = ground.own.part(FEW)
     read = {
         "unedited": unedited,
-        "masked": ground.strength(data, key + 1)[0],
-        "isolated": ground.strength(data, at)[1],
+        "masked": ground.strength(ground.hidden, key + 1),
+        "isolated": ground.strength(ground.measure(few, [behind(key, at, alone=True)]), at)[0],
     }
     if ground.plain is not None and ground.wants == "model":
         read["no_bos"] = ground.strength(ground.bare, 0)
     elif 2 * len(np.unique(ground.own.tokens[:, key])) > len(unedited):
         read["no_bos"] = unedited  # whatever token is there
     if ground.plain is not None and ground.bos is not None:
-        read["moved"] = ground.strength(ground.measure(ground.plain.put(ground.bos, at), [behind(0, at)]), at)[0]
+        read["moved"] = ground.strength(ground.measure(ground.plain.part(FEW).put(ground.bos, at), [behind(0, at)]), at)[0]
     ids, margin = _scanned(ground, sample)
     yes = margin >= HALF
     share = float(yes.mean()) if len(ids) else None
-    kind = _kind({name: float(np.nanmean(one)) for name, one in read.items()}, share)
+    kind = _kind({name: float(np.nanmean(one[FEW])) for name, one in read.items()}, share)
     most = min(int(yes.sum()), len(ground.own.tokens)) if kind == "tokens" else 0
     likely = ids[np.argsort(-margin, kind="stable")][:most]
     if kind == "tokens" and not most and len(own := np.unique(ground.own.tokens[:, key])) == 1:
@@ -120,14 +119,19 @@ def hangs(ground: Ground, found: Where, sample: int = SAMPLE) -> Hangs:
         scanned=len(ids),
         tried=len(likely),
         tokens=_named(ground, sinking),
-        exceptions=_named(ground, ids[~yes] if (~yes).sum() <= FEW else ids[:0]),
+        exceptions=_named(ground, ids[~yes] if (~yes).sum() <= ALL_NAMED else ids[:0]),
         best=_named(ground, ids[[np.argmax(margin)]])[0] if len(ids) else None,
     )
 
 
-def behind(key: int, position: int) -> Edit:
-    """Hide a key from the queries behind a position only, so that no other key becomes the first one that they see."""
-    return edit("logits", "set", -np.inf, keys=key, queries=slice(position + 1, None))
+def behind(key: int, position: int, alone: bool = False) -> Edit:
+    """Hide a key from the queries behind a position only, so that no other key becomes the first one that they see.
+
+    alone: whether the token there sees only itself. Position 0 always does, so that one program serves both.
+    """
+    return compose(
+        attend_self(position if alone else 0), edit("logits", "set", -np.inf, keys=key, queries=slice(position + 1, None))
+    )
 
 
 def _kind(means: Mapping[str, float], share: float | None) -> Kind:
@@ -154,7 +158,8 @@ def _sample(ground: Ground, sample: int) -> np.ndarray:
 def _scanned(ground: Ground, sample: int) -> tuple[np.ndarray, np.ndarray]:
     """Scan tokens: their ids, and the score of each one's key alone, from 0 (an ordinary key's) to 1 (the first token's)."""
     try:
-        text, lengths = ground.own.tokens[:, ground.key :], ground.own.lengths - ground.key  # it reads the first token's sink
+        few = ground.own.part(FEW)
+        text, lengths = few.tokens[:, ground.key :], few.lengths - ground.key  # it reads the first token's sink
         data = scan(ground.model, _sample(ground, sample), text, lengths)
     except SinkjaxError:  # such as a model without scores of keys
         return np.zeros(0, int), np.zeros(0)

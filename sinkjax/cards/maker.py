@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import generator
-from sinkjax.cards.ground import HALF, Ground
+from sinkjax.cards.ground import FEW, HALF, Ground, Prompts
 from sinkjax.cards.where import Where
-from sinkjax.edits.edit import Edit, compose, edit
+from sinkjax.edits.edit import edit
 from sinkjax.edits.named import edit_weights
 from sinkjax.edits.site import Site, lacks
 from sinkjax.explain.super_weights import alike
 
 MOST, ENOUGH = 8, 0.8  # neurons that are named; share of the product that they must explain
 CONTROLS = 10
-FEW = slice(8)  # prompts of the removals, because there are many of these
+LENGTH = 24  # tokens of the prompts behind the sink, because there are many removals
 
 
 @dataclass(frozen=True)
@@ -98,31 +100,39 @@ def maker(ground: Ground, found: Where, controls: int = CONTROLS) -> Maker | str
     rng = generator(0, "neurons of a card")
     rest = np.setdiff1d(np.arange(len(product)), neurons)
     drawn = [rng.choice(rest, min(count, len(rest)), replace=False) for _ in range(controls)]
-    few, whole = ground.own.part(FEW), ground.strength(ground.unedited, key)[FEW].mean()
-    without = [_without(layer, one).named(f"neurons {number}") for number, one in enumerate((neurons, *drawn))]
-    data = ground.swept(few, without, ground.statistic, "resid_max")
-    largest = data["resid_max"][:, :, activation.layer + 1, key]
-    largest = largest / ground.unedited["resid_max"][FEW, activation.layer + 1, key].mean()
-    sink = ground.strength(data, key) / max(whole, 1e-30)
+    few = ground.own.part(FEW).cut(key + LENGTH)
+    largest, sink = _without(ground, found, few, layer, [[], neurons, *drawn])
     best = int(order[0])
     entries = [(best, dim), *alike(down, best, dim, controls)]
     weights = [edit_weights("down", "set", 0.0, layers=layer, rows=row, cols=col) for row, col in entries]
-    named = [compose(one).named(f"weight {number}") for number, one in enumerate(weights)]
-    added = np.nanmean(ground.swept(few, named, "nll")["nll"] - ground.unedited["nll"][FEW], axis=-1)
+    base = ground.unedited["nll"][FEW, : few.tokens.shape[1] - 1]  # the last token has no next one now
+    added = np.nanmean(ground.measure(few, weights, "nll")["nll"][..., :-1] - base, axis=-1)
     return Maker(
         layer=layer,
         part="MLP" if abs(read[Site.MLP_OUT][dim]) >= abs(read[Site.ATTN_OUT][dim]) else "attention",
         neurons=neurons,
         share=float(shares[count - 1]),
         weight=(layer, best, dim),
-        left=few.number(largest[0]),
-        left_controls=np.nanmean(largest[1:], axis=1).tolist(),
-        sink=few.number(sink[0]),
-        sink_controls=np.nanmean(sink[1:], axis=1).tolist(),
+        left=few.number(largest[1]),
+        left_controls=np.nanmean(largest[2:], axis=1).tolist(),
+        sink=few.number(sink[1]),
+        sink_controls=np.nanmean(sink[2:], axis=1).tolist(),
         loss=few.number(added[0]),
         loss_control=float(added[1:].mean(axis=1).max()),
     )
 
 
-def _without(layer: int, neurons: Any) -> Edit:
-    return edit("neuron", "set", 0.0, layers=layer, dims=sorted(int(one) for one in neurons))
+def _without(
+    ground: Ground, found: Where, prompts: Prompts, layer: int, sets: Sequence[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Set each set of neurons to 0, in one batch: activation and sink, [set, prompt], as shares of the first set's means."""
+    factor = np.ones((len(sets), ground.model.config.mlp_width or 0), np.float32)
+    for row, neurons in zip(factor, sets, strict=True):
+        row[np.asarray(neurons, int)] = 0.0
+    count = len(prompts.tokens)
+    every = Prompts(np.tile(prompts.tokens, (len(sets), 1)), np.tile(prompts.lengths, len(sets)))
+    scaled = edit("neuron", "scale", np.repeat(factor, count, axis=0), layers=layer)
+    data = ground.measure(every, [scaled], ground.statistic, "resid_max")
+    numbers = data["resid_max"][0, :, found.activation.layer + 1, ground.key], ground.strength(data, ground.key)[0]
+    largest, sink = (each.reshape(len(sets), count) / max(each[:count].mean(), 1e-30) for each in numbers)
+    return largest, sink

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from sinkjax.analysis.kinds import sink_kind
-from sinkjax.cards.ground import Ground
+from sinkjax.cards.ground import FEW, SOME, Ground
 from sinkjax.cards.where import Where
 from sinkjax.edits.edit import Edit, edit
-from sinkjax.edits.named import mask_key, set_residual
+from sinkjax.edits.named import set_residual
 from sinkjax.edits.site import Site
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.transformer.forward import forward
 
-FEW = 8  # prompts whose attention maps are read
+LOSSES = ("values zeroed", "key hidden", "held", "removed")
 KINDS = ("no-op", "broadcast", "neither")
 
 
@@ -45,25 +45,26 @@ class Purpose:
 def purpose(ground: Ground, found: Where) -> Purpose:
     """Classify the heads, and measure the loss without the sink's value, key and activation."""
     key, activation = ground.key, found.activation
-    edits: dict[str, Edit] = {
-        "values zeroed": edit("value", "set", 0.0, keys=key),
-        "key hidden": mask_key(key),
-    }
+    some = ground.own.part(SOME)
+    edits: dict[str, Edit] = {"values zeroed": edit("value", "set", 0.0, keys=key)}
     if activation.stands_out:
         edits |= {
             name: set_residual(key, value, dims=activation.dim, layers=activation.layer)
             for name, value in (("held", activation.held[activation.layer]), ("removed", 0.0))
         }
-    added = np.nanmean(ground.measure(ground.own, [*edits.values()], "nll")["nll"] - ground.unedited["nll"], axis=-1)
+    under = dict(zip(edits, ground.measure(some, [*edits.values()], "nll")["nll"], strict=True)) | {
+        "key hidden": ground.hidden["nll"]
+    }
+    added = {name: np.nanmean(nll - ground.unedited["nll"][SOME], axis=-1) for name, nll in under.items()}
     kinds, by_head = _kinds(ground)
-    return Purpose(kinds, by_head, {name: ground.number(one) for name, one in zip(edits, added, strict=True)})
+    return Purpose(kinds, by_head, {name: some.number(added[name]) for name in LOSSES if name in added})
 
 
 def _kinds(ground: Ground) -> tuple[dict[str, float], list[tuple[int, int, str]]]:
     if "o" not in ground.model.params["layers"]:
         return {}, []
     probe = Probe(attention=True, capture=(Capture(Site.VALUE),))
-    record = forward(ground.model, ground.own.tokens[:FEW], probe=probe, lengths=ground.own.lengths[:FEW], logits=False).record
+    record = forward(ground.model, ground.own.tokens[FEW], probe=probe, lengths=ground.own.lengths[FEW], logits=False).record
     read = {name: np.asarray(record[name], np.float64) for name in ("attention", "values")}
     found = sink_kind(read, np.asarray(ground.model.params["layers"]["o"], np.float64)).kind
     most = []

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import tyro
@@ -26,11 +26,13 @@ from sinkjax.runtime.backend import start_jax, use_all_cores
 if TYPE_CHECKING:
     from sinkjax.evaluation import Evaluation
 
+Bits = int | Literal["nvfp4", "mxfp4"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(Options):
     """Print the loss of a model on a text, as it is and quantised, with a cache policy or edited. Several values of weights,
-    activations, kv, scale, window or h2o make a row each, in all combinations."""
+    activations, kv, scale and caches make a row each, in all combinations."""
 
     model: tyro.conf.Positional[str]
     """preset, folder, hub id or .gguf file"""
@@ -42,24 +44,28 @@ class EvaluateOptions(Options):
     documents: Division = "auto"
     """texts that start anew, each with its BOS: a record or a file, a line, or an article below a heading like = Title =; auto:
     none, the whole text is one, and each record or file of a folder ends with a line break"""
-    weights: tuple[int, ...] = ()
-    """bits of the matrices of attention and the MLP, 2 to 16; if none, no rounding"""
-    activations: tuple[int, ...] = ()
-    """bits of the inputs that these matrices multiply"""
-    kv: tuple[int, ...] = ()
-    """bits of keys and values"""
+    weights: tuple[Bits, ...] = ()
+    """bits of the matrices of attention and the MLP, 2 to 16, or nvfp4 or mxfp4, 4-bit floats in blocks; if none, no rounding"""
+    activations: tuple[Bits, ...] = ()
+    """bits of the inputs that these matrices multiply, or nvfp4 or mxfp4"""
+    kv: tuple[Bits, ...] = ()
+    """bits of keys and values, or nvfp4 or mxfp4"""
     scale: tuple[str, ...] = ("tensor",)
     """unit that shares a scale: tensor, channel or token"""
     rotate: bool = False
     """rotate by a Hadamard matrix before rounding"""
-    keep: tuple[int, ...] = ()
-    """positions that are not rounded"""
+    keep: tuple[int | Literal["sinks"], ...] = ()
+    """positions that are not rounded, or sinks: in each piece those on which a head sinks"""
     sinks: int | None = None
     """number of first tokens whose keys are kept, in addition to `window`"""
     window: tuple[int, ...] = ()
     """number of last tokens whose keys are kept; if none, all"""
     h2o: tuple[int, ...] = ()
     """number of keys that H2O keeps: the last and the most attended ones"""
+    key_norm: tuple[int, ...] = ()
+    """number of keys that a cache by key norm keeps: the last ones and those of the lowest norm"""
+    snapkv: tuple[int, ...] = ()
+    """number of keys that SnapKV keeps: the last half and those that the last half of queries attends to most"""
     edits: Path | None = None
     """YAML file with a list `edits`, which are applied together"""
     bos: str = "auto"
@@ -83,7 +89,10 @@ def evaluate(arguments: Sequence[str]) -> None:
     options = read(EvaluateOptions, arguments, "evaluate")
     if options.sinks is not None and not options.window:
         raise SinkjaxError("--sinks needs --window, the number of last tokens whose keys are kept")
-    refuse(bool(options.h2o and options.window), "--h2o and --window are two cache policies; choose one")
+    given = [name for name in ("window", "h2o", "key_norm", "snapkv") if getattr(options, name)]
+    two = " and ".join(f"--{name}" for name in given[:2]).replace("_", "-")
+    refuse(len(given) > 1, f"{two} are two cache policies; choose one")
+    refuse("sinks" in options.keep and len(options.keep) > 1, "--keep takes positions or sinks, not both")
     path = user_path(options.text)
     refuse(not path.exists(), f"there is no file or folder {options.text}")
     if options.documents == "auto":
@@ -117,19 +126,21 @@ def evaluate(arguments: Sequence[str]) -> None:
 
 def _settings(options: EvaluateOptions) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield the arguments of each row that is not the model as it is, and its label."""
-    from sinkjax import H2O, Streaming
+    from sinkjax import H2O, KeyNorm, SnapKV, Streaming
 
     bits = {name: getattr(options, name) or (None,) for name in ("weights", "activations", "kv")}
+    keep: Any = "sinks" if "sinks" in options.keep else options.keep
     caches: list[Any] = [Streaming(options.sinks or 0, window) for window in options.window]
-    caches += [H2O(k) for k in options.h2o]
+    caches += [H2O(k) for k in options.h2o] + [KeyNorm(k) for k in options.key_norm]
+    caches += [SnapKV(k, window=max(1, k // 2)) for k in options.snapkv]
     for *rounded, scale, cache in itertools.product(*bits.values(), options.scale, caches or [None]):
         given = dict(zip(bits, rounded, strict=True))
-        label = [f"{name} {count} bits" for name, count in given.items() if count]
-        label += [f"a scale per {scale}"] * bool(label) + ["rotated"] * options.rotate
+        label = [f"{name} {size}{' bits' * isinstance(size, int)}" for name, size in given.items() if size]
+        label += [f"a scale per {scale}"] * any(isinstance(size, int) for size in given.values()) + ["rotated"] * options.rotate
         label += [f"positions {', '.join(map(str, options.keep))} not rounded"] * bool(options.keep)
         label += [str(cache)] * (cache is not None) + ["edited"] * (options.edits is not None)
         if label:
-            yield {**given, "scale": scale, "rotate": options.rotate, "keep": options.keep, "cache": cache}, ", ".join(label)
+            yield {**given, "scale": scale, "rotate": options.rotate, "keep": keep, "cache": cache}, ", ".join(label)
 
 
 def _numbers(found: Evaluation) -> tuple[str, str, str]:

@@ -41,7 +41,6 @@ class Quantisation:
             computed at a time; "channel", each dim of it; "token", each token, and each head of keys and values. Of weights:
             "tensor", a matrix; else each of its outputs.
         rotate: Whether to apply a randomised Hadamard rotation before rounding and its inverse afterwards.
-        keep: Positions whose activations, keys and values are not rounded and do not affect the scale.
     """
 
     weights: int | str | None = None
@@ -49,7 +48,6 @@ class Quantisation:
     kv: int | str | None = None
     scale: str = "tensor"
     rotate: bool = False
-    keep: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("weights", "activations", "kv"):
@@ -60,8 +58,6 @@ class Quantisation:
                 raise SinkjaxError(f"{name} must be None or a number of bits from 2 to 16, or {formats}, not {short(bits)}")
         one_of("scale", self.scale, SCALES)
         refuse(not isinstance(self.rotate, bool), f"rotate must be True or False, not {self.rotate!r}")
-        if not all(type(position) is int and position >= 0 for position in self.keep):
-            raise SinkjaxError(f"keep must be positions from 0, not {self.keep!r}")
 
     @property
     def off(self) -> bool:
@@ -72,18 +68,17 @@ class Quantisation:
         """Return a model's parameters with its matrices rounded."""
         if self.weights is None and not self.rotate:
             return dict(params)
-        done = {name: self._matrix(name, w) for name, w in params["layers"].items() if name in MATRICES}
+        done = self._matrices({name: w for name, w in params["layers"].items() if name in MATRICES})
         return {**params, "layers": {**params["layers"], **done}}
 
-    def vectors(self, x: jax.Array, bits: int | str | None, groups: int, rows: jax.Array, lengths: jax.Array) -> jax.Array:
-        """Round vectors of tokens, x [B, T, ...]. rows: int [T], their positions. lengths: int [B]."""
+    def vectors(self, x: jax.Array, bits: int | str | None, groups: int, chosen: jax.Array) -> jax.Array:
+        """Round vectors of tokens, x [B, T, ...]. chosen: bool [B, T], which; others do not affect the scale."""
         if bits is None and not self.rotate:
             return x
         x_BTGD = x.reshape(*x.shape[:2], groups, -1)
         turned = rotate(x_BTGD) if self.rotate else x_BTGD
         if bits is not None:
-            kept = functools.reduce(jnp.logical_or, [rows == position for position in self.keep], jnp.zeros(rows.shape, bool))
-            counts = ((rows < lengths[:, None]) & ~kept)[:, :, None, None]
+            counts = chosen[:, :, None, None]
             axes = {"tensor": (1, 2, 3), "channel": (1,), "token": (3,)}[self.scale]
             if isinstance(bits, str):
                 done = BLOCK_FORMATS[bits].rounded(turned, (1, 2, 3), counts)
@@ -91,6 +86,10 @@ class Quantisation:
                 done = rounded(turned, bits, axes, counts)
             turned = jnp.where(counts, done, turned)
         return (rotate(turned, back=True) if self.rotate else turned).reshape(x.shape).astype(x.dtype)
+
+    @functools.partial(jax.jit, static_argnums=0)  # one program for all of them
+    def _matrices(self, matrices: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        return {name: self._matrix(name, w) for name, w in matrices.items()}
 
     def _matrix(self, name: str, w: jax.Array) -> jax.Array:
         """Round a stack of matrices [L, (experts,) inputs, outputs]."""

@@ -151,7 +151,7 @@ def block_step(
 
     def step(carry: tuple[jax.Array, dict], xs: tuple) -> tuple[tuple[jax.Array, dict], dict]:
         (h, slots), (layer, w, *past) = carry, xs
-        tape = Tape(spec, edits, lengths, layer, first, *past)
+        tape = Tape(spec, edits, lengths, layer, first, *past, kept=w.get("kept"))
         h, empty_rows = block(h, tape.parameters(w), None if seen_keys is None else seen_keys[layer], rotate, tape)
         record = finish(probe, tape.record, lengths)
         for capture in probe.captures:

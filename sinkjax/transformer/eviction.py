@@ -89,18 +89,14 @@ class Streaming:
 
 
 @dataclass(frozen=True)
-class H2O:
-    """k keys per layer and key-value head: the last k // 2, and the others with the most attention so far.
-
-    Attention is summed over queries and over the query heads of a key-value head, and the key with the least is evicted
-    (Zhang et al. 2023, arXiv 2306.14048).
+class ScoredCache:
+    """k keys per layer and key-value head: the last ones, and the others with the highest scores. A subclass gives the scores.
 
     Attributes:
         k: Maximum number of keys that a query sees, including its own.
     """
 
     k: int
-    scores: ClassVar[tuple[int, ...]] = ()  # shape of a key's score
     block: ClassVar[int] = 1  # tokens computed at a time, because later ones must not see keys evicted by these
 
     def __post_init__(self) -> None:
@@ -116,18 +112,23 @@ class H2O:
         """Number of last keys that stay whatever their score."""
         return self.k // 2
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Shape of what is kept of a key to score it."""
+        return ()
+
     def empty(self, B: int, K: int, D: int, dtype: Any) -> State:
         slots = self.k - 1
         return {
             "k": jnp.zeros((B, slots, K, D), dtype),
             "v": jnp.zeros((B, slots, K, D), dtype),
             "position": jnp.full((B, slots, K), -1),
-            "score": jnp.zeros((B, slots, K, *self.scores), jnp.promote_types(dtype, jnp.float32)),
+            "score": jnp.zeros((B, slots, K, *self.numbers), jnp.promote_types(dtype, jnp.float32)),
         }
 
     def scored(self, score: jax.Array, k: jax.Array, received: jax.Array) -> jax.Array:
-        """Update the scores [B, S, K, *scores] after a token: k [B, 1, K, D] is its key, received [B, S, K] its attention."""
-        return score + received
+        """Update the scores [B, S, K, *numbers] after a token: k [B, 1, K, D] is its key, received [B, S, K] its attention."""
+        raise NotImplementedError
 
     def worth(self, position: jax.Array, score: jax.Array, last: jax.Array | int) -> jax.Array:
         """Rank the keys at these positions, [B, S, K]; the lowest is evicted. last: the last token's position."""
@@ -162,7 +163,7 @@ class H2O:
         }
 
 
-CachePolicy = Streaming | H2O
+CachePolicy = Streaming | ScoredCache
 
 
 def refuse_size(name: str, value: Any, least: int, most: float = float("inf")) -> None:

@@ -1,4 +1,4 @@
-"""Cache policies that rank keys like H2O, by another score: the norm of a key, or the attention of the last queries."""
+"""Cache policies that rank keys: by the attention so far, by their norm, or by the attention of the last queries."""
 
 from __future__ import annotations
 
@@ -8,17 +8,28 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.transformer.eviction import H2O, refuse_size
+from sinkjax.transformer.eviction import ScoredCache, refuse_size
 
 
 @dataclass(frozen=True)
-class KeyNorm(H2O):
+class H2O(ScoredCache):
+    """k keys per layer and key-value head: the last k // 2, and the others with the most attention so far.
+
+    Attention is summed over queries and over the query heads of a key-value head, and the key with the least is evicted
+    (Zhang et al. 2023, arXiv 2306.14048).
+    """
+
+    def scored(self, score: jax.Array, k: jax.Array, received: jax.Array) -> jax.Array:
+        """Add the token's attention."""
+        del k
+        return score + received
+
+
+@dataclass(frozen=True)
+class KeyNorm(ScoredCache):
     """k keys per layer and key-value head: the last k // 2, and the others with the lowest L2 norm.
 
     Keys of low norm receive much attention (Devoto et al. 2024, arXiv 2406.11430). As in H2O, the last ones stay.
-
-    Attributes:
-        k: Maximum number of keys that a query sees, including its own.
     """
 
     def scored(self, score: jax.Array, k: jax.Array, received: jax.Array) -> jax.Array:
@@ -28,7 +39,7 @@ class KeyNorm(H2O):
 
 
 @dataclass(frozen=True)
-class SnapKV(H2O):
+class SnapKV(ScoredCache):
     """k keys per layer and key-value head: the last `window`, and the others with most attention from the last `window` queries.
 
     SnapKV (Li et al. 2024, arXiv 2404.14469) chooses once, at the end of a prompt; here the choice is made again after every
@@ -36,7 +47,6 @@ class SnapKV(H2O):
     head, and averaged over `pool` neighbours in the cache.
 
     Attributes:
-        k: Maximum number of keys that a query sees, including its own.
         window: Last queries whose attention counts, and whose keys stay.
         pool: Width of the average, an odd number.
     """
@@ -56,7 +66,7 @@ class SnapKV(H2O):
         return self.window
 
     @property
-    def scores(self) -> tuple[int, ...]:  # type: ignore[override]
+    def numbers(self) -> tuple[int, ...]:
         """One number for each of the last queries."""
         return (self.window,)
 

@@ -41,6 +41,7 @@ class Tape:
     cache: the layer's keys and values at all S positions, [B, S, K, D] each ([B, S, H, D] values if HEAD_VALUE is edited), if the
         pass continues an earlier one.
     state: instead, under a cache policy, the keys and values that it keeps in this layer.
+    kept: bool [B, S], the positions that are not rounded under quantisation; None for none.
     record: statistic -> array of this layer. counts: term number -> (addressed, changed) cells, float [B] each.
     """
 
@@ -53,9 +54,10 @@ class Tape:
         first: jax.Array | int = 0,
         cache: Cache | None = None,
         state: State | None = None,
+        kept: jax.Array | None = None,
     ):
         self.spec, self.probe, self.edits, self.lengths, self.layer, self.first = spec, spec.probe, edits, lengths, layer, first
-        self.cache, self.state = cache, state
+        self.cache, self.state, self.kept = cache, state, kept
         self.record: dict[str, jax.Array] = {}
         self.counts: dict[int, apply.Counts] = {}
 
@@ -102,7 +104,11 @@ class Tape:
         how = self.spec.quantisation
         if how is None:
             return x
-        return how.vectors(x, getattr(how, what), groups, self.first + jax.numpy.arange(x.shape[1]), self.lengths)
+        T = x.shape[1]
+        chosen = self.first + jax.numpy.arange(T) < self.lengths[:, None]
+        if self.kept is not None:
+            chosen &= ~jax.lax.dynamic_slice_in_dim(self.kept, self.first, T, axis=1)
+        return how.vectors(x, getattr(how, what), groups, chosen)
 
     def positions(self, query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Visit POSITION: rotary indices, int [B or 1, T] each."""

@@ -30,6 +30,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--window 6 --sinks 2", {"cache": sinkjax.Streaming(2, 6)}),
         ("--attention-impl fused --kv 4", {"attention_impl": "fused", "kv": 4}),
         ("--h2o 8 --bos none", {"cache": sinkjax.H2O(8), "bos": "none"}),
+        ("--key-norm 8", {"cache": sinkjax.KeyNorm(8)}),
+        ("--snapkv 8", {"cache": sinkjax.SnapKV(8, window=4)}),
+        ("--weights nvfp4 --activations mxfp4 --keep sinks", {"weights": "nvfp4", "activations": "mxfp4", "keep": "sinks"}),
         ("--length 9 --edits {files}/edits.yaml", {"length": 9, "edits": sinkjax.drop_mlp(0, layers=1)}),
     ],
 )
@@ -72,7 +75,10 @@ def test_it_reads_records_and_a_byte_order_mark_as_the_text_that_they_are(files:
     [
         ("", "missing from sinkjax evaluate: MODEL, TEXT"),
         ("m t --sinks 4", "--sinks needs --window"),
-        ("m t --h2o 4 --window 9", "--h2o and --window are two cache policies"),
+        ("m t --h2o 4 --window 9", "--window and --h2o are two cache policies"),
+        ("m t --key-norm 4 --snapkv 9", "--key-norm and --snapkv are two cache policies"),
+        ("m t --keep 0 sinks --kv 8", "--keep takes positions or sinks"),
+        ("m t --kv fp4", "fp4"),
     ],
 )
 def test_mistakes_are_one_sentence(capsys, words: str, sentence: str) -> None:
