@@ -70,26 +70,28 @@ def sink_kind(record: Mapping[Any, Any], out: ArrayLike, min_queries: int = 8) -
     group = weights.shape[2] // values.shape[3]
     shape = weights.shape[:3]
     found = SinkKind(np.full(shape, "", "<U9"), np.full(shape, -1), np.full(shape, np.nan), np.full(shape, np.nan))
+    # |v W_O| = |v S| with S S' = W_O W_O', which avoids arrays as wide as the model
+    squares, vectors = np.linalg.eigh(matrix @ matrix.swapaxes(-1, -2))
+    roots = vectors * np.sqrt(np.maximum(squares, 0))[..., None, :]
     for layer, head in np.ndindex(*shape[1:]):
-        # |v W_O| = |v R'| with W_O' = Q R, which avoids arrays as wide as the model
-        reduced = np.linalg.qr(matrix[layer, head].T).R.T
         for prompt in range(shape[0]):
             cell = (prompt, layer, head)
             present = np.flatnonzero(np.isfinite(values[prompt, layer, :, head // group]).all(axis=-1))
             length = int(present[-1]) + 1 if len(present) else 0
             seen = weights[cell][:length, :length]
             if len(present) == length and np.isfinite(seen).all():  # prompts that overflowed are not classified
-                _judge(found, cell, seen, values[prompt, layer, :length, head // group] @ reduced, min_queries)
+                _judge(found, cell, seen, values[prompt, layer, :length, head // group] @ roots[layer, head], min_queries)
     return found
 
 
 def _judge(found: SinkKind, cell: tuple[int, int, int], weights: Floats, updates: Floats, min_queries: int) -> None:
     """Write one head's entries of `found`: weights [query, key], updates u [key, d]."""
-    later = [weights[key + 1 :, key] for key in range(max(len(weights) - min_queries, 0))]
-    events = [key for key, given in enumerate(later) if (given >= GIVE).mean() >= SHARE]
-    if not events:
+    count = np.arange(len(weights) - 1, -1, -1)  # queries behind each key
+    later = np.tril(weights, -1)
+    events = np.flatnonzero(((later >= GIVE).sum(axis=0) / np.maximum(count, 1) >= SHARE) & (count >= min_queries))
+    if not len(events):
         return
-    key = max(events, key=lambda each: later[each].mean())
+    key = int(events[np.argmax((later.sum(axis=0) / np.maximum(count, 1))[events])])
     norms = np.linalg.norm(updates, axis=-1)
     others, singular = np.delete(norms, key).mean(), np.linalg.svd(weights[key + 1 :] @ updates, compute_uv=False)
     ratio = norms[key] / others if others else np.nan
