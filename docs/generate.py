@@ -64,6 +64,7 @@ PUBLIC = {
     "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame", "head_types", "show"),
     "Explanations": (
         "attribute",
+        "attribute_edges",
         "path",
         "explain_score",
         "explain_value",

@@ -1,7 +1,7 @@
 """Cards of models whose answers are known, beside these answers, and the cards on the docs.
 
     python scripts/cards.py run [NAME ...]   measure the cards that docs/data/cards.csv lacks (or those named)
-    python scripts/cards.py page             docs/how-to/card-answers.md, from that file
+    python scripts/cards.py page             docs/how-to/card-answers.md and the printed card of README.md, from these files
 
 The models in HELD_OUT were named before a card of them was made; no threshold was changed after that.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +33,7 @@ from sinkjax.report.markdown import table as markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA, CARDS, PAGE = (ROOT / "docs" / name for name in ("data/cards.csv", "data/cards", "how-to/card-answers.md"))
+PRINTED, HEADINGS = ROOT / "docs/results/data/card-smollm2-135m.txt", ("sinks", "activation", "hangs on", "made by", "costs")
 SHOWN = ("smollm2-135m", "gemma3-270m", "mini-softmax", "mini-head-norm", "mini-sigmoid")  # whose cards are on the docs
 PROMPTS, LENGTH = 16, 48
 ANY, TOKENS, POSITION, NO_KEY, NOTHING = (
@@ -235,7 +237,9 @@ def run(*names: str) -> None:
         model, text = case.make()
         truth = case.truth
         size = {} if name in SHOWN[:2] else {"prompts": PROMPTS, "length": LENGTH}
-        card = sinkjax.card(model, text, **size)
+        begun = time.process_time()
+        card = sinkjax.card(model, text, log=partial(print, flush=True), **size)
+        seconds = time.process_time() - begun
         found = answer(card)
         row = {"model": name, "held_out": name in HELD_OUT, "why": case.why, "heads": f"{len(card.where.heads)}/{card.where.of}"}
         row |= {"truth": json.dumps(truth), "answer": json.dumps(found), "errors": ", ".join(errors(truth, found))}
@@ -246,6 +250,7 @@ def run(*names: str) -> None:
         if name in SHOWN:
             CARDS.mkdir(exist_ok=True)
             kept = {"lines": card.lines(), "mask": card.mask, "answer": found, "prompts": card.prompts, "clamp": card.clamp()}
+            kept |= {"seconds": round(seconds)}
             (CARDS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         print(f"{name}: {row['answer']} {row['errors'] or 'right'}", flush=True)
 
@@ -270,6 +275,8 @@ def write_page() -> None:
         "cards": "\n\n".join(shown(name) for name in SHOWN if (CARDS / f"{name}.json").exists()),
     }
     PAGE.write_text(page("card-answers.md", given(numbers)), encoding="utf-8")
+    lines = json.loads((CARDS / f"{SHOWN[0]}.json").read_text(encoding="utf-8"))["lines"]
+    PRINTED.write_text("".join(f"{name:11} {text}\n" for name, text in lines if name in HEADINGS), encoding="utf-8")
 
 
 def said(fields: Mapping[str, Any]) -> str:
@@ -281,7 +288,11 @@ def shown(name: str) -> str:
     """A card as its lines."""
     kept = json.loads((CARDS / f"{name}.json").read_text(encoding="utf-8"))
     lines = "\n".join(f"{heading:11} {text}" for heading, text in kept["lines"])
-    return f"### {name}\n\n```text\n{lines}\n```"
+    size, seconds = kept["prompts"], kept["seconds"]
+    about = (
+        f"{size['number']} prompts of {size['length']} tokens; {seconds} s of processor time on two busy cores, with compilation."
+    )
+    return f"### {name}\n\n{about}\n\n```text\n{lines}\n```"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Measure a sink prefix (loss, cost of 8 bits, of a window of 16 keys, controls): docs/results/data/sink-prefix.csv.
 
     python scripts/sink_prefix.py run MODEL FOLDER   evaluate what the file lacks; FOLDER has a .txt file for each novel
-    python scripts/sink_prefix.py table              the table of docs/how-to/sink-prefix.md
+    python scripts/sink_prefix.py page               its part of docs/how-to/sink-prefix.md, from that file
 
 Every condition is scored on the same tokens: the text without its BOS and its first token. "random" is the prefix of a token
 drawn from the vocabulary (seeds 0 and 1), the control of "best", which the scan chose, and of "bos".
@@ -15,13 +15,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from in_use import pieces
+from in_use import NAMES, pieces
+from sections import END, replaced
+from templates import given, page
 
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.report.markdown import table as markdown
 
-DATA = Path(__file__).resolve().parents[1] / "docs" / "results/data" / "sink-prefix.csv"
+ROOT = Path(__file__).resolve().parents[1]
+DATA, PAGE = (ROOT / "docs" / name for name in ("results/data/sink-prefix.csv", "how-to/sink-prefix.md"))
+BEGIN = "<!-- measured made by scripts/sink_prefix.py -->"
 COLUMNS = ["model", "prefix", "token", "text", "way", "document", "loss"]
 FULL, BITS, WINDOW = "full precision, all keys", "activations of 8 bits, one scale per tensor", "window of 16 keys"
 SPARED, FIRST = f"{BITS}, first token in full precision", "4 first and 12 last keys"
@@ -32,6 +36,7 @@ WAYS: dict[str, dict[str, Any]] = {
     SPARED: {"activations": 8, "keep": (0,)},
     FIRST: {"cache": sinkjax.Streaming(4, 12)},
 }
+SHORT = {FULL: "loss", BITS: "bits", WINDOW: "window", SPARED: "spared", FIRST: "first"}
 PLAIN, BARE = "with BOS", "without BOS"
 RUNS = [  # prefix, text, ways
     ("none", PLAIN, (FULL, BITS, WINDOW)),
@@ -42,6 +47,7 @@ RUNS = [  # prefix, text, ways
     ("none", BARE, (FULL, BITS, WINDOW)),
     ("best", PLAIN, (FULL, BITS, WINDOW)),
     ("random 1", BARE, (FULL, BITS, WINDOW)),
+    ("none", BARE, (SPARED, FIRST)),
 ]
 
 
@@ -81,20 +87,22 @@ def token(model: sinkjax.Model, name: str, known: pd.DataFrame) -> int | None:
     return int(rng.choice(np.setdiff1d(np.arange(model.config.vocab_size), model.tokenizer.special)))
 
 
-def table() -> None:
-    """Print the loss of each condition in full, and what 8 bits and a window add to it."""
-    data = read()
-    for source in dict.fromkeys(data["model"]):
-        lines = []
-        for (prefix, text), own in data[data["model"] == source].groupby(["prefix", "text"], sort=False):
-            by_way = {way: each.sort_values("document")["loss"].to_numpy(float) for way, each in own.groupby("way")}
-            found = by_way[FULL]
-            cells = [added(by_way.get(way), found) for way in (BITS, SPARED, WINDOW, FIRST)]
-            spoken = f"{prefix} (`{own['token'].iloc[0]}`)" if own["token"].iloc[0] else prefix
-            lines.append([spoken, text, f"{found.mean():.3f}", *cells])
-        print(f"## {source}, n = {len(found)} novels\n")
-        ways = ["8 bits", "8 bits, first token spared", "window of 16", "4 first, 12 last"]
-        print(markdown(["prefix", "text", "loss", *ways], lines))
+def by_way(data: pd.DataFrame, source: str, prefix: str, text: str) -> dict[str, np.ndarray]:
+    """The losses of a condition by way, in the order of the novels."""
+    own = data[(data["model"] == source) & (data["prefix"] == prefix) & (data["text"] == text)]
+    return {way: each.sort_values("document")["loss"].to_numpy(float) for way, each in own.groupby("way")}
+
+
+def table(data: pd.DataFrame, source: str) -> str:
+    """The loss of each condition in full, and what 8 bits and a window add to it."""
+    lines = []
+    for (prefix, text), own in data[data["model"] == source].groupby(["prefix", "text"], sort=False):
+        losses = by_way(data, source, prefix, text)
+        cells = [added(losses.get(way), losses[FULL]) for way in (BITS, SPARED, WINDOW, FIRST)]
+        spoken = f"{prefix}, `{own['token'].iloc[0]}`" if own["token"].iloc[0] else prefix
+        lines.append([spoken, text, f"{losses[FULL].mean():.3f}", *cells])
+    ways = ["8 bits", "8 bits, first token spared", "window of 16", "4 first, 12 last"]
+    return f"**{NAMES.get(source, source)}**\n\n" + markdown(["prefix", "text", "loss", *ways], lines)
 
 
 def added(losses: np.ndarray | None, base: np.ndarray) -> str:
@@ -105,5 +113,21 @@ def added(losses: np.ndarray | None, base: np.ndarray) -> str:
     return f"{(losses - base).mean():+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
+def write_page() -> None:
+    """Write the part of the page that has numbers."""
+    data = read()
+    numbers: dict[str, object] = {"novels": data["document"].nunique()}
+    for source in dict.fromkeys(data["model"]):
+        short = source.partition("-")[0].rstrip("0123456789")
+        numbers[f"{short} table"] = table(data, source)
+        for prefix, text, ways in RUNS:
+            losses = by_way(data, source, prefix, text)
+            for way in ways:
+                name = f"{short} {prefix} {'bos' if text == PLAIN else 'bare'} {SHORT[way]}"
+                numbers[name] = float(losses[way].mean() - (0 if way == FULL else losses[FULL].mean()))
+    text = page("sink-prefix.md", given(numbers)).rstrip()
+    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), BEGIN, END, text, str(PAGE)), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    {"run": run, "table": table}[sys.argv[1]](*sys.argv[2:])
+    {"run": run, "page": write_page}[sys.argv[1]](*sys.argv[2:])

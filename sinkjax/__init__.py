@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sinkjax.errors import SinkjaxError as SinkjaxError
     from sinkjax.evaluation import evaluate as evaluate
     from sinkjax.explain.attribution import attribute as attribute
+    from sinkjax.explain.edges import attribute_edges as attribute_edges
     from sinkjax.explain.forms import spike_forms as spike_forms
     from sinkjax.explain.gradients import gradient_norms as gradient_norms
     from sinkjax.explain.head_types import head_types as head_types
@@ -109,6 +110,7 @@ _HOME = {
     "sinkjax.errors": ("SinkjaxError",),
     "sinkjax.evaluation": ("evaluate",),
     "sinkjax.explain.attribution": ("attribute",),
+    "sinkjax.explain.edges": ("attribute_edges",),
     "sinkjax.explain.forms": ("spike_forms",),
     "sinkjax.explain.gradients": ("gradient_norms",),
     "sinkjax.explain.logits": ("explain_logit", "logit_lens"),

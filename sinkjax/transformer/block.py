@@ -84,12 +84,20 @@ def attention(read: Input, w: Params, window: jax.Array | None, rotate: Callable
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
         heads, empty_rows = attend_evicting(q, k, v, window, w, tape, rotate)
     heads = tape(Site.HEAD_OUT, heads)
+    return joined(tape.quantised(before_joined(heads, x, w, config, precision)), w, precision), empty_rows
+
+
+def before_joined(heads: jax.Array, x: jax.Array, w: Params, config: Config, precision: str) -> jax.Array:
+    """Apply what acts on head outputs [B, T, H, D] before W_O: a norm, a gate by attention's input x [B, T, d], a sum."""
     if config.head_norm is not None:
         heads = normed_outputs(heads, w, config.head_norm)
     heads = gated_outputs(heads, x, w, config.gate, precision)
-    heads = heads.sum(axis=2) if config.summed_heads else heads
-    heads = tape.quantised(heads)
-    return add_bias(project(heads, w["o"], precision, contracted=w["o"].ndim - 1), w.get("o_bias")), empty_rows
+    return heads.sum(axis=2) if config.summed_heads else heads
+
+
+def joined(heads: jax.Array, w: Params, precision: str) -> jax.Array:
+    """Apply W_O: attention's output [B, T, d]."""
+    return add_bias(project(heads, w["o"], precision, contracted=w["o"].ndim - 1), w.get("o_bias"))
 
 
 def vectors(
@@ -151,7 +159,8 @@ def block_step(
 
     def step(carry: tuple[jax.Array, dict], xs: tuple) -> tuple[tuple[jax.Array, dict], dict]:
         (h, slots), (layer, w, *past) = carry, xs
-        tape = Tape(spec, edits, lengths, layer, first, *past, kept=w.get("kept"))
+        tape = Tape(spec, edits, lengths, layer, first, *past)
+        tape.kept = w.get("kept")
         h, empty_rows = block(h, tape.parameters(w), None if seen_keys is None else seen_keys[layer], rotate, tape)
         record = finish(probe, tape.record, lengths)
         for capture in probe.captures:

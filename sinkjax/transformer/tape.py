@@ -41,7 +41,7 @@ class Tape:
     cache: the layer's keys and values at all S positions, [B, S, K, D] each ([B, S, H, D] values if HEAD_VALUE is edited), if the
         pass continues an earlier one.
     state: instead, under a cache policy, the keys and values that it keeps in this layer.
-    kept: bool [B, S], the positions that are not rounded under quantisation; None for none.
+    kept: bool [B, S], set for a pass: the positions that are not rounded under quantisation; None for none.
     record: statistic -> array of this layer. counts: term number -> (addressed, changed) cells, float [B] each.
     """
 
@@ -54,10 +54,10 @@ class Tape:
         first: jax.Array | int = 0,
         cache: Cache | None = None,
         state: State | None = None,
-        kept: jax.Array | None = None,
     ):
         self.spec, self.probe, self.edits, self.lengths, self.layer, self.first = spec, spec.probe, edits, lengths, layer, first
-        self.cache, self.state, self.kept = cache, state, kept
+        self.cache, self.state = cache, state
+        self.kept: jax.Array | None = None
         self.record: dict[str, jax.Array] = {}
         self.counts: dict[int, apply.Counts] = {}
 

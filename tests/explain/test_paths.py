@@ -52,6 +52,18 @@ def test_all_paths_from_a_sender_together_replace_it(block: str, site: str, read
     np.testing.assert_allclose(together.logits, node.logits, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("block", ["parallel", "experts"])
+def test_all_paths_from_a_head_together_replace_it(block: str) -> None:
+    tiny = model(block)
+    readers = () if block == "parallel" else (("mlp_in", 0),)
+    ends = [("attn_in", 1), ("mlp_in", 1), ("attn_in", 2), ("mlp_in", 2), ("resid", 2), *readers]
+    where = {"positions": [0, 3], "lengths": LENGTHS}
+    together = run(tiny, [sinkjax.path(tiny, TOKENS, ("head_out", 0, 2), end, **where) for end in ends])
+    node = run(tiny, sinkjax.edit("head_out", "set", 0.0, layers=0, heads=2, queries=[0, 3]))
+    assert abs(node.logits - run(tiny, ()).logits).max() > 1e-3
+    np.testing.assert_allclose(together.logits, node.logits, rtol=1e-9, atol=1e-10)
+
+
 def test_one_path_leaves_other_readers_as_they_are() -> None:
     tiny = model("experts")
     probe = Probe(capture=(Capture("attn_in"), Capture("query"), Capture("key"), Capture("mlp_in")))
@@ -71,6 +83,9 @@ def test_one_path_leaves_other_readers_as_they_are() -> None:
         (("mlp_out", 1), ("attn_in", 0), {}, "attn_in of layer 0 does not read"),
         (("resid", 1), ("attn_in", 2), {}, "unknown sender 'resid'"),
         (("mlp_out", 3), ("attn_in", 2), {}, "unknown layer of the sender '?3"),
+        (("head_out", 1), ("attn_in", 2), {}, "a head stands behind the layer"),
+        (("mlp_out", 1, 0), ("attn_in", 2), {}, "a head stands behind the layer"),
+        (("head_out", 1, 6), ("attn_in", 2), {}, "head of the sender '?6"),
         ("mlp_out", ("attn_in", 2), {}, "sender must be a site and a layer"),
         (("mlp_out", 0), ("attn_in", 2), {"heads": 1}, "heads does not act at ATTN_IN"),
         (("mlp_out", 0), ("q_in", 2), {"heads": 9}, "head 9 is out of range"),

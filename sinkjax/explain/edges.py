@@ -1,0 +1,247 @@
+"""Edges: which component acts on which reader, estimated for all pairs in one backward pass, and checked by path patching.
+
+A reader adds to the stream that it reads what changes if a sender is replaced. The first-order estimate of this edge's effect is
+the product of that change with the gradient of the metric by the reader's stream (edge attribution patching, Syed et al. 2023,
+arXiv 2310.10348). A circuit keeps some edges and replaces all others, as the run under these replacements has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+
+from sinkjax.checkpoints.model import check_model
+from sinkjax.edits.edit import Edit, resolve
+from sinkjax.edits.site import SITES, Site, lacks
+from sinkjax.edits.term import Select
+from sinkjax.errors import SinkjaxError, one_of, short
+from sinkjax.explain.attribution import CALLED, Metric, Prepared, compared, donated, each_of, is_count
+from sinkjax.explain.changes import READERS, SENDERS, changes, reading, reads, refuse_without_stream, written
+from sinkjax.model.batch import check_batch
+from sinkjax.model.config import Config
+from sinkjax.probes.probe import Probe
+from sinkjax.sweeps.run import sweep
+
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.model import Model
+
+NAMES = {Site.ATTN_IN: "attention", Site.Q_IN: "q", Site.K_IN: "k", Site.V_IN: "v", Site.MLP_IN: "MLP", Site.RESID: "output"}
+Inputs = dict[Site, jax.Array]  # reader -> what is added to its stream: [L or 1, B, T, (readers of a layer,) d]
+
+
+@dataclass(frozen=True, eq=False)
+class _Graph:
+    """The senders and readers of a model, and its edges as (sender, layer, head, reader, layer, head); -1: no head."""
+
+    run: Prepared
+    senders: list[Site]
+    readers: list[Site]
+    donors: Mapping[Site, Any]
+    edges: list[tuple[Site, int, int, Site, int, int]]
+
+    def inputs(self) -> Inputs:
+        """Return zeros for each reader; the last stream has one."""
+        config, (B, T) = self.run.config, self.run.tokens.shape[:2]
+        shapes = {site: (1 if site == Site.RESID else config.layers, B, T, *_heads(site, config)) for site in self.readers}
+        return {site: jnp.zeros((*shape, config.width), jnp.result_type(float)) for site, shape in shapes.items()}
+
+    def edits(self, inputs: Inputs) -> list[Edit]:
+        """Return the edits that add these inputs."""
+        last = self.run.config.layers - 1
+        return [reading(site, x, self.run.positions, last if site == Site.RESID else None) for site, x in inputs.items()]
+
+
+def attribute_edges(
+    model: Model,
+    tokens: Any,
+    metric: Metric,
+    senders: str | Sequence[str] = ("attn_out", "mlp_out"),
+    readers: str | Sequence[str] = ("q_in", "k_in", "v_in", "mlp_in", "resid"),
+    positions: Select = None,
+    replace: str | Any = "zero",
+    exact: int | None = 20,
+    circuits: Sequence[int] = (),
+    probe: Probe = Probe(attention_received=True),
+    lengths: Any = None,
+    precision: str = "highest",
+    progress: bool = True,
+) -> xarray.Dataset:
+    """Estimate the effect of each edge from one gradient, check the largest by path patching, and keep circuits of the largest.
+
+    Args:
+        model: The model.
+        tokens: int [B, T], padded on the right, or float [B, T, d].
+        metric: A function of the record of `probe`, as for `sinkjax.attribute`.
+        senders: Who writes: "attn_out" or "head_out" (a sender for each head), and "mlp_out".
+        readers: Who reads: "attn_in", or "q_in" (a reader for each head), "k_in" and "v_in" (for each key-value head); "mlp_in";
+            and "resid", the stream after the last block.
+        positions: Where edges are replaced: an int, a sequence, a slice, `per_prompt`, or None for all positions; from 0.
+        replace: The senders' replacement outputs: "zero", "mean" or tokens of other prompts, as for `sinkjax.attribute`.
+        exact: How many edges, those with the largest mean estimates, are also patched one by one; None: none.
+        circuits: Numbers of edges: for each, that many of the largest are kept and all others replaced, which costs two forwards
+            for each layer.
+        probe: The statistics that the metric reads.
+        lengths: int [B], by default T for all.
+        precision: Matrix product precision, as in `sinkjax.forward`.
+        progress: Whether to show the sweep's bar.
+
+    Returns:
+        By (edge, prompt): `estimate` and `exact` (NaN where not computed), the change of the metric, and `gap`, exact - estimate.
+        `baseline` (prompt), the metric of the unedited run. Coordinates of an edge: its name, `sender`, `sender_layer`,
+        `sender_head`, `reader`, `reader_layer` and `reader_head`. The attributes `spearman` and `pearson` compare the means over
+        prompts of the edges that were checked. With `circuits`, by (circuit, prompt): `kept`, the metric of each circuit; and
+        `faithfulness` (circuit), how far its mean is from that of no edge, 0, to that of all edges, 1.
+
+    Raises:
+        SinkjaxError: As for `sinkjax.attribute`; a site neither writes nor reads here; "attn_out" and "head_out", or "attn_in"
+            and its parts, are named together; the model has norms after its sums, or no residual stream.
+    """
+    check_model(model)
+    config = model.config
+    refuse_without_stream(config)
+    writes, read = _sites("sender", senders, SENDERS, config), _sites("reader", readers, READERS, config)
+    for whole, parts in ((Site.ATTN_OUT, {Site.HEAD_OUT}), (Site.ATTN_IN, {Site.Q_IN, Site.K_IN, Site.V_IN})):
+        if whole in (*writes, *read) and (both := parts & {*writes, *read}):
+            raise SinkjaxError(f"{whole} and {min(both)} name the same edges twice; choose one")
+    if not (exact is None or is_count(exact)):
+        raise SinkjaxError(f"exact must be None or an int of at least 1, not {short(exact)}")
+    tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
+    probe.check(config, tokens.shape[1])
+    run = Prepared(model.params, config, tokens, lengths, positions, probe, metric, precision)
+    donors, same = donated(run, writes, replace)
+    graph = _Graph(run, writes, read, donors, _edges(writes, read, config))
+    if not graph.edges:
+        raise SinkjaxError("no reader reads after one of these senders")
+    for entry in graph.edits(graph.inputs()):
+        resolve(entry, config, known, tokens.shape[1])
+    baseline = np.asarray(run.checked(), np.float64)
+    record = written(run, writes)
+    change = {(site, layer): changes(run, site, donors[site], record, layer) for site in writes for layer in range(config.layers)}
+    estimate = np.where(same, 0.0, _estimates(graph, change))
+    order = np.argsort(-np.abs(estimate.mean(axis=1)), kind="stable")
+    found = np.full(estimate.shape, np.nan)
+    chosen, names = order[: exact or 0], [_name(*edge) for edge in graph.edges]
+    if len(chosen):
+        edits = [Edit((), "no edit"), *(_patched(graph, change, number, names[number]) for number in chosen)]
+        values = np.asarray(run.of_sweep(sweep(model, tokens, edits, probe, lengths, precision=precision, progress=progress)))
+        found[chosen] = np.where(same, 0.0, values[1:] - values[0])
+    axes = ("edge", "prompt")
+    fields = ("sender", "sender_layer", "sender_head", "reader", "reader_layer", "reader_head")
+    columns = [
+        np.array([str(one) if isinstance(one, Site) else one for one in column]) for column in zip(*graph.edges, strict=True)
+    ]
+    coordinates = {name: ("edge", column) for name, column in zip(fields, columns, strict=True)}
+    data = xarray.Dataset(
+        {"estimate": (axes, estimate), "exact": (axes, found), "gap": (axes, found - estimate), "baseline": ("prompt", baseline)},
+        {"edge": names, "prompt": np.arange(len(known)), **coordinates},
+        compared(estimate[chosen].mean(axis=1), found[chosen].mean(axis=1)),
+    )
+    return data if not circuits else data.merge(_circuits(graph, order, circuits, baseline), combine_attrs="override")
+
+
+def _sites(what: str, given: str | Sequence[str], allowed: tuple[Site, ...], config: Config) -> list[Site]:
+    names = [given] if isinstance(given, str) else list(given)
+    for name in names:
+        one_of(what, name, [str(site) for site in allowed])
+        if missing := lacks(config, Site(name)):
+            raise SinkjaxError(f"there is no {what} {name}: this model has {missing}")
+    if not names or len({*names}) < len(names):
+        raise SinkjaxError(f"{what}s must name each site once, not {short(given)}")
+    return [site for site in allowed if site in names]
+
+
+def _heads(reader: Site, config: Config) -> tuple[int, ...]:
+    """Return the number of readers in a layer, as an axis; () if there is one."""
+    kind = SITES[reader].heads
+    return () if kind is None else (config.heads if kind == "head" else config.kv_heads,)
+
+
+def _edges(senders: Sequence[Site], readers: Sequence[Site], config: Config) -> list[tuple[Site, int, int, Site, int, int]]:
+    found = []
+    for sender in senders:
+        numbers = range(each_of(sender, config)) if sender == Site.HEAD_OUT else [-1]
+        for first in range(config.layers):
+            for reader in readers:
+                for last in range(config.layers) if reader != Site.RESID else [config.layers - 1]:
+                    if reads(reader, last, sender, first, config):
+                        heads = [head for count in _heads(reader, config) for head in range(count)] or [-1]
+                        found += [(sender, first, number, reader, last, head) for number in numbers for head in heads]
+    return found
+
+
+def _name(sender: Site, first: int, number: int, reader: Site, last: int, head: int) -> str:
+    source = f"{CALLED[sender]} {first}" + (f".{number}" if number >= 0 else "")
+    return f"{source} -> {NAMES[reader]}" + ("" if reader == Site.RESID else f" {last}" + (f".{head}" if head >= 0 else ""))
+
+
+def _estimates(graph: _Graph, change: Mapping[tuple[Site, int], jax.Array]) -> np.ndarray:
+    """Return the product of each sender's change with the gradient at each reader, [edge, B]."""
+
+    def total(inputs: Inputs, run: Prepared) -> jax.Array:
+        return jnp.asarray(run.metric(run.record(graph.edits(inputs), remat=True))).sum()
+
+    slopes = jax.jit(jax.grad(lambda inputs: total(inputs, graph.run)))(graph.inputs())
+    products = {}
+    for (sender, first), moved in change.items():  # [S, B, T, d]
+        for reader, slope in slopes.items():
+            by_head = slope if SITES[reader].heads is not None else slope[:, :, :, None]
+            products[sender, first, reader] = np.asarray(
+                jnp.einsum("SBTd,LBTRd->SLRB", moved, by_head, precision="highest"), np.float64
+            )
+    rows = []
+    for sender, first, number, reader, last, head in graph.edges:
+        rows.append(products[sender, first, reader][max(number, 0), 0 if reader == Site.RESID else last, max(head, 0)])
+    return np.stack(rows)
+
+
+def _patched(graph: _Graph, change: Mapping[tuple[Site, int], jax.Array], number: int, name: str) -> Edit:
+    """Make the edit that replaces one edge."""
+    sender, first, index, reader, last, head = graph.edges[number]
+    moved = np.asarray(change[sender, first][max(index, 0)][None])
+    moved = moved if SITES[reader].heads is None else moved[:, :, :, None]
+    return reading(reader, moved, graph.run.positions, last, head if head >= 0 else None, name)
+
+
+def _circuits(graph: _Graph, order: np.ndarray, counts: Sequence[int], baseline: np.ndarray) -> xarray.Dataset:
+    """Return the metric of circuits of the first `counts` edges in this order, and of none."""
+    if wrong := [count for count in counts if not (is_count(count) and count <= len(order))]:
+        raise SinkjaxError(f"circuits are numbers of edges from 1 to {len(order)}, not {short(wrong[0])}")
+    step = jax.jit(lambda inputs: written(graph.run, graph.senders, graph.edits(inputs)))
+    values = np.stack([_circuit(graph, {*order[:count].tolist()}, step) for count in (0, *counts)])
+    none, whole = values[0].mean(), baseline.mean()
+    faithful = (values.mean(axis=1) - none) / (whole - none) if whole != none else np.full(len(values), np.nan)
+    return xarray.Dataset(
+        {"kept": (("circuit", "prompt"), values), "faithfulness": ("circuit", faithful)}, {"circuit": [0, *counts]}
+    )
+
+
+def _circuit(graph: _Graph, kept: set[int], step: Any) -> np.ndarray:
+    """Return the metric of a circuit, [B]. Edges are replaced layer by layer, as what a sender writes depends on earlier ones."""
+    config = graph.run.config
+    dropped: dict[tuple[Site, int, Site], np.ndarray] = {}  # whether each sender's edge to each reader is replaced: [S, L, R]
+    for number, (sender, first, index, reader, last, head) in enumerate(graph.edges):
+        size = (each_of(sender, config) if sender == Site.HEAD_OUT else 1, 1 if reader == Site.RESID else config.layers)
+        mask = dropped.setdefault((sender, first, reader), np.zeros((*size, *(_heads(reader, config) or (1,)))))
+        mask[max(index, 0), 0 if reader == Site.RESID else last, max(head, 0)] = number not in kept
+    inputs = graph.inputs()
+    for layer in range(config.layers):
+        for senders in (
+            [site for site in graph.senders if site != Site.MLP_OUT],
+            [Site.MLP_OUT] * (Site.MLP_OUT in graph.senders),
+        ):
+            if not senders:
+                continue
+            record = step(inputs)
+            for sender in senders:
+                moved = changes(graph.run, sender, graph.donors[sender], record, layer)
+                for reader in graph.readers:
+                    if (sender, layer, reader) in dropped:
+                        added = jnp.einsum("SBTd,SLR->LBTRd", moved, dropped[sender, layer, reader], precision="highest")
+                        inputs[reader] += added if SITES[reader].heads is not None else added[:, :, :, 0]
+    return np.asarray(graph.run.metric(step(inputs)), np.float64)
