@@ -120,8 +120,8 @@ def evaluate(
             each of its dims; "token" is each token, and each head of keys and values. For weights: "tensor" is a matrix; the
             others are each of its outputs.
         rotate: Whether to apply a randomised Hadamard rotation before rounding and its inverse afterwards (QuaRot).
-        keep: Positions whose activations, keys and values are not rounded and do not affect the scale; or "sinks": in each piece
-            those on which a head sinks without rounding (`sinkjax.metrics.sink_positions`).
+        keep: Positions whose activations, keys and values are not rounded and do not affect the scale; or "sinks": the sinks of
+            each piece without rounding (`sinkjax.metrics.sink_positions`).
         cache: None, `sinkjax.Streaming`, `sinkjax.H2O`, `sinkjax.KeyNorm` or `sinkjax.SnapKV`: the keys to keep, with positions
             counted inside the cache.
         edits: Edits that apply to every piece; positions count from the start of the piece.
@@ -229,7 +229,7 @@ def _pieces(
 def _sinks(
     params: Any, tokens: NDArray[np.int32], lengths: NDArray[np.int_], edits: Edits, spec: ForwardSpec
 ) -> NDArray[np.bool_]:
-    """Find the positions of each piece on which a head sinks."""
+    """Find the sinks of each piece."""
     name = "attention_received" if spec.config.normaliser.rows_sum_to_1 else "attention_share"
     record = _forwards(params, tokens, lengths, edits, replace(spec, probe=Probe.of(name)))
     return sink_positions(record, statistic=name)

@@ -106,7 +106,7 @@ ALIGNED = 0.9  # minimum |cosine| with the first token's state (Wong et al., arX
 def sink_positions(
     record: Mapping[Any, Any], eps: float = 0.3, *, min_queries: int = 8, statistic: str = "attention_received"
 ) -> NDArray[np.bool_]:
-    """Return the positions that are a sink: those to which some head gives more than `eps` of its attention.
+    """Return the positions that are a sink: Some head gives them more than `eps` of its attention.
 
     Args:
         record: Statistics by name, with `statistic`.

@@ -30,7 +30,7 @@ HALF = 0.5  # minimum share of the unedited sink that counts as a sink under an 
 FEWEST = 8  # later queries that make the attention to a key evidence
 SHORTEST = 24  # tokens of a prompt
 SKIPPED = 8  # first tokens of a text that the comparison of prefixes leaves out
-FEW, SOME = slice(8), slice(16)  # prompts of interventions that show in attention and activations, and of those that show in loss
+FEW, SOME = slice(8), slice(16)  # prompts of interventions that are read in attention or activations; that are read in loss
 VECTORS = (Site.RESID, Site.MLP_OUT, Site.ATTN_OUT, Site.NEURON)  # read at the sink, in all layers
 
 Numbers = dict[str, NDArray[Any]]  # the arrays of a record

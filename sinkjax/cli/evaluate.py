@@ -55,7 +55,7 @@ class EvaluateOptions(Options):
     rotate: bool = False
     """rotate by a Hadamard matrix before rounding"""
     keep: tuple[int | Literal["sinks"], ...] = ()
-    """positions that are not rounded, or sinks: in each piece those on which a head sinks"""
+    """positions that are not rounded, or sinks: the sinks of each piece"""
     sinks: int | None = None
     """number of first tokens whose keys are kept, in addition to `window`"""
     window: tuple[int, ...] = ()
@@ -63,9 +63,9 @@ class EvaluateOptions(Options):
     h2o: tuple[int, ...] = ()
     """number of keys that H2O keeps: the last and the most attended ones"""
     key_norm: tuple[int, ...] = ()
-    """number of keys that a cache by key norm keeps: the last ones and those of the lowest norm"""
+    """number of keys that a cache by key norm keeps: the last ones, and keys of low norm"""
     snapkv: tuple[int, ...] = ()
-    """number of keys that SnapKV keeps: the last half and those that the last half of queries attends to most"""
+    """number of keys that SnapKV keeps: the last half, and keys that the last queries attend to most"""
     edits: Path | None = None
     """YAML file with a list `edits`, which are applied together"""
     bos: str = "auto"

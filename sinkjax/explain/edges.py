@@ -1,4 +1,4 @@
-"""Edges: which component acts on which reader, estimated for all pairs in one backward pass, and checked by path patching.
+"""Edges from components to their readers, estimated for all pairs in one backward pass, and checked by path patching.
 
 A reader adds to the stream that it reads what changes if a sender is replaced. The first-order estimate of this edge's effect is
 the product of that change with the gradient of the metric by the reader's stream (edge attribution patching, Syed et al. 2023,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
 NAMES = {Site.ATTN_IN: "attention", Site.Q_IN: "q", Site.K_IN: "k", Site.V_IN: "v", Site.MLP_IN: "MLP", Site.RESID: "output"}
-Inputs = dict[Site, jax.Array]  # reader -> what is added to its stream: [L or 1, B, T, (readers of a layer,) d]
+Inputs = dict[Site, jax.Array]  # reader -> change of its stream: [L or 1, B, T, (readers of a layer,) d]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ def attribute_edges(
             and "resid", the stream after the last block.
         positions: Where edges are replaced: an int, a sequence, a slice, `per_prompt`, or None for all positions; from 0.
         replace: The senders' replacement outputs: "zero", "mean" or tokens of other prompts, as for `sinkjax.attribute`.
-        exact: How many edges, those with the largest mean estimates, are also patched one by one; None: none.
+        exact: Number of edges with the largest mean estimates that are also patched one by one; None: 0.
         circuits: Numbers of edges: for each, that many of the largest are kept and all others replaced, which costs two forwards
             for each layer.
         probe: The statistics that the metric reads.
@@ -95,12 +95,12 @@ def attribute_edges(
         By (edge, prompt): `estimate` and `exact` (NaN where not computed), the change of the metric, and `gap`, exact - estimate.
         `baseline` (prompt), the metric of the unedited run. Coordinates of an edge: its name, `sender`, `sender_layer`,
         `sender_head`, `reader`, `reader_layer` and `reader_head`. The attributes `spearman` and `pearson` compare the means over
-        prompts of the edges that were checked. With `circuits`, by (circuit, prompt): `kept`, the metric of each circuit; and
-        `faithfulness` (circuit), how far its mean is from that of no edge, 0, to that of all edges, 1.
+        prompts of the edges that were checked. The option `circuits` adds `kept` (circuit, prompt), the metric of each
+        circuit, and `faithfulness` (circuit), its mean on a scale from 0, no edge, to 1, all edges.
 
     Raises:
-        SinkjaxError: As for `sinkjax.attribute`; a site neither writes nor reads here; "attn_out" and "head_out", or "attn_in"
-            and its parts, are named together; the model has norms after its sums, or no residual stream.
+        SinkjaxError: Any error of `sinkjax.attribute`; a site neither writes nor reads here; "attn_out" and "head_out", or
+            "attn_in" and its parts, are named together; the model has norms after its sums, or no residual stream.
     """
     check_model(model)
     config = model.config
@@ -222,7 +222,7 @@ def _circuits(graph: _Graph, order: np.ndarray, counts: Sequence[int], baseline:
 
 
 def _circuit(graph: _Graph, kept: set[int], step: Any) -> np.ndarray:
-    """Return the metric of a circuit, [B]. Edges are replaced layer by layer, as what a sender writes depends on earlier ones."""
+    """Return the metric of a circuit, [B]. Edges are replaced layer by layer, because a sender depends on earlier ones."""
     config = graph.run.config
     dropped: dict[tuple[Site, int, Site], np.ndarray] = {}  # whether each sender's edge to each reader is replaced: [S, L, R]
     for number, (sender, first, index, reader, last, head) in enumerate(graph.edges):

@@ -114,7 +114,7 @@ class ScoredCache:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Shape of what is kept of a key to score it."""
+        """Shape of the numbers that score a key."""
         return ()
 
     def empty(self, B: int, K: int, D: int, dtype: Any) -> State:
