@@ -16,7 +16,14 @@ from sections import END, replaced
 from templates import TEMPLATES, page
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/index.md", "docs/papers.md", "docs/results/pretraining.md", "docs/results/studies.md")
+PAGES = (
+    "README.md",
+    "docs/index.md",
+    "docs/how-to/card.md",
+    "docs/papers.md",
+    "docs/results/pretraining.md",
+    "docs/results/studies.md",
+)
 PAGES += tuple(f"sinkjax/papers/{paper}/README.md" for paper in ("li", "background"))
 WITHOUT_ENDS = ("studies", "findings")  # no room for intervals
 

@@ -99,7 +99,8 @@ def table(data: pd.DataFrame, source: str) -> str:
     for (prefix, text), own in data[data["model"] == source].groupby(["prefix", "text"], sort=False):
         losses = by_way(data, source, prefix, text)
         cells = [added(losses.get(way), losses[FULL]) for way in (BITS, SPARED, WINDOW, FIRST)]
-        spoken = f"{prefix}, `{own['token'].iloc[0]}`" if own["token"].iloc[0] else prefix
+        token = own["token"].iloc[0]
+        spoken = f"{prefix}, `{token}`" if token and "|" not in token else prefix
         lines.append([spoken, text, f"{losses[FULL].mean():.3f}", *cells])
     ways = ["8 bits", "8 bits, first token spared", "window of 16", "4 first, 12 last"]
     return f"**{NAMES.get(source, source)}**\n\n" + markdown(["prefix", "text", "loss", *ways], lines)
