@@ -33,9 +33,12 @@ from sinkjax.report.markdown import WIDTH
 from sinkjax.report.markdown import table as markdown
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA, PAGE, IMAGE, SMALL_IMAGE = (
+DATA, TABLE, PAGE, IMAGE, SMALL_IMAGE = (
     ROOT / "docs" / name
-    for name in ("results/data/in-use.csv", "results/in-use.md", "images/in-use.png", "images/in-use-small.png")
+    for name in (
+        *("results/data/in-use.csv", "results/data/in-use-table.csv", "results/in-use.md"),
+        *("images/in-use.png", "images/in-use-small.png"),
+    )
 )
 LENGTH, DOCUMENTS = 256, 8
 MASSIVE = 100.0  # |h| of a massive activation (Sun et al. 2024)
@@ -63,11 +66,20 @@ CACHES: dict[str, dict[str, Any]] = {
     for keys in (LENGTH // 16, LENGTH // 4)
     for name, policy in {
         f"window of {keys} keys": sinkjax.Streaming(0, keys),
-        f"4 first and {keys - 4} last keys": sinkjax.Streaming(4, keys - 4),
+        **{
+            f"{first} first and {keys - first} last keys": sinkjax.Streaming(first, keys - first)
+            for first in ((1, 2, 4) if keys == LENGTH // 16 else (4,))
+        },
         f"H2O, {keys} keys": sinkjax.H2O(keys),
     }.items()
 }
 WAYS = {FULL: {}, **BITS, **CACHES}
+ROUNDED = "activations of 8 bits, one scale a tensor"
+SHORT = (  # the rows of the page's table
+    *(ROUNDED, f"{ROUNDED}, first token in full precision", f"{ROUNDED}, rotated", "activations of 8 bits, one scale a token"),
+    *("window of 16 keys", "1 first and 15 last keys", "2 first and 14 last keys", "4 first and 12 last keys", "H2O, 16 keys"),
+)
+COMPARED = ("smollm2-135m", "mini-softmax", "mini-sigmoid")
 
 
 def run(source: str, folder: str, bos: str = "model", name: str = "") -> None:
@@ -127,8 +139,7 @@ def write_page() -> None:
     """Write the page and draw its figures."""
     data = read()
     models = list(dict.fromkeys(data["model"]))
-    numbers = {"documents": DOCUMENTS, "length": LENGTH, "massive": f"{MASSIVE:g}", "comparison": comparison(data, models)}
-    numbers["models"] = "\n\n".join(section(name, data[data["model"] == name]) for name in models)
+    numbers = {"documents": DOCUMENTS, "length": LENGTH, "massive": f"{MASSIVE:g}", "comparison": comparison(data, COMPARED)}
 
     def look(name: str, form: str) -> str:
         """A number: {model/edit} is a loss in full precision, {model/way} what a way to run the model as it is adds to that."""
@@ -138,8 +149,10 @@ def write_page() -> None:
             return given(numbers)(name, form)
         if what in (PLAIN, WITHOUT, REMOVED):
             return format(losses(own, what, FULL).mean(), form)
-        return shown(losses(own, PLAIN, what) - losses(own, PLAIN, FULL)).replace("+", "")
+        added = losses(own, PLAIN, what) - losses(own, PLAIN, FULL)
+        return format(added.mean(), form) if form else shown(added).replace("+", "")
 
+    table(data).to_csv(TABLE, index=False)
     PAGE.write_text(page("in-use.md", look, WIDTH), encoding="utf-8")
     draw(data, models, IMAGE, SMALL_IMAGE)
     print(PAGE)
@@ -172,17 +185,12 @@ def losses(data: pd.DataFrame, edit: str, way: str) -> np.ndarray:
 
 
 def comparison(data: pd.DataFrame, models: Sequence[str]) -> str:
-    """One table of means: the loss of each model in full and what each way to run it adds, as it is / without the activation."""
-
-    def cell(own: pd.DataFrame, way: str) -> str:
-        parts = []
-        for edit in (PLAIN, WITHOUT):
-            found = losses(own, edit, way)
-            parts.append(f"{found.mean():.3f}" if way == FULL else f"{(found - losses(own, edit, FULL)).mean():+.3f}")
-        return " / ".join(parts)
-
-    by_model = [data[data["model"] == name] for name in models]
-    lines = [[spelled(way), *(cell(own, way) for own in by_model)] for way in WAYS]
+    """The loss of some models in full, and what some ways to run them as they are add to it: means."""
+    lines = []
+    for way in (FULL, *SHORT):
+        found = [(losses(own, PLAIN, way), losses(own, PLAIN, FULL)) for own in (data[data["model"] == name] for name in models)]
+        added = [each.mean() if way == FULL else (each - full).mean() for each, full in found]
+        lines.append([spelled(way), *(f"{value:.3f}" if way == FULL else f"{value:+.3f}" for value in added)])
     return markdown(["", *(NAMES.get(name, name) for name in models)], lines)
 
 
@@ -191,18 +199,17 @@ def spelled(way: str) -> str:
     return way.replace("one scale an ", "one scale a ").replace("one scale a ", "one scale per ")
 
 
-def section(name: str, data: pd.DataFrame) -> str:
-    """A model's table: the loss in full, and what each way to run it adds, for each edit."""
-    edits = list(dict.fromkeys(data["edit"]))
+def table(data: pd.DataFrame) -> pd.DataFrame:
+    """The mean loss of each model, edit and way, and what the way adds to the same edit in full, with its interval."""
     lines = []
-    for way in WAYS:
-        cells = []
-        for edit in edits:
-            found, base = losses(data, edit, way), losses(data, edit, FULL)
-            cells.append("" if not len(found) else f"{found.mean():.3f}" if way == FULL else shown(found - base))
-        lines.append([spelled(way), *cells])
-    bos = data["bos"].iloc[0]
-    return f"## {NAMES.get(name, name)}\n\nBOS: `{bos}`.\n\n{markdown(['', *edits], lines)}"
+    for (name, edit), own in data.groupby(["model", "edit"], sort=False):
+        for way in (way for way in WAYS if (own["way"] == way).any()):
+            found, base = losses(own, edit, way), losses(own, edit, FULL)
+            added = intervals.interval(found - base)
+            low, high = (None, None) if way == FULL else (added.low, added.high)
+            lines.append([name, own["bos"].iloc[0], edit, spelled(way), len(found), found.mean(), added.mean, low, high])
+    columns = ["model", "bos", "edit", "way", "documents", "loss", "added", "added_low", "added_high"]
+    return pd.DataFrame(lines, columns=columns).round(5)
 
 
 def shown(values: np.ndarray) -> str:

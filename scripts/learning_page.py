@@ -17,6 +17,7 @@ import kept_logs
 import numpy as np
 import xarray
 from matplotlib.figure import Figure
+from named import with_tables
 from numpy.typing import NDArray
 from pretrain_page import (
     DATA,
@@ -41,7 +42,7 @@ from pretrain_page import (
 from pretrain_runs import BASELINE, LEARNING, is_kept, kept_as, learning, learning_rows, on_gpu
 from pretrain_runs import HEAD as LEVEL
 from pretrain_tables import table_of
-from templates import given, page
+from templates import page
 
 from sinkjax.analysis import intervals
 from sinkjax.config_files.files import write
@@ -322,7 +323,7 @@ def main() -> None:
     again = kept([row for row in learning_rows() if kept_logs.names(f"devices/{row}")], "devices/{}".format)
     found, numbers = of_page(data, again)
     write(options.data / "while-it-learns.csv", as_csv(found))
-    write(options.out, page("while-it-learns.md", given(numbers), WIDTH))
+    write(options.out, page("while-it-learns.md", with_tables(numbers), WIDTH))
     print(options.out)
 
 

@@ -22,6 +22,7 @@ from statistics import mean
 from typing import NamedTuple
 
 from rejudge import worded
+from templates import Look, given
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DATA = "results/data"
@@ -172,6 +173,12 @@ class Named:
     def card(self, name: str) -> str:
         """A printed sink card."""
         return f"```text\n{(self.data / f'card-{name}.txt').read_text(encoding='utf-8').rstrip()}\n```"
+
+
+def with_tables(numbers: Mapping[str, object]) -> Look:
+    """Look names up in a mapping, and those with a "/" in the tables."""
+    named = Named(ends=False)
+    return lambda name, form: named(name, form) if "/" in name else given(numbers)(name, form)
 
 
 @functools.cache

@@ -23,11 +23,12 @@ import kept_logs
 import numpy as np
 import xarray
 from matplotlib.figure import Figure
+from named import with_tables
 from numpy.typing import NDArray
 from pretrain_runs import BASELINE, HEAD, SIZE, home_of, identity, is_kept, kept_as, merged, queue, rows
 from pretrain_tables import table_of
 from scipy import stats
-from templates import given, page
+from templates import page
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.verdicts import verdicts_csv
@@ -106,7 +107,7 @@ def main() -> None:
     numbers["tables"] = "\n\n".join(each.text for each in found.values())
     write(options.data / "pretraining-340k.csv", as_csv(found))
     write(options.data / "pretraining-340k-claims.csv", claims_csv(verdicts))
-    write(options.out, page("pretraining-340k.md", given(numbers), WIDTH))
+    write(options.out, page("pretraining-340k.md", with_tables(numbers), WIDTH))
     print(options.out)
 
 
