@@ -1,6 +1,6 @@
 """Cards of models whose answers are known, beside these answers, and the cards on the docs.
 
-    python scripts/cards.py run [NAME ...]   measure the cards that docs/data/cards.csv lacks (or those named)
+    python scripts/cards.py run [NAME ...]   measure the cards that docs/results/data/cards.csv lacks (or those named)
     python scripts/cards.py page             docs/how-to/card-answers.md and the printed card of README.md, from these files
 
 The models in HELD_OUT were named before a card of them was made; no threshold was changed after that.
@@ -32,7 +32,7 @@ from sinkjax.model.positions import Learned
 from sinkjax.report.markdown import table as markdown
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA, CARDS, PAGE = (ROOT / "docs" / name for name in ("data/cards.csv", "data/cards", "how-to/card-answers.md"))
+DATA, CARDS, PAGE = (ROOT / "docs" / name for name in ("results/data/cards.csv", "results/data/cards", "how-to/card-answers.md"))
 PRINTED, HEADINGS = ROOT / "docs/results/data/card-smollm2-135m.txt", ("sinks", "activation", "hangs on", "made by", "costs")
 SHOWN = ("smollm2-135m", "gemma3-270m", "mini-softmax", "mini-head-norm", "mini-sigmoid")  # whose cards are on the docs
 PROMPTS, LENGTH = 16, 48

@@ -61,6 +61,7 @@ HEADS = (
     *("row", "the paper", "its loss", "seeds", "attention to token 1", "minus baseline", "heads, %", "elsewhere, %", "spike"),
     *("loss", "loss minus baseline", "word"),
 )
+ON_PAGE = ("row", "the paper", "attention to token 1", "word")  # the others are in the CSV file
 # Tables without a BOS, whose rows are compared with the model that has none.
 AGAINST = dict.fromkeys(("gu-fixed-token", "gu-random-tokens", "gu-prefix"), "mini/no-bos")
 NO_BOS = "Differences are from the model without a BOS, which is the first row."
@@ -268,20 +269,25 @@ class Table:
 
     @property
     def text(self) -> str:
-        return "\n\n".join([*self.above, markdown(self.head, self.lines), *self.below])
+        short = "attention to token 1" in self.head
+        shown = [place for place, name in enumerate(self.head) if not short or name in ON_PAGE]
+        head, *lines = ([cells[place] for place in shown] for cells in (self.head, *self.lines))
+        return "\n\n".join([*self.above, markdown(head, lines), *self.below])
 
 
 def as_csv(tables: Mapping[str, Table]) -> str:
-    """The numbers of tables, one a line: table, row, column, mean, ends of the interval, samples."""
+    """The cells of tables, one a line: table, row, column, mean, ends of the interval and samples, or a text."""
     out = io.StringIO()
     written = csv.writer(out, lineterminator="\n")
-    written.writerow(("table", "row", "column", "mean", "low", "high", "n"))
+    written.writerow(("table", "row", "column", "mean", "low", "high", "n", "text"))
     for name, table in tables.items():
         for cells in table.lines:
             row = ", ".join(cell for column, cell in zip(table.head, cells, strict=True) if column in ("row", "") and cell)
             for column, cell in zip(table.head, cells, strict=True):
                 if isinstance(cell, Shown) and hasattr(cell, "numbers"):
-                    written.writerow((name, row, column, *("" if one is None else one for one in cell.numbers)))
+                    written.writerow((name, row, column, *("" if one is None else one for one in cell.numbers), ""))
+                elif column not in ("row", "") and cell not in ("", "-"):
+                    written.writerow((name, row, column, *[""] * 4, cell))
     return out.getvalue()
 
 

@@ -116,10 +116,11 @@ def passages(
     homes = {text: number for text, number in homes.items() if split in (documents[number].split, "all")}
     texts = tuple(islice(_in_turn(homes, seed, lambda text: size(text) >= length), count))
     if len(texts) < count:
+        longest = sorted(map(size, homes), reverse=True)[count - 1 : count]  # that so many passages have
         raise SinkjaxError(
             f"{count} passages of length {length} or more were asked for, but the split {split!r} of {description} has only"
             f" {len(texts)} ({len(homes)} with the shorter ones, from {len(set(homes.values()))} documents):"
-            f" {_ways(len(texts), len(homes), split)}"
+            f" {_ways(len(texts), len(homes), split, *longest)}"
         )
     numbers = tuple(homes[text] for text in texts)
     return Passages(texts, numbers, tuple(documents[number].genre for number in numbers), description, _digest(texts))
@@ -177,9 +178,13 @@ def joined(
     return Passages(tuple(texts), tuple(firsts[:count]), genres, f"{description}, documents joined", _digest(texts))
 
 
-def _ways(enough: int, every: int, split: Split) -> str:
-    """Say which options make a text large enough that has `enough` passages that are long enough, of `every`."""
-    ways = [f"--prompts {enough}"] * (enough > 0) + ["a smaller --length"] * (every > enough) + ["--split all"] * (split != "all")
+def _ways(enough: int, every: int, split: Split, length: int = 0) -> str:
+    """Say which options make a text large enough that has `enough` passages that are long enough, of `every`.
+
+    length: the largest of which there are enough, if any.
+    """
+    shorter = [f"--length {length}" if length else "a smaller --length"] * (every > enough)
+    ways = [f"--prompts {enough}"] * (enough > 0) + shorter + ["--split all"] * (split != "all")
     return f"choose {' or '.join(ways)}" if ways else "add to it"
 
 

@@ -323,6 +323,16 @@ def test_wrong_argument_is_refused_in_one_sentence(arguments, expected):
     assert all(word in str(error.value) for word in expected)
 
 
+def test_too_short_passages_are_refused_with_the_length_that_enough_of_them_have(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("a\nbb\ncccc\ndddddddd\n")
+    with pytest.raises(SinkjaxError, match=r"only 1 \(4 with the shorter ones.*choose --prompts 1 or --length 2"):
+        passages(path, 3, length=8)
+    assert len(passages(path, 3, length=2).texts) == 3
+    with pytest.raises(SinkjaxError, match="a smaller --length"):
+        passages(path, 5, length=8)
+
+
 def test_joined_texts_are_whole_passages_and_share_no_document(tmp_path):
     articles = {number: [f"paragraph {number} {part} " + "x" * 40 for part in range(number % 3 + 1)] for number in range(12)}
     lines = [line for number, texts in articles.items() for line in (f"= Title {number} =", *texts)]
