@@ -10,6 +10,7 @@ import tyro
 
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.model.names import Dtype
 from sinkjax.runtime.backend import start_jax, use_all_cores
@@ -52,11 +53,17 @@ def card(arguments: Sequence[str]) -> None:
     import sinkjax
     from sinkjax.cards.card import card as measure
     from sinkjax.cards.page import save_page
+    from sinkjax.checkpoints.architectures import with_tokenizer
     from sinkjax.report.terminal import show
     from sinkjax.runtime.progress import say
 
     asked = {name: getattr(options, name) for name in ("dtype", "tokenizer", "ignore_keys")}
     model = sinkjax.load(options.model, **asked)
+    kind, size = model.source.get("model_type"), model.config.vocab_size
+    refuse(
+        model.tokenizer is None,
+        f"{options.model} has no tokenizer: --tokenizer names a folder, .gguf file or hub id of one{with_tokenizer(kind, size)}",
+    )
     found = measure(model, text, options.prompts, options.length, options.cost, options.seed, say)
     path = save_page(found, found.save(out))
     number, length = found.prompts["number"], found.prompts["length"]

@@ -135,6 +135,14 @@ def test_help_of_a_study_lists_its_fields_with_their_values(capsys):
     assert "None" not in shown
 
 
+def test_a_card_of_a_model_without_a_tokenizer_asks_for_one(tmp_path, capsys):
+    folder = write_model(tmp_path / "mine")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    assert cli.main(["card", str(folder)]) == 2
+    assert "mine has no tokenizer: --tokenizer" in capsys.readouterr().err
+
+
 def test_the_version_is_that_of_the_package(capsys):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"sinkjax {sinkjax.__version__}\n"
