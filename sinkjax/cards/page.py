@@ -38,8 +38,8 @@ def as_section(card: Card) -> Section:
     return Section(
         study="card",
         title=f"Sink card of {card.model['name']}",
-        question=". ".join(text for name, text in lines if name in ("sinks", "hangs on")),
-        findings=tuple(f"{name}: {text}" for name, text in lines),
+        question="Where does this model sink, on what does it hang, who makes it, what is it for, and what does it cost?",
+        findings=(lines[0][1][:1].upper() + lines[0][1][1:], *(f"{name}: {text}" for name, text in lines[1:])),
         rows=(),
         featured=(),
         drawings=(Drawing("card", draw(card), said(card)),),
@@ -72,11 +72,11 @@ def draw(card: Card) -> Figure:
 
     found, activation = card.where, card.where.activation
     figure, axes = panels(1, 2, 3.4)
-    image = draw_map(axes[0, 0], np.asarray(found.by_head).T, Normalize(0, 1))
+    image = draw_map(axes[0, 0], np.asarray(found.by_head).T, Normalize(0, 1), aspect="auto")
     axes[0, 0].set_xlabel("layer")
     axes[0, 0].set_ylabel("head")
     axes[0, 0].set_title(f"{len(found.heads)} of {found.of} heads sink")
-    figure.colorbar(image, ax=axes[0, 0], shrink=0.9, pad=0.02).set_label(f"attention to position {found.position}")
+    figure.colorbar(image, ax=axes[0, 0], pad=0.02).set_label(f"attention to position {found.position}")
     right = axes[0, 1]
     right.plot(range(len(activation.by_layer)), activation.by_layer, color=COLOURS[0], marker="o")
     right.axhline(activation.elsewhere, color=COLOURS[1], linestyle="--")

@@ -73,7 +73,9 @@ def picture(attention: NDArray, largest: NDArray, tokens: Sequence[str], title: 
     sizes.set_ylabel("max |h|", fontsize=NAME)
     sizes.set_xlim(-0.6, len(tokens) - 0.4)
     size = f"{largest[top]:,.0f}" if largest[top] >= LARGE else f"{largest[top]:.2g}"
-    sizes.annotate(size, (top, largest[top]), (0, 2), textcoords="offset points", fontsize=TICK, ha="center")
+    side = {0: "left", len(tokens) - 1: "right"}.get(top, "center")  # inside the panel
+    edge = top + {"left": -0.4, "right": 0.4}.get(side, 0.0)
+    sizes.annotate(size, (edge, largest[top]), (0, 2), textcoords="offset points", fontsize=TICK, ha=side)
     sizes.margins(y=0.12)
     _name(sizes, tokens, "x", TICK)
     sizes.tick_params(axis="y", labelsize=TICK)
