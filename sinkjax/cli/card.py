@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -14,6 +15,9 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.model.names import Dtype
 from sinkjax.runtime.backend import start_jax, use_all_cores
+
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +68,24 @@ def card(arguments: Sequence[str]) -> None:
         model.tokenizer is None,
         f"{options.model} has no tokenizer: --tokenizer names a folder, .gguf file or hub id of one{with_tokenizer(kind, size)}",
     )
+    plan(model, options, say)
     found = measure(model, text, options.prompts, options.length, options.cost, options.seed, say)
     path = save_page(found, found.save(out))
     number, length = found.prompts["number"], found.prompts["length"]
     caption = f"{number} prompts of {length} tokens; {found.prompts['text']}"
     show(f"Sink card of {options.model}", ("", ""), found.lines(), caption)
     print(path)
+
+
+def plan(model: Model, options: CardOptions, say: Callable[[str], None]) -> None:
+    """Say how long the card takes, with and without --cost."""
+    from sinkjax.cards.plan import flops
+    from sinkjax.probes.probe import Probe
+    from sinkjax.runtime.progress import duration
+    from sinkjax.studies.plan import block_rate
+
+    config, length = model.config, min(options.length, model.config.context)
+    bos = model.tokenizer is not None and model.tokenizer.bos is not None
+    rate = block_rate(config, length, Probe(attention_received=True), options.dtype)
+    base, whole = (duration(flops(config, options.prompts, length, bos, more) / rate) for more in (False, True))
+    say(f"about {base} of processor time, or {whole} with --cost, at the rate measured here, plus compilation")

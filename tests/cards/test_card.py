@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import sinkjax
+from sinkjax import evaluation
+from sinkjax.cards import ground, plan, purpose
 from sinkjax.cards.files import NAMES, PREFIX, VERSION, sink_mask
 from sinkjax.cards.hangs import _kind
 from sinkjax.cards.page import PAGE, as_section
@@ -20,6 +22,7 @@ from sinkjax.data.corpora import passages
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.normalisers import NAMED
+from sinkjax.transformer.forward import forward
 
 SIZE = {"prompts": 8, "length": 32}
 STRANGE = "nobody.has.this"
@@ -146,7 +149,9 @@ def test_a_card_has_a_page_with_its_lines(softmax):
 def test_the_command_prints_and_writes_a_card(tmp_path, capsys):
     out = tmp_path / "card"
     assert main(["card", "mini-sigmoid", "--prompts", "4", "--length", "32", "--out", str(out)]) == 0
-    assert "no head of 8 sinks" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "no head of 8 sinks" in shown.out
+    assert "with --cost" in shown.err
     assert {path.name for path in out.iterdir()} == {*NAMES, PAGE} - {PREFIX}  # there is no sink to put in front
 
 
@@ -169,3 +174,26 @@ def test_wrong_input_is_one_sentence(arguments, word, capsys):
 def test_short_texts_are_refused():
     with pytest.raises(SinkjaxError, match="24"):
         sinkjax.card(sinkjax.load("mini-softmax"), ["too short", "also short"])
+
+
+def test_a_plan_counts_the_tokens_that_run(monkeypatch):
+    """All but those of the scan, which are read by a program of its own; the plan is "at most", here by one row of a remedy."""
+    counts = {"scored": 0, "plain": 0}
+
+    def counted(call, probe_of):
+        def wrapped(model, tokens, *given, **options):
+            counts["scored" if probe_of(options).nll else "plain"] += tokens.size
+            return call(model, tokens, *given, **options)
+
+        return wrapped
+
+    for module in (ground, purpose):
+        monkeypatch.setattr(module, "forward", counted(forward, lambda options: options["probe"]))
+    monkeypatch.setattr(evaluation, "run", counted(evaluation.run, lambda options: options["spec"].probe))
+    model = sinkjax.load("mini-softmax")
+    sinkjax.card(model, prompts=16, length=48)
+    scored, plain = plan.tokens(model.config, 16, 48, bos=True, more=False)
+    assert counts["scored"] == pytest.approx(scored, rel=0.02)
+    in_scan = 8 * 48 + model.config.vocab_size
+    assert plain - in_scan <= counts["plain"] <= 1.5 * plain  # and likely tokens in texts of their own
+    assert plan.flops(model.config, 16, 48, True, True) > plan.flops(model.config, 16, 48, True, False)

@@ -1,0 +1,47 @@
+"""The cost of a card in tokens and FLOPs, before it is measured."""
+
+from __future__ import annotations
+
+from sinkjax.cards.cost import CACHES
+from sinkjax.cards.ground import FEW, SOME
+from sinkjax.cards.hangs import SAMPLE
+from sinkjax.cards.maker import CONTROLS, LENGTH
+from sinkjax.evaluation import CHUNK
+from sinkjax.model.config import Config
+from sinkjax.transformer.cost import block_flops
+
+BITS, REMEDIES, POLICIES = 3, 14, 6  # rows of 8 bits; at most, further ones without a cache; rows of each size of a cache
+
+
+def tokens(config: Config, prompts: int, length: int, bos: bool, more: bool) -> tuple[int, int]:
+    """Count the tokens of all runs, at most: whose loss is computed, and others.
+
+    Args:
+        config: The architecture.
+        prompts: Number of passages.
+        length: Tokens of a prompt.
+        bos: Whether the model's files name a BOS, so that prompts run with and without it.
+        more: Whether the card is made with `more`.
+
+    Returns:
+        The two numbers.
+    """
+    few, some, other = min(FEW.stop, prompts), min(SOME.stop, prompts), (prompts + 1) // 2
+    short = min(length, LENGTH)
+    scored = prompts * length * (1 + bos)
+    scored += 4 * some * length  # key hidden, values zeroed, activation held and removed
+    scored += (CONTROLS + 1) * few * short  # weights
+    scored += (1 + BITS) * other * length
+    if more:
+        padded = -(-length // CHUNK) * CHUNK
+        scored += other * (REMEDIES * length + POLICIES * padded * sum(size < length for size in CACHES))
+    plain = 4 * few * length  # a token alone, the BOS elsewhere, the text of the scan, attention maps
+    plain += min(SAMPLE, config.vocab_size or 0) + (CONTROLS + 2) * few * short  # neurons
+    return scored, plain
+
+
+def flops(config: Config, prompts: int, length: int, bos: bool, more: bool) -> float:
+    """Return the FLOPs of blocks and logits; arguments as for `tokens`."""
+    scored, plain = tokens(config, prompts, length, bos, more)
+    logits = 2 * (config.embed_width or config.width) * (config.vocab_size or 0)
+    return float((scored + plain) * config.layers * block_flops(config, length) + scored * logits)
