@@ -127,7 +127,7 @@ def evaluate(
         edits: Edits that apply to every piece; positions count from the start of the piece.
         bos: Token before each text or piece, as in `sinkjax.encode`; not added to token ids.
         length: Positions per piece, including the BOS; None for the model's context. Not used with a cache policy.
-        attention_impl: As for `sinkjax.forward`; a cache policy has an attention of its own.
+        attention_impl: The option of `sinkjax.forward`; a cache policy has an attention of its own.
         past: Keys and values in front of each piece, as for `sinkjax.forward`. They are not rounded, and a cache policy keeps
             them in addition to its own keys.
 

@@ -35,7 +35,7 @@ from sinkjax.transformer.tape import Tape
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
-EPS = 0.3  # mean attention to the first token from which on a head sinks (Gu et al. 2025)
+EPS = 0.3  # a head sinks above this mean attention to the first token (Gu et al. 2025)
 ROWS = 1024  # tokens of a call: wide enough that its products are bound by arithmetic
 PROMPTS, LENGTH = 16, 64  # packaged passages of a scan that is given no text
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from sinkjax.errors import SinkjaxError, short
 
-State = dict[str, jax.Array]  # the keys and values that a policy keeps in a layer, and what it needs to choose them
+State = dict[str, jax.Array]  # the keys and values that a policy keeps in a layer, with their scores
 
 
 class Keys(NamedTuple):
