@@ -136,7 +136,7 @@ def test_a_run_does_not_read_the_config_of_a_run_that_is_cut(tmp_path, end):
         ({"eps": 1.0}, "eps must lie between 0 and 1"),
         ({"map_layers": [-1]}, "map_layers has -1"),
         ({"controls": 0}, "controls must be at least 1"),
-        ({"bos": "auto"}, "bos must be 'model' or 'tokenizer' or 'none' or an integer"),
+        ({"bos": "first"}, "bos must be 'auto' or 'model' or 'tokenizer' or 'none' or an integer"),
     ],
 )
 def test_a_config_refuses_values_that_make_no_study(fields: dict, sentence: str):
