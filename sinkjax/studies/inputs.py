@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -11,11 +11,13 @@ from sinkjax.analysis import intervals
 from sinkjax.checkpoints.architectures import with_tokenizer
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.tokenizer import Tokenizer
+from sinkjax.checkpoints.tokenizer_files import END
 from sinkjax.config_files import documents
 from sinkjax.data.corpora import chosen_split, joined, passages
 from sinkjax.data.prompts import bos_ids, resolved_bos, trained_prefix
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.facts import TRAINED_WITH, bos_warning
+from sinkjax.lab.premises import CHAT
 from sinkjax.lab.work import Batch, Inputs
 from sinkjax.studies.registry import Chosen
 
@@ -79,6 +81,20 @@ def announced(model: Model, study: Mapping[str, object]) -> str:
     why, (token, text) = trained_prefix(model)[1], study["first_tokens"][0]  # type: ignore[index]
     how = f" ({why})" if why and study["bos"] == "model" else ""
     return "BOS: none" if study["bos"] == "none" else f"BOS: {text!r}, token {token}{how}"
+
+
+def of_chat(model: Model, bos: Iterable[object]) -> str:
+    """Say that one of these prefixes of prompts begins chat turns, so that no claim about a BOS is for it; "" if none does."""
+    tokenizer = model.tokenizer
+    for token in bos:
+        if tokenizer is not None and isinstance(token, int) and (text := tokenizer.tokens([token])[0]) in CHAT:
+            other = next((one for one in tokenizer.special if tokenizer.tokens([one])[0] == END), None)
+            instead = "" if other is None else f"; --bos {other} takes {END!r}"
+            return (
+                f"the BOS {text!r} begins chat turns and did not separate documents in pretraining, so claims about a BOS are"
+                f" not applicable{instead}"
+            )
+    return ""
 
 
 def drawn(kind: str, tokenizer: Tokenizer, prefix: list[int], count: int, length: int, vocabulary: int, seed: int) -> np.ndarray:

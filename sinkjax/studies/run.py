@@ -37,7 +37,7 @@ from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate
-from sinkjax.studies.inputs import announced, prompts
+from sinkjax.studies.inputs import announced, of_chat, prompts
 from sinkjax.studies.registry import LISTED, STORE_SUFFIX, Chosen, choose, claim, config_type
 from sinkjax.studies.training import stores_of, train_all
 from sinkjax.studies.values import RunValues
@@ -159,8 +159,10 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     model, twin = ready(config.model), functools.cache(functools.partial(ready, f"{UNTRAINED}{config.model}"))
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
     told: object = ""
-    values = RunValues(out)
-    for spec in specs(chosen.program, config, model.config):
+    values, parts = RunValues(out), specs(chosen.program, config, model.config)
+    if not isinstance(config.bos, int) and (said := of_chat(model, (one.inputs.bos for one in parts))):
+        log(f"warning: {said}")
+    for spec in parts:
         batch, store = dataclasses.replace(batches(spec.inputs, spec.prompts), values=values), results.store_path(out, spec.name)
         if (batch.study["text"], batch.study["bos"]) != told:
             told = batch.study["text"], batch.study["bos"]
