@@ -10,11 +10,12 @@ from sinkjax.evaluation import CHUNK
 from sinkjax.model.config import Config
 from sinkjax.transformer.cost import block_flops
 
-BITS, REMEDIES, POLICIES = 3, 14, 6  # rows of 8 bits; at most, further ones without a cache; rows of each size of a cache
+BITS, REMEDIES, BLOCKS, ALONE = 3, 14, 3, 3  # rows of 8 bits; further ones; of each size of a cache, with and without blocks
+SLOWER = 4  # a token computed alone takes so many times as long as in a block (SmolLM2, 2 cores)
 
 
 def tokens(config: Config, prompts: int, length: int, bos: bool, more: bool) -> tuple[int, int]:
-    """Count the tokens of all runs, at most: whose loss is computed, and others.
+    """Count the tokens of all runs, at most: whose loss is computed, and others. One computed alone counts `SLOWER` times.
 
     Args:
         config: The architecture.
@@ -34,7 +35,7 @@ def tokens(config: Config, prompts: int, length: int, bos: bool, more: bool) -> 
     scored += (1 + BITS) * other * length
     if more:
         padded = -(-length // CHUNK) * CHUNK
-        scored += other * (REMEDIES * length + POLICIES * padded * sum(size < length for size in CACHES))
+        scored += other * (REMEDIES * length + (BLOCKS + SLOWER * ALONE) * padded * sum(size < length for size in CACHES))
     plain = 4 * few * length  # a token alone, the BOS elsewhere, the text of the scan, attention maps
     plain += min(SAMPLE, config.vocab_size or 0) + (CONTROLS + 2) * few * short  # neurons
     return scored, plain
