@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -69,11 +70,12 @@ def test_one_path_leaves_other_readers_as_they_are() -> None:
     probe = Probe(capture=(Capture("attn_in"), Capture("query"), Capture("key"), Capture("mlp_in")))
     edited = sinkjax.path(tiny, TOKENS, ("mlp_out", 0), ("k_in", 2), heads=1, positions=0, lengths=LENGTHS)
     before, after = run(tiny, (), probe).record, run(tiny, edited, probe).record
-    np.testing.assert_array_equal(after["attn_in"], before["attn_in"])
-    np.testing.assert_array_equal(after["queries"], before["queries"])
-    moved = np.nan_to_num(np.asarray(after["keys"] - before["keys"])).any(axis=(0, 4))
+    same = partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)  # two programs, equal to rounding in float64
+    same(after["attn_in"], before["attn_in"])
+    same(after["queries"], before["queries"])
+    moved = (np.abs(np.nan_to_num(np.asarray(after["keys"] - before["keys"]))) > 1e-12).any(axis=(0, 4))
     assert np.argwhere(moved).tolist() == [[2, 0, 1]]
-    np.testing.assert_array_equal(after["mlp_in"][:, :2], before["mlp_in"][:, :2])
+    same(after["mlp_in"][:, :2], before["mlp_in"][:, :2])
 
 
 @pytest.mark.parametrize(
