@@ -57,8 +57,11 @@ QUICK = Effort(1, {"mini": 2})
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write or print the section."""
-    options = command.parser(__doc__, "bench_train", "the smallest size, a few steps, 1 round").parse_args(arguments)
-    command.publish(section(*measure(QUICK if options.quick else FULL)), options)
+    parser = command.parser(__doc__, "bench_train", "the smallest size, a few steps, 1 round")
+    parser.add_argument("--mini", action="store_true", help="the smaller model alone")
+    options = parser.parse_args(arguments)
+    full = Effort(FULL.rounds, {"mini": FULL.steps["mini"]}) if options.mini else FULL
+    command.publish(section(*measure(QUICK if options.quick else full)), options)
 
 
 def measure(effort: Effort) -> tuple[dict[str, Any], dict[tuple[str, str], list[float]]]:

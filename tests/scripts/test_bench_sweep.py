@@ -137,9 +137,20 @@ def test_numbers_agree_up_to_a_relative_and_an_absolute_part(script, value: floa
     for scale in (1.0, 1e4):  # the absolute part goes with the largest value
         for sign in (-1, 1):
             array = scale * (reference + np.array([0, sign * off]))
-            assert (bench.difference(array, scale * reference) <= bench.TOLERANCE) is agrees
+            assert bool((bench.differences(array, scale * reference) <= bench.TOLERANCE).all()) is agrees
             assert np.allclose(array, scale * reference, bench.TOLERANCE, bench.ROUNDING * scale) is agrees
-    assert bench.difference(np.zeros(2), np.zeros(2)) == 0
+    assert not bench.differences(np.zeros(2), np.zeros(2)).any()
+
+
+@pytest.mark.parametrize(("entries", "off", "agrees"), [(1, 9e-3, True), (1, 2e-2, False), (3, 9e-3, False), (1, np.nan, 0)])
+def test_few_entries_may_amplify_rounding(script, entries: int, off: float, agrees: bool) -> None:
+    bench, reference = script("bench_sweep"), {"resid_max": np.ones(200_000)}
+    record = {"resid_max": np.r_[np.full(entries, 1 + off), np.ones(200_000 - entries)]}
+    if agrees:
+        assert bench.compare("a side", record, reference)["resid_max"] == pytest.approx(off, rel=1e-2)
+    else:
+        with pytest.raises(SystemExit, match="differs"):
+            bench.compare("a side", record, reference)
 
 
 def test_no_time_counts_for_an_edit_that_did_nothing(script) -> None:

@@ -43,8 +43,17 @@ def publish(text: str, options: argparse.Namespace) -> None:
 
 def filled(template: str, **numbers: object) -> str:
     """The section of a template of scripts/templates/benchmarks, with the machine and the day. A paragraph is one line."""
-    machine = {"date": date.today().isoformat(), "cpu": processor(), "cores": CORES}
+    machine = {"date": date.today().isoformat(), "cpu": f"{processor()} with {vectors()}", "cores": CORES, "vectors": vectors()}
     return page(f"benchmarks/{template}.md", given(machine | numbers), width=100_000).strip()
+
+
+def vectors() -> str:
+    """The widest vector instructions of the processor, as Linux names them; libraries differ in which of them they use."""
+    listed = Path("/proc/cpuinfo")
+    flags = listed.read_text().split() if listed.exists() else []
+    return next(
+        (name for name, flag in {"AVX-512": "avx512f", "AVX2": "avx2", "SVE": "sve"}.items() if flag in flags), "none known"
+    )
 
 
 def say(text: str) -> None:
