@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import jax
@@ -31,6 +32,24 @@ if TYPE_CHECKING:
     from sinkjax.lab.work import Batch
 
 BOS, MEAN = "BOS", "mean of the others"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaged(OnText):
+    """Settings of a study of the mean embedding."""
+
+    special: bool = False
+    """whether special tokens other than the BOS enter the mean embedding"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored(Averaged):
+    """Settings of a study of the first block's scores."""
+
+    indices: int = 128
+    """rotary indices of queries and keys in the first block's scores"""
+
+
 NORMS = {"||k||, key-value heads joined": "kv", "||k||, repeated to query heads": "repeated"}
 COSINES = {
     "cosine with q_avg, key-value heads joined": "cosine_kv",

@@ -8,15 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from sinkjax.lab import Lab, OnText
-from sinkjax.papers.kiya._first_keys import NORM_VARIABLES, first_keys, key_cosine_by_head, key_cosines, key_norms, vocabulary
+from sinkjax.lab import Lab
+from sinkjax.papers.kiya._first_keys import (
+    NORM_VARIABLES,
+    Averaged,
+    first_keys,
+    key_cosine_by_head,
+    key_cosines,
+    key_norms,
+    vocabulary,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(OnText):
+class Settings(Averaged):
     prompts: int = 1
-    special: bool = False
-    """whether special tokens other than the BOS enter the mean embedding"""
 
 
 def study(lab: Lab, s: Settings) -> None:

@@ -25,6 +25,7 @@ from sinkjax.papers.kiya._first_keys import (
     MEAN,
     NORM_VARIABLES,
     SCORE_VARIABLES,
+    Scored,
     first_keys,
     first_scores,
     key_cosines,
@@ -44,15 +45,11 @@ MASKED, ALONE = (0, 1), (0, 1, 2)  # layers that are edited on their own in Figs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Sinks, Mapped):
+class Settings(Sinks, Mapped, Scored):
     prompts: int = 4
     """passages; the maps are of the first one, the activations are means"""
     position: int = 8
     """the position that BOS is swapped with, and whose query sees only itself; the paper does not name its own"""
-    indices: int = 128
-    """rotary indices of queries and keys in the first block's scores"""
-    special: bool = False
-    """whether special tokens other than the BOS enter the mean embedding"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,14 +78,15 @@ def study(lab: Lab, s: Settings) -> None:
     lab.describe("direction", "Kiya et al. 2026, section 3", lambda read: beside_the_paper(key_cosines(read, keys), DIRECTION))
     lab.describe("size", "Kiya et al. 2026, section 3", lambda read: beside_the_paper(key_norms(read, keys), SIZE))
 
-    for number, (figures, labels) in enumerate(
-        {"Figs. 1a, 6": (), "Figs. 2, 7": (*swapped,), "Fig. 3": None, "Figs. 4, 8": (*masked,), "Figs. 5, 9": (*alone,)}.items()
-    ):
-        if labels is None:
-            lab.draw(score_maps, scores)
-        else:
-            lab.draw(maps_of, of_attention.name, f"{number + 1}", figures, labels, layers)
-            lab.draw(activations_of, of_attention.name, f"{number + 1}", figures, labels)
+    def draw(number: int, figures: str, edits: Iterable[str] = ()) -> None:
+        lab.draw(maps_of, of_attention.name, f"{number}", figures, tuple(edits), layers)
+        lab.draw(activations_of, of_attention.name, f"{number}", figures, tuple(edits))
+
+    draw(1, "Figs. 1a, 6")
+    draw(2, "Figs. 2, 7", swapped)
+    lab.draw(score_maps, scores)
+    draw(4, "Figs. 4, 8", masked)
+    draw(5, "Figs. 5, 9", alone)
 
 
 def _edits(what: str, make: partial[Edit], single: tuple[int, ...], layers: int) -> dict[str, Edit]:

@@ -17,6 +17,7 @@ from sinkjax.lab import *
 from sinkjax.lab.premises import unchanged
 from sinkjax.papers.kiya._first_keys import (
     SCORE_VARIABLES,
+    Scored,
     depends_on_distance,
     first_scores,
     score_maps,
@@ -26,14 +27,10 @@ from sinkjax.papers.kiya._first_keys import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Controlled, Sinks):
+class Settings(Controlled, Sinks, Scored):
     prompts: int = 16
-    indices: int = 128
-    """rotary indices of queries and keys in the first block's scores"""
     tokens: int = 200
     """random ordinary tokens whose keys take the place of the BOS's"""
-    special: bool = False
-    """whether special tokens other than the BOS enter the mean embedding"""
     positions: tuple[int, ...] = (1, 4, 8, 16, 32)
     """positions whose rotary index the first token gets"""
 
