@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import MOST_COLUMNS, draw_map, leave_empty, panels, styled, wrapped
+from sinkjax.report.figures.style import MOST_COLUMNS, WIDTH, draw_map, leave_empty, panels, styled, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 GAMMA = 0.5  # exponent of the colour scale
 TICK, LONGEST = 8, 9  # font size of a token in points, and its maximum characters
-NAME_WIDTH = 26  # maximum characters of a run's name next to its maps
+SPACING, LETTER = 1.25, 0.095  # height of a tick in its font size, and inches of a letter of a run's name
+MARGIN, TITLE = 1.6, 0.4  # inches of a figure's width without maps, and of a row's height
 
 
 @styled
@@ -36,13 +37,13 @@ def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Se
     Returns:
         A matplotlib figure.
     """
-    scale = _scale(values, len(tokens))
-    figure, axes = panels(len(rows), len(layers), 2.75, sharex=True, sharey=True)
+    scale, side = _scale(values, len(tokens)), _side(len(layers))
+    figure, axes = panels(len(rows), len(layers), side + TITLE, sharex=True, sharey=True)
     for row, name in enumerate(rows):
         for panel, layer, array in zip(axes[row], layers, values[row], strict=True):
-            image = _map(panel, array, scale, tokens)
+            image = _map(panel, array, scale, tokens, side)
             panel.set_title(f"layer {layer + count_from}" if row == 0 else "")
-        axes[row, 0].set_ylabel(wrapped(name, NAME_WIDTH), fontweight="bold")
+        axes[row, 0].set_ylabel(wrapped(name, int(side / LETTER)), fontweight="bold")
     _name_axes(figure, axes, image)
     return figure
 
@@ -61,10 +62,11 @@ def by_layer(values: NDArray, layers: Sequence[int], tokens: Sequence[str], coun
         A matplotlib figure.
     """
     rows = math.ceil(len(layers) / MOST_COLUMNS)
-    scale = _scale(values, len(tokens))
-    figure, axes = panels(rows, math.ceil(len(layers) / rows), 2.75, sharex=True, sharey=True)
+    columns = math.ceil(len(layers) / rows)
+    scale, side = _scale(values, len(tokens)), _side(columns)
+    figure, axes = panels(rows, columns, side + TITLE, sharex=True, sharey=True)
     for panel, layer, array in zip(axes.flat, layers, values, strict=False):
-        image = _map(panel, array, scale, tokens)
+        image = _map(panel, array, scale, tokens, side)
         panel.set_title(f"layer {layer + count_from}")
     leave_empty(axes, len(layers))
     _name_axes(figure, axes, image)
@@ -79,12 +81,18 @@ def _scale(values: NDArray, size: int) -> PowerNorm:
     return PowerNorm(GAMMA, vmin=0, vmax=max(float(np.nanmax(values[..., :size, :size][..., causal])), 1.0))
 
 
-def _map(panel: Axes, values: NDArray, scale: PowerNorm, tokens: Sequence[str]) -> AxesImage:
-    """Draw one map of float[query, key] with tokens as ticks; keys that a query cannot see are grey."""
+def _side(columns: int) -> float:
+    """Return the side of a map in inches, for so many in a row."""
+    return min((WIDTH - MARGIN) / columns, 2.75)
+
+
+def _map(panel: Axes, values: NDArray, scale: PowerNorm, tokens: Sequence[str], side: float) -> AxesImage:
+    """Draw one map of float[query, key] with tokens as ticks, as many as fit; keys that a query cannot see are grey."""
     size, names = len(tokens), [short(token) for token in tokens]
+    step = math.ceil(size * TICK * SPACING / 72 / side)
     image = draw_map(panel, np.where(np.tri(size, dtype=bool), values[:size, :size], np.nan), scale)
-    panel.set_xticks(range(size), names, rotation=90, fontsize=TICK)
-    panel.set_yticks(range(size), names, fontsize=TICK)
+    panel.set_xticks(range(0, size, step), names[::step], rotation=90, fontsize=TICK)
+    panel.set_yticks(range(0, size, step), names[::step], fontsize=TICK)
     panel.tick_params(length=0, pad=2)
     return image
 
