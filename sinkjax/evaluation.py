@@ -113,12 +113,12 @@ def evaluate(
         weights: Bits of the matrices of attention and the MLP, 2 to 16; "nvfp4" (blocks of 16 with E4M3 scales) or "mxfp4"
             (blocks of 32 with E8M0 scales) for 4-bit floats; None for no rounding. Norms, biases, gates, the embedding and the
             unembedding are never rounded.
-        activations: Bits of the inputs that these matrices multiply.
+        activations: Bits of the inputs that these matrices multiply, in every expert too; a router reads its input unrounded.
         kv: Bits of keys and values.
         scale: The unit that shares a scale, except in a block format (its largest absolute value is the last step). For
-            activations, keys and values: "tensor" is a piece, or with a cache policy the tokens computed together; "channel" is
-            each of its dims; "token" is each token, and each head of keys and values. For weights: "tensor" is a matrix; the
-            others are each of its outputs.
+            activations, keys and values: "tensor" is a piece (of all experts), or with a cache policy the tokens computed
+            together; "channel" is each of its dims; "token" is each token, and each head of keys and values. For weights:
+            "tensor" is a matrix; the others are each of its outputs.
         rotate: Whether to apply a randomised Hadamard rotation before rounding and its inverse afterwards (QuaRot).
         keep: Positions whose activations, keys and values are not rounded and do not affect the scale; or "sinks": the sinks of
             each piece without rounding (`sinkjax.metrics.sink_positions`).
@@ -137,7 +137,7 @@ def evaluate(
     Raises:
         SinkjaxError: There is no tokenizer for a text, or no token to predict; an argument is unknown or out of range; edits do
             not fit; a cache policy is combined with edits of scores or positions, with `keep="sinks"`, or with a model whose rows
-            need all keys; `activations` is set for a mixture of experts; the past does not fit.
+            need all keys; the past does not fit.
     """
     check_model(model)
     how = Quantisation(
@@ -167,7 +167,7 @@ def evaluate(
     whole, P = put_in_front(model.params, past, model.config, T if cache is None else 1)  # a policy counts inside the cache
     spec = ForwardSpec(config=model.config, probe=Probe(nll=True), logits=False, cache_policy=cache, past=P)
     resolved = resolve(edits, model.config, lengths, T, model.source.get("dtype"))
-    _check_quantised(how, model.config, resolved)
+    _check_quantised(how, resolved)
     plain = spec
     if cache is None:
         dtype, hardware = str(dtype_of(model.params)), Hardware.holding(model.params)
@@ -277,13 +277,10 @@ def _streamed(
     return np.concatenate(found, axis=1)
 
 
-def _check_quantised(how: Quantisation, config: Config, edits: Edits) -> None:
-    """Raise an error that names an option that excludes rounded activations."""
-    if how.activations is None:
-        return
-    if config.experts is not None:
-        raise SinkjaxError("activations of a mixture of experts cannot be rounded; use only weights and kv")
-    if wrong := [term.site.name for term in edits if term.site in (Site.Q_IN, Site.K_IN, Site.V_IN)]:
+def _check_quantised(how: Quantisation, edits: Edits) -> None:
+    """Raise an error that names an edit that excludes rounded activations."""
+    wrong = [term.site.name for term in edits if term.site in (Site.Q_IN, Site.K_IN, Site.V_IN)]
+    if wrong and how.activations is not None:
         raise SinkjaxError(f"an edit at {wrong[0]} acts after the activations are rounded, so the two cannot be combined")
 
 

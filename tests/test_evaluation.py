@@ -13,6 +13,7 @@ import sinkjax
 from sinkjax import H2O, Config, KeyNorm, Probe, SnapKV, Streaming, evaluation
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import NoPosition
+from sinkjax.model.experts import Experts
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.norms import AfterRotation, RMSNorm
 from sinkjax.model.positions import PowerAlibi
@@ -103,9 +104,10 @@ def test_memory_with_a_cache_does_not_grow_with_the_text(model) -> None:
     assert {*sizes} == {model.config.layers * 2 * 16 * model.config.kv_heads * model.config.head_dim * 4}
 
 
-def test_few_bits_are_a_loop_in_numpy(tiny_config) -> None:
-    """Each product of a matrix takes rounded vectors, each score and mixture rounded keys and values."""
-    config = replace(tiny_config, layers=2, position=NoPosition())
+@pytest.mark.parametrize("experts", [None, Experts(3, 2)], ids=["mlp", "experts"])
+def test_few_bits_are_a_loop_in_numpy(tiny_config, experts: Experts | None) -> None:
+    """Each product of a matrix takes rounded vectors, each score and mixture rounded keys and values; a router reads as it is."""
+    config = replace(tiny_config, layers=2, position=NoPosition(), experts=experts)
 
     def vector(x: np.ndarray) -> np.ndarray:
         return steps_of(x, 5, (-1,))
@@ -114,13 +116,26 @@ def test_few_bits_are_a_loop_in_numpy(tiny_config) -> None:
         flat = w.reshape(int(np.prod(w.shape[:inputs])), -1)
         return steps_of(flat, 4, (0,)).reshape(w.shape)
 
+    def mlp(read: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarray) -> np.ndarray:
+        x = vector(read)
+        return vector(oracle.ACTIVATION["silu"](x @ matrix(gate, 1)) * (x @ matrix(up, 1))) @ matrix(down, 1)
+
+    def mixture(read: np.ndarray, w: dict[str, Any]) -> np.ndarray:
+        out = np.zeros_like(read)
+        for row, logits in enumerate(read @ w["router"]):
+            best = np.argsort(-logits)[: experts.active]
+            shares = np.exp(logits[best]) / np.exp(logits[best]).sum()
+            for expert, share in zip(best, shares, strict=True):
+                out[row] += share * mlp(read[row : row + 1], w["gate"][expert], w["up"][expert], w["down"][expert])[0]
+        return out
+
     with jax.enable_x64(True):
         params = draw(config)
         ids = IDS[0, :9]
         h = params["embed"][ids]
         for layer in range(config.layers):
             w = {name: leaf[layer] for name, leaf in params["layers"].items()}
-            w |= {name: matrix(w[name], 2 if name == "o" else 1) for name in ("q", "k", "v", "o", "gate", "up", "down")}
+            w |= {name: matrix(w[name], 2 if name == "o" else 1) for name in "qkvo"}
             x, heads = vector(oracle.norm(h, w["attn_norm"], config)), np.zeros((len(h), config.heads, config.head_dim))
             for head in range(config.heads):
                 q = x @ w["q"][:, head]
@@ -129,8 +144,8 @@ def test_few_bits_are_a_loop_in_numpy(tiny_config) -> None:
                     powers = np.exp(k[: i + 1] @ q[i] * config.scale)
                     heads[i, head] = powers / powers.sum() @ v[: i + 1]
             h = h + vector(heads.reshape(len(h), -1)) @ w["o"].reshape(-1, config.width)
-            x = vector(oracle.norm(h, w["mlp_norm"], config))
-            h = h + vector(oracle.ACTIVATION["silu"](x @ w["gate"]) * (x @ w["up"])) @ w["down"]
+            read = oracle.norm(h, w["mlp_norm"], config)
+            h = h + (mlp(read, w["gate"], w["up"], w["down"]) if experts is None else mixture(read, w))
         logits = oracle.norm(h, params["final_norm"], config) @ params["unembed"]
         want = np.log(np.exp(logits).sum(-1))[:-1] - logits[np.arange(len(ids) - 1), ids[1:]]
         found = sinkjax.evaluate(of(config), ids[None], weights=4, activations=5, kv=3, scale="token")
@@ -175,7 +190,7 @@ def test_all_kinds_of_blocks_run_with_few_bits(name: str) -> None:
     config = BLOCKS[name]
     params = draw(config, "float32")
     model = sinkjax.Model(config, params, None, {"name": name, "dtype": "float32"})
-    bits = {"weights": 8, "kv": 8} | ({} if config.experts else {"activations": 8})
+    bits = {"weights": 8, "kv": 8, "activations": 8}
     ids = IDS % config.vocab_size
     plain, few = (sinkjax.evaluate(model, ids[:, : config.context], **each).loss for each in ({}, bits))
     assert plain != few
@@ -243,6 +258,28 @@ def test_four_first_tokens_save_smollm2_where_a_window_alone_collapses(smollm2) 
     lost, harm = kept[few] - recomputed, alone[more] - kept[more]
     assert lost.mean() < 3 * lost.std() / np.sqrt(lost.size)
     assert harm.mean() > 3 * harm.std() / np.sqrt(harm.size)
+
+
+@pytest.mark.parametrize(
+    "options", [*({"scale": scale} for scale in ("tensor", "channel", "token")), {"rotate": True}, "nvfp4", "mxfp4"], ids=str
+)
+def test_experts_round_as_the_mlp_that_they_are_copies_of(tiny_config, options: dict[str, Any] | str) -> None:
+    """All tokens take every expert, so that all experts have the units of one MLP."""
+    with jax.enable_x64(True):
+        one = of(tiny_config)
+        config = replace(tiny_config, experts=Experts(2, 2))
+        layers = dict(one.params["layers"])
+        layers |= {name: np.stack([layers[name]] * 2, axis=1) for name in ("gate", "up", "down")}
+        layers["router"] = np.random.default_rng(0).standard_normal((config.layers, config.width, 2))
+        two = sinkjax.Model(config, {**one.params, "layers": layers}, None, one.source)
+        bits = (
+            {"weights": options, "activations": options}
+            if isinstance(options, str)
+            else {"weights": 4, "activations": 4, **options}
+        )
+        single, both = (sinkjax.evaluate(model, IDS, **bits).nll for model in (one, two))
+        np.testing.assert_allclose(both, single, atol=1e-9)
+        assert np.nanmax(np.abs(single - sinkjax.evaluate(one, IDS, weights=4).nll)) > 1e-3
 
 
 def test_a_kept_position_must_be_in_the_text(model) -> None:

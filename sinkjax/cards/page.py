@@ -1,21 +1,24 @@
-"""The page of a card, and its figure."""
+"""The page of a card, and its figures."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sinkjax.cards.card import Card
 from sinkjax.cards.files import NAMES, PREFIX
-from sinkjax.cards.where import STANDS_OUT
+from sinkjax.cards.where import STANDS_OUT, Where
 from sinkjax.config_files.files import write
-from sinkjax.report.figures.style import COLOURS, draw_map, panels, styled
+from sinkjax.report.figures.style import COLOURS, HALF, draw_map, logarithmic, styled
 from sinkjax.report.page import page
 from sinkjax.report.section import Drawing, Section
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 PAGE = "card.html"
@@ -42,7 +45,7 @@ def as_section(card: Card) -> Section:
         findings=(lines[0][1][:1].upper() + lines[0][1][1:], *(f"{name}: {text}" for name, text in lines[1:])),
         rows=(),
         featured=(),
-        drawings=(Drawing("card", draw(card), said(card)),),
+        drawings=tuple(drawings(card.where, card.prompts)),
         notes=(
             "Attention to a key is the mean over the queries that see it; a head sinks on a key above 0.3 (Gu et al. 2025).",
             "A sink is still there under an edit with at least half of its unedited strength.",
@@ -54,36 +57,69 @@ def as_section(card: Card) -> Section:
     )
 
 
-def said(card: Card) -> str:
-    """Return the caption of the figure."""
-    found = card.where
-    return (
-        f"Left: mean attention of each head to position {found.position}. Right: largest |h| at that position after each layer, "
-        "and the largest at later positions in the layer where it peaks (dashed). "
-        f"{card.prompts['number']} prompts of {card.prompts['length']} tokens."
+def drawings(found: Where, prompts: Mapping[str, Any]) -> list[Drawing]:
+    """Draw attention to the sink by layer and head, and the largest activation there by layer."""
+    on = f"{prompts['number']} prompts of {prompts['length']} tokens."
+    heads = f"Mean attention of each head to position {found.position}. {on}"
+    activation = (
+        f"Largest |h| at position {found.position} after each layer, and the largest at later positions in the layer where it "
+        f"peaks (dashed). {on}"
     )
+    return [
+        Drawing("card-heads", draw_heads(found), heads, half=True),
+        Drawing("card-activation", draw_activation(found), activation, half=True),
+    ]
 
 
 @styled
-def draw(card: Card) -> Figure:
-    """Draw attention to the sink by layer and head, and the activation there by layer."""
+def draw_heads(found: Where) -> Figure:
+    """Draw attention to the sink by layer and head."""
     from matplotlib.colors import Normalize
+
+    figure, panel = _half()
+    image = draw_map(panel, np.asarray(found.by_head).T, Normalize(0, 1), aspect="auto")
+    panel.set_xlabel("layer")
+    panel.set_ylabel("head")
+    panel.set_title(f"{len(found.heads)} of {found.of} heads sink on position {found.position}")
+    figure.colorbar(image, ax=panel, pad=0.02).set_label(f"attention to position {found.position}")
+    _whole(panel.xaxis, panel.yaxis)
+    return figure
+
+
+@styled
+def draw_activation(found: Where) -> Figure:
+    """Draw the largest activation at the sink by layer."""
+    activation = found.activation
+    figure, panel = _half()
+    panel.plot(range(len(activation.by_layer)), activation.by_layer, color=COLOURS[0], marker="o")
+    panel.axhline(activation.elsewhere, color=COLOURS[1], linestyle="--")
+    logarithmic(panel, "y")
+    panel.annotate(
+        "later positions",
+        (1, activation.elsewhere),
+        (0, 3),
+        xycoords=panel.get_yaxis_transform(),
+        textcoords="offset points",
+        ha="right",
+        color=COLOURS[1],
+    )
+    panel.set_xlabel("layer")
+    panel.set_ylabel(f"largest |h| at position {found.position}")
+    panel.set_title(f"dim {activation.dim}, largest after layer {activation.layer}")
+    _whole(panel.xaxis)
+    return figure
+
+
+def _half() -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=HALF, layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _whole(*axes: Axis) -> None:
+    """Put ticks at integers."""
     from matplotlib.ticker import MaxNLocator
 
-    found, activation = card.where, card.where.activation
-    figure, axes = panels(1, 2, 3.4)
-    image = draw_map(axes[0, 0], np.asarray(found.by_head).T, Normalize(0, 1), aspect="auto")
-    axes[0, 0].set_xlabel("layer")
-    axes[0, 0].set_ylabel("head")
-    axes[0, 0].set_title(f"{len(found.heads)} of {found.of} heads sink")
-    figure.colorbar(image, ax=axes[0, 0], pad=0.02).set_label(f"attention to position {found.position}")
-    right = axes[0, 1]
-    right.plot(range(len(activation.by_layer)), activation.by_layer, color=COLOURS[0], marker="o")
-    right.axhline(activation.elsewhere, color=COLOURS[1], linestyle="--")
-    right.set_yscale("log")
-    right.set_xlabel("layer")
-    right.set_ylabel(f"largest |h| at position {found.position}")
-    right.set_title(f"dim {activation.dim}, largest after layer {activation.layer}")
-    for axis in (axes[0, 0].xaxis, axes[0, 0].yaxis, right.xaxis):
+    for axis in axes:
         axis.set_major_locator(MaxNLocator(integer=True))
-    return figure

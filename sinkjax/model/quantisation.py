@@ -35,7 +35,7 @@ class Quantisation:
     Attributes:
         weights: Bits of the matrices of attention and the MLP, 2 to 16, or a block format ("nvfp4", "mxfp4"), whose blocks lie
             along the input of a matrix and along the dims of a vector, whatever `scale`; None for no rounding.
-        activations: Bits of the inputs that these matrices multiply.
+        activations: Bits of the inputs that these matrices multiply, in each expert of a mixture, but not in its router.
         kv: Bits of keys and values in their cached form: keys after their rotary rotation, or before it under a cache policy.
         scale: The unit that shares a scale. For activations, keys and values: "tensor", one prompt, over the tokens that are
             computed at a time; "channel", each dim of it; "token", each token, and each head of keys and values. Of weights:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
@@ -164,15 +165,17 @@ def _cell(cell: Cell) -> str:
 
 
 def figures(drawings: Sequence[Drawing]) -> list[str]:
-    """Show figures, each with its source if the one before has another."""
+    """Show figures, each with its source if the one before has another. Successive halves share a line where there is room."""
     shown, before = [], ""
-    for drawing in drawings:
-        data, caption = base64.b64encode(drawing.svg).decode(), escape(drawing.caption)
-        said = caption if drawing.source in ("", before) else f"{caption} {escape(drawing.source)}"
-        before = drawing.source or before
-        shown.append(
-            f'<figure><img alt="{caption}" src="data:image/svg+xml;base64,{data}"><figcaption>{said}</figcaption></figure>\n'
-        )
+    for half, group in itertools.groupby(drawings, lambda drawing: drawing.half):
+        made = []
+        for drawing in group:
+            data, caption = base64.b64encode(drawing.svg).decode(), escape(drawing.caption)
+            said = caption if drawing.source in ("", before) else f"{caption} {escape(drawing.source)}"
+            before = drawing.source or before
+            image = f'<img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+            made.append(f"<figure>{image}<figcaption>{said}</figcaption></figure>\n")
+        shown += [f'<div class="halves">{"".join(made)}</div>\n'] if half else made
     return shown
 
 

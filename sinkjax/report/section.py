@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the name of its files, a caption, and the model and text that it shows. svg, png: the figure, rendered once."""
+    """A figure, the name of its files, a caption, and the model and text that it shows. svg, png: the figure, rendered once.
+
+    half: whether it shares a line of the page with the next one, where the screen is wide enough.
+    """
 
     name: str
     figure: Figure
     caption: str
     source: str = ""
+    half: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "caption", " ".join(self.caption.split()))  # the source may wrap it over several lines

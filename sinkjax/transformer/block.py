@@ -266,13 +266,14 @@ def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
     logits = tape(Site.ROUTER, add_bias(project(x, w["router"], precision), w.get("router_bias")))
     chosen, weights = (each.reshape(-1, config.experts.active) for each in experts.route(logits, config.experts))
     times = experts.by_expert(chosen.reshape(-1), config.experts.count)
-    rows = jnp.repeat(x.reshape(-1, x.shape[-1]), config.experts.active, axis=0)
+    rows = jnp.repeat(tape.quantised(x).reshape(-1, x.shape[-1]), config.experts.active, axis=0)  # the router reads x unrounded
     neurons = hidden(lambda name: times(rows, w[name], w.get(f"{name}_bias"), precision), w, config)
-    if tape.watches(Site.NEURON):
+    if tape.watches(Site.NEURON) or tape.spec.quantisation is not None:
         every = neurons.reshape(*chosen.shape, -1)
         units, read = (experts.units(each, chosen, config.experts.count) for each in (every, jnp.ones_like(every, bool)))
         whole = *x.shape[:2], units.shape[-1]
-        units = tape(Site.NEURON, units.reshape(whole), read.reshape(whole)).reshape(units.shape)
+        units = tape(Site.NEURON, units.reshape(whole), read.reshape(whole))
+        units = tape.quantised(units, groups=config.experts.count).reshape(len(chosen), -1)
         neurons = experts.taken_units(units, chosen, config.experts.count).reshape(neurons.shape)
     out = times(neurons, w["down"], w.get("down_bias"), precision).reshape(*chosen.shape, -1)
     return (out * weights.astype(out.dtype)[..., None]).sum(axis=1).reshape(x.shape)

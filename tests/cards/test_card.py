@@ -13,15 +13,19 @@ import pytest
 import sinkjax
 from sinkjax import evaluation
 from sinkjax.cards import ground, plan, purpose
+from sinkjax.cards.cost import cost
 from sinkjax.cards.files import NAMES, PREFIX, VERSION, sink_mask
 from sinkjax.cards.hangs import _kind
 from sinkjax.cards.page import PAGE, as_section
+from sinkjax.cards.where import where
 from sinkjax.checkpoints.model import Model
 from sinkjax.cli.main import main
 from sinkjax.data.corpora import passages
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
+from sinkjax.model.experts import Experts
 from sinkjax.model.normalisers import NAMED
+from sinkjax.report.page import page
 from sinkjax.transformer.forward import forward
 
 SIZE = {"prompts": 8, "length": 32}
@@ -140,10 +144,27 @@ def test_the_neurons_of_a_card_make_the_activation(softmax):
     assert made.left["mean"] < 0.5 < min(made.left_controls)
 
 
+def test_few_bits_cost_experts_as_much_as_the_mlp_that_they_copy(softmax):
+    """A token's experts add up to the MLP of the packaged model, so a cost without experts would be smaller."""
+    model = sinkjax.load("mini-softmax")
+    config = dataclasses.replace(model.config, experts=Experts(4, 2))
+    layers = dict(model.params["layers"])
+    layers |= {name: jnp.stack([layers[name]] * 4, axis=1) for name in ("gate", "up", "down")}
+    layers["router"] = jax.random.normal(jax.random.key(0), (config.layers, config.width, 4))
+    mixture = Model(config, {**model.params, "layers": layers}, model.tokenizer, model.source)
+    about = ground.ground(mixture, "packaged", SIZE["prompts"], SIZE["length"], 0)
+    rows = cost(about, where(about)).rows
+    wanted = [row.loss["mean"] for row in softmax.cost.rows]
+    assert [row.loss["mean"] for row in rows] == pytest.approx(wanted, abs=1e-4)
+
+
 def test_a_card_has_a_page_with_its_lines(softmax):
     section = as_section(softmax)
     assert len(section.findings) == len(softmax.lines())
-    assert b"<svg" in section.drawings[0].svg
+    assert [drawing.name for drawing in section.drawings] == ["card-heads", "card-activation"]
+    text = page([section], section.title)
+    together = text.partition('<div class="halves">')[2].partition("</div>")[0]
+    assert together.count("<figure>") == text.count("<figure>") == 2  # they share a line, or stack on a narrow screen
 
 
 def test_the_command_prints_and_writes_a_card(tmp_path, capsys):

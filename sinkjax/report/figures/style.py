@@ -29,6 +29,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MAP, SIGNED_MAP, MISSING = "viridis", "RdBu_r", "#eeeeee"
 MISSING_SIGNED = "#cccccc"  # darker than the nearly white 0 of SIGNED_MAP
 WIDTH = 9.0  # inches, of a figure as wide as the page's text
+HALF = 4.4, 3.4  # inches, of a figure that shares a line with another on a wide screen
 DPI = 160
 MOST_COLUMNS = 3  # with more small panels, ticks would be illegible
 HEADS = 10.0  # minimum upper end, in %, of an axis for a share of heads
