@@ -3,7 +3,8 @@
 Each leaf is allocated once, in the target dtype and in its shards on the mesh. A stored tensor is mapped, decoded, sent to each
 device as the part that it keeps, cast there and written into its place in the leaf, which is donated. Layers are read one by one,
 and a tensor that fills a whole leaf, such as an unembedding, in pieces. Besides the shards, memory therefore holds little more
-than one layer's tensor. Small leaves are filled on the host, since writing on a device compiles a program for each shape.
+than one layer's tensor. Small leaves are filled on the host, since writing on a device compiles a program for each shape; so is a
+leaf that one tensor fills if its device is a CPU, which takes the host's memory as it is.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
     arrays: dict[str, jax.Array] = {}
     small: dict[str, np.ndarray] = {}
     digest = hashlib.sha256()
+    on_host = mesh is None and jax.default_backend() == "cpu"
 
     def add(tensor: Tensor) -> None:
         for piece in tensor.byte_pieces():
@@ -57,7 +59,7 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
             for slot in filled:
                 leaf, place = leaves[slot.leaf], places[slot.leaf]
                 shared, fits = tensor.shared is not None and not slot.transposed, math.prod(leaf.shape) <= PIECE
-                if slot.fills and (shared or fits):
+                if slot.fills and (shared or fits or on_host):
                     arrays[slot.leaf] = whole(tensor, slot, dtype, place, what, check)
                     continue
                 if fits:
@@ -78,11 +80,20 @@ def whole(tensor: Tensor, slot: Slot, dtype: str, place: NamedSharding | None, w
         value = tensor.shared if tensor.shared.dtype == dtype else tensor.shared.astype(dtype)
     else:
         with np.errstate(over="ignore"):  # values beyond the dtype's range become infinite, which is an error
-            array = tensor.array()
-            value = np.array(array.T if slot.transposed else array, jnp.dtype(dtype))
+            array = tensor.array().T if slot.transposed else tensor.array()
+            value = aligned(array.shape, jnp.dtype(dtype))
+            value[...] = array
     if check and not np.isfinite(value).all():
         raise _not_finite(what, value.dtype)
     return jax.device_put(value, place)
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return memory that a CPU device takes without a copy: it starts at a multiple of 64 bytes."""
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    return room[start : start + size].view(dtype).reshape(shape)
 
 
 def fill(array: np.ndarray, tensor: Tensor, slot: Slot, what: str, check: bool) -> None:
@@ -146,11 +157,17 @@ def _write(
     array: jax.Array, value: jax.Array, start: tuple[int, ...], place: NamedSharding | None
 ) -> tuple[jax.Array, jax.Array]:
     block = value.astype(array.dtype)
-    update: Callable = jax.lax.dynamic_update_slice
+    update: Callable = write_bits
     if place is not None:  # each device writes into its own shard
         taken = (place.spec, place.spec, PartitionSpec())
         update = jax.shard_map(update, mesh=place.mesh, in_specs=taken, out_specs=place.spec, check_vma=False)
     return update(array, block, start), jnp.isfinite(block).all()
+
+
+def write_bits(array: jax.Array, block: jax.Array, start: tuple[int, ...]) -> jax.Array:
+    """Write a block at `start`, 16-bit floats as integers: on a CPU, XLA would convert all of the array to float32 and back."""
+    bits = "uint16" if array.dtype.itemsize == 2 else array.dtype
+    return jax.lax.dynamic_update_slice(array.view(bits), block.view(bits), start).view(array.dtype)
 
 
 def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:

@@ -84,8 +84,10 @@ def _program(
 ) -> list[jax.Array]:
     """Draw leaves piece by piece, so that memory holds little besides them.
 
-    names: uint32, the number of each leaf's path. kinds: shape and initialiser of each.
+    names: uint32, the number of each leaf's path. kinds: shape and initialiser of each. A loop collects numbers as integers,
+    because XLA's CPU code would convert all 16-bit floats so far to float32 and back at each step.
     """
+    bits = f"uint{8 * jnp.dtype(dtype).itemsize}"
 
     def leaf(name: jax.Array, places: jax.Array, shape: tuple[int, ...], init: str) -> jax.Array:
         if init in params.CONSTANTS:
@@ -96,9 +98,9 @@ def _program(
         def piece(place: jax.Array) -> jax.Array:
             data = jax.random.wrap_key_data(jnp.concatenate([key, place]), impl=_counter_impl())
             noise = jax.lax.optimization_barrier(jax.random.normal(data, (math.prod(shape) // len(places),)))
-            return (noise * scale).astype(dtype)
+            return (noise * scale).astype(dtype).view(bits)
 
-        return jax.lax.map(piece, places).reshape(shape)
+        return jax.lax.map(piece, places).view(dtype).reshape(shape)
 
     return [leaf(name, at, *kind) for name, at, kind in zip(names, places, kinds, strict=True)]
 
