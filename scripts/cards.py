@@ -1,7 +1,7 @@
 """Cards of models whose answers are known, beside these answers, and the cards on the docs.
 
     python scripts/cards.py run [NAME ...]   measure the cards that docs/results/data/cards.csv lacks (or those named)
-    python scripts/cards.py page             docs/how-to/card-answers.md and the printed card of README.md, from these files
+    python scripts/cards.py page             docs/how-to/card-answers.md, the printed card of README.md from these files; a plan
 
 The models in HELD_OUT were named before a card of them was made; no threshold was changed after that.
 """
@@ -24,15 +24,19 @@ import pandas as pd
 from templates import given, page
 
 import sinkjax
+from sinkjax.cards import plan
+from sinkjax.checkpoints.architectures import architecture
 from sinkjax.checkpoints.model import Model
 from sinkjax.data.corpora import passages
 from sinkjax.model import params
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.positions import Learned
 from sinkjax.report.markdown import table as markdown
+from sinkjax.runtime.hardware import PLATFORMS
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA, CARDS, PAGE = (ROOT / "docs" / name for name in ("results/data/cards.csv", "results/data/cards", "how-to/card-answers.md"))
+PLAN, PLANNED = "llama-3.1-8b", ROOT / "docs/results/data/card-plan-llama-3.1-8b.txt"
 PRINTED, HEADINGS = ROOT / "docs/results/data/card-smollm2-135m.txt", ("sinks", "activation", "hangs on", "made by", "costs")
 SHOWN = ("smollm2-135m", "gemma3-270m", "mini-softmax", "mini-head-norm", "mini-sigmoid")  # whose cards are on the docs
 PROMPTS, LENGTH = 16, 48
@@ -277,6 +281,16 @@ def write_page() -> None:
     PAGE.write_text(page("card-answers.md", given(numbers)), encoding="utf-8")
     lines = json.loads((CARDS / f"{SHOWN[0]}.json").read_text(encoding="utf-8"))["lines"]
     PRINTED.write_text("".join(f"{name:11} {text}\n" for name, text in lines if name in HEADINGS), encoding="utf-8")
+    PLANNED.write_text("".join(f"{name:37} {text}\n" for name, text in plan_lines()), encoding="utf-8")
+
+
+def plan_lines() -> list[tuple[str, str]]:
+    """The plan of a card of an 8B model, whose weights are not read, and its time on an H100 at the rates of the data sheet."""
+    config, h100 = architecture(PLAN).config, PLATFORMS["h100"]
+    size = {"prompts": 32, "length": 64, "bos": True}
+    base, whole = (plan.flops(config, **size, more=more) for more in (False, True))
+    times = [f"{base / rate:.2g} s, or {whole / rate:.2g} s with --cost, in {dtype}" for dtype, rate in h100.rates.items()]
+    return [*plan.lines(config, **size, dtype="bfloat16"), *(("H100 at its peak rate", time) for time in times[:2])]
 
 
 def said(fields: Mapping[str, Any]) -> str:

@@ -1,6 +1,10 @@
-"""The cost of a card in tokens and FLOPs, before it is measured."""
+"""The cost of a card in tokens, FLOPs and bytes, before it is measured: it follows from the architecture alone."""
 
 from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
 
 from sinkjax.cards.cost import CACHES
 from sinkjax.cards.ground import FEW, SOME
@@ -8,7 +12,10 @@ from sinkjax.cards.hangs import SAMPLE
 from sinkjax.cards.maker import CONTROLS, LENGTH
 from sinkjax.evaluation import CHUNK
 from sinkjax.model.config import Config
-from sinkjax.transformer.cost import block_flops
+from sinkjax.model.params import abstract, count
+from sinkjax.model.quantisation import MATRICES
+from sinkjax.report.terminal import in_words
+from sinkjax.transformer.cost import block_flops, run_bytes
 
 BITS, REMEDIES, BLOCKS, ALONE = 3, 14, 3, 3  # rows of 8 bits; further ones; of each size of a cache, with and without blocks
 SLOWER = 4  # a token computed alone takes so many times as long as in a block (SmolLM2, 2 cores)
@@ -46,3 +53,29 @@ def flops(config: Config, prompts: int, length: int, bos: bool, more: bool) -> f
     scored, plain = tokens(config, prompts, length, bos, more)
     logits = 2 * (config.embed_width or config.width) * (config.vocab_size or 0)
     return float((scored + plain) * config.layers * block_flops(config, length) + scored * logits)
+
+
+def memory(config: Config, prompts: int, length: int, dtype: str) -> dict[str, int]:
+    """Return bytes by part: parameters, the rounded copy of their matrices, and either the rounding or one call, if larger.
+
+    XLA for CPUs needs three float32 arrays as large as the largest matrix to round 16-bit weights, and nothing for wider ones.
+    """
+    size = jnp.dtype(dtype).itemsize
+    matrices = [math.prod(leaf.shape) for name, leaf in abstract(config)["layers"].items() if name in MATRICES]
+    rounding = 12 * max(matrices) if size < 4 else 0
+    rows = max(prompts, -(-(CONTROLS + 2) * FEW.stop * min(length, LENGTH) // length))  # random neurons, in one batch
+    call = run_bytes(config, rows, length, True, size, edited=True)
+    parts = {"parameters": count(config) * size, "rounded matrices": sum(matrices) * size}
+    return parts | {"rounding, or the largest call": max(rounding, call)}
+
+
+def lines(config: Config, prompts: int, length: int, bos: bool, dtype: str) -> list[tuple[str, str]]:
+    """Return what a card needs as (heading, text): bytes, and FLOPs without and with `more`."""
+    parts = memory(config, prompts, length, dtype)
+    base, whole = (flops(config, prompts, length, bos, more) for more in (False, True))
+    return [
+        ("prompts", f"{prompts} of {length} tokens"),
+        *((f"memory: {name}", in_words(size)) for name, size in parts.items()),
+        ("memory: peak", f"{in_words(sum(parts.values()))} in {dtype}"),
+        ("FLOPs", f"at most {base:.3g}, or {whole:.3g} with --cost"),
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from sinkjax.model.names import Dtype
 from sinkjax.runtime.backend import start_jax, use_all_cores
 
 if TYPE_CHECKING:
-    from sinkjax.checkpoints.model import Model
+    from sinkjax.model.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,8 @@ class CardOptions(Options):
     """tokens of a prompt"""
     cost: bool = False
     """also measure more remedies, 4 bits and small caches"""
+    plan: bool = False
+    """print memory, FLOPs and time without reading weights, and measure nothing"""
     seed: int = 0
     """seed of the choice of passages"""
     tokenizer: str | None = None
@@ -54,6 +56,9 @@ def card(arguments: Sequence[str]) -> None:
     out = Path("results", "card", Path(options.model).stem) if options.out is None else user_path(options.out)
     use_all_cores()
     start_jax(options.platform, options.dtype)
+    if options.plan:
+        show_plan(options)
+        return
     import sinkjax
     from sinkjax.cards.card import card as measure
     from sinkjax.cards.page import save_page
@@ -68,7 +73,8 @@ def card(arguments: Sequence[str]) -> None:
         model.tokenizer is None,
         f"{options.model} has no tokenizer: --tokenizer names a folder, .gguf file or hub id of one{with_tokenizer(kind, size)}",
     )
-    plan(model, options, say)
+    base, whole = times(model.config, options, model.tokenizer is not None and model.tokenizer.bos is not None)
+    say(f"about {base} of processor time, or {whole} with --cost, at the rate measured here, plus compilation")
     found = measure(model, text, options.prompts, options.length, options.cost, options.seed, say)
     path = save_page(found, found.save(out))
     number, length = found.prompts["number"], found.prompts["length"]
@@ -77,15 +83,32 @@ def card(arguments: Sequence[str]) -> None:
     print(path)
 
 
-def plan(model: Model, options: CardOptions, say: Callable[[str], None]) -> None:
-    """Say how long the card takes, with and without --cost."""
+def show_plan(options: CardOptions) -> None:
+    """Print the cost of a card, from the model's architecture."""
+    from sinkjax.cards.plan import lines
+    from sinkjax.checkpoints.load import open_checkpoint
+    from sinkjax.report.terminal import show
+
+    refuse(options.prompts < 1, f"prompts must be at least 1, not {options.prompts}")
+    refuse(options.length < 2, f"length must be at least 2, not {options.length}")
+    checkpoint = open_checkpoint(options.model, ignore_keys=options.ignore_keys, weights=False)
+    config, tokenizer = checkpoint.config, checkpoint.tokenizer
+    length = min(options.length, config.context)
+    bos = tokenizer is None or tokenizer.bos is not None
+    found = lines(config, options.prompts, length, bos, options.dtype)
+    base, whole = times(config, options, bos)
+    rows = [*found, ("processor time", f"about {base}, or {whole} with --cost, at the rate measured here")]
+    show(f"Plan of the sink card of {options.model}", ("", ""), rows, "no weights were read; the time leaves out compilation")
+
+
+def times(config: Config, options: CardOptions, bos: bool) -> tuple[str, str]:
+    """Return the time of a card without and with --cost, at the rate of a block that is timed here."""
     from sinkjax.cards.plan import flops
     from sinkjax.probes.probe import Probe
     from sinkjax.runtime.progress import duration
     from sinkjax.studies.plan import block_rate
 
-    config, length = model.config, min(options.length, model.config.context)
-    bos = model.tokenizer is not None and model.tokenizer.bos is not None
+    length = min(options.length, config.context)
     rate = block_rate(config, length, Probe(attention_received=True), options.dtype)
     base, whole = (duration(flops(config, options.prompts, length, bos, more) / rate) for more in (False, True))
-    say(f"about {base} of processor time, or {whole} with --cost, at the rate measured here, plus compilation")
+    return base, whole
