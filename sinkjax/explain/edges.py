@@ -7,7 +7,8 @@ arXiv 2310.10348). A circuit keeps some edges and replaces all others, as the ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -222,26 +223,33 @@ def _circuits(graph: _Graph, order: np.ndarray, counts: Sequence[int], baseline:
 
 
 def _circuit(graph: _Graph, kept: set[int], step: Any) -> np.ndarray:
-    """Return the metric of a circuit, [B]. Edges are replaced layer by layer, because a sender depends on earlier ones."""
+    """Return the metric of a circuit, [B]. Edges are replaced as their senders write, because these depend on earlier ones."""
+    inputs, dropped = graph.inputs(), _dropped(graph, kept)
+    for layer, senders in _in_order(graph):
+        record = step(inputs)
+        moved = {sender: changes(graph.run, sender, graph.donors[sender], record, layer) for sender in senders}
+        for sender, reader in itertools.product(senders, graph.readers):
+            if (sender, layer, reader) in dropped:
+                mask = dropped[sender, layer, reader]
+                added = jnp.einsum("SBTd,SLR->LBTRd", moved[sender], mask, precision="highest")
+                inputs[reader] += added if SITES[reader].heads is not None else added[:, :, :, 0]
+    return np.asarray(graph.run.metric(step(inputs)), np.float64)
+
+
+def _in_order(graph: _Graph) -> Iterator[tuple[int, list[Site]]]:
+    """Yield each layer's senders that write at a time: attention or its heads, then the MLP."""
+    for layer, mlp in itertools.product(range(graph.run.config.layers), (False, True)):
+        senders = [site for site in graph.senders if (site == Site.MLP_OUT) == mlp]
+        if senders:
+            yield layer, senders
+
+
+def _dropped(graph: _Graph, kept: set[int]) -> dict[tuple[Site, int, Site], np.ndarray]:
+    """Return 1 for each replaced edge and 0 for the others, [S, L, R], by sender, its layer, and reader."""
     config = graph.run.config
-    dropped: dict[tuple[Site, int, Site], np.ndarray] = {}  # whether each sender's edge to each reader is replaced: [S, L, R]
+    found: dict[tuple[Site, int, Site], np.ndarray] = {}
     for number, (sender, first, index, reader, last, head) in enumerate(graph.edges):
         size = (each_of(sender, config) if sender == Site.HEAD_OUT else 1, 1 if reader == Site.RESID else config.layers)
-        mask = dropped.setdefault((sender, first, reader), np.zeros((*size, *(_heads(reader, config) or (1,)))))
+        mask = found.setdefault((sender, first, reader), np.zeros((*size, *(_heads(reader, config) or (1,)))))
         mask[max(index, 0), 0 if reader == Site.RESID else last, max(head, 0)] = number not in kept
-    inputs = graph.inputs()
-    for layer in range(config.layers):
-        for senders in (
-            [site for site in graph.senders if site != Site.MLP_OUT],
-            [Site.MLP_OUT] * (Site.MLP_OUT in graph.senders),
-        ):
-            if not senders:
-                continue
-            record = step(inputs)
-            for sender in senders:
-                moved = changes(graph.run, sender, graph.donors[sender], record, layer)
-                for reader in graph.readers:
-                    if (sender, layer, reader) in dropped:
-                        added = jnp.einsum("SBTd,SLR->LBTRd", moved, dropped[sender, layer, reader], precision="highest")
-                        inputs[reader] += added if SITES[reader].heads is not None else added[:, :, :, 0]
-    return np.asarray(graph.run.metric(step(inputs)), np.float64)
+    return found

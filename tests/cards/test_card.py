@@ -18,6 +18,7 @@ from sinkjax.cards.files import NAMES, PREFIX, VERSION, sink_mask
 from sinkjax.cards.hangs import _kind
 from sinkjax.cards.page import PAGE, as_section
 from sinkjax.cards.where import where
+from sinkjax.checkpoints.architectures import architecture
 from sinkjax.checkpoints.model import Model
 from sinkjax.cli.main import main
 from sinkjax.data.corpora import passages
@@ -25,6 +26,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.experts import Experts
 from sinkjax.model.normalisers import NAMED
+from sinkjax.model.quantisation import MATRICES, Quantisation
 from sinkjax.report.page import page
 from sinkjax.transformer.forward import forward
 
@@ -218,3 +220,41 @@ def test_a_plan_counts_the_tokens_that_run(monkeypatch):
     in_scan = 8 * 48 + model.config.vocab_size
     assert plain - in_scan <= counts["plain"] <= 1.5 * plain  # and likely tokens in texts of their own
     assert plan.flops(model.config, 16, 48, True, True) > plan.flops(model.config, 16, 48, True, False)
+
+
+def test_a_plan_needs_no_weights(monkeypatch, capsys):
+    monkeypatch.setattr("sinkjax.checkpoints.load.load_checkpoint", lambda *given, **options: pytest.fail("weights were read"))
+    assert main(["card", "pythia-14m", "--plan", "--prompts", "8", "--length", "32"]) == 0
+    shown = capsys.readouterr().out
+    assert "8 of 32 tokens" in shown
+    assert f"{plan.flops(architecture('pythia-14m').config, 8, 32, True, False):.3g}" in shown
+
+
+@pytest.mark.parametrize(("option", "value"), [("--prompts", "0"), ("--length", "1")])
+def test_a_plan_of_nothing_is_refused(option, value, capsys):
+    assert main(["card", "mini-softmax", "--plan", option, value]) == 2
+    assert option.removeprefix("--") in capsys.readouterr().err
+
+
+def test_a_plan_counts_the_bytes_of_parameters_and_of_their_rounded_copy():
+    model = sinkjax.load("mini-softmax")
+    parts = plan.memory(model.config, 8, 32, "float32")
+    assert parts["parameters"] == sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))
+    assert parts["rounded matrices"] == sum(
+        model.params["layers"][name].nbytes for name in MATRICES if name in model.params["layers"]
+    )
+    half = plan.memory(model.config, 8, 32, "bfloat16")
+    assert 2 * half["rounded matrices"] == parts["rounded matrices"]
+
+
+def test_rounding_16_bit_weights_takes_three_wide_arrays_of_the_largest():
+    config = architecture("pythia-160m").config
+    shapes = {
+        name: jax.ShapeDtypeStruct(leaf.shape, "bfloat16")
+        for name, leaf in params.abstract(config)["layers"].items()
+        if name in MATRICES
+    }
+    used = Quantisation._matrices.lower(Quantisation(weights=8), shapes).compile().memory_analysis()
+    assert used.output_size_in_bytes == pytest.approx(plan.memory(config, 1, 32, "bfloat16")["rounded matrices"], rel=1e-3)
+    largest = plan.memory(config, 1, 32, "bfloat16")["rounding, or the largest call"]
+    assert 0.3 * largest < used.temp_size_in_bytes < 1.1 * largest  # equal with JAX 0.10; versions differ
