@@ -59,8 +59,12 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
             for slot in filled:
                 leaf, place = leaves[slot.leaf], places[slot.leaf]
                 shared, fits = tensor.shared is not None and not slot.transposed, math.prod(leaf.shape) <= PIECE
-                if slot.fills and (shared or fits or on_host):
+                if slot.fills and (shared or fits):
                     arrays[slot.leaf] = whole(tensor, slot, dtype, place, what, check)
+                    continue
+                if slot.fills and on_host:
+                    fill(array := aligned(leaf.shape, jnp.dtype(dtype)), tensor, slot, what, check)
+                    arrays[slot.leaf] = jax.device_put(array)
                     continue
                 if fits:
                     fill(small.setdefault(slot.leaf, np.zeros(leaf.shape, jnp.dtype(dtype))), tensor, slot, what, check)
@@ -80,9 +84,8 @@ def whole(tensor: Tensor, slot: Slot, dtype: str, place: NamedSharding | None, w
         value = tensor.shared if tensor.shared.dtype == dtype else tensor.shared.astype(dtype)
     else:
         with np.errstate(over="ignore"):  # values beyond the dtype's range become infinite, which is an error
-            array = tensor.array().T if slot.transposed else tensor.array()
-            value = aligned(array.shape, jnp.dtype(dtype))
-            value[...] = array
+            array = tensor.array()
+            value = np.array(array.T if slot.transposed else array, jnp.dtype(dtype))
     if check and not np.isfinite(value).all():
         raise _not_finite(what, value.dtype)
     return jax.device_put(value, place)
