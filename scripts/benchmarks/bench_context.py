@@ -22,30 +22,16 @@ from bench_peers import command
 from bench_peers.command import filled, say, span
 
 from sinkjax import Config, Probe
+from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.model import params
-from sinkjax.model.config import RMSNorm
 from sinkjax.model.fingerprint import fingerprints
-from sinkjax.model.rotary import Rope
 from sinkjax.report.markdown import table as markdown
 from sinkjax.transformer.attention import query_groups, tile_size
 from sinkjax.transformer.cost import block_parameters
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
 
-SMOLLM2 = Config(
-    layers=30,
-    width=576,
-    heads=9,
-    kv_heads=3,
-    head_dim=64,
-    mlp_width=1536,
-    vocab_size=49_152,
-    context=8192,
-    norm=RMSNorm(1e-5),
-    position=Rope(100_000.0),
-    activation="silu",
-    tied=True,
-)
+SMOLLM2 = open_checkpoint("smollm2-135m").config
 BLOCK = replace(SMOLLM2, layers=1, vocab_size=None, tied=False)
 PROBE = Probe(attention_received=True, resid_max=True, resid_norm=True, resid_argmax=True)
 LENGTHS = {512: 5, 1024: 5, 2048: 5, 4096: 5, 8192: 5, 32_768: 1, 131_072: 0}  # positions -> rounds; 0: compiled alone
