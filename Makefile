@@ -95,7 +95,7 @@ coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test an
 mesh: $(DONE)/test  ## what needs several devices: eight of one CPU, in processes of their own
 	JAX_NUM_CPU_DEVICES=8 $(call xla,$(BIN),1) $(PYTEST) -m mesh $$(grep --recursive --files-with-matches --include="*.py" mark.mesh tests)
 
-sizes: $(DONE)/run  ## lines of code by folder and study, modules with one importer, sentences that read as translated
+sizes: $(DONE)/test  ## lines of code by folder and study, modules with one importer, sentences that read as translated
 	@$(BIN)/python scripts/sizes.py
 
 check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, mutated files, rows
