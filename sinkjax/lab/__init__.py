@@ -4,8 +4,6 @@ A study is a function of a `Lab` and its settings, which lists sweeps, claims an
 plan, with a model for a run, and on stores for a page. A study imports what it is written with from here.
 """
 
-from sinkjax.lab.conditions import Sweep as Sweep
-from sinkjax.lab.conditions import Where as Where
 from sinkjax.lab.contrasts import Contrast as Contrast
 from sinkjax.lab.contrasts import difference as difference
 from sinkjax.lab.contrasts import effect as effect
@@ -45,3 +43,5 @@ from sinkjax.lab.settings import OnText as OnText
 from sinkjax.lab.settings import Sinks as Sinks
 from sinkjax.lab.trace import Lab as Lab
 from sinkjax.lab.trained import versus as versus
+from sinkjax.lab.work import Sweep as Sweep
+from sinkjax.lab.work import Where as Where

@@ -1,11 +1,11 @@
-"""The unedited model on a study's prompts, for the numbers that a study knows before its sweeps."""
+"""The numbers that a study knows of its model before its sweeps, measured without an edit on its prompts."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.finite import overflowed
-from sinkjax.lab.measures import Measure, covers, merged
-from sinkjax.lab.numbers import read_measure
+from sinkjax.edits.edit import Edit
+from sinkjax.edits.site import Site
+from sinkjax.errors import SinkjaxError
+from sinkjax.lab.measures import Measure, covers, probe_of, read_measure
 from sinkjax.lab.places import Place, each
+from sinkjax.model.config import Config
+from sinkjax.probes.probe import Capture, Probe
 
 if TYPE_CHECKING:
     import xarray
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
     from sinkjax.lab.work import Batch
 
+Value = TypeVar("Value")
 HALF = 0.5  # a quantity along depth counts as formed above this share of its largest value
 
 
@@ -42,7 +47,7 @@ class Unedited:
     batch: Batch | None
     stored: xarray.Dataset | None = None
     prompts: int | None = None
-    asks: sinkjax.Probe | None = None
+    asks: Probe | None = None
 
     @property
     def loaded(self) -> tuple[Model, Batch]:
@@ -51,7 +56,7 @@ class Unedited:
             raise Absent("it is measured on the model, and only a store is left")
         return self.model, self.batch
 
-    def data(self, probe: sinkjax.Probe, edit: sinkjax.Edit | None = None) -> xarray.Dataset:
+    def data(self, probe: Probe, edit: Edit | None = None) -> xarray.Dataset:
         """Return a probe's statistics for one condition (no edit, or an edit that no store has), over the prompts to use."""
         few = slice(self.prompts)
         if self.stored is not None and edit is None:
@@ -68,10 +73,10 @@ class Unedited:
             found[key] = sweep([sinkjax.compose()])
         return found[key]
 
-    def captured(self, *captures: sinkjax.Capture, edit: sinkjax.Edit | None = None) -> dict[str, NDArray]:
+    def captured(self, *captures: Capture, edit: Edit | None = None) -> dict[str, NDArray]:
         """Return raw values of all prompts, with or without an edit, by capture name: [layer, prompt, ...]."""
         (model, batch), edits = self.loaded, () if edit is None else edit
-        probe = sinkjax.Probe(capture=captures)
+        probe = Probe(capture=captures)
         found = sinkjax.forward(model.params, batch.tokens, model.config, edits, probe, batch.lengths, logits=False).record
         return {one.name: np.moveaxis(np.asarray(found[one.name]), 1, 0) for one in captures}
 
@@ -89,6 +94,129 @@ def finite(data: xarray.Dataset) -> xarray.Dataset:
 def onset(run: Unedited, layers: int, measure: Callable[[Place], Measure]) -> int:
     """Return the first layer where a measure exceeds half of its maximum over all layers; the last one if it is 0 in all."""
     measures = [measure(one) for one in each(layers)]
-    data = finite(run.data(functools.reduce(merged, (one.asks for one in measures))))
+    data = finite(run.data(probe_of(measures)))
     values = np.array([np.nanmean(read_measure(one, data)[0]) for one in measures])
     return int(np.argmax(values > HALF * values.max())) if values.max() > 0 else len(values) - 1
+
+
+@dataclass(eq=False)
+class Known:
+    """What a study knows of its model before its sweeps: placeholders in a plan, measured in a run, stored for a page.
+
+    Attributes:
+        architecture: The model's config; on stores, its plain fields; None for a study that trains its own models.
+        settings: The study's settings.
+        values: Name -> number that was measured on the model.
+        unedited: The loaded model, where `value` may measure; None for placeholders.
+        edited: The model whose activations are edited, such as the untrained twin; None for the same model.
+        prompts: Number of prompts of placeholders.
+        donors: Name -> values that edits patch in.
+        needs_model: Whether it has values or donors, which only a loaded model gives.
+        missing: Names of the values that are still placeholders.
+    """
+
+    architecture: Config
+    settings: Any
+    values: dict[str, Any] = field(default_factory=dict)
+    unedited: Unedited | None = None
+    edited: Unedited | None = None
+    prompts: int = 1
+    donors: dict[str, Any] = field(default_factory=dict)
+    needs_model: bool = False
+    missing: set[str] = field(default_factory=set)
+
+    @property
+    def layers(self) -> int:
+        """Number of layers of the model."""
+        return int(self.architecture.layers)
+
+    @property
+    def half(self) -> int:
+        """The layer at half depth, as layer 14 of Llama-3.2-3B's 28, counted from 1 (Kiya et al. 2026, Figs. 4, 5 and 8)."""
+        return max(self.layers // 2 - 1, 0)
+
+    def value(self, name: str, function: Callable[[Unedited], Value], placeholder: Value) -> Value:
+        """Return a number that is measured on the model before the sweeps; only such numbers may decide what a study does.
+
+        Args:
+            name: Its name in the run.
+            function: Measures it.
+            placeholder: Stands for it in a plan.
+        """
+        self.needs_model = True
+        if name not in self.values:
+            self.missing.add(name)
+            if self.unedited is None:
+                return placeholder
+            try:
+                self.values[name] = function(self.unedited)
+            except (SinkjaxError, KeyError):
+                if self.unedited.model is not None:
+                    raise
+                return placeholder  # the store does not have it
+            self.missing.remove(name)
+        found: Value = self.values[name]
+        return found
+
+    def onset(self, name: str, measure: Callable[[Place], Measure]) -> int:
+        """Return `onset` of a measure, measured before the sweeps.
+
+        Args:
+            name: Name of the value.
+            measure: Layer -> measure.
+        """
+
+        return self.value(name, lambda run: onset(run, self.layers, measure), self.layers - 1)
+
+    def steepest(self, name: str, statistic: str, position: int, edit: Edit | None = None) -> int:
+        """Return the layer where a statistic of the residual stream grows most at a position, in its mean over the prompts.
+
+        Args:
+            name: Name of the value.
+            statistic: Name of a statistic with the axes prompt, depth and position, such as "resid_max" or "resid_norm".
+            position: The position.
+            edit: The edit during the measurement, or None.
+        """
+
+        def found(run: Unedited) -> int:
+            values = finite(run.data(Probe.of(statistic), edit))[statistic].isel(edit=0, position=position)
+            return int(np.diff(values.mean("prompt").values).argmax())
+
+        return self.value(name, found, 0)
+
+    def captured(self, name: str, edit: Edit, sites: Sequence[str]) -> Mapping[str, NDArray]:
+        """Return raw values of all prompts under an edit: site -> [layer, prompt, position, ...]; zeros in a plan and on stores.
+
+        Args:
+            name: Their name.
+            edit: The edit.
+            sites: Names of sites with a value at each position.
+        """
+        one, L, length = self.architecture, self.layers, self.settings.length
+        sizes = {"key": (one.kv_heads, one.head_dim), "value": (one.kv_heads, one.head_dim), "query": (one.heads, one.head_dim)}
+        shapes = {site: (L, self.prompts, length, *sizes.get(site, (one.width,))) for site in sites}
+        zeros = {site: np.broadcast_to(np.float32(0), shape) for site, shape in shapes.items()}
+
+        def capture(run: Unedited) -> Mapping[str, NDArray]:
+            found = run.captured(*(Capture(Site(site), name=f"{name}_{site}") for site in sites), edit=edit)
+            return {site: found[f"{name}_{site}"] for site in sites}
+
+        return self.donor(name, capture, zeros, of_edited=True)
+
+    def donor(self, name: str, function: Callable[[Unedited], Value], placeholder: Value, of_edited: bool = False) -> Value:
+        """Return values of the model that edits put in. They may not decide what a study does, and are not kept in the run.
+
+        Args:
+            name: Their name.
+            function: Measures them.
+            placeholder: Stands for them in a plan and on stores, with their shapes.
+            of_edited: Whether they are measured on the model whose activations are edited.
+        """
+        self.needs_model = True
+        run = (self.edited or self.unedited) if of_edited else self.unedited
+        if name not in self.donors:
+            if run is None or run.model is None:
+                return placeholder
+            self.donors[name] = function(run)
+        found: Value = self.donors[name]
+        return found

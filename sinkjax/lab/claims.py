@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.documents import check_keys, one_line
 from sinkjax.lab.contrasts import Contrast
-from sinkjax.lab.numbers import Read, Stored
+from sinkjax.lab.measures import Measure
+from sinkjax.lab.numbers import Reading, Stored
+from sinkjax.lab.places import Case
 from sinkjax.lab.premises import Premise, Test
-from sinkjax.lab.work import TrainingSpec
+from sinkjax.lab.work import Sweep, TrainingSpec, Where
 from sinkjax.report.section import Drawing
 
 Rows = Callable[[Stored], list[Row]]
@@ -45,8 +47,12 @@ class Claim:
     premise: Premise | None = None
     beside: tuple[Contrast, ...] = ()
     ceiling: float | None = None
-    read: Read = field(default_factory=Read)
+    read: tuple[Reading, ...] = ()
     possible: bool = True
+
+    def cases(self, name: str, how: str = "value") -> set[Case | None]:
+        """Return the conditions of a sweep that it reads in this way."""
+        return {one.case for one in self.read if one.name == name and one.how == how}
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +84,25 @@ class Figure:
 
     def __call__(self, read: Stored) -> Drawing | list[Drawing] | None:
         return self.draw(read, *self.arguments, **self.options)
+
+    def measures(self, sweep: Sweep) -> list[Measure]:
+        """Return the measures among its arguments, if it draws a sweep; a function of layers gives one."""
+        given = [*_flat([self.arguments, self.options])]
+        if not any(one is sweep or (isinstance(one, Where) and one.sweep is sweep) for one in given):
+            return []
+        made = [one(layers=None) for one in given if callable(one) and not isinstance(one, Measure)]
+        return [one for one in given if isinstance(one, Measure)] + made
+
+
+def _flat(given: Iterable[Any]) -> Iterator[Any]:
+    """Yield the contents of lists, tuples and tables, all the way down."""
+    for one in given:
+        if isinstance(one, Mapping):
+            yield from _flat(one.values())
+        elif isinstance(one, list | tuple) and not isinstance(one, Where):
+            yield from _flat(one)
+        else:
+            yield one
 
 
 @dataclass(frozen=True)

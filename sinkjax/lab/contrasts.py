@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.conditions import Sweep, Where
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Numbers
+from sinkjax.lab.work import Sweep, Where
 
 Span = tuple[float, float] | None
 SUBTRACTED = "the conditions that are subtracted are the comparison"  # instead of random controls

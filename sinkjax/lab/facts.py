@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     import xarray
 
 TRAINED_WITH = "trained_with"  # in a store of prompts without it, the text of the token that the model had before its texts
-TOKENS, POSITIONS = 14, 24  # positions drawn per prompt, so that ticks are legible and columns visible
 
 
 def provenance(dataset: xarray.Dataset) -> dict[str, object]:

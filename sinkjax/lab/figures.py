@@ -16,19 +16,18 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
-from sinkjax.lab.conditions import Point, Sweep, Where
-from sinkjax.lab.facts import POSITIONS, TOKENS
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import CONTROLS, Stored
 from sinkjax.lab.places import ALL, FIRST_LAYERS, ONE_LAYER, Place, each
-from sinkjax.lab.views import drawn_layers, map_data, map_name
+from sinkjax.lab.work import Point, Sweep, Where
 from sinkjax.report.figures import activations as activation_maps
-from sinkjax.report.figures import attention, grid, points, scatter
+from sinkjax.report.figures import grid, points
 from sinkjax.report.figures import lines as line_panels
 from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.section import Drawing
 
 FEWEST = 3  # minimum points of a line
+POSITIONS = 24  # positions drawn per prompt, so that columns are visible
 LAYERS = "last edited layer (0-based)"
 UNIT = re.compile(r" \([^()]*\)$")
 JOINING = ("at", "from", "of", "on", "than", "the", "to")
@@ -301,28 +300,6 @@ def activations(read: Stored, *conditions: Where) -> Drawing:
     return read.drawing("largest-activation", figure, caption, *stores, bands=False)
 
 
-def received(read: Stored, *keys: int, over: Sweep) -> Drawing:
-    """Draw the attention that keys receive in each layer (up), against the edited layers (across)."""
-    data = read[over.name]["attention_received"]
-    series, rows, L = drawable(read.points(over.name), over), read.rows(over.name), data.sizes["layer"]
-
-    def columns(key: int, chosen: Sequence[Point]) -> NDArray:
-        """Make one column per layer, NaN where no condition ends."""
-        found = np.full((L, L), np.nan)
-        values = data.isel(edit=[rows[point.case] for point in chosen]).sel(key=key).mean(["prompt", "head"]).values
-        for point, column in zip(chosen, values, strict=True):
-            found[point.x] = column
-        return found
-
-    bar = "attention received, mean over heads and prompts"
-    shown = [grid.MapRow([columns(key, chosen) for chosen in series.values()], bar, (0, 1), title=f"key {key}") for key in keys]
-    across = [grid.MapColumn(title, list(map(str, range(L))), LAYERS) for title in series]
-    figure = grid.grids(across, shown, list(map(str, range(L))), "layer where it is read", height=3.3)
-    caption = """Attention that keys receive in each layer, against the edited layers. In a masked layer the key receives none;
-        the layers above it show the effect on later layers."""
-    return read.drawing("attention-by-layer", figure, caption, over.name, bands=False)
-
-
 def dots(read: Stored, *measures: Measure, over: Sweep) -> Drawing:
     """Draw means of a sweep's conditions side by side, with each control as its own mark."""
     store, drawn, columns = read.store(over), f"{over.name}{CONTROLS}", {}
@@ -342,36 +319,3 @@ def dots(read: Stored, *measures: Measure, over: Sweep) -> Drawing:
     controls = ", and each of its random controls as one mark" if there else ""
     caption = titled(over, f"Means of each condition with 95% intervals{controls}.")
     return read.drawing(f"{over.name}-and-controls", figure, caption, store, bands=False)
-
-
-def against(read: Stored, x: Measure, y: Measure, over: Sweep) -> Drawing:
-    """Draw one measure against another, with a dot for the mean of each condition of a sweep."""
-    clouds = []
-    for title, chosen in series_of(read.points(over.name)).items():
-        across, up = (np.array([read.value(measure, over, point.case).mean() for point in chosen]) for measure in (x, y))
-        clouds.append(scatter.Cloud(title, across, up))
-    figure = scatter.scatter({"": clouds}, x.name, y.name, log="y" if y.log else False)
-    caption = f"Each condition: {x.name} against {y.name}, means over prompts."
-    return read.drawing(f"{over.name}-scatter", figure, caption, over.name, bands=False)
-
-
-def maps(read: Stored, *conditions: Where) -> list[Drawing]:
-    """Draw attention maps of one prompt, without an edit and under some conditions; on the page they are interactive."""
-    found = []
-    for number, sweep in enumerate(dict.fromkeys(one.sweep for one in conditions)):
-        store = map_name(sweep.name, number)
-        if store not in read:
-            continue
-        data = read[store]
-        shown = map_data(data)
-        asked = drawn_layers(read.settings.map_layers, int(read.architecture.layers))
-        there = [layer for layer in asked if layer in shown["layer"].values]
-        texts = data.attrs["study"]["token_texts"][0][: min(TOKENS, shown.sizes["query"])]
-        ticks = [text if text.isprintable() else repr(text)[1:-1] for text in texts]
-        values = shown.isel(prompt=0).sel(layer=there).mean("head").values
-        labels = [str(label).replace(" in ", "\nin ") for label in data["edit"].values]
-        figure = attention.by_layer(values[0], there, ticks) if len(values) == 1 else attention.maps(values, labels, there, ticks)
-        caption = f"""Attention maps of one prompt, mean over heads, at most the first {TOKENS} tokens, on one colour scale; grey:
-            keys that a query cannot see. A bright column is a key that gets much attention."""
-        found.append(read.drawing(f"attention-{store}", figure, caption, store, bands=False))
-    return found

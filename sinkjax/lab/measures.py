@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import metrics
 from sinkjax.analysis.estimates import Absent
+from sinkjax.analysis.finite import only_finite, quietly
 from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
@@ -258,3 +259,31 @@ def merged(one: Probe, other: Probe) -> Probe:
         else:
             changes[field.name] = mine or more
     return Probe(**changes)
+
+
+def probe_of(measures: Iterable[Measure], probe: Probe = Probe()) -> Probe:
+    """Return the statistics that measures read, and those of a probe."""
+    return functools.reduce(merged, (measure.asks for measure in measures), probe)
+
+
+def read_measure(measure: Measure, data: xarray.Dataset) -> NDArray:
+    """Compute a measure of every condition of a sweep.
+
+    Args:
+        measure: The measure.
+        data: The sweep's dataset.
+
+    Returns:
+        float64[edit, prompt], NaN in prompts that overflowed.
+
+    Raises:
+        SinkjaxError: The sweep lacks a statistic that the measure needs; it returns other than these numbers.
+    """
+    try:
+        with quietly():
+            return only_finite(measure.of(data), data, measure.name)
+    except KeyError as error:
+        if isinstance(error, SinkjaxError):
+            raise
+        held = ", ".join(map(str, data.data_vars))
+        raise SinkjaxError(f"the measure {measure.name!r} needs {error}, which was not measured; there is {held}") from error

@@ -9,20 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
-from sinkjax.analysis.finite import only_finite, quietly
 from sinkjax.analysis.intervals import Interval
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.conditions import CONTROL, Point, Sweep, Where
 from sinkjax.lab.facts import over, source
-from sinkjax.lab.measures import Measure
+from sinkjax.lab.measures import Measure, read_measure
 from sinkjax.lab.places import Case
+from sinkjax.lab.work import CONTROL, Point, Sweep, Where
 from sinkjax.report.figures.lines import Line
 from sinkjax.report.section import Drawing
 
@@ -117,15 +116,21 @@ class Deferred(Exception):
     """Raised while a study is traced by numbers whose shape only a calculation or a training gives."""
 
 
-@dataclass
-class Read:
-    """The numbers that were read while a claim or a figure was traced."""
+class Reading(NamedTuple):
+    """Something that was read while a claim was traced.
 
-    measures: dict[str, list[Measure]] = field(default_factory=dict)  # by sweep
-    cases: dict[str, dict[Case, None]] = field(default_factory=dict)  # by sweep
-    controlled: dict[str, dict[Case, None]] = field(default_factory=dict)  # by sweep
-    named: dict[str, None] = field(default_factory=dict)  # calculations and trainings
-    untrained: dict[str, None] = field(default_factory=dict)  # sweeps whose unedited model is compared with the untrained twin
+    Attributes:
+        how: "value" or "drawn", the method of `Numbers`; "premise" for a value that only a premise reads; "untrained" for a sweep
+            whose unedited model is compared with the untrained twin; "data" for the results of a calculation or training.
+        name: Name of the sweep, calculation or training.
+        measure: The measure, if any.
+        case: The condition; None for the unedited model.
+    """
+
+    how: Literal["value", "drawn", "premise", "untrained", "data"]
+    name: str
+    measure: Measure | None = None
+    case: Case | None = None
 
 
 @dataclass(eq=False)
@@ -134,24 +139,22 @@ class Traced(Numbers):
 
     settings: Any
     architecture: Any
-    read: Read = field(default_factory=Read)
+    read: list[Reading] = field(default_factory=list)
 
     def value(self, measure: Measure, sweep: Sweep, case: Case | None, edited: bool = True) -> NDArray:
-        self.read.measures.setdefault(sweep.name, []).append(measure)
-        self.read.cases.setdefault(sweep.name, {}).update({case: None} if case is not None else {})
+        self.read.append(Reading("value", sweep.name, measure, case))
         return np.ones(2)
 
     def drawn(self, measure: Measure, sweep: Sweep, case: Case | None) -> NDArray | None:
-        self.read.measures.setdefault(sweep.name, []).append(measure)
-        self.read.controlled.setdefault(sweep.name, {}).update({case: None} if case is not None else {})
+        self.read.append(Reading("drawn", sweep.name, measure, case))
         return None if sweep.control is None else np.ones((2, 2))
 
     def untrained(self, measure: Measure, sweep: Sweep) -> NDArray:
-        self.read.untrained[sweep.name] = None
-        return self.value(measure, sweep, None)
+        self.read.append(Reading("untrained", sweep.name, measure))
+        return np.ones(2)
 
     def data(self, name: str) -> xarray.Dataset:
-        self.read.named[name] = None
+        self.read.append(Reading("data", name))
         raise Deferred(name)
 
 
@@ -322,26 +325,3 @@ class Stored(Numbers):
 def _drawn_label(label: str) -> str:
     """Return the label of a control without its edit, which may be named after values that only a model gives."""
     return label.partition(": ")[0]
-
-
-def read_measure(measure: Measure, data: xarray.Dataset) -> NDArray:
-    """Compute a measure of every condition of a sweep.
-
-    Args:
-        measure: The measure.
-        data: The sweep's dataset.
-
-    Returns:
-        float64[edit, prompt], NaN in prompts that overflowed.
-
-    Raises:
-        SinkjaxError: The sweep lacks a statistic that the measure needs; it returns other than these numbers.
-    """
-    try:
-        with quietly():
-            return only_finite(measure.of(data), data, measure.name)
-    except KeyError as error:
-        if isinstance(error, SinkjaxError):
-            raise
-        held = ", ".join(map(str, data.data_vars))
-        raise SinkjaxError(f"the measure {measure.name!r} needs {error}, which was not measured; there is {held}") from error

@@ -1,9 +1,12 @@
-"""The parts of a study, one for each of its stores: sweeps, controls, the untrained twin, maps, no-op edits, calculations."""
+"""The parts of a study, one for each of its stores: sweeps, controls, the untrained twin, maps, no-op edits, calculations.
+
+A part that could not run or be shown is refused before any starts: equal rows, positions beyond the prompts, measures that fail.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -12,19 +15,20 @@ import numpy as np
 import xarray
 
 from sinkjax.analysis.estimates import Absent
+from sinkjax.config_files.checks import MIN_QUERIES, layers_below, long_enough
 from sinkjax.edits.edit import Edit
-from sinkjax.lab.checks import check
-from sinkjax.lab.conditions import CONTROL, NO_EDIT, UNEDITED, Point, Sweep
-from sinkjax.lab.continuations import continuations
-from sinkjax.lab.needs import needs
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.lab.measures import Measure, probe_of, read_measure
 from sinkjax.lab.numbers import CONTROLS, TWIN
-from sinkjax.lab.reads import claimed_on, claims_on, controlled_on, judged_on, measures_on, probe_of
+from sinkjax.lab.premises import needs
 from sinkjax.lab.settings import has_twin, own_bos
 from sinkjax.lab.trace import Lab, Program
-from sinkjax.lab.views import drawn_layers, map_name, maps_probe
-from sinkjax.lab.work import Calculation, Inputs
+from sinkjax.lab.views import continuations, drawn_layers, map_name, maps_probe
+from sinkjax.lab.work import CONTROL, NO_EDIT, UNEDITED, Calculation, Inputs, Point, Sweep
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
+from sinkjax.probes.record import Record, to_dataset
+from sinkjax.sweeps.plan import record_shapes
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
@@ -34,6 +38,8 @@ NOOP, NOOP_SERIES, NOOP_PROMPTS = "identity", "identity edit", 8
 ABSENT = "absent"  # attribute of the store of a sweep that did not run: why
 SHOWN_PROMPTS = 3  # whose maps and continuations a page shows
 PATIENCE = 1_000
+EDITS, PROMPTS = 2, 3  # the size of the dataset that a measure is tried on
+WORDS = 300  # characters of an error in a measure's own code
 Drawn = TypeVar("Drawn")
 Role = Literal["sweep", "controls", "twin", "maps", "noop"]
 
@@ -109,13 +115,79 @@ def specs(program: Program, settings: Any, architecture: Config) -> list[Part | 
     return found
 
 
+def check(lab: Lab) -> None:
+    """Refuse a study that could not run or be shown.
+
+    Raises:
+        SinkjaxError: A statement is about no claim; two sweeps have rows with one label; a measure reads a position that prompts
+            do not have, or fails on results of the shape that its sweep makes.
+    """
+    if hasattr(lab.settings, "map_layers"):
+        layers_below(lab.settings, "map_layers", lab.layers)
+    for name in lab.program.prose.claims:
+        if name not in lab.claims:
+            raise SinkjaxError(f"{lab.name}: prose: {unknown('claim', name, lab.claims)}")
+    rows: dict[tuple[str, str], str] = {}
+    read: list[Measure] = []
+    for sweep in lab.sweeps.values():
+        for case in sweep.edits:
+            label = sweep.label(case)
+            if (other := rows.setdefault((sweep.title, label), sweep.name)) != sweep.name and sweep.measures:
+                raise SinkjaxError(f"the sweeps {other!r} and {sweep.name!r} both have a row {label!r}: give one a title")
+        measures = lab.measures_on(sweep)
+        drawn = {*lab.drawn_on(sweep)} - {*sweep.measures}
+        read += [one for measure in measures if measure not in drawn for one in _made(measure, sweep)]
+    check_positions(read, lab.settings.length)
+    for sweep in lab.sweeps.values():
+        measures = lab.measures_on(sweep)
+        probe = probe_of(measures, sweep.probe)
+        for measure in measures:
+            check_measure(next(_made(measure, sweep)), lab, probe)
+
+
+def _made(measure: Measure, sweep: Sweep) -> Iterator[Measure]:
+    """Yield a measure for each value of the axis that it is read along, if any."""
+    if measure.make is None:
+        yield measure
+    else:
+        yield from map(measure.make, dict.fromkeys(case[measure.axis] for case in sweep.edits))
+
+
+def check_positions(measures: Iterable[Measure], length: int) -> None:
+    """Refuse measures of positions that prompts do not have, or of keys that too few queries see, all at once."""
+    needs = []
+    for measure in measures:
+        if (place := measure.position) is not None:
+            seen = measure.seen and place < length
+            needs.append((f"{measure.name}: {'key' if seen else 'position'} {place}", place, MIN_QUERIES if measure.seen else 1))
+    long_enough(needs, length)
+
+
+def check_measure(measure: Measure, lab: Lab, probe: Probe) -> None:
+    """Raise if a measure cannot read the results of this probe: try it on a dataset of their shape that holds one number."""
+    shapes = record_shapes(lab.architecture, lab.settings.length, probe, lab.settings.dtype)
+    record = {}
+    for name, array in shapes.items():  # strides of 0: a map takes no memory
+        shape = (EDITS, PROMPTS, *array.shape[1:])
+        record[name] = np.lib.stride_tricks.as_strided(np.full(1, 0.5, array.dtype), shape, (0,) * len(shape))
+    try:
+        read_measure(measure, to_dataset(Record(record, shapes.dims)))
+    except Absent:  # which depends on the numbers
+        return
+    except SinkjaxError:
+        raise
+    except Exception as error:
+        why = " ".join(str(error).split())[:WORDS]
+        raise SinkjaxError(f"the measure {measure.name!r} fails: {type(error).__name__}: {why}") from error
+
+
 def parts(lab: Lab) -> Iterator[Part | Calculation]:
     """Yield the parts of a traced study. The BOS of their inputs may still be "own"; continuations are left out."""
     for sweep in lab.sweeps.values():
         yield from _of_sweep(lab, sweep)
     for name, calculation in lab.calculations.items():
         yield calculation
-        if judged_on(lab, name) and has_twin(lab.settings):
+        if lab.judged_on(name) and has_twin(lab.settings):
             yield dataclasses.replace(calculation, name=f"{name}{TWIN}", twin=True)
     shown = [(one.sweep, case) for one in lab.shown for case in one.cases if case is not None]
     labels = {NO_EDIT, *(sweep.label(case) for sweep, case in shown)}
@@ -131,14 +203,14 @@ def parts(lab: Lab) -> Iterator[Part | Calculation]:
 
 def _of_sweep(lab: Lab, sweep: Sweep) -> Iterator[Part]:
     """Yield a sweep, its controls, and its claims' conditions on the untrained twin."""
-    name, settings, asked = sweep.name, lab.settings, probe_of(measures_on(lab, sweep), sweep.probe)
+    name, settings, asked = sweep.name, lab.settings, probe_of(lab.measures_on(sweep), sweep.probe)
     prompts = settings.prompts if sweep.prompts is None else sweep.prompts
-    few, judged = min(getattr(settings, "control_prompts", prompts), prompts), judged_on(lab, name)
+    few, judged = min(getattr(settings, "control_prompts", prompts), prompts), lab.judged_on(name)
     yield Part(lab, "sweep", name, lambda lab: lab.sweeps[name].points(), asked, prompts, _inputs(sweep))
-    if sweep.control is not None and (judged or not claims_on(lab, name)):
+    if sweep.control is not None and (judged or not lab.claims_on(name)):
         yield Part(lab, "controls", f"{name}{CONTROLS}", partial(controls, name=name), asked, few, _inputs(sweep))
     wanted = judged and has_twin(settings)
-    if wanted or any(name in claim.read.untrained for claim in lab.claims.values()):  # a premise needs the twin without edits
+    if wanted or any(claim.cases(name, "untrained") for claim in lab.claims.values()):  # a premise needs the twin without edits
         of = partial(_claimed, name) if wanted else lambda lab: lab.sweeps[name].points()[:1]
         yield Part(lab, "twin", f"{name}{TWIN}", of, asked, few, _inputs(sweep))
 
@@ -149,7 +221,7 @@ def _inputs(sweep: Sweep) -> Inputs:
 
 def _claimed(name: str, lab: Lab) -> list[Point]:
     """Return the baseline of a sweep and the conditions that claims are about."""
-    claimed = claimed_on(lab, name)
+    claimed = {case for claim in lab.claims.values() if claim.kind == "claim" for case in claim.cases(name)}
     return [point for point in lab.sweeps[name].points() if point.case is None or point.case in claimed]
 
 
@@ -170,7 +242,8 @@ def controls(lab: Lab, name: str) -> list[Point]:
     baseline, *rest = sweep.points()
     points = {point.case: point for point in rest}
     found = [baseline]
-    for case in controlled_on(lab, name):
+    claimed = {case for claim in lab.claims.values() if claim.possible for case in claim.cases(name, "drawn")}
+    for case in [case for case in sweep.edits if case in claimed] if lab.claims_on(name) else sweep.edits:
         # Placeholders of arrays are equal, but the labels that name their draw are not.
         edits = without_replacement(lab.settings.controls, partial(draw, rng, case), lambda one: (one.label, content(one)))
         for number, edit in enumerate(edits):

@@ -16,27 +16,23 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.checkpoints.model import Model
 from sinkjax.edits.edit import Edit
-from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.baseline import Unedited, finite, onset
+from sinkjax.lab.baseline import Known, Unedited
 from sinkjax.lab.claims import Claim, Figure, Prose, Rows, Training
-from sinkjax.lab.conditions import Control, Sweep, Where
 from sinkjax.lab.contrasts import Contrast
-from sinkjax.lab.figures import maps
 from sinkjax.lab.measures import Measure
-from sinkjax.lab.needs import needs
-from sinkjax.lab.numbers import Deferred, Read, Traced
+from sinkjax.lab.numbers import Deferred, Traced
 from sinkjax.lab.places import Case, Place
-from sinkjax.lab.premises import Premise, Test
+from sinkjax.lab.premises import Premise, Test, needs
 from sinkjax.lab.settings import Trains, own_bos
-from sinkjax.lab.work import TEXT, Batch, Calculation, Inputs, TrainingSpec
+from sinkjax.lab.views import still_maps
+from sinkjax.lab.work import TEXT, Batch, Calculation, Control, Inputs, Sweep, TrainingSpec, Where
 from sinkjax.model.config import Config
-from sinkjax.probes.probe import Capture, Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.report.section import Drawing
 
 if TYPE_CHECKING:
@@ -80,36 +76,20 @@ class Program:
 
     def trace(self, settings: Any, architecture: Config | None, **of_model: Any) -> Lab:
         """Call the study, and collect its sweeps, claims and figures on an architecture. of_model: `values`, ... of `Lab`."""
-        lab = Lab(self, architecture, settings, **of_model)  # type: ignore[arg-type]
+        lab = Lab(architecture, settings, program=self, **of_model)  # type: ignore[arg-type]
         self.study(lab, settings)
         return lab
 
 
 @dataclass(eq=False)
-class Lab:
+class Lab(Known):
     """What a study does on one architecture, as it is collected while the study is called.
 
     Attributes:
         program: The study.
-        architecture: The model's config; on stores, its plain fields; None for a study that trains its own models.
-        settings: The study's settings.
-        values: Name -> number that was measured on the model.
-        unedited: The loaded model, where `value` may measure; None for placeholders.
-        edited: The model whose activations are edited, such as the untrained twin; None for the same model.
-        prompts: Number of prompts of placeholders.
-        donors: Name -> values that edits patch in.
-        needs_model: Whether it has values or donors, which only a loaded model gives.
-        missing: Names of the values that are still placeholders.
     """
 
-    program: Program
-    architecture: Config
-    settings: Any
-    values: dict[str, Any] = field(default_factory=dict)
-    unedited: Unedited | None = None
-    edited: Unedited | None = None
-    prompts: int = 1
-    donors: dict[str, Any] = field(default_factory=dict)
+    program: Program = field(kw_only=True)
     sweeps: dict[str, Sweep] = field(default_factory=dict)
     calculations: dict[str, Calculation] = field(default_factory=dict)
     trainings: dict[str, Training] = field(default_factory=dict)
@@ -119,26 +99,14 @@ class Lab:
     noops: tuple[Edit, ...] = ()
     noop_inputs: Inputs = TEXT
     columns: tuple[Measure, ...] = ()
-    needs_model: bool = False
-    missing: set[str] = field(default_factory=set)
 
     @property
     def name(self) -> str:
         """ "paper/study"."""
         return self.program.name
 
-    @property
-    def layers(self) -> int:
-        """Number of layers of the model."""
-        return int(self.architecture.layers)
-
-    @property
-    def half(self) -> int:
-        """The layer at half depth, as layer 14 of Llama-3.2-3B's 28, counted from 1 (Kiya et al. 2026, Figs. 4, 5 and 8)."""
-        return max(self.layers // 2 - 1, 0)
-
     def needs(self, *parts: str) -> None:
-        """Refuse a model that lacks one of these parts (`sinkjax.lab.needs`)."""
+        """Refuse a model that lacks one of these parts (`sinkjax.lab.premises`)."""
         if isinstance(self.architecture, Config):
             needs(self.name, self.architecture, *parts)
 
@@ -233,94 +201,6 @@ class Lab:
             raise SinkjaxError(f"{self.name} has two parts named {name!r}")
         table[name] = made
 
-    # Facts of the model that a study may know before its sweeps.
-
-    def value(self, name: str, function: Callable[[Unedited], Value], placeholder: Value) -> Value:
-        """Return a number that is measured on the model before the sweeps; only such numbers may decide what a study does.
-
-        Args:
-            name: Its name in the run.
-            function: Measures it.
-            placeholder: Stands for it in a plan.
-        """
-        self.needs_model = True
-        if name not in self.values:
-            self.missing.add(name)
-            if self.unedited is None:
-                return placeholder
-            try:
-                self.values[name] = function(self.unedited)
-            except (SinkjaxError, KeyError):
-                if self.unedited.model is not None:
-                    raise
-                return placeholder  # the store does not have it
-            self.missing.remove(name)
-        found: Value = self.values[name]
-        return found
-
-    def onset(self, name: str, measure: Callable[[Place], Measure]) -> int:
-        """Return `onset` of a measure, measured before the sweeps.
-
-        Args:
-            name: Name of the value.
-            measure: Layer -> measure.
-        """
-
-        return self.value(name, lambda run: onset(run, self.layers, measure), self.layers - 1)
-
-    def steepest(self, name: str, statistic: str, position: int, edit: Edit | None = None) -> int:
-        """Return the layer where a statistic of the residual stream grows most at a position, in its mean over the prompts.
-
-        Args:
-            name: Name of the value.
-            statistic: Name of a statistic with the axes prompt, depth and position, such as "resid_max" or "resid_norm".
-            position: The position.
-            edit: The edit during the measurement, or None.
-        """
-
-        def found(run: Unedited) -> int:
-            values = finite(run.data(Probe.of(statistic), edit))[statistic].isel(edit=0, position=position)
-            return int(np.diff(values.mean("prompt").values).argmax())
-
-        return self.value(name, found, 0)
-
-    def captured(self, name: str, edit: Edit, sites: Sequence[str]) -> Mapping[str, NDArray]:
-        """Return raw values of all prompts under an edit: site -> [layer, prompt, position, ...]; zeros in a plan and on stores.
-
-        Args:
-            name: Their name.
-            edit: The edit.
-            sites: Names of sites with a value at each position.
-        """
-        one, L, length = self.architecture, self.layers, self.settings.length
-        sizes = {"key": (one.kv_heads, one.head_dim), "value": (one.kv_heads, one.head_dim), "query": (one.heads, one.head_dim)}
-        shapes = {site: (L, self.prompts, length, *sizes.get(site, (one.width,))) for site in sites}
-        zeros = {site: np.broadcast_to(np.float32(0), shape) for site, shape in shapes.items()}
-
-        def capture(run: Unedited) -> Mapping[str, NDArray]:
-            found = run.captured(*(Capture(Site(site), name=f"{name}_{site}") for site in sites), edit=edit)
-            return {site: found[f"{name}_{site}"] for site in sites}
-
-        return self.donor(name, capture, zeros, of_edited=True)
-
-    def donor(self, name: str, function: Callable[[Unedited], Value], placeholder: Value, of_edited: bool = False) -> Value:
-        """Return values of the model that edits put in. They may not decide what a study does, and are not kept in the run.
-
-        Args:
-            name: Their name.
-            function: Measures them.
-            placeholder: Stands for them in a plan and on stores, with their shapes.
-            of_edited: Whether they are measured on the model whose activations are edited.
-        """
-        self.needs_model = True
-        run = (self.edited or self.unedited) if of_edited else self.unedited
-        if name not in self.donors:
-            if run is None or run.model is None:
-                return placeholder
-            self.donors[name] = function(run)
-        found: Value = self.donors[name]
-        return found
-
     def rng(self, name: str) -> np.random.Generator:
         """Return the random numbers of a name, which depend on the study's seed and on nothing else."""
         return intervals.generator(self.settings.seed, name)
@@ -360,19 +240,19 @@ class Lab:
             raise SinkjaxError(f"{self.name}: claim {name}: a claim that something stays needs a whole, and this one has none")
         for other in beside:
             self._try(lambda other=other: other(traced))  # type: ignore[misc]
-        cases = Read(cases={key: dict(found) for key, found in traced.read.cases.items()})
+        judged = len(traced.read)
         if premise is not None:
             self._try(lambda: premise.test(traced))
-        traced.read.cases = cases.cases  # a premise's conditions need no twin
-        possible = premise is None or premise.fits(self.architecture)
-        found = Claim(name, source, contrast, "claim", sign, stays, premise, tuple(beside), ceiling, traced.read, possible)
-        self._claim(found)
+        # A premise's conditions need no twin.
+        asked = [one._replace(how="premise") if one.how == "value" else one for one in traced.read[judged:]]
+        possible, read = premise is None or premise.fits(self.architecture), (*traced.read[:judged], *asked)
+        self._claim(Claim(name, source, contrast, "claim", sign, stays, premise, tuple(beside), ceiling, read, possible))
 
     def identity(self, name: str, source: str, test: Test) -> None:
         """Claim what the edit or a theorem forces in every model, and so check the code."""
         traced = Traced(self.settings, self.architecture)
         self._try(lambda: test(traced))
-        self._claim(Claim(name, source, test, "identity", read=traced.read))
+        self._claim(Claim(name, source, test, "identity", read=tuple(traced.read)))
 
     def describe(self, name: str, source: str, rows: Rows) -> None:
         """Add exact numbers, such as functions of the weights, which become rows of the summary without a test."""
@@ -391,6 +271,23 @@ class Lab:
         except Deferred:
             return None
 
+    def claims_on(self, name: str) -> list[Claim]:
+        """Return the claims that read a sweep or a calculation."""
+        return [claim for claim in self.claims.values() if any(one.name == name for one in claim.read)]
+
+    def judged_on(self, name: str) -> bool:
+        """Return whether a claim whose premise can hold reads a sweep or a calculation."""
+        return any(claim.kind == "claim" and claim.possible for claim in self.claims_on(name))
+
+    def measures_on(self, sweep: Sweep) -> list[Measure]:
+        """Return every measure that reads a sweep: in its summary, in claims and in figures."""
+        read = [one.measure for claim in self.claims.values() for one in claim.read if one.name == sweep.name and one.measure]
+        return list(dict.fromkeys([*sweep.measures, *read, *self.drawn_on(sweep)]))
+
+    def drawn_on(self, sweep: Sweep) -> list[Measure]:
+        """Return the measures of the figures that draw a sweep."""
+        return [measure for figure in self.figures for measure in figure.measures(sweep)]
+
     def draw(self, figure: Callable[..., Drawing | list[Drawing] | None], *arguments: Any, **options: Any) -> None:
         """Add a figure, which is called with the numbers and these arguments once the results are there."""
         for one in (*arguments, *options.values()):
@@ -402,7 +299,7 @@ class Lab:
     def maps(self, *conditions: Where) -> None:
         """Show attention maps, activations and continuations of some conditions beside the unedited model's."""
         self.shown += conditions
-        self.draw(maps, *conditions)
+        self.draw(still_maps, *conditions)
 
     def summary(self, *measures: Measure) -> None:
         """Choose the columns of the summary of a study that trains its own models."""

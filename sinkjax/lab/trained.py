@@ -21,8 +21,8 @@ from sinkjax.errors import unknown
 from sinkjax.lab.claims import Training
 from sinkjax.lab.contrasts import Contrast, Parts, facts_of
 from sinkjax.lab.facts import devices_in_words
-from sinkjax.lab.measures import Measure
-from sinkjax.lab.numbers import Numbers, Stored, read_measure
+from sinkjax.lab.measures import Measure, read_measure
+from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.premises import Premise
 from sinkjax.lab.trace import Lab
 from sinkjax.lab.work import TrainingSpec

@@ -15,14 +15,12 @@ from sinkjax.analysis.summary import Row, Table
 from sinkjax.config_files import documents
 from sinkjax.config_files.documents import filled, one_line
 from sinkjax.lab import trained, views
-from sinkjax.lab.continuations import TEXTS, samples
 from sinkjax.lab.facts import TRAINED_WITH, bos_warning, provenance, source
-from sinkjax.lab.judging import exact_rows, featured, verdicts
 from sinkjax.lab.numbers import CONTROLS, Stored
 from sinkjax.lab.parts import NOOP, NOOP_SERIES, Part, parts
-from sinkjax.lab.stores import summary, traced
+from sinkjax.lab.results import exact_rows, featured, summary, traced, verdicts
 from sinkjax.lab.trace import Lab
-from sinkjax.lab.views import MAPS
+from sinkjax.lab.views import MAPS, TEXTS, samples
 from sinkjax.report.section import Section
 from sinkjax.sweeps.computation import CELLS, unchanged
 

@@ -18,10 +18,10 @@ from sinkjax.config_files.files import write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import facts
-from sinkjax.lab.continuations import TEXTS
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import CONTROLS, TWIN
 from sinkjax.lab.parts import NOOP
+from sinkjax.lab.views import TEXTS
 from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.page import page

@@ -15,12 +15,12 @@ from sinkjax.config_files.checks import below, each_once
 from sinkjax.edits.edit_list import read_edits
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.lab import contrasts, measures
-from sinkjax.lab.conditions import Sweep, Where
 from sinkjax.lab.figures import activations
 from sinkjax.lab.measures import Measure, largest_activation, largest_elsewhere, loss, sink_rate
 from sinkjax.lab.places import Place, layer
 from sinkjax.lab.settings import OnText
 from sinkjax.lab.trace import Lab
+from sinkjax.lab.work import Sweep, Where
 from sinkjax.probes.probe import Probe
 
 DRAWN = 9  # maximum edits in a figure, so that its panels stay legible

@@ -21,11 +21,11 @@ from sinkjax.config_files.files import user_place, write
 from sinkjax.config_files.places import Place, reached
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import trained
-from sinkjax.lab.continuations import TEXTS
 from sinkjax.lab.parts import Part, parts, specs
+from sinkjax.lab.results import VALUES, architecture_of
 from sinkjax.lab.settings import UNTRAINED
-from sinkjax.lab.stores import VALUES, architecture_of
 from sinkjax.lab.trace import Lab
+from sinkjax.lab.views import TEXTS
 from sinkjax.lab.work import Batch, Calculation, TrainingSpec
 from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype

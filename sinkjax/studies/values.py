@@ -9,7 +9,7 @@ import numpy as np
 
 from sinkjax.config_files.files import read_text, write_new
 from sinkjax.config_files.places import Place
-from sinkjax.lab.stores import VALUES
+from sinkjax.lab.results import VALUES
 
 
 class RunValues(dict[str, Any]):

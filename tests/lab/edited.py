@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import sinkjax
-from sinkjax.lab.conditions import Point
 from sinkjax.lab.parts import controls
 from sinkjax.lab.trace import Lab, Program
+from sinkjax.lab.work import Point
 from tests.studies.edited import assert_same
 
 

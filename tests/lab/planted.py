@@ -8,12 +8,11 @@ from typing import Any
 
 import xarray
 
-from sinkjax.lab.conditions import Point
-from sinkjax.lab.judging import verdicts
 from sinkjax.lab.numbers import Stored
 from sinkjax.lab.parts import ABSENT, Part, parts
-from sinkjax.lab.stores import traced
+from sinkjax.lab.results import traced, verdicts
 from sinkjax.lab.trace import Lab, Program
+from sinkjax.lab.work import Point
 from tests.lab.stores import Numbers, store
 
 

@@ -31,9 +31,10 @@ from sinkjax.lab import (
     sink_rate,
 )
 from sinkjax.lab.claims import Prose
-from sinkjax.lab.conditions import Point
-from sinkjax.lab.figures import own_words, received, row_label, shared_words
+from sinkjax.lab.figures import own_words, row_label, shared_words
 from sinkjax.lab.trace import Program
+from sinkjax.lab.work import Point
+from sinkjax.papers.kiya.mask import received
 from sinkjax.report.figures import grid as cells
 from sinkjax.report.figures import lines as picture
 from sinkjax.report.figures import points as marks

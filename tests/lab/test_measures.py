@@ -27,19 +27,20 @@ from sinkjax.lab import (
     strongest_other_attention,
     upto,
 )
-from sinkjax.lab.checks import check_measure, check_positions
-from sinkjax.lab.conditions import UNEDITED, Point
 from sinkjax.lab.measures import (
     MEDIANS,
     later_attention_to,
     later_sink_rate,
     merged,
+    read_measure,
     strongest_later_attention,
     strongest_other_sink,
     typical_activation,
 )
-from sinkjax.lab.numbers import Stored, read_measure
+from sinkjax.lab.numbers import Stored
+from sinkjax.lab.parts import check_measure, check_positions
 from sinkjax.lab.places import after
+from sinkjax.lab.work import UNEDITED, Point
 
 E, P, L, H, T = 2, 3, 4, 5, 12  # conditions, prompts, layers, heads, positions
 SHORT = 9  # tokens of the last prompt; keys and positions beyond are missing

@@ -15,11 +15,11 @@ from sinkjax import attend_self, mask_key
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import ALL, Case, Controlled, Lab, Place, Premise, Sweep, attention_to, each, effect, layer, prefixes, upto
 from sinkjax.lab.claims import Prose
-from sinkjax.lab.conditions import Control, Point
 from sinkjax.lab.edits import cut_links, hide, hide_from_heads, see_only
 from sinkjax.lab.parts import controls as drawn
 from sinkjax.lab.places import after, first_heads, top_heads
 from sinkjax.lab.trace import Program
+from sinkjax.lab.work import Control, Point
 from tests.lab.edited import assert_same, budget
 
 T, L, H = 16, 3, 6

@@ -13,10 +13,9 @@ import xarray
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import Lab, Measure, versus
 from sinkjax.lab.claims import Prose
-from sinkjax.lab.judging import verdicts
 from sinkjax.lab.numbers import Stored
+from sinkjax.lab.results import traced, verdicts
 from sinkjax.lab.settings import Trains
-from sinkjax.lab.stores import traced
 from sinkjax.lab.trace import Program
 from sinkjax.lab.trained import attains, rows, specs, status
 from sinkjax.lab.work import TrainingSpec

@@ -11,11 +11,11 @@ import xarray
 
 import sinkjax
 from sinkjax.analysis.summary import Table
-from sinkjax.lab.conditions import Point, Sweep
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Stored
 from sinkjax.lab.places import Case, Place
-from sinkjax.lab.stores import summary
+from sinkjax.lab.results import summary
+from sinkjax.lab.work import Point, Sweep
 
 SWEEP = "sweep"
 

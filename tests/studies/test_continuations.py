@@ -9,9 +9,8 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.conditions import Point
-from sinkjax.lab.continuations import START, TOKENS, continuations, samples
-from sinkjax.lab.work import Batch
+from sinkjax.lab.views import START, WRITTEN, continuations, samples
+from sinkjax.lab.work import Batch, Point
 from sinkjax.report.section import Sample
 from tests.studies.tiny import SENTENCE, write_model
 
@@ -32,7 +31,7 @@ def test_each_text_is_what_the_model_generates_under_the_edit(model):
     for place, text in enumerate((SENTENCE[:START], "short")):
         assert data["start"].values[place] == text
         for condition in CONDITIONS:
-            want = sinkjax.generate(model, text, condition.edit, max_new_tokens=TOKENS, bos="none")
+            want = sinkjax.generate(model, text, condition.edit, max_new_tokens=WRITTEN, bos="none")
             assert data["text"].sel(edit=condition.edit.label, prompt=place).item() == want
 
 

@@ -17,8 +17,8 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab.facts import provenance, source
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Stored
+from sinkjax.lab.results import summary
 from sinkjax.lab.settings import OnText
-from sinkjax.lab.stores import summary
 from sinkjax.lab.work import Inputs
 from sinkjax.studies.assemble import standard_notes
 from sinkjax.studies.config import All

@@ -13,9 +13,8 @@ import xarray
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.analysis.evidence import UNJUDGED
-from sinkjax.lab.continuations import TEXTS
 from sinkjax.lab.parts import NOOP
-from sinkjax.lab.views import MAPS
+from sinkjax.lab.views import MAPS, TEXTS
 from sinkjax.model import params
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned

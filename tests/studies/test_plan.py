@@ -7,7 +7,7 @@ import pytest
 
 import sinkjax
 from sinkjax.generation import blocks_apart
-from sinkjax.lab.continuations import TEXTS
+from sinkjax.lab.views import TEXTS
 from sinkjax.lab.work import Calculation
 from sinkjax.model import params
 from sinkjax.studies import plan

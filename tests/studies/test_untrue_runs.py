@@ -12,7 +12,7 @@ from sinkjax import SinkjaxError
 from sinkjax.cli import main as cli
 from sinkjax.config_files.programs import typed
 from sinkjax.lab import Measure
-from sinkjax.lab.stores import architecture_of, traced
+from sinkjax.lab.results import architecture_of, traced
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.registry import choose, find, program, register
 from sinkjax.studies.run import work

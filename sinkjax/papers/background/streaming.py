@@ -21,7 +21,8 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import *
 from sinkjax.lab.contrasts import Parts
-from sinkjax.lab.numbers import Numbers, Stored, read_measure
+from sinkjax.lab.measures import read_measure
+from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.work import Batch, Calculation
 from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure

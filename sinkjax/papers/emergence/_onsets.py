@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis.summary import Column, Row, column_rows, own_rows
-from sinkjax.lab.conditions import NO_EDIT
 from sinkjax.lab.numbers import Stored
+from sinkjax.lab.work import NO_EDIT
 from sinkjax.papers.emergence._series import DROPPED, MASKED
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.figures.points import Mark, points

@@ -5,6 +5,7 @@ Controls mask another, random key in the same layers, or the key in as many rand
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +15,13 @@ from sinkjax.config_files.checks import positions
 from sinkjax.lab import *
 from sinkjax.lab.baseline import Unedited, finite
 from sinkjax.lab.edits import hide_from_heads
-from sinkjax.lab.figures import received
+from sinkjax.lab.figures import LAYERS, drawable
+from sinkjax.lab.numbers import Stored
 from sinkjax.lab.places import first_heads, top_heads
 from sinkjax.lab.premises import below, unchanged
+from sinkjax.lab.work import Point
+from sinkjax.report.figures import grid
+from sinkjax.report.section import Drawing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +54,8 @@ def study(lab: Lab, s: Settings) -> None:
     masks = lab.sweep("masks", {place: mask_key(s.key, layers=place.layers) for place in places}, columns, another_key)
 
     def attention_by_head(run: Unedited) -> np.ndarray:
-        received = finite(run.data(sink.asks))["attention_received"].isel(edit=0).sel(key=s.key)
-        return np.asarray(received.mean("prompt").values)
+        attention = finite(run.data(sink.asks))["attention_received"].isel(edit=0).sel(key=s.key)
+        return np.asarray(attention.mean("prompt").values)
 
     scores = lab.value("attention", attention_by_head, np.zeros((L, H)))
     sets = [*top_heads(scores, s.head_shares, "attention"), *first_heads(L, H, s.head_shares)]
@@ -86,3 +91,25 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(received, *keys, over=masks)
     lab.draw(activations, masks[layer(0)], masks[forms], masks[ALL])
     lab.draw(dots, sink, sink_next, over=heads)
+
+
+def received(read: Stored, *keys: int, over: Sweep) -> Drawing:
+    """Draw the attention that keys receive in each layer (up), against the edited layers (across)."""
+    data = read[over.name]["attention_received"]
+    series, rows, L = drawable(read.points(over.name), over), read.rows(over.name), data.sizes["layer"]
+
+    def columns(key: int, chosen: Sequence[Point]) -> np.ndarray:
+        """Make one column per layer, NaN where no condition ends."""
+        found = np.full((L, L), np.nan)
+        values = data.isel(edit=[rows[point.case] for point in chosen]).sel(key=key).mean(["prompt", "head"]).values
+        for point, column in zip(chosen, values, strict=True):
+            found[point.x] = column
+        return found
+
+    bar = "attention received, mean over heads and prompts"
+    shown = [grid.MapRow([columns(key, chosen) for chosen in series.values()], bar, (0, 1), title=f"key {key}") for key in keys]
+    across = [grid.MapColumn(title, list(map(str, range(L))), LAYERS) for title in series]
+    figure = grid.grids(across, shown, list(map(str, range(L))), "layer where it is read", height=3.3)
+    caption = """Attention that keys receive in each layer, against the edited layers. In a masked layer the key receives none;
+        the layers above it show the effect on later layers."""
+    return read.drawing("attention-by-layer", figure, caption, over.name, bands=False)

@@ -16,8 +16,11 @@ from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.config_files.checks import among, positions
 from sinkjax.lab import *
 from sinkjax.lab.edits import cut_links, hide_behind, see_only
-from sinkjax.lab.figures import against, heatmap
+from sinkjax.lab.figures import heatmap, series_of
 from sinkjax.lab.measures import later_attention_to, later_sink_rate, strongest_later_attention
+from sinkjax.lab.numbers import Stored
+from sinkjax.report.figures import scatter
+from sinkjax.report.section import Drawing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,3 +100,14 @@ def study(lab: Lab, s: Settings) -> None:
     lab.maps(alone[forms.at(position=s.shown)], alone[ALL.at(position=s.shown)])
     lab.draw(heatmap, sink, size, over=alone, axis="position")
     lab.draw(against, sink, size, over=alone)
+
+
+def against(read: Stored, x: Measure, y: Measure, over: Sweep) -> Drawing:
+    """Draw one measure against another, with a dot for the mean of each condition of a sweep."""
+    clouds = []
+    for title, chosen in series_of(read.points(over.name)).items():
+        across, up = (np.array([read.value(measure, over, point.case).mean() for point in chosen]) for measure in (x, y))
+        clouds.append(scatter.Cloud(title, across, up))
+    figure = scatter.scatter({"": clouds}, x.name, y.name, log="y" if y.log else False)
+    caption = f"Each condition: {x.name} against {y.name}, means over prompts."
+    return read.drawing(f"{over.name}-scatter", figure, caption, over.name, bands=False)

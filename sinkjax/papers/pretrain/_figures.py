@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
 from sinkjax.lab.claims import Training
-from sinkjax.lab.measures import Measure
-from sinkjax.lab.numbers import Stored, read_measure
+from sinkjax.lab.measures import Measure, read_measure
+from sinkjax.lab.numbers import Stored
 from sinkjax.lab.trained import alone, paired
 from sinkjax.papers.pretrain._outcomes import sinks
 from sinkjax.report.figures.lines import Line, Panel, lines

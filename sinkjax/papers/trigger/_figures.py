@@ -12,10 +12,10 @@ from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
 from sinkjax.lab.claims import Training
-from sinkjax.lab.conditions import NO_EDIT
-from sinkjax.lab.measures import Measure
-from sinkjax.lab.numbers import Numbers, Stored, read_measure
+from sinkjax.lab.measures import Measure, read_measure
+from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.premises import Test
+from sinkjax.lab.work import NO_EDIT
 from sinkjax.papers.trigger._outcomes import IDENTITY, MILLION, OTHERS, TRIGGER, by_head
 from sinkjax.report.figures.causal import causal, gallery
 from sinkjax.report.figures.curves import Axis, Bundle, curves

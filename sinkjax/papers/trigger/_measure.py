@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
-from sinkjax.lab.conditions import NO_EDIT
+from sinkjax.lab.work import NO_EDIT
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.papers.trigger._config import Trials

@@ -11,7 +11,7 @@ import xarray
 import sinkjax
 from sinkjax.lab import Sweep
 from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.stores import architecture_of, traced
+from sinkjax.lab.results import architecture_of, traced
 from sinkjax.papers.background import _massive as definition
 from sinkjax.papers.background import massive as own
 from sinkjax.studies import run

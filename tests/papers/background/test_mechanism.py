@@ -12,7 +12,7 @@ from scipy.special import erf
 import sinkjax
 from sinkjax.lab import ALL
 from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.numbers import read_measure
+from sinkjax.lab.measures import read_measure
 from sinkjax.lab.trace import Lab
 from sinkjax.lab.work import Batch
 from sinkjax.model import params

@@ -7,7 +7,7 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.stores import architecture_of, traced
+from sinkjax.lab.results import architecture_of, traced
 from sinkjax.lab.work import Batch
 from sinkjax.papers.background.streaming import recomputed_window, window
 from sinkjax.studies import run

@@ -12,8 +12,8 @@ import xarray
 import sinkjax
 from sinkjax.checkpoints.series import series_path
 from sinkjax.config_files import documents
-from sinkjax.lab.conditions import NO_EDIT
 from sinkjax.lab.trained import specs
+from sinkjax.lab.work import NO_EDIT
 from sinkjax.papers.emergence import _onsets as causal
 from sinkjax.papers.emergence import _series
 from sinkjax.papers.emergence._onsets import DROPPED, MASKED, ROW

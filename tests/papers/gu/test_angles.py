@@ -13,7 +13,7 @@ import xarray
 import sinkjax
 from sinkjax.config_files.places import place
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.numbers import read_measure
+from sinkjax.lab.measures import read_measure
 from sinkjax.lab.work import Batch, Calculation
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params

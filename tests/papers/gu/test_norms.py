@@ -10,7 +10,7 @@ import xarray
 
 from sinkjax.config_files.places import place
 from sinkjax.lab import layer
-from sinkjax.lab.numbers import read_measure
+from sinkjax.lab.measures import read_measure
 from sinkjax.lab.premises import keys_without_norm
 from sinkjax.papers.gu._norms import first_norm, largest_norm_ratio, norm_ratio, other_norm
 from sinkjax.studies import run

@@ -9,9 +9,8 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.lab.conditions import Point
-from sinkjax.lab.measures import merged
-from sinkjax.lab.numbers import read_measure
+from sinkjax.lab.measures import merged, read_measure
+from sinkjax.lab.work import Point
 from sinkjax.papers.kiya._weights import attention_left
 from sinkjax.studies.registry import program
 from tests.lab import planted

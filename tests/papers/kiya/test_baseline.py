@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sinkjax.lab.conditions import Point
 from sinkjax.lab.parts import Part, specs
+from sinkjax.lab.work import Point
 from sinkjax.studies.registry import program
 from tests.lab import planted
 from tests.lab.stores import Numbers

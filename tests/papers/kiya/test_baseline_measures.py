@@ -8,8 +8,8 @@ import xarray
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import layer
-from sinkjax.lab.checks import check_positions
-from sinkjax.lab.numbers import read_measure
+from sinkjax.lab.measures import read_measure
+from sinkjax.lab.parts import check_positions
 from sinkjax.papers.kiya.baseline import activation_ratio, largest_elsewhere, massive_share, sink_lag
 
 E, P, L, H, T = 2, 3, 4, 5, 12  # conditions, prompts, layers, heads, positions

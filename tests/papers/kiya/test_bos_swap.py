@@ -10,9 +10,9 @@ import pytest
 
 import sinkjax
 from sinkjax.analysis.estimates import Absent
-from sinkjax.lab.conditions import Point
-from sinkjax.lab.judging import verdicts
 from sinkjax.lab.parts import Part, specs
+from sinkjax.lab.results import verdicts
+from sinkjax.lab.work import Point
 from sinkjax.studies.registry import program
 from tests.lab import planted
 from tests.lab.edited import Conditions

@@ -11,8 +11,8 @@ import pytest
 
 import sinkjax
 from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.conditions import NO_EDIT, Point
 from sinkjax.lab.parts import parts
+from sinkjax.lab.work import NO_EDIT, Point
 from sinkjax.studies import run
 from sinkjax.studies.registry import program
 from tests.lab import planted

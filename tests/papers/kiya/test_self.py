@@ -10,7 +10,7 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.conditions import Point
+from sinkjax.lab.work import Point
 from sinkjax.studies.registry import program
 from tests.lab import planted
 from tests.lab.edited import Conditions, budget

@@ -10,7 +10,7 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.lab.conditions import Point
+from sinkjax.lab.work import Point
 from sinkjax.papers.kiya.split import first_share, to_keys, together
 from sinkjax.studies.registry import program
 from tests.lab import planted

@@ -9,8 +9,7 @@ import pytest
 
 import sinkjax
 from sinkjax.lab.edits import hide_behind
-from sinkjax.lab.measures import merged
-from sinkjax.lab.numbers import read_measure
+from sinkjax.lab.measures import merged, read_measure
 from sinkjax.papers.li._scores import later_sink_score, sink_score
 from sinkjax.studies.registry import program
 from tests.lab.edited import Conditions

@@ -9,7 +9,7 @@ import pytest
 
 from sinkjax import SinkjaxError
 from sinkjax.config_files import documents
-from sinkjax.lab.numbers import read_measure
+from sinkjax.lab.measures import read_measure
 from sinkjax.papers.pretrain import _outcomes as outcomes
 from sinkjax.papers.pretrain._outcomes import MEASURES
 from sinkjax.papers.pretrain._table import table as read_table

@@ -12,8 +12,8 @@ import xarray
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import Lab, trained
-from sinkjax.lab.conditions import NO_EDIT
 from sinkjax.lab.trained import specs
+from sinkjax.lab.work import NO_EDIT
 from sinkjax.papers.trigger import _measure as measure
 from sinkjax.papers.trigger._outcomes import IDENTITY, OTHERS, TRIGGER
 from sinkjax.papers.trigger._task import train
@@ -156,7 +156,7 @@ def test_a_run_that_diverged_or_did_not_finish_is_named_by_its_seed(one_layer):
 
 def test_a_trigger_that_cannot_stand_where_it_should_is_refused():
     settings = config_of("one-layer", trigger_position=2)
-    lab = Lab(find("trigger/one-layer"), cast(Any, None), settings)
+    lab = Lab(cast(Any, None), settings, program=find("trigger/one-layer"))
     with pytest.raises(SinkjaxError, match="trigger position 2 is outside of 4 to 15"):
         train(lab, settings, "both", "both", {"second_anchor": True, "zero_token": True})
     with pytest.raises(SinkjaxError, match="trigger_position must lie from 2 to 15, not 16"):
