@@ -10,9 +10,8 @@ import xarray
 
 import sinkjax
 from sinkjax.lab import layer
-from sinkjax.lab.baseline import Unedited
+from sinkjax.lab.baseline import Known, Unedited
 from sinkjax.lab.measures import read_measure
-from sinkjax.lab.trace import Lab
 from sinkjax.papers.background.quantise import neuron_error, tensor_error, tensor_rounding, token_rounding
 from sinkjax.probes.statistics import View
 from sinkjax.studies import run
