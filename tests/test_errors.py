@@ -10,7 +10,7 @@ from sinkjax.errors import SPACING, SinkjaxError, printable, refuse_control, unk
 @pytest.mark.parametrize("character", ["\0", "\a", "\x1b", "\x7f", "\x9b", "\n", "\u2028", "\ud800", "\ufffe"])
 def test_a_control_character_is_escaped_and_refused(character):
     assert str(SinkjaxError(f"the path a{character}b")) == f"the path a{character!r}b".replace("'", "")
-    with pytest.raises(SinkjaxError, match=r"the label holds (the control character|half a character,) .* at position 1"):
+    with pytest.raises(SinkjaxError, match=r"the label .*character.* at position 1"):
         refuse_control("the label", f"a{character}b")
 
 

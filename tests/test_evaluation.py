@@ -200,16 +200,16 @@ def test_all_kinds_of_blocks_run_with_few_bits(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"weights": 1}, "weights must be None or a number of bits"),
-        ({"cache": 5}, "cache must be None, sinkjax.Streaming, .*, not 5"),
-        ({"cache": Streaming(), "edits": sinkjax.mask_key(0)}, "an edit at LOGITS needs all keys"),
+        ({"weights": 1}, "weights .*number of bits"),
+        ({"cache": 5}, "cache .*sinkjax.Streaming, .*, not 5"),
+        ({"cache": Streaming(), "edits": sinkjax.mask_key(0)}, "LOGITS .*all keys"),
         ({"cache": H2O(8), "kv": 8}, 'choose scale="token"'),
-        ({"activations": 8, "edits": sinkjax.edit("q_in", "scale", 2.0)}, "an edit at Q_IN acts after"),
-        ({"length": 1}, "length 1 must be None or an integer from 2"),
-        ({"text": np.zeros((2, 1), int)}, "no text has a second token"),
-        ({"text": [[1.5, 2.0]]}, "text must be one or several strings, or token ids"),
+        ({"activations": 8, "edits": sinkjax.edit("q_in", "scale", 2.0)}, "Q_IN .*after"),
+        ({"length": 1}, "length 1 .*integer from 2"),
+        ({"text": np.zeros((2, 1), int)}, "second token"),
+        ({"text": [[1.5, 2.0]]}, "text must be .*strings, .*token ids"),
         ({"text": [[5, 999]]}, "999"),
-        ({"text": IDS[:, :30], "edits": sinkjax.mask_key(30)}, "key position 30 is out of range"),
+        ({"text": IDS[:, :30], "edits": sinkjax.mask_key(30)}, "key position 30 "),
         (
             {
                 "cache": Streaming(),
@@ -228,7 +228,7 @@ def test_what_does_not_fit_is_refused(model, options: dict, sentence: str) -> No
 
 def test_a_prefix_that_fills_a_piece_is_refused(model, monkeypatch) -> None:
     monkeypatch.setitem(vars(model.tokenizer), "prefix", [1, 2])  # a cached property
-    with pytest.raises(SinkjaxError, match="a piece of 2 tokens is too short for the 2 before each text"):
+    with pytest.raises(SinkjaxError, match=r"2 tokens .*2 before"):
         sinkjax.evaluate(model, TEXTS, bos="tokenizer", length=2)
 
 
@@ -236,15 +236,15 @@ def test_a_prefix_that_fills_a_piece_is_refused(model, monkeypatch) -> None:
     ("changes", "what"),
     [
         ({"prefix": 3}, "a prefix"),
-        ({"normaliser": NAMED["mlp-kernel-max"]}, r"Divided\(.*\) of rotated queries and keys"),
+        ({"normaliser": NAMED["mlp-kernel-max"]}, r"Divided\(.*\) of rotated queries"),
         ({"position": PowerAlibi(rounded=True)}, "position biases that are rounded"),
         ({"qk_norm": AfterRotation(RMSNorm(1e-5))}, "a norm after the rotation"),
-        ({"position": Rope(100.0, growth=QueryGrowth(0.1, 4))}, "queries that grow with their position"),
+        ({"position": Rope(100.0, growth=QueryGrowth(0.1, 4))}, "queries that grow"),
     ],
     ids=str,
 )
 def test_a_model_that_cannot_be_streamed_says_so(tiny_config, changes: dict[str, Any], what: str) -> None:
-    with jax.enable_x64(True), pytest.raises(SinkjaxError, match=f"with {what} does not allow"):
+    with jax.enable_x64(True), pytest.raises(SinkjaxError, match=f"{what} "):
         sinkjax.evaluate(of(replace(tiny_config, **changes)), IDS, cache=Streaming())
 
 
@@ -283,7 +283,7 @@ def test_experts_round_as_the_mlp_that_they_are_copies_of(tiny_config, options: 
 
 
 def test_a_kept_position_must_be_in_the_text(model) -> None:
-    with pytest.raises(SinkjaxError, match="keep has position 900, but the longest piece"):
+    with pytest.raises(SinkjaxError, match="keep has position 900"):
         sinkjax.evaluate(model, TEXTS, activations=8, keep=(0, 900))
 
 

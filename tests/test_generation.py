@@ -46,7 +46,7 @@ def step_by_step(model: sinkjax.Model, edits) -> list[int]:
 @pytest.mark.parametrize("name", EDITS)
 def test_every_token_is_the_likeliest_of_an_unpadded_forward(model, name, capsys):
     assert sinkjax.generate(model, PROMPT, edits=EDITS[name], max_new_tokens=NEW) == step_by_step(model, EDITS[name])
-    assert ("recomputes all positions for each token, because an edit centred" in capsys.readouterr().err) == (name == "mean")
+    assert ("recomputes all positions" in capsys.readouterr().err) == (name == "mean")
 
 
 def test_without_a_cache_the_tokens_are_the_same(model, monkeypatch):
@@ -114,13 +114,13 @@ def test_rotary_indices_cover_the_prompt_and_what_follows(model):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"edits": sinkjax.mask_key(6)}, "key position 6 is beyond prompt 0, which has 6 tokens"),
-        ({"edits": sinkjax.swap_embeddings(0, 8)}, "swap position 8 is not in prompt 0"),
+        ({"edits": sinkjax.mask_key(6)}, "key position 6 .*prompt 0, .*6 tokens"),
+        ({"edits": sinkjax.swap_embeddings(0, 8)}, "position 8 .*prompt 0"),
         ({"edits": sinkjax.mask_key(0, layers=9)}, "layer 9 is out of range"),
-        ({"edits": sinkjax.edit("logits", "set", -np.inf, queries=slice(8, None))}, "masks every key of query 8|addresses no"),
-        ({"tokens": 0}, "tokens must be an integer of at least 1, not 0"),
-        ({"tokens": 59}, "6 tokens plus 59 new tokens exceed the context of 64"),
-        ({"temperature": -1.0}, "temperature must be a number of at least 0"),
+        ({"edits": sinkjax.edit("logits", "set", -np.inf, queries=slice(8, None))}, "query 8|addresses no"),
+        ({"tokens": 0}, "tokens .*at least 1, not 0"),
+        ({"tokens": 59}, "6 tokens .*59 new .*context of 64"),
+        ({"temperature": -1.0}, "temperature .*at least 0"),
         ({"prompt": []}, "the prompt is empty"),
         ({"prompt": ""}, "texts.0. is empty"),
         ({"prompt": [5, 999]}, "999"),

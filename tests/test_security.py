@@ -127,7 +127,7 @@ def test_the_module_takes_no_module_from_the_current_folder(tmp_path):
         text=True,
         check=False,
     )
-    assert "there is no folder or store absent" in run.stderr
+    assert "store absent" in run.stderr
     assert not (tmp_path / "PWNED").exists()
 
 

@@ -111,14 +111,14 @@ def test_what_is_undefined_is_left_out_and_counted(data):
 @pytest.mark.parametrize(
     ("measure", "options", "words"),
     [
-        ("sink_rates", {}, "unknown measure 'sink_rates' .did you mean 'sink_rate'"),
+        ("sink_rates", {}, "'sink_rates'.*'sink_rate'"),
         ("sink_position", {}, "unknown measure 'sink_position'"),
-        ("sink_rate", {"keys": 0}, "sink_rate: got an unexpected keyword argument 'keys'"),
-        ("sink_rate_among", {}, "sink_rate_among: missing a required argument: 'where'"),
+        ("sink_rate", {"keys": 0}, "sink_rate: .*'keys'"),
+        ("sink_rate_among", {}, "sink_rate_among: .*'where'"),
         ("sink_rate", {"per": "heads"}, "unknown per 'heads'"),
         ("sink_rate", {"key": 9}, "9"),
-        ("resid_max", {"key": 0}, "resid_max is a statistic and takes no options, but got key"),
-        ("sink_rate", {"over": "layer"}, "sink_rate has the axes edit, prompt, so no means over 'layer'"),
+        ("resid_max", {"key": 0}, "resid_max .*no options.* key"),
+        ("sink_rate", {"over": "layer"}, "sink_rate .*edit, prompt, .*'layer'"),
         ("sink_rate", {"level": 95}, "level must lie between 0 and 1"),
     ],
 )
@@ -129,7 +129,7 @@ def test_what_cannot_be_had_is_one_sentence(data, measure, options, words):
 
 
 def test_other_things_are_no_results():
-    with pytest.raises(SinkjaxError, match=r"a result must be a record or an xarray\.Dataset, not dict"):
+    with pytest.raises(SinkjaxError, match=r"xarray\.Dataset, not dict"):
         sinkjax.to_frame({}, "sink_rate")
 
 
@@ -157,8 +157,8 @@ def test_coordinates_of_edits_are_coordinates_of_the_result_and_columns(model, t
 @pytest.mark.parametrize(
     ("coordinates", "words"),
     [
-        ({"layer": [1]}, r"the coordinate layer of an edit must be a number or a string, not \[1\]"),
-        ({"a/b": 1}, "the name of a coordinate must be an identifier, not 'a/b'"),
+        ({"layer": [1]}, r"coordinate layer .*\[1\]"),
+        ({"a/b": 1}, "name of a coordinate .*'a/b'"),
         ({"kind": "a\nb"}, "control character"),
     ],
 )
@@ -169,5 +169,5 @@ def test_a_coordinate_of_an_edit_is_a_number_or_a_text(coordinates, words):
 
 def test_a_coordinate_has_one_kind(model):
     edits = [sinkjax.mask_key(0).named("a", layer=1), sinkjax.mask_key(0, layers=0).named("b", layer="one")]
-    with pytest.raises(SinkjaxError, match="the coordinate layer is a number in one edit and a string in another"):
+    with pytest.raises(SinkjaxError, match=r"coordinate layer .*number .*string"):
         sinkjax.sweep(model, np.ones((1, 12), int), edits, progress=False)

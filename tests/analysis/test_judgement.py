@@ -171,8 +171,7 @@ def test_any_samples_have_one_word(values, whole, stays, bounded, controlled):
         contrast, np.zeros((20, len(values))) if controlled else None, np.full(len(values), whole), (0, 1) if bounded else None
     )
     found = judge(evidence, stays=stays)
-    assert found.word in ("replicates", "opposite", "absent", "moves", "undecided", "not applicable")
-    assert found.reason or found.word == "replicates"
+    assert bool(found.reason) != (found.word == "replicates")
     assert found.D.n == np.isfinite(contrast).sum()
     assert found.D.n + found.D.excluded == len(values)
     if not bounded and (found.D.n < 2 or np.ptp(contrast[np.isfinite(contrast)]) == 0):
@@ -187,12 +186,12 @@ def test_a_word_other_than_replicates_names_the_number_and_its_bound():
     assert re.fullmatch(r"S, .* \[.*\], lies inside ±0\.1\.", reason(0.0))
     assert re.fullmatch(r"S, 0\.8.* \[.*\], lies above 0\.1\.", reason(0.5, stays=True))
     assert reason(0.5) == reason(0.0, stays=True) == ""
-    assert re.fullmatch(r"The lower end of S, .*, is not above 0\.1\.", reason(0.1, n=4))
-    assert re.fullmatch(r"The upper end of S, .*, is not below -0\.1\.", reason(-0.05, n=4))
+    assert re.search(r"lower end of S, .* 0\.1\.$", reason(0.1, n=4))
+    assert re.search(r"upper end of S, .* -0\.1\.$", reason(-0.05, n=4))
     wide = judge(Evidence(np.array([-0.3, 0.0, 0.31]), whole=np.array([0.6, 0.61, 0.59])))
-    assert "its lower end is not above -0.1 and its upper end is not below 0.1" in wide.reason
+    assert re.search(r"lower end .*-0\.1 .*upper end .* 0\.1", wide.reason)
     bare = judge(Evidence(np.array([-1.0, 1.5, 2.0])))
-    assert re.fullmatch(r"The lower end of D, .*, is not above 0\.", bare.reason)
+    assert re.search(r"lower end of D, .* 0\.$", bare.reason)
 
 
 def test_few_clusters_without_spread_are_counted_in_the_reason():
@@ -200,7 +199,7 @@ def test_few_clusters_without_spread_are_counted_in_the_reason():
     alike = judge(Evidence(np.full(16, 0.3), whole=whole, range=(0, 1), clusters=genres))
     assert (alike.word, alike.n, alike.method) == ("undecided", 4, "95% t interval, 4 clusters of 16 documents")
     unbounded = judge(Evidence(np.full(16, 0.3), clusters=genres))
-    assert unbounded.reason == "There is no interval: no spread among 4 clusters of 16 documents."
+    assert "no spread among 4 clusters of 16" in unbounded.reason
 
 
 @pytest.mark.parametrize(("recovery", "word"), [(False, "not applicable"), (True, "nothing to undo")])
@@ -227,7 +226,8 @@ def test_samples_that_do_not_differ_leave_room_for_one_at_the_end_of_the_range()
     assert judge(Evidence(np.zeros(30), whole=whole[:30], range=(0, 1)), stays=True).word == "undecided"
     assert judge(Evidence(np.zeros(64), whole=whole[:64], range=(0, 1)), stays=True).word == "replicates"
     unbounded = judge(Evidence(np.full(8, 2.0), whole=whole[:8]))
-    assert (unbounded.word, unbounded.reason) == ("undecided", "There is no interval: no spread among 8 documents.")
+    assert unbounded.word == "undecided"
+    assert "no spread among 8 documents" in unbounded.reason
     rounding = 1e-9 * np.random.default_rng(1).standard_normal(8)
     assert judge(Evidence(rounding, whole=whole[:8], range=(0, 1))).word == "undecided"
     multiple = judge(Evidence(0.9 * whole[:40], whole=whole[:40], range=(0, 1)))
@@ -255,10 +255,10 @@ def test_an_effect_must_lie_above_its_controls():
     assert found(np.zeros(20)).rank == ContrastRank(20, 0, 20)
     one = found([*np.zeros(19), 0.8])
     assert (one.word, one.rank) == ("undecided", ContrastRank(19, 0, 20))
-    assert one.reason.endswith(", lies above 0.1, but the contrast lies beyond 19 of 20 controls, and 20 are needed.")
+    assert re.search(r"above 0\.1, .*19 of 20 controls, .*20", one.reason)
     few = found(np.zeros(19))
     assert few.word == "undecided"
-    assert few.reason.endswith(", lies above 0.1, but there are 19 controls, and fewer than 20 show nothing.")
+    assert re.search(r"above 0\.1, .*19 controls, .*20", few.reason)
     assert found(np.zeros(5), all_controls=True).word == "replicates"
     assert found([0, 0, 0, 0, 0.9], all_controls=True).word == "undecided"
     same = judge(Evidence(contrast, np.stack([contrast] * 20), whole, (0, 1)))
@@ -272,7 +272,7 @@ def test_an_opposite_effect_must_lie_below_its_controls():
     lower = noise - 0.9 * (np.arange(20) == 0)[:, None]
     found = judge(Evidence(contrast, lower, whole, (0, 1)))
     assert (found.word, found.rank) == ("undecided", ContrastRank(1, 0, 20))
-    assert "lies below -0.1, but the contrast lies beyond 19 of 20 controls" in found.reason
+    assert re.search(r"below -0\.1, .*19 of 20 controls", found.reason)
 
 
 def test_controls_on_fewer_documents_limit_the_documents():
@@ -296,7 +296,7 @@ def test_what_is_not_finite_leaves_out_its_document_everywhere():
         *(clean.word, clean.rank, clean.D.mean, clean.D.low, clean.S.low),
     )
     assert judge(Evidence(np.full(5, NAN), whole=np.ones(5))).word == "not applicable"
-    assert judge(Evidence(np.full(5, NAN))).reason == "There is no interval: no finite samples."
+    assert "no finite samples" in judge(Evidence(np.full(5, NAN))).reason
 
 
 def test_a_cluster_counts_as_one_sample():
@@ -312,7 +312,7 @@ def test_a_cluster_counts_as_one_sample():
     np.testing.assert_allclose([found.D.low, found.S.high, found.W.low], [alone.D.low, alone.S.high, alone.W.low], rtol=1e-9)
     assert found.rank == alone.rank
     assert found.method == "95% t interval, 4 clusters of 16 documents"
-    assert judge(Evidence(contrast, clusters=np.zeros(16))).reason == "There is no interval: one sample."
+    assert "one sample" in judge(Evidence(contrast, clusters=np.zeros(16))).reason
     one_each = judge(Evidence(contrast, whole=whole, clusters=np.arange(16)))
     assert one_each.D.low == pytest.approx(judge(Evidence(contrast, whole=whole)).D.low)
 

@@ -80,19 +80,19 @@ def test_the_tokenizer_goes_along(tiny_config, tmp_path):
 )
 def test_anything_else_is_refused_by_the_name_of_the_field(field, value, tiny_config, tmp_path):
     model = drawn(dataclasses.replace(tiny_config, **{field: value}))
-    with pytest.raises(SinkjaxError, match=f"only a Llama can be exported to a Hugging Face folder, and this model's {field} is"):
+    with pytest.raises(SinkjaxError, match=f"Llama .* {field} "):
         sinkjax.export(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_width_that_transformers_does_not_take_is_refused(tiny_config, tmp_path):
-    with pytest.raises(SinkjaxError, match=r"width \(32\) is a multiple of heads \(6\)"):
+    with pytest.raises(SinkjaxError, match=r"width \(32\) .*heads \(6\)"):
         sinkjax.export(drawn(tiny_config), tmp_path)
 
 
 def test_a_model_of_the_other_format_is_left_alone(tiny_config, tmp_path):
     model = drawn(dataclasses.replace(tiny_config, width=36))
     sinkjax.save(model, tmp_path)
-    with pytest.raises(SinkjaxError, match="holds a model of type 'sinkjax'"):
+    with pytest.raises(SinkjaxError, match="type 'sinkjax'"):
         sinkjax.export(model, tmp_path)
     assert sinkjax.load(tmp_path).source["model_type"] == native.MODEL_TYPE

@@ -115,23 +115,20 @@ def test_what_does_not_fit_is_named_with_both_shapes():
     values, arrays = dict(files.LLAMA), files.random_weights(files.LLAMA)
     tree = as_linen(arrays)
 
-    def refused(sentence: str, change: dict[str, Any], **options: Any) -> None:
+    def refused(words: str, change: dict[str, Any], **options: Any) -> None:
         changed = unflatten_dict(flatten_dict(tree) | {tuple(path.split(".")): leaf for path, leaf in change.items()})
-        with pytest.raises(SinkjaxError, match=sentence):
+        with pytest.raises(SinkjaxError, match=words):
             sinkjax.from_flax(**{"config": values, "tree": changed, **options})
 
     key = "model.layers.1.self_attn.k_proj"
-    refused(
-        rf"{key}\.weight of these arrays has shape \(16, 12\), but the config asks for \(8, 16\) \(layers\.k\)",
-        {f"{key}.kernel": np.zeros((12, 16), np.float32)},
-    )
-    refused(rf"two leaves map to the tensor {key}\.weight; one of them is {key}\.weight", {f"{key}.weight": np.zeros(1)})
-    refused(r"unknown tensor in these arrays: 'model\.extra\.bias'", {"model.extra.bias": np.zeros(1, np.float32)})
+    refused(rf"{key}\.weight .*\(16, 12\).*\(8, 16\) \(layers\.k\)", {f"{key}.kernel": np.zeros((12, 16), np.float32)})
+    refused(rf"two leaves .*{key}\.weight", {f"{key}.weight": np.zeros(1)})
+    refused(r"'model\.extra\.bias'", {"model.extra.bias": np.zeros(1, np.float32)})
     refused("has none", {}, tree={})
-    refused("a sinkjax.Config does not say how the leaves are named", {}, config=sinkjax.from_arrays(values, arrays).config)
+    refused(r"sinkjax\.Config .*leaves", {}, config=sinkjax.from_arrays(values, arrays).config)
     config, model = random("gemma", 0)
     gemma = as_gemma(sinkjax.to_arrays(model), model.config, "gemma", turned=True)
     stack = next(name for name in gemma if name.endswith("gating_einsum"))
     gemma[stack] = {"w": gemma[stack]["w"][:1]}
-    with pytest.raises(SinkjaxError, match=r"layer_0\.mlp\.gating_einsum of the tree must stack 2 matrices, and has the shape"):
+    with pytest.raises(SinkjaxError, match=r"layer_0\.mlp\.gating_einsum .*2 matrices.*shape"):
         sinkjax.from_flax(config, gemma)

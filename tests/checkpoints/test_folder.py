@@ -25,9 +25,9 @@ def weights():
 
 
 def test_a_folder_without_config(tmp_path):
-    refused(tmp_path, f"{tmp_path} has no config.json, so it is not a model$")
+    refused(tmp_path, f"{tmp_path} has no config.json")
     (tmp_path / "m.gguf").touch()
-    refused(tmp_path, r"so it is not a model; of the .gguf files in it, name one: m\.gguf$")
+    refused(tmp_path, r"name one: m\.gguf$")
 
 
 def test_a_folder_without_weights(tmp_path):
@@ -40,7 +40,7 @@ def test_a_folder_without_weights(tmp_path):
 @pytest.mark.parametrize("text", ["{", "[]", '{"a": ' * 10_000])
 def test_a_config_that_is_not_a_json_object(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
-    refused(tmp_path, "config.json (is not valid JSON|must hold a JSON object)")
+    refused(tmp_path, "config.json .*JSON")
 
 
 def test_a_missing_shard_and_a_shard_without_its_tensor(tmp_path, weights):
@@ -48,18 +48,18 @@ def test_a_missing_shard_and_a_shard_without_its_tensor(tmp_path, weights):
     shard = folder / "model-00001-of-00002.safetensors"
     saved = shard.read_bytes()
     shard.unlink()
-    refused(folder, "the shard model-00001-of-00002.safetensors that .* names is missing")
+    refused(folder, "model-00001-of-00002.safetensors .*missing")
     shard.write_bytes(saved)
     index = folder / "model.safetensors.index.json"
     index.write_text(index.read_text().replace('"lm_head.weight"', '"lm_head.bias"'))
-    refused(folder, "puts lm_head.bias into model-0000.-of-00002.safetensors, which does not hold it")
+    refused(folder, "lm_head.bias .*model-0000.-of-00002.safetensors")
 
 
 @pytest.mark.parametrize("entry", ["../../secret.safetensors", 3, None])
 def test_an_index_that_points_outside_the_folder(tmp_path, entry):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"lm_head.weight": entry}}))
-    refused(tmp_path, "has no weight_map from tensor names to file names")
+    refused(tmp_path, "no weight_map")
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, -200, -1])
@@ -83,26 +83,26 @@ OTHER_FILES = {
 @pytest.mark.parametrize("kind", OTHER_FILES)
 def test_a_file_of_another_kind_is_named(tmp_path, weights, kind):
     (write_folder(tmp_path / "m", LLAMA, weights) / "model.safetensors").write_bytes(OTHER_FILES[kind])
-    refused(tmp_path / "m", rf"model\.safetensors is not a safetensors file but .*{kind}")
+    refused(tmp_path / "m", rf"model\.safetensors .*safetensors file but .*{kind}")
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("config.json", "valid JSON"), ("tokenizer.json", "a tokenizer")])
 def test_a_pointer_in_place_of_a_settings_file_is_named(tmp_path, weights, name, wanted):
     (write_folder(tmp_path / "m", LLAMA, weights) / name).write_bytes(OTHER_FILES["git-lfs pointer"])
-    refused(tmp_path / "m", rf"{name} is not {wanted} but a git-lfs pointer.*git lfs pull")
+    refused(tmp_path / "m", rf"{name} is not {wanted} .*git lfs pull")
 
 
 def test_a_pointer_in_place_of_a_gguf_is_named(tmp_path):
     (tmp_path / "m.gguf").write_bytes(OTHER_FILES["git-lfs pointer"])
-    refused(tmp_path / "m.gguf", r"m\.gguf is not a GGUF file but a git-lfs pointer")
+    refused(tmp_path / "m.gguf", r"m\.gguf .*git-lfs pointer")
 
 
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, "4 bytes cannot hold a of shape"),
+        ({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, "4 bytes .* a of shape"),
         ({"a": {"dtype": "F32", "shape": [1], "data_offsets": [8, 12]}}, "a ends at byte 12 of 8"),
-        ({"a": {"dtype": "I8", "shape": [4], "data_offsets": [0, 4]}}, "stored type of a in .*: 'I8'.*BF16"),
+        ({"a": {"dtype": "I8", "shape": [4], "data_offsets": [0, 4]}}, "type of a .*'I8'.*BF16"),
         ({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [4, 0]}}, "is corrupt"),
         ({"a": {"dtype": "F32", "shape": "x", "data_offsets": [0, 4]}}, "is corrupt"),
         ({"a": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}}, "unknown stored type of a"),
@@ -124,9 +124,7 @@ def test_a_missing_weight_is_never_made_up(tmp_path, weights):
 def test_an_unknown_weight_needs_a_deliberate_word(tmp_path, weights):
     odd = "model.layers.1.self_attn.q_prod.weight"
     folder = write_folder(tmp_path, LLAMA, weights | {odd: np.zeros(3, np.float32)})
-    refused(
-        folder, rf"unknown tensor.*'{odd}' \(did you mean 'model.layers.{{}}.self_attn.q_proj.weight'.*ignore_keys=\('{odd}',\)"
-    )
+    refused(folder, rf"'{odd}' .*'model.layers.{{}}.self_attn.q_proj.weight'.*ignore_keys=\('{odd}',\)")
     assert sinkjax.load(folder, ignore_keys=("model.layers.*.q_prod.weight",)).config.layers == 2
 
 
@@ -137,22 +135,20 @@ def test_rotary_buffers_of_old_checkpoints_are_harmless(tmp_path, weights):
 
 def test_a_weight_of_the_wrong_shape(tmp_path, weights):
     weights["model.layers.0.self_attn.k_proj.weight"] = np.zeros((16, 16), np.float32)
-    refused(
-        write_folder(tmp_path, LLAMA, weights), r"k_proj.weight of .* has shape \(16, 16\), but the config asks for \(8, 16\)"
-    )
+    refused(write_folder(tmp_path, LLAMA, weights), r"k_proj.weight .*\(16, 16\).*\(8, 16\)")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_weight_that_is_not_finite(tmp_path, weights, bad):
     weights[NORM][3] = bad
-    refused(write_folder(tmp_path, LLAMA, weights), f"{NORM} of .* holds NaN or infinity")
+    refused(write_folder(tmp_path, LLAMA, weights), f"{NORM} .*NaN or infinity")
 
 
 def test_a_weight_that_the_dtype_cannot_hold(tmp_path, weights):
     weights[NORM][3] = 1e6
     folder = write_folder(tmp_path, LLAMA, weights)
     assert sinkjax.load(folder, dtype="bfloat16")
-    refused(folder, f"{NORM} of .* holds NaN or infinity in float16", dtype="float16")
+    refused(folder, f"{NORM} .*infinity in float16", dtype="float16")
 
 
 def test_tied_copies_are_equal_or_refused(tmp_path, weights):
@@ -160,6 +156,4 @@ def test_tied_copies_are_equal_or_refused(tmp_path, weights):
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"].copy()
     assert "unembed" not in sinkjax.load(write_folder(tmp_path, tied, weights)).params
     weights["lm_head.weight"][-1, -1] += 1
-    refused(
-        write_folder(tmp_path, tied, weights), "ties lm_head.weight to model.embed_tokens.weight, but holds both and they differ"
-    )
+    refused(write_folder(tmp_path, tied, weights), "lm_head.weight .*model.embed_tokens.weight, .*differ")

@@ -85,7 +85,7 @@ def test_contradictions_are_refused_and_no_norm_is_read(tmp_path: Path) -> None:
     with pytest.raises(SinkjaxError, match="'headwise_attn_output_gate' and 'elementwise_attn_output_gate'"):
         read_config(values | {"elementwise_attn_output_gate": True}, "config.json")
     for key in ("attention_bias", "qkv_bias"):
-        with pytest.raises(SinkjaxError, match=f"'{key}' in config.json must be False"):
+        with pytest.raises(SinkjaxError, match=f"'{key}' .*False"):
             read_config(values | {key: True}, "config.json")
     assert read_config(values | {"use_qk_norm": False}, "config.json")[0].qk_norm is None
     wrong = load_file(tmp_path / "model.safetensors")

@@ -138,7 +138,7 @@ def test_every_type_that_the_gguf_package_reads(tmp_path, rng, kind):
 
 def test_a_type_that_cannot_be_read_is_named(tmp_path):
     path = write_gguf(tmp_path / "t.gguf", {}, {"x": np.zeros((2, 2), np.int8)})
-    with pytest.raises(SinkjaxError, match=r"unknown stored type of x .*'I8'.*allowed: BF16, F16, F32, .*Q4_K"):
+    with pytest.raises(SinkjaxError, match=r"type of x .*'I8'.*BF16, F16, F32, .*Q4_K"):
         read_gguf(path)
 
 
@@ -155,7 +155,7 @@ def test_a_file_cut_short_anywhere_is_one_sentence(tmp_path, weights):
     whole = path.read_bytes()
     for keep in [0, 3, 6, *range(8, len(whole) - 64, 211), len(whole) - 64]:
         path.write_bytes(whole[:keep])
-        with pytest.raises(SinkjaxError, match=r"is truncated|is not a GGUF file"):
+        with pytest.raises(SinkjaxError, match=r"truncated|not a GGUF file"):
             read_gguf(path)
 
 
@@ -165,7 +165,7 @@ def test_tensors_that_overlap_or_are_not_aligned_are_refused(tmp_path, offset):
     assert set(read_gguf(path)[1]) == {"x", "y"}
     before, _, after = path.read_bytes().rpartition(struct.pack("<Q", 32))
     path.write_bytes(before + struct.pack("<Q", offset) + after)
-    with pytest.raises(SinkjaxError, match=f"corrupt: [xy] begins at byte {offset}, inside another tensor or its padding"):
+    with pytest.raises(SinkjaxError, match=f"[xy] begins at byte {offset},"):
         read_gguf(path)
 
 
@@ -229,13 +229,13 @@ def test_llama_3_frequencies_are_recognised(tmp_path, factor):
     assert model.config.position.scaling == Llama3Scaling(factor, 1.0, 4.0, 8192)
     for other in (llama3_divisors(factor, 32, high=8.0), llama3_divisors(factor, 16)):
         path = write_gguf(tmp_path / "m.gguf", metadata, weights | {"rope_freqs.weight": other})
-        refused(path, r"rope_freqs.weight of .* is not a Llama 3 scaling")
+        refused(path, "rope_freqs.weight .*Llama 3")
 
 
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"rope.dimension_count": 2, "attention.key_length": 4}, "'rope.dimension_count' .* must be 4, the only value supported"),
+        ({"rope.dimension_count": 2, "attention.key_length": 4}, "'rope.dimension_count' .* must be 4,"),
         ({"attention.value_length": 8}, "'attention.value_length' .* must be 4"),
         ({"expert_count": 8}, "does not state 'num_experts_per_tok'"),
         ({"expert_group_count": 8}, r"unknown config key 'expert_group_count'.*ignore_keys=\('expert_group_count',\)"),
@@ -244,7 +244,7 @@ def test_llama_3_frequencies_are_recognised(tmp_path, factor):
         ({"attention.causal": False}, "'attention.causal' .* must be True"),
         ({"rope.scaling.attn_factor": 1.5}, "'rope.scaling.attn_factor'"),
         ({"split.count": 3}, "is one part of 3"),
-        ({"general.type": "adapter"}, "is not a model: its general.type is 'adapter'"),
+        ({"general.type": "adapter"}, "general.type is 'adapter'"),
         ({"attention.head_count": [4, 4]}, "'num_attention_heads' .* must be an integer"),
         ({"attention.head_count_kv": 3}, "4 query heads cannot share 3"),
         ({"tokenizer.ggml.model": "bert"}, "unknown tokenizer.ggml.model"),
@@ -272,9 +272,7 @@ def test_other_architectures_and_files_are_refused(tmp_path, weights):
     refused(
         write_gguf(tmp_path / "m.gguf", {}, {}, architecture="codeshell"), "unknown GGUF architecture 'codeshell'.*gemma3.*llama"
     )
-    refused(
-        write_gguf(tmp_path / "m.gguf", {}, {}, architecture="deepseek2"), "'deepseek2' of .* not supported: .*latent attention"
-    )
+    refused(write_gguf(tmp_path / "m.gguf", {}, {}, architecture="deepseek2"), "'deepseek2' .*latent attention")
     (tmp_path / "x.gguf").write_bytes(b"GGML" + bytes(100))
     refused(tmp_path / "x.gguf", "is not a GGUF file")
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + (1).to_bytes(4, "little") + bytes(100))
@@ -303,7 +301,7 @@ V01 |= {"attention.head_count": 32, "attention.head_count_kv": 8, "attention.lay
 )
 def test_a_mistral_without_a_window_in_a_llama_file_is_refused_until_it_is_assumed(tmp_path, metadata):
     path = write_gguf(tmp_path / "m.gguf", metadata, {})
-    refused(path, r"does not state 'sliding_window': it is a Mistral.*assume=\{'sliding_window': \.\.\.\}")
+    refused(path, r"'sliding_window': .*Mistral.*assume=\{'sliding_window': \.\.\.\}")
     for window, family in ((4096, "mistral"), (None, "mistral")):
         read = read_gguf_checkpoint(path, assume={"sliding_window": window})
         assert (read.source["model_type"], read.source["assumed"]["sliding_window"]) == (family, window)
@@ -386,5 +384,5 @@ def test_namespaces_of_uploaders_are_inert_and_the_architecture_s_own_is_not(tmp
 def test_types_that_the_gguf_package_does_not_know_are_named(tmp_path, number, name):
     header = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + struct.pack("<Q", 1) + b"x" + struct.pack("<IQIQ", 1, 256, number, 0)
     (tmp_path / "x.gguf").write_bytes(header + bytes(1000))
-    with pytest.raises(SinkjaxError, match=rf"unknown stored type of x .*'{name}'"):
+    with pytest.raises(SinkjaxError, match=f"type of x .*'{name}'"):
         read_gguf(tmp_path / "x.gguf")

@@ -77,7 +77,7 @@ def test_an_original_context_beside_the_scaling_table_is_used():
         ({"rope_type": "longrope", "factor": 2.0}, "unknown rope_type .*'longrope'.*llama3"),
         ({"factor": 2.0}, "does not state 'rope_type'"),
         ({"rope_type": "linear"}, "does not state 'factor'"),
-        ({"rope_type": "linear", "factor": -1.0}, "'factor' .* must be a number above 0 .* not -1.0"),
+        ({"rope_type": "linear", "factor": -1.0}, "'factor' .*above 0 .* -1.0"),
         ({"rope_type": "linear", "factor": float("nan")}, "'factor' .* must be a number"),
         ({"rope_type": "linear", "type": "yarn", "factor": 2.0}, "'rope_type' twice and differently"),
         ({"rope_type": "linear", "factor": 2.0, "beta_fast": 32}, "unknown config key 'rope_scaling.beta_fast'"),
@@ -104,7 +104,7 @@ REQUIRED = [key for key in LLAMA if key not in ("rope_scaling", "model_type", *f
 
 @pytest.mark.parametrize("key", REQUIRED)
 def test_a_key_that_must_be_stated_has_no_default(key):
-    refused(without(LLAMA, key), f"does not state '{key}'.*assume={{'{key}'")
+    refused(without(LLAMA, key), f"'{key}'.*assume={{'{key}'")
     assert read(without(LLAMA, key), assume={key: LLAMA[key]}) == read(LLAMA)
 
 
@@ -127,7 +127,7 @@ def test_assuming_against_the_file_is_refused():
 
 
 def test_head_dim_needs_an_even_division():
-    refused(without(LLAMA | {"hidden_size": 18}, "head_dim"), "hidden_size 18 is not a multiple of 4 heads")
+    refused(without(LLAMA | {"hidden_size": 18}, "head_dim"), "hidden_size 18 .*4 heads")
 
 
 def test_a_mistral_window_holds_in_every_layer():
@@ -144,9 +144,9 @@ def test_qwen2_windows_are_those_of_transformers():
     assert read(used).windows == (None, 8)
     assert read(used | {"max_window_layers": 9}).windows is None
     assert read(used | {"layer_types": ["sliding_attention", "full_attention"]}).windows == (8, None)
-    refused(used | {"layer_types": ["sliding_attention"]}, "a list of 2 kinds of layer")
+    refused(used | {"layer_types": ["sliding_attention"]}, "a list of 2 ")
     refused(used | {"layer_types": ["sliding_attention", "chunked_attention"]}, "made of full_attention and sliding_attention")
-    refused(QWEN2 | {"layer_types": ["sliding_attention"] * 2}, "no sliding window is in use")
+    refused(QWEN2 | {"layer_types": ["sliding_attention"] * 2}, "no sliding window")
 
 
 @pytest.mark.parametrize(("name", "kind"), [("swish", "silu"), ("gelu", "gelu"), ("gelu_new", "gelu_tanh"), ("relu", "relu")])
@@ -164,27 +164,24 @@ def test_attention_bias_of_llama_is_on_all_four_projections():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "lama"}, "unknown model_type 'lama' in config.json; supported: .*llama, "),
-        ({"model_type": "glm4_moe"}, "^unknown model_type 'glm4_moe' in config.json; supported: "),  # and not "did you mean"
-        ({"model_type": "qwen3_next"}, "'qwen3_next' of config.json is not supported: .*recurrent layers"),
-        ({"model_type": "falcon_h1"}, "'falcon_h1' of config.json is not supported: .*recurrent layers"),
-        ({"model_type": "jamba"}, "'jamba' of config.json is not supported: .*recurrent layers"),
-        ({"model_type": "lfm2"}, "'lfm2' of config.json is not supported: .*convolutions"),
-        ({"model_type": "deepseek_v3"}, "'deepseek_v3' of config.json is not supported: .*latent attention"),
+        ({"model_type": "lama"}, "model_type 'lama' .*llama, "),
+        ({"model_type": "glm4_moe"}, "'glm4_moe' in config.json; supported: "),  # and not "did you mean"
+        ({"model_type": "qwen3_next"}, "'qwen3_next' .*recurrent layers"),
+        ({"model_type": "falcon_h1"}, "'falcon_h1' .*recurrent layers"),
+        ({"model_type": "jamba"}, "'jamba' .*recurrent layers"),
+        ({"model_type": "lfm2"}, "'lfm2' .*convolutions"),
+        ({"model_type": "deepseek_v3"}, "'deepseek_v3' .*latent attention"),
         ({"model_type": ["llama"]}, "unknown model_type"),
         ({"hidden_act": "mish"}, "unknown hidden_act 'mish'"),
-        (
-            {"rms_nrm_eps": 1e-6},
-            r"unknown config key 'rms_nrm_eps' \(did you mean 'rms_norm_eps'.*ignore_keys=\('rms_nrm_eps',\)",
-        ),
-        ({"quantization_config": {}}, "says in 'quantization_config' that its weights are quantised"),
-        ({"hidden_size": "16"}, "'hidden_size' in config.json must be an integer from 1 to .*, not '16'"),
+        ({"rms_nrm_eps": 1e-6}, r"'rms_nrm_eps' .*'rms_norm_eps'.*ignore_keys=\('rms_nrm_eps',\)"),
+        ({"quantization_config": {}}, "'quantization_config' .*quantised"),
+        ({"hidden_size": "16"}, "'hidden_size' .*integer from 1 .*'16'"),
         ({"hidden_size": True}, "'hidden_size' .* integer"),
         ({"num_hidden_layers": 10**9}, "'num_hidden_layers' .* from 1 to 4096"),
         ({"rms_norm_eps": 0}, "'rms_norm_eps' .* number above 0"),
         ({"tie_word_embeddings": "yes"}, "'tie_word_embeddings' .* true or false"),
-        ({"rope_interleaved": True}, "'rope_interleaved' .* must be False, the only value supported"),
-        ({"num_key_value_heads": 3}, "4 query heads cannot share 3 key-value heads"),
+        ({"rope_interleaved": True}, "'rope_interleaved' .* must be False"),
+        ({"num_key_value_heads": 3}, "4 query heads .* 3 key-value"),
     ],
 )
 def test_wrong_values_are_named(change, message):
@@ -193,7 +190,7 @@ def test_wrong_values_are_named(change, message):
 
 def test_a_key_is_ignored_only_on_purpose_and_only_if_it_means_nothing():
     assert read(LLAMA | {"new_key": 1}, ignore_keys=("new_key",)) == read(LLAMA)
-    refused(LLAMA, "'rope_theta' in config.json has an effect", ignore_keys=("rope_theta",))
+    refused(LLAMA, "'rope_theta' .*effect", ignore_keys=("rope_theta",))
 
 
 def test_bookkeeping_keys_of_transformers_are_harmless():

@@ -136,35 +136,35 @@ def test_leaves_go_under_their_own_names_where_no_family_has_them(tiny_config, t
     named = sinkjax.to_arrays(model, family="llama")
     assert named["model.layers.2.mlp.down_proj.weight"].shape == (32, 48)
     same(sinkjax.from_arrays(model.config, named, family="mistral"), model)
-    with pytest.raises(SinkjaxError, match=r"the config asks for layers\.gate, but gpt2 has no tensor for it"):
+    with pytest.raises(SinkjaxError, match=r"layers\.gate, .*gpt2"):
         sinkjax.to_arrays(model, family="gpt2")
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "sentence"),
+    ("change", "options", "words"),
     [
-        ({KEY: np.zeros((16, 16))}, {}, rf"{KEY} .* shape \(16, 16\), but the config asks for \(8, 16\) \(layers.k\)"),
-        ({KEY: np.zeros((8, 16), int)}, {}, f"{KEY} of these arrays holds int64, not floating-point numbers"),
-        ({KEY: torch.zeros(8, 16, dtype=torch.int8)}, {}, f"{KEY} of these arrays holds int8, not floating-point numbers"),
-        ({KEY: torch.zeros(8, 16, device="meta")}, {}, f"{KEY} of these arrays is on the meta device"),
-        ({KEY: np.full((8, 16), np.nan, np.float32)}, {}, f"{KEY} of these arrays holds NaN or infinity"),
-        ({KEY + "s": np.zeros(3)}, {}, f"unknown tensor in these arrays: '{KEY}s' .did you mean"),
-        ({}, {"family": "lama"}, "unknown family 'lama' .did you mean 'llama'"),
-        ({}, {"family": "gpt2"}, "family='gpt2' contradicts the config, which states model_type 'llama'"),
+        ({KEY: np.zeros((16, 16))}, {}, rf"{KEY} .*\(16, 16\).*\(8, 16\) \(layers.k\)"),
+        ({KEY: np.zeros((8, 16), int)}, {}, f"{KEY} .*int64"),
+        ({KEY: torch.zeros(8, 16, dtype=torch.int8)}, {}, f"{KEY} .*int8"),
+        ({KEY: torch.zeros(8, 16, device="meta")}, {}, f"{KEY} .*meta device"),
+        ({KEY: np.full((8, 16), np.nan, np.float32)}, {}, f"{KEY} .*NaN"),
+        ({KEY + "s": np.zeros(3)}, {}, f"'{KEY}s' .did you mean"),
+        ({}, {"family": "lama"}, "family 'lama' .*'llama'"),
+        ({}, {"family": "gpt2"}, "family='gpt2' .*'llama'"),
         ({}, {"config": {**files.LLAMA, "typo": 1}}, "unknown config key 'typo'"),
-        ({}, {"config": 3}, "a config is a config.json's mapping or path, or a sinkjax.Config, not 3"),
+        ({}, {"config": 3}, "config .*not 3"),
         ({}, {"config": "nowhere/config.json"}, "cannot read nowhere/config.json"),
-        ({}, {"arrays": {}}, "these arrays has no tensor 'lm_head.weight' and 20 more"),
-        ({}, {"arrays": [1]}, "arrays must be a mapping from tensor names to arrays"),
+        ({}, {"arrays": {}}, "'lm_head.weight' and 20 more"),
+        ({}, {"arrays": [1]}, "arrays must be a mapping"),
         ({}, {"dtype": "int8"}, "unknown dtype 'int8'"),
-        ({}, {"tokenizer": "gpt2"}, "a tokenizer must be a fast one of transformers, or of a sinkjax model, not 'gpt2'"),
+        ({}, {"tokenizer": "gpt2"}, "tokenizer .*'gpt2'"),
         ({}, {"assume": 1}, "assume must be a mapping"),
     ],
     ids=str,
 )  # fmt: skip
-def test_arrays_that_do_not_fit_are_refused(change, options, sentence) -> None:
+def test_arrays_that_do_not_fit_are_refused(change, options, words) -> None:
     values, arrays = small_llama()
-    with pytest.raises(SinkjaxError, match=sentence):
+    with pytest.raises(SinkjaxError, match=words):
         sinkjax.from_arrays(**{"config": values, "arrays": arrays | change, **options})
 
 
@@ -179,12 +179,10 @@ def test_what_is_deliberately_left_out() -> None:
 
 def test_a_model_without_an_unembedding_is_refused() -> None:
     headless = transformers.LlamaModel(small.DRAWS["llama"](small.Turn(1)))
-    with pytest.raises(
-        SinkjaxError, match=r"a LlamaModel has no unembedding: load the model with transformers\.AutoModelForCausalLM"
-    ):
+    with pytest.raises(SinkjaxError, match=r"LlamaModel .*transformers\.AutoModelForCausalLM"):
         sinkjax.from_transformers(headless)
     for other in (3, torch.nn.Linear(2, 2), "gpt2"):
-        with pytest.raises(SinkjaxError, match="from_transformers takes a PreTrainedModel of transformers, not "):
+        with pytest.raises(SinkjaxError, match="from_transformers takes a PreTrainedModel"):
             sinkjax.from_transformers(other)
 
 
@@ -196,9 +194,7 @@ def test_a_family_that_is_not_here_is_named() -> None:
 
 @pytest.mark.parametrize("call", [sinkjax.load, lambda model: sinkjax.generate(model, [1])])
 def test_a_live_model_in_the_wrong_place_is_one_short_sentence(call) -> None:
-    with pytest.raises(
-        SinkjaxError, match=r"LlamaForCausalLM; sinkjax\.from_transformers takes a model of transformers"
-    ) as caught:
+    with pytest.raises(SinkjaxError, match=r"LlamaForCausalLM; sinkjax\.from_transformers") as caught:
         call(live("llama"))
     assert len(str(caught.value)) < 150
 

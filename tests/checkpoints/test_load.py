@@ -123,7 +123,7 @@ def test_float64_needs_x64(folder, tmp_path):
 
 
 def test_an_unknown_dtype_is_refused_with_the_nearest(folder):
-    with pytest.raises(SinkjaxError, match=r"unknown dtype 'flaot32' \(did you mean 'float32'\?\).*bfloat16"):
+    with pytest.raises(SinkjaxError, match=r"'flaot32' .*'float32'.*bfloat16"):
         sinkjax.load(folder, dtype="flaot32")
 
 
@@ -174,9 +174,9 @@ def test_a_preset_that_is_not_installed_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("smollm2-135", "unknown model 'smollm2-135' .did you mean 'smollm2-135m'"),
-        ("./no/such/folder", "there is no folder or .gguf file"),
-        ("no-such.gguf", "cannot read no-such.gguf: No such file"),
+        ("smollm2-135", "'smollm2-135' .*'smollm2-135m'"),
+        ("./no/such/folder", "no .* ./no/such/folder"),
+        ("no-such.gguf", "no-such.gguf: No such file"),
     ],
 )
 def test_a_source_that_is_not_there_is_named(source, message):
@@ -185,9 +185,9 @@ def test_a_source_that_is_not_there_is_named(source, message):
 
 
 def test_a_file_of_another_kind_and_a_needless_revision_are_refused(folder):
-    with pytest.raises(SinkjaxError, match=r"neither a folder nor a \.gguf file"):
+    with pytest.raises(SinkjaxError, match=r"model\.safetensors .*\.gguf"):
         sinkjax.load(folder / "model.safetensors")
-    with pytest.raises(SinkjaxError, match="must be a name or a path, not None"):
+    with pytest.raises(SinkjaxError, match="a path, not None"):
         sinkjax.load(None)
     with pytest.raises(SinkjaxError, match="revision='main' is for hub ids"):
         sinkjax.load(folder, revision="main")

@@ -42,12 +42,7 @@ cases = [case.split("=") for case in sys.argv[1:]]
 print(json.dumps([measure(*case) for case in cases]))
 """
 
-CASES = [
-    ("folder", "float32", 1),
-    ("folder", "bfloat16", 1),
-    ("folder", "float32", 4),
-    ("gguf", "float32", 1),
-]
+CASES = [("folder", "float32", 1), ("folder", "bfloat16", 1), ("folder", "float32", 4), ("gguf", "float32", 1)]
 
 
 @pytest.fixture(scope="module")

@@ -173,7 +173,7 @@ def test_a_model_that_is_replaced_before_its_weights_are_opened_is_refused(folde
     other = dataclasses.replace(tiny_config, position=Rope(5000.0))
     read = folder_module.read_weights
     monkeypatch.setattr(folder_module, "read_weights", lambda path: read(sinkjax.save(drawn(other), path)))
-    refused(folder, "model was replaced by another model while it was read; load it again")
+    refused(folder, "model was replaced")
 
 
 def test_random_weights_of_the_same_architecture(folder, tiny_config):
@@ -185,23 +185,17 @@ def test_random_weights_of_the_same_architecture(folder, tiny_config):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"heds": 3}, r"config.json: unknown key 'heds' \(did you mean 'heads'"),
+        ({"heds": 3}, "config.json: .*'heds' .*'heads'"),
         ({"heads": ...}, "config.json lacks the key 'heads'"),
-        ({"heads": 6.0}, "config.json: heads must be an integer, not 6.0"),
+        ({"heads": 6.0}, "config.json: heads .*6.0"),
         ({"heads": 5}, "config.json: 5 query heads cannot share 2"),
-        ({"norm": {"type": "RMSNrm", "eps": 1e-5}}, r"norm: unknown type 'RMSNrm' \(did you mean 'RMSNorm'"),
-        (
-            {"norm": {"eps": 1e-5}},
-            "norm: unknown type None; allowed: DynamicTanh, LayerNorm, OffsetLayerNorm, OffsetRMSNorm, RMSNorm",
-        ),
+        ({"norm": {"type": "RMSNrm", "eps": 1e-5}}, "norm: .*'RMSNrm' .*'RMSNorm'"),
+        ({"norm": {"eps": 1e-5}}, "norm: .*None; .*DynamicTanh, .*RMSNorm"),
         ({"norm": {"type": "RMSNorm"}}, "norm lacks the key 'eps'"),
-        ({"norm": {"type": "RMSNorm", "eps": "1e-5"}}, "norm: eps must be a number, not the text"),
-        ({"norm": {"type": "RMSNorm", "eps": -1.0}}, "norm: the epsilon of a norm must be at least 0"),
+        ({"norm": {"type": "RMSNorm", "eps": "1e-5"}}, "norm: eps .*number, .*text"),
+        ({"norm": {"type": "RMSNorm", "eps": -1.0}}, "norm: .*epsilon .*at least 0"),
         ({"norm": {"type": "RMSNorm", "eps": 1e-5, "gain": 1}}, "norm: unknown key 'gain'"),
-        (
-            {"norm": "RMSNorm"},
-            r"norm must be a record \(type: RMSNorm, .*\) or null, not the text 'RMSNorm'",
-        ),
+        ({"norm": "RMSNorm"}, "norm must be .*type: RMSNorm, .*'RMSNorm'"),
         ({"normaliser": {"type": "RMSNorm", "eps": 1e-5}}, "normaliser: unknown type 'RMSNorm'.*Softmax"),
         ({"normaliser": {"type": "Normaliser"}}, "normaliser: unknown type 'Normaliser'"),
         ({"position": {"type": "Rope", "theta": 1e4, "scaling": {"type": "NoScaling"}}}, "scaling: unknown type 'NoScaling'"),
@@ -223,34 +217,34 @@ def test_a_field_under_its_former_name_is_read_and_results_keep_that_name(tiny_c
 
 
 def test_weights_that_do_not_fit_the_config_are_refused_by_name(folder):
-    refused(changed(folder, mlp_width=47), r"layers.down of .* has shape \(3, 48, 32\), but the config asks for \(3, 47, 32\)")
+    refused(changed(folder, mlp_width=47), r"layers.down .*\(3, 48, 32\).*\(3, 47, 32\)")
     refused(changed(folder, mlp_width=48, tied=True), "unknown tensor in .*: 'unembed'")
-    refused(changed(folder, tied=False, qkv_bias=True), "has no tensor 'layers.k_bias' and 2 more")
+    refused(changed(folder, tied=False, qkv_bias=True), "'layers.k_bias' and 2 more")
     (folder / native.WEIGHTS).unlink()
     refused(folder, "has neither model.safetensors nor")
 
 
 def test_nothing_is_left_to_assume_or_ignore(folder):
-    refused(folder, "ignore_keys and assume do not apply", assume={"tied": True})
-    refused(folder, "ignore_keys and assume do not apply", ignore_keys=("gate",))
+    refused(folder, "ignore_keys and assume ", assume={"tied": True})
+    refused(folder, "ignore_keys and assume ", ignore_keys=("gate",))
 
 
 @pytest.mark.parametrize(("value", "dtype"), [(np.nan, None), (np.inf, None), (1e6, "float16")])
 def test_what_would_not_load_is_not_saved(value, dtype, tiny_config, tmp_path):
     model = drawn(tiny_config)
     model.params["final_norm"] = model.params["final_norm"].at[3].set(value)
-    with pytest.raises(SinkjaxError, match="final_norm holds NaN or infinity in float"):
+    with pytest.raises(SinkjaxError, match=r"final_norm .*NaN"):
         sinkjax.save(model, tmp_path / "out", dtype=dtype)
     with pytest.raises(SinkjaxError, match="unknown type 'OneOf'"):
         sinkjax.save(dataclasses.replace(model, config=dataclasses.replace(tiny_config, normaliser=OneOf())), tmp_path / "out")
-    with pytest.raises(SinkjaxError, match="the parameters do not fit the config"):
+    with pytest.raises(SinkjaxError, match="parameters do not fit"):
         sinkjax.save(dataclasses.replace(model, config=dataclasses.replace(tiny_config, tied=True)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_model_of_another_format_is_left_alone_and_an_earlier_one_is_replaced(folder, tiny_config, tmp_path):
     foreign = write_folder(tmp_path / "llama", LLAMA, random_weights(LLAMA))
-    with pytest.raises(SinkjaxError, match="holds a model of type 'llama', which is left alone"):
+    with pytest.raises(SinkjaxError, match="type 'llama'"):
         sinkjax.save(drawn(tiny_config), foreign)
     assert sinkjax.load(foreign).config.layers == 2
     other = drawn(dataclasses.replace(tiny_config, layers=1))

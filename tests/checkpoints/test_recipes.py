@@ -138,11 +138,7 @@ def test_nnx(recipes: dict[str, Any], model: sinkjax.Model) -> None:
         **{name: stacked[name]["kernel"] for name in ("gate", "up", "down")},
     }
     assert jax.tree.map(jnp.shape, own) == jax.tree.map(jnp.shape, model.params["layers"])
-    state = {
-        "embed": {"embedding": model.params["embed"]},
-        "norm": {"scale": model.params["final_norm"]},
-        "layers": stacked,
-    }
+    state = {"embed": {"embedding": model.params["embed"]}, "norm": {"scale": model.params["final_norm"]}, "layers": stacked}
     if not model.config.tied:
         state["unembed"] = {"kernel": model.params["unembed"]}
     made = recipes["from_nnx"](model.config, state)

@@ -275,11 +275,11 @@ def test_a_unigram_vocabulary_becomes_the_tokenizer_it_came_from(prefix):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer.ggml.model": "plamo2"}, "unknown tokenizer.ggml.model in m.gguf: 'plamo2'.*allowed: gpt2, llama, t5"),
+        ({"tokenizer.ggml.model": "plamo2"}, "tokenizer.ggml.model .*'plamo2'.*gpt2, llama, t5"),
         ({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "viking"}, "unknown tokenizer.ggml.pre in m.gguf: 'viking'"),
         ({"tokenizer.ggml.scores": [0.0]}, "has 1 entries for 272 tokens"),
-        ({"tokenizer.ggml.tokens": 3}, "tokens in m.gguf must be a list of str"),
-        ({"tokenizer.ggml.bos_token_id": 272}, "bos_token_id in m.gguf is 272, but there are 272 tokens"),
+        ({"tokenizer.ggml.tokens": 3}, "tokens in m.gguf .*list"),
+        ({"tokenizer.ggml.bos_token_id": 272}, "bos_token_id .*272, .*272 tokens"),
         (
             {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.merges": ["x y z"]},
             "does not make a tokenizer",
@@ -334,7 +334,7 @@ def test_the_eos_is_the_first_that_config_names(folder):
 
 def test_a_damaged_tokenizer_and_a_bos_outside_the_vocabulary_are_named(folder):
     (folder / "tokenizer_config.json").write_text('{"bos_token": "<bos>"}')
-    with pytest.raises(SinkjaxError, match="names the bos_token '<bos>', which is not in the vocabulary"):
+    with pytest.raises(SinkjaxError, match=r"bos_token '<bos>'.*vocabulary"):
         sinkjax.load(folder)
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(SinkjaxError, match=r"tokenizer\.json is not a tokenizer"):
@@ -355,7 +355,7 @@ def test_a_folder_with_only_the_older_vocabulary_files(folder):
 def test_a_sentencepiece_model_alone_says_what_to_install(folder, monkeypatch):
     (folder / "tokenizer.json").rename(folder / "tokenizer.model")
     monkeypatch.setattr(tokenizer_files, "find_spec", lambda name: None)
-    with pytest.raises(SinkjaxError, match=r"has only a tokenizer.model.*: pip install sentencepiece"):
+    with pytest.raises(SinkjaxError, match=r"tokenizer.model.*: pip install sentencepiece"):
         sinkjax.load(folder)
 
 
@@ -363,7 +363,7 @@ def test_a_folder_without_tokenizer_loads_and_encode_explains(folder):
     (folder / "tokenizer.json").unlink()
     model = sinkjax.load(folder)
     assert model.tokenizer is None
-    with pytest.raises(SinkjaxError, match=f"the files of {folder} hold no tokenizer"):
+    with pytest.raises(SinkjaxError, match=f"{folder} hold no tokenizer"):
         sinkjax.encode(model, ["a"])
 
 
@@ -387,16 +387,10 @@ def test_a_tokenizer_is_a_value(smollm2_unread):
 @pytest.mark.parametrize(
     ("part", "sentence"),
     [
-        (
-            {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
-            "is not a tokenizer: Precompiled",
-        ),
-        ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "the tokenizer cannot encode the text: chunk size"),
-        ({"decoder": {"type": "Strip", "content": "a", "start": 9, "stop": 9}}, "the tokenizer cannot decode the tokens"),
-        (
-            {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "b"}},
-            "cannot encode the text: WordLevel",
-        ),
+        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}, "is not a tokenizer: Precompiled"),
+        ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "encode the text: chunk size"),
+        ({"decoder": {"type": "Strip", "content": "a", "start": 9, "stop": 9}}, "decode the tokens"),
+        ({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "b"}}, "cannot encode the text: WordLevel"),
     ],
     ids=["file", "text", "tokens", "word"],
 )

@@ -285,5 +285,5 @@ def test_a_written_tokenizer_reads_back_equal(name, tmp_path):
 def test_an_added_token_of_another_type_is_one_sentence(tmp_path):
     config = write(tmp_path, "names only")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(FAST | {"added_tokens_decoder": {"300": 3}}))
-    with pytest.raises(SinkjaxError, match=r"the files beside .*tokenizer\.json cannot be applied"):
+    with pytest.raises(SinkjaxError, match=r"tokenizer\.json cannot be applied"):
         read_folder_tokenizer(tmp_path, config)

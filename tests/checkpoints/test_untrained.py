@@ -134,9 +134,9 @@ def test_smollm2_starts_with_the_deviation_that_its_config_states_on_the_hub():
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ("untrained:smollm2-135", "unknown model 'smollm2-135' .did you mean 'smollm2-135m'"),
+        ("untrained:smollm2-135", "'smollm2-135' .*'smollm2-135m'"),
         ("untrained:nowhere", "unknown model 'nowhere'"),
-        ("untrained:untrained:smollm2-135m", "'untrained:' stands before a trained model, once"),
+        ("untrained:untrained:smollm2-135m", "'untrained:' .*once"),
     ],
 )
 def test_what_is_not_there_is_named(source, sentence):

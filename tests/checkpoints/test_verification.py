@@ -70,7 +70,7 @@ CHANGES: dict[Callable[[Any], None], str] = {
 def test_a_change_that_is_not_in_the_weights_is_refused_where_it_acts(change: Callable[[Any], None], dtype: torch.dtype) -> None:
     model = live(dtype=dtype)
     change(model)
-    with pytest.raises(SinkjaxError, match=f"LlamaForCausalLM .* differs first after {CHANGES[change]},.*float32.*verify=False"):
+    with pytest.raises(SinkjaxError, match=f"LlamaForCausalLM .* after {CHANGES[change]},.*float32.*verify=False"):
         sinkjax.from_transformers(model)
     assert sinkjax.from_transformers(model, verify=False).source["kind"] == "transformers"
 
@@ -79,7 +79,7 @@ def test_the_message_names_hooks_and_patched_modules() -> None:
     model = live()
     hook(model)
     patched(model)
-    with pytest.raises(SinkjaxError, match=r"a hook on model\.layers\.1, another forward in model\.layers\.1\.mlp"):
+    with pytest.raises(SinkjaxError, match=r"hook on model\.layers\.1, .*model\.layers\.1\.mlp"):
         sinkjax.from_transformers(model)
 
 
@@ -141,7 +141,7 @@ def test_files_are_compared_and_a_wrong_reading_is_found(tmp_path: Path, capsys:
     assert "logits" in capsys.readouterr().out
     with pytest.raises(SinkjaxError, match="random weights"):
         sinkjax.verify(f"untrained:{tmp_path}")
-    with pytest.raises(SinkjaxError, match="mini-sink is in sinkjax's own format"):
+    with pytest.raises(SinkjaxError, match=r"mini-sink .*format"):
         sinkjax.verify("mini-sink")
 
 

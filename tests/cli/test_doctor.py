@@ -31,7 +31,7 @@ def test_a_hub_that_is_not_to_be_asked_is_not_asked(monkeypatch):
         raise AssertionError("asked")
 
     monkeypatch.setattr("sinkjax.data.corpora.hub_answers", ask)
-    assert dict(doctor.facts())["hub"] == "not checked, because HF_HUB_OFFLINE is set"  # tests/conftest.py sets it
+    assert "HF_HUB_OFFLINE" in dict(doctor.facts())["hub"]  # tests/conftest.py sets it
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -54,12 +54,12 @@ def test_the_hub_is_asked_once_and_not_for_long(answers, monkeypatch):
 
 def test_a_device_and_a_package_that_are_not_there_are_lines_of_it(monkeypatch):
     def broken() -> str:
-        raise RuntimeError("Unable to initialize backend 'cuda': no plugin\nand more")
+        raise RuntimeError("no plugin\nand more")
 
     monkeypatch.setattr(jax, "default_backend", broken)
     monkeypatch.setattr(doctor, "PACKAGES", ("jax", "no-such-package"))
     found = dict(doctor.facts())
-    assert found["devices"] == "none: Unable to initialize backend 'cuda': no plugin"
+    assert found["devices"] == "none: no plugin"
     assert found["packages"].startswith(f"jax {jax.__version__}, no-such-package is missing")
 
 

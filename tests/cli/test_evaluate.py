@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -67,16 +68,16 @@ def test_it_reads_records_and_a_byte_order_mark_as_the_text_that_they_are(files:
     want = sinkjax.evaluate(sinkjax.load(files / "model"), lines)
     assert f"{want.loss:.4f}" in capsys.readouterr().out
     assert cli.main(["evaluate", str(files / "model"), str(files / "records.jsonl")]) == 2
-    assert "no field 'text': it has text in 'body'; --field" in capsys.readouterr().err
+    assert re.search("'text'.*'body'; --field", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("", "missing from sinkjax evaluate: MODEL, TEXT"),
+        ("", "MODEL, TEXT"),
         ("m t --sinks 4", "--sinks needs --window"),
-        ("m t --h2o 4 --window 9", "--window and --h2o are two cache policies"),
-        ("m t --key-norm 4 --snapkv 9", "--key-norm and --snapkv are two cache policies"),
+        ("m t --h2o 4 --window 9", "--window and --h2o"),
+        ("m t --key-norm 4 --snapkv 9", "--key-norm and --snapkv"),
         ("m t --keep 0 sinks --kv 8", "--keep takes positions or sinks"),
         ("m t --kv fp4", "fp4"),
     ],

@@ -39,7 +39,7 @@ def test_it_serves_its_page_until_a_signal_ends_it(sent, code, tmp_path: Path):
     [
         (("no-such-model",), "no-such-model"),
         (("mini-sink", "--prompt", " "), "the prompt is empty"),
-        (("mini-sink", "--prompt", "one\ntwo"), "the prompt must be one line"),
+        (("mini-sink", "--prompt", "one\ntwo"), "must be one line"),
         (("mini-sink", "--port", "70000"), "port 70000 cannot be used"),
         (("mini-sink", "--prompts", "1"), "did you mean '--prompt'?"),
     ],

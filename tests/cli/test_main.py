@@ -128,10 +128,9 @@ def test_help_of_a_study_lists_its_fields_with_their_values(capsys):
     assert done.value.code == 0
     assert "--control-prompts INT" in shown
     shown = shown.replace("│ ", "")
-    assert "--prompts INT passages of text (default: 64)" in shown
-    assert "an early, a middle and a late one (default: none)" in shown
+    for option, value in (("prompts INT", 64), ("map-layers", "none"), ("devices INT", "none")):
+        assert re.search(rf"--{option} (?:(?! --).)*\(default: {value}\)", shown)
     assert "(default: )" not in shown
-    assert "--devices INT number of devices to use; if none, all (default: none)" in shown
     assert "None" not in shown
 
 
@@ -200,7 +199,7 @@ def test_a_plan_for_another_machine_counts_its_devices(tiny, capsys):
     assert cli.main(["plan", "kiya/mask", *tiny, "--platform", "h200", "--mesh", "data=4,model=2"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "devices 8, 2 for each copy" in shown
-    assert "67,000 GFLOP/s of the data sheet of h200" in shown
+    assert re.search("67,000 GFLOP/s .*h200", shown)
 
 
 def test_a_plan_names_the_attention_of_each_sweep(tiny, capsys, monkeypatch):
@@ -225,13 +224,7 @@ def test_a_plan_of_calculations_says_what_they_compute_and_load(tiny, files, cap
     model = ["--model", str(files / "model"), "--text", str(files / "text.txt")]
     assert cli.main(["plan", "kiya/embedding", *model]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for words in (
-        "kiya/embedding: keys",
-        "Norms and cosines of the first-block keys",
-        "1 of up to 64 tokens",
-        "in float32",
-        "not a sweep",
-    ):
+    for words in ("kiya/embedding: keys", "first-block keys", "1 of up to 64 tokens", "in float32", "not a sweep"):
         assert words in shown
     assert cli.main(["plan", "kiya/mask", *tiny]) == 0
     assert "kiya/mask: continuations" in capsys.readouterr().out
@@ -276,62 +269,56 @@ def test_sites_of_a_model_with_a_short_context_are_listed(tmp_path, tiny_config,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["rum"], "unknown command 'rum' (did you mean 'run'?)"),
+        (["rum"], "'rum' .*'run'"),
         (["run"], None),
-        (["run", "--prompts", "3"], "takes a study before its options"),
-        (["run", "kiya/musk"], "unknown study 'kiya/musk' (did you mean 'kiya/mask'?)"),
-        (["run", "kiya/mask", "--promts", "3"], "unknown option '--promts' (did you mean '--prompts'?)"),
-        (["run", "kiya/mask", "--prompts", "many"], "--prompts must be an integer, not 'many'"),
-        (["run", "kiya/mask", "--prompts", "1", "2"], "--prompts takes one value, not 2: 1 2"),
-        (["run", "kiya/mask", "--twin", "3"], "--twin is a switch and takes no value, not '3'"),
-        (["run", "kiya/mask", "--head-shares", "0.1", "x"], "--head-shares takes a list, each entry a number, not 'x'"),
-        (["run", "kiya/mask", "--prompts", "0"], "prompts must be at least 1, not 0"),
-        (["run", "kiya/mask", "--prompts"], "--prompts needs a value: an integer"),
-        (
-            ["run", "kiya/mask", "--bos", "own"],
-            "'tokenizer' or 'none' or an integer, not 'own'",
-        ),
-        (["run", "kiya/mask", "--dtype", "float8"], "--dtype must be 'float32' or 'bfloat16'"),
-        (["run", "kiya/mask", "more"], "unexpected 'more': options are written --NAME VALUE"),
+        (["run", "--prompts", "3"], "study before its options"),
+        (["run", "kiya/musk"], "'kiya/musk' .*'kiya/mask'"),
+        (["run", "kiya/mask", "--promts", "3"], "'--promts' .*'--prompts'"),
+        (["run", "kiya/mask", "--prompts", "many"], "--prompts .*integer, not 'many'"),
+        (["run", "kiya/mask", "--prompts", "1", "2"], "--prompts .*2: 1 2"),
+        (["run", "kiya/mask", "--twin", "3"], "--twin .*switch .*'3'"),
+        (["run", "kiya/mask", "--head-shares", "0.1", "x"], "--head-shares .*list.* number, not 'x'"),
+        (["run", "kiya/mask", "--prompts", "0"], "prompts .*at least 1, not 0"),
+        (["run", "kiya/mask", "--prompts"], "--prompts .*integer"),
+        (["run", "kiya/mask", "--bos", "own"], "--bos .*'tokenizer' or 'none' .*'own'"),
+        (["run", "kiya/mask", "--dtype", "float8"], "--dtype .*'float32' or 'bfloat16'"),
+        (["run", "kiya/mask", "more"], "'more': .*--NAME VALUE"),
         (["run", "kiya/mask", "--model", "nowhere"], "unknown model 'nowhere'"),
-        (["run", "kiya/mask", "--memory", "-1"], "--memory must be a finite number of gigabytes above 0"),
-        (["run", "kiya/mask", "--platform", "tpu"], "platform 'tpu' was asked for, but JAX has only 'cpu'"),
+        (["run", "kiya/mask", "--memory", "-1"], "--memory .*gigabytes above 0"),
+        (["run", "kiya/mask", "--platform", "tpu"], "'tpu' .*'cpu'"),
         (["run", "kiya/mask", "--platform", "cuda"], "cuda"),
-        (["run", "kiya/mask", "--devices", "1000"], "1000 devices were asked for, but JAX has"),
-        (["run", "kiya/mask", "--mesh", "data=2,width=4"], "unknown axis of a mesh 'width'; allowed: data, model"),
-        (["plan", "kiya/mask", "--mesh", "data=2,model=4", "--devices", "4"], "takes 8 devices, but --devices is 4"),
-        (["plan", "kiya/mask", "--platform", "h20"], "unknown platform 'h20' (did you mean 'h200'?)"),
+        (["run", "kiya/mask", "--devices", "1000"], "1000 devices .*JAX has"),
+        (["run", "kiya/mask", "--mesh", "data=2,width=4"], "'width'; .*data, model"),
+        (["plan", "kiya/mask", "--mesh", "data=2,model=4", "--devices", "4"], "8 devices, .*--devices is 4"),
+        (["plan", "kiya/mask", "--platform", "h20"], "'h20' .*'h200'"),
         (["run", "trigger/one-layer", "--devices", "1"], "unknown option '--devices'"),
-        (["run", "kiya/mask", "--map-layers", "99"], "map_layers has layer 99, but the model has 30"),
+        (["run", "kiya/mask", "--map-layers", "99"], "map_layers .* 99, .* 30"),
         (["run", "kiya/mask", "--length", "9000"], "length 9000 is beyond the context"),
-        (["sweep", "kiya/mask"], "is a config of kiya/mask, not of a sweep"),
+        (["sweep", "kiya/mask"], "kiya/mask, not .*sweep"),
         (["sweep", "nothing.yaml"], "unknown study 'nothing.yaml'"),
         (["sweep", "sweep/first-key", "--edits", "3"], "unknown option '--edits'"),
         (["sweep", "sweep/first-key", "--probe", "attention_recieved"], "did you mean 'attention_received'?"),
-        (["plan", "kiya/mask", "--out", "x"], "sinkjax plan writes nothing, so it has no --out"),
+        (["plan", "kiya/mask", "--out", "x"], "plan .*no --out"),
         (["plan", "kiya/mask", "--memory", "0.1"], "more than the 0.10 GB allowed"),
-        (
-            ["plan", "kiya/after-softmax", "--attention-impl", "pallas"],
-            'attention_impl "pallas" does not support',
-        ),
+        (["plan", "kiya/after-softmax", "--attention-impl", "pallas"], 'attention_impl "pallas"'),
         (["plan", "kiya/mask", "--attention-impl", "flash"], "--attention-impl"),
         (["plan", "kiya/mask", "--eps", "2"], "eps must lie between 0 and 1"),
         (["report"], "Missing from sinkjax report"),
-        (["report", "kiya/mask"], "there is no folder or store kiya/mask"),
-        (["report", "nowhere"], "there is no folder or store nowhere"),
+        (["report", "kiya/mask"], "no .*store kiya/mask"),
+        (["report", "nowhere"], "no .*store nowhere"),
         (["report", "nowhere", "--out", "x"], "unknown option '--out'"),
         (["models", "nowhere"], "unknown model 'nowhere'"),
         (["models", "--source", "x"], "unknown option '--source'"),
-        (["report", "a", "b", "c"], "unexpected 'c': options are written --NAME VALUE"),
-        (["models", "a", "b"], "unexpected 'b': options are written --NAME VALUE"),
-        (["sites", "--length", "5", "nowhere", "x"], "unexpected 'x': options are written --NAME VALUE"),
+        (["report", "a", "b", "c"], "'c': .*--NAME VALUE"),
+        (["models", "a", "b"], "'b': .*--NAME VALUE"),
+        (["sites", "--length", "5", "nowhere", "x"], "'x': .*--NAME VALUE"),
         (["sites", "--length", "5", "nowhere"], "unknown model 'nowhere'"),
         (["run", "pretrain/gu-weight-decay", "--mesh", "2"], "--mesh takes 2 values, not 1: 2"),
-        (["run", "kiya/mask", "--no-twin", "3"], "--no-twin is a switch and takes no value, not '3'"),
-        (["train", "trigger/softmax-1l1h", "--residual", "maybe"], "--residual must be true or false, not 'maybe'"),
+        (["run", "kiya/mask", "--no-twin", "3"], "--no-twin .*switch .*'3'"),
+        (["train", "trigger/softmax-1l1h", "--residual", "maybe"], "--residual .*true or false, not 'maybe'"),
         (["sites", "nowhere"], "unknown model 'nowhere'"),
-        (["sites", "--length", "0"], "needs at least 1 prompt of 1 to 8192 tokens"),
-        (["sites", "--prompts", "x"], "--prompts must be an integer, not 'x'"),
+        (["sites", "--length", "0"], "1 to 8192 tokens"),
+        (["sites", "--prompts", "x"], "--prompts .*integer, not 'x'"),
     ],
     ids=str,
 )
@@ -342,13 +329,13 @@ def test_a_mistake_is_one_sentence(arguments, words, capsys, tmp_path, monkeypat
             cli.main(arguments)
         assert "usage: sinkjax run STUDY" in capsys.readouterr().out
     else:
-        assert words.lower() in fails(capsys, *arguments).lower()
+        assert re.search(words, fails(capsys, *arguments), re.IGNORECASE)
     assert not list(tmp_path.iterdir())
 
 
 def test_what_only_tyro_refuses_is_one_sentence_too(capsys, monkeypatch):
     monkeypatch.setattr("sinkjax.config_files.documents.misfit", lambda *_: "")
-    assert "cannot be combined; see sinkjax run kiya/mask --help" in fails(capsys, "run", "kiya/mask", "--prompts", "many")
+    assert "sinkjax run kiya/mask --help" in fails(capsys, "run", "kiya/mask", "--prompts", "many")
 
 
 @pytest.mark.long
@@ -390,11 +377,11 @@ def test_what_stops_a_run_is_said_in_one_line(error, code, sentence, capsys, mon
 
 def test_an_interrupted_command_says_what_it_could_not_keep(capsys, monkeypatch):
     def stop(arguments):
-        raise Interrupted(15) from SinkjaxError("cannot write results/checkpoints: No space left on device")
+        raise Interrupted(15) from SinkjaxError("cannot write results/checkpoints")
 
     monkeypatch.setitem(VERBS, "models", stop)
     assert cli.main(["models"]) == 143
-    assert "interrupted (cannot write results/checkpoints: No space left on device)" in capsys.readouterr().err
+    assert "interrupted (cannot write results/checkpoints)" in capsys.readouterr().err
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(tiny, tmp_path, capsys, monkeypatch):
@@ -441,7 +428,7 @@ def test_keys_of_a_config_are_left_out_on_the_command_line(tmp_path, capsys):
     write_model(tmp_path / "model", brand_new=1, other_new=[2])
     command = ["plan", "kiya/mask", "--model", str(tmp_path / "model"), "--length", "12", "--prompts", "3", "--controls", "4"]
     assert cli.main(command) == 2
-    assert "--ignore-keys brand_new other_new on the command line" in capsys.readouterr().err
+    assert "--ignore-keys brand_new other_new" in capsys.readouterr().err
     left_out = ["--ignore-keys", "brand_new", "other_new"]
     assert cli.main([*command, "--map-layers", "0", "2", *left_out]) == 0
     assert cli.main(["models", str(tmp_path / "model"), *left_out]) == 0

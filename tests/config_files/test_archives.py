@@ -111,12 +111,10 @@ def test_too_many_entries_are_refused(sent, monkeypatch):
     refused(sent, "lists more entries")
 
 
-@pytest.mark.parametrize(
-    ("content", "words"), [(b"no zip", "is not a complete zip file"), (b"", "is not a complete zip file")], ids=("text", "empty")
-)
-def test_what_is_no_zip_is_refused(content, words, sent):
+@pytest.mark.parametrize("content", [b"no zip", b""], ids=("text", "empty"))
+def test_what_is_no_zip_is_refused(content, sent):
     sent.write_bytes(content)
-    refused(sent, words)
+    refused(sent, "complete zip file")
 
 
 def test_a_zip_without_results_is_refused(sent):
@@ -136,7 +134,7 @@ def test_a_damaged_zip_leaves_nothing_and_can_be_tried_again(sent):
         folder.rename(sent.parents[1] / f"unpacked-{place}")
     for end in range(0, len(good), 501):
         sent.write_bytes(good[:end])
-        refused(sent, "is not a complete zip file")
+        refused(sent, "complete zip file")
     sent.write_bytes(good)
     assert (unpack(sent) / "x").stat().st_size == 5000
 
@@ -146,7 +144,7 @@ def test_an_encrypted_zip_is_refused(sent):
     for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         content[content.find(mark) + place] |= 1
     sent.write_bytes(content)
-    refused(sent, "is not a complete zip file", "encrypted")
+    refused(sent, "encrypted")
 
 
 def test_an_interruption_leaves_nothing(sent, monkeypatch):

@@ -45,31 +45,30 @@ def test_exponents_without_a_dot_are_numbers():
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "words"),
     [
-        ("{count: 1, rat: 2}", "unknown key 'rat' (did you mean 'rate'?)"),
+        ("{count: 1, rat: 2}", "'rat' .*'rate'"),
         ("{rate: 1}", "lacks the key 'count'"),
-        ("{count: 1.0}", "count must be an integer, not 1.0"),
-        ("{count: true}", "count must be an integer, not True"),
-        ("{count: '1'}", "count must be an integer, not the text '1'"),
-        ("{count: 1, rate: fast}", "rate must be a number, not the text 'fast'"),
-        ("{count: 1, kind: c}", "kind must be 'a' or 'b' or an integer, not the text 'c'"),
-        ("{count: 1, layers: 3}", "layers must be a list, each entry an integer, not 3"),
-        ("{count: 1, layers: [0, x]}", "layers[1] must be an integer, not the text 'x'"),
-        ("{count: 1, flag: 1}", "flag must be true or false, not 1"),
-        ("{count: 1, count: 2}", "the key 'count' is written twice"),
+        ("{count: 1.0}", "count .*integer, not 1.0"),
+        ("{count: true}", "count .*integer, not True"),
+        ("{count: '1'}", "count .*integer, .*text '1'"),
+        ("{count: 1, rate: fast}", "rate .*number, .*'fast'"),
+        ("{count: 1, kind: c}", "kind .*'a' or 'b' or .*integer, .*'c'"),
+        ("{count: 1, layers: 3}", "layers .*list, .*integer, not 3"),
+        ("{count: 1, layers: [0, x]}", r"layers\[1\] .*integer, .*'x'"),
+        ("{count: 1, flag: 1}", "flag .*true or false, not 1"),
+        ("{count: 1, count: 2}", "'count' .*twice"),
         ("count: [1", "not valid YAML"),
         ("- 1", "must hold keys and values"),
         ("", "must hold keys and values"),
         ("{1: 2}", "must hold keys and values"),
         ("count: 2001-99-99", "not valid YAML"),
-        ("count: !!python/object:os.system {}", "the tag 'tag:yaml.org,2002:python/object:os.system' is not allowed (line 1)"),
+        ("count: !!python/object:os.system {}", "'tag:yaml.org,2002:python/object:os.system' .*line 1"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, sentence: str):
-    with pytest.raises(SinkjaxError) as error:
+def test_what_is_wrong_is_named(text: str, words: str):
+    with pytest.raises(SinkjaxError, match=words) as error:
         build(text)
-    assert sentence in str(error.value)
     assert str(error.value).startswith("file")
     assert "\n" not in str(error.value)
 
@@ -80,27 +79,26 @@ BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "words"),
     [
-        (BOMB, "more than 20000 values are too many"),
-        ("a: &a 1\nb: [" + "*a, " * 101 + "1]", "more than 100 aliases are too many"),
-        ("a: &a {b: *a}", "the alias *a refers to a value that contains it (line 1)"),
-        ("a: " + "[" * 50, "more than 40 levels are too many"),
-        ("a: " + "[" * 100_000, "(line 1)"),
-        ("".join(f"k{n}: 1\n" for n in range(301)), "301 keys in one mapping are more than 300"),
-        ("a: " + "x" * 1_000_000, "is longer than a config may be"),
-        ("a: !!float", "the tag 'tag:yaml.org,2002:float' is not allowed (line 1)"),
+        (BOMB, "more than 20000 values"),
+        ("a: &a 1\nb: [" + "*a, " * 101 + "1]", "more than 100 aliases"),
+        ("a: &a {b: *a}", r"alias \*a .*line 1"),
+        ("a: " + "[" * 50, "more than 40 levels"),
+        ("a: " + "[" * 100_000, "line 1"),
+        ("".join(f"k{n}: 1\n" for n in range(301)), "301 keys .* 300"),
+        ("a: " + "x" * 1_000_000, "longer than a config"),
+        ("a: !!float", "'tag:yaml.org,2002:float' .*line 1"),
         ("a: !!timestamp x", "is not allowed"),
-        ("a: !mine x", "the tag '!mine' is not allowed"),
-        ("count: 0x" + "f" * 9000, "an integer has more than 64 bits (line 1)"),
+        ("a: !mine x", "'!mine' .*not allowed"),
+        ("count: 0x" + "f" * 9000, "64 bits .*line 1"),
     ],
     ids=["bomb", "aliases", "cycle", "levels", "depth", "keys", "bytes", "float", "timestamp", "own tag", "digits"],
 )
-def test_what_is_too_much_for_a_config_is_refused_at_once(text: str, sentence: str):
+def test_what_is_too_much_for_a_config_is_refused_at_once(text: str, words: str):
     begun = time.process_time()
-    with pytest.raises(SinkjaxError) as error:
+    with pytest.raises(SinkjaxError, match=words):
         build(text)
-    assert sentence in str(error.value)
     assert time.process_time() - begun < 2
 
 
@@ -113,7 +111,7 @@ def test_an_alias_and_a_merge_are_read():
 
 
 def test_a_list_for_a_pair_has_two_entries():
-    with pytest.raises(SinkjaxError, match="pair must be a list of 2, not of 1"):
+    with pytest.raises(SinkjaxError, match=r"pair .*list of 2, not of 1"):
         documents.convert([1], tuple[int, int], "pair")
     assert documents.convert([1, 2], tuple[int, int], "pair") == (1, 2)
 
@@ -132,11 +130,11 @@ def test_a_run_does_not_read_the_config_of_a_run_that_is_cut(tmp_path, end):
     ("fields", "sentence"),
     [
         ({"prompts": 0}, "prompts must be at least 1"),
-        ({"key": -1}, "key must be at least 0, not -1"),
+        ({"key": -1}, "key .*at least 0, not -1"),
         ({"eps": 1.0}, "eps must lie between 0 and 1"),
         ({"map_layers": [-1]}, "map_layers has -1"),
         ({"controls": 0}, "controls must be at least 1"),
-        ({"bos": "first"}, "bos must be 'auto' or 'model' or 'tokenizer' or 'none' or an integer"),
+        ({"bos": "first"}, "bos .*'auto' or .*'none' or .*integer"),
     ],
 )
 def test_a_config_refuses_values_that_make_no_study(fields: dict, sentence: str):

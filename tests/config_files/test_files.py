@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -29,7 +30,7 @@ def test_a_write_that_fails_keeps_the_old_file_and_leaves_no_scrap(tmp_path: Pat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(SinkjaxError, match=r"cannot write .*a.txt: No space left on device \(at least 3 bytes wanted\)$"):
+    with pytest.raises(SinkjaxError, match=r"a\.txt: No space .*3 bytes"):
         write(tmp_path / "a.txt", "new")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "old"}
 
@@ -77,7 +78,7 @@ def test_several_may_begin_in_one_folder_if_they_want_the_same(tmp_path: Path):
     with ThreadPoolExecutor(4) as pool:
         said = list(pool.map(begin, [(number, "one") for number in range(100) for _ in range(4)]))
         assert {*said} == {"one"}
-    assert begin((0, "two")) == f"{tmp_path / '0'} holds another study (it differs); choose another --out or delete it"
+    assert re.search(rf"{tmp_path / '0'} .*another study \(it differs\); .*--out", begin((0, "two")))
 
 
 def test_what_a_kill_left_of_a_config_does_not_keep_others_out(tmp_path: Path):

@@ -228,21 +228,21 @@ def test_repeated_blocks_fill_their_rows_and_no_others(counted):
     ("fields", "message"),
     [
         ({"context": 0}, "context must be at least 1"),
-        ({"bos": "first", "fixed_positions": (0,)}, 'position 0 holds the BOS; choose bos "none"'),
-        ({"fixed_positions": (33,)}, "fixed_positions has 33, but a block has the positions 0 to 32"),
+        ({"bos": "first", "fixed_positions": (0,)}, 'position 0 .*bos "none"'),
+        ({"fixed_positions": (33,)}, "fixed_positions has 33, .* 0 to 32"),
         ({"random_positions": (-1,)}, "random_positions has -1"),
-        ({"random_positions": (2, 2)}, "random_positions must name .* each of them once"),
-        ({"fixed_positions": (1, 2), "random_positions": (2,)}, "position 2 cannot hold a fixed and a random token"),
-        ({"prefix": 33}, r"prefix must be at most context \(32\)"),
+        ({"random_positions": (2, 2)}, "random_positions .*once"),
+        ({"fixed_positions": (1, 2), "random_positions": (2,)}, "position 2 .*fixed .*random"),
+        ({"prefix": 33}, r"prefix .*context \(32\)"),
         ({"unique": 0.0}, "unique must be above 0"),
         ({"unique": 1.5}, "unique must be at most 1"),
         ({"bos_fraction": 1.5}, "bos_fraction must be at most 1"),
         ({"bos_fraction": 0.0}, "bos_fraction must be above 0"),
         ({"bos": "none", "bos_fraction": 0.5}, 'bos_fraction is for bos "first"'),
-        ({"offsets": "random", "unique": 0.5}, "unique is for blocks on a grid"),
-        ({"repeated_blocks": 3}, "must both be 0 or both be above 0"),
-        ({"repeated_blocks": 3, "repeated_rows": 9}, r"repeated_rows must be at most batch \(8\)"),
-        ({"bos": "model"}, "bos must be 'first' or 'none', not the text 'model'"),
+        ({"offsets": "random", "unique": 0.5}, "unique .*grid"),
+        ({"repeated_blocks": 3}, "repeated_blocks and repeated_rows "),
+        ({"repeated_blocks": 3, "repeated_rows": 9}, r"repeated_rows .*batch \(8\)"),
+        ({"bos": "model"}, "bos .*'first' or 'none', .*'model'"),
         ({"data_seed": -1}, "data_seed must be at least 0"),
     ],
 )
@@ -254,11 +254,11 @@ def test_a_wrong_setting_is_refused_in_one_sentence(fields, message):
 @pytest.mark.parametrize(
     ("fields", "options", "message"),
     [
-        ({}, {"vocab_size": 10}, "the tokenizer has 20000 tokens, but the model's vocabulary 10"),
-        ({"fixed_positions": (1,), "fixed_token": 20_000}, {}, r"fixed_token must be below the vocabulary \(20000\)"),
-        ({"context": 2200}, {}, r"train split of .* has no block of 2201 tokens .*at most 2137 in a row"),
-        ({"context": 300}, {"split": "validation"}, "validation split of .* has no block of 301 tokens"),
-        ({"repeated_blocks": 600, "repeated_rows": 1}, {}, r"repeated_blocks must be below the 512 training blocks"),
+        ({}, {"vocab_size": 10}, "20000 tokens, .* 10"),
+        ({"fixed_positions": (1,), "fixed_token": 20_000}, {}, r"fixed_token .*\(20000\)"),
+        ({"context": 2200}, {}, "train split .*2201 tokens .* 2137 "),
+        ({"context": 300}, {"split": "validation"}, "validation split .*301 tokens"),
+        ({"repeated_blocks": 600, "repeated_rows": 1}, {}, "repeated_blocks .* 512 "),
         ({}, {"split": "test"}, "unknown split 'test'"),
     ],
 )
@@ -269,11 +269,11 @@ def test_settings_that_do_not_fit_the_corpus_are_refused(counted, fields, option
 
 def test_other_refusals(counted):
     card = counted.card | {"tokenizer": {"vocab_size": 20_000, "bos": None}}
-    with pytest.raises(SinkjaxError, match='bos is "first", but the tokenizer none names no BOS'):
+    with pytest.raises(SinkjaxError, match="tokenizer none names no BOS"):
         Batches(dataclasses.replace(counted, card=card), small())
-    with pytest.raises(SinkjaxError, match=r"no batch -1 of the train split: batches begin with 0$"):
+    with pytest.raises(SinkjaxError, match="batch -1 of the train split"):
         Batches(counted, small()).at(-1)
-    with pytest.raises(SinkjaxError, match="no batch 900 of the validation split: batches begin with 0 and end with 6"):
+    with pytest.raises(SinkjaxError, match=r"batch 900 of the validation split.* 6"):
         Batches(counted, small(), "validation").at(900)
 
 
@@ -285,7 +285,7 @@ def test_a_larger_config_gives_its_parts_back(prose):
     config = Training(context=32, batch=8, limit=20_000)
     assert part(config, Blocks) == small()
     assert part(config, Corpus) == Corpus(limit=20_000)
-    with pytest.raises(SinkjaxError, match="prefix must be at most context"):
+    with pytest.raises(SinkjaxError, match=r"prefix .*context"):
         part(Training(context=3, prefix=4), Blocks)
 
 
@@ -336,8 +336,8 @@ def test_one_domain_alone_is_read_alone(domains):
     ("weights", "words"),
     [
         ({"laws": 1}, "did you mean 'law'"),
-        ({"law": 0}, "must be a number above 0, not 0"),
-        ({"law": float("nan")}, "above 0, not nan"),
+        ({"law": 0}, "law.* above 0, not 0"),
+        ({"law": float("nan")}, "law.* above 0, not nan"),
     ],
 )
 def test_weights_that_make_no_sense_are_refused(domains, weights, words):

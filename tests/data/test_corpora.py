@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import re
 import socket
 import subprocess
 import sys
@@ -208,7 +209,7 @@ def test_headings_and_empty_lines_are_no_paragraphs(tmp_path):
 
 
 def test_a_folder_without_texts_is_refused(tmp_path):
-    with pytest.raises(SinkjaxError, match=r"holds no text: none of .*\.txt"):
+    with pytest.raises(SinkjaxError, match=r"no text: .*\.txt"):
         passages(tmp_path, 1)
 
 
@@ -222,7 +223,7 @@ def test_wikitext_comes_from_the_cache_without_a_network(tmp_path, no_network, s
     write_cache(tmp_path / "cache")
     found = passages(source, 2, length=1)
     assert set(found.texts) == PARAGRAPHS
-    assert found.source == "WikiText-2 raw (Salesforce/wikitext, wikitext-2-raw-v1, split test)"
+    assert "(Salesforce/wikitext, wikitext-2-raw-v1, split test)" in found.source
     assert (capfd.readouterr(), caplog.records) == (("", ""), [])
 
 
@@ -231,8 +232,7 @@ def test_without_a_network_the_packaged_text_is_used_quickly_silently_and_said_s
     found = passages("auto", 4)
     assert time.monotonic() - start < 30
     assert found.texts == passages("packaged", 4).texts
-    assert found.source.startswith("packaged text (168 synthetic documents in 12 genres, written for sinkjax), because")
-    assert found.source.endswith("because WikiText-2 is not in the cache of datasets and the hub does not answer")
+    assert re.search("^packaged text .*168 .*WikiText-2 .*hub", found.source)
     assert (capfd.readouterr(), caplog.records) == (("", ""), [])
 
 
@@ -260,7 +260,7 @@ def test_hub_that_fails_is_named_in_the_source(no_cache, monkeypatch):
 
     monkeypatch.setattr(corpora, "hub_answers", lambda: True)
     monkeypatch.setattr(datasets, "load_dataset", broken)
-    assert "could not be loaded from the hub (ConnectionError)" in passages("auto", 2).source
+    assert "(ConnectionError)" in passages("auto", 2).source
 
 
 def test_levels_of_loggers_are_put_back(no_network):
@@ -326,7 +326,7 @@ def test_wrong_argument_is_refused_in_one_sentence(arguments, expected):
 def test_too_short_passages_are_refused_with_the_length_that_enough_of_them_have(tmp_path):
     path = tmp_path / "lines.txt"
     path.write_text("a\nbb\ncccc\ndddddddd\n")
-    with pytest.raises(SinkjaxError, match=r"only 1 \(4 with the shorter ones.*choose --prompts 1 or --length 2"):
+    with pytest.raises(SinkjaxError, match=r"only 1 \(4 .*--prompts 1 or --length 2"):
         passages(path, 3, length=8)
     assert len(passages(path, 3, length=2).texts) == 3
     with pytest.raises(SinkjaxError, match="a smaller --length"):

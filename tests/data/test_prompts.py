@@ -50,7 +50,7 @@ def test_a_longer_text_is_cut_to_its_first_tokens(smollm2_unread, text, length):
 
 @pytest.mark.parametrize("text", [CHAT, "<|im_start|>", "<|im_start|>a"])
 def test_a_double_bos_is_refused_and_named(smollm2_unread, text):
-    message = r"texts\[1\] already begins with the BOS token 1 .*bos=\"none\""
+    message = r"texts\[1\] .*BOS token 1 .*bos=\"none\""
     refused(message, smollm2_unread, ["fine", text], bos="model")
     refused(message, smollm2_unread, ["fine", text], bos=1)
     assert sinkjax.encode(smollm2_unread, [text], bos="none")[0][0, 0] == 1
@@ -68,12 +68,12 @@ def test_the_tokenizers_own_call_says_what_stands_before_a_text(smollm2_unread):
     adding = dataclasses.replace(smollm2_unread, tokenizer=dataclasses.replace(smollm2_unread.tokenizer, backend=backend))
     plain, own = (sinkjax.encode(adding, ["Hello there"], bos=bos, length=8)[0][0] for bos in ("none", "tokenizer"))
     assert own.tolist() == [0, *plain[:-1]]
-    refused("already begins with the BOS token 0", adding, ["<|endoftext|>Hello"], bos="tokenizer")
+    refused("BOS token 0", adding, ["<|endoftext|>Hello"], bos="tokenizer")
 
 
 def test_a_model_without_bos_says_so(smollm2_unread):
     bare = dataclasses.replace(smollm2_unread, tokenizer=dataclasses.replace(smollm2_unread.tokenizer, bos=None))
-    refused('name no BOS token; choose bos="none" or give a token id', bare, ["a"], bos="model")
+    refused('no BOS token; .*bos="none"', bare, ["a"], bos="model")
     assert sinkjax.encode(bare, ["a"], bos="none")[1].tolist() == sinkjax.encode(bare, ["a"])[1].tolist() == [1]
 
 
@@ -89,38 +89,39 @@ def test_the_models_own_way_is_its_tokenizers_its_familys_or_that_of_this_packag
     backend.add_special_tokens(["<bos>"])
     gemma = dataclasses.replace(smollm2_unread.tokenizer, backend=backend, bos=backend.token_to_id("<bos>"))
     with_bos = dataclasses.replace(smollm2_unread, tokenizer=gemma)
-    assert trained_prefix(with_source(with_bos, model_type="gemma")) == ([gemma.bos], "gemma models were trained with it")
+    ids, why = trained_prefix(with_source(with_bos, model_type="gemma"))
+    assert (ids, "gemma" in why) == ([gemma.bos], True)
     assert trained_prefix(with_source(with_bos, model_type="qwen3")) == ([], "")
 
 
 @pytest.mark.parametrize("bos", ["modle", None, True, 1.0])
 def test_an_unknown_bos_is_refused(smollm2_unread, bos):
-    refused("unknown bos .*allowed: auto, model, none, tokenizer, or a token id", smollm2_unread, ["a"], bos=bos)
+    refused("unknown bos .*auto, model, none, tokenizer, .*token id", smollm2_unread, ["a"], bos=bos)
 
 
 @pytest.mark.parametrize("bos", ["model", "none"])
 def test_an_empty_text_is_named(smollm2_unread, bos):
-    refused(r"texts\[2\] is empty: '' has no tokens", smollm2_unread, ["a", "b", ""], bos=bos)
+    refused(r"texts\[2\] is empty", smollm2_unread, ["a", "b", ""], bos=bos)
 
 
 def test_texts_must_be_a_list_of_strings(smollm2_unread):
-    refused("must be a sequence of strings", smollm2_unread, "one text")
-    refused("must be a sequence of strings", smollm2_unread, ["a", 3])
-    refused("must be a sequence of strings", smollm2_unread, None)
-    refused("half a character, .* at position 1", smollm2_unread, ["a\ud800"])
-    refused("texts is empty: at least one prompt", smollm2_unread, [])
+    refused("sequence of strings", smollm2_unread, "one text")
+    refused("sequence of strings", smollm2_unread, ["a", 3])
+    refused("sequence of strings", smollm2_unread, None)
+    refused("half a character, .*position 1", smollm2_unread, ["a\ud800"])
+    refused("texts is empty", smollm2_unread, [])
 
 
 @pytest.mark.parametrize("length", [0, -1, 8193, 4.0, True])
 def test_a_length_outside_the_context_is_refused(smollm2_unread, length):
-    refused("length .* from 1 to the model's context, 8192 tokens", smollm2_unread, ["a"], length=length)
+    refused("length .* from 1 .* 8192 tokens", smollm2_unread, ["a"], length=length)
 
 
 @pytest.mark.parametrize("bos", [-1, 49152])
 def test_a_bos_outside_the_vocabulary_is_refused(smollm2_unread, bos):
-    refused(f"token id {bos}, but the model's vocabulary has 49152 tokens", smollm2_unread, ["a"], bos=bos)
+    refused(f"token id {bos}, .* 49152 tokens", smollm2_unread, ["a"], bos=bos)
 
 
 def test_a_token_outside_the_vocabulary_is_refused(smollm2_unread):
     small = dataclasses.replace(smollm2_unread, config=dataclasses.replace(smollm2_unread.config, vocab_size=1000))
-    refused(r"texts\[0\] has the token id \d+, but the model's vocabulary has 1000", small, ["Hello there"])
+    refused(r"texts\[0\] .*token id \d+, .* 1000", small, ["Hello there"])

@@ -68,7 +68,7 @@ def test_every_format_of_records_gives_the_same_documents(tmp_path: Path, name: 
     path.write_bytes(FORMATS[name](TEXTS))
     assert [*documents_of(path, "body")] == TEXTS
     assert one_text(path, "body") == "".join(f"{text}\n" for text in TEXTS)
-    with pytest.raises(SinkjaxError, match=rf"{name} has no field 'text': it has text in .*'body'; --field"):
+    with pytest.raises(SinkjaxError, match=f"{name} .*'text': .*'body'; --field"):
         next(documents_of(path))
     if path.suffix not in (".parquet", ".arrow"):
         packed = path.with_name(f"{name}.gz")
@@ -81,7 +81,7 @@ def test_half_a_character_in_a_record_is_refused(tmp_path: Path) -> None:
     path.write_text('{"text": "whole \\ud83d\\ude00"}\n{"text": "half \\ud83d of it"}\n')
     found = documents_of(path)
     assert next(found) == "whole \N{GRINNING FACE}"
-    with pytest.raises(SinkjaxError, match=r"a\.jsonl: the field 'text' of record 1 holds half a character.*position 5"):
+    with pytest.raises(SinkjaxError, match=r"a\.jsonl: .*'text' of record 1 .*position 5"):
         next(found)
 
 
@@ -115,7 +115,7 @@ def test_passages_of_records_are_those_of_the_lines_and_training_reads_the_same(
     by_record = prepare(Corpus(text=str(tmp_path / "a.jsonl"), **settings), tmp_path / "records")
     assert by_line.ids.tolist() == by_record.ids.tolist()
     assert "documents" not in by_record.card["corpus"]  # at its default, so that earlier token files stay valid
-    with pytest.raises(SinkjaxError, match="documents is 'line' there and None here"):
+    with pytest.raises(SinkjaxError, match=r"documents .*'line' .*None"):
         prepare(Corpus(text=str(tmp_path / "a.txt"), **settings), tmp_path / "lines")
 
 
@@ -185,5 +185,5 @@ def test_an_article_needs_a_heading(tmp_path: Path) -> None:
     with pytest.raises(SinkjaxError, match=r"a\.txt has no articles"):
         [*documents_of(tmp_path / "a.txt", division="article")]
     wrong: Any = "articles"
-    with pytest.raises(SinkjaxError, match=r"unknown documents 'articles' .did you mean 'article'"):
+    with pytest.raises(SinkjaxError, match=r"documents 'articles' .*'article'"):
         [*documents_of(tmp_path / "a.txt", division=wrong)]

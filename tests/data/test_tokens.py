@@ -133,7 +133,7 @@ def test_files_of_records_have_a_document_in_each_row(tmp_path, suffix):
     path = tmp_path / f"rows.{suffix}"
     made = prepare(Corpus(text=str(path), column="body", vocabulary=258, separator="eos"), tmp_path / "c")
     assert made.tokenizer.decode(made.ids) == "one fish two fish<|eos|>red fish blue fish<|eos|>"
-    refused("has no field 'text': it has text in 'body'.*--field", Corpus(text=str(path), vocabulary=258), tmp_path / "d")
+    refused("'text': .*'body'.*--field", Corpus(text=str(path), vocabulary=258), tmp_path / "d")
 
 
 def test_a_data_set_on_the_hub_is_streamed_at_the_commit_that_is_stored(tmp_path, monkeypatch):
@@ -155,7 +155,7 @@ def test_a_data_set_on_the_hub_is_streamed_at_the_commit_that_is_stored(tmp_path
 
 
 def test_a_hub_that_does_not_answer_is_one_sentence(tmp_path):
-    refused("no file or folder owner/name, and the hub gives no data set", Corpus(text="owner/name"), tmp_path / "c")
+    refused("owner/name, .*hub", Corpus(text="owner/name"), tmp_path / "c")
 
 
 def test_the_tokenizer_of_a_model(smollm2_unread, tmp_path):
@@ -199,7 +199,7 @@ def test_a_changed_source_is_refused_by_name(stories, tmp_path, change, named):
 
 def test_other_settings_are_refused_by_name(stories, tmp_path):
     prepare(local(stories), tmp_path / "c")
-    refused("separator is 'none' there and 'eos' here", local(stories, separator="eos"), tmp_path / "c")
+    refused("separator .*'none' .*'eos'", local(stories, separator="eos"), tmp_path / "c")
 
 
 def test_a_source_that_is_gone_is_named(stories, tmp_path):
@@ -229,7 +229,7 @@ def test_a_changed_token_file_is_named(stories, tmp_path, keep_times):
     folder = prepare(local(stories), tmp_path / "c").folder
     flip(folder / "tokens.bin", keep_times)
     for _ in range(2):
-        refused(rf"^{folder}/tokens.bin has changed since it was written; delete {folder} to rebuild it$", local(stories), folder)
+        refused(rf"^{folder}/tokens.bin has changed .*delete {folder} ", local(stories), folder)
     flip(folder / "tokens.bin", keep_times)
     assert prepare(local(stories), folder).ids.tolist()  # it is again as it was
 
@@ -238,7 +238,7 @@ def test_a_changed_tokenizer_of_a_corpus_is_named(stories, tmp_path):
     folder = prepare(local(stories), tmp_path / "c").folder
     text = (folder / "tokenizer.json").read_text(encoding="utf-8")
     (folder / "tokenizer.json").write_text(text.replace('"version"', ' "version"'), encoding="utf-8")
-    with pytest.raises(SinkjaxError, match=r"tokenizer\.json has changed since it was written"):
+    with pytest.raises(SinkjaxError, match=r"tokenizer\.json has changed"):
         _ = open_tokens(folder).tokenizer
 
 
@@ -259,7 +259,7 @@ def test_a_token_file_is_summed_once_and_again_only_when_it_changed(stories, tmp
 def test_a_damaged_card_is_named(stories, tmp_path, card):
     folder = prepare(local(stories), tmp_path / "c").folder
     (folder / "corpus.json").write_text(json.dumps({"format": 1, **card}))
-    with pytest.raises(SinkjaxError, match=r"corpus\.json has changed since it was written"):
+    with pytest.raises(SinkjaxError, match=r"corpus\.json has changed"):
         open_tokens(folder)
 
 
@@ -320,10 +320,10 @@ def test_folders_differ_with_settings_and_content_and_not_with_the_place(package
         ({"a.txt": b""}, {}, "texts holds no text"),
         ({"a.txt": b""}, {"tokenizer": "smollm2-135m"}, "texts holds no text"),
         ({"a.txt": b"fine", "b.txt": b"Caf\xe9"}, {}, r"b\.txt is not UTF-8"),
-        ({"a.pdf": b""}, {}, "holds no text: none of .arrow, .csv"),
+        ({"a.pdf": b""}, {}, "no text: .*.arrow, .csv"),
         ({"a.txt": b"x", "b.csv": b"text\nx\n"}, {}, r"mixes a\.txt and b\.csv"),
-        ({"a.txt": b"x"}, {"revision": "main"}, "subset and revision are for data sets on the hub"),
-        ({"a.txt": b"x"}, {"vocabulary": 5000}, "vocabulary must be at most 258 for this text, not 5000"),
+        ({"a.txt": b"x"}, {"revision": "main"}, "subset and revision "),
+        ({"a.txt": b"x"}, {"vocabulary": 5000}, "vocabulary .*at most 258 .* 5000"),
     ],
 )
 def test_a_wrong_source_is_refused_in_one_sentence(tmp_path, content, fields, message):
@@ -337,10 +337,10 @@ def test_a_wrong_source_is_refused_in_one_sentence(tmp_path, content, fields, me
 
 
 def test_wrong_names_and_places_are_refused(packaged, stories, tmp_path):
-    refused("unknown text of a corpus 'packagd' .did you mean 'packaged'", Corpus(text="packagd"), tmp_path / "c")
-    refused("holds something other than a corpus", Corpus(), stories)
+    refused("'packagd' .*'packaged'", Corpus(text="packagd"), tmp_path / "c")
+    refused("other than a corpus", Corpus(), stories)
     refused(r"tokens\.bin is not (UTF-8 )?text", Corpus(text=str(packaged.folder / "tokens.bin")), tmp_path / "c")
-    with pytest.raises(SinkjaxError, match=r"is not a corpus: it holds no corpus\.json"):
+    with pytest.raises(SinkjaxError, match=r"no corpus\.json"):
         open_tokens(stories)
 
 

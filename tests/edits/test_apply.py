@@ -220,12 +220,12 @@ def test_set_weights_gives_a_row_and_leaves_all_others(run, distribution) -> Non
 @pytest.mark.parametrize(
     ("query", "distribution", "words"),
     [
-        (8, [0.5, 0.5], "keys 0 to 8 needs weights >= 0 that sum to 1"),
-        (8, {2: 0.5}, "keys 0 to 8 needs weights >= 0 that sum to 1"),
-        (8, {2: -1, 3: 2}, "keys 0 to 8 needs weights >= 0 that sum to 1"),
-        (8, None, "keys 0 to 8 needs weights >= 0 that sum to 1, not None"),
-        (8, {9: 1.0}, "query 8 sees keys 0 to 8, not 9"),
-        ([1, 2], {0: 1.0}, "takes one query, an int of at least 0, not"),
+        (8, [0.5, 0.5], "keys 0 to 8 .*sum to 1"),
+        (8, {2: 0.5}, "keys 0 to 8 .*sum to 1"),
+        (8, {2: -1, 3: 2}, "keys 0 to 8 .*sum to 1"),
+        (8, None, "keys 0 to 8 .*None"),
+        (8, {9: 1.0}, "query 8 .* 0 to 8, not 9"),
+        ([1, 2], {0: 1.0}, "one query, .*at least 0"),
     ],
 )
 def test_set_weights_refuses_what_is_no_distribution(query, distribution, words) -> None:

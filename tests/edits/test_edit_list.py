@@ -36,10 +36,7 @@ def same(one: sinkjax.Edit, two: sinkjax.Edit, config: sinkjax.Config) -> bool:
         ("shift_positions: {query: 2}", sinkjax.shift_positions(query=2)),
         ("scale_head_output: {position: 0, factor: 2, centre: dims}", sinkjax.scale_head_output(0, 2, centre="dims")),
         ("edit: {site: resid, op: add, value: 3, queries: 0, layers: 1}", sinkjax.edit("resid", "add", 3, queries=0, layers=1)),
-        (
-            "compose: [{mask_key: {key: 0}}, {drop_mlp: {position: 1}}]",
-            sinkjax.compose(sinkjax.mask_key(0), sinkjax.drop_mlp(1)),
-        ),
+        ("compose: [{mask_key: {key: 0}}, {drop_mlp: {position: 1}}]", sinkjax.compose(sinkjax.mask_key(0), sinkjax.drop_mlp(1))),
     ],
 )
 def test_an_entry_is_the_call_it_spells(text, edit, tiny_config):
@@ -71,12 +68,12 @@ def test_a_label_renames_one_edit():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("- mask_keys: {key: 0}", r"edits\[0\]: unknown constructor 'mask_keys' \(did you mean 'mask_key'\?\)"),
-        ("- mask_key: {keys: 0}", r"unknown argument of mask_key 'keys' \(did you mean 'key'\?\)"),
+        ("- mask_keys: {key: 0}", r"edits\[0\]: .*'mask_keys' .*'mask_key'"),
+        ("- mask_key: {keys: 0}", "mask_key 'keys' .*'key'"),
         ("- mask_key: {layers: 0}", "mask_key needs key"),
         ("- mask_key: 0", "takes arguments by name"),
         ("- mask_key: {key: -1}", "negative"),
-        ("- mask_key: {key: first}", "neither a number, a list of numbers nor a slice"),
+        ("- mask_key: {key: first}", "first.*number.*slice"),
         ("- mask_key: {key: {each: '0:'}}", "a slice with an end"),
         ("- mask_key: {key: {each: []}}", "takes a list"),
         ("- mask_key: {key: {all: 1}}", "not a mapping of all"),
@@ -87,7 +84,7 @@ def test_a_label_renames_one_edit():
         ("- {mask_key: {key: {each: [0, 1]}}, label: x}", "cannot name 2 edits"),
         ("- mask_key: {key: 0}\n- mask_key: {key: 0}", "two edits have the label"),
         ("- compose: {mask_key: {key: 0}}", "compose takes a list"),
-        ("- edit: {site: residual, op: add, value: 1}", "unknown site 'RESIDUAL' .did you mean 'RESID'"),
+        ("- edit: {site: residual, op: add, value: 1}", "'RESIDUAL' .*'RESID'"),
         ("[]", "edits is empty"),
     ],
 )
@@ -124,5 +121,5 @@ def test_an_infinity_in_quotes_is_a_number(value):
         ]
     )
     assert edit.terms[0].value == other.terms[0].value == float("-inf")
-    with pytest.raises(SinkjaxError, match=r"value 'infinite' is text, not a number; write -\.inf"):
+    with pytest.raises(SinkjaxError, match=r"'infinite' .*-\.inf"):
         read_edits([{"add_logit": {"key": 0, "value": "infinite"}}])

@@ -40,48 +40,46 @@ LENGTHS, T = np.array([10, 7]), 10
 INF, NAN = np.inf, np.nan
 
 REFUSED: dict[str, Edit] = {
-    r"layer 3 is out of range: there are 3, 0 to 2": mask_key(0, layers=[0, 3]),
-    r"head 6 is out of range: there are 6, 0 to 5": mask_key(0, heads=6),
-    r"key-value head 2 is out of range: there are 2, 0 to 1": edit("key", "add", 1.0, kv_heads=2),
-    r"dim 32 is out of range: there are 32, 0 to 31": set_residual(0, 1.0, dims=32),
-    r"dim 8 is out of range: there are 8, 0 to 7": edit("query", "add", 1.0, dims=8),
-    r"dim 48 is out of range: there are 48, 0 to 47": edit("neuron", "scale", 0.0, dims=[48]),
-    r"key position 10 is out of range: there are 10, 0 to 9": mask_key(10),
-    r"query position 7 is beyond prompt 1, which has 7 tokens \(0 to 6\)": drop_mlp(7),
+    r"layer 3 .* 0 to 2": mask_key(0, layers=[0, 3]),
+    r"head 6 .* 0 to 5": mask_key(0, heads=6),
+    r"key-value head 2 .* 0 to 1": edit("key", "add", 1.0, kv_heads=2),
+    r"dim 32 .* 0 to 31": set_residual(0, 1.0, dims=32),
+    r"dim 8 .* 0 to 7": edit("query", "add", 1.0, dims=8),
+    r"dim 48 .* 0 to 47": edit("neuron", "scale", 0.0, dims=[48]),
+    r"key position 10 .* 0 to 9": mask_key(10),
+    r"query position 7 .*prompt 1, .*\(0 to 6\)": drop_mlp(7),
     r"key position 8 is beyond prompt 1": mask_key(per_prompt([9, 8])),
-    r"per_prompt has key positions for 3 prompts, but the batch has 2": mask_key(per_prompt([1, 2, 3])),
-    r"per_prompt has key positions for 1 prompts, but the batch has 2": mask_key(per_prompt([1])),
-    r"layer slice ends at 5, but there are 3": mask_key(0, layers=slice(0, 5)),
+    r"per_prompt .* 3 prompts, .* 2": mask_key(per_prompt([1, 2, 3])),
+    r"per_prompt .* 1 prompts, .* 2": mask_key(per_prompt([1])),
+    r"layer slice .* 5, .* 3": mask_key(0, layers=slice(0, 5)),
     r"layer slice 2:2 selects nothing of 3": mask_key(0, layers=slice(2, 2)),
-    r"swap position 7 is not in prompt 1": swap_embeddings(0, 7),
-    r"swap position -1 is not in prompt 0": swap_embeddings(0, -1),
-    r"one for each of 2 prompts, not shape \(3, 2\)": swap_embeddings([0, 1, 2], 3),
+    r"swap position 7 .*prompt 1": swap_embeddings(0, 7),
+    r"swap position -1 .*prompt 0": swap_embeddings(0, -1),
+    r"2 prompts, not shape \(3, 2\)": swap_embeddings([0, 1, 2], 3),
     r"a swap needs integer positions": edit("embed", "swap", (0.5, 1.0)),
-    r"rotary indices are integers, not float64": shift_positions(query=0.5),
-    r"rotary indices must have shape \(\), \(10,\) or \(2, 10\), not \(9,\)": set_positions(key=np.arange(9)),
+    r"rotary indices .*not float64": shift_positions(query=0.5),
+    r"rotary indices .*\(\), \(10,\) or \(2, 10\), not \(9,\)": set_positions(key=np.arange(9)),
     r"must be finite$": set_residual(0, -INF),
     r"must be finite or -inf$": add_logit(0, NAN),
     r"RESID must be finite": set_residual(0, [0.0, NAN], dims=[1, 2]),
-    r"LOGITS must be finite or -inf": add_logit(0, INF),
-    r"the value of an edit must be a number, not text": add_logit(0, "x"),
-    r"the value of an edit must be an array, .* different lengths": set_residual(0, [[1.0], [1.0, 2.0]]),
+    r"LOGITS must be finite": add_logit(0, INF),
+    r"value .*number, not text": add_logit(0, "x"),
+    r"value .*array, .*different lengths": set_residual(0, [[1.0], [1.0, 2.0]]),
     r"has 3 entries over dims; allowed: 1, 2, 32": set_residual(0, [1.0, 2.0, 3.0], dims=[4, 5]),
     r"has 3 entries over prompts; allowed: 1, 2": set_residual(0, np.zeros((3, 32))),
     r"has 4 entries over layers; allowed: 1, 3": set_residual(0, np.zeros((4, 2, 32))),
     r"has 4 entries over heads; allowed: 1, 6": edit("query", "set", np.zeros((3, 2, 4, 8))),
-    r"a value at LOGITS has rank 0 or 3, not 1": add_logit(0, [1.0, 2.0]),
-    r"distance slice ends at 11, but there are 10": edit("logits", "add", 1.0, distances=slice(2, 11)),
-    r"masks every key of query 0 \(prompt 0, layer 0, head 0\)": edit("logits", "set", -INF, keys=0),
-    r"masks every key of query 4 \(prompt 0, layer 1, head 2\)": compose(
+    r"LOGITS has rank 0 or 3, not 1": add_logit(0, [1.0, 2.0]),
+    r"distance slice .* 11, .* 10": edit("logits", "add", 1.0, distances=slice(2, 11)),
+    r"query 0 \(prompt 0, layer 0, head 0\)": edit("logits", "set", -INF, keys=0),
+    r"query 4 \(prompt 0, layer 1, head 2\)": compose(
         attend_self(4, layers=1), edit("logits", "add", -INF, queries=4, relation="self", layers=[1, 2], heads=2)
     ),
-    r"addresses no causally visible cell at LOGITS": edit("logits", "add", 1.0, queries=2, keys=5),
-    r"set logits.*addresses no causally visible cell": edit("logits", "set", -INF, queries=[3, 4], keys=2, distances=[0, 3]),
-    r"inject at MLP_IN and scale at MLP_IN cannot be composed": compose(
-        edit("mlp_in", "scale", 0.5), edit("mlp_in", "inject", 1.0)
-    ),
-    r"inject at K_IN and set at ATTN_IN cannot be composed": compose(edit("attn_in", "set", 0.5), edit("k_in", "inject", 1.0)),
-    r"addresses no causally visible cell at WEIGHTS": edit("weights", "scale", 0.5, queries=0, keys=[1, 2]),
+    r"no causally visible cell at LOGITS": edit("logits", "add", 1.0, queries=2, keys=5),
+    r"set logits.*no causally visible cell": edit("logits", "set", -INF, queries=[3, 4], keys=2, distances=[0, 3]),
+    r"inject at MLP_IN and scale at MLP_IN": compose(edit("mlp_in", "scale", 0.5), edit("mlp_in", "inject", 1.0)),
+    r"inject at K_IN and set at ATTN_IN": compose(edit("attn_in", "set", 0.5), edit("k_in", "inject", 1.0)),
+    r"no causally visible cell at WEIGHTS": edit("weights", "scale", 0.5, queries=0, keys=[1, 2]),
 }
 
 
@@ -97,7 +95,7 @@ FAR_AND_BACK = sinkjax.compose(sinkjax.shift_positions(key=2**29), sinkjax.shift
 
 def test_a_slice_may_reach_beyond_a_short_prompt_but_not_be_beyond_all(tiny_config) -> None:
     drop_mlp(slice(5, 10)).resolve(tiny_config, LENGTHS, T)
-    with pytest.raises(SinkjaxError, match="addresses no causally visible cell"):
+    with pytest.raises(SinkjaxError, match="no causally visible cell"):
         drop_mlp(slice(8, 10)).resolve(tiny_config, np.array([7, 6]), T)
 
 
@@ -112,7 +110,7 @@ def test_masks_of_different_prompts_do_not_add_up(tiny_config) -> None:
     first = lambda *prompts: edit("logits", "add", np.reshape(prompts, (1, 2, 1)), queries=4, keys=[0, 1])  # noqa: E731
     others = edit("logits", "add", np.reshape([0.0, -INF], (1, 2, 1)), queries=4, keys=[2, 3, 4])
     compose(first(-INF, 0.0), others).resolve(tiny_config, LENGTHS, T)
-    with pytest.raises(SinkjaxError, match=r"masks every key of query 4 \(prompt 1, layer 0, head 0\)"):
+    with pytest.raises(SinkjaxError, match=r"query 4 \(prompt 1, layer 0, head 0\)"):
         compose(first(-INF, -INF), others).resolve(tiny_config, LENGTHS, T)
 
 
@@ -120,11 +118,11 @@ def test_a_window_narrows_what_is_visible(tiny_config) -> None:
     windowed = dataclasses.replace(tiny_config, windows=(None, 2, 2))
     far = edit("logits", "add", 1.0, queries=5, keys=2)
     far.resolve(windowed, LENGTHS, T)
-    with pytest.raises(SinkjaxError, match="addresses no causally visible cell"):
+    with pytest.raises(SinkjaxError, match="no causally visible cell"):
         edit("logits", "add", 1.0, queries=5, keys=2, layers=[1, 2]).resolve(windowed, LENGTHS, T)
     near = edit("logits", "set", -INF, queries=5, keys=[4, 5], heads=1)
     near.resolve(tiny_config, LENGTHS, T)
-    with pytest.raises(SinkjaxError, match=r"masks every key of query 5 \(prompt 0, layer 1, head 1\)"):
+    with pytest.raises(SinkjaxError, match=r"query 5 \(prompt 0, layer 1, head 1\)"):
         near.resolve(windowed, LENGTHS, T)
 
 
@@ -132,7 +130,7 @@ def test_a_layer_that_is_not_rotated_has_no_indices(tiny_config) -> None:
     config = dataclasses.replace(tiny_config, position=LayerRopes(tiny_config.ropes, (None, 0, 0)))
     (shift,) = shift_positions(query=1).resolve(config, LENGTHS, T)
     assert shift.layer_head[:, 0].tolist() == [False, True, True]
-    with pytest.raises(SinkjaxError, match="nothing can be edited at POSITION: these layers have no rotary positions"):
+    with pytest.raises(SinkjaxError, match=r"POSITION: .*no rotary positions"):
         shift_positions(query=1, layers=0).resolve(config, LENGTHS, T)
 
 

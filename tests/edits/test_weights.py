@@ -202,13 +202,13 @@ def test_generation_goes_on_under_it(tiny_config, tiny_params) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("down_proj", "set", 0.0), "unknown parameter of the blocks 'down_proj'"),
-        (("down", "multiply", 0.0), "unknown operation on weights 'multiply'"),
+        (("down_proj", "set", 0.0), "parameter .*'down_proj'"),
+        (("down", "multiply", 0.0), "operation .*'multiply'"),
         (("down", "set", float("nan")), "must be finite"),
         (("down", "set", "a"), "must be a number, not"),
         (("down", "set", np.zeros((3, 4))), "has shape"),
         (("down", "set", (np.zeros((3, 1)), np.zeros((1, 4)))), "requires op='add'"),
-        (("down", "add", (np.zeros((3, 1)), np.zeros((1, 4)))), "low-rank change of 48 rows and 32 columns do not have shapes"),
+        (("down", "add", (np.zeros((3, 1)), np.zeros((1, 4)))), "48 rows and 32 columns"),
         (("attn_norm", "add", (np.zeros((3, 1)), np.zeros((1, 4)))), "attn_norm is a vector"),
     ],
 )
@@ -220,7 +220,7 @@ def test_what_does_not_fit_is_refused(tiny_config, tiny_params, arguments, words
 @pytest.mark.parametrize(
     ("where", "words"),
     [
-        ({"rows": 48}, "row 48 is out of range: there are 48, 0 to 47"),
+        ({"rows": 48}, "row 48 .* 0 to 47"),
         ({"cols": [0, 32]}, "column 32 is out of range"),
         ({"layers": 3}, "layer 3 is out of range"),
         ({"rows": [1, 1]}, "a row is chosen twice"),
@@ -229,18 +229,18 @@ def test_what_does_not_fit_is_refused(tiny_config, tiny_params, arguments, words
 def test_a_place_that_is_not_there_is_refused(tiny_config, tiny_params, where, words: str) -> None:
     with pytest.raises(SinkjaxError, match=words):
         sinkjax.forward(tiny_params, tokens(), tiny_config, edits=edit_weights("down", "set", 0.0, **where))
-    with pytest.raises(SinkjaxError, match="attn_norm is a vector of 32 entries"):
+    with pytest.raises(SinkjaxError, match=r"attn_norm .*32 entries"):
         sinkjax.forward(tiny_params, tokens(), tiny_config, edits=edit_weights("attn_norm", "set", 0.0, rows=0))
 
 
 def test_a_sink_token_is_refused_because_its_keys_are_made_before(tiny_config) -> None:
     config = dataclasses.replace(tiny_config, kv_bias=SinkToken())
-    with pytest.raises(SinkjaxError, match="edit_weights is not for models with a sink token"):
+    with pytest.raises(SinkjaxError, match=r"edit_weights .*sink token"):
         sinkjax.edit_weights("v", "scale", 0.0).resolve(config, [4], 4)
 
 
 def test_what_belongs_to_experts_is_refused_by_name() -> None:
-    with pytest.raises(SinkjaxError, match="the parameter down belongs to experts"):
+    with pytest.raises(SinkjaxError, match=r"down .*experts"):
         run(model("experts"), edit_weights("down", "set", 0.0))
 
 

@@ -162,18 +162,18 @@ def test_the_largest_estimates_alone_are_checked_and_resumed(tiny: Model, tokens
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"metric": lambda record: record["attention_received"].mean()}, "must return one number per prompt, float \\[2\\], not"),
-        ({"metric": lambda record: np.asarray(record["attention_received"])}, "must be made of jax.numpy operations"),
-        ({"metric": lambda record: record["attention_received"][..., 9].mean((1, 2))}, "the metric is not finite for prompt 1"),
+        ({"metric": lambda record: record["attention_received"].mean()}, "one number per prompt, float \\[2\\]"),
+        ({"metric": lambda record: np.asarray(record["attention_received"])}, "jax.numpy"),
+        ({"metric": lambda record: record["attention_received"][..., 9].mean((1, 2))}, "not finite for prompt 1"),
         ({"metric": lambda record: record["nll"].mean(1)}, "'nll' was not measured"),
         ({"nodes": "resid"}, "unknown node 'resid'"),
-        ({"nodes": ("mlp_out", "mlp_out")}, "nodes must name each of its sites once"),
+        ({"nodes": ("mlp_out", "mlp_out")}, "nodes .*once"),
         ({"replace": "random"}, "unknown replace 'random'"),
-        ({"replace": np.zeros((2, 4), int)}, "replace takes tokens of the shape \\(2, 10\\)"),
+        ({"replace": np.zeros((2, 4), int)}, "replace .*\\(2, 10\\)"),
         ({"method": "shapley"}, "unknown method 'shapley'"),
-        ({"steps": 0}, "steps must be an int of at least 1"),
+        ({"steps": 0}, "steps .*at least 1"),
         ({"exact": "some"}, "exact must be"),
-        ({"positions": 8}, "query position 8 is beyond prompt 1"),
+        ({"positions": 8}, "position 8 .*prompt 1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tiny: Model, tokens, arguments: dict, says: str) -> None:
@@ -183,5 +183,5 @@ def test_what_makes_no_sense_is_refused(tiny: Model, tokens, arguments: dict, sa
 
 def test_a_model_without_an_mlp_has_no_such_nodes() -> None:
     config = bare()
-    with pytest.raises(SinkjaxError, match="there is no node mlp_out: this model has no MLP"):
+    with pytest.raises(SinkjaxError, match=r"mlp_out: .*no MLP"):
         sinkjax.attribute(Model(config, draw(config), None, {}), np.zeros((1, 3, 7)), metric)

@@ -55,7 +55,7 @@ def test_what_follows_a_prompt_changes_nothing(tiny: Model, tokens: np.ndarray) 
 
 def test_what_has_no_gradient_is_refused(tiny: Model, tokens: np.ndarray) -> None:
     for site in ("weights", "position", "embed"):
-        with pytest.raises(SinkjaxError, match="a site of vectors in the blocks"):
+        with pytest.raises(SinkjaxError, match="site of vectors"):
             sinkjax.gradient_norms(tiny, tokens, site)
     config = bare(vocab_size=11)
     with pytest.raises(SinkjaxError, match="no MLP"):

@@ -77,14 +77,14 @@ def test_checkpoints_are_measured_as_single_models_are(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "words"),
     [
-        ({"bos": "model"}, "no tokenizer, so its BOS must be named"),
-        ({"bos": "none", "period": 1}, "period must be an integer of at least 2"),
-        ({"bos": "none", "period": 7}, "7 different tokens, twice, do not fit a model with 13 tokens and a context of 12"),
+        ({"bos": "model"}, "no tokenizer, .*BOS"),
+        ({"bos": "none", "period": 1}, "period .*at least 2"),
+        ({"bos": "none", "period": 7}, "7 different tokens, .*13 tokens .*context of 12"),
         ({"bos": "none", "draws": 0}, "draws must be"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(changes: dict, sentence: str) -> None:
-    with pytest.raises(SinkjaxError, match=sentence):
+def test_what_cannot_be_measured_is_refused(changes: dict, words: str) -> None:
+    with pytest.raises(SinkjaxError, match=words):
         sinkjax.head_types(model(0), **{"period": PERIOD, **changes})

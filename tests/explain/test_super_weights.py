@@ -75,10 +75,10 @@ def test_a_spike_that_the_texts_do_without_is_none_and_ends_the_search(model):
 
 
 def test_bad_input_is_refused(model, tokens):
-    with pytest.raises(sinkjax.SinkjaxError, match="most must be an integer of at least 1, not 0"):
+    with pytest.raises(sinkjax.SinkjaxError, match=r"most .*at least 1, not 0"):
         sinkjax.super_weights(model, tokens, most=0)
     bare = dataclasses.replace(model, config=dataclasses.replace(model.config, mlp_width=None))
-    with pytest.raises(sinkjax.SinkjaxError, match="no super weights to search: this model has no MLP"):
+    with pytest.raises(sinkjax.SinkjaxError, match=r"super weights .*no MLP"):
         sinkjax.super_weights(bare, tokens)
 
 

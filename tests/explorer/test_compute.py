@@ -154,22 +154,21 @@ def test_components_are_listed_by_what_zeroing_them_at_the_key_does(bench, key):
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"prompt": "word" + " word" * 600}, "tokens, and the explorer shows at most 256"),
+        ({"prompt": "word" + " word" * 600}, "tokens, .*at most 256"),
         ({"prompt": "a", "bos": "none"}, "at least two are needed"),
-        ({"layer": 4}, "layer 4 cannot be shown: there are 4, 0 to 3"),
+        ({"layer": 4}, "layer 4 .* 0 to 3"),
         ({"head": 2}, "head 2 cannot be shown"),
         ({"key": 18}, "key 18 cannot be shown"),
-        ({"kind": "mask_key", "token": 18}, "key position 18 is out of range: there are 18"),
+        ({"kind": "mask_key", "token": 18}, "key position 18 .* 18"),
         ({"kind": "mask_key", "layers": (0, 4)}, "layer slice ends at 5"),
         ({"kind": "set_residual", "dim": 128}, "dim 128 is out of range"),
         ({"kind": "edit_weights", "matrix": "down", "col": 128}, "column 128 is out of range"),
-        ({"kind": "edit_weights", "matrix": "router"}, "unknown parameter of the blocks"),
+        ({"kind": "edit_weights", "matrix": "router"}, "parameter .*'router'"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(bench, changed, says):
-    with pytest.raises(SinkjaxError, match=r"\w") as refused:
+    with pytest.raises(SinkjaxError, match=says):
         bench.view(dataclasses.replace(PLAIN, **changed))
-    assert says in str(refused.value)
 
 
 def test_code_loads_the_model_as_it_was_loaded(tmp_path):

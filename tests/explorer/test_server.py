@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import gc
 import json
+import re
 import socket
 import sys
 import threading
@@ -70,7 +71,7 @@ def test_a_wrong_token_gets_403(address):
     for path in (f"{start}/", f"{start}/{wrong}/", f"{start}/{token}", f"{start}/{token[:-1]}/", f"{start}/x/../page.js"):
         assert ask(path)[0] == 403
     status, text, _ = ask(f"{start}/{wrong}/measure", STATE)
-    assert (status, text) == (403, "the token in the address is wrong: open the address that sinkjax explore printed")
+    assert (status, "token" in text) == (403, True)
 
 
 def test_another_host_or_origin_gets_403(address):
@@ -89,11 +90,11 @@ def test_another_host_or_origin_gets_403(address):
         (b"{", "not valid JSON"),
         (b"\xff\xfe{", "not valid JSON"),
         (b"", "not valid JSON"),
-        (STATE | {"token": 20, "kind": "drop_mlp"}, "position 20 is out of range: there are 8, 0 to 7"),
-        (STATE | {"prompt": " a" * 513}, "the prompt must be one line"),
+        (STATE | {"token": 20, "kind": "drop_mlp"}, "position 20 is out of range"),
+        (STATE | {"prompt": " a" * 513}, "must be one line"),
         (STATE | {"prompt": "a" * 200_000}, "more than 100,000 bytes"),
         (STATE | {"more": 1}, "unknown key 'more'"),
-        (STATE | {"prompt": "a \ud800 b"}, "the prompt holds half a character at position 2"),
+        (STATE | {"prompt": "a \ud800 b"}, "half a character at position 2"),
         (STATE | {"more\ud800": 1}, "unknown key 'more\\ud800'"),
     ],
     ids=("half", "bytes", "empty", "position", "spaces", "long", "key", "half a character", "key of half a character"),
@@ -107,7 +108,7 @@ def test_what_is_no_state_gets_400_and_a_sentence(address, body, says):
 
 def test_513_tokens_are_refused_with_a_sentence(bench):
     long = dataclasses.replace(bench.model, config=dataclasses.replace(bench.model.config, context=2048))
-    with pytest.raises(SinkjaxError, match="the prompt has 513 tokens, and the explorer shows at most 512"):
+    with pytest.raises(SinkjaxError, match=r"513 tokens, .* 512"):
         Workbench(long).prompt("x" + " a" * 512, "none")
     assert len(Workbench(long).prompt("x" + " a" * 511, "none").texts) == 512
 
@@ -203,7 +204,7 @@ def test_a_port_that_is_taken_and_no_port_are_one_sentence(bench, tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(SinkjaxError, match=f"port {port} cannot be used .*; choose another, or 0"):
+        with pytest.raises(SinkjaxError, match=f"port {port} .*or 0"):
             Served(answers_of(bench.model, None, tmp_path), port)
     with pytest.raises(SinkjaxError, match="port 70000 cannot be used"):
         Served(answers_of(bench.model, None, tmp_path), 70_000)
@@ -213,8 +214,7 @@ def test_without_its_packages_the_command_names_the_extra(monkeypatch, capsys):
     for name in ("starlette", "uvicorn"):
         monkeypatch.setitem(sys.modules, name, None)
     assert cli.main(["explore"]) == 2
-    needed = "the explorer needs starlette, uvicorn, which are not installed: pip install 'sinkjax[explore]'"
-    assert capsys.readouterr().err == f"sinkjax: {needed}\n"
+    assert re.fullmatch(r"sinkjax: .* starlette, uvicorn, .*pip install 'sinkjax\[explore\]'\n", capsys.readouterr().err)
     monkeypatch.setitem(sys.modules, "anywidget", None)
-    with pytest.raises(SinkjaxError, match=r"the explorer in a notebook needs anywidget, which is not installed: pip install"):
+    with pytest.raises(SinkjaxError, match=r"notebook .*anywidget, .*pip install"):
         sinkjax.explore("mini-sink")

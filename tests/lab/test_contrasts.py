@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -220,7 +221,7 @@ def test_a_slope_is_a_line_over_the_order_of_an_axis_for_each_value_of_the_other
         assert (found.whole, found.controls) == (None, None)
     both = parts(lambda w: slope(SEEN, w.levels[ALL], "strength"), levels)
     same_numbers(both.contrast, [[line(1, 4, 10), line(3, 12, 30)]] * 4)
-    with pytest.raises(SinkjaxError, match=r"two values of strength, and .* has 1"):
+    with pytest.raises(SinkjaxError, match=r"two values of strength, .* 1"):
         parts(lambda w: slope(SEEN, w.levels[ALL.at(strength=-1.0)], "strength"), levels)
 
 
@@ -353,7 +354,8 @@ def test_the_ceiling_of_a_split_stands_beside_the_share_and_enters_no_word(word)
     plain, split = (judged(claim(shift, **more), numbers) for more in ({}, {"ceiling": 1 / 2}))
     assert split.judgement == plain.judgement
     assert split.word == word
-    assert split.number == f"{plain.number}, of at most 50% by the split"
+    assert split.number.startswith(plain.number)
+    assert "50%" in split.number.removeprefix(plain.number)
     assert [row["ceiling"] for row in csv.DictReader(io.StringIO(verdicts_csv("mine", [plain, split])))] == ["", "0.5"]
 
 
@@ -365,9 +367,10 @@ def test_a_ceiling_is_a_share(ceiling):
 
 def test_a_negative_sign_turns_the_claim_round():
     lost = judged(claim(lambda w: effect(SEEN, w.first), sign=-1), falls(75.0))
-    label = "minus the effect on attention to key 0 in layer 0, mean over heads (%)"
-    assert (lost.word, lost.label) == ("replicates", f"{label}, less the mean of its controls")
-    assert judged(claim(lambda w: effect(SEEN, w.first, controls=False), sign=-1), falls(75.0)).label == label
+    label = judged(claim(lambda w: effect(SEEN, w.first, controls=False), sign=-1), falls(75.0)).label
+    assert (label.startswith("minus"), SEEN.name in label) == (True, True)
+    assert (lost.word, lost.label.startswith(label)) == ("replicates", True)
+    assert "controls" in lost.label.removeprefix(label)
     assert judged(claim(lambda w: effect(SEEN, w.first)), falls(75.0)).word == "opposite"
 
 
@@ -398,19 +401,20 @@ def test_too_few_controls_show_nothing_unless_there_are_no_more():
 @pytest.mark.parametrize(
     ("mine", "why"),
     [
-        (claim(lambda w: difference(SEEN, w.first, w.masked)), "the conditions that are subtracted are the comparison"),
-        (claim(lambda w: slope(SEEN, w.levels[ALL], "strength")), "the other values of the axis are the comparison"),
-        (claim(lambda w: effect(NEXT, w.masked, controls=False)), "no random edits were drawn for these conditions"),
-        (claim(lambda w: effect(SEEN, w.masked, controls=False), stays=True), "a claim that something stays needs none"),
+        (claim(lambda w: difference(SEEN, w.first, w.masked)), "subtracted"),
+        (claim(lambda w: slope(SEEN, w.levels[ALL], "strength")), "values of the axis"),
+        (claim(lambda w: effect(NEXT, w.masked, controls=False)), "no random edits"),
+        (claim(lambda w: effect(SEEN, w.masked, controls=False), stays=True), "stays"),
     ],
 )
 def test_a_row_without_controls_says_why(mine, why):
     found = judged(mine, moves())
     assert found.judgement.rank is None
-    assert f"; no controls: {why}" in found.numbers
+
     assert found.twin is not None
-    cells = next(csv.DictReader(io.StringIO(verdicts_csv("mine", [found]))))
-    assert cells["method"] == f"{found.judgement.method}; no controls: {why}"
+    method = next(csv.DictReader(io.StringIO(verdicts_csv("mine", [found]))))["method"]
+    assert re.fullmatch(rf"{re.escape(found.judgement.method)}; no controls: .*{why}.*", method)
+    assert method.removeprefix(found.judgement.method) in found.numbers
 
 
 def test_a_row_with_controls_gives_no_reason_for_having_none():
@@ -423,22 +427,19 @@ def test_a_row_with_controls_gives_no_reason_for_having_none():
     ("given", "reason"),
     [
         (lambda w: reaches(SEEN, w.masks, 59.0), ""),
-        (
-            lambda w: reaches(SEEN, w.masks, 61.0),
-            "attention to key 0 in layer 0, mean over heads (%) is 60, and must be at least 61",
-        ),
+        (lambda w: reaches(SEEN, w.masks, 61.0), "attention to key 0 .* 60, .*at least 61"),
         (lambda w: below(SEEN, w.masks, 61.0), ""),
-        (lambda w: below(SEEN, w.masks, 50.0), "must be below 50"),
+        (lambda w: below(SEEN, w.masks, 50.0), "below 50"),
         (lambda w: exceeds(SEEN, w.masks, NEXT), ""),
-        (lambda w: exceeds(NEXT, w.masks, SEEN), "is 5, and must be above 60"),
+        (lambda w: exceeds(NEXT, w.masks, SEEN), " 5, .*above 60"),
         (lambda w: all_of(reaches(SEEN, w.masks, 59.0), below(NEXT, w.masks, 6.0)), ""),
-        (lambda w: all_of(reaches(SEEN, w.masks, 59.0), below(NEXT, w.masks, 2.0)), "is 5, and must be below 2"),
+        (lambda w: all_of(reaches(SEEN, w.masks, 59.0), below(NEXT, w.masks, 2.0)), " 5, .*below 2"),
     ],
 )
 def test_a_premise_of_the_paper_comes_first(given, reason):
     found = judged(claim(shift, given), moves())
     assert found.word == ("not applicable" if reason else "replicates")
-    assert reason in found.judgement.reason
+    assert re.search(reason, found.judgement.reason)
 
 
 def test_controls_that_no_testable_claim_needs_are_not_named(monkeypatch):
@@ -508,10 +509,8 @@ def test_further_readouts_stand_beside_without_a_word():
     """Each says where it was read, if that is elsewhere; one without numbers is left out."""
     further = claim(shift, beside=lambda w: (effect(SIZE, w.masked), effect(NEXT, w.first), unedited(SEEN, w.text)))
     here, elsewhere = judged(further, moves(), absent={"text": "no text"}).beside
-    assert here.startswith("effect on largest |h| at position 0, over the geometric mean of its controls: 1 times")
-    assert elsewhere.startswith(
-        "effect on attention to key 1 in layer 0, mean over heads (%), less the mean of its controls, layer 0:"
-    )
+    assert re.search(rf"{re.escape(SIZE.name)}, .*controls: 1 times", here)
+    assert re.search(rf"{re.escape(NEXT.name)}, .*controls, layer 0:", elsewhere)
 
 
 def test_settings_are_filled_into_the_statement():

@@ -153,7 +153,7 @@ def test_a_position_beyond_a_prompt_and_a_prompt_that_overflowed_have_no_number(
 
 def test_attention_in_a_layer_that_the_model_lacks_is_absent(data):
     for measure in (attention_to(0, L), strongest_other_attention(0, L)):
-        with pytest.raises(Absent, match=f"no layer {L}, as it has {L}"):
+        with pytest.raises(Absent, match=f"layer {L}, .*{L}"):
             read_measure(measure, data)
 
 
@@ -221,7 +221,7 @@ def test_a_probe_asks_for_what_the_measures_need():
     assert [statistic.name for statistic in later.extra] == ["sinking_heads", "mean_attention"]
     for other in (later_sink_rate(0, 0.2), later_sink_rate(0, 0.3, shares=True)):
         # Both would have one name, so that one measure would read the numbers of the other.
-        with pytest.raises(SinkjaxError, match="two measures ask for sinking_heads in different ways"):
+        with pytest.raises(SinkjaxError, match=r"two measures .*sinking_heads"):
             asked(later_sink_rate(0, 0.3), other)
 
 
@@ -240,27 +240,22 @@ def test_a_position_that_prompts_do_not_have_is_refused():
 
 
 def test_a_store_without_the_statistic_is_refused(data):
-    with pytest.raises(
-        SinkjaxError, match=r"'attention to key 0 in .*' needs .*mean_attention.*, which was not measured; .* nll"
-    ):
+    with pytest.raises(SinkjaxError, match=r"'attention to key 0 .*mean_attention.*; .* nll"):
         read_measure(later_attention_to(0, 0), data[["nll"]])
 
 
 @pytest.mark.parametrize(
     ("read", "sentence"),
     [
-        (
-            lambda data: data["attention_received"].values,
-            "'own' needs .*attention_received.*, which was not measured; there is .*nll",
-        ),
-        (lambda data: 3.0, "'own' must return a real number for each of 2 conditions and 3 prompts, not float64 of shape .."),
+        (lambda data: data["attention_received"].values, "'own' .*attention_received.*; .*nll"),
+        (lambda data: 3.0, "'own' .*2 conditions and 3 prompts, not float64"),
         (lambda data: None, "not object of shape"),
         (lambda data: "3", "not <U1 of shape"),
         (lambda data: data["nll"].values, f"not float32 of shape .2, 3, {T}"),
         (lambda data: data["nll"].values.mean(axis=0), f"not float32 of shape .3, {T}"),
         (lambda data: data["nll"].values.mean(axis=-1) + 1j, "not complex64"),
-        (lambda data: data["nll"].values[..., T], f"measure 'own' fails: IndexError: index {T} is out of bounds"),
-        (lambda data: data["nll"].mean("place"), "measure 'own' fails: ValueError: 'place' not found"),
+        (lambda data: data["nll"].values[..., T], f"'own' .*IndexError: index {T} "),
+        (lambda data: data["nll"].mean("place"), "'own' .*ValueError: 'place'"),
     ],
 )
 def test_a_measure_that_cannot_read_its_probe_is_refused_before_the_sweep(tiny_config, read, sentence):

@@ -109,13 +109,13 @@ def test_a_run_is_taken_up_with_the_values_that_it_began_with(finished, files, t
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("masks[ALL]))", "masks[layer(7)]))", "no condition of masks is layer 7; it has layer 0, layer 1"),
-        ("masks[ALL]))", "masks[ALL.at(position=1)]))", "no condition of masks is position 1, all layers"),
-        ('lab.claim("moves"', 'lab.claim("gone"', "has two claims named 'gone'"),
-        ("sink_rate(s.key + 1, s.eps)", "sink_rate(9, s.eps)", "key 9 is seen by fewer than 8 of 12 queries"),
-        ("sink_rate(s.key + 1, s.eps)", "sink_rate(99, s.eps)", "position 99 is beyond prompts of 12 tokens"),
-        ("masks[ALL]))", "masks[ALL]), stays=True)\n    lab.sweep('masks')", "has two parts named 'masks'"),
-        ("moved(seen, after, masks[ALL]))", "unedited(seen, masks), stays=True)", "needs a whole, and this one has none"),
+        ("masks[ALL]))", "masks[layer(7)]))", "masks is layer 7; .*layer 0, layer 1"),
+        ("masks[ALL]))", "masks[ALL.at(position=1)]))", "masks is position 1, all layers"),
+        ('lab.claim("moves"', 'lab.claim("gone"', "two claims .*'gone'"),
+        ("sink_rate(s.key + 1, s.eps)", "sink_rate(9, s.eps)", "key 9 .* 8 of 12 queries"),
+        ("sink_rate(s.key + 1, s.eps)", "sink_rate(99, s.eps)", "position 99 .*12 tokens"),
+        ("masks[ALL]))", "masks[ALL]), stays=True)\n    lab.sweep('masks')", "two parts .*'masks'"),
+        ("moved(seen, after, masks[ALL]))", "unedited(seen, masks), stays=True)", "whole"),
     ],
 )
 def test_what_is_wrong_is_refused_before_anything_runs(files, tmp_path, old, new, sentence):

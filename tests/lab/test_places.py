@@ -80,7 +80,7 @@ def test_heads_are_whole_layers_many_the_strongest_or_the_first():
         *("the 6 heads with the largest attention", "the 6 heads of layer 0", "the 12 heads of layers 0 to 1")
     ]
     for share in (0.0, 1.0):
-        with pytest.raises(SinkjaxError, match=f"share of heads must lie between 0 and 1, not {share:g}"):
+        with pytest.raises(SinkjaxError, match=f"share of heads .* 0 and 1, not {share:g}"):
             top_heads(SCORES, [0.5, share], "attention")
 
 
@@ -165,9 +165,9 @@ def test_conditions_are_chosen_by_place_and_axes():
         *("a", "all layers", "spot 7 in layer 0", "spot 3")
     ]
     for where, wanted in ((a[layer(1)], "layer 1"), (a.at(spot=4), "spot 4"), (a.at(sport=3), "sport 3")):
-        with pytest.raises(SinkjaxError, match=rf"no condition of a is {wanted}; it has spot 3 in layer 0, "):
+        with pytest.raises(SinkjaxError, match=rf"a is {wanted}; .*spot 3 in layer 0, "):
             _ = where.cases
-    with pytest.raises(SinkjaxError, match="no condition of a is all layers; it has none"):
+    with pytest.raises(SinkjaxError, match=r"a is all layers; .*none"):
         _ = sweep({})[ALL].cases
 
 
@@ -232,7 +232,7 @@ def test_controls_are_drawn_for_the_axes_of_their_condition(tiny_config):
         assert min(term.queries) > key != spot
         expected = sinkjax.edit("logits", "set", -np.inf, queries=list(term.queries), keys=key, relation="others")
         assert_same(point.edit, expected, tiny_config)
-    with pytest.raises(SinkjaxError, match="no key of 16 positions has 16 later queries"):
+    with pytest.raises(SinkjaxError, match=r"16 positions .*16 later queries"):
         cut_links(np.random.default_rng(0), 16, T)
 
 
@@ -245,7 +245,7 @@ def test_a_random_position_lies_where_it_was_asked_for(tiny_config):
     assert positions() == {*range(T - 1)}
     assert positions(but=(0, 2), below=5, least=1) == {1, 3, 4}
     assert positions(least=12, below=99) == {12, 13, 14}
-    with pytest.raises(SinkjaxError, match=r"no position below 2 is left for a control, as \(0, 1\) are left out"):
+    with pytest.raises(SinkjaxError, match=r"position below 2 .*\(0, 1\)"):
         lab.random_position(rng, but=(0, 1), below=2)
 
 

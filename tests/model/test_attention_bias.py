@@ -180,12 +180,12 @@ def test_biases_start_small_and_without_one_nothing_changes(tiny_config, tiny_pa
 
 
 IMPOSSIBLE = {
-    r"unknown value 'one' .*did you mean 'ones'": lambda: KeyBias(value="one"),
-    r"dims of a key bias must be at least 1, or None for all, not 0": lambda: KeyBias(dims=0),
-    r"value_scale of a key bias must be positive, not 0": lambda: KeyBias(value="unit", value_scale=0.0),
-    r"value_scale of a key bias has no effect with value=\"zero\", but was 5.0": lambda: KeyBias(value_scale=5.0),
-    r"dims of a key bias must be at most head_dim \(7\), not 8": lambda: bare(kv_bias=KeyBias(dims=8)),
-    r"kv_bias must be a record of sinkjax\.model\.attention_bias or None, not 'k'": lambda: bare(kv_bias="k"),
+    r"value 'one' .*'ones'": lambda: KeyBias(value="one"),
+    r"dims .*at least 1, .*not 0": lambda: KeyBias(dims=0),
+    r"value_scale .*positive, not 0": lambda: KeyBias(value="unit", value_scale=0.0),
+    r"value_scale .*value=\"zero\", .* 5.0": lambda: KeyBias(value_scale=5.0),
+    r"dims .*head_dim \(7\), not 8": lambda: bare(kv_bias=KeyBias(dims=8)),
+    r"kv_bias .*sinkjax\.model\.attention_bias .*not 'k'": lambda: bare(kv_bias="k"),
 }
 
 

@@ -17,20 +17,15 @@ from sinkjax.model.config import RMSNorm
 from sinkjax.model.rotary import DynamicScaling, Rope
 
 IMPOSSIBLE: dict[str, dict[str, Any]] = {
-    "layers must be an int of at least 1, not 0": {"layers": 0},
-    "heads must be an int of at least 1, not '6'": {"heads": "6"},
-    "vocab_size must be at least 1 or None, not 0": {"vocab_size": 0},
-    "6 query heads cannot share 4 key-value heads evenly": {"kv_heads": 4},
+    "^layers .*at least 1, not 0": {"layers": 0},
+    "^heads .*int .*not '6'": {"heads": "6"},
+    "vocab_size .*at least 1 .*not 0": {"vocab_size": 0},
+    "6 query heads .* 4 key-value": {"kv_heads": 4},
     "an even head_dim, not 7": {"head_dim": 7},
     "windows has 2 entries for 3 layers": {"windows": (4, 4)},
-    "a window must hold at least 1 key": {"windows": (4, None, 0)},
-    "dynamic rotary scaling needs a head_dim of at least 4, not 2": {
-        "head_dim": 2,
-        "position": Rope(10_000.0, DynamicScaling(2.0, 32)),
-    },
-    "unknown activation 'silo' .*did you mean 'silu'.*allowed: gelu, gelu_bloom, gelu_tanh, relu, relu2, silu": {
-        "activation": "silo"
-    },
+    "window .*at least 1 key": {"windows": (4, None, 0)},
+    "head_dim of at least 4, not 2": {"head_dim": 2, "position": Rope(10_000.0, DynamicScaling(2.0, 32))},
+    "activation 'silo' .*'silu'.*gelu, gelu_bloom, gelu_tanh, relu, relu2, silu": {"activation": "silo"},
 }
 
 
@@ -41,7 +36,7 @@ def test_impossible_architectures(tiny_config, message: str) -> None:
 
 
 def test_impossible_norms_and_rotary_bases() -> None:
-    with pytest.raises(SinkjaxError, match="epsilon of a norm must be at least 0"):
+    with pytest.raises(SinkjaxError, match=r"epsilon .*at least 0, not nan"):
         RMSNorm(float("nan"))
     with pytest.raises(SinkjaxError, match="rotary base must be positive"):
         Rope(0.0)
@@ -64,18 +59,18 @@ def test_configs_are_equal_by_value_so_that_compiled_code_is_found_again(tiny_co
 T = 6
 TOKENS = np.arange(12).reshape(2, T)
 UNFIT: dict[str, tuple[Any, Any]] = {
-    r"token 61 \(prompt 1, position 3\) is out of range: the vocabulary has 61": (np.where(TOKENS == 9, 61, TOKENS), None),
-    r"token -1 \(prompt 0, position 0\) is out of range": (TOKENS - 1, None),
-    r"tokens must be int \[B, T\], not float64 \(2, 6\)": (TOKENS * 1.0, None),
-    r"tokens must be int \[B, T\], not int64 \(6,\)": (TOKENS[0], None),
-    r"tokens must be an array, but its rows have different lengths": ([[1, 2], [3]], None),
+    r"token 61 \(prompt 1, position 3\) .* 61": (np.where(TOKENS == 9, 61, TOKENS), None),
+    r"token -1 \(prompt 0, position 0\)": (TOKENS - 1, None),
+    r"tokens .*int \[B, T\], not float64 \(2, 6\)": (TOKENS * 1.0, None),
+    r"tokens .*int \[B, T\], not int64 \(6,\)": (TOKENS[0], None),
+    r"tokens .*array, .*different lengths": ([[1, 2], [3]], None),
     r"the batch is empty": (TOKENS[:, :0], None),
-    r"the batch is empty: it has no prompt": (TOKENS[:0], None),
-    r"65 positions are more than the model's context of 64": (np.zeros((1, 65), int), None),
-    r"prompt 1 has length 0; it must have 1 to 6 tokens": (TOKENS, [6, 0]),
-    r"prompt 0 has length 7; it must have 1 to 6 tokens": (TOKENS, [7, 6]),
-    r"lengths must be int \[2\], not int64 \(3,\)": (TOKENS, [1, 2, 3]),
-    r"lengths must be int \[2\], not float64 \(2,\)": (TOKENS, [1.0, 2.0]),
+    r"batch is empty: .*no prompt": (TOKENS[:0], None),
+    r"65 positions .*context of 64": (np.zeros((1, 65), int), None),
+    r"prompt 1 .*length 0; .* 1 to 6 tokens": (TOKENS, [6, 0]),
+    r"prompt 0 .*length 7; .* 1 to 6 tokens": (TOKENS, [7, 6]),
+    r"lengths .*int \[2\], not int64 \(3,\)": (TOKENS, [1, 2, 3]),
+    r"lengths .*int \[2\], not float64 \(2,\)": (TOKENS, [1.0, 2.0]),
 }
 
 
@@ -100,19 +95,19 @@ def test_vectors_for_a_model_without_a_vocabulary(tiny_params, tiny_config) -> N
 
 
 def test_other_wrong_arguments(tiny_params, tiny_config) -> None:
-    with pytest.raises(SinkjaxError, match=r"unknown precision 'hihg' .*did you mean 'high'"):
+    with pytest.raises(SinkjaxError, match=r"precision 'hihg' .*'high'"):
         sinkjax.forward(tiny_params, TOKENS, tiny_config, precision="hihg")
-    with pytest.raises(SinkjaxError, match=r"probe must be a Probe, not 'nll'; Probe.of\(\*names\) makes one"):
+    with pytest.raises(SinkjaxError, match=r"probe .*'nll'; Probe.of"):
         sinkjax.forward(tiny_params, TOKENS, tiny_config, probe="nll")
-    with pytest.raises(SinkjaxError, match=r"not an edit: 3; make one with sinkjax.edit"):
+    with pytest.raises(SinkjaxError, match=r"not an edit: 3"):
         sinkjax.forward(tiny_params, TOKENS, tiny_config, 3)
-    with pytest.raises(SinkjaxError, match="attention: layer 5 is out of range"):
+    with pytest.raises(SinkjaxError, match="attention: layer 5"):
         sinkjax.forward(tiny_params, TOKENS, tiny_config, probe=Probe(attention=(5,)))
 
 
 def test_parameters_that_do_not_fit_are_named(tiny_params, tiny_config) -> None:
     layers = {name: leaf for name, leaf in tiny_params["layers"].items() if name != "q"}
-    with pytest.raises(SinkjaxError, match=r"do not fit the config: \['layers'\]\['q'\]: None instead of \(3, 32, 6, 8\)"):
+    with pytest.raises(SinkjaxError, match=r"\['layers'\]\['q'\]: None .*\(3, 32, 6, 8\)"):
         sinkjax.forward(tiny_params | {"layers": layers}, TOKENS, tiny_config)
     with pytest.raises(SinkjaxError, match=r"\['unembed'\]: \(32, 61\) instead of None"):
         params.check(tiny_params, dataclasses.replace(tiny_config, tied=True))
@@ -124,7 +119,7 @@ def test_float64_is_refused_where_it_is_not_enabled(tiny_params, tiny_config) ->
         sinkjax.forward(wide, TOKENS, tiny_config)
     with pytest.raises(SinkjaxError, match=r"dtype \"float64\" needs .*jax_enable_x64"):
         params.init(tiny_config, seed=0, dtype="float64")
-    with pytest.raises(SinkjaxError, match=r"unknown dtype 'float23' .*did you mean 'float32'"):
+    with pytest.raises(SinkjaxError, match=r"dtype 'float23' .*'float32'"):
         params.init(tiny_config, seed=0, dtype="float23")
     with jax.enable_x64(True):
         assert sinkjax.forward(wide, TOKENS, tiny_config).logits.dtype == np.float64

@@ -183,9 +183,9 @@ def test_edits_and_sweeps_work_with_all_of_them(rng: np.random.Generator) -> Non
 
 
 def test_impossible_norms_and_gates() -> None:
-    with pytest.raises(SinkjaxError, match=r"unknown gain 'heads' .*did you mean 'head'"):
+    with pytest.raises(SinkjaxError, match=r"gain 'heads' .*'head'"):
         HeadNorm(gain="heads")
-    with pytest.raises(SinkjaxError, match="epsilon of a norm must be at least 0, not -1"):
+    with pytest.raises(SinkjaxError, match=r"epsilon .*at least 0, not -1"):
         HeadNorm(eps=-1)
-    with pytest.raises(SinkjaxError, match=r"gate must be a record of sinkjax\.model\.heads or None, not 'head'"):
+    with pytest.raises(SinkjaxError, match=r"gate must be .*sinkjax\.model\.heads .*'head'"):
         dataclasses.replace(bare(), gate="head")

@@ -256,19 +256,19 @@ def test_names_in_configs_are_all_there_and_stand_for_different_records() -> Non
 
 
 def test_impossible_normalisers() -> None:
-    with pytest.raises(SinkjaxError, match=r"unknown divisor 'rows'.*allowed: count, index, none"):
+    with pytest.raises(SinkjaxError, match=r"divisor 'rows'.*count, index, none"):
         ReLU("rows")
-    with pytest.raises(SinkjaxError, match=r"unknown by 'summ' .*did you mean 'sum'"):
+    with pytest.raises(SinkjaxError, match=r"by 'summ' .*'sum'"):
         Divided(Sigmoid(), "summ")
-    with pytest.raises(SinkjaxError, match=r"unknown of 'relu'.*allowed: sigmoid, softmax"):
+    with pytest.raises(SinkjaxError, match=r"of 'relu'.*sigmoid, softmax"):
         PNorm("relu")
     for wrong in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(SinkjaxError, match="p of a p-norm must be positive, not"):
+        with pytest.raises(SinkjaxError, match=f"p-norm .*positive, not {wrong}"):
             PNorm("softmax", wrong)
-        with pytest.raises(SinkjaxError, match="must be positive, not"):
+        with pytest.raises(SinkjaxError, match=f"positive, not {wrong}"):
             ScaledSoftmax(wrong)
     for zeta, gamma in ((0.9, 0.0), (1.0, 0.1)):
-        with pytest.raises(SinkjaxError, match="a clipped softmax needs zeta >= 1 and gamma <= 0, not"):
+        with pytest.raises(SinkjaxError, match=f"zeta >= 1 and gamma <= 0, .*{zeta}.*{gamma}"):
             ClippedSoftmax(zeta, gamma)
 
 

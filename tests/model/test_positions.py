@@ -76,10 +76,7 @@ def test_buckets_are_those_of_t5_and_of_the_paper() -> None:
 
 def test_what_is_learned_has_parameters_and_gradients(tiny_config) -> None:
     plain = set(params.abstract(tiny_config)) | set(params.abstract(tiny_config)["layers"])
-    for position, name, shape in (
-        (Learned(), "positions", (64, 32)),
-        (RelativeBias(8, 20), "relative_bias", (3, 6, 8)),
-    ):
+    for position, name, shape in ((Learned(), "positions", (64, 32)), (RelativeBias(8, 20), "relative_bias", (3, 6, 8))):
         config = replace(tiny_config, position=position)
         weights = params.init(config, seed=0)
         assert set(weights) | set(weights["layers"]) == plain | {name}
@@ -125,17 +122,17 @@ def test_logits_are_final_and_sweeps_are_forwards(tiny_config, position) -> None
 
 
 def test_positions_that_cannot_be() -> None:
-    for make, sentence in (
-        (lambda: bare(position="rope"), "position must be Rope, NoPosition or a record of sinkjax.model.positions, not 'rope'"),
-        (lambda: bare(position=Sinusoidal()), "sinusoidal positions need an even width, not 7"),
-        (lambda: Sinusoidal(0.0), "base of sinusoidal positions must be above 1, not 0.0"),
-        (lambda: RelativeBias(buckets=7), "an even number of buckets .* not 7 and 128"),
-        (lambda: BucketIndex(max_distance=16), "a max_distance above half of it, not 32 and 16"),
+    for make, words in (
+        (lambda: bare(position="rope"), "position must be Rope, .*'rope'"),
+        (lambda: bare(position=Sinusoidal()), "sinusoidal .*even width, not 7"),
+        (lambda: Sinusoidal(0.0), "base of sinusoidal .*above 1, not 0.0"),
+        (lambda: RelativeBias(buckets=7), "even .*buckets .* 7 and 128"),
+        (lambda: BucketIndex(max_distance=16), "max_distance .* 32 and 16"),
     ):
-        with pytest.raises(SinkjaxError, match=sentence):
+        with pytest.raises(SinkjaxError, match=words):
             make()
     config = bare(position=Alibi())
-    with pytest.raises(SinkjaxError, match="nothing can be edited at POSITION: this model has no rotary positions"):
+    with pytest.raises(SinkjaxError, match=r"POSITION: .*no rotary positions"):
         sinkjax.forward(draw(config, "float32"), np.zeros((1, 3, 7)), config, sinkjax.shift_positions(query=1))
 
 

@@ -27,13 +27,7 @@ PUBLISHED: dict[str, tuple[float, int, Scaling, dict]] = {
         1e4,
         64,
         YarnScaling(40.0, 4096, mscale=0.707, mscale_all_dim=0.707),
-        {
-            "rope_type": "yarn",
-            "factor": 40.0,
-            "original_max_position_embeddings": 4096,
-            "mscale": 0.707,
-            "mscale_all_dim": 0.707,
-        },
+        {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 0.707, "mscale_all_dim": 0.707},
     ),
     "Vicuna-16k": (1e4, 128, LinearScaling(4.0), {"rope_type": "linear", "factor": 4.0}),
 }

@@ -65,12 +65,7 @@ def raises(value: FunctionType) -> bool:
 
 
 def test_the_public_names_are_found():
-    some = {
-        "load",
-        "Probe",
-        "metrics.sink_rate",
-        "intervals.shared_clusters",
-    }
+    some = {"load", "Probe", "metrics.sink_rate", "intervals.shared_clusters"}
     assert some <= {*PUBLIC}
     assert {"metrics.Any", "intervals.NDArray", "studies.quantities"}.isdisjoint(PUBLIC)
 

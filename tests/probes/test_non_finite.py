@@ -94,9 +94,7 @@ def test_reductions_propagate(jit) -> None:
 def test_a_value_beyond_the_dtype_is_refused(run, op) -> None:
     far = sinkjax.edit(Site.RESID, op, 70000.0, layers=0)
     run(far)  # float32 holds it
-    with pytest.raises(
-        SinkjaxError, match="the value 70000 of an edit at RESID overflows float16, whose largest number is 65504"
-    ):
+    with pytest.raises(SinkjaxError, match=r"70000 .*RESID .*float16, .*65504"):
         run(far, dtype="float16")
 
 

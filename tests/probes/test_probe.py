@@ -285,29 +285,28 @@ def test_statistics_see_bfloat16_in_float32(tiny_params, tiny_config, tokens) ->
 def test_a_statistic_that_was_not_asked_for_is_named(run) -> None:
     record = run(Probe(resid_max=True)).record
     with pytest.raises(
-        sinkjax.errors.MissingStatistic,
-        match=r"'resid_norm' was not measured; the record has non_finite, resid_max; .*Probe\(resid_norm=True\)",
+        sinkjax.errors.MissingStatistic, match=r"'resid_norm' .*non_finite, resid_max; .*Probe\(resid_norm=True\)"
     ):
         record["resid_norm"]
     assert set(record) == {"non_finite", "resid_max"}
 
 
 REFUSED: dict[str, Callable] = {
-    "unknown statistic 'attention_recieved' .*did you mean 'attention_received'": lambda: Probe.of("attention_recieved"),
-    "unknown site 'RESIDD' .*did you mean 'RESID'": lambda: Capture("residd"),
+    "statistic 'attention_recieved' .*'attention_received'": lambda: Probe.of("attention_recieved"),
+    "site 'RESIDD' .*'RESID'": lambda: Capture("residd"),
     "POSITION contains indices": lambda: Capture(Site.POSITION),
-    "a layer of resid is named twice": lambda: Capture(Site.RESID, layers=(1, 1)),
+    "layer of resid .*twice": lambda: Capture(Site.RESID, layers=(1, 1)),
     "layer of resid -1 is negative": lambda: Capture(Site.RESID, layers=-1),
     "empty position of resid": lambda: Capture(Site.RESID, positions=()),
-    "layer of attention selector must be an int": lambda: Probe(attention="all"),
+    "layer of attention .*int": lambda: Probe(attention="all"),
     "are both named resid$": lambda: Probe(capture=(Capture(Site.RESID), Capture(Site.RESID, dims=1))),
     "both named nll": lambda: Probe(capture=(Capture(Site.RESID, name="nll"),)),
-    "capture takes a sequence of Capture": lambda: Probe(capture=Capture(Site.RESID)),
-    "extra takes a sequence of Statistic": lambda: Probe(extra=[Capture(Site.RESID)]),
-    "dims of x must start with prompt, layer": lambda: Statistic("x", Site.QUERY, abs_median, ("prompt", "position")),
+    "capture .*sequence of Capture": lambda: Probe(capture=Capture(Site.RESID)),
+    "extra .*sequence of Statistic": lambda: Probe(extra=[Capture(Site.RESID)]),
+    "dims of x .*prompt, layer": lambda: Statistic("x", Site.QUERY, abs_median, ("prompt", "position")),
     "at RESID\\), not": lambda: Statistic("x", Site.ATTN_OUT, abs_median, ("prompt", "depth", "position")),
-    "x: fn must be a function, not 3": lambda: Statistic("x", Site.QUERY, 3, ("prompt", "layer", "position")),
-    "for the embedding, use depth 0 of RESID": lambda: Statistic("x", Site.EMBED, abs_median, ("prompt", "layer", "position")),
+    "x: fn .*not 3": lambda: Statistic("x", Site.QUERY, 3, ("prompt", "layer", "position")),
+    "depth 0 of RESID": lambda: Statistic("x", Site.EMBED, abs_median, ("prompt", "layer", "position")),
 }
 
 
@@ -320,10 +319,10 @@ def test_refusals(message: str) -> None:
 @pytest.mark.parametrize(
     ("capture", "message"),
     [
-        (Capture(Site.RESID, layers=3), "resid: layer 3 is out of range: there are 3, 0 to 2"),
-        (Capture(Site.QUERY, positions=(0, 10)), "queries: position 10 is out of range: there are 10, 0 to 9"),
-        (Capture(Site.NEURON, dims=48), "neuron: dim 48 is out of range: there are 48, 0 to 47"),
-        (Capture(Site.WEIGHTS, dims=10), "weights: dim 10 is out of range: there are 10, 0 to 9"),
+        (Capture(Site.RESID, layers=3), "resid: layer 3 .* 0 to 2"),
+        (Capture(Site.QUERY, positions=(0, 10)), "queries: position 10 .* 0 to 9"),
+        (Capture(Site.NEURON, dims=48), "neuron: dim 48 .* 0 to 47"),
+        (Capture(Site.WEIGHTS, dims=10), "weights: dim 10 .* 0 to 9"),
     ],
 )
 def test_captures_that_the_model_or_batch_lacks(run, capture: Capture, message: str) -> None:
@@ -334,7 +333,7 @@ def test_captures_that_the_model_or_batch_lacks(run, capture: Capture, message: 
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
-        (lambda x, view: 3.0, r"'own' must return real numbers of shape \(2, position\), not 3.0"),
+        (lambda x, view: 3.0, r"'own' .*\(2, position\), not 3.0"),
         (lambda x, view: None, "not None"),
         (lambda x, view: x.mean(), r"not float32 of shape \(\)"),
         (lambda x, view: x, r"not float32 of shape \(2, 10, 32\)"),

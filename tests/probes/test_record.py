@@ -35,15 +35,9 @@ def test_paths_name_the_statistics(record: Record) -> None:
 
 
 def test_a_missing_statistic_is_an_error_that_says_how_to_get_it(record: Record) -> None:
-    with pytest.raises(
-        sinkjax.errors.MissingStatistic,
-        match=r"'resid_min' was not measured; the record has .*resid_max.*Probe\(resid_min=True\)",
-    ):
+    with pytest.raises(sinkjax.errors.MissingStatistic, match=r"'resid_min' .*resid_max.*Probe\(resid_min=True\)"):
         record["resid_min"]
-    with pytest.raises(KeyError):
-        record["resid_min"]
-    with pytest.raises(SinkjaxError):
-        record["resid_min"]
+    assert {KeyError, SinkjaxError} <= {*sinkjax.errors.MissingStatistic.__mro__}
     assert "resid_min" not in record
     assert record.get("resid_min") is None
 
@@ -87,11 +81,11 @@ def test_a_sweep_has_one_more_axis_in_front(record: Record) -> None:
 
 
 def test_what_does_not_fit_is_refused(record: Record) -> None:
-    with pytest.raises(SinkjaxError, match="3 labels for 2 entries of 'prompt'"):
+    with pytest.raises(SinkjaxError, match=r"3 labels .*2 entries of 'prompt'"):
         to_dataset(record, {"prompt": [1, 2, 3]})
     key = Record({"key": np.zeros((2, 5)), "seen": np.zeros((2, 5))}, dict.fromkeys(["key", "seen"], ("prompt", "key")))
-    with pytest.raises(SinkjaxError, match="key is the name of an axis: give the capture or statistic another name"):
+    with pytest.raises(SinkjaxError, match="key is the name of"):
         to_dataset(key)
     flat = Record({"nll": np.zeros(5)}, {"nll": ("prompt", "position")})
-    with pytest.raises(SinkjaxError, match="nll has 1 axes, but is measured over prompt, position"):
+    with pytest.raises(SinkjaxError, match=r"nll has 1 .*prompt, position"):
         to_dataset(flat)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sinkjax.analysis.evidence import Judgement
@@ -26,43 +28,45 @@ def section(verdicts=(), rows=(), findings=()) -> Section:
     return Section("a/b", "Title", "", tuple(findings), tuple(rows), (), (), provenance={"model": "m"}, verdicts=tuple(verdicts))
 
 
+def lead(verdicts) -> str:
+    return str(answer(section(verdicts))).partition(":")[0]
+
+
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "lead"),
     [
-        ("replicates", "As in the paper: It moves (60% [40, 80] of the whole)."),
-        ("opposite", "The opposite of the paper: It moves (60% [40, 80] of the whole)."),
-        ("absent", "Absent here: It moves (60% [40, 80] of the whole)."),
-        ("moves", "Not as in the paper: It moves (60% [40, 80] of the whole)."),
-        ("undecided", "Undecided: It moves (60% [40, 80] of the whole)."),
+        ("replicates", "As in the paper"),
+        ("opposite", "The opposite of the paper"),
+        ("absent", "Absent here"),
+        ("moves", "Not as in the paper"),
+        ("undecided", "Undecided"),
     ],
 )
-def test_the_first_claim_that_is_tested_answers(word, said):
+def test_the_first_claim_that_is_tested_answers(word, lead):
     found = [Verdict("b", "It cannot.", "", "", not_applicable("no gate")), claim(word), claim("absent", "It is later.")]
-    assert str(answer(section(found))) == said
+    assert re.match(rf"{lead}: It moves .*60% \[40, 80\]", str(answer(section(found))))
 
 
 def test_a_statement_of_ours_answers_only_if_no_papers_is_tested_and_is_not_said_to_be_a_papers():
     def own(word: str) -> Verdict:
         return Verdict("c", "It stays.", "ours, on Li et al. 2026", "", claim(word).judgement)
 
-    assert str(answer(section([own("replicates"), claim("moves")]))).startswith("Not as in the paper: It moves")
-    assert str(answer(section([own("replicates")]))).startswith("True here: It stays")
-    assert str(answer(section([own("moves")]))).startswith("Not true here: It stays")
+    assert lead([own("replicates"), claim("moves")]) == "Not as in the paper"
+    assert lead([own("replicates")]) == "True here"
+    assert lead([own("moves")]) == "Not true here"
 
 
 def test_what_the_untrained_twin_does_too_is_said():
     absent = Judgement("absent", D=interval(2, 1), S=interval(0.05, 0.02))
     one = Verdict("a", "It moves.", "Fig. 4", "", claim("replicates").judgement, absent)
-    assert str(answer(section([one]))).startswith("As in the paper: It moves")
+    assert lead([one]) == "As in the paper"
     twin = Judgement("replicates", D=interval(2, 1), S=interval(0.9, 0.1))
     one = Verdict("a", "It moves.", "Fig. 4", "", claim("replicates").judgement, twin)
-    assert str(answer(section([one]))).startswith("As in the paper, and in its untrained twin too: It moves")
+    assert re.match("As in the paper.*untrained twin", lead([one]))
 
 
 def test_a_model_that_can_test_nothing_is_said_to():
-    assert str(answer(section([Verdict("b", "It cannot.", "", "", not_applicable("no gate"))]))) == (
-        "Not applicable: This model has nothing that the claims are about."
-    )
+    assert lead([Verdict("b", "It cannot.", "", "", not_applicable("no gate"))]) == "Not applicable"
 
 
 def test_without_claims_the_largest_effect_answers():
@@ -70,7 +74,7 @@ def test_without_claims_the_largest_effect_answers():
     small, large = (Row(name, "s", "rate (%)", interval(10 + by, 1), interval(by, 1)) for name, by in (("x", 2), ("y", -6)))
     other = Row("y", "s", "loss", interval(100, 1), interval(90, 1))
     found = str(answer(section(rows=[none, small, large, other])))
-    assert found == "“y” moves rate (%) most, from 10.0 to 4.00 (effect -6.00 [-7.00, -5.00])."
+    assert re.search(r"“y” .*rate \(%\) .* 10\.0 .*4\.00 .*-6\.00 \[-7\.00, -5\.00\]", found)
     unsure = Row("z", "s", "rate (%)", interval(10, 1), interval(0.5, 1))
     assert "No condition moves rate (%)" in str(answer(section(rows=[none, unsure])))
 
@@ -86,11 +90,12 @@ def test_with_checks_alone_their_number_answers_and_without_them_a_number_of_the
 
     number = verdict("described", "described", label="first: 0.52; second: 0.4")
     checks = [verdict("identity", word) for word in ("holds", "fails", "not applicable")]
-    assert str(answer(section([number, *checks]))) == "1 of 2 checks of the code hold."
-    assert str(answer(section([number]))) == "The cosine of the keys (first: 0.52)."
+    assert str(answer(section([number, *checks]))).startswith("1 of 2 checks")
+    assert str(answer(section([number]))).endswith("keys (first: 0.52).")
 
 
 def test_the_line_below_names_model_sample_and_words():
     found = [claim("replicates"), claim("absent"), claim("absent"), Verdict("b", "It cannot.", "", "", not_applicable("no gate"))]
     rows = [Row("no edit", "s", "rate (%)", interval(10, 1))]
-    assert about(section(found, rows)) == "m · 12 prompts · 4 claims: 2 absent, 1 replicates; not judged: 1 not applicable"
+    for said in ("m · 12 prompts · ", "2 absent, 1 replicates", "1 not applicable"):
+        assert said in about(section(found, rows))

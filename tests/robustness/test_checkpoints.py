@@ -66,9 +66,7 @@ def test_a_flipped_bit_in_any_file_is_named(copy):
         content = file.read_bytes()
         for tenth in range(0, 10, 3):
             flip(file, tenth)
-            with pytest.raises(
-                SinkjaxError, match=rf"the checkpoint .*/40 is damaged \({file.relative_to(last(copy))} has changed"
-            ):
+            with pytest.raises(SinkjaxError, match=rf"/40 is damaged \({file.relative_to(last(copy))} "):
                 load_runs(copy)
             tried += 1
         file.write_bytes(content)
@@ -81,12 +79,12 @@ def test_a_training_resumes_from_the_last_sound_one_to_the_same_bits(copy, done,
     flip(data)
     train(CONFIG, copy, progress=False)
     assert "40 is damaged" in (said := capsys.readouterr().err)
-    assert said.endswith("resuming from step 30\n")
+    assert said.endswith(" step 30\n")
     assert w(copy) == w(done)
     assert (copy / "log.jsonl").read_bytes() == (done / "log.jsonl").read_bytes()
     for back in (1, 2):
         flip(next(last(copy, back).glob("meta/*")))
-    with pytest.raises(SinkjaxError, match=r"40 is damaged .* and none before it is sound; delete .*copy to train from the beg"):
+    with pytest.raises(SinkjaxError, match=r"40 is damaged .*none before .*delete .*copy "):
         train(CONFIG, copy, progress=False)
 
 
@@ -97,7 +95,7 @@ def test_what_is_no_file_is_damage(copy, make):
     file = next(last(copy).glob("meta/*"))
     file.unlink()
     make(file)
-    with pytest.raises(SinkjaxError, match=f"{file.name} has changed since it was written"):
+    with pytest.raises(SinkjaxError, match=f"{file.name} has changed"):
         load_runs(copy)
 
 
@@ -109,7 +107,7 @@ def test_one_of_an_earlier_version_is_read_and_that_is_said(copy, done, capsys):
     assert capsys.readouterr().err.count("has no checksums") == 1
     meta = next(last(copy).glob("meta/metadata"))
     meta.write_text(meta.read_text().replace("log_bytes", "log_bytez"))
-    with pytest.raises(SinkjaxError, match="its meta must have the numbers step, log_bytes"):
+    with pytest.raises(SinkjaxError, match=r"meta .*step, log_bytes"):
         train(CONFIG, copy, progress=False)
 
 
@@ -134,7 +132,7 @@ def test_a_clock_that_jumps_ends_a_training_in_a_sentence_and_the_same_call_resu
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint.Checkpoints, "__enter__", enter)
-        with pytest.raises(SinkjaxError, match=r"/20 was not written in time: .* rerun the same command to resume"):
+        with pytest.raises(SinkjaxError, match=r"/20 was not written in time: .*resume"):
             train(CONFIG, tmp_path / "out", progress=False, save_every=0)
     train(CONFIG, tmp_path / "out", progress=False, save_every=0)
     assert w(tmp_path / "out") == w(done)
@@ -155,7 +153,7 @@ def test_a_folder_that_is_replaced_while_a_training_runs_ends_it_in_a_sentence(t
         return call(*arguments)
 
     monkeypatch.setattr(loop, "call", moved)
-    with pytest.raises(SinkjaxError, match="out was moved or replaced while this training wrote to it"):
+    with pytest.raises(SinkjaxError, match="out was moved or replaced"):
         train(CONFIG, tmp_path / "out", progress=False, save_every=0)
     if instead == "another training":
         assert w(tmp_path / "out") == w(done)

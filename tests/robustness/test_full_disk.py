@@ -124,7 +124,7 @@ def trained(files: Path) -> Path:
 
 def test_room_is_asked_of_the_file_system(tmp_path):
     reserve(tmp_path, 1 << 20, tmp_path / "x")
-    with pytest.raises(SinkjaxError, match=r"^cannot write .*/x: .* \(at least 1,152,921,504,606,846,976 bytes wanted\)$"):
+    with pytest.raises(SinkjaxError, match=r"^cannot write .*/x: .* 1,152,921,504,606,846,976 bytes"):
         reserve(tmp_path, 1 << 60, tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
 
@@ -134,7 +134,7 @@ def test_a_log_that_cannot_be_written(tmp_path):
     with contextlib.closing(Log(tmp_path, 0)) as log:
         resource.setrlimit(resource.RLIMIT_FSIZE, (5, before[1]))
         try:
-            with pytest.raises(SinkjaxError, match=r"log.jsonl: File too large \(at least 10 bytes wanted\)$"):
+            with pytest.raises(SinkjaxError, match=r"log.jsonl: File too large .* 10 bytes"):
                 log.write([{"a": 12}])
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

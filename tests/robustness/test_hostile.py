@@ -90,7 +90,7 @@ def test_a_pipe_a_folder_or_a_huge_file_that_is_named_is_refused(made, name, cal
 
 def test_a_study_that_is_not_utf_8_is_refused(tmp_path) -> None:
     (tmp_path / "study.yaml").write_bytes(b"study: m\xe4\n")
-    refused(lambda: open_own(tmp_path / "study.yaml"), "is not UTF-8 text: byte 8 does not decode")
+    refused(lambda: open_own(tmp_path / "study.yaml"), "not UTF-8 text: byte 8 ")
 
 
 def test_an_edit_that_doubles_forty_times_is_refused() -> None:
@@ -99,7 +99,7 @@ def test_an_edit_that_doubles_forty_times_is_refused() -> None:
         for _ in range(40):
             found = sinkjax.compose(found, found)
 
-    refused(doubled, "has 256 parts, and an edit at most 128")
+    refused(doubled, "256 parts", " 128")
 
 
 def test_an_error_does_not_quote_200_edits() -> None:
@@ -111,7 +111,7 @@ def test_a_tokenizer_that_prepends_ten_megabytes_is_refused(tmp_path) -> None:
     values = json.loads((folder / "tokenizer.json").read_text())
     values["normalizer"] = {"type": "Prepend", "prepend": "a" * 10_000_000}
     (folder / "tokenizer.json").write_text(json.dumps(values))
-    refused(lambda: sinkjax.load(folder), "replaces text by text up to 1.0e+07 times as long")
+    refused(lambda: sinkjax.load(folder), "1.0e+07 times as long")
 
 
 def test_replacements_that_double_a_text_thirty_times_are_refused(tmp_path) -> None:
@@ -119,7 +119,7 @@ def test_replacements_that_double_a_text_thirty_times_are_refused(tmp_path) -> N
     tokenizer = tokenizers.Tokenizer(models.BPE(vocab={"a": 0}, merges=[]))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("a", "aa") for _ in range(30)])
     tokenizer.save(str(folder / "tokenizer.json"))
-    refused(lambda: sinkjax.load(folder), "replaces text by text up to 1.1e+09 times as long")
+    refused(lambda: sinkjax.load(folder), "1.1e+09 times as long")
 
 
 def test_ordinary_replacements_are_taken(tmp_path) -> None:
@@ -148,7 +148,7 @@ def test_a_header_of_millions_of_entries_is_refused(header, tmp_path) -> None:
     folder = write_model(tmp_path / "model")
     content = json.dumps(header()).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(content)) + content)
-    refused(lambda: sinkjax.load(folder), " entries, and a file of a model has at most 1,200,000")
+    refused(lambda: sinkjax.load(folder), " entries", "at most 1,200,000")
 
 
 def test_a_tokenizer_of_3_million_pieces_is_refused(tmp_path) -> None:
@@ -158,7 +158,7 @@ def test_a_tokenizer_of_3_million_pieces_is_refused(tmp_path) -> None:
     special = {"a": {"id": "a", "ids": [0], "tokens": ["a"]}}
     values["post_processor"] = {"type": "TemplateProcessing", "single": pieces, "pair": [], "special_tokens": special}
     (folder / "tokenizer.json").write_text(json.dumps(values))
-    refused(lambda: sinkjax.load(folder), " parts, and a tokenizer has at most 200,000")
+    refused(lambda: sinkjax.load(folder), " parts", "at most 200,000")
 
 
 def test_a_gguf_of_2_to_the_29_empty_strings_is_refused(tmp_path) -> None:
@@ -184,4 +184,4 @@ def test_small_integers_are_tokens(tmp_path) -> None:
 
 
 def test_half_a_character_in_the_explorers_prompt_is_refused() -> None:
-    refused(lambda: read_state(json.dumps({"prompt": "a \ud800 b"})), "the prompt holds half a character")
+    refused(lambda: read_state(json.dumps({"prompt": "a \ud800 b"})), "prompt", "half a character")

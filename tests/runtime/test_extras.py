@@ -66,8 +66,8 @@ def test_each_extra_brings_what_the_table_says_and_the_base_none_of_it():
 def test_without_the_extras_everything_up_to_a_sweep_runs_and_the_rest_names_what_it_needs(tmp_path):
     done = subprocess.run([sys.executable, "-c", HIDE + BASE], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "because WikiText-2 needs datasets, which is not installed: pip install 'sinkjax[train]'" in done.stdout
-    assert "the page of a study needs matplotlib, which is not installed" in done.stderr
+    assert re.search(r"WikiText-2 needs datasets, .*pip install 'sinkjax\[train\]'", done.stdout)
+    assert "needs matplotlib, " in done.stderr
     assert "training needs optax, orbax.checkpoint, grain, datasets" in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"a.zarr", "saved"}  # what was refused has left nothing
 
@@ -107,7 +107,7 @@ def write_to_an_object_store() -> None:
 )
 def test_what_needs_an_extra_says_so_in_one_sentence(act, module, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(SinkjaxError, match=rf"needs {module}, which is not installed: {needs(extra)}"):
+    with pytest.raises(SinkjaxError, match=rf"needs {module}, .*: {needs(extra)}"):
         act()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 
 import numpy as np
@@ -35,12 +36,12 @@ def test_rates_and_ratios_are_taken_within_a_round_and_the_goal_from_the_faster_
     text = bench.section(about, times)
     assert "| mini, sinkjax | 61.4 (41 to 81.9) | 33,333 | 33% |  |" in text
     assert "| mini, PyTorch | 184 (123 to 246) | 11,111 | 11% | 3.00 |" in text
-    assert "measured 2.00 with one training on all cores: met; 3.20 with one on each core" in text
-    assert "the FLOPs of a step take 20 ms, so no library can be more than 6.00 times" in text  # 122.9 of 20.48
+    assert re.search(r"2\.00 with one .*: met; 3\.20 with one ", text)
+    assert re.search(r"FLOPs of a step take 20 ms, .* 6\.00 times", text)  # 122.9 of 20.48
     times["mini", bench.COMPILED] = [1.4 * taken for taken in times["mini", bench.OURS]]
-    assert "measured 1.40 with one training on all cores: missed" in bench.section(about, times)
+    assert re.search(r"1\.40 with one [^;]*: missed", bench.section(about, times))
     del times["mini", bench.COMPILED]
-    assert "measured 3.00 with one training on all cores: met" in bench.section(about, times)
+    assert re.search(r"3\.00 with one [^;]*: met", bench.section(about, times))
     assert "no C++ compiler" in bench.section(about, times)
 
 
@@ -64,5 +65,5 @@ def test_no_time_counts_unless_loss_and_gradient_agree(bench, tmp_path, loss, gr
     if fits:
         assert bench.agreement(Side(), Side(), tmp_path, "mini") == 0
     else:
-        with pytest.raises(SystemExit, match="mini: loss or gradient differs by"):
+        with pytest.raises(SystemExit, match="mini: loss or gradient "):
             bench.agreement(Side(), Side(), tmp_path, "mini")

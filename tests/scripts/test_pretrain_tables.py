@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -89,9 +90,9 @@ def test_the_row_of_the_llama_s_block_is_that_of_the_core_table_with_its_own_see
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"steps": 100}, "was trained with steps 100, and its study states 3000"),
-        ({"weight_decay": 0.2}, "was trained with weight_decay 0.2, and its study states 0"),
-        ({"corpus": "other"}, "was trained on another text than the runs in"),
+        ({"steps": 100}, "steps 100, .* 3000"),
+        ({"weight_decay": 0.2}, "weight_decay 0.2, .* 0"),
+        ({"corpus": "other"}, "another text"),
     ],
 )
 def test_runs_of_another_study_are_not_mixed_in(script, folder, tmp_path, monkeypatch, capsys, change, message):
@@ -107,7 +108,7 @@ def test_runs_of_another_study_are_not_mixed_in(script, folder, tmp_path, monkey
     path.write_text("\n".join([json.dumps(header), *lines]) + "\n")
     with pytest.raises(SystemExit):
         run(script, monkeypatch, page, str(folder))
-    assert message in " ".join(capsys.readouterr().err.split())
+    assert re.search(message, " ".join(capsys.readouterr().err.split()))
 
 
 def test_another_size_has_a_table_of_its_own(script, folder, tmp_path):
@@ -121,7 +122,7 @@ def test_what_is_no_study_is_refused(script, tmp_path, monkeypatch, capsys):
     (tmp_path / "config.yaml").write_text(documents.write(chosen.experiment, chosen.config))
     with pytest.raises(SystemExit):
         run(script, monkeypatch, tmp_path / "page.md", str(tmp_path))
-    assert "is no study of pretraining, but of trigger/sizes" in capsys.readouterr().err
+    assert "trigger/sizes" in capsys.readouterr().err
 
 
 def test_every_study_stands_on_one_of_the_two_pages(script):

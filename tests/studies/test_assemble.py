@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import xarray
 
@@ -24,10 +26,7 @@ def test_changes_are_parts_of_the_largest_value_and_an_undefined_number_is_no_ma
     np.testing.assert_array_equal(found["one"], [[0.25, np.inf]])
     np.testing.assert_array_equal(found["zeros"], [[0, 0]])
     first = data.isel(prompt=[0])
-    assert noop_finding(first, ["identity (times 1)"]) == (
-        "The identity edit (times 1), 3 cells, changes no number by more than 2.5e-01 of its statistic's largest value (one), on"
-        " 1 prompts."
-    )
-    assert noop_finding(data[["zeros", "cells_addressed"]], ["identity (times 1)"]) == (
-        "The identity edit (times 1), 7 cells, changes no number: zeros are bit for bit those without an edit, on 2 prompts."
-    )
+    said = noop_finding(first, ["identity (times 1)"])
+    assert re.search(r"identity .*\(times 1\), 3 cells, .* 2\.5e-01 .*\(one\), .* 1 prompts", said)
+    said = noop_finding(data[["zeros", "cells_addressed"]], ["identity (times 1)"])
+    assert re.search(r"identity .*\(times 1\), 7 cells, .*zeros .*bit for bit .* 2 prompts", said)

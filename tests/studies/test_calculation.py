@@ -75,9 +75,7 @@ def test_values_in_bfloat16_are_stored_as_they_are(chosen: Chosen, tmp_path: Pat
 
 def test_a_calculation_that_gives_other_variables_is_refused_and_nothing_is_stored(chosen, tmp_path, monkeypatch):
     declare(monkeypatch, "cubes", "squares")
-    with pytest.raises(
-        SinkjaxError, match=r"the calculation squares declares the variables cubes, squares, but returns squares$"
-    ):
+    with pytest.raises(SinkjaxError, match=r"squares declares .*cubes, squares, .*returns squares$"):
         run.carry_out(chosen, tmp_path / "out")
     assert not list((tmp_path / "out").glob("*.zarr"))
 
@@ -86,7 +84,7 @@ def test_the_store_of_a_version_with_other_variables_is_refused_by_name(chosen, 
     run.carry_out(chosen, tmp_path / "out")
     declare(monkeypatch, "cubes", "squares")
     for again in (run.carry_out, run.build):
-        with pytest.raises(SinkjaxError, match=r"squares\.zarr has no cubes: an earlier version of the study made it; delete it"):
+        with pytest.raises(SinkjaxError, match=r"squares\.zarr has no cubes: .*delete"):
             again(Chosen(chosen.experiment, chosen.config), tmp_path / "out")  # found anew, as by a later process
 
 

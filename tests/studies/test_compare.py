@@ -76,7 +76,7 @@ def test_prompts_of_one_document_are_not_independent(folder):
 
 def test_a_store_does_not_differ_from_itself(folder):
     found = section(folder, "trained", "trained")
-    assert all(row.value.mean == 0 for row in found.rows if row.measure.endswith("B - A"))
+    assert {row.value.mean for row in found.rows if row.measure.endswith("B - A")} == {0}
     assert [finding for finding in found.findings if "A and B are equal" in finding] == list(found.findings)[-1:]
     other = section(folder, "trained", "random")
     assert not any("equal" in finding for finding in other.findings)
@@ -112,9 +112,9 @@ def test_other_prompts_have_no_paired_difference(folder):
 @pytest.mark.parametrize(
     ("second", "sentence"),
     [
-        ("edits", "different edits: 'more' is only in edits.zarr"),
-        ("order", "the same edits in different orders"),
-        ("norms", "none of the statistics attention_received, resid_max, nll in common"),
+        ("edits", "edits: 'more' .*edits.zarr"),
+        ("order", "edits in different orders"),
+        ("norms", "none .*attention_received, resid_max, nll"),
         ("numbers", "numbers.zarr holds no edits"),
         ("nothing", "there is no store"),
     ],

@@ -12,7 +12,6 @@ import xarray
 
 import sinkjax
 from sinkjax.analysis import intervals
-from sinkjax.analysis.evidence import UNJUDGED
 from sinkjax.lab.parts import NOOP
 from sinkjax.lab.views import MAPS, TEXTS
 from sinkjax.model import params
@@ -25,7 +24,6 @@ from sinkjax.studies.registry import find, studies, trains
 from tests.studies.tiny import study, write_both, write_model
 
 T = 24
-WORDS = {"replicates", "opposite", "absent", "moves", "undecided", *UNJUDGED, "holds", "fails", "described"}
 SMALL = {  # what makes each study fit the tiny model
     "background/elsewhere": {"stops": ["t", "."], "tokens": [".", "a"]},
     "background/patch": {"places": [0, 1, 5]},
@@ -96,7 +94,7 @@ def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch)
     chosen = study(name, files, length=T, model=str(model), **fields | SMALL.get(name, {}))
     section = run.carry_out(chosen, tmp_path / "out")
     stores = {path.stem: open_store(path) for path in (tmp_path / "out").glob("*.zarr")}
-    assert {one.judgement.word for one in section.verdicts} <= WORDS - {"described"}
+    assert "described" not in {one.judgement.word for one in section.verdicts}
     assert all(one.statement and (one.numbers or one.judgement.reason) for one in section.verdicts)
     judged = [one for one in section.verdicts if one.kind == "claim" and one.judgement.D is not None]
     assert all((one.judgement.rank is None) == bool(one.uncontrolled) for one in judged)

@@ -88,10 +88,10 @@ def test_what_lies_there_is_not_overwritten(bucket, there):
     [
         (["run", "gu/angles", *SMALL, "--out", "nothing://x/y"], "cannot use nothing://"),
         (["run", "gu/angles", *SMALL, "--out", "s3://no-such-bucket/y"], "s3://no-such-bucket"),
-        (["run", "gu/angles", "--checkpoints", "s3://results/series"], "results/series is a URL, but this must be a local path"),
-        (["run", "gu/angles", "--model", "s3://results/model"], "s3://results/model is a URL, but this must be a local path"),
+        (["run", "gu/angles", "--checkpoints", "s3://results/series"], "results/series is a URL"),
+        (["run", "gu/angles", "--model", "s3://results/model"], "s3://results/model is a URL"),
         (["run", "s3://results/nothing"], "s3://results/nothing"),
-        (["report", "s3://results/nothing"], "there is no folder or store s3://results/nothing"),
+        (["report", "s3://results/nothing"], "store s3://results/nothing"),
     ],
 )
 def test_wrong_urls_are_refused_in_one_sentence(bucket, words, sentence, capsys):

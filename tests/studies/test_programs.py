@@ -6,6 +6,7 @@ import ast
 import contextlib
 import json
 import py_compile
+import re
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
@@ -207,7 +208,7 @@ def test_one_function_decides():
 def test_a_program_runs_if_its_path_is_typed_and_not_before(tmp_path, capsys):
     file = tmp_path / "mine.py"
     file.write_text(PROGRAM)
-    with pytest.raises(programs.NotTyped, match=r"mine\.py is a program, which runs only if you type its path"):
+    with pytest.raises(programs.NotTyped, match=r"mine\.py is a program"):
         programs.execute(file)
     assert cli.main(["report", str(file)]) == 2
     assert not (tmp_path / "PWNED").exists()
@@ -262,8 +263,8 @@ def test_results_name_their_study_by_name_and_digest(made, example):
     assert stated["study_file"]["name"] == "lowered.py"
     assert len(stated["study_file"]["sha256"]) == 64
     assert (made / "study.py").read_bytes() == (example / "lowered.py").read_bytes()
-    for store in made.glob("*.zarr"):
-        assert json.loads((store / ".zattrs").read_text())["study"]["experiment"] == "own/lowered"
+    attributes = [json.loads(file.read_text()) for file in made.glob("*.zarr/.zattrs")]
+    assert {stored["study"]["experiment"] for stored in attributes} == {"own/lowered"}
     assert str(example / "lowered.py") not in (made / "config.yaml").read_text()
 
 
@@ -271,12 +272,11 @@ def test_results_of_a_program_are_shown_as_kept_to_the_byte(forgotten, capsys):
     files = {
         file: file.read_bytes() for file in forgotten.rglob("*") if file.suffix in (".html", ".csv", ".svg", ".png", ".json")
     }
-    for file in files:
-        if file.suffix != ".json":
-            file.write_bytes(b"<script>alert(1)</script>") if file.name in ("report.html", "summary.csv") else None
+    for name in ("report.html", "summary.csv"):
+        (forgotten / name).write_bytes(b"<script>alert(1)</script>")
     assert cli.main(["report", str(forgotten)]) == 0
     shown = capsys.readouterr()
-    assert "is a program, which runs only if you type its path: read" in " ".join(shown.err.split())
+    assert "is a program" in " ".join(shown.err.split())
     assert shown.out.splitlines()[-1] == str(forgotten / "report.html")
     assert {file: file.read_bytes() for file in files} == files
 
@@ -289,7 +289,7 @@ def test_a_typed_study_rebuilds_them_and_a_changed_one_is_named(forgotten, capsy
     with (forgotten / "study.py").open("a") as file:
         file.write("# changed\n")
     assert cli.main(["report", str(forgotten), "--study", str(forgotten / "study.py")]) == 0
-    assert "study.py differs from the file that made these results, lowered.py" in " ".join(capsys.readouterr().err.split())
+    assert re.search(r"study\.py differs .*lowered\.py", " ".join(capsys.readouterr().err.split()))
     for command in ("plan", "run"):
         assert cli.main([command, str(forgotten), "--study", str(forgotten / "study.py")]) == 0
     stated = documents.parse((forgotten / "config.yaml").read_text(), "")
@@ -300,7 +300,7 @@ def test_a_typed_study_rebuilds_them_and_a_changed_one_is_named(forgotten, capsy
 def test_they_are_not_planned_or_continued_without_it(command, forgotten, capsys):
     assert cli.main([command, str(forgotten)]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "own/lowered, is a program, which runs only if you type its path" in said
+    assert "own/lowered, is a program" in said
     assert f"--study {forgotten / 'study.py'}" in said
 
 
@@ -324,7 +324,7 @@ def test_results_of_an_older_version_that_name_a_path_are_read_with_it(forgotten
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda values: values["drawings"][0].update(name="../../outside"), "cannot be the name of a file"),
+        (lambda values: values["drawings"][0].update(name="../../outside"), "name of a file"),
         (lambda values: values["drawings"][0].update(name="absent"), "absent.svg"),
         (lambda values: values.update(rows=3), "rows must be a list"),
         (lambda values: values["verdicts"][0]["judgement"].update(word="<script>"), "word must be"),
@@ -391,11 +391,11 @@ def test_a_table_is_data_and_needs_nothing(tmp_path):
 def test_names_of_a_studys_parts_are_no_paths(tmp_path):
     """A store, a figure or a training lies in the folder of its run."""
     for name in ("../outside", "/outside", "..", "a/b", ""):
-        with pytest.raises(SinkjaxError, match="cannot be the name of a file"):
+        with pytest.raises(SinkjaxError, match="name of a file"):
             store_path(tmp_path, name)
         drawing = Drawing(name, None, "a caption")
         vars(drawing).update(svg=b"", png=b"")
-        with pytest.raises(SinkjaxError, match="cannot be the name of a file"):
+        with pytest.raises(SinkjaxError, match="name of a file"):
             write_results(Section("mine", "a title", "", (), (), (), (drawing,)), tmp_path / "out")
     assert [*tmp_path.rglob("*")] == []
 

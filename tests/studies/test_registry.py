@@ -98,9 +98,9 @@ def test_a_file_elsewhere_is_a_config_without_results(tmp_path: Path):
     ("content", "sentence"),
     [
         (b"prompts: 3", "lacks the key 'experiment'"),
-        (b"experiment: kiya/masc", "unknown study 'kiya/masc' .did you mean 'kiya/mask'"),
+        (b"experiment: kiya/masc", "study 'kiya/masc' .*'kiya/mask'"),
         (b"experiment: [1]", "unknown study"),
-        (b"experiment: kiya/mask\npromts: 3", "unknown key 'promts' .did you mean 'prompts'"),
+        (b"experiment: kiya/mask\npromts: 3", "'promts' .*'prompts'"),
         (b"\xff\xfe", "not UTF-8"),
     ],
 )
@@ -115,5 +115,5 @@ def test_a_name_that_is_nothing_is_refused_with_the_nearest(tmp_path: Path):
     with pytest.raises(SinkjaxError, match="did you mean 'kiya/mask'"):
         choose("kiya/musk")
     (tmp_path / "other.zarr").mkdir()
-    with pytest.raises(SinkjaxError, match="not the store of a sweep"):
+    with pytest.raises(SinkjaxError, match=r"other.zarr .*not the store"):
         choose(str(tmp_path / "other.zarr"))

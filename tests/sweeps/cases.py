@@ -71,11 +71,7 @@ def edits_at(a: int, b: int, c: int) -> list[Edit]:
     some = sinkjax.per_prompt([(1, 3), (2,), (0, 4), (11,)])
     draw = np.random.default_rng(2).standard_normal
     triples = [
-        (
-            sinkjax.mask_key(0, layers=a),
-            sinkjax.drop_mlp(some, layers=b),
-            sinkjax.set_residual(0, 5.0, dims=(3, 30), layers=c),
-        ),
+        (sinkjax.mask_key(0, layers=a), sinkjax.drop_mlp(some, layers=b), sinkjax.set_residual(0, 5.0, dims=(3, 30), layers=c)),
         (
             sinkjax.shift_positions(query=3, key=-1, layers=a),
             sinkjax.edit(Site.KEY, "scale", 0.3, layers=b, kv_heads=1, keys=2),

@@ -51,7 +51,7 @@ def test_any_number_of_devices_resumes_what_another_began(tiny_config, tiny_para
     together = sweep(after, out)
     [said] = [line for line in capsys.readouterr().err.splitlines() if "hardware" in line]
     assert f'devices was "{before} x cpu", now "{after} x cpu"' in said
-    assert "agree to rounding, not bit for bit" in said
+    assert "not bit for bit" in said
     assert [machine["devices"] for machine in together.attrs["hardware"]] == [f"{before} x cpu", f"{after} x cpu"]
     for name in alone.variables:
         assert_close(together[name], alone[name], 1e-6, name)
@@ -80,7 +80,7 @@ def test_another_machine_is_told_once_and_recorded(tiny_config, tiny_params, mon
     sweep = lambda **more: sinkjax.sweep(model, tokens, EDITS, probe=PROBE, lengths=LENGTHS, out=out, **more)  # noqa: E731
     interrupted(monkeypatch, 2, sweep)
     monkeypatch.setattr(hardware, "processor", lambda: "a third one")
-    with pytest.raises(SinkjaxError, match=r'other hardware \(processor was "another one", now "a third one"\), but strict'):
+    with pytest.raises(SinkjaxError, match=r'processor was "another one", now "a third one".* strict'):
         sweep(strict=True)
     interrupted(monkeypatch, 2, sweep)
     assert capsys.readouterr().err.count("other hardware") == 1
@@ -101,10 +101,10 @@ def test_another_version_of_jax_is_told_and_recorded(tiny_config, tiny_params, m
     sweep = lambda **more: sinkjax.sweep(model, tokens, EDITS, probe=PROBE, lengths=LENGTHS, out=out, **more)  # noqa: E731
     interrupted(monkeypatch, 2, sweep)
     monkeypatch.setattr(hardware, "version", lambda name: "99.0")
-    with pytest.raises(SinkjaxError, match=r'jax was "[\d.]+", now "99.0".*, but strict requires the same'):
+    with pytest.raises(SinkjaxError, match=r'jax was "[\d.]+", now "99.0".* strict'):
         sweep(strict=True)
     found = sweep()
-    assert "was started with other versions (jax was" in capsys.readouterr().err
+    assert "other versions (jax was" in capsys.readouterr().err
     assert [machine["jax"] for machine in found.attrs["hardware"]] == [jax.__version__, "99.0"]
 
 
@@ -247,17 +247,16 @@ def test_a_mesh_is_what_options_say():
 @pytest.mark.parametrize(
     ("mesh", "devices", "sentence"),
     [
-        (None, 0, "--devices must be at least 1, not 0"),
-        ("data", None, "--mesh is written like data=4,model=2"),
+        (None, 0, "--devices .*at least 1, not 0"),
+        ("data", None, "--mesh .*data=4,model=2"),
         ("data=0", None, "at least 1, not 'data=0'"),
-        ("data=2,width=4", None, "unknown axis of a mesh 'width'"),
-        ("data=2,model=4", 4, "--mesh data=2,model=4 takes 8 devices, but --devices is 4"),
+        ("data=2,width=4", None, "axis .*'width'"),
+        ("data=2,model=4", 4, "--mesh data=2,model=4 .*8 devices, .*--devices is 4"),
     ],
 )
 def test_a_mesh_that_cannot_be_is_one_sentence(mesh, devices, sentence):
-    with pytest.raises(SinkjaxError) as refused:
+    with pytest.raises(SinkjaxError, match=sentence):
         axes_of(mesh, devices)
-    assert sentence in str(refused.value)
 
 
 def test_more_devices_than_there_are_is_one_sentence():

@@ -87,14 +87,14 @@ def test_the_same_weights_twice_are_refused_by_name(folder, tiny_config, tmp_pat
     model = load(series_path(folder, 0, 90))
     for name in ("step-1", "step-2"):
         sinkjax.save(model, tmp_path / name)
-    with pytest.raises(SinkjaxError, match="step-2 has the same weights as step-1: leave one of the two out"):
+    with pytest.raises(SinkjaxError, match=r"step-2 .*same weights .*step-1:"):
         ask(tmp_path, tiny_config)
 
 
 def test_another_architecture_is_refused_with_the_fields_that_differ(folder, tiny_config, tmp_path):
     other = dataclasses.replace(tiny_config, layers=1)
     sinkjax.save(sinkjax.Model(other, params.init(other, seed=0), None, {"name": "drawn"}), tmp_path / "small")
-    with pytest.raises(SinkjaxError, match=r"small has another architecture than step-000090 \(layers was 3, now 1\)"):
+    with pytest.raises(SinkjaxError, match=r"small .*architecture .*step-000090 \(layers was 3, now 1\)"):
         ask([series_path(folder, 0, 90), tmp_path / "small"], tiny_config)
 
 
@@ -110,11 +110,11 @@ def test_the_members_of_a_series():
 @pytest.mark.parametrize(
     ("given", "revisions", "sentence"),
     [
-        ("nowhere", (), "nowhere is not a folder of checkpoints"),
-        ([], (), "a series needs at least one checkpoint"),
-        (["mini-sink", "mini-sink"], (), "the series names 'mini-sink' twice"),
-        ("a/b", ("main", "main"), "the series names 'main' twice"),
-        (["a/b", "c/d"], ("main",), "revisions are those of one hub id, not of 2 models"),
+        ("nowhere", (), "nowhere is not a folder"),
+        ([], (), "at least one checkpoint"),
+        (["mini-sink", "mini-sink"], (), "'mini-sink' twice"),
+        ("a/b", ("main", "main"), "'main' twice"),
+        (["a/b", "c/d"], ("main",), "revisions .*one hub id, not .*2 models"),
     ],
 )
 def test_what_is_no_series_is_refused(given, revisions, sentence, tiny_config):
@@ -123,6 +123,6 @@ def test_what_is_no_series_is_refused(given, revisions, sentence, tiny_config):
 
 
 def test_a_model_folder_is_no_folder_of_checkpoints(folder, tiny_config):
-    with pytest.raises(SinkjaxError, match="is not a folder of checkpoints"):
+    with pytest.raises(SinkjaxError, match="not a folder of checkpoints"):
         ask(series_path(folder, 0, 90), tiny_config)
     assert jax.tree.leaves(load(series_path(folder, 0, 90)).params)

@@ -139,7 +139,7 @@ def test_chunks_of_another_process_are_checked_before_they_are_put_in_place(apar
     other.compact(FIXED)
     assert not other.finished
     assert other.left() == [(1, WIDE[2])]
-    assert "a call of edits 7, 1 has changed since it was written; computing only that again" in capsys.readouterr().err
+    assert "edits 7, 1 has changed" in capsys.readouterr().err
     fill(other)
     assert_whole(apart.path)
 
@@ -176,7 +176,7 @@ def test_a_finished_store_of_an_earlier_version_is_checked_and_mended(apart, che
     file = apart.path / "a" / "3.0.0"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
     hurt = Store(apart.path)
-    assert hurt.faults == {"a/3.0.0": "has changed since it was written"}
+    assert [*hurt.faults] == ["a/3.0.0"]
     hurt.mend()
     fill(hurt)
     assert_whole(apart.path)
@@ -231,7 +231,7 @@ def test_a_header_that_was_lost_is_made_again_for_its_objects_only(store):
     write(store, 0, WIDE[0])
     for lose in (lambda file: file.unlink(), lambda file: file.write_bytes(file.read_bytes()[:-20])):
         lose(store.path / HEADER)
-        with pytest.raises(SinkjaxError, match="its metadata is missing or has changed since it was written"):
+        with pytest.raises(SinkjaxError, match="its metadata is missing"):
             Store(store.path)
         with pytest.raises(SinkjaxError, match="is damaged"):
             begin(store.path, {"number": 2}, lambda: header({"number": 2}))
@@ -287,7 +287,7 @@ def test_what_a_kill_left_before_there_was_a_header_is_no_other_content(tmp_path
 
 def test_what_no_chunk_can_hold_is_refused_before_anything_is_there():
     wide = VARIABLES | {"a": (("edit", "prompt", "x"), (E, B, 2**28), np.dtype("float32"))}
-    with pytest.raises(SinkjaxError, match=r"a has 2,147,483,648 bytes in one call, .* 2,147,483,631: use fewer prompts"):
+    with pytest.raises(SinkjaxError, match=r"a has 2,147,483,648 bytes .* 2,147,483,631: .*fewer prompts"):
         header({}, wide, 2)
     assert header({}, wide, 1).variables()[0].size == (1, 1, 2**28)
     values = np.broadcast_to(np.float32(0), (B, 2**27))

@@ -142,14 +142,12 @@ def test_a_call_on_a_gpu_fills_it_unless_edits_would_share_fewer_blocks(tiny_con
 
 
 def test_a_memory_too_small_is_refused_with_what_is_needed(tiny_config, tiny_params, tmp_path):
-    with pytest.raises(SinkjaxError, match=r"one prompt of 12 tokens needs about 0\.\d+ GB, more than the 0\.00 GB allowed"):
+    with pytest.raises(SinkjaxError, match=r"12 tokens .* 0\.\d+ GB, .* 0\.00 GB"):
         sinkjax.sweep(model_of(tiny_config, tiny_params), prompts(tiny_config), MASKS, memory=1000, out=tmp_path / "x.zarr")
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("edits", "T", "words"), [([], 12, "at least one edit"), (MASKS, 999, "999 positions are more than the model's context of")]
-)
+@pytest.mark.parametrize(("edits", "T", "words"), [([], 12, "at least one edit"), (MASKS, 999, "999 positions .*context of")])
 def test_what_cannot_be_planned_is_refused(tiny_config, edits, T, words):
     with pytest.raises(SinkjaxError, match=words):
         plan(tiny_config, edits, LENGTHS, T, RECEIVED)

@@ -62,7 +62,7 @@ def test_fused_attention_gives_the_same_sweep_and_is_stored(tiny_config, model):
         assert_close(fused[name], own[name], 1e-5, name)
     assert fused.attrs["sweep"]["attention_impl"] == "fused"
     assert "attention_impl" not in own.attrs["sweep"]  # so stores of earlier versions are resumed
-    with pytest.raises(SinkjaxError, match="does not support edits at WEIGHTS"):
+    with pytest.raises(SinkjaxError, match="edits at WEIGHTS"):
         sinkjax.sweep(model, prompts(tiny_config), [sinkjax.edit("weights", "scale", 0.5, keys=0)], PROBE, attention_impl="fused")
 
 
@@ -133,14 +133,14 @@ def test_what_an_edit_touched_is_counted(tiny_config, model):
 @pytest.mark.parametrize(
     ("edits", "words"),
     [
-        ([sinkjax.compose(), sinkjax.edit(Site.LOGITS, "set", -np.inf, keys=0)], "masks every key of query 0"),
+        ([sinkjax.compose(), sinkjax.edit(Site.LOGITS, "set", -np.inf, keys=0)], "key of query 0"),
         (
             [sinkjax.compose(sinkjax.mask_key((0, 1)), sinkjax.edit(Site.LOGITS, "set", -np.inf, queries=4, keys=(2, 3, 4)))],
             "query 4",
         ),
         ([sinkjax.edit(Site.LOGITS, "add", 1.0, queries=2, keys=3)], "would do nothing"),
-        ([sinkjax.mask_key(0, layers=3)], "layer 3 is out of range: there are 3, 0 to 2"),
-        ([sinkjax.drop_mlp(5)], "position 5 is beyond prompt 2, which has 5 tokens"),
+        ([sinkjax.mask_key(0, layers=3)], "layer 3 .* 0 to 2"),
+        ([sinkjax.drop_mlp(5)], "position 5 .*prompt 2, .*5 tokens"),
         (["mask_key"], "not an edit: 'mask_key'"),
         ([], "at least one edit"),
     ],
@@ -154,7 +154,7 @@ def test_edits_that_do_not_fit_are_refused_before_anything_is_written(tiny_confi
 def test_a_row_emptied_at_run_time_raises_and_is_not_marked_done(tiny_config, model, tmp_path, monkeypatch):
     monkeypatch.setattr("sinkjax.edits.edit.refuse_empty_rows", lambda *args: None)
     edits = [sinkjax.mask_key(0), sinkjax.edit(Site.LOGITS, "set", -np.inf, keys=0, layers=1)]
-    with pytest.raises(SinkjaxError, match=r"edit 1 masks every visible key in 6 rows of attention"):
+    with pytest.raises(SinkjaxError, match=r"edit 1 .* 6 rows"):
         sinkjax.sweep(model, prompts(tiny_config), edits, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")
     assert not Store(tmp_path / "x.zarr").done[1].any()
 
@@ -202,11 +202,11 @@ def test_edits_that_change_no_cell_are_listed(tiny_config, model):
     ("options", "sentence"),
     [
         ({"edits": [sinkjax.mask_key(0)] * 2}, r"labels of 'edit' name 'mask_key\(key=0\)' twice"),
-        ({"labels": {"prompt": ["a", "a"]}}, "labels of 'prompt' name 'a' twice"),
-        ({"labels": {"prompt": ["a", "b\0"]}}, "the label .* of 'prompt' holds the control character"),
+        ({"labels": {"prompt": ["a", "a"]}}, "'prompt' name 'a' twice"),
+        ({"labels": {"prompt": ["a", "b\0"]}}, "label .*'prompt' .*control character"),
         ({"attributes": {"a": {"b": float("nan")}}}, "attributes must be JSON"),
-        ({"memory": float("nan")}, "memory must be a number of bytes above 0"),
-        ({"edits": [sinkjax.set_positions(query=2**40)]}, "rotary indices are 32-bit integers"),
+        ({"memory": float("nan")}, "memory .*above 0"),
+        ({"edits": [sinkjax.set_positions(query=2**40)]}, "rotary .*32-bit"),
     ],
     ids=["edits", "labels", "NUL", "NaN", "memory", "position"],
 )

@@ -228,7 +228,7 @@ def test_a_path_that_is_no_sweep_is_refused_and_left_alone(run, tmp_path, conten
         path.mkdir()
         (path / ("notes.txt" if content == "a folder" else ".zattrs")).write_text("[1, 2]")
     before = sorted(path.rglob("*"))
-    with pytest.raises(SinkjaxError, match="exists and is not the store of a sweep"):
+    with pytest.raises(SinkjaxError, match=r"x\.zarr .*not the store"):
         run()
     assert sorted(path.rglob("*")) == before
 
@@ -237,16 +237,16 @@ def test_an_output_that_cannot_be_made_is_one_sentence(run, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SinkjaxError, match=r"cannot use .*x\.zarr: Not a directory"):
         run(out=tmp_path / "file" / "x.zarr")
-    with pytest.raises(SinkjaxError, match=r"cannot use .*: File name too long"):
+    with pytest.raises(SinkjaxError, match="File name too long"):
         run(out=tmp_path / ("x" * 300))
 
 
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ({"prompt": ["a"]}, r"labels of 'prompt' have shape \(1,\), but there are 4 entries"),
+        ({"prompt": ["a"]}, r"labels of 'prompt' .*\(1,\), .*4 entries"),
         ({"prompts": ["a"] * 4}, "labels of 'prompts' .* no entries"),
-        ({"prompt": [None, 1, 2, "x"]}, "must be all numbers or all text"),
+        ({"prompt": [None, 1, 2, "x"]}, "'prompt' .*all numbers or all text"),
     ],
 )
 def test_labels_that_do_not_fit_are_refused_before_anything_is_written(run, tmp_path, labels, words):
@@ -258,7 +258,7 @@ def test_labels_that_do_not_fit_are_refused_before_anything_is_written(run, tmp_
 def test_attributes_that_cannot_be_stored_are_refused(run, tmp_path):
     with pytest.raises(SinkjaxError, match="attributes must be JSON"):
         run(attributes={"array": jnp.zeros(2)})
-    with pytest.raises(SinkjaxError, match="'schedule' is reserved for the store"):
+    with pytest.raises(SinkjaxError, match="'schedule' is reserved"):
         run(attributes={"schedule": "mine"})
     assert not any(tmp_path.iterdir())
 
@@ -279,7 +279,7 @@ def fill_disk(monkeypatch) -> None:
 
 def test_a_full_disk_while_the_store_is_made_leaves_nothing(run, tmp_path, monkeypatch):
     fill_disk(monkeypatch)
-    with pytest.raises(SinkjaxError, match=r"cannot write .*: No space left on device"):
+    with pytest.raises(SinkjaxError, match=r"cannot write .*: No space"):
         run()
     assert not any(tmp_path.iterdir())
 
@@ -301,7 +301,7 @@ def test_a_full_disk_keeps_what_is_done_and_the_same_call_goes_on(run, model, to
 
         patch.setattr(Store, "write", write)
         patch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})  # a call for each edit
-        with pytest.raises(SinkjaxError, match=r"No space left on device .*; finished work is kept: rerun the same command"):
+        with pytest.raises(SinkjaxError, match=r"No space .*; finished work is kept: .*same command"):
             run()
     assert Store(tmp_path / "x.zarr").done[:, 0].tolist() == [True, True, False, False]
     result = run().load()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sinkjax.cli import main as cli
@@ -59,16 +61,16 @@ def test_help_lists_the_fields_of_a_training(file, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["train", "kiya/mask"], "kiya/mask is a study, not a training; use: sinkjax run kiya/mask"),
+        (["train", "kiya/mask"], "kiya/mask is a study, .*sinkjax run kiya/mask"),
         (["train", "nowhere"], "unknown training 'nowhere'"),
-        (["train", "--seeds", "3"], "takes a training before its options"),
-        (["train", "FILE", "--seed", "x"], "--seed must be an integer, not 'x'"),
-        (["train", "FILE", "--step", "3"], "unknown option '--step' (did you mean '--steps'?)"),
-        (["train", "FILE", "--learning-rates", "0"], "learning_rates must be positive numbers, not 0.0"),
+        (["train", "--seeds", "3"], "training before its options"),
+        (["train", "FILE", "--seed", "x"], "--seed .*integer, not 'x'"),
+        (["train", "FILE", "--step", "3"], "'--step' .*'--steps'"),
+        (["train", "FILE", "--learning-rates", "0"], "learning_rates .*positive .*not 0.0"),
         (["train", "FILE", "--platform", "tpu"], "platform 'tpu' was asked for"),
-        (["train", "DONE", "--seeds", "3"], "holds another training (seeds was 2, now 3)"),
-        (["run", "FILE"], "is a training; use: sinkjax train"),
-        (["report", "DONE"], "is a training; use: sinkjax train"),
+        (["train", "DONE", "--seeds", "3"], r"another training \(seeds was 2, now 3\)"),
+        (["run", "FILE"], "is a training; .*sinkjax train"),
+        (["report", "DONE"], "is a training; .*sinkjax train"),
     ],
     ids=str,
 )
@@ -79,15 +81,12 @@ def test_a_mistake_is_one_sentence(arguments, words, file, finished, capsys):
     *progress, sentence = shown.err.splitlines()
     assert all(line.startswith("platform") for line in progress)
     assert sentence.startswith("sinkjax: ")
-    assert words in sentence
+    assert re.search(words, sentence)
 
 
 def test_a_document_of_no_task_is_refused(tmp_path, capsys):
     file = tmp_path / "mine.yaml"
-    for text, words in (
-        ("training: liner", "unknown task 'liner' (did you mean 'linear'?)"),
-        ("seeds: 3", "lacks the key 'training'"),
-    ):
+    for text, words in (("training: liner", "'liner' .*'linear'"), ("seeds: 3", "lacks the key 'training'")):
         file.write_text(text)
         assert cli.main(["train", str(file)]) == 2
-        assert words in capsys.readouterr().err
+        assert re.search(words, capsys.readouterr().err)

@@ -69,10 +69,10 @@ def test_a_model_of_the_trigger_task_is_saved_with_its_own_normaliser(tmp_path):
 
 
 def test_what_cannot_be_saved_is_refused(text, tmp_path):
-    with pytest.raises(SinkjaxError, match="unknown run 2; allowed: 0, 1"):
+    with pytest.raises(SinkjaxError, match=r"run 2; .* 0, 1"):
         save_run(text, 2, tmp_path / "model")
     linear.register()
     done = train(linear.Linear(steps=2, eval_every=2), tmp_path / "out", progress=False)
-    with pytest.raises(SinkjaxError, match="the runs of linear are not sinkjax models"):
+    with pytest.raises(SinkjaxError, match="runs of linear "):
         save_run(done, 0, tmp_path / "model")
     assert not (tmp_path / "model").exists()

@@ -146,14 +146,14 @@ def test_a_run_that_diverges_is_named_and_keeps_its_last_finite_parameters(tmp_p
 
 def test_another_config_is_refused_by_the_fields_that_differ(done, tmp_path):
     other = dataclasses.replace(SMALL, seeds=4, stop_below=0.1)
-    with pytest.raises(SinkjaxError, match=r"holds another training \(seeds was 3, now 4; stop_below was 0.05, now 0.1\)"):
+    with pytest.raises(SinkjaxError, match=r"\(seeds was 3, now 4; stop_below was 0.05, now 0.1\)"):
         train(other, done.folder, progress=False)
     (tmp_path / "file").write_text("")
     with pytest.raises(SinkjaxError, match="exists with other content"):
         train(SMALL, tmp_path, progress=False)
     with pytest.raises(SinkjaxError, match="is a file"):
         train(SMALL, tmp_path / "file", progress=False)
-    with pytest.raises(SinkjaxError, match="is not the folder of a training"):
+    with pytest.raises(SinkjaxError, match=f"{tmp_path} is not the folder"):
         load_runs(tmp_path)
 
 
@@ -184,7 +184,7 @@ def test_a_folder_is_locked_until_its_models_are_written(done, monkeypatch):
 def test_what_was_changed_behind_its_back_is_refused(done, tmp_path):
     shutil.copytree(done.folder, tmp_path / "log")
     (tmp_path / "log" / "log.jsonl").write_text("{}\n")
-    with pytest.raises(SinkjaxError, match="is shorter than recorded in its checkpoint"):
+    with pytest.raises(SinkjaxError, match=r"log.jsonl .*shorter"):
         train(SMALL, tmp_path / "log", progress=False)
     shutil.copytree(done.folder, tmp_path / "state")
     for file in (tmp_path / "state" / "checkpoints").rglob("*"):
@@ -209,12 +209,12 @@ def test_a_training_that_was_not_finished_is_not_read_as_one(tmp_path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         train(SMALL, tmp_path / "out", progress=False, save_every=0)
     monkeypatch.undo()
-    with pytest.raises(SinkjaxError, match="is not finished: 10 of 12 runs continue from step 100;"):
+    with pytest.raises(SinkjaxError, match=r"not finished: 10 of 12 runs .*step 100;"):
         load_runs(tmp_path / "out")
     monkeypatch.setattr(loop, "__version__", "9.9")
     said: list[str] = []
     train(SMALL, tmp_path / "out", said.append, progress=False)
-    assert re.fullmatch(r'it was started elsewhere \(versions.sinkjax was ".*", now "9.9"\), so .*', said[0])
+    assert re.search(r'\(versions.sinkjax was ".*", now "9.9"\)', said[0])
     train(SMALL, tmp_path / "out", said.append, progress=False)
     assert len(said) == 2  # a finished training is only read
 
@@ -234,12 +234,12 @@ def interrupted(call, after):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"seeds": 0}, "seeds must be at least 1, not 0"),
-        ({"learning_rates": ()}, "learning_rates must name at least one"),
-        ({"learning_rates": (0.1, 0.1)}, "each of them once"),
-        ({"learning_rates": (-0.1,)}, "learning_rates must be positive numbers, not -0.1"),
-        ({"learning_rates": (float("nan"),)}, "learning_rates must be positive numbers, not nan"),
-        ({"beta2": 1.0}, "beta2 must be at least 0 and below 1, not 1.0"),
+        ({"seeds": 0}, "seeds .*at least 1, not 0"),
+        ({"learning_rates": ()}, "learning_rates .*at least one"),
+        ({"learning_rates": (0.1, 0.1)}, "learning_rates .*once"),
+        ({"learning_rates": (-0.1,)}, "learning_rates .*positive .*not -0.1"),
+        ({"learning_rates": (float("nan"),)}, "learning_rates .*positive .*not nan"),
+        ({"beta2": 1.0}, "beta2 .*at least 0 .*below 1, not 1.0"),
         ({"eval_every": 0}, "eval_every must be at least 1"),
     ],
 )

@@ -139,7 +139,7 @@ def test_a_mesh_must_divide_the_batch(mesh):
 def test_a_mesh_must_divide_the_width():
     """No device may hold all of a state without a word."""
     config = dataclasses.replace(SMALL, width=18, heads=9, mesh=(4, 1))
-    with pytest.raises(SinkjaxError, match=r"mesh \[4, 1\] shards parameters along the width, and 18 is not divisible by 4"):
+    with pytest.raises(SinkjaxError, match=r"mesh \[4, 1\] .*width, .*18 .* 4"):
         RunParallel(pretrain.task(config), config, 2)
     state = RunParallel(pretrain.task(config), dataclasses.replace(config, mesh=(2, 1)), 2).begin()
     matrices = [leaf for leaf in jax.tree.leaves(state.params) if leaf.ndim > 1 and 18 in leaf.shape]
@@ -148,12 +148,12 @@ def test_a_mesh_must_divide_the_width():
 
 def test_a_mesh_does_not_divide_batches_that_each_device_would_make():
     config = BackcopyTraining(layers=1, width=16, mlp_width=16, batch=8, context=8, text="packaged", mesh=(2, 1))
-    with pytest.raises(SinkjaxError, match=r"these are generated on the device; choose \[1, 1\]"):
+    with pytest.raises(SinkjaxError, match=r"on the device; .*\[1, 1\]"):
         RunParallel(backcopy.task(config), config, 1)
     RunParallel(backcopy.task(config), dataclasses.replace(config, mesh=(1, 2)), 1)
 
 
 def test_a_mesh_needs_its_devices():
     config = dataclasses.replace(SMALL, mesh=(8, 4))
-    with pytest.raises(SinkjaxError, match=r"mesh \[8, 4\] needs 32 devices, and there are 8"):
+    with pytest.raises(SinkjaxError, match=r"mesh \[8, 4\] .*32 devices, .* 8"):
         RunParallel(pretrain.task(config), config, 2)

@@ -109,7 +109,7 @@ def test_of_two_that_train_in_one_place_the_first_one_ends(bucket):
         (mirror.folder / "a").write_text(content)
         mirror.push()
         (mirror.folder / "a").write_text(f"{content} and more")
-    with pytest.raises(SinkjaxError, match=f"another process is also training in {where}"):
+    with pytest.raises(SinkjaxError, match=f"another process .*{where}"):
         first.push()
     assert (where / "a").read_bytes() == b"2"
     second.push()
@@ -121,19 +121,19 @@ def test_of_two_that_train_in_one_place_the_first_one_ends(bucket):
 def test_what_is_there_is_named_by_its_url(bucket):
     url = f"{bucket}/other"
     train(linear.Linear(steps=20, eval_every=20, batch=8, eval_batch=8), url, progress=False)
-    with pytest.raises(SinkjaxError, match=rf"^{url} holds another training \(steps was 20, now 40"):
+    with pytest.raises(SinkjaxError, match=rf"^{url} .*\(steps was 20, now 40"):
         train(linear.Linear(steps=40, eval_every=20, batch=8, eval_batch=8), url, progress=False)
-    with pytest.raises(SinkjaxError, match=rf"^{bucket}/nothing is not the folder of a training"):
+    with pytest.raises(SinkjaxError, match=rf"^{bucket}/nothing is not "):
         load_runs(f"{bucket}/nothing")
 
 
 def test_what_is_no_training_is_not_overwritten(bucket):
     where = place(f"{bucket}/study")
     (where / "config.yaml").write_bytes(b"experiment: kiya/mask\n")
-    with pytest.raises(SinkjaxError, match=f"^{bucket}/study/config.yaml is not the config of a training"):
+    with pytest.raises(SinkjaxError, match=f"^{bucket}/study/config.yaml is not "):
         train(CONFIG, f"{bucket}/study", progress=False)
     (place(f"{bucket}/mine") / "a").write_bytes(b"1")
-    with pytest.raises(SinkjaxError, match=f"^{bucket}/mine exists with other content"):
+    with pytest.raises(SinkjaxError, match=f"^{bucket}/mine exists "):
         train(CONFIG, f"{bucket}/mine", progress=False)
     assert names(f"{bucket}/study") == {"config.yaml"}
     assert names(f"{bucket}/mine") == {"a"}
@@ -147,15 +147,12 @@ def test_a_training_that_somebody_copied_there_is_one(bucket, alone):
     assert_same(train(CONFIG, f"{bucket}/copied", progress=False), alone)
 
 
-@pytest.mark.parametrize(
-    "listed",
-    ['["../x"]', '["/x"]', '["a/../../x"]', '["a\\\\..\\\\x"]', '["C:/x"]', "[1]", "1", "{", None],
-)
+@pytest.mark.parametrize("listed", ['["../x"]', '["/x"]', '["a/../../x"]', '["a\\\\..\\\\x"]', '["C:/x"]', "[1]", "1", "{", None])
 def test_a_list_that_names_what_is_elsewhere_is_refused(bucket, listed):
     where = place(f"{bucket}/list")
     content = '["config.yaml"]' if listed is None else f'{{"writer": "1", "files": {listed}}}'  # of an earlier version
     (where / LISTED).write_bytes(content.encode())
-    with pytest.raises(SinkjaxError, match=r"\.files\.json has changed since it was written"):
+    with pytest.raises(SinkjaxError, match=r"\.files\.json has changed"):
         load_runs(str(where))
 
 

@@ -119,7 +119,7 @@ def test_blocks_have_the_parameters_they_use(tiny_config) -> None:
 
 
 def test_blocks_that_cannot_be() -> None:
-    with pytest.raises(SinkjaxError, match='norm_place="post" is for models with a norm, and norm is None'):
+    with pytest.raises(SinkjaxError, match=r'norm_place="post" .*norm is None'):
         bare(norm_place="post")
-    with pytest.raises(SinkjaxError, match=r"unknown norm_place 'sandwitch' .*did you mean 'sandwich'"):
+    with pytest.raises(SinkjaxError, match=r"'sandwitch' .*'sandwich'"):
         bare(norm_place="sandwitch", norm=RMSNorm(1e-5))

@@ -175,10 +175,10 @@ def test_the_keys_that_stay_are_those_of_a_loop(tiny_config, policy: Any, kept: 
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Streaming(-1, 5), "sinks must be an integer of at least 0, not -1"),
-        (lambda: Streaming(4, 0), "window must be an integer of at least 1, not 0"),
-        (lambda: H2O(1), "k must be an integer of at least 2, not 1"),
-        (lambda: SnapKV(8, 8), "window must be an integer from 1 to 7, not 8"),
+        (lambda: Streaming(-1, 5), "sinks .*at least 0, not -1"),
+        (lambda: Streaming(4, 0), "window .*at least 1, not 0"),
+        (lambda: H2O(1), "k .*at least 2, not 1"),
+        (lambda: SnapKV(8, 8), "window .* 1 to 7, not 8"),
         (lambda: SnapKV(16, 8, 4), "pool must be odd.*4"),
     ],
 )

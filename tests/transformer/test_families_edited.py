@@ -186,5 +186,5 @@ def test_a_neuron_of_an_expert_has_a_number() -> None:
 
 
 def test_a_model_without_experts_has_no_router() -> None:
-    with pytest.raises(SinkjaxError, match="nothing can be edited at ROUTER: this model has no experts"):
+    with pytest.raises(SinkjaxError, match=r"ROUTER: .*no experts"):
         run("post", sinkjax.edit("router", "add", 1.0))

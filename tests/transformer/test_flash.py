@@ -168,7 +168,7 @@ def test_in_16_bits_weights_are_rounded_before_their_product_and_measured_before
 
 def test_a_derivative_is_refused(tiny_config, tiny_params) -> None:
     loss = lambda params: sinkjax.forward(params, TOKENS, tiny_config, attention_impl="pallas").logits.sum()  # noqa: E731
-    with pytest.raises(SinkjaxError, match='"pallas" has no derivative; choose "sinkjax"'):
+    with pytest.raises(SinkjaxError, match=r'"pallas" .*derivative; .*"sinkjax"'):
         jax.grad(loss)(tiny_params)
 
 
@@ -188,5 +188,5 @@ def test_a_derivative_is_refused(tiny_config, tiny_params) -> None:
 def test_what_the_kernels_cannot_do_is_refused(fields, arguments, what, tiny_config, tiny_params) -> None:
     config = dataclasses.replace(tiny_config, **fields)
     given = draw(config, "float32"), np.ones((1, 8), int), config
-    with pytest.raises(SinkjaxError, match=f'attention_impl "pallas" does not support {what}'):
+    with pytest.raises(SinkjaxError, match=f'"pallas" does not support {what}'):
         sinkjax.forward(*given, attention_impl="pallas", **{"probe": Probe(), **arguments})

@@ -111,7 +111,7 @@ def test_nothing_of_the_size_of_a_map_is_held(tiny_config) -> None:
 )
 def test_what_a_fused_operator_cannot_do_is_refused(fields, arguments, what, tiny_config, tiny_params):
     config = dataclasses.replace(tiny_config, **fields)
-    with pytest.raises(SinkjaxError, match=f'attention_impl "fused" does not support {what}; '):
+    with pytest.raises(SinkjaxError, match=f'"fused" does not support {what}; '):
         sinkjax.forward(tiny_params, np.ones((1, 8), int), config, attention_impl="fused", **{"probe": Probe(), **arguments})
 
 

@@ -109,10 +109,10 @@ def test_pallas_agrees(changes: dict) -> None:
 
 def test_kernels_that_cannot_read_it_are_refused() -> None:
     prefix = sinkjax.sink_prefix(model(), 7)
-    with pytest.raises(SinkjaxError, match='"fused" does not support a past'):
+    with pytest.raises(SinkjaxError, match=r'"fused" .*a past'):
         sinkjax.forward(model(), TEXT, past=prefix, attention_impl="fused")
     sink = model(normaliser=NAMED["sink-logit"])
-    with pytest.raises(SinkjaxError, match='"pallas" does not support a past with'):
+    with pytest.raises(SinkjaxError, match=r'"pallas" .*a past with'):
         sinkjax.forward(sink, TEXT, past=sinkjax.sink_prefix(sink, 7), attention_impl="pallas")
 
 
@@ -144,7 +144,7 @@ def test_generate_with_it_and_its_token_in_front() -> None:
     prefix = sinkjax.sink_prefix(small, FRONT)
     found = sinkjax.generate(small, prompt, sinkjax.add_logit(0, 2.0), 8, past=prefix)
     assert found == sinkjax.generate(small, [*FRONT, *prompt], sinkjax.add_logit(2, 2.0), 8)
-    with pytest.raises(SinkjaxError, match="past of 2 and 23 positions are more than the model's context of 24"):
+    with pytest.raises(SinkjaxError, match=r"past of 2 and 23 .* 24"):
         sinkjax.generate(small, prompt, max_new_tokens=18, past=prefix)
 
 

@@ -75,7 +75,7 @@ def test_edits_act_on_keys_that_are_ahead(config) -> None:
     np.testing.assert_allclose(alone[0, :, :, 1], np.broadcast_to(np.eye(13)[1], (2, 6, 13)), rtol=1e-12)
     ahead = run(config, sinkjax.edit("logits", "add", 1.0, queries=0, keys=4), lengths=BOTH).record  # not there causally
     np.testing.assert_array_equal(ahead["cells_addressed"], [[12], [12]])
-    with pytest.raises(SinkjaxError, match="addresses no causally visible cell"):
+    with pytest.raises(SinkjaxError, match="no causally visible cell"):
         run(config, sinkjax.edit("logits", "add", 1.0, queries=0, keys=5), lengths=BOTH)
 
 
@@ -83,14 +83,14 @@ def test_windows_and_masks_of_whole_rows_know_the_prefix(config) -> None:
     config = replace(config, windows=(2, 2))
     far = sinkjax.edit("logits", "add", 1.0, queries=10, keys=4)
     assert run(config, far, lengths=BOTH).record["cells_addressed"].tolist() == [[12], [12]]
-    with pytest.raises(SinkjaxError, match="addresses no causally visible cell"):
+    with pytest.raises(SinkjaxError, match="no causally visible cell"):
         run(config, sinkjax.edit("logits", "add", 1.0, queries=10, keys=5), lengths=BOTH)
     run(config, sinkjax.edit("logits", "set", -np.inf, queries=0, keys=0), lengths=BOTH)  # query 0 sees four more
-    with pytest.raises(SinkjaxError, match=r"masks every key of query 0 .prompt 1"):
+    with pytest.raises(SinkjaxError, match=r"query 0 .prompt 1"):
         run(config, sinkjax.edit("logits", "set", -np.inf, queries=0, keys=0), lengths=(13, 1))
 
 
 @pytest.mark.parametrize("prefix", [0, 65, 2.5])
 def test_prefixes_that_cannot_be(tiny_config, prefix) -> None:
-    with pytest.raises(SinkjaxError, match=rf"prefix must be None or an int from 1 to the context \(64\), not {prefix}"):
+    with pytest.raises(SinkjaxError, match=rf"prefix .*context \(64\), not {prefix}"):
         replace(tiny_config, prefix=prefix)

@@ -131,9 +131,9 @@ def test_shares_of_unnormalised_weights(x) -> None:
 
 
 REFUSED = {
-    r"nothing can be edited at POSITION: this model has no rotary positions": sinkjax.shift_positions(query=1),
-    r"drop_mlp\(position=0\): nothing can be edited at MLP_OUT: this model has no MLP": sinkjax.drop_mlp(0),
-    r"nothing can be edited at NEURON: this model has no MLP": sinkjax.edit("neuron", "scale", 0.0),
+    r"POSITION: .*no rotary positions": sinkjax.shift_positions(query=1),
+    r"drop_mlp\(position=0\): .*MLP_OUT: .*no MLP": sinkjax.drop_mlp(0),
+    r"NEURON: .*no MLP": sinkjax.edit("neuron", "scale", 0.0),
 }
 
 
@@ -146,14 +146,14 @@ def test_sites_that_are_not_there_are_refused(x, message: str) -> None:
 
 def test_measurements_of_what_is_not_there_are_refused(x) -> None:
     for probe, sentence in (
-        (Probe(capture=(Capture(Site.NEURON),)), "neuron is measured at NEURON, and this model has no MLP"),
-        (Probe(extra=(Statistic("size", Site.MLP_OUT, lambda x, view: x, ("prompt", "layer")),)), "size is measured at MLP_OUT"),
+        (Probe(capture=(Capture(Site.NEURON),)), "neuron .*NEURON, .*no MLP"),
+        (Probe(extra=(Statistic("size", Site.MLP_OUT, lambda x, view: x, ("prompt", "layer")),)), "size .*MLP_OUT"),
         (Probe(nll=True), "this model has no vocabulary"),
     ):
         with pytest.raises(SinkjaxError, match=sentence):
             run(ONE, x, probe=probe)
     model = Model(bare(), draw(bare()), None, {})
-    with pytest.raises(SinkjaxError, match="this model has no vocabulary, so there are no tokens to generate"):
+    with pytest.raises(SinkjaxError, match=r"no vocabulary, .*generate"):
         sinkjax.generate(model, "text")
 
 
@@ -173,5 +173,5 @@ def test_a_sweep_of_vectors_gives_what_the_forward_gives_and_resumes(x, tmp_path
     again = sinkjax.sweep(model, x, edits, probe=probe, lengths=LENGTHS, out=tmp_path / "toy.zarr", progress=False)
     np.testing.assert_array_equal(again["output"], stored["output"])
     other = Model(bare(normaliser=NAMED["sink-logit"], gate=HeadGate(), score_scale=0.5), model.params, None, {"kind": "toy"})
-    with pytest.raises(SinkjaxError, match=r"contains another sweep \(config.score_scale was 1.0, now 0.5\)"):
+    with pytest.raises(SinkjaxError, match=r"\(config.score_scale was 1.0, now 0.5\)"):
         sinkjax.sweep(other, x, edits, probe=probe, lengths=LENGTHS, out=tmp_path / "toy.zarr", progress=False)

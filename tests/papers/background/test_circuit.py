@@ -114,5 +114,5 @@ def test_a_random_change_is_as_large_and_random_layers_are_others(circuit):
 
 
 def test_a_model_of_two_layers_has_no_late_component(tiny_config):
-    with pytest.raises(SinkjaxError, match="needs a layer after the first two, and this model has 2"):
+    with pytest.raises(SinkjaxError, match=r"first two, .*model has 2"):
         Conditions(STUDY, dataclasses.replace(tiny_config, layers=2), length=T)

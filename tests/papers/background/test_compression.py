@@ -85,11 +85,8 @@ def test_a_run_judges_the_ablation_and_describes_correlations(tmp_path):
     small = {"controls": 2, "control_prompts": 2, "twin": False}
     section = run.carry_out(study("background/compression", files, **small), tmp_path / "out")
     found = {verdict.name: verdict for verdict in section.verdicts}
-    words = {name: verdict.word for name, verdict in found.items()}
-    assert {name: words.pop(name) for name in ("norm-entropy", "norm-sink", "theorem")} == {
-        "norm-entropy": "described", "norm-sink": "described", "theorem": "holds",
-    }  # fmt: skip
-    assert set(words.values()) <= {"replicates", "confirmed", "opposite", "absent", "moves", "undecided", "not applicable"}
+    words = {name: found[name].word for name in ("norm-entropy", "norm-sink", "theorem")}
+    assert words == {"norm-entropy": "described", "norm-sink": "described", "theorem": "holds"}
     data = {name: open_store(tmp_path / "out" / f"{name}.zarr") for name in ("dropped", "dropped-controls")}
     middle = {name: own.part_of_depth(own.matrix_entropy(one["spectrum"].values), "middle") for name, one in data.items()}
     expected = middle["dropped"][1, :2] - middle["dropped-controls"][1:].mean(axis=0)

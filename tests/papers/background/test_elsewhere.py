@@ -110,7 +110,6 @@ def test_a_run_reads_the_text_and_puts_tokens_there(files, tmp_path):
     section = run.carry_out(study("background/elsewhere", files, **small), tmp_path / "out")
     words = {verdict.name: verdict.word for verdict in section.verdicts}
     assert words.pop("tokens") == "described"
-    assert words["activation"] == "not applicable"
-    assert words["sink"] in {"replicates", "confirmed", "opposite", "absent", "moves", "undecided", "not applicable"}
+    assert {*words.values()} == {"not applicable"}  # a random model has neither
     conditions = {row.condition for row in section.rows}
     assert {"token '.'", "token '\\n'", "'.' in the text"} <= conditions

@@ -105,7 +105,7 @@ def test_controls_spare_the_ten_largest_dims(stream, tiny_config):
 
 
 def test_too_many_dims_are_refused(stream, tiny_config):
-    with pytest.raises(sinkjax.SinkjaxError, match="dims 30 and 10 more for the controls are more than the model's 32"):
+    with pytest.raises(sinkjax.SinkjaxError, match=r"dims 30 and 10 .* 32"):
         edits(stream, tiny_config, dims=30)
 
 

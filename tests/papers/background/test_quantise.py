@@ -84,7 +84,6 @@ def test_controls_do_the_same_at_other_positions_in_the_same_layer(folder):
     errors = {name: 100 * one["stream_error"].values[:, :, 1:, 1:].mean(axis=(-2, -1)) for name, one in data.items()}
     found = errors["removed"][1, :2] - errors["removed-controls"][1:].mean(axis=0)
     assert claim.judgement.D.mean == pytest.approx(-found.mean(), rel=1e-3)
-    assert claim.judgement.word in {"replicates", "opposite", "absent", "moves", "undecided"}
     size = data["removed"]["resid_max"].isel(edit=0, position=0).values[:2].mean(axis=0)
     first = int(np.diff(size).argmax())
     written = data["removed"]["resid_max"].values[:, :, : first + 1]

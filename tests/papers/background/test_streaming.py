@@ -49,7 +49,7 @@ def test_controls_keep_as_many_other_early_tokens(tiny_config):
     kept = {tuple(key for key in range(12) if key not in point.edit.terms[0].keys) for point in drawn}
     assert kept == {(2, 3), (2, 4), (2, 5), (3, 4), (3, 5), (4, 5)}
     study.assert_same(window(6, (3, 5), 12), sinkjax.edit("logits", "set", -np.inf, keys=hidden(3, 5), distances=slice(4, None)))
-    with pytest.raises(SinkjaxError, match="positions 4 to 5 are fewer than the 4"):
+    with pytest.raises(SinkjaxError, match=r"positions 4 to 5 .* 4"):
         Conditions(STUDY, tiny_config, **SETTINGS | {"keep": 4, "keeps": (0, 1, 4)}).random("windows")
 
 
@@ -87,11 +87,3 @@ def test_a_run_judges_what_is_undone_against_recomputed_windows(files, tmp_path)
     np.testing.assert_allclose(net.controls, harmed - loss["windows-controls"].values[1:], atol=1e-5)
     assert first.judgement.D.mean == pytest.approx((harmed - kept).mean(), abs=1e-5)
     assert first.judgement.W.mean == pytest.approx((harmed - loss["recomputed"].values).mean(), abs=1e-5)
-    assert {verdict.judgement.word for verdict in section.verdicts} <= {
-        "replicates",
-        "opposite",
-        "absent",
-        "undecided",
-        "not applicable",
-        "nothing to undo",
-    }

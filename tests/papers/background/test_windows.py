@@ -93,8 +93,7 @@ def test_controls_set_another_dim_of_the_same_tokens(files):
 
 
 @pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [({"beyond": WINDOW - 1}, "window of 6 keys"), ({"beyond": LENGTH - 7}, "fewer than 8 queries to a length of 24")],
+    ("fields", "sentence"), [({"beyond": WINDOW - 1}, "window of 6 keys"), ({"beyond": LENGTH - 7}, "8 queries .* 24")]
 )
 def test_a_position_within_the_window_or_at_the_end_is_refused(files, fields, sentence):
     with pytest.raises(SinkjaxError, match=sentence):

@@ -118,16 +118,15 @@ def test_keys_of_one_position_are_compared_across_prompts(tiny_config, tiny_para
     others = 100 * found["shared"].sel(position=1).mean(("layer", "kv_head")).values
     np.testing.assert_allclose(parts.contrast, 100 - others, rtol=1e-5)
     np.testing.assert_allclose(parts.whole, 100, rtol=1e-5)
-    with pytest.raises(SinkjaxError, match="rank 3 must be at least 1, at most half of the 4 prompts and below 8"):
+    with pytest.raises(SinkjaxError, match=r"rank 3 .* 4 prompts .* 8"):
         computed(tiny_config, tiny_params, tokens, (0, 1), rank=3)
-    with pytest.raises(SinkjaxError, match="a prompt has 3 tokens, and position 5 is asked for"):
+    with pytest.raises(SinkjaxError, match=r"3 tokens, .*position 5"):
         computed(tiny_config, tiny_params, tokens, (0, 5))
 
 
 def test_the_study_runs_with_its_twin(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(run, "build", run.section_of)  # nothing is rendered
     section = run.carry_out(study("gu/angles", write_both(tmp_path), prompts=4, control_prompts=2), place(tmp_path / "out"))
-    words = {"replicates", "confirmed", "opposite", "absent", "moves", "undecided", "not applicable"}
-    assert {verdict.judgement.word for verdict in section.verdicts} <= words
+    assert {verdict.judgement.word for verdict in section.verdicts} <= {"undecided", "not applicable"}  # of 4 prompts
     assert all(verdict.twin is not None for verdict in section.verdicts)
     assert len({drawing.name for drawing in section.drawings}) == 3

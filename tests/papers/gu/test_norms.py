@@ -53,7 +53,6 @@ def test_the_study_runs_and_states_ratios_in_the_direction_of_the_paper(tmp_path
     assert [verdict.name for verdict in section.verdicts] == ["hidden", "keys", "values"]
     for verdict, of in zip(section.verdicts, ("hidden states", "keys", "values"), strict=True):
         judged, twin = verdict.judgement, verdict.twin
-        assert judged.word in ("replicates", "opposite", "absent", "undecided")
         assert twin is not None
         ratio = next(row for row in section.rows if row.measure == f"ratio of the first token's L2 norm to the others', {of}")
         assert np.sign(judged.D.mean) in (0, np.sign(np.log(ratio.value.mean)) * (1 if of == "hidden states" else -1))

@@ -87,7 +87,7 @@ def test_vectors_added_to_the_embedding_are_the_only_positions_that_make_hidden_
     assert word_on("nope", model, data) == "holds"  # the same weights without the vectors
     assert {word_on(name, model, data) for name in ("hidden", "biases", "bound")} == {"not applicable"}
     lengths = STUDY.trace(CONFIG, model.config).claims["lengths"]
-    with pytest.raises(Absent, match="positions are added, so states differ"):
+    with pytest.raises(Absent, match="positions are added"):
         lengths.of(Stored(CONFIG, model.config, {"bound": data}))
 
 
@@ -131,11 +131,11 @@ def test_the_closed_form_goes_as_far_as_all_layers_see_all_keys_alike(tiny_confi
         assert form.reach(dataclasses.replace(tiny_config, position=Rope(10_000.0, scaling)), 50) == 32
     assert form.reach(dataclasses.replace(tiny_config, position=Alibi()), 50) == 50
     assert form.lengths(16, 300).tolist() == [16, 64, 256]
-    with pytest.raises(SinkjaxError, match="reaches 8 tokens, fewer than the 12 of a prompt"):
+    with pytest.raises(SinkjaxError, match=r" 8 tokens, .* 12 "):
         measured(model_with(tiny_config, ROPE, windows=(None, 8, None)))
-    with pytest.raises(SinkjaxError, match="the same rotary positions in all layers"):
+    with pytest.raises(SinkjaxError, match="rotary positions in all layers"):
         measured(model_with(tiny_config, LayerRopes((ROPE,), (0, None, 0))))
-    with pytest.raises(SinkjaxError, match="biases of the distance, not rounded ones"):
+    with pytest.raises(SinkjaxError, match="not rounded"):
         measured(model_with(tiny_config, PowerAlibi(rounded=True)))
 
 
@@ -163,10 +163,10 @@ def test_the_study_runs_on_models_of_all_kinds_of_positions(tmp_path: Path, monk
     assert {name for name, one in identities.items() if one.word == "holds"} == defined
     for name in identities.keys() - defined:
         assert identities[name].word == "not applicable"
-        assert identities[name].reason.startswith(f"positions are {kind}, and must be ")
+        assert identities[name].reason.startswith(f"positions are {kind}, ")
     measures = {row.measure.partition(",")[0] for row in section.rows}
     if lines is None:
-        assert found["lengths"].label == "positions are added, so states differ and there is no closed form"
+        assert "positions are added" in found["lengths"].label
         assert not measures
     else:
         assert {row.condition for row in section.rows} == {"12 tokens", "48 tokens"}

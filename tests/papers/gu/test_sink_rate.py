@@ -30,14 +30,7 @@ def test_rates_are_the_shares_of_heads_above_eps(files, tmp_path, monkeypatch):
     chosen = study("gu/sink-rate", files, control_prompts=2, length=16, eps=0.08)
     section = run.carry_out(chosen, place(tmp_path / "out"))
     words = {verdict.name: verdict.judgement.word for verdict in section.verdicts}
-    assert words["repeat-keeps"] == "not applicable"  # the model has rotary positions
-    assert {words["text"], words["random"], words["repeat-loses"]} <= {
-        "replicates",
-        "opposite",
-        "absent",
-        "undecided",
-        "not applicable",
-    }
+    assert {*words.values()} == {"not applicable"}  # positions are rotary, and three prompts are too few
     rows = {(row.condition, row.measure): row.value.mean for row in section.rows}
     for kind, title in (("text", "natural text"), ("random", "random tokens"), ("repeat", "one token repeated")):
         received = open_store(place(tmp_path / "out" / f"{kind}.zarr"))["attention_received"].values[0]

@@ -40,7 +40,7 @@ def test_a_massive_activation_is_above_100_and_above_1000_medians_after_some_lay
     np.testing.assert_array_equal(found, 100.0 * ((sizes > 100) & (sizes > 1000 * medians)).any(axis=-1))
     assert {*found.ravel()} == {0.0, 100.0}
     assert np.isnan(read_measure(massive_share(10), data)[:, -1]).all()
-    with pytest.raises(SinkjaxError, match="position 12 is beyond prompts of 12 tokens"):
+    with pytest.raises(SinkjaxError, match=r"position 12 .*12 tokens"):
         check_positions([massive_share(T)], T)
 
 

@@ -117,7 +117,7 @@ def test_a_token_that_opens_a_chat_is_a_bos_only_if_the_config_says_so(bos, test
 
 
 def test_a_model_without_a_bos_is_judged_on_ordinary_tokens_alone():
-    why = "the files of the model name no BOS token; give a token id as bos"
+    why = "no BOS token"
     lab, read = planted.planted(
         STUDY, swaps(), layers=4, absent=dict.fromkeys(("bos", "bos-controls", "bos-twin"), why), **SETTINGS
     )
@@ -125,5 +125,5 @@ def test_a_model_without_a_bos_is_judged_on_ordinary_tokens_alone():
     assert {name: one.judgement.reason for name, one in found.items() if one.word == "not applicable"} == dict.fromkeys(
         ("sink-first", "activation-first", "sink", "activation"), why
     )
-    with pytest.raises(Absent, match="name no BOS token"):
+    with pytest.raises(Absent, match=why):
         read.points("bos")  # so that figures of this sweep are left out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_special_tokens_enter_the_mean_only_if_asked_for_and_the_bos_never(model
 
 def test_a_token_id_takes_the_place_of_the_bos_and_must_be_in_the_vocabulary(folder, model):
     assert computed(EMBEDDING, "keys", folder, model, bos=9).attrs["bos"] == 9
-    with pytest.raises(SinkjaxError, match="bos is the token id 257, but the model's vocabulary has 257 tokens"):
+    with pytest.raises(SinkjaxError, match=r"bos .* 257, .*257 tokens"):
         computed(EMBEDDING, "keys", folder, model, bos=257)
 
 
@@ -268,7 +269,7 @@ def test_both_keys_are_ranked_among_the_controls_and_the_mean_is_compared_with_t
 def test_a_score_depends_on_the_distance_or_does_not(grid, holds):
     found, text = depends_on_distance(planted_scores(grid, np.zeros((SIZE, SIZE))), IT)
     assert found is holds
-    assert text.startswith("largest change of a score when both indices move by one: ")
+    assert re.search(r"move by one: [\d.]", text)
 
 
 def test_the_scores_of_a_model_depend_on_the_distance(scores):

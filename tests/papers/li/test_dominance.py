@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.config_files.places import place
 from sinkjax.edits.site import Site
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Stored
@@ -21,8 +19,7 @@ from sinkjax.model.norms import OffsetRMSNorm, RMSNorm, normed_heads
 from sinkjax.model.ops import rms_norm
 from sinkjax.papers.li import _lock_in, dominance
 from sinkjax.studies.registry import program
-from sinkjax.studies.run import carry_out
-from tests.studies.tiny import LAYERS, study, write_both
+from tests.studies.tiny import LAYERS, write_both
 
 T = 10
 STUDY = program("li/dominance")
@@ -188,11 +185,3 @@ def test_a_layer_without_dominance_does_not_count():
     assert dominance.formed(even) == slice(0, None)
     assert dominance.formed(planted()) == slice(2, None)
     np.testing.assert_allclose(parts("row", even).contrast, (2 * 0.1 + 3 * 0.8) / 5)
-
-
-def test_the_study_runs_and_is_judged(tmp_path: Path):
-    write_both(tmp_path)
-    section = carry_out(study("li/dominance", tmp_path, controls=20), place(tmp_path / "out"))
-    words = {verdict.name: verdict.judgement.word for verdict in section.verdicts if verdict.kind == "claim"}
-    assert set(words) == {"ratio", "norm", "row", "lock-in", "positive"}
-    assert set(words.values()) <= {"replicates", "confirmed", "opposite", "absent", "moves", "undecided", "not applicable"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sinkjax.cli import main as cli
@@ -43,7 +45,7 @@ def half(file, tmp_path_factory):
 
 def test_a_row_that_was_chosen_is_trained_and_the_others_are_listed(half):
     page = (half / "report.html").read_text()
-    assert "1 of 2 trainings were not run: other row." in page
+    assert re.search("1 of 2 trainings .*: other row", page)
     assert (half / "plain.zarr").is_dir()
     assert not (half / "other").exists()
     assert "plain row,models" in (half / "summary.csv").read_text()
@@ -68,7 +70,7 @@ def test_a_page_can_be_made_while_a_row_goes_on(file, tmp_path, capsys):
     claim(tmp_path, chosen)
     log(tmp_path / "plain", curve(0, [5.0, 4.0, 3.0])[:2])
     assert cli.main(["report", str(tmp_path)]) == 0
-    assert "Plain row: seed 0 going on at step 50." in capsys.readouterr().out
+    assert re.search("Plain row: seed 0 .*step 50", capsys.readouterr().out)
     assert (tmp_path / "figures" / "learning.png").is_file()
 
 

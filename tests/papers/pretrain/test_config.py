@@ -55,8 +55,8 @@ def test_another_task_has_its_own_fields():
 @pytest.mark.parametrize(
     ("changes", "times", "message"),
     [
-        ({"weight_decay": "much"}, {}, "row a: weight_decay must be a number"),
-        ({"learning_rates": [1, 2]}, {}, "a row has one learning rate, not 2"),
+        ({"weight_decay": "much"}, {}, "row a: weight_decay .*number"),
+        ({"learning_rates": [1, 2]}, {}, "one learning rate, not 2"),
         ({}, {"bos": 2}, "times bos needs a number"),
         ({}, {"nothing": 2}, "times nothing needs a number"),
         ({"unique": 2}, {}, "unique must be at most 1"),
@@ -96,8 +96,8 @@ CLAIM = {"contrast": {"versus": {"measure": "sink_1", "training": "a"}}}
         ({"claims": {"one": {"contrast": {"versus": {"measure": "sinks", "training": "a"}}}}}, "claims.one.*sinks"),
         ({"claims": {"one": {"contrast": {"versus": {"measure": "sink_1", "training": "b"}}}}}, "claims.one.*'b'"),
         ({"claims": {"one": {"contrast": {"effect": {}}}}}, "claims.one.*effect"),
-        ({"claims": {"one": {}}}, "claims.one takes one of contrast, described"),
-        ({"claims": {"one": {**CLAIM, "described": {"steps_to_loss": "a"}}}}, "claims.one takes one of contrast, described"),
+        ({"claims": {"one": {}}}, "claims.one .*contrast, described"),
+        ({"claims": {"one": {**CLAIM, "described": {"steps_to_loss": "a"}}}}, "claims.one .*contrast, described"),
         ({"claims": {"one": {**CLAIM, "sing": 1}}}, "claims.one.*sing"),
         ({"claims": {"one": {**CLAIM, "given": {"attains": {"measure": "sink_1", "training": "a", "most": "x"}}}}}, "most"),
     ],

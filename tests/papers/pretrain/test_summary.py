@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -125,7 +126,7 @@ def test_means_are_over_the_seeds_that_finished(stores):
     assert found["row b", "Sink_1 (%), paper"].note == "diverges"
     assert found["row d", "Sink_1 (%)"].note == "-"
     assert found["row a, seed 1", "valid loss (nats)"].mean == pytest.approx(3.2)
-    assert "Row b: seed 1 diverged at step 30." in section(stores).findings
+    assert re.search("Row b: seed 1 .*step 30", " ".join(section(stores).findings))
 
 
 def test_a_difference_is_from_the_first_row_between_the_same_seeds(stores):
@@ -209,7 +210,8 @@ def test_what_a_training_has_more_than_another_may_be_less(eight):
 
 def test_a_claim_needs_eight_seeds_of_rows_that_were_run(eight):
     few = judged(eight, "a", "b")
-    assert (few.word, few.judgement.reason) == ("not applicable", "7 seeds of a and b finished, and a word needs 8")
+    assert few.word == "not applicable"
+    assert re.search("7 seeds of a and b .* 8", few.judgement.reason)
     absent = judged(eight, "a", "c")
     assert (absent.word, absent.judgement.reason) == ("not applicable", "c was not trained")
 
@@ -217,7 +219,8 @@ def test_a_claim_needs_eight_seeds_of_rows_that_were_run(eight):
 def test_a_section_is_made_of_whatever_is_there(stores):
     empty = section({})
     assert empty.drawings == ()
-    assert empty.findings == ("5 of 5 trainings were not run: row a; row b; row c; row d; row e.",)
+    (said,) = empty.findings
+    assert re.search("5 of 5 trainings .*row a; row b; row c; row d; row e", said)
     found = section({**stores, "identity": stores["a"]})  # a row with the name of a sweep's no-op edits
     assert [drawing.name for drawing in found.drawings] == ["learning", "rows", "losses"]
     assert all(drawing.svg.startswith(b"<?xml") for drawing in found.drawings)

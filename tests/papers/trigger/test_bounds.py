@@ -104,9 +104,7 @@ def test_the_largest_variances_of_a_common_shift_are_those_of_samples(tokens: in
 
 
 @given(
-    room=st.floats(-2, 2),
-    spread=st.floats(0.01, 1.5),
-    kind=st.sampled_from(["two points", "uniform", "normal", "rarely large"]),
+    room=st.floats(-2, 2), spread=st.floats(0.01, 1.5), kind=st.sampled_from(["two points", "uniform", "normal", "rarely large"])
 )
 def test_a_symmetric_variable_leaves_a_half_line_by_at_least_as_much(room: float, spread: float, kind: str):
     """(12), for variables of four shapes."""
@@ -235,13 +233,10 @@ def test_the_numbers_of_the_page_are_those_of_the_functions():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: Shape(16, 16, 1, 15),
-            "first and last must be positions of the trigger from 2 to length - 1, not 1 and 15 of 16",
-        ),
+        (lambda: Shape(16, 16, 1, 15), "first and last .* 2 .*1 and 15 of 16"),
         (lambda: Shape(3, 16, 2, 15), "width must be at least 4"),
-        (lambda: Shape.of(Trigger(bos="noisy")), "the bounds are for the paper's data"),
-        (lambda: bound.flags(1.5, PAPER), "a BOS mass must be from 0 to 1, not 1.5"),
+        (lambda: Shape.of(Trigger(bos="noisy")), "the paper's data"),
+        (lambda: bound.flags(1.5, PAPER), "BOS mass .*0 to 1, not 1.5"),
     ],
 )
 def test_wrong_inputs(make, message: str):

@@ -121,7 +121,7 @@ def test_a_text_of_ones_own(tmp_path):
     path.write_text("abcb" * 5)  # so the ids are those of b, a and c
     chain = backcopy.chain(Backcopy(characters=3, triggers=1, text=str(path)))
     assert np.allclose(chain.transitions[:3, :3], [[0, 0.5, 0.5], [1, 0, 0], [1, 0, 0]])
-    with pytest.raises(SinkjaxError, match="characters must be at most 3 for the text"):
+    with pytest.raises(SinkjaxError, match=r"characters .*at most 3"):
         backcopy.chain(Backcopy(characters=4, text=str(path)))
 
 
@@ -129,9 +129,9 @@ def test_a_text_of_ones_own(tmp_path):
     ("fields", "message"),
     [
         ({"context": 2}, "context must be at least 3"),
-        ({"triggers": 65}, r"triggers must be below characters \(65\), not 65"),
+        ({"triggers": 65}, r"triggers .*characters \(65\), not 65"),
         ({"triggers": -1}, "triggers must be at least 0"),
-        ({"delimiter": 1.0}, "delimiter must be at least 0 and below 1"),
+        ({"delimiter": 1.0}, "delimiter .*at least 0 and below 1"),
     ],
 )
 def test_a_wrong_setting_is_refused_in_one_sentence(fields, message):
@@ -140,7 +140,7 @@ def test_a_wrong_setting_is_refused_in_one_sentence(fields, message):
 
 
 def test_a_text_that_is_missing_or_broken_is_named(tmp_path):
-    with pytest.raises(SinkjaxError, match=r"cannot read .*missing\.txt: No such file"):
+    with pytest.raises(SinkjaxError, match=r"missing\.txt: No such file"):
         backcopy.chain(Backcopy(text=str(tmp_path / "missing.txt")))
     (tmp_path / "latin.txt").write_bytes(b"Caf\xe9")
     with pytest.raises(SinkjaxError, match=r"latin\.txt is not UTF-8"):

@@ -119,12 +119,12 @@ def test_edits_are_part_of_what_a_folder_holds(held) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"edits": "edits: [{mask_key: {key: 24}}]"}, "key position 24 is out of range"),
+        ({"edits": "edits: [{mask_key: {key: 24}}]"}, "key position 24 "),
         ({"edits": "edits: [{mask_key: {key: 0, layers: 2}}]"}, "layer 2 is out of range"),
-        ({"edits": "edit: []"}, "a document with one list, edits"),
-        ({"edits": HIDDEN, "from_step": 9, "until": 9}, r"until must be after from_step \(9\)"),
-        ({"until": 9}, "until is for edits, and there are none"),
-        ({"momentum": 0.5}, "momentum is for the optimiser 'sgd'"),
+        ({"edits": "edit: []"}, "one list, edits"),
+        ({"edits": HIDDEN, "from_step": 9, "until": 9}, r"until .*from_step \(9\)"),
+        ({"until": 9}, "until .*edits, .*none"),
+        ({"momentum": 0.5}, "momentum .*'sgd'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(changes: dict, sentence: str) -> None:
@@ -207,7 +207,7 @@ def test_a_loaded_model_learns_on(plain, tmp_path: Path) -> None:
     assert not same_bits(done.of(0), plain.of(0))
     assert not same_bits(done.of(0), done.of(1))
     assert same_bits(sinkjax.load(str(done.folder / "models" / "run-001")).params, done.of(1))
-    with pytest.raises(SinkjaxError, match=r"context must be at most .*, the context of"):
+    with pytest.raises(SinkjaxError, match=r"context must be at most 24"):
         registry.task(dataclasses.replace(config, context=25))
     assert registry.task(config).loaded is done.task.loaded
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))

@@ -354,38 +354,38 @@ def test_a_source_is_freed_with_its_training(done):
 def test_a_text_that_changed_is_no_text_to_go_on_with(done):
     card = done.task.open(lambda line: None).card
     prefetch.same_data(done.folder, card)
-    with pytest.raises(SinkjaxError, match=r"data of the training in .* changed since it started \(corpus\)"):
+    with pytest.raises(SinkjaxError, match=r"changed .*\(corpus\)"):
         prefetch.same_data(done.folder, card | {"corpus": "0" * 64})
 
 
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"text": "nowhere/at.txt"}, "unknown text of a corpus 'nowhere/at.txt'"),
+        ({"text": "nowhere/at.txt"}, "'nowhere/at.txt'"),
         ({"text": "EMPTY"}, "empty"),
-        ({"text": "SHORT", "context": 64}, "has no block of 65 tokens"),
-        ({"vocab_size": 200}, "the tokenizer has 300 tokens, but the model's vocabulary 200"),
-        ({"heads": 3}, r"heads must divide width \(16\)"),
+        ({"text": "SHORT", "context": 64}, "no block of 65 "),
+        ({"vocab_size": 200}, "300 tokens, .* 200"),
+        ({"heads": 3}, r"heads .*width \(16\)"),
         ({"tokenizer": "gpt2"}, "vocab_size must be stated"),
-        ({"width": 6}, "rotary positions need an even head_dim, not 3"),
+        ({"width": 6}, "even head_dim, not 3"),
         ({"clip": 0.0}, "clip must be above 0"),
-        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
-        ({"weight_decay": float("nan")}, "weight_decay must be at least 0, not nan"),
-        ({"weight_decay": float("inf")}, "weight_decay must be at least 0, and finite, not inf"),
-        ({"rope_theta": float("inf")}, "rope_theta must be above 0, and finite, not inf"),
+        ({"weight_decay": -1.0}, "weight_decay .*at least 0"),
+        ({"weight_decay": float("nan")}, "weight_decay .*at least 0, not nan"),
+        ({"weight_decay": float("inf")}, "weight_decay .*finite, not inf"),
+        ({"rope_theta": float("inf")}, "rope_theta .*finite, not inf"),
         ({"compute_dtype": "float64"}, 'dtype "float64" needs'),
-        ({"micro_batch": 3}, r"micro_batch must divide batch \(4\), not 3"),
-        ({"bias_dims": 3}, "bias_dims, bias_value and bias_scale are for the attention_bias 'k'"),
+        ({"micro_batch": 3}, r"micro_batch .*batch \(4\), not 3"),
+        ({"bias_dims": 3}, "bias_dims, .*attention_bias 'k'"),
         ({"attention_impl": "fused", "window": 5}, "does not support windows"),
-        ({"alpha": 0.5}, "alpha is for the normaliser 'scaled', not for 'softmax'"),
+        ({"alpha": 0.5}, "alpha .*'scaled', .*'softmax'"),
         ({"dtype": "float16"}, 'dtype "float16" cannot be trained'),
-        ({"lowest": 3.0}, "lowest must be at most 1, not 3"),
-        ({"rope_theta": 500.0, "position": "none"}, "rope_theta is for the position 'rope', not for 'none'"),
-        ({"fixed_token": 7}, "fixed_token is for fixed_positions, and there are none"),
-        ({"evaluate_on": "documents"}, 'evaluate_on "documents" needs a separator'),
+        ({"lowest": 3.0}, "lowest .*at most 1, not 3"),
+        ({"rope_theta": 500.0, "position": "none"}, "rope_theta .*'rope', .*'none'"),
+        ({"fixed_token": 7}, "fixed_token .*fixed_positions"),
+        ({"evaluate_on": "documents"}, 'evaluate_on "documents" .*separator'),
         ({"evaluate_on": "lines"}, "evaluate_on"),
-        ({"text": "SHORT", "context": 24, "evaluate_on": "documents", "separator": "eos"}, "no document of the validation split"),
-        ({"random_bits": "threefry"}, "random_bits is for data that are made on the device"),
+        ({"text": "SHORT", "context": 24, "evaluate_on": "documents", "separator": "eos"}, "document of the validation split"),
+        ({"random_bits": "threefry"}, "random_bits .*on the device"),
     ],
     ids=str,
 )

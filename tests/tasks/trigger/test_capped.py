@@ -70,10 +70,10 @@ def test_trained_models_hold_their_mass_and_lie_between_bound_and_attained_loss(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"caps": (0.5, 1.5)}, "caps must be BOS masses from 0 to 1, but contains 1.5"),
-        ({"caps": (0.5, 0.5)}, "caps must name at least one, and each of them once"),
-        ({"normalisers": ("relu-index",)}, "a BOS mass is held in one layer of softmax with BOS"),
-        ({"layers": 2}, "a BOS mass is held in one layer of softmax with BOS"),
+        ({"caps": (0.5, 1.5)}, "caps .* 0 to 1, .* 1.5"),
+        ({"caps": (0.5, 0.5)}, "caps .*once"),
+        ({"normalisers": ("relu-index",)}, "one layer of softmax"),
+        ({"layers": 2}, "one layer of softmax"),
     ],
 )
 def test_wrong_inputs(fields: dict, message: str):

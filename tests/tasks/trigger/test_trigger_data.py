@@ -137,16 +137,16 @@ def test_targets_in_float64() -> None:
 
 
 WRONG: dict[str, dict[str, Any]] = {
-    "width must be at least 4, two flags, a number of noise and the bias channel, not 3": {"width": 3},
-    "length 2 is too short: a trigger needs an ordinary token before it, and 1 special ones come first": {"length": 2},
-    "length 4 is too short: .* and 3 special ones come first": {"length": 4, "second_anchor": True, "zero_token": True},
-    "triggers at 2 to 16 do not fit: they must stand at 2 to 15, behind an ordinary token and within length 16": {"last": 16},
-    "triggers at 1 to 15 do not fit": {"first": 1},
-    "triggers at 9 to 8 do not fit": {"first": 9, "last": 8},
-    "triggers at 2 to 9 do not fit: they must stand at 2 to 7": {"length": 8, "last": 9},
+    "width .*at least 4, .*not 3": {"width": 3},
+    "length 2 .* 1 special": {"length": 2},
+    "length 4 .* 3 special": {"length": 4, "second_anchor": True, "zero_token": True},
+    "triggers at 2 to 16 .* 2 to 15, .*length 16": {"last": 16},
+    "triggers at 1 to 15": {"first": 1},
+    "triggers at 9 to 8": {"first": 9, "last": 8},
+    "triggers at 2 to 9 .* 2 to 7": {"length": 8, "last": 9},
     "noise must be positive, not 0": {"noise": 0.0},
-    "bos must be 'flag' or 'noisy' or 'none', not the text 'flags'": {"bos": "flags"},
-    'second_anchor needs a first one, but bos is "none"': {"bos": "none", "second_anchor": True},
+    "bos .*'flag' or 'noisy' or 'none', .*'flags'": {"bos": "flags"},
+    'second_anchor .*bos is "none"': {"bos": "none", "second_anchor": True},
 }
 
 
@@ -159,7 +159,7 @@ def test_impossible_sequences(message: str) -> None:
 
 @pytest.mark.parametrize("position", [-1, 0, 1, 16])
 def test_a_trigger_outside(position: int) -> None:
-    with pytest.raises(SinkjaxError, match=f"trigger position {position} is outside of 2 to 15"):
+    with pytest.raises(SinkjaxError, match=f"trigger position {position} .* 2 to 15"):
         sample(KEY, Trigger(), 2, position=position)
     assert int(sample(KEY, dataclasses.replace(Trigger(), first=9), 2, position=7)[2][0]) == 7
 
