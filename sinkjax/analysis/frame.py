@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xarray
 
 from sinkjax.analysis import metrics
 from sinkjax.analysis.intervals import FEWEST, intervals
@@ -15,7 +16,6 @@ from sinkjax.probes.record import Record, to_dataset
 
 if TYPE_CHECKING:
     import pandas
-    import xarray
 
 # Axes of a metric after `prompt`, by its option `per`.
 PER = {"prompt": (), "layer": ("layer",), "head": ("layer", "head")}
@@ -68,8 +68,6 @@ def to_frame(
         SinkjaxError: The measure is unknown, has no axis `over` or does not accept an option; the result lacks a statistic that
             it needs.
     """
-    import xarray
-
     data = to_dataset(result) if isinstance(result, Record) else result
     if not isinstance(data, xarray.Dataset):
         raise SinkjaxError(f"a result must be a record or an xarray.Dataset, not {type(result).__name__}")
@@ -105,8 +103,6 @@ def _documents(data: xarray.Dataset) -> np.ndarray | None:
 
 def _measured(data: xarray.Dataset, measure: str, options: Mapping[str, Any]) -> xarray.DataArray:
     """Return a metric or a statistic with its axes and labels."""
-    import xarray
-
     if measure in METRICS:
         metric = getattr(metrics, measure)
         try:

@@ -12,7 +12,7 @@ from sinkjax.cards.card import Card
 from sinkjax.cards.files import NAMES, PREFIX
 from sinkjax.cards.where import STANDS_OUT, Where
 from sinkjax.config_files.files import write
-from sinkjax.report.figures.style import COLOURS, HALF, draw_map, logarithmic, styled
+from sinkjax.report.figures.style import COLOURS, HALF, draw_map, logarithmic, spaced_ticks, styled
 from sinkjax.report.page import page
 from sinkjax.report.section import Drawing, Section
 
@@ -119,7 +119,5 @@ def _half() -> tuple[Figure, Axes]:
 
 def _whole(*axes: Axis) -> None:
     """Put ticks at integers."""
-    from matplotlib.ticker import MaxNLocator
-
     for axis in axes:
-        axis.set_major_locator(MaxNLocator(integer=True))
+        spaced_ticks(axis, integer=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from gguf import LlamaFileType
 
 from sinkjax.checkpoints.family import as_many_as_heads, families
 from sinkjax.checkpoints.fields import Fields
@@ -245,8 +246,6 @@ def half_split(tensor: Tensor, heads: int) -> Tensor:
 
 def _stored(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
     """The type that a file of mixed quantisation names as its own ("Q4_K_M"), else the type of most of its numbers."""
-    from gguf import LlamaFileType
-
     most, stated = stored_as(tensors), metadata.get("general.file_type")
     names = {kind.value: kind.name for kind in LlamaFileType}
     if most is None or most.lower() in PLAIN or type(stated) is not int or stated not in names:

@@ -11,17 +11,15 @@ import struct
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 
 from sinkjax.checkpoints.signatures import READ, refuse_other
 from sinkjax.checkpoints.tensors import JoinedFile, Tensor
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import LONGEST, SinkjaxError, one_of, unknown
-
-if TYPE_CHECKING:
-    from gguf import GGMLQuantizationType
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -128,8 +126,6 @@ def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tens
 
 def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: int, file: JoinedFile) -> tuple[Tensor, int]:
     """Return a tensor of a file whose data start at byte `first`, and its size in bytes."""
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
     path, length, types = file.path, file.size, {member.value: member for member in GGMLQuantizationType}
     if not _readable(types.get(kind)):
         allowed = [member.name for member in types.values() if _readable(member)]
@@ -155,8 +151,6 @@ def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: in
 @cache
 def _readable(kind: GGMLQuantizationType | None) -> bool:
     """Return whether the `gguf` package can de-quantise a type, by trying."""
-    from gguf import GGML_QUANT_SIZES, dequantize
-
     try:
         return kind is not None and dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind) is not None
     except NotImplementedError:
@@ -165,8 +159,6 @@ def _readable(kind: GGMLQuantizationType | None) -> bool:
 
 def _dequantize(raw: np.ndarray, kind: GGMLQuantizationType) -> np.ndarray:
     """De-quantise rows of bytes to float32, in blocks of rows so that temporaries stay small."""
-    from gguf import GGML_QUANT_SIZES, dequantize
-
     block, block_bytes = GGML_QUANT_SIZES[kind]
     rows = np.empty((len(raw), raw.shape[1] // block_bytes * block), np.float32)
     for start in range(0, len(raw), ROWS):

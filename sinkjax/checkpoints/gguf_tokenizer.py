@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from sinkjax.checkpoints.tokenizer import Tokenizer, refusing
 from sinkjax.errors import SinkjaxError, one_of
-
-if TYPE_CHECKING:
-    import tokenizers
 
 NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
 LONGEST_TOKEN = 512  # characters; every cut of a token may be a merge, so that longer ones would take quadratic time
@@ -100,13 +100,11 @@ def _token_id(metadata: Mapping[str, Any], name: str, tokens: list[str], where: 
 
 def _byte_level(metadata: Mapping[str, Any], tokens: list[str], kinds: list[int], where: str) -> tokenizers.Tokenizer:
     """Byte-level BPE (`gpt2`), with the word splitting that its `pre` names."""
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-
     pre = metadata.get("tokenizer.ggml.pre")
     one_of(f"tokenizer.ggml.pre in {where}:", pre, PRE_TOKENIZERS)
     merges = [tuple(merge.split(" ")) for merge in _column(metadata, "merges", str, None, where)]
     vocabulary = {token: index for index, token in enumerate(tokens)}
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=pre in WHOLE_WORDS))
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=pre in WHOLE_WORDS))
     backend.decoder = decoders.ByteLevel()
     if pre == "qwen2":
         backend.normalizer = normalizers.NFC()
@@ -120,8 +118,6 @@ def _sentencepiece(metadata: Mapping[str, Any], tokens: list[str], kinds: list[i
 
     Gemma's tokens are in the order of its merges, and its runs of spaces, which the files write as such, are merged like words.
     """
-    from tokenizers import Tokenizer, decoders, models, normalizers
-
     scores = _column(metadata, "scores", float, len(tokens), where)
     gemma = str(metadata.get("general.architecture")).startswith("gemma")
     if gemma:
@@ -134,7 +130,9 @@ def _sentencepiece(metadata: Mapping[str, Any], tokens: list[str], kinds: list[i
     unknown = _token_id(metadata, "unknown_token_id", tokens, where)
     unk_token = None if unknown is None else tokens[unknown]
     merges = _merges(merged, dict(zip(tokens, scores, strict=True)))
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=unk_token, fuse_unk=True, byte_fallback=True))
+    backend = tokenizers.Tokenizer(
+        models.BPE(vocab=vocabulary, merges=merges, unk_token=unk_token, fuse_unk=True, byte_fallback=True)
+    )
     prefix = metadata.get("tokenizer.ggml.add_space_prefix", not gemma)
     steps = [normalizers.Prepend("▁")] if prefix else []
     backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
@@ -165,12 +163,10 @@ def _merges(merged: Collection[str], scores: Mapping[str, float]) -> list[tuple[
 
 def _unigram(metadata: Mapping[str, Any], tokens: list[str], kinds: list[int], where: str) -> tokenizers.Tokenizer:
     """SentencePiece Unigram (`t5`): the cut of a text with the largest sum of scores."""
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-
     scores = _column(metadata, "scores", float, len(tokens), where)
     unknown = _token_id(metadata, "unknown_token_id", tokens, where)
     fallback = BYTE in kinds
-    backend = Tokenizer(models.Unigram(list(zip(tokens, scores, strict=True)), unk_id=unknown, byte_fallback=fallback))
+    backend = tokenizers.Tokenizer(models.Unigram(list(zip(tokens, scores, strict=True)), unk_id=unknown, byte_fallback=fallback))
     steps: list[Any] = []
     if "tokenizer.ggml.precompiled_charsmap" in metadata:
         charsmap = _column(metadata, "precompiled_charsmap", int, None, where)
@@ -186,8 +182,6 @@ def _unigram(metadata: Mapping[str, Any], tokens: list[str], kinds: list[int], w
 
 def _add_whole_tokens(backend: tokenizers.Tokenizer, tokens: list[str], kinds: list[int]) -> None:
     """Register control and user-defined tokens, which are matched whole in a text, without assigning new ids."""
-    from tokenizers import AddedToken
-
     known = backend.get_vocab()
     for kind, add in ((CONTROL, backend.add_special_tokens), (USER_DEFINED, backend.add_tokens)):
         whole = [token for token, its in zip(tokens, kinds, strict=True) if its == kind and token in known]
@@ -196,8 +190,6 @@ def _add_whole_tokens(backend: tokenizers.Tokenizer, tokens: list[str], kinds: l
 
 def _begin_with(backend: tokenizers.Tokenizer, token: str, number: int) -> None:
     """Put a token before each text that is encoded with special tokens."""
-    from tokenizers import processors
-
     pair = ["<bos>", "$A", "<bos>", "$B"]
     specials = [{"id": "<bos>", "ids": [number], "tokens": [token]}]
     backend.post_processor = processors.TemplateProcessing(single=pair[:2], pair=pair, special_tokens=specials)

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import tyro
 
+import sinkjax
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.model.names import Dtype
+from sinkjax.report.terminal import show
 from sinkjax.runtime.backend import start_jax, use_all_cores
+from sinkjax.runtime.progress import duration, say
 
 if TYPE_CHECKING:
     from sinkjax.model.config import Config
@@ -59,12 +62,8 @@ def card(arguments: Sequence[str]) -> None:
     if options.plan:
         show_plan(options)
         return
-    import sinkjax
-    from sinkjax.cards.card import card as measure
     from sinkjax.cards.page import save_page
     from sinkjax.checkpoints.architectures import with_tokenizer
-    from sinkjax.report.terminal import show
-    from sinkjax.runtime.progress import say
 
     asked = {name: getattr(options, name) for name in ("dtype", "tokenizer", "ignore_keys")}
     model = sinkjax.load(options.model, **asked)
@@ -75,7 +74,7 @@ def card(arguments: Sequence[str]) -> None:
     )
     base, whole = times(model.config, options, model.tokenizer is not None and model.tokenizer.bos is not None)
     say(f"about {base} of processor time, or {whole} with --cost, at the rate measured here, plus compilation")
-    found = measure(model, text, options.prompts, options.length, options.cost, options.seed, say)
+    found = sinkjax.card(model, text, options.prompts, options.length, options.cost, options.seed, say)
     path = save_page(found, found.save(out))
     number, length = found.prompts["number"], found.prompts["length"]
     caption = f"{number} prompts of {length} tokens; {found.prompts['text']}"
@@ -87,7 +86,6 @@ def show_plan(options: CardOptions) -> None:
     """Print the cost of a card, from the model's architecture."""
     from sinkjax.cards.plan import lines
     from sinkjax.checkpoints.load import open_checkpoint
-    from sinkjax.report.terminal import show
 
     refuse(options.prompts < 1, f"prompts must be at least 1, not {options.prompts}")
     refuse(options.length < 2, f"length must be at least 2, not {options.length}")
@@ -104,11 +102,9 @@ def show_plan(options: CardOptions) -> None:
 def times(config: Config, options: CardOptions, bos: bool) -> tuple[str, str]:
     """Return the time of a card without and with --cost, at the rate of a block that is timed here."""
     from sinkjax.cards.plan import flops
-    from sinkjax.probes.probe import Probe
-    from sinkjax.runtime.progress import duration
     from sinkjax.studies.plan import block_rate
 
     length = min(options.length, config.context)
-    rate = block_rate(config, length, Probe(attention_received=True), options.dtype)
+    rate = block_rate(config, length, sinkjax.Probe(attention_received=True), options.dtype)
     base, whole = (duration(flops(config, options.prompts, length, bos, more) / rate) for more in (False, True))
     return base, whole

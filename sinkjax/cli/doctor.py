@@ -11,8 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from huggingface_hub import constants
+
 from sinkjax import __version__
 from sinkjax.cli.options import read
+from sinkjax.data import corpora
+from sinkjax.report.terminal import in_words, show
 from sinkjax.runtime import extras
 from sinkjax.runtime.backend import CACHE_VARIABLE, host_memory
 from sinkjax.runtime.resources import cache_folder
@@ -40,15 +44,11 @@ class DoctorOptions:
 def doctor(arguments: Sequence[str]) -> None:
     """show versions, devices, caches and whether the Hub responds, for a bug report"""
     read(DoctorOptions, arguments, "doctor")
-    from sinkjax.report.terminal import show
-
     show(f"sinkjax {__version__}", ("", ""), list(facts()))
 
 
 def facts() -> Iterator[tuple[str, str]]:
     """Collect the facts by name; anything that is broken is reported on its own line."""
-    from sinkjax.report.terminal import in_words
-
     yield "installed in", str(Path(__file__).parents[1])
     yield "Python", f"{platform.python_version()}, {sys.executable}"
     yield "system", platform.platform()
@@ -95,8 +95,6 @@ def _precision() -> str:
 
 
 def _folders() -> dict[str, Path]:
-    from huggingface_hub import constants
-
     return {
         "cache of sinkjax": cache_folder(),
         "compiled programs": Path(os.environ.get(CACHE_VARIABLE) or cache_folder() / "jax"),
@@ -111,10 +109,6 @@ def _free(folder: Path) -> int:
 
 
 def _hub() -> str:
-    from huggingface_hub import constants
-
-    from sinkjax.data.corpora import PATIENCE_SECONDS, hub_answers
-
     if constants.HF_HUB_OFFLINE:
         return "not checked, because HF_HUB_OFFLINE is set"
-    return "answers" if hub_answers() else f"{constants.ENDPOINT} did not respond within {PATIENCE_SECONDS:g} s"
+    return "answers" if corpora.hub_answers() else f"{constants.ENDPOINT} did not respond within {corpora.PATIENCE_SECONDS:g} s"

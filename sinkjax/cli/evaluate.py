@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import tyro
 
+import sinkjax
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
@@ -21,6 +22,7 @@ from sinkjax.config_files.files import read_text, user_path, write
 from sinkjax.data.reading import Division, documents_of, files_of, one_text
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Attention, Dtype
+from sinkjax.report.terminal import show
 from sinkjax.runtime.backend import start_jax, use_all_cores
 
 if TYPE_CHECKING:
@@ -103,10 +105,8 @@ def evaluate(arguments: Sequence[str]) -> None:
     listed = () if options.edits is None else parse(read_text(options.edits), str(options.edits)).get("edits", ())
     use_all_cores()
     start_jax(options.platform, options.dtype)
-    import sinkjax
     from sinkjax.data.prompts import bos_ids
     from sinkjax.edits.edit_list import read_edits
-    from sinkjax.report.terminal import show
 
     model, bos = sinkjax.load(options.model, dtype=options.dtype), int(options.bos) if options.bos.isdigit() else options.bos
     edits = read_edits(listed) if options.edits else ()
@@ -126,13 +126,11 @@ def evaluate(arguments: Sequence[str]) -> None:
 
 def _settings(options: EvaluateOptions) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield the arguments of each row that is not the model as it is, and its label."""
-    from sinkjax import H2O, KeyNorm, SnapKV, Streaming
-
     bits = {name: getattr(options, name) or (None,) for name in ("weights", "activations", "kv")}
     keep: Any = "sinks" if "sinks" in options.keep else options.keep
-    caches: list[Any] = [Streaming(options.sinks or 0, window) for window in options.window]
-    caches += [H2O(k) for k in options.h2o] + [KeyNorm(k) for k in options.key_norm]
-    caches += [SnapKV(k, window=max(1, k // 2)) for k in options.snapkv]
+    caches: list[Any] = [sinkjax.Streaming(options.sinks or 0, window) for window in options.window]
+    caches += [sinkjax.H2O(k) for k in options.h2o] + [sinkjax.KeyNorm(k) for k in options.key_norm]
+    caches += [sinkjax.SnapKV(k, window=max(1, k // 2)) for k in options.snapkv]
     for *rounded, scale, cache in itertools.product(*bits.values(), options.scale, caches or [None]):
         given = dict(zip(bits, rounded, strict=True))
         label = [f"{name} {size}{' bits' * isinstance(size, int)}" for name, size in given.items() if size]
@@ -149,8 +147,6 @@ def _numbers(found: Evaluation) -> tuple[str, str, str]:
 
 def _difference(found: Evaluation, plain: Evaluation) -> str:
     """Return the difference of two losses with its interval over texts, or over the pieces of one text; paired."""
-    from sinkjax.analysis import intervals
-
     parts = []
     for one in (found, plain):
         of = one.text if one.text.max() else np.arange(len(one.text))
@@ -162,6 +158,6 @@ def _difference(found: Evaluation, plain: Evaluation) -> str:
     samples = samples[(samples[:, 1::2] > 0).all(axis=1)]
     if len(samples) < 2:
         return shown
-    values = intervals.pseudo_values(samples, lambda mean: mean[..., 0] / mean[..., 1] - mean[..., 2] / mean[..., 3])
-    ends = intervals.interval(values)
+    values = sinkjax.intervals.pseudo_values(samples, lambda mean: mean[..., 0] / mean[..., 1] - mean[..., 2] / mean[..., 3])
+    ends = sinkjax.intervals.interval(values)
     return shown if ends.low is None else f"{shown} [{ends.low:+.4f}, {ends.high:+.4f}]"

@@ -10,6 +10,7 @@ from typing import Literal
 
 import tyro
 
+import sinkjax
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
@@ -53,21 +54,19 @@ class ExploreOptions(Options):
 def explore(arguments: Sequence[str]) -> None:
     """edit a model interactively: attention, activations and predictions before and after"""
     options = read(ExploreOptions, arguments, "explore")
-    from sinkjax.explorer.launch import packages
+    from sinkjax.explorer.launch import Served, answers_of, packages
 
     packages()
     user_path(options.out)
     refuse(options.prompt is not None and options.text is not None, "--prompt and --text are two first prompts; choose one")
     prompt = options.prompt if options.text is None else first_paragraph(options.text, options.field)
     start_jax(options.platform, options.dtype)
-    from sinkjax.checkpoints.load import load
     from sinkjax.explorer.compute import PROBE
-    from sinkjax.explorer.launch import Served, answers_of
     from sinkjax.transformer.implementations import AUTO, check_implementation
 
     say(f"loading {options.model}")
     named = {name: getattr(options, name) for name in ("dtype", "revision", "ignore_keys", "tokenizer")}
-    model = load(options.model, **named)
+    model = sinkjax.load(options.model, **named)
     if options.attention_impl != AUTO:
         check_implementation(options.attention_impl, model.config, (), PROBE)
     explorer = Served(answers_of(model, prompt, options.out), options.port)

@@ -13,6 +13,7 @@ from sinkjax.cli.options import read
 from sinkjax.config_files.files import write_new
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.backend import start_jax
+from sinkjax.studies.registry import source, studies
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,6 @@ class StudyOptions:
 def study(arguments: Sequence[str]) -> None:
     """print a study's program and text, or begin one's own from it"""
     options = read(StudyOptions, arguments, "study")
-    from sinkjax.studies.registry import source, studies
-
     if (found := source(options.name)) is None:
         raise unknown("study", options.name, studies(), "; a study of your own is its file")
     if options.copy is None:

@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import tyro
 
+import sinkjax
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path, write
 from sinkjax.errors import one_of
 from sinkjax.model.names import Dtype
+from sinkjax.report.figures.picture import picture as drawn
+from sinkjax.report.figures.style import render
 from sinkjax.runtime.backend import start_jax, use_all_cores
 
 KINDS = ("svg", "png")
@@ -45,12 +49,6 @@ def picture(arguments: Sequence[str]) -> None:
     one_of("kind of figure", out.suffix.removeprefix("."), KINDS)
     use_all_cores()
     start_jax(options.platform, options.dtype)
-    import numpy as np
-
-    import sinkjax
-    from sinkjax.report.figures.picture import picture as drawn
-    from sinkjax.report.figures.style import render
-
     model = sinkjax.load(options.model, dtype=options.dtype)
     bos = int(options.bos) if options.bos.isdigit() else options.bos
     refuse(options.length < 2, f"--length must be at least 2, not {options.length}")

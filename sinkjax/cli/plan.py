@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from sinkjax.cli.common import (
@@ -51,10 +52,9 @@ def plan(arguments: Sequence[str]) -> None:
     options = read(over(PlanOptions, PlanWithDevicesOptions, chosen), rest, f"plan {name}", config=chosen.config)
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
     start_jax("cpu" if elsewhere else options.platform, options.config.dtype)
-    from sinkjax.lab.work import Calculation, TrainingSpec
     from sinkjax.runtime.hardware import PLATFORMS, Hardware
     from sinkjax.studies import run, series, suite
-    from sinkjax.studies.plan import Planned, show_calculation, show_plan, show_total, show_training_plan
+    from sinkjax.studies.plan import show_parts
 
     one_of("platform", options.platform, ["auto", "cpu", "gpu", "tpu", *PLATFORMS])
     axes, memory = asked_axes(options), memory_bytes(options.memory)
@@ -73,20 +73,8 @@ def plan(arguments: Sequence[str]) -> None:
     for study, plans in every:
         if isinstance(plans, str):
             print(f"{study} does not run: {plans}\n")
-            continue
-        parts: list[Planned] = []
-        for spec, architecture, planned in plans:
-            title = f"{study}: {spec.name}"
-            if isinstance(spec, TrainingSpec):
-                show_training_plan(title, spec, architecture)
-                continue
-            parts.append((spec, planned))
-            if isinstance(spec, Calculation):
-                show_calculation(title, spec, architecture, _length(chosen, study), options.config.dtype)
-            elif planned is not None:
-                show_plan(title, planned, architecture, spec.probe, options.config.dtype, hardware)
-        if hardware.kind == "cpu" and hardware.devices == hardware.shards == 1 and any(planned for _, planned in parts):
-            show_total(study, parts, architecture, options.config.dtype)
+        else:
+            show_parts(study, plans, partial(_length, chosen, study), options.config.dtype, hardware)
 
 
 def _length(chosen: Chosen, study: str) -> Any:

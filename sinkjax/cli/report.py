@@ -14,7 +14,9 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.places import Place, reached
 from sinkjax.config_files.programs import NotTyped
 from sinkjax.errors import SinkjaxError, printable
+from sinkjax.report.terminal import terminal
 from sinkjax.runtime.progress import say
+from sinkjax.studies.folder import PAGE, rebuild_kept
 from sinkjax.studies.registry import SERIES, STORE_SUFFIX, choose
 
 
@@ -51,9 +53,7 @@ def _rebuild(results: Place, study: str | None) -> None:
         return
     if chosen.folder is None:
         raise SinkjaxError(f"{results} is a config, not the results of a run")
-    from sinkjax.report.terminal import terminal
     from sinkjax.studies import run, series, suite
-    from sinkjax.studies.folder import PAGE
 
     if chosen.suite:
         several = series if chosen.experiment == SERIES else suite
@@ -65,9 +65,6 @@ def _rebuild(results: Place, study: str | None) -> None:
 
 def _show_kept(results: Place, error: NotTyped) -> None:
     """Make the pages of results from what the run kept, where their study is a program that the user did not name."""
-    from sinkjax.report.terminal import terminal
-    from sinkjax.studies.folder import PAGE, rebuild_kept
-
     folder = results if results.is_dir() and results.suffix != STORE_SUFFIX else results.parent
     found = rebuild_kept(folder)
     if found is None:
@@ -86,9 +83,7 @@ def _there(path: str) -> Place:
 
 
 def _compare(first: Place, second: Place) -> None:
-    from sinkjax.report.terminal import terminal
     from sinkjax.studies import compare
-    from sinkjax.studies.folder import PAGE
 
     found, folder = compare.carry_out(first, second)
     terminal(found)

@@ -29,8 +29,10 @@ from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.places import reached
 from sinkjax.errors import SinkjaxError, printable
+from sinkjax.report.terminal import terminal
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import say
+from sinkjax.studies.folder import PAGE
 from sinkjax.studies.registry import SERIES, as_series, trains
 
 if TYPE_CHECKING:
@@ -85,11 +87,9 @@ def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
         out = asked or default_folder(name).with_name(f"{default_folder(name).name}-series")
     refuse(options.trim and chosen.experiment != SERIES, "--trim requires a series: --models, --revisions or --checkpoints")
     start_jax(options.platform, options.config.dtype, options.join)
-    from sinkjax.report.terminal import terminal
     from sinkjax.runtime import processes
     from sinkjax.runtime.hardware import is_joined, make_mesh
     from sinkjax.studies import run, series, suite
-    from sinkjax.studies.folder import PAGE
 
     axes = asked_axes(options)
     mesh = make_mesh(axes) if axes else None

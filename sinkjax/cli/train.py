@@ -13,6 +13,7 @@ from sinkjax.cli.options import read
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import read_text, shipped
 from sinkjax.errors import printable
+from sinkjax.report.terminal import show_training
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import say
 from sinkjax.tasks import registry
@@ -43,7 +44,6 @@ def train(arguments: Sequence[str]) -> None:
     use_all_cores()
     start_jax(options.platform, config.dtype, options.join)
     from sinkjax import tasks
-    from sinkjax.report.terminal import show_training
     from sinkjax.runtime import processes
 
     trained = tasks.train(config, out, say, log=options.log)

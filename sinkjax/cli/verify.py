@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import tyro
 
+import sinkjax
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError
+from sinkjax.report.terminal import show
 from sinkjax.runtime.backend import start_jax, use_all_cores
 
 
@@ -31,9 +33,6 @@ def verify(arguments: Sequence[str]) -> None:
     options = read(VerifyOptions, arguments, "verify")
     use_all_cores()
     start_jax(options.platform, "float32")
-    import sinkjax
-    from sinkjax.report.terminal import show
-
     found = sinkjax.verify(options.model, options.revision, options.ignore_keys)
     note = f"eight tokens, {found.dtype}; rounding explains up to {found.tolerance:g} of a position's vector"
     show(f"{options.model} here and in transformers", ("after", "largest difference", "relative"), found.rows(), note)

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import filelock
+
 from sinkjax.config_files import documents, temporary
 from sinkjax.config_files.places import Place, create, is_remote, listed, place, reached, url_protocol
 from sinkjax.errors import LONGEST, SinkjaxError, Unavailable, unknown
@@ -160,8 +162,6 @@ def take_lock(file: Path, timeout: float) -> Callable[[], object]:
 
     Errors: `filelock.Timeout` if another process holds the lock for this many seconds; OSError.
     """
-    import filelock
-
     if not has_locks(file.parent):
         return lambda: None
     lock: Any = filelock.FileLock(file)

@@ -210,7 +210,6 @@ def _table(path: Path, field: str) -> Iterator[dict[str, str]]:
 def _columns(path: Path, field: str) -> Iterator[dict[str, Any]]:
     """Yield the rows of a .parquet or .arrow file with the one field, or with all if there is no such field."""
     extras.require(f"reading {path}", "train", "datasets")
-    import pyarrow
     import pyarrow.parquet
 
     if suffix_of(path) == ".parquet":

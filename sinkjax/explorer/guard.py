@@ -28,8 +28,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        from starlette.requests import ClientDisconnect
-        from starlette.responses import PlainTextResponse
+        from starlette import requests, responses
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -37,14 +36,14 @@ class Guard:
             await send(message)
 
         if why := self.refusal(scope):
-            await PlainTextResponse(why, status_code=403)(scope, receive, with_headers)
+            await responses.PlainTextResponse(why, status_code=403)(scope, receive, with_headers)
             return
         path = scope["path"][len(self.prefix) - 1 :]
         try:
             await self.app({**scope, "path": path, "raw_path": path.encode()}, receive, with_headers)
         except asyncio.CancelledError:  # the server is stopping before the rest of the request has arrived
-            await PlainTextResponse("the explorer has ended", status_code=503)(scope, receive, with_headers)
-        except ClientDisconnect:  # the page was closed before the rest of its request arrived
+            await responses.PlainTextResponse("the explorer has ended", status_code=503)(scope, receive, with_headers)
+        except requests.ClientDisconnect:  # the page was closed before the rest of its request arrived
             pass
 
     def refusal(self, scope: Any) -> str:

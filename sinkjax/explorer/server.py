@@ -87,9 +87,7 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
         Returns:
             The ASGI application.
     """
-    from starlette.applications import Starlette
-    from starlette.responses import JSONResponse, Response
-    from starlette.routing import Route
+    from starlette import applications, responses, routing
 
     turns, presence = Turns(), Presence()
 
@@ -97,23 +95,23 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
         name = request.scope["path"].removeprefix("/") or "page.html"
         folder = "viewing" if name.startswith("viewer.") else "explorer"
         content = files("sinkjax").joinpath(folder, name).read_bytes()
-        return Response(content, media_type=KINDS[name.partition(".")[2]])
+        return responses.Response(content, media_type=KINDS[name.partition(".")[2]])
 
     async def model(request: Request) -> Response:
-        return JSONResponse(answers.model())
+        return responses.JSONResponse(answers.model())
 
     async def answer(request: Request) -> Response:
         name = request.scope["path"].removeprefix("/")
         turn = turns.take if name == "measure" else turns.between
-        return JSONResponse(await turn(partial(answers.answer, name, await _body(request))))
+        return responses.JSONResponse(await turn(partial(answers.answer, name, await _body(request))))
 
     async def signal(request: Request) -> Response:
         note = presence.seen if request.scope["path"].startswith("/seen/") else presence.left
         note(request.path_params["page"])
-        return Response(status_code=204)
+        return responses.Response(status_code=204)
 
     async def refuse(request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": str(error)}, status_code=409 if isinstance(error, Superseded) else 400)
+        return responses.JSONResponse({"error": str(error)}, status_code=409 if isinstance(error, Superseded) else 400)
 
     async def warm() -> None:
         """Compile every kind of edit while nothing is asked for."""
@@ -133,12 +131,12 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
         for task in tasks:
             task.cancel()
 
-    app = Starlette(
+    app = applications.Starlette(
         routes=[
-            *(Route(f"/{name}", file) for name in FILES),
-            Route("/model", model),
-            *(Route(f"/{name}", answer, methods=["POST"]) for name in ("measure", "continue", "explain", "save")),
-            *(Route(f"/{name}/{{page}}", signal, methods=["POST"]) for name in ("seen", "left")),
+            *(routing.Route(f"/{name}", file) for name in FILES),
+            routing.Route("/model", model),
+            *(routing.Route(f"/{name}", answer, methods=["POST"]) for name in ("measure", "continue", "explain", "save")),
+            *(routing.Route(f"/{name}/{{page}}", signal, methods=["POST"]) for name in ("seen", "left")),
         ],
         exception_handlers={SinkjaxError: refuse, Superseded: refuse},
         lifespan=lifespan,

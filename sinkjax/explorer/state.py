@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
+import sinkjax
 from sinkjax.checkpoints.tokenizer import without_repeats
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least, refuse, typed
@@ -118,8 +119,6 @@ def arguments(state: State) -> dict[str, Any]:
 
 def edits_of(state: State) -> tuple[Edit, ...]:
     """Return the edit as a tuple, empty for none. Errors: the constructor rejects a value."""
-    import sinkjax
-
     return () if state.kind == "none" else (getattr(sinkjax, state.kind)(**arguments(state)),)
 
 

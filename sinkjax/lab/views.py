@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray
 
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
@@ -22,6 +21,8 @@ from sinkjax.viewing import records
 from sinkjax.viewing.maps import Maps, strongest
 
 if TYPE_CHECKING:
+    import xarray
+
     from sinkjax.checkpoints.model import Model
     from sinkjax.lab.work import Batch
 
@@ -131,6 +132,8 @@ def continuations(
 
     def compute(model: Model, batch: Batch) -> xarray.Dataset:
         """How the model continues the prompts under edits."""
+        import xarray  # here, so that the help of a study does without it
+
         if model.tokenizer is None:
             raise SinkjaxError("the model has no tokenizer, so it cannot write text")
         decode = model.tokenizer.decode

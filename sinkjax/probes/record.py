@@ -11,6 +11,7 @@ import numpy as np
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import MissingStatistic, SinkjaxError, short
 from sinkjax.runtime import display
+from sinkjax.viewing.records import maps_of
 
 if TYPE_CHECKING:
     import xarray
@@ -68,8 +69,6 @@ class Record(dict[str, Any]):
         Raises:
             SinkjaxError: None of these was measured; the records do not fit each other, the tokens or the prompt.
         """
-        from sinkjax.viewing.records import maps_of
-
         return maps_of({"record": self} if after is None else {"before": self, "after": after}, tokens, prompt, layers=layers)
 
     def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -28,22 +28,20 @@ def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], 
 
     fold: whether long cells are folded. Otherwise each row is one line, and a terminal that is too narrow cuts the last cells.
     """
-    from rich import box
+    from rich import box, table, text
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     console = Console(highlight=False, markup=False)
     if not fold and not console.is_terminal:
         console.width = WIDEST
     style: Any = {"box": box.SIMPLE_HEAD, "title_style": "bold", "title_justify": "left", "caption_justify": "left"}
-    shown = Table(title=printable(title) or None, caption=printable(caption) or None, **style)
+    shown = table.Table(title=printable(title) or None, caption=printable(caption) or None, **style)
     for number, column in enumerate(columns, 1):
         most = None if fold or number == len(columns) else console.width // 3
         shown.add_column(column, overflow="fold" if fold else "ellipsis", no_wrap=most is not None, max_width=most)
     for line in lines:
         *first, last = (printable(str(entry)) for entry in line)
-        shown.add_row(*first, last if fold else Text(last, no_wrap=True, overflow="ellipsis"))
+        shown.add_row(*first, last if fold else text.Text(last, no_wrap=True, overflow="ellipsis"))
     console.print(shown)
 
 

@@ -10,6 +10,7 @@ from sinkjax.config_files.files import plain_name, write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.report import stored
+from sinkjax.report.page import page
 from sinkjax.report.section import Report, Section
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
 
 def write_results(section: Section, folder: Place) -> None:
     """Write a section's figures, summary and page into a folder."""
-    from sinkjax.report.page import page
-
     for drawing in section.drawings:
         name = plain_name(drawing.name)
         write(folder / FIGURES / f"{name}.svg", drawing.svg)
@@ -65,8 +64,6 @@ def rebuild_kept(folder: Place) -> Section | Report | None:
 
     Errors: see `stored.kept`.
     """
-    from sinkjax.report.page import page
-
     if (folder / stored.FILE).is_file():
         section = stored.kept(folder, FIGURES)
         write_results(section, folder)

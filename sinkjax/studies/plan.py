@@ -44,6 +44,32 @@ VOCABULARY_ENTRY = 260  # bytes of a tokenizer, on Gemma 3 270M
 MOST_FLOPS = 3e11  # maximum FLOPs of one measurement, which takes seconds even for wide models on a CPU
 
 
+def show_parts(
+    study: str,
+    work: Iterable[tuple[Part | Calculation | TrainingSpec, Config, Plan | None]],
+    length: Callable[[], int],
+    dtype: str,
+    hardware: Hardware,
+) -> None:
+    """Print the plan of each part of a study, and their total if a CPU runs them.
+
+    length: returns the number of tokens of a prompt; a study of trainings has none.
+    """
+    parts: list[Planned] = []
+    for spec, config, planned in work:
+        title = f"{study}: {spec.name}"
+        if isinstance(spec, TrainingSpec):
+            show_training_plan(title, spec, config)
+            continue
+        parts.append((spec, planned))
+        if isinstance(spec, Calculation):
+            show_calculation(title, spec, config, length(), dtype)
+        elif planned is not None:
+            show_plan(title, planned, config, spec.probe, dtype, hardware)
+    if hardware.kind == "cpu" and hardware.devices == hardware.shards == 1 and any(planned for _, planned in parts):
+        show_total(study, parts, config, dtype)
+
+
 def show_plan(title: str, plan: Plan, config: Config, probe: Probe, dtype: str, hardware: Hardware) -> None:
     """Print edits, prompts, calls, compilations, bytes, FLOPs and an estimate of the time."""
     b, T = plan.schedule.prompt_block, plan.positions

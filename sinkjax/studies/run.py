@@ -38,6 +38,8 @@ from sinkjax.studies import folder as results
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate
 from sinkjax.studies.inputs import announced, of_chat, prompts
+from sinkjax.studies.listed import SHOWN
+from sinkjax.studies.listed import Settings as Listed
 from sinkjax.studies.registry import LISTED, STORE_SUFFIX, Chosen, choose, claim, config_type
 from sinkjax.studies.training import stores_of, train_all
 from sinkjax.studies.values import RunValues
@@ -299,9 +301,6 @@ def check_settings(config: Settings, store: xarray.Dataset, path: Place) -> None
 
 def _config_of(data: xarray.Dataset) -> Any:
     """The config of a sweep from Python, as far as a section needs it: its edits by their labels, and its probe."""
-    from sinkjax.studies.listed import SHOWN
-    from sinkjax.studies.listed import Settings as Listed
-
     if "edit" not in data.dims:
         raise SinkjaxError("this store holds no edits, so there is nothing to summarise")
     edits = tuple({"compose": [], "label": str(label)} for label in data["edit"].values)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numcodecs import Blosc
+from numcodecs.checksum32 import CRC32C
 
 from sinkjax.config_files.files import plain_name
 from sinkjax.errors import SinkjaxError
@@ -21,9 +23,6 @@ CODECS = {"blosc", "crc32c"}  # names of `codecs` in metadata
 
 def codecs() -> list[Any]:
     """Return the codecs of a chunk: compression, then a checksum, so that every reader notices a change."""
-    from numcodecs import Blosc
-    from numcodecs.checksum32 import CRC32C
-
     return [Blosc(cname="lz4", clevel=5, shuffle=Blosc.SHUFFLE), CRC32C()]
 
 
@@ -101,8 +100,6 @@ def matches(content: bytes, checksum: int | str) -> bool:
     """Return whether a file's content has this checksum: that of an encoded chunk, or else zlib's."""
     if isinstance(checksum, int):
         return zlib.crc32(content) == checksum
-    from numcodecs.checksum32 import CRC32C
-
     found = CRC32C.checksum(np.frombuffer(content, np.uint8)[:-4]) & 0xFFFFFFFF
     return len(content) > 4 and own_sum(content) == checksum == found.to_bytes(4, "little").hex()
 

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from sinkjax import __version__
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.places import Place, reached
 from sinkjax.edits.term import Edits
@@ -237,8 +238,6 @@ def prompts_identity(tokens: Any, lengths: Any) -> dict[str, Any]:
 
 def description(model: Model, precision: str, params: Params | None = None) -> dict[str, Any]:
     """Describe the model and software versions, as JSON. params: the model's original parameters, if placed elsewhere."""
-    from sinkjax import __version__
-
     return {
         "model": dict(model.source),
         "config": model.config.identity(),

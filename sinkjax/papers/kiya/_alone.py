@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+import sinkjax
 from sinkjax.analysis import intervals
+from sinkjax.papers.kiya import _first_block as first_block
 
 if TYPE_CHECKING:
     import xarray
@@ -61,8 +63,6 @@ def compared(data: xarray.Dataset) -> Alone:
 
 def chosen(model: Model, tokens: int | Literal["all"], seed: int) -> NDArray[np.intp]:
     """Return the ids of all tokens, or of every special token and of some others drawn by the seed, in order."""
-    from sinkjax.papers.kiya import _first_block as first_block
-
     if tokens == "all":
         return np.arange(model.config.vocab_size or 0)
     ordinary, every = np.flatnonzero(first_block.tokens(model)), np.flatnonzero(first_block.tokens(model, special=True))
@@ -72,9 +72,6 @@ def chosen(model: Model, tokens: int | Literal["all"], seed: int) -> NDArray[np.
 
 def scanned(tokens: int | Literal["all"], seed: int, eps: float, distance: int, model: Model, batch: Batch) -> xarray.Dataset:
     """Run tokens alone, next to the first token of the prompts: `sinkjax.scan`, and whether each token is a special one."""
-    import sinkjax
-    from sinkjax.papers.kiya import _first_block as first_block
-
     ids = chosen(model, tokens, seed)
     data = sinkjax.scan(model, ids, text=batch.tokens, lengths=batch.lengths, distance=distance, eps=eps)
     return data.assign(special=("token", ~first_block.tokens(model)[ids]))

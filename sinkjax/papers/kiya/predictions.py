@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+import sinkjax
 from sinkjax import Edit, attend_self, compose, edit, mask_key, swap_embeddings
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import constant
@@ -139,10 +140,6 @@ def predict(s: Settings, run: Unedited, known: xarray.Dataset | None = None) -> 
         "tokens", "texts", "ratios": the tokens that are put at a position, up to half of them exceptions to what most tokens do.
         "documents": of each prompt, its own tokens' ids, texts and ratios at position 1 and at `positions`.
     """
-    import xarray
-
-    import sinkjax
-
     model, batch = run.loaded
     places = [*dict.fromkeys((1, *s.positions))]
     own_tokens = np.asarray(batch.tokens)[:, places]

@@ -185,12 +185,11 @@ def _in_test(norm: NDArray, tokens: int, shape: Shape) -> NDArray:
 
 def _largest(tokens: int, count: int, coordinates: int) -> float:
     """(19): expected sum of the `count` largest of the variances that a common shift has in each of the coordinates."""
-    from scipy.special import betaincinv
-    from scipy.stats import beta
+    from scipy import special, stats
 
     p = (NODES + 1) / 2
-    variance = betaincinv(2, tokens - 1, p) ** 2 / 3
-    density = sum(beta.pdf(p, coordinates - rank, rank + 1) for rank in range(count))
+    variance = special.betaincinv(2, tokens - 1, p) ** 2 / 3
+    density = sum(stats.beta.pdf(p, coordinates - rank, rank + 1) for rank in range(count))
     return float((WEIGHTS / 2 * variance * density).sum())
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import MOST_COLUMNS, draw_map, leave_empty, panels, plain_ticks, styled
+from sinkjax.report.figures.style import MOST_COLUMNS, draw_map, leave_empty, panels, plain_ticks, spaced_ticks, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,14 +33,13 @@ def activations(values: NDArray, titles: Sequence[str], limits: tuple[float, flo
         A matplotlib figure.
     """
     from matplotlib.colors import LogNorm
-    from matplotlib.ticker import MaxNLocator
 
     rows = math.ceil(len(titles) / MOST_COLUMNS)
     figure, axes = panels(rows, math.ceil(len(titles) / rows), 3.2, sharex=True, sharey=True)
     scale = LogNorm(*(limits or colour_limits(values)))
     for panel, title, array in zip(axes.flat, titles, values, strict=False):
         for axis in (panel.xaxis, panel.yaxis):
-            axis.set_major_locator(MaxNLocator(integer=True))
+            spaced_ticks(axis, integer=True)
         image = draw_map(panel, array, scale, origin="lower", aspect="auto")
         panel.set_title(textwrap.fill(title, TITLE_WIDTH), fontsize=9)
     leave_empty(axes, len(titles))

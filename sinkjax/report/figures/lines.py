@@ -84,8 +84,6 @@ def lines(
     Returns:
         A matplotlib figure.
     """
-    from matplotlib.ticker import MaxNLocator
-
     wide = max(map(len, grid))
     figure, axes = panels(len(grid), wide, height, sharex=True, sharey=False if share == "none" else share)
     lowest = {column: row for row, entries in enumerate(grid) for column in range(len(entries))}
@@ -96,7 +94,7 @@ def lines(
             if log_x:
                 logarithmic(axes[row, column], "x")
             elif whole:
-                axes[row, column].xaxis.set_major_locator(MaxNLocator(min(10, 20 // wide), integer=True))
+                style.spaced_ticks(axes[row, column].xaxis, min(10, 20 // wide), integer=True)
             if row == 0 or share == "none":
                 axes[row, column].set_title(panel.title)
             if row == lowest[column]:
@@ -125,8 +123,6 @@ def lines(
 
 def _scale(axes: Axes, entries: Sequence[Panel]) -> None:
     """Set the y axis of panels that share it, after all are drawn, because that ends the search for shared ends."""
-    from matplotlib.ticker import MaxNLocator
-
     first = entries[0]
     if first.limits is not None:
         axes.set_ylim(*first.limits)
@@ -135,7 +131,7 @@ def _scale(axes: Axes, entries: Sequence[Panel]) -> None:
         _whole_decade(axes)
     elif not first.signed:
         axes.set_ylim(bottom=0, top=max(axes.get_ylim()[1], *(panel.least for panel in entries), 0))
-        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))  # counts have no halves
+        style.spaced_ticks(axes.yaxis, 6, steps=[1, 2, 5, 10])  # counts have no halves
 
 
 def _near_the_means(axes: Axes, entries: Sequence[Panel]) -> None:

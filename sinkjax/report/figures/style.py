@@ -129,6 +129,13 @@ def logarithmic(axes: Axes, name: str) -> None:
     plain_ticks(axes.xaxis if name == "x" else axes.yaxis)
 
 
+def spaced_ticks(axis: Axis, most: int = 10, **options: Any) -> None:
+    """Put at most this many evenly spaced ticks. options: further arguments of matplotlib's MaxNLocator."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(most, **options))
+
+
 def plain_ticks(axis: Axis) -> None:
     """Put ticks of a logarithmic axis at 1, 2 and 5 times each power of ten, as plain numbers.
 
@@ -145,10 +152,9 @@ def plain_ticks(axis: Axis) -> None:
 
 def render(figure: Figure, kind: str) -> bytes:
     """Render a figure as the bytes of an "svg" or "png" file, reproducibly. A dollar in a label is no formula."""
-    import matplotlib
-    from matplotlib.text import Text
+    import matplotlib.text
 
-    for text in figure.findobj(Text):
+    for text in figure.findobj(matplotlib.text.Text):
         if not POWER.fullmatch(text.get_text()):
             text.set_parse_math(False)
     with matplotlib.rc_context(SETTINGS), io.BytesIO() as buffer:
