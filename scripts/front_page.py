@@ -1,9 +1,10 @@
-"""Write the numbers of README.md, of docs/index.md, of the table of studies and of some other pages.
+"""Write pages of results, and the numbers of README.md, of docs/index.md, of the table of studies and of some other pages.
 
     python scripts/front_page.py
 
-A page has a part between `<!-- NAME made by scripts/front_page.py -->` and `<!-- end -->` for each template NAME of
-scripts/templates/front that it shows. The numbers are named as in scripts/named.py.
+Pages of results are made from the template of their name. Another page has a part between
+`<!-- NAME made by scripts/front_page.py -->` and `<!-- end -->` for each template NAME of scripts/templates/front that it shows.
+The numbers are named as in scripts/named.py.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ PAGES = (
     "docs/index.md",
     "docs/how-to/card.md",
     "docs/papers.md",
-    "docs/results/pretraining.md",
+    "docs/results/emergence.md",
+    "docs/results/pretraining-setting.md",
     "docs/results/studies.md",
 )
 PAGES += tuple(f"sinkjax/papers/{paper}/README.md" for paper in ("li", "background"))
+RESULTS = ("pretraining", "pretraining-340k", "trigger", "while-it-learns")
 WITHOUT_ENDS = ("studies", "findings")  # no room for intervals
 
 
@@ -35,6 +38,8 @@ def section(name: str, docs: Path, path: str) -> str:
 
 def main() -> None:
     """Rewrite the pages."""
+    for name in RESULTS:
+        (ROOT / "docs/results" / f"{name}.md").write_text(page(f"{name}.md", Named(ROOT / "docs")), encoding="utf-8")
     for name in PAGES:
         text = (ROOT / name).read_text(encoding="utf-8")
         for template in sorted((TEMPLATES / "front").glob("*.md")):

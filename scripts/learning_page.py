@@ -1,8 +1,10 @@
-"""Write docs/results/while-it-learns.md and its figures from the kept logs of the plan's trainings.
+"""Write the numbers and figures of docs/results/while-it-learns.md from the kept logs of the plan's trainings.
 
     python scripts/learning_page.py      half a minute; nothing is trained
+    python scripts/front_page.py         the page
 
-The page has the order in which a sink's parts come about, and a table for each study of edits, releases and optimisers.
+while-it-learns.csv has the order in which the parts of a sink come about, a table for each study of edits, releases and
+optimisers, and the numbers of the page; while-it-learns-claims.csv has the claims.
 """
 
 from __future__ import annotations
@@ -10,23 +12,24 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import kept_logs
 import numpy as np
 import xarray
 from matplotlib.figure import Figure
-from named import with_tables
 from numpy.typing import NDArray
 from pretrain_page import (
     DATA,
     FEWEST,
     IMAGES,
-    ROOT,
     Table,
     all_tables,
     as_csv,
+    claims_csv,
+    courses,
     emergence,
     first_share,
     is_baseline,
@@ -34,24 +37,19 @@ from pretrain_page import (
     kept,
     machines,
     numbers,
+    of_page,
     paired,
     shown,
     spike,
-    words,
 )
-from pretrain_runs import BASELINE, LEARNING, is_kept, kept_as, learning, learning_rows, on_gpu
+from pretrain_runs import BASELINE, LEARNING, is_kept, kept_as, learning, learning_rows, on_gpu, table_of
 from pretrain_runs import HEAD as LEVEL
-from pretrain_tables import table_of
-from templates import page
 
 from sinkjax.analysis import intervals
 from sinkjax.config_files.files import write
 from sinkjax.papers.emergence._onsets import in_order
 from sinkjax.papers.pretrain._outcomes import at_end, end, sinks
-from sinkjax.report.markdown import WIDTH
-from sinkjax.report.markdown import table as markdown
 
-PAGE = ROOT / "docs" / "results" / "while-it-learns.md"
 IMAGE, COURSES, APART = (f"while-it-learns-{name}.png" for name in ("order", "courses", "optimisers"))
 MEASURED, RETRAINED = "optimisers/adamw", "emergence/softmax"  # the baseline in its table, and its seeds 3 to 10 trained again
 POST = "gu-norm/post"  # a row of the queue in which sink and activation come apart
@@ -102,12 +100,11 @@ def with_kurtosis(data: xarray.Dataset, again: xarray.Dataset) -> xarray.Dataset
     return data.assign(kurtosis=own.reindex(run=data["run"]))
 
 
-def of_order(data: xarray.Dataset) -> dict[str, object]:
+def of_order(data: xarray.Dataset) -> tuple[Table, dict[str, object]]:
     """The events with their intervals, on two scales, and how far attention is from the two that may feed the sink."""
     found, logs, steps = events(data), events(data, np.log), data["step"].values[0]
-    lines = [[name, shown(steps, 0), shown(logs[name], 0)] for name, steps in found.items()]
-    return {
-        "order": markdown(["quantity", "halfway", "halfway in logarithms"], lines),
+    lines = [[name, shown(each, 0), shown(logs[name], 0)] for name, each in found.items()]
+    return Table(["row", "halfway", "halfway in logarithms"], lines), {
         "seeds": data.sizes["run"],
         "apart": int(steps[1] - steps[0]),
         **apart("values", VALUES, found, logs),
@@ -165,21 +162,12 @@ def draw(data: xarray.Dataset, file: Path) -> None:
 
 def draw_courses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
     """Attention to the first token along the trainings of `hidden` and of `released`."""
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    for ax, study in zip(figure.subplots(1, 2), ("hidden", "released"), strict=True):
-        for row in (row for row in learning_rows() if row.startswith(f"{study}/") and row in data):
-            steps, values = data[row]["step"].values[0], first_share(data[row])
-            ax.plot(steps, values.mean(axis=0), label=f"{labels(study)[row]} ({len(values)})", linewidth=1.8)
-            if len(values) >= FEWEST:
-                each = [intervals.interval(at) for at in values.T]
-                ax.fill_between(steps, *([getattr(one, end) for one in each] for end in ("low", "high")), alpha=0.2, linewidth=0)
-        ax.set_ylim(0, 0.42)
-        ax.set_xlim(0, float(steps.max()))
-        ax.set_xlabel("training step", fontsize=9)
-        ax.set_ylabel("attention to the first token", fontsize=9)
-        ax.legend(frameon=False, fontsize=8, title="(seeds)", title_fontsize=8, alignment="left")
-        ax.spines[["top", "right"]].set_visible(False)
-    ax.axvline(steps.max() / 2, ymax=0.7, color="0.5", linestyle=":", linewidth=1)
+    figure = Figure(figsize=(6.4, 6.4), layout="constrained")
+    for ax, study in zip(figure.subplots(2, 1), ("hidden", "released"), strict=True):
+        rows = [row for row in learning_rows() if row.startswith(f"{study}/") and row in data]
+        courses(ax, {labels(study)[row]: data[row] for row in rows})
+        ax.set_ylim(0, 0.5)
+    ax.axvline(ax.get_xlim()[1] / 2, ymax=0.64, color="0.5", linestyle=":", linewidth=1)
     figure.savefig(file, dpi=150)
 
 
@@ -225,7 +213,7 @@ def of_hidden(data: Mapping[str, xarray.Dataset], row: str = "hidden/until-2000"
         "hidden_seeds": own.sizes["run"],
         "came": np.isfinite(emergence(own)[0]).sum(),
         "others": np.isfinite(emergence(base)[0]).sum(),
-        "elsewhere": max(end(each, sinks(each))[:, 1:].mean(axis=0).max() for each in rows),
+        "elsewhere": f"{max(end(each, sinks(each))[:, 1:].mean(axis=0).max() for each in rows):.1f}",
     }
 
 
@@ -274,44 +262,38 @@ def rising(data: Mapping[str, xarray.Dataset]) -> str:
     return " and ".join(filter(None, [", ".join(found[:-1]), *found[-1:]])) or "no other row"
 
 
-def of_kurtosis(data: Mapping[str, xarray.Dataset]) -> dict[str, object]:
+def of_kurtosis(data: Mapping[str, xarray.Dataset]) -> Table:
     """The excess kurtosis of activations in each row of `optimisers`."""
-    found = {label: at_end(data[row], "kurtosis", np.max) for row, label in labels("optimisers").items() if row in data}
-    return {
-        "base_kurtosis": shown(at_end(data[MEASURED], "kurtosis", np.max), 2),
-        "muon_kurtosis": shown(found["Muon"], 2),
-        "kurtosis": markdown(["row", "excess kurtosis"], [[row, shown(found[row], 2)] for row in found]),
-    }
+    rows = {row: label for row, label in labels("optimisers").items() if row in data}
+    return Table(
+        ["row", "excess kurtosis"], [[label, shown(at_end(data[row], "kurtosis", np.max), 2)] for row, label in rows.items()]
+    )
 
 
-def of_page(
-    data: Mapping[str, xarray.Dataset], again: Mapping[str, xarray.Dataset]
-) -> tuple[dict[str, Table], dict[str, object]]:
-    """The tables of the page, and its numbers."""
-    verdicts, found = judged(data, learning_rows()), {}
+def all_of(
+    data: Mapping[str, xarray.Dataset], again: Mapping[str, xarray.Dataset], verdicts: Mapping[str, Sequence[Any]]
+) -> dict[str, Table]:
+    """The tables, and the numbers that the page names."""
+    found = {}
     for study in LEARNING:
         own = {row: values for row, values in data.items() if row == BASELINE or row.startswith(f"{study}/")}
         rows = [row for row in learning_rows() if row.startswith(f"{study}/")]
         found[f"table {study}"] = all_tables(own, rows, PLAIN.get(study, BASELINE), verdicts)[study]
         if study in PLAIN:
             found[f"course {study}"] = course(own, study)
-    sections = (of_order(data[BASELINE]), of_hidden(data), of_released(data), of_optimisers(data), of_kurtosis(data))
-    numbers = dict(itertools.chain(*(each.items() for each in (*sections, of_devices(data, again)))))
-    numbers |= {name: each.text.removeprefix("#") for name, each in found.items()}  # a level up
-    return found, numbers | {
-        "kept": sum(is_kept(kept_as(row), seed) for row, seed in learning()),
-        "planned": len([*learning()]),
-        "machines": machines(learning()),
-        "claims": words(verdicts),
-    }
+    found["order"], order = of_order(data[BASELINE])
+    found["kurtosis"] = of_kurtosis(data)
+    sections = (order, of_hidden(data), of_released(data), of_optimisers(data), of_devices(data, again))
+    counts = {"kept": sum(is_kept(kept_as(row), seed) for row, seed in learning()), "planned": len([*learning()])}
+    numbers = dict(itertools.chain(*(each.items() for each in sections))) | counts | {"machines": machines(learning())}
+    return found | {"page": of_page(numbers)}
 
 
 def main() -> None:
-    """Read the kept logs, write the page and draw its figure."""
+    """Read the kept logs, write their numbers and draw the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
-    parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of its figures")
-    parser.add_argument("--data", type=Path, default=DATA, help="the folder of its numbers")
+    parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of the figures")
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder of the numbers")
     options = parser.parse_args()
     data = kept([BASELINE, POST, *learning_rows()])
     [trained_again] = kept([BASELINE], lambda row: RETRAINED).values()
@@ -321,10 +303,10 @@ def main() -> None:
     draw_courses(data, options.images / COURSES)
     draw_apart(data, options.images / APART)
     again = kept([row for row in learning_rows() if kept_logs.names(f"devices/{row}")], "devices/{}".format)
-    found, numbers = of_page(data, again)
-    write(options.data / "while-it-learns.csv", as_csv(found))
-    write(options.out, page("while-it-learns.md", with_tables(numbers), WIDTH))
-    print(options.out)
+    verdicts = judged(data, learning_rows())
+    write(options.data / "while-it-learns.csv", as_csv(all_of(data, again, verdicts)))
+    write(options.data / "while-it-learns-claims.csv", claims_csv(verdicts))
+    print(options.data / "while-it-learns.csv")
 
 
 if __name__ == "__main__":

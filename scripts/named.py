@@ -5,9 +5,9 @@ word, by the present rule, must be that one, and {study.claim@model=absent:word}
 {study[edit][measure]@model} is from a run's summary, {study[edit][measure]@model:change} its effect. {scan/model/column} is from
 scan/models.csv. {predictions/model/what} counts results/predictions: "all", "sinks", "right" or "wrong", perhaps behind an
 intervention and "/", or "least", the activation alone of the wrong one that has least. {emergence/model/measure}, and
-{emergence/model/measure/effect}, are from emergence/summary.csv, {learning/row/column} from while-it-learns.csv,
-{in-use/model/way} from in-use.csv; with a second way, the share of the added loss that this one saves. {340k/row} is how much a
-row takes from the softmax's sink, and {card/model} a printed sink card.
+{emergence/model/measure/effect}, are from emergence/summary.csv, {in-use/model/way} from in-use.csv; with a second way, the share
+of the added loss that this one saves. {340k/row} is how much a row takes from the softmax's sink, {card/model} a printed sink
+card, and {file; table; row; column; .2f} a cell of one of the tables of scripts/long_tables.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from statistics import mean
 from typing import NamedTuple
 
 from rejudge import worded
-from templates import Look, given
+
+from sinkjax.analysis.estimates import in_digits
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DATA = "results/data"
@@ -64,10 +65,11 @@ class Named:
     def __call__(self, name: str, which: str = "") -> str:
         if name in self.others:
             return self.others[name]
+        if ";" in f"{name}{which}":
+            name, which = " ".join(f"{name}:{which}".removesuffix(":").split()), ""  # a row's name may have a colon
         where, _, rest = name.partition("/")
         look = {
             "340k": self.taken,
-            "learning": self.learned,
             "emergence": self.emerged,
             "in-use": self.in_use,
             "card": self.card,
@@ -75,7 +77,7 @@ class Named:
             "predictions": self.predicted,
         }.get(where)
         try:
-            text = look(rest) if look else self.of_run(name, which)
+            text = self.in_table(name) if ";" in name else look(rest) if look else self.of_run(name, which)
         except (LookupError, ValueError, FileNotFoundError):
             raise SystemExit(f"the tables in {self.data} have no number {{{name}}}") from None
         before, _, after = text.partition(" [")
@@ -142,13 +144,7 @@ class Named:
         """The share of the softmax's sink that a row of the small model takes away."""
         contrast = f"share of token 1, mean over heads: softmax minus {row}"
         found = [each for each in table(self.data / "pretraining-340k-claims.csv") if each["contrast"] == contrast]
-        return f"{percent(found[0]['s'])}%"
-
-    def learned(self, cell: str) -> str:
-        """The mean in a cell of a table of the page on learning."""
-        row, _, column = cell.rpartition("/")
-        found = [each for each in table(self.data / "while-it-learns.csv") if (each["row"], each["column"]) == (row, column)]
-        return f"{float(found[0]['mean']):.3f}"
+        return share(*shares_of(found[0]))
 
     def emerged(self, name: str) -> str:
         """A number of the study of emergence."""
@@ -170,15 +166,17 @@ class Named:
         added, *others = (each - plain for each in means)
         return f"{percent(str(1 - others[0] / added))}%" if others else f"{added:.3f}"
 
+    def in_table(self, name: str) -> str:
+        """A cell of a long table, with its interval or as text; a percent sign after its format is printed."""
+        file, *cell, form = name.split("; ") if name.count(";") > 3 else [*name.split("; "), ""]
+        (row,) = (one for one in table(self.data / f"{file}.csv") if [one["table"], one["row"], one["column"]] == cell)
+        values = [float(row[end]) for end in ("mean", "low", "high") if row[end]]
+        middle, *ends = [f"{one:z{form.rstrip('%')}}" if form else in_digits(one) for one in values] or [row["text"]]
+        return middle + "%" * form.endswith("%") + (f" [{ends[0]}, {ends[1]}]" if ends else "")
+
     def card(self, name: str) -> str:
         """A printed sink card."""
         return f"```text\n{(self.data / f'card-{name}.txt').read_text(encoding='utf-8').rstrip()}\n```"
-
-
-def with_tables(numbers: Mapping[str, object]) -> Look:
-    """Look names up in a mapping, and those with a "/" in the tables."""
-    named = Named(ends=False)
-    return lambda name, form: named(name, form) if "/" in name else given(numbers)(name, form)
 
 
 @functools.cache

@@ -1,18 +1,18 @@
-"""Write docs/results/pretraining-340k.md and its figures from the kept logs of the queue of docs/results/pretraining-plan.md.
+"""Write the numbers and figures of docs/results/pretraining-340k.md from the kept logs of the queue of its plan.
 
     python scripts/pretrain_page.py      half a minute; nothing is trained
+    python scripts/front_page.py         the page
 
-The page has a table for each table of the papers, of the rows that have been trained so far; the claims with eight seeds or more,
-judged by the one rule; the step at which the sink emerges, censored in seeds without one; and loss against sink.
+pretraining-340k.csv has a table for each table of the papers, of the rows that have been trained so far, and the numbers of the
+page: the step at which the sink emerges, censored in seeds without one, and loss against sink. The claims with eight seeds or
+more, judged by the one rule, are in pretraining-340k-claims.csv.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
-import io
-import itertools
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,13 +22,12 @@ from typing import Any
 import kept_logs
 import numpy as np
 import xarray
+from long_tables import COLUMNS, as_text
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from named import with_tables
 from numpy.typing import NDArray
-from pretrain_runs import BASELINE, HEAD, SIZE, home_of, identity, is_kept, kept_as, merged, queue, rows
-from pretrain_tables import table_of
+from pretrain_runs import BASELINE, HEAD, SIZE, home_of, identity, is_kept, kept_as, merged, queue, rows, table_of
 from scipy import stats
-from templates import page
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.verdicts import verdicts_csv
@@ -36,13 +35,11 @@ from sinkjax.config_files.files import write
 from sinkjax.papers.emergence._onsets import onset
 from sinkjax.papers.pretrain._outcomes import at_end, by_shares, end, sinks
 from sinkjax.papers.pretrain._task import of_lines
-from sinkjax.report.markdown import WIDTH, evidence, wrap
-from sinkjax.report.markdown import table as markdown
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.registry import choose, find
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, IMAGES, DATA = (ROOT / "docs" / name for name in ("results/pretraining-340k.md", "images", "results/data"))
+IMAGES, DATA = (ROOT / "docs" / name for name in ("images", "results/data"))
 FEWEST = 8  # seeds of a word, and of an interval
 
 # The papers' other numbers, and how a cell prints them.
@@ -61,10 +58,8 @@ HEADS = (
     *("row", "the paper", "its loss", "seeds", "attention to token 1", "minus baseline", "heads, %", "elsewhere, %", "spike"),
     *("loss", "loss minus baseline", "word"),
 )
-ON_PAGE = ("row", "the paper", "attention to token 1", "word")  # the others are in the CSV file
 # Tables without a BOS, whose rows are compared with the model that has none.
 AGAINST = dict.fromkeys(("gu-fixed-token", "gu-random-tokens", "gu-prefix"), "mini/no-bos")
-NO_BOS = "Differences are from the model without a BOS, which is the first row."
 EMPTY: Mapping[str, Sequence[Any]] = {}
 # What the tables change, for the colours of a figure, and the rows that it names.
 KINDS = {
@@ -82,20 +77,19 @@ NAMED = {  # label, and where it stands beside its point
     "gu-heads/heads-8": ("8 heads", (-20, 9)),
     "gu-normaliser/elu-kernel": ("(elu(q) + 1)(elu(k) + 1)", (8, -3)),
     "sink-logits/sink-logit": ("sink logit", (-14, -40)),
-    "gu-fixed-token/none": ("no BOS", (-6, -26)),
+    "gu-fixed-token/none": ("no BOS", (6, -52)),
     "gu-normaliser/sigmoid": ("sigmoid", (24, 34)),
-    "li-head-norm/head-norm": ("head-wise RMSNorm", (-4, -24)),
+    "li-head-norm/head-norm": ("head-wise RMSNorm", (60, 44)),
     "gu-learning-rate/quarter-long": ("rate / 4, steps x 4", (8, -4)),
 }
 KEYS = (*(f"token {token}" for token in range(2, 6)), "the bias")
 
 
 def main() -> None:
-    """Read the kept logs, write the page and draw its figures."""
+    """Read the kept logs, write their numbers and draw the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
-    parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of its figures")
-    parser.add_argument("--data", type=Path, default=DATA, help="the folder of its numbers")
+    parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of the figures")
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder of the numbers")
     options = parser.parse_args()
     data = trained()
     options.images.mkdir(parents=True, exist_ok=True)
@@ -104,12 +98,10 @@ def main() -> None:
     draw_losses(data, options.images / "pretrain-340k-losses.png")
     verdicts = judged(data, rows())
     found = {name: one for name, one in all_tables(data, rows(), verdicts=verdicts).items() if name != "mini"}  # in other tables
-    numbers = {**of_scope(data), **of_emergence(baseline), **of_losses(data), "claims": words(verdicts)}
-    numbers["tables"] = "\n\n".join(each.text for each in found.values())
+    found["page"] = of_page({**of_scope(data), **of_emergence(baseline), **of_losses(data)})
     write(options.data / "pretraining-340k.csv", as_csv(found))
     write(options.data / "pretraining-340k-claims.csv", claims_csv(verdicts))
-    write(options.out, page("pretraining-340k.md", with_tables(numbers), WIDTH))
-    print(options.out)
+    print(options.data / "pretraining-340k.csv")
 
 
 def trained() -> dict[str, xarray.Dataset]:
@@ -260,35 +252,30 @@ def shown(values: NDArray, digits: int) -> Shown:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a page: its head, its lines, whose cells are text or `Shown`, and what stands around it."""
+    """A table: its head and its lines, whose cells are text or `Shown`."""
 
     head: Sequence[str]
     lines: Sequence[Sequence[str]]
-    above: Sequence[str] = ()
-    below: Sequence[str] = ()
 
-    @property
-    def text(self) -> str:
-        short = "attention to token 1" in self.head
-        shown = [place for place, name in enumerate(self.head) if not short or name in ON_PAGE]
-        head, *lines = ([cells[place] for place in shown] for cells in (self.head, *self.lines))
-        return "\n\n".join([*self.above, markdown(head, lines), *self.below])
+
+def of_page(numbers: Mapping[str, object]) -> Table:
+    """Numbers that a page names, as a table."""
+    texts = {name: f"{one:,}" if isinstance(one, int | np.integer) else one for name, one in numbers.items()}
+    return Table(["row", "value"], [*map(list, texts.items())])
 
 
 def as_csv(tables: Mapping[str, Table]) -> str:
-    """The cells of tables, one a line: table, row, column, mean, ends of the interval and samples, or a text."""
-    out = io.StringIO()
-    written = csv.writer(out, lineterminator="\n")
-    written.writerow(("table", "row", "column", "mean", "low", "high", "n", "text"))
+    """The cells of tables, as scripts/long_tables.py has them."""
+    found = []
     for name, table in tables.items():
         for cells in table.lines:
             row = ", ".join(cell for column, cell in zip(table.head, cells, strict=True) if column in ("row", "") and cell)
             for column, cell in zip(table.head, cells, strict=True):
                 if isinstance(cell, Shown) and hasattr(cell, "numbers"):
-                    written.writerow((name, row, column, *("" if one is None else one for one in cell.numbers), ""))
+                    found.append((name, row, column, *("" if one is None else one for one in cell.numbers), ""))
                 elif column not in ("row", "") and cell not in ("", "-"):
-                    written.writerow((name, row, column, *[""] * 4, cell))
-    return out.getvalue()
+                    found.append((name, row, column, *[""] * 4, cell))
+    return as_text(COLUMNS, found)
 
 
 def all_tables(
@@ -304,18 +291,10 @@ def all_tables(
             for row, given in words.items()
             if row in data
         ]
-        missing = [str(given.get("label") or row) for row, given in words.items() if row not in data]
         if all(identity(row) == identity(base) for row in words if row in data):
             continue
         kept = [place for place, _ in enumerate(HEADS) if any(cells[place] not in ("", "-") for cells in lines)]
-        below = [f"Not trained yet: {'; '.join(missing)}."] if missing else []
-        below += [*value.get("notes", ()), *[NO_BOS] * (study in AGAINST)]
-        found[study] = Table(
-            [HEADS[place] for place in kept],
-            [[cells[place] for place in kept] for cells in lines],
-            [f"### {value['title']}", wrap(value["question"])],
-            [wrap(text) for text in below],
-        )
+        found[study] = Table([HEADS[place] for place in kept], [[cells[place] for place in kept] for cells in lines])
     return found
 
 
@@ -388,26 +367,35 @@ def judged(data: Mapping[str, xarray.Dataset], rows: Sequence[str]) -> dict[str,
     return found
 
 
-def words(verdicts: Mapping[str, Sequence[Any]]) -> str:
-    """A table of judged claims; one that two tables make stands once."""
-    lines: dict[tuple[str, str], list[str]] = {}
-    for one in itertools.chain(*verdicts.values()):
-        found = evidence(one)
-        lines.setdefault((one.source, found.rpartition(": ")[2]), [one.statement, one.source, one.paper, found, one.word])
-    return markdown(["the paper's statement", "source", "the paper's number", "here", "word"], lines.values())
-
-
 def claims_csv(verdicts: Mapping[str, Sequence[Any]]) -> str:
     """The judged claims of tables, as a study's claims.csv has them."""
     head, *_ = verdicts_csv("", ()).splitlines(keepends=True)
     return head + "".join(verdicts_csv(f"pretrain/{study}", each, SIZE).removeprefix(head) for study, each in verdicts.items())
 
 
+def courses(ax: Axes, data: Mapping[str, xarray.Dataset]) -> None:
+    """Attention to the first token while rows learn, by their label: means, with 95% intervals from FEWEST seeds on."""
+    for label, own in data.items():
+        at, first = own["step"].values, first_share(own)
+        steps = functools.reduce(np.intersect1d, at)  # runs may be evaluated at other steps
+        values = np.stack([first[run][np.isin(at[run], steps)] for run in range(len(at))])
+        ax.plot(steps, values.mean(axis=0), label=f"{label} ({len(values)})", linewidth=1.8)
+        if len(values) >= FEWEST:
+            each = [intervals.interval(at) for at in values.T]
+            ax.fill_between(steps, *([getattr(one, end) for one in each] for end in ("low", "high")), alpha=0.2, linewidth=0)
+    ax.set_xlim(0, float(steps.max()))
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("training step")
+    ax.set_ylabel("attention to the first token")
+    ax.legend(frameon=False, title="(seeds)", title_fontsize=10, loc="upper left", alignment="left")
+    ax.spines[["top", "right"]].set_visible(False)
+
+
 def draw_losses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
     """Loss against attention to the first token: a point for each row's mean, in the colours of what its table changes."""
     distinct = {identity(row): row for row in reversed([*data])}
     means = {row: [float(np.nanmean(numbers(data[row])[name])) for name in ("first", "loss")] for row in distinct.values()}
-    figure = Figure(figsize=(9, 5.4), layout="constrained")
+    figure = Figure(figsize=(6.4, 6.4), layout="constrained")
     ax = figure.subplots()
     for number, (kind, tables) in enumerate(KINDS.items()):
         own = np.array([at for row, at in means.items() if row.partition("/")[0] in tables and not is_baseline(row)])
@@ -418,11 +406,14 @@ def draw_losses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
     arrow = {"arrowstyle": "-", "color": "0.5", "linewidth": 0.6, "shrinkB": 2}
     for row, (label, place) in NAMED.items():
         if row in means:
-            ax.annotate(label, means[row], xytext=place, textcoords="offset points", fontsize=9, arrowprops=arrow)
+            ax.annotate(label, means[row], xytext=place, textcoords="offset points", fontsize=10, arrowprops=arrow)
     ax.set_xlabel("attention to the first token")
     ax.set_ylabel("held-out loss (nats a token)")
     ax.set_xlim(left=0)
-    ax.legend(frameon=False, fontsize=9, loc="upper right")
+    ax.set_yscale("log")
+    ax.set_yticks([3, 3.5, 4, 4.5, 5], ["3.0", "3.5", "4.0", "4.5", "5.0"])
+    ax.minorticks_off()
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
     ax.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=150)
 
@@ -432,7 +423,7 @@ def of_losses(data: Mapping[str, xarray.Dataset]) -> dict[str, object]:
     distinct = {identity(row): row for row in reversed([*data])}
     means = np.array([[np.nanmean(numbers(data[row])[name]) for name in ("loss", "first")] for row in distinct.values()])
     ranks = stats.spearmanr(*means.T)
-    return {"count": len(means), "losses_rank": f"{ranks.statistic:.2f}", "losses_p": f"{ranks.pvalue:.2g}"}
+    return {"count": len(means), "losses_rank": f"{ranks.statistic:z.2f}", "losses_p": f"{ranks.pvalue:.2g}"}
 
 
 def of_scope(data: Mapping[str, xarray.Dataset]) -> dict[str, object]:

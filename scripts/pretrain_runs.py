@@ -305,5 +305,11 @@ def summary(home: str) -> str:
     )
 
 
+def table_of(study: str) -> dict[str, Any]:
+    """The document of a table of pretraining."""
+    name = f"pretrain/{study}"
+    return documents.parse(documented()[name], name)
+
+
 if __name__ == "__main__":
     main()

@@ -1,33 +1,35 @@
-"""Write the tables of the pretraining lab into docs/results/pretraining.md, each between its own markers.
+"""Write the tables and the figure of the pretraining lab: docs/results/data/pretraining.csv and pretraining-claims.csv.
 
     sinkjax run pretrain/mini --text FOLDER_OF_BOOKS
     python scripts/pretrain_tables.py results/pretrain/mini
     python scripts/pretrain_tables.py results/emergence/causal    # its training is the first row of pretrain/mini
+    python scripts/front_page.py                                  # the page that shows some of these numbers
 
 The folders are those of studies, finished or not. Of a study at the size of its file, the logs of finished runs are kept
 (scripts/kept_logs.py), and its table is made of all that is kept, so that its seeds can be trained a few at a time, on several
 machines (`--seed 3 --seeds 2`, `--seed 5 --seeds 3`). At another size a table shows what its folder holds. A study of which
-nothing is kept and no folder given keeps its table, or has none: scripts/pretrain_page.py makes those of the size 340k.
+nothing is kept and no folder given keeps its lines, or has none: scripts/pretrain_page.py makes the tables of the size 340k.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import kept_logs
 import numpy as np
 import xarray
-from pretrain_runs import LEARNING
-from sections import write_section
+from long_tables import CLAIMS, COLUMNS, claims, of_section, replace
+from matplotlib.figure import Figure
+from pretrain_page import DATA, IMAGES, courses
+from pretrain_runs import LEARNING, table_of
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.trained import specs
 from sinkjax.papers.pretrain._task import of_lines
-from sinkjax.report.markdown import markdown
 from sinkjax.report.section import Section
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.registry import choose, documented, find
@@ -35,11 +37,9 @@ from sinkjax.studies.run import section_of
 from sinkjax.train import log
 from sinkjax.train.config import DIVERGED
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "pretraining.md"
-HEAD = "# The pretraining lab"
-NOT_RUN = "Not run."
+CORE = "pretrain/mini"
 SHARED = {("families", "llama"): "mini/softmax"}  # a row that is a row of another study, with seeds of its own
-SAME = {"emergence/causal": "pretrain/mini"}  # a study whose training, but for the models that it keeps, is a row of another
+SAME = {"emergence/causal": CORE}  # a study whose training, but for the models that it keeps, is a row of another
 # Fields of a training that may differ between its seeds.
 FREE = {"seed", "seeds", "text", "mesh", "micro_batch", "together", "checkpoints"}
 
@@ -48,7 +48,8 @@ def main() -> None:
     """Read the folders and write the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", type=Path, nargs="*", help="the folders of studies")
-    parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder of the tables")
+    parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of the figure")
     parser.add_argument("--logs", type=Path, default=kept_logs.LOGS, help="where the logs of finished runs are kept")
     options = parser.parse_args()
     try:
@@ -58,16 +59,27 @@ def main() -> None:
     for name, config in studies().items():
         if stores := kept(name, config, options.logs):
             found[name] = assemble(find(name).trace(config, None), stores)
+        if stores and name == CORE:
+            draw(stores, options.images / "pretrain-mini.png")
     for name, section in found.items():
-        write_section(options.out, name, text(section), HEAD)
-    print(options.out)
+        replace(options.data / "pretraining.csv", COLUMNS, of_section(section, _short(name)))
+        replace(options.data / "pretraining-claims.csv", CLAIMS, claims(section, _short(name)))
+    print(options.data / "pretraining.csv")
+
+
+def draw(stores: Mapping[str, xarray.Dataset], file: Path) -> None:
+    """Attention to the first token while the rows of the core table learn."""
+    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    names = {name: str(row["row"]["label"]) for name, row in table_of(_short(CORE))["trainings"].items()}
+    courses(figure.subplots(), {names[row]: data for row, data in stores.items()})
+    figure.savefig(file, dpi=150)
 
 
 def studies() -> dict[str, Any]:
     """The tables that ship, with their configs, in the order of the page: what is measured at mini size first."""
     others = {f"pretrain/{name}" for name in LEARNING}  # scripts/learning_page.py has them
     names = [name for name in documented() if name.startswith("pretrain/") and name not in others]
-    return {name: choose(name).config for name in sorted(names, key=lambda name: (name != "pretrain/mini", name))}
+    return {name: choose(name).config for name in sorted(names, key=lambda name: (name != CORE, name))}
 
 
 def read(folder: Path, logs: Path) -> tuple[str, Section] | None:
@@ -143,28 +155,6 @@ def finished(first: dict[str, Any], lines: list[dict[str, Any]]) -> dict[int, tu
         if own and (own[-1]["status"] == DIVERGED or own[-1]["step"] == first["config"]["steps"]):
             found[run["seed"]] = (run, own)
     return found
-
-
-def table_of(study: str) -> dict[str, Any]:
-    """The document of a table of pretraining."""
-    name = f"pretrain/{study}"
-    return documents.parse(documented()[name], name)
-
-
-def text(section: Section) -> str:
-    """A study's short table with the paper's numbers, the verdicts on its claims, and what a reader has to know."""
-    said = ", ".join(f"{name} {value}" for name, value in section.provenance.items())
-    about = f"Means over {section.over}, 95% intervals in brackets. Run with {said}."
-    own = table_of(_short(section.study)).get("notes", ()) if section.study in documented() else ()
-    return markdown(
-        dataclasses.replace(
-            section,
-            question=f"`sinkjax run {section.study}`. {section.question}",
-            findings=(*section.findings, about) if said else (NOT_RUN,),
-            verdicts=section.verdicts if said else (),
-            notes=tuple(own),
-        )
-    )
 
 
 if __name__ == "__main__":

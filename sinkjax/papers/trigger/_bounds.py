@@ -1,8 +1,8 @@
 """Lower bounds on the loss of one layer of attention on the trigger task, as functions of its BOS mass.
 
-This module imports no JAX. Numbers in brackets are equations of `docs/results/trigger.md`, which derives them. Rows and positions
-count from 0: BOS is position 0, row i sees i tokens besides it, and row j has the trigger. A loss is a mean square over rows and
-coordinates.
+This module imports no JAX. Numbers in brackets are equations of `docs/results/trigger-bounds.md`, which derives them. Rows and
+positions count from 0: BOS is position 0, row i sees i tokens besides it, and row j has the trigger. A loss is a mean square over
+rows and coordinates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""trigger/bound: losses of trained layers next to the lower bounds of docs/results/trigger.md.
+"""trigger/bound: losses of trained layers next to the lower bounds of docs/results/trigger-bounds.md.
 
 "Other rows" are all rows except BOS's and the trigger's.
 """
@@ -135,7 +135,7 @@ def loss_and_mass(read: Stored, of_free: Training, of_capped: Training, held: st
         ]
         caption = f"""Loss against the mass off BOS. Left: layers with their mass held in training ({losses.shape[1]} runs per
             mass), and {len(after)} layers free to sink, during training and at the end. Lines: lower bounds A, B and C, and the
-            loss that even weights attain (docs/results/trigger.md). Right: the best loss at each mass divided by each line.
+            loss that even weights attain (docs/results/trigger-bounds.md). Right: the best loss at each mass over each line.
             {sizes}. At a mass of 1 on BOS, which a logarithmic axis does not show, the best loss is {at_full}."""
         return Drawing("bounds", frontier(panels), caption)
     forced = Curve("mass held after training", offs, after.ravel())

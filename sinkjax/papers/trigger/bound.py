@@ -1,6 +1,6 @@
 """trigger/bound: what softmax without a sink costs. Layers whose BOS mass is held, in training or after it, and lower bounds.
 
-The bounds and their derivation: `docs/results/trigger.md` and `_bounds.py`.
+The bounds and their derivation: `docs/results/trigger-bounds.md` and `_bounds.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def study(lab: Lab, s: Settings) -> None:
     capped = TrainingSpec("capped", held, model(held), partial(measure.capped, s, s.caps, s.cap_seeds))
     layers = lab.train("free", free, "free to sink"), lab.train("capped", capped, "mass held in training")
 
-    lab.identity("bounds", "docs/results/trigger.md, on Ran-Milo 2026, Theorem 1", above_bounds(*layers))
+    lab.identity("bounds", "docs/results/trigger-bounds.md, on Ran-Milo 2026, Theorem 1", above_bounds(*layers))
     lab.describe("losses", "ours", lambda read: held_losses(read, *layers))
     lab.draw(loss_and_mass, *layers, "in training")
     lab.draw(loss_and_mass, *layers, "after training")

@@ -1,4 +1,4 @@
-"""The lower bounds of docs/results/trigger.md: their steps against samples, their shape, layers that try to get below."""
+"""The lower bounds of docs/results/trigger-bounds.md: their steps against samples, their shape, layers that try to get below."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAPER = Shape(width=16, length=16, first=2, last=15)
 SMALL = Shape(width=9, length=6, first=2, last=5)
 STEPS = 500
 CAPS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
-PAGE = Path(__file__).parents[3] / "docs" / "results" / "trigger.md"
+PAGE = Path(__file__).parents[3] / "docs" / "results" / "trigger-bounds.md"
 BOUNDS = {
     "mean": bound.flags,
     "first row": bound.first_row,
