@@ -123,6 +123,7 @@ format: $(DONE)/dev  ## rewrite the code in the project's format
 
 parity: $(DONE)/test $(DONE)/model  ## measure the differences from transformers again: docs/results/parity.md
 	$(BIN)/python scripts/parity.py
+	$(BIN)/python scripts/front_page.py
 
 bench: $(DONE)/test $(DONE)/model  ## measure the speed again: docs/results/benchmarks.md
 	$(BIN)/python scripts/benchmarks/bench_sweep.py

