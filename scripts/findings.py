@@ -1,4 +1,4 @@
-"""Write docs/results/data/claims.csv and the pages made from it: docs/results/findings.md and docs/results/findings-more.md.
+"""Write docs/results/data/claims.csv, and statements.csv and the pages made from it: docs/results/findings.md and findings-more.md.
 
     python scripts/findings.py [RESULTS]
 
@@ -18,11 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
+from long_tables import as_text
 from named import (
     CLAIMS,
+    DATA,
     DOCS,
     GEMMA,
-    MINIS,
     MODELS,
     SMOL,
     TRAINED,
@@ -49,14 +50,7 @@ from sinkjax.config_files.files import CONFIG_FILE, write
 from sinkjax.report.markdown import table as markdown
 
 MAIN = {SMOL: "SmolLM2-135M-Instruct", GEMMA: "Gemma 3 270M behind `<bos>`"}
-OTHERWISE = {
-    SMOL._replace(bos="0"): "SmolLM2 behind `<|endoftext|>`",
-    SMOL._replace(text="packaged"): "SmolLM2, packaged text",
-    GEMMA._replace(bos="none"): "Gemma without `<bos>`",
-    GEMMA._replace(bos="506"): "Gemma behind ` the`",
-    GEMMA._replace(text="packaged"): "Gemma, packaged text",
-}
-SHORT = dict(MAIN)  # columns of the one table of the page, whose cells are short
+SHORT = dict(MAIN)  # columns of the one table of the page
 CHOSEN = (  # its statements, in its order
     *("gu/sink-rate.text", "gu/sink-rate.random", "gu/sink-rate.repeat-loses"),
     *("kiya/mask.all", "kiya/mask.activation", "kiya/self.sink", "kiya/self.activation"),
@@ -64,16 +58,31 @@ CHOSEN = (  # its statements, in its order
     *("li/isolate.sink", "li/variance.first", "li/amplify.sink", "li/super-neurons.gates"),
     *("background/massive.zero", "background/streaming.window", "background/streaming.first"),
 )
+STATEMENTS = f"{DATA}/statements.csv"
 INTERVENTIONS = {
     "masked": "key 0 masked: the second token",
     "isolated": "a text's own token isolated",
     "swapped": "the first token swapped with another",
     "placed": "a token put into texts and isolated there",
 }
-PAPERS = ("kiya", "gu", "li")
-OURS = "ours, on "
-NOT_APPLICABLE = "**not applicable**"
-AS_ABOVE = f"{NOT_APPLICABLE}<br>as above"
+PAPERS = {"kiya": "Kiya et al. 2026", "gu": "Gu et al. 2025", "li": "Li et al. 2026", "trigger": "Ran-Milo 2026"}
+OTHERS, OURS = "other papers", "ours"
+STATED = (
+    "model",
+    "bos",
+    "text",
+    "of",
+    "study",
+    "claim",
+    "statement",
+    "stays",
+    "source",
+    "paper",
+    "word",
+    "number",
+    "beside",
+    "remark",
+)
 WHOLE_NUMBER = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
 ARTICLES = "15"  # samples of most claims, which the page says once
@@ -89,6 +98,7 @@ def main() -> None:
     claimed = options.docs / CLAIMS
     rows = collect(read(claimed) if claimed.exists() else [], options.folders, options.docs)
     write(claimed, as_csv(rows))
+    write(options.docs / STATEMENTS, as_text(STATED, [[line[name] for name in STATED] for line in statements(rows)]))
     for name, tables in (("findings.md", main_tables(rows)), ("findings-more.md", other_tables(rows))):
         write(options.docs / "results" / name, page(name, Named(options.docs, **tables)))
     print(f"{len(rows)} claims of {len({row['study'] for row in rows})} studies: {claimed}")
@@ -166,24 +176,31 @@ def predicted(docs: Path = DOCS) -> str:
 
 
 def other_tables(rows: Sequence[Row]) -> dict[str, str]:
-    """The tables of everything: the four papers, others, our own statements, other tokens and text, and small models."""
-    judged = [worded(row) for row in rows if row["kind"] == "claim"]
-    own = [row for row in judged if row["source"].startswith(OURS)]
-    papers = [row for row in judged if row["study"].startswith("background/") and row not in own]
-    tested = {study_and_claim(row) for row in judged if is_tested(row)}
-    theirs = [row for row in judged if row not in [*own, *papers]]
-    shown = [row for row in theirs if is_in(row, MAIN) and study_and_claim(row) in tested]
-    untested = [row for row in theirs if is_in(row, MAIN) and study_and_claim(row) not in tested]
-    return {
-        **{paper: table([row for row in shown if row["study"].startswith(f"{paper}/")], MAIN) for paper in PAPERS},
-        "trigger": table([row for row in theirs if condition(row) == TRAINED], {TRAINED: "models trained for the study"}),
-        "untestable": table(untested, MAIN),
-        "others": table([row for row in papers if is_in(row, MAIN)], MAIN),
-        "ours": table([row for row in own if is_in(row, MAIN)], MAIN),
-        "ours-trigger": table([row for row in own if condition(row) == TRAINED], {TRAINED: "here"}),
-        "otherwise": table([row for row in judged if is_in(row, OTHERWISE) and not is_in(row, MAIN)], OTHERWISE),
-        "small": table([row for row in judged if is_in(row, MINIS)], MINIS),
-    }
+    """How often each word was said, of each paper's statements and of ours."""
+    columns = {**MAIN, TRAINED: "models trained for the study"}
+    found: dict[tuple[str, Condition], Counter[str]] = {}
+    for row in map(worded, rows):
+        if row["kind"] == "claim":
+            found.setdefault((of(row), condition(row)), Counter())[row["word"].partition(" (")[0]] += 1
+    said = {place: ", ".join(f"{count} {word}" for word, count in words.most_common()) for place, words in found.items()}
+    lines = [[name, *(said.get((name, each), "-") for each in columns)] for name in (*PAPERS.values(), OTHERS, OURS)]
+    return {"words": markdown(["statements of", *columns.values()], lines)}
+
+
+def statements(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """Each claim in each condition, as a reader needs it: its word by the present rule, its number and what stands beside it."""
+    remarks, found = yaml.safe_load((TEMPLATES / "remarks.yaml").read_text(encoding="utf-8")), []
+    for row in (worded(row) for row in rows if row["kind"] == "claim"):
+        number, beside = evidence(row)
+        remark = remarks.get(".".join(study_and_claim(row)), "") if is_in(row, MAIN) else ""
+        named = {"of": of(row), "number": number, "beside": beside, "remark": " ".join(filled(remark, Named()).split())}
+        found.append({**row, **named})
+    return found
+
+
+def of(row: Row) -> str:
+    """Whose statement a claim is."""
+    return OURS if row["source"].startswith(OURS) else PAPERS.get(row["study"].split("/")[0], OTHERS)
 
 
 def study_and_claim(row: Row) -> tuple[str, str]:
@@ -191,52 +208,38 @@ def study_and_claim(row: Row) -> tuple[str, str]:
     return row["study"], row["claim"]
 
 
-def is_tested(row: Row) -> bool:
-    """Whether one of the main conditions tests a claim."""
-    return is_in(row, MAIN) and row["word"] not in UNJUDGED
-
-
 def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
-    """A line for each claim, a column for each condition that has a row; "" without rows."""
+    """A line for each claim, a column for each condition."""
     found: dict[tuple[str, str], dict[Condition, Row]] = {}
     for row in rows:
         found.setdefault(study_and_claim(row), {})[condition(row)] = row
-    present = [one for one in columns if any(one in cells for cells in found.values())]
-    remarks = yaml.safe_load((TEMPLATES / "remarks.yaml").read_text(encoding="utf-8")) if {SMOL, GEMMA} <= {*columns} else {}
-    lines, above = [], [""] * len(present)
+    remarks = yaml.safe_load((TEMPLATES / "remarks.yaml").read_text(encoding="utf-8"))
+    lines = []
     for (study, claim), cells in found.items():
-        shown_as = short if columns is SHORT else cell
-        here = [shown_as(cells[each]) if each in cells else "-" for each in present]
-        shown = (AS_ABOVE if one == last else one for one, last in zip(here, above, strict=True))
-        claimed = max(cells.values(), key=lambda row: row.get("stays", ""))
         remark = filled(remarks.get(f"{study}.{claim}", ""), Named()).replace("\n", " ")
-        said = statement(study, claimed | {"paper": ""} if columns is SHORT else claimed)
-        lines.append([" ".join(filter(None, (said, remark))), *shown])
-        above = [one if one.startswith(f"{NOT_APPLICABLE}<br>") else last for one, last in zip(here, above, strict=True)]
-    return markdown(["statement", *(columns[one] for one in present)], lines, pipe=r"\|") if lines else ""
+        said = statement(study, max(cells.values(), key=lambda row: row.get("stays", "")))
+        lines.append(
+            [" ".join(filter(None, (said, remark))), *(short(cells[each]) if each in cells else "-" for each in columns)]
+        )
+    return markdown(["statement", *columns.values()], lines, pipe=r"\|") if lines else ""
 
 
 def statement(study: str, row: Row) -> str:
-    """What is claimed, where a paper shows it, and its number."""
-    of_paper = study.split("/")[0] in (*PAPERS, "trigger")
-    where = YEAR.sub("", row["source"]) if of_paper else row["source"]
-    paper = f" Paper: {row['paper']}." if row.get("paper") else ""
+    """What is claimed, and where a paper shows it."""
+    where = YEAR.sub("", row["source"]) if study.split("/")[0] in PAPERS else row["source"]
     stays = " *Stays.*" if row.get("stays") else ""
     claimed = WHOLE_NUMBER.sub(r"\1", row["statement"])
-    return f"{claimed}{stays} ({where}; `{study}`){paper}"
+    return f"{claimed}{stays} ({where}; `{study}`)"
 
 
-def cell(row: Row) -> str:
-    """A word with the numbers that decide it."""
-    word = f"*{row['word']}*" if is_small(row) else f"**{row['word']}**"
+def evidence(row: Row) -> tuple[str, str]:
+    """The number that decides a word, and samples, controls and the untrained model; or the reason for having none."""
     why = row["reason"].partition(", so ")[0].rstrip(".")
     if not row["d"] or row["word"] in UNJUDGED:
-        return f"{word}<br>{why}" if why else word
+        return "", why
     matched = row["controls"] not in ("", "0") and not row.get("stays")
     controls = f"{row['controls_below']}/{row['controls']} controls" if matched else ""
-    beside = ", ".join(filter(None, (samples(row), controls, twin(row))))
-    reason = "" if row["d_low"] else why
-    return "<br>".join(filter(None, (f"{word} {numbers(row)}", beside, reason)))
+    return numbers(row), ", ".join(filter(None, (samples(row), controls, twin(row), "" if row["d_low"] else why)))
 
 
 def short(row: Row) -> str:

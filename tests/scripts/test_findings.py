@@ -23,7 +23,8 @@ ROW = {
     "s": "0.85", "s_low": "0.7", "s_high": "1.01", "n": "15", "controls": "20", "controls_below": "20", "twin_s": "0.012",
     "twin_d": "0.9", "whole": "48.5", "stays": "", "contrast": "effect", "method": "95% t interval, 15 documents", "reason": "",
 }  # fmt: skip
-CELL = "**replicates** 85% [70, 101]<br>20/20 controls, untrained 1%"
+CELL = "85% [70, 101] **replicates**"
+BESIDE = "20/20 controls, untrained 1%"
 
 
 def write_run(folder: Path, *rows: dict[str, str], settings: str = "bos: none\ntext: wikitext\n") -> None:
@@ -56,37 +57,40 @@ def test_the_pages_are_what_the_table_says_and_one_fits_on_a_page(script):
     assert page("findings.md", named(**script["main_tables"](rows))) == written
     more = page("findings-more.md", named(**script["other_tables"](rows)))
     assert more == (ROOT / "docs" / "results" / "findings-more.md").read_text(encoding="utf-8")
-    assert len(written.splitlines()) <= MOST_LINES
-    assert sum(any(map(str.isalnum, word)) for word in written.split()) <= MOST_WORDS  # the bars of tables are no words
+    for text in (written, more):
+        assert len(text.splitlines()) <= MOST_LINES
+        assert sum(any(map(str.isalnum, word)) for word in text.split()) <= MOST_WORDS  # the bars of tables are no words
+    kept = script["read"](ROOT / "docs" / script["STATEMENTS"])
+    assert kept == [{name: line[name] for name in script["STATED"]} for line in script["statements"](rows)]
 
 
-def test_a_cell_has_the_word_the_share_the_controls_and_the_twin(script):
-    assert script["cell"](ROW) == CELL
+def test_a_statement_has_its_number_the_controls_and_the_twin(script):
+    evidence = script["evidence"]
+    assert evidence(ROW) == ("85% [70, 101]", BESIDE)
     clustered = ROW | {"method": "95% t interval, 12 clusters of 48 documents", "n": "12"}
-    assert "<br>n=12 genres, 20/20 controls" in script["cell"](clustered)
+    assert evidence(clustered)[1].startswith("n=12 genres, 20/20 controls")
     log = {"s": "", "unit": "log", "d": "0.6931472", "d_low": "0", "d_high": "1.6094379"}
     log = ROW | log | {"controls": "0", "twin_s": "", "twin_d": "0.0953"}
-    assert script["cell"](log) == "**replicates** 2× [1, 5]<br>untrained 1.1×"
-    untested = ROW | {"word": "not applicable", "d": "", "reason": "|h| is 2"}
-    assert script["cell"](untested) == "**not applicable**<br>|h| is 2"
+    assert evidence(log) == ("2× [1, 5]", "untrained 1.1×")
+    assert evidence(ROW | {"word": "not applicable", "d": "", "reason": "|h| is 2"}) == ("", "|h| is 2")
     whole = "The whole, 0 [-1, 1], is not shown to be above 0"
     measured = ROW | {"word": "nothing to undo", "s": "", "reason": f"{whole}, so nothing can be a share of it."}
-    assert script["cell"](measured).endswith(f"<br>{whole}")
+    assert evidence(measured) == ("", whole)
     no_spread = {"word": "undecided", "s": "", "d_low": "", "d_high": "", "reason": "There is no interval: no spread."}
-    assert script["cell"](ROW | no_spread).endswith("<br>There is no interval: no spread")
+    assert evidence(ROW | no_spread)[1].endswith("There is no interval: no spread")
     far = ROW | {"s": "12", "s_low": "-3.5", "s_high": "1e9", "controls": "0", "twin_s": ""}
-    assert script["cell"](far) == "**replicates** 41 [30, 52] points<br>untrained 0.9 points"
-    assert script["cell"](ROW | {"n": "7"}).startswith("*replicates* 85%")
+    assert evidence(far) == ("41 [30, 52] points", "untrained 0.9 points")
+    assert script["short"](ROW | {"n": "7"}) == "85% [70, 101] *replicates*"
 
 
-def test_what_no_paper_states_stands_on_the_other_page(script):
+def test_a_statement_is_a_papers_or_ours_and_its_words_are_counted(script):
     own = ROW | {"claim": "own", "statement": "It stays.", "source": "ours, on Kiya et al. 2026, conclusion"}
-    first, second = script["main_tables"]([ROW, own]), script["other_tables"]([ROW, own])
-    assert "The sink moves." in first["statements"]
-    assert "It stays." not in first["statements"]
-    assert "It stays." in second["ours"]
-    assert "It stays." not in second["kiya"]
-    assert "The sink moves." in second["kiya"]
+    other = ROW | {"study": "background/massive", "claim": "zero", "word": "replicates (untrained too)"}
+    assert "It stays." not in script["main_tables"]([ROW, own])["statements"]
+    assert [line["of"] for line in script["statements"]([ROW, own, other])] == ["Kiya et al. 2026", "ours", "other papers"]
+    words = script["other_tables"]([ROW, ROW | {"claim": "all-2"}, own, other])["words"].splitlines()
+    assert "| Kiya et al. 2026 | 2 replicates | - | - |" in words
+    assert "| other papers | 1 replicates | - | - |" in words
 
 
 def test_the_short_table_has_chosen_statements_with_the_number_and_the_word_of_the_present_rule(script):
@@ -101,21 +105,18 @@ def test_the_short_table_has_chosen_statements_with_the_number_and_the_word_of_t
 
 def test_a_row_names_the_figure_and_its_pipes_do_not_end_its_cells(script):
     other = {script["GEMMA"]: "Gemma", script["SMOL"]: "SmolLM2"}
-    gemma = {"model": "gemma3-270m", "bos": "model", "word": "differs"}
+    gemma = {"model": "gemma3-270m", "bos": "model", "word": "absent"}
     head, _, line = script["table"]([ROW | {"statement": "|h| grows."}, ROW | gemma], other).splitlines()
     assert head == "| statement | Gemma | SmolLM2 |"
-    assert line.startswith("| \\|h\\| grows. (Figs. 4a, 8a; `kiya/mask`) | **differs** 85%")
+    assert line.startswith("| \\|h\\| grows. (Figs. 4a, 8a; `kiya/mask`) | 85% [70, 101] **absent**")
     assert line.endswith(f"| {CELL} |")
 
 
-def test_each_condition_has_a_column(script):
+def test_each_condition_has_a_line(script):
     behind = ROW | {"bos": "0", "s": "0.02", "s_low": "0.01", "s_high": "0.03"}
-    tables = script["other_tables"]([ROW, behind])
-    first, second = tables["kiya"], tables["otherwise"]
-    assert first.endswith(f"{CELL} |")
-    assert "**absent** 2%" not in first
-    assert "| SmolLM2 behind `<\\|endoftext\\|>` |" in second
-    assert "**absent** 2%" in second
+    first, second = script["statements"]([ROW, behind])
+    assert (first["bos"], first["word"], first["number"]) == ("none", "replicates", "85% [70, 101]")
+    assert (second["bos"], second["word"], second["number"]) == ("0", "absent", "2% [1, 3]")
 
 
 def named(script, docs: Path, *rows: dict[str, str], **options):
@@ -157,22 +158,9 @@ def test_prose_has_numbers_of_a_runs_summary(script, docs):
 
 def test_a_remark_follows_a_statement_about_the_two_models_only(script):
     row = ROW | {"study": "li/amplify", "claim": "rises", "source": "Li et al. 2026, Fig. 5"}
-    assert "The sink moves. (Fig. 5; `li/amplify`) |" in script["table"]([row], {script["SMOL"]: "SmolLM2"})
-    assert "The sink moves. (Fig. 5; `li/amplify`) In SmolLM2 it falls beyond a factor of 20. |" in script["table"](
-        [row], script["MAIN"]
-    )
-
-
-def test_a_statement_that_neither_model_tests_stands_on_the_other_page(script):
-    cannot = ROW | {"claim": "cannot", "statement": "It cannot.", "word": "untested", "d": "", "reason": "no gate"}
-    assert "It cannot." not in script["other_tables"]([ROW, cannot])["kiya"]
-    assert "It cannot." in script["other_tables"]([ROW, cannot])["untestable"]
-    other = ROW | {"claim": "cannot", "statement": "It cannot.", "model": "gemma3-270m", "bos": "model"}
-    also = [row | {"claim": "neither", "statement": "Nor can it."} for row in (cannot, other)]
-    text = script["other_tables"]([ROW, cannot, other, *also])["kiya"]
-    assert "It cannot." in text
-    assert text.count("no gate") == 1
-    assert "<br>as above |" in text
+    remark = "In SmolLM2 it falls beyond a factor of 20."
+    assert [line["remark"] for line in script["statements"]([row, row | {"text": "packaged"}])] == [remark, ""]
+    assert f"The sink moves. (Fig. 5; `li/amplify`) {remark} |" in script["table"]([row], script["MAIN"])
 
 
 def test_a_run_takes_the_place_of_the_last_one_in_its_condition(script, docs, tmp_path):
@@ -184,7 +172,7 @@ def test_a_run_takes_the_place_of_the_last_one_in_its_condition(script, docs, tm
     write_run(tmp_path / "b", ROW, settings="bos: '0'\ntext: wikitext\n")
     rows = collect(script, docs, tmp_path / "b")
     assert [row["bos"] for row in rows] == ["0", "none"]
-    assert "**replicates** 86%" in script["other_tables"](rows)["kiya"]
+    assert [line["number"].partition(" ")[0] for line in script["statements"](rows)] == ["85%", "86%"]
 
 
 def test_a_study_with_other_rules_is_left_out(script, docs, tmp_path):
