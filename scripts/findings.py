@@ -1,4 +1,4 @@
-"""Write docs/results/data/claims.csv, and statements.csv and the pages made from it: docs/results/findings.md and findings-more.md.
+"""Write docs/results/data/claims.csv, and what is made from it: statements.csv there, findings.md and findings-more.md.
 
     python scripts/findings.py [RESULTS]
 
@@ -67,22 +67,7 @@ INTERVENTIONS = {
 }
 PAPERS = {"kiya": "Kiya et al. 2026", "gu": "Gu et al. 2025", "li": "Li et al. 2026", "trigger": "Ran-Milo 2026"}
 OTHERS, OURS = "other papers", "ours"
-STATED = (
-    "model",
-    "bos",
-    "text",
-    "of",
-    "study",
-    "claim",
-    "statement",
-    "stays",
-    "source",
-    "paper",
-    "word",
-    "number",
-    "beside",
-    "remark",
-)
+STATED = tuple("model bos text of study claim statement stays source paper word number beside remark".split())
 WHOLE_NUMBER = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
 ARTICLES = "15"  # samples of most claims, which the page says once
