@@ -67,7 +67,10 @@ INTERVENTIONS = {
 }
 PAPERS = {"kiya": "Kiya et al. 2026", "gu": "Gu et al. 2025", "li": "Li et al. 2026", "trigger": "Ran-Milo 2026"}
 OTHERS, OURS = "other papers", "ours"
-STATED = tuple("model bos text of study claim statement stays source paper word number beside remark".split())
+STATED = (
+    *("model", "bos", "text", "of", "study", "claim", "statement", "stays", "source", "paper"),
+    *("word", "number", "beside", "remark"),
+)
 WHOLE_NUMBER = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
 ARTICLES = "15"  # samples of most claims, which the page says once
