@@ -17,7 +17,6 @@ from tests.checkpoints import files
 from tests.model import families as small
 
 TOKENS = np.random.default_rng(1).integers(2, small.VOCABULARY, (1, 11))
-NORMS = ("norm", "ln_", "layer_norm")
 TABLES = ("embed_tokens", "wte", "wpe")
 
 

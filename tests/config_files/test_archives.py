@@ -125,13 +125,7 @@ def test_a_damaged_zip_leaves_nothing_and_can_be_tried_again(sent):
     good = packed(sent, CONFIG, ("x", os.urandom(5000)), ("y", bytes(range(256)) * 40)).read_bytes()
     for place in range(0, len(good), 97):
         sent.write_bytes(good[:place] + bytes([good[place] ^ 0xFF]) + good[place + 1 :])
-        try:
-            folder = unpack(sent)
-        except SinkjaxError:
-            assert [path.name for path in sent.parent.iterdir()] == ["sent.zip"]
-            continue
-        assert {path.name for path in folder.iterdir()} <= {"config.yaml", "x", "y"}  # a date or a flag
-        folder.rename(sent.parents[1] / f"unpacked-{place}")
+        refused(sent)
     for end in range(0, len(good), 501):
         sent.write_bytes(good[:end])
         refused(sent, "complete zip file")

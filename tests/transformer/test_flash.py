@@ -163,6 +163,7 @@ def test_in_16_bits_weights_are_rounded_before_their_product_and_measured_before
     )
     first = [np.asarray(out.record["attention_received"][:, 0]) for out in (own, other)]
     np.testing.assert_allclose(*first, rtol=1e-5, atol=1e-6)  # of the first layer, whose input is the same
+    assert not np.array_equal(own.logits, other.logits)
     np.testing.assert_allclose(other.logits[0], own.logits[0], atol=0.1 * float(np.abs(own.logits[0]).max()))
 
 
