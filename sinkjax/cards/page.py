@@ -12,7 +12,7 @@ from sinkjax.cards.card import Card
 from sinkjax.cards.files import NAMES, PREFIX
 from sinkjax.cards.where import STANDS_OUT, Where
 from sinkjax.config_files.files import write
-from sinkjax.report.figures.style import COLOURS, HALF, draw_map, logarithmic, spaced_ticks, styled
+from sinkjax.report.figures.style import COLOURS, HALF, canvas, draw_map, logarithmic, spaced_ticks, styled
 from sinkjax.report.page import page
 from sinkjax.report.section import Drawing, Section
 
@@ -111,9 +111,7 @@ def draw_activation(found: Where) -> Figure:
 
 
 def _half() -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=HALF, layout="constrained")
+    figure = canvas(*HALF)
     return figure, figure.add_subplot()
 
 

@@ -16,7 +16,6 @@ from sinkjax.config_files.programs import NotTyped
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.report.terminal import terminal
 from sinkjax.runtime.progress import say
-from sinkjax.studies.folder import PAGE, rebuild_kept
 from sinkjax.studies.registry import SERIES, STORE_SUFFIX, choose
 
 
@@ -53,18 +52,20 @@ def _rebuild(results: Place, study: str | None) -> None:
         return
     if chosen.folder is None:
         raise SinkjaxError(f"{results} is a config, not the results of a run")
-    from sinkjax.studies import run, series, suite
+    from sinkjax.studies import folder, run, series, suite
 
     if chosen.suite:
         several = series if chosen.experiment == SERIES else suite
         terminal(several.build(chosen, chosen.folder))
     else:
         terminal(run.build(chosen, chosen.folder))
-    print(printable(str(chosen.folder / PAGE)))
+    print(printable(str(chosen.folder / folder.PAGE)))
 
 
 def _show_kept(results: Place, error: NotTyped) -> None:
     """Make the pages of results from what the run kept, where their study is a program that the user did not name."""
+    from sinkjax.studies.folder import PAGE, rebuild_kept
+
     folder = results if results.is_dir() and results.suffix != STORE_SUFFIX else results.parent
     found = rebuild_kept(folder)
     if found is None:
@@ -83,8 +84,8 @@ def _there(path: str) -> Place:
 
 
 def _compare(first: Place, second: Place) -> None:
-    from sinkjax.studies import compare
+    from sinkjax.studies import compare, folder
 
-    found, folder = compare.carry_out(first, second)
+    found, place = compare.carry_out(first, second)
     terminal(found)
-    print(printable(str(folder / PAGE)))
+    print(printable(str(place / folder.PAGE)))

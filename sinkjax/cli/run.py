@@ -32,7 +32,6 @@ from sinkjax.errors import SinkjaxError, printable
 from sinkjax.report.terminal import terminal
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import say
-from sinkjax.studies.folder import PAGE
 from sinkjax.studies.registry import SERIES, as_series, trains
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
     start_jax(options.platform, options.config.dtype, options.join)
     from sinkjax.runtime import processes
     from sinkjax.runtime.hardware import is_joined, make_mesh
-    from sinkjax.studies import run, series, suite
+    from sinkjax.studies import folder, run, series, suite
 
     axes = asked_axes(options)
     mesh = make_mesh(axes) if axes else None
@@ -108,7 +107,7 @@ def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
             show = partial(terminal, run.carry_out(chosen, out, machine, report_line))
     if processes.first():
         show()
-        print(printable(str(out / PAGE)))
+        print(printable(str(out / folder.PAGE)))
     refuse(bool(missing), missing)
 
 

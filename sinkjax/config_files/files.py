@@ -12,8 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from sinkjax.config_files import documents, temporary
 from sinkjax.config_files.places import Place, create, is_remote, listed, place, reached, url_protocol
 from sinkjax.errors import LONGEST, SinkjaxError, Unavailable, unknown
@@ -164,6 +162,8 @@ def take_lock(file: Path, timeout: float) -> Callable[[], object]:
     """
     if not has_locks(file.parent):
         return lambda: None
+    import filelock  # here, because it takes a tenth of the time of a command's help
+
     lock: Any = filelock.FileLock(file)
     lock.acquire(timeout=timeout)
     released: Callable[[], object] = lock.release

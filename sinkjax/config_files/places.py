@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.runtime import extras
@@ -45,6 +44,8 @@ def place(out: Any) -> Place:
         where = urlsplit(str(out))
         if where.netloc not in ("", "localhost"):
             raise SinkjaxError(f"{out} is on another machine; a folder on this one is file:///FOLDER")
+        from urllib.request import url2pathname  # here, because it brings HTTP and TLS
+
         return Path(url2pathname(where.path))
     if isinstance(out, Path):  # it has turned the URL into "s3:/bucket"
         raise SinkjaxError(f"give {protocol}:// as text: a Path takes it for a folder with a colon in its name")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.analysis.evidence import UNJUDGED
@@ -80,7 +81,7 @@ def show_training(trained: Trained) -> None:
     lines = []
     for (variant, rate), runs in trained.groups().items():
         steps = sorted(ended.steps for ended in runs if ended.outcome == CONVERGED)
-        taken = (f"{statistics.median(steps):,.0f}", f"{steps[0]:,} to {steps[-1]:,}") if steps else ("-", "-")
+        taken = (f"{np.median(steps):,.0f}", f"{steps[0]:,} to {steps[-1]:,}") if steps else ("-", "-")
         diverged = ", ".join(str(ended.run.seed) for ended in runs if ended.outcome == DIVERGED) or "-"
         lines.append((variant, f"{rate:g}", len(runs), len(steps), *taken, diverged))
     columns = ("variant", "rate", "runs", "converged", "median step", "range", "diverged seeds")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import WIDTH, draw_map, styled
+from sinkjax.report.figures.style import WIDTH, canvas, draw_map, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,9 +85,7 @@ def gallery(values: NDArray, titles: Sequence[str], label: str, marked: int) -> 
 
 
 def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(columns * width + BAR, rows * height + HEAD), layout="constrained")
+    figure = canvas(columns * width + BAR, rows * height + HEAD)
     return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.report.figures.attention import short
-from sinkjax.report.figures.style import COLOURS, draw_map, styled, wrapped
+from sinkjax.report.figures.style import COLOURS, canvas, draw_map, styled, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,11 +37,10 @@ def picture(attention: NDArray, largest: NDArray, tokens: Sequence[str], title: 
         A matplotlib figure.
     """
     from matplotlib.colors import Normalize
-    from matplotlib.figure import Figure
 
     to_first = attention[:, :, 1:, 0].mean(axis=-1)
     layer = int(to_first.mean(axis=1).argmax())
-    figure = Figure(figsize=SIZE, layout="constrained")
+    figure = canvas(*SIZE)
     grid = figure.add_gridspec(2, 2, height_ratios=(1.55, 1), width_ratios=(1, 1.25))
     heads, map_, sizes = (figure.add_subplot(place) for place in (grid[0, 0], grid[0, 1], grid[1, :]))
     figure.suptitle(wrapped(title, TITLE_WIDTH), fontsize=TITLE, fontweight="bold")

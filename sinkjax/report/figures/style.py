@@ -71,11 +71,16 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return wrapper
 
 
-def panels(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
-    """Make a figure as wide as the page, with axes [rows, columns] that share their scales. height: inches per row."""
+def canvas(width: float, height: float) -> Figure:
+    """Make a figure of this many inches whose axes are fitted into it."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def panels(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
+    """Make a figure as wide as the page, with axes [rows, columns] that share their scales. height: inches per row."""
+    figure = canvas(WIDTH, rows * height)
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
