@@ -18,6 +18,7 @@ from sinkjax.cards.maker import Maker, maker
 from sinkjax.cards.purpose import Purpose, purpose
 from sinkjax.cards.where import Where, where
 from sinkjax.checkpoints.model import Model
+from sinkjax.data.reading import Division
 from sinkjax.errors import SinkjaxError
 from sinkjax.explain.sink_prefix import SinkPrefix, sink_prefix
 from sinkjax.runtime.progress import silent
@@ -73,7 +74,7 @@ class Card:
         """Say what to do, from the numbers measured here."""
         found = []
         plain = self.cost.of(TENSOR)
-        if self.bos["gain"] and self.bos["gain"]["low"] > 0:
+        if self.bos["gain"] and (self.bos["gain"]["low"] or 0.0) > 0:
             found.append("give every text its BOS (--bos model)")
         left = [(REMEDIES[name], loss) for name, loss in self.cost.remedies() if plain is not None and 0.01 < plain > 2 * loss]
         if left:
@@ -134,29 +135,39 @@ class Card:
         gain = self.bos["gain"]
         if gain is None:
             return ""
-        helps = f"BOS lowers the loss of the same tokens by {gain['mean']:.3g} nats [{gain['low']:.3g}, {gain['high']:.3g}]"
-        return f"{helps}; this card was measured with --bos {self.bos['policy']}"
+        mean, low, high = gain["mean"], gain["low"], gain["high"]
+        if low is None or low <= 0 <= high:
+            said = f"the model's BOS changes the loss of the same tokens by {-mean:+.3g} nats"
+            said += "" if low is None else f", and the interval [{-high:+.3g}, {-low:+.3g}] includes 0"
+        else:
+            less, ends = ("lowers", (low, high)) if low > 0 else ("raises", (-high, -low))
+            said = f"the model's BOS {less} the loss of the same tokens by {abs(mean):.3g} nats [{ends[0]:.3g}, {ends[1]:.3g}]"
+        return f"{said}; this card was measured with --bos {self.bos['policy']}"
 
 
 def card(
     model: Model,
     text: Any = "packaged",
-    prompts: int = 32,
-    length: int = 64,
+    prompts: int | None = None,
+    length: int | None = None,
     more: bool = False,
     seed: int = 0,
     log: Log = silent,
+    field: str = "text",
+    documents: Division = "auto",
 ) -> Card:
     """Measure the sink card of a model: the place, cause, maker, purpose and cost of its sinks.
 
     Args:
         model: The model.
         text: The packaged text, the path of a text or a folder, a list of texts, or token ids int [B, T], used as they are.
-        prompts: Number of passages.
-        length: Tokens of a prompt.
+        prompts: Number of passages; None: 32, or what a text of your own has.
+        length: Tokens of a prompt; None: 64, or what the passages of a text of your own have.
         more: Whether further remedies, 4 bits and small caches are measured too.
         seed: Seed of the choice of passages.
         log: Called with a line before each part.
+        field: Name of the field with the text in a file of records.
+        documents: What is a document in plain text: "file", "line", "article" or "auto", as for a study.
 
     Returns:
         The card: `lines()` for a terminal, and `save(folder)` for its files.
@@ -165,7 +176,8 @@ def card(
         SinkjaxError: The model has no vocabulary; a text needs a tokenizer; there are too few passages, or too short ones.
     """
     log("prompts, with and without a BOS")
-    about = ground(model, text, prompts, length, seed)
+    about = ground(model, text, prompts, length, seed, field, documents)
+    log(f"text: {len(about.own.tokens)} prompts of {about.own.tokens.shape[1]} tokens; {about.text}")
     log("where the sinks are")
     found = where(about)
     log("their cause: edits, and tokens alone")

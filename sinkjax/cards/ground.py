@@ -15,8 +15,10 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.finite import quietly
 from sinkjax.checkpoints.model import Model, check_model
 from sinkjax.config_files.checks import refuse
-from sinkjax.data.corpora import Passages, passages
+from sinkjax.data.corpora import SOURCES, Passages, passages
+from sinkjax.data.fit import SHORTEST, fitted
 from sinkjax.data.prompts import encode
+from sinkjax.data.reading import Division
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.named import mask_key
 from sinkjax.edits.site import Site, lacks
@@ -28,7 +30,8 @@ from sinkjax.transformer.forward import forward
 EPS = 0.3  # a head sinks on a key above this mean attention (Gu et al. 2025)
 HALF = 0.5  # minimum share of the unedited sink that counts as a sink under an edit
 FEWEST = 8  # later queries that make the attention to a key evidence
-SHORTEST = 24  # tokens of a prompt
+PROMPTS, LENGTH = 32, 64  # unless others are asked for or a text of one's own has fewer
+DIVIDED = 12  # passages of such a text of which a third is for costs and remedies
 SKIPPED = 8  # first tokens of a text that the comparison of prefixes leaves out
 FEW, SOME = slice(8), slice(16)  # prompts of interventions that are read in attention or activations; that are read in loss
 VECTORS = (Site.RESID, Site.MLP_OUT, Site.ATTN_OUT, Site.NEURON)  # read at the sink, in all layers
@@ -182,15 +185,25 @@ class Ground:
         return self.measured[name]
 
 
-def ground(model: Model, text: Any = "packaged", prompts: int = 32, length: int = 64, seed: int = 0) -> Ground:
+def ground(
+    model: Model,
+    text: Any = "packaged",
+    prompts: int | None = None,
+    length: int | None = None,
+    seed: int = 0,
+    field: str = "text",
+    documents: Division = "auto",
+) -> Ground:
     """Choose the passages of a card.
 
     Args:
         model: The model.
         text: The packaged text, the path of a text or folder, a list of texts, or token ids int [B, T] that are used as they are.
-        prompts: Number of passages; half as many others, if there are any, are for costs and remedies.
-        length: Tokens of a prompt, cut to the model's context.
+        prompts: Number of passages; half as many others, if there are any, are for costs and remedies. None: 32, or two thirds
+            of a text of one's own that has fewer than 48.
+        length: Tokens of a prompt, cut to the model's context. None: 64, or what the passages of a text of one's own have.
         seed: Seed of the choice of passages.
+        field, documents: The field of records with the text, and what is a document in a plain text, as for a study.
 
     Returns:
         The prompts, with the BOS that the model wants.
@@ -202,7 +215,6 @@ def ground(model: Model, text: Any = "packaged", prompts: int = 32, length: int 
     config, tokenizer = model.config, model.tokenizer
     if config.vocab_size is None:
         raise SinkjaxError("this model has no vocabulary, so a card of it cannot be made")
-    length = min(length, config.context)
     if not isinstance(text, str | Path) and not (isinstance(text, Sequence) and all(isinstance(one, str) for one in text)):
         tokens, lengths, _ = check_batch(text, None, config, tokenizer)
         own = Prompts(np.asarray(tokens, np.int32), np.asarray(lengths, np.int32))
@@ -211,11 +223,20 @@ def ground(model: Model, text: Any = "packaged", prompts: int = 32, length: int 
         raise SinkjaxError("a model without a tokenizer needs token ids in place of a text: int [B, T]")
     clusters, said = None, "texts"
     if isinstance(text, str | Path):
-        found = _passages(text, prompts, length, lambda one: len(tokenizer.encode(one)), seed)
+        found, prompts, length = _passages(
+            text,
+            prompts,
+            length,
+            config.context,
+            seed,
+            size=lambda one: len(tokenizer.encode(one)),
+            field=field,
+            division=documents,
+        )
         texts, said = list(found.texts), found.source
         clusters = np.unique(found.genres if all(found.genres) else found.documents, return_inverse=True)[1]
     else:
-        prompts, texts = len(text), list(text)
+        prompts, length, texts = len(text), min(LENGTH if length is None else length, config.context), list(text)
     ids = encode(model, texts, bos="none", length=length)
     length = int(ids[1].min())  # all prompts are as long as the shortest
     refuse(length < SHORTEST, f"a card needs texts of at least {SHORTEST} tokens, and one has {length}")
@@ -235,12 +256,30 @@ def ground(model: Model, text: Any = "packaged", prompts: int = 32, length: int 
     return Ground(model, own, plain, tokenizer.bos, wants, gain, said, fresh, fresh_plain, measured)
 
 
-def _passages(text: str | Path, prompts: int, length: int, size: Any, seed: int) -> Passages:
-    """Choose half as many again as asked for, or, if there are fewer, those."""
+def _passages(
+    text: str | Path, prompts: int | None, length: int | None, context: int, seed: int, **how: Any
+) -> tuple[Passages, int, int]:
+    """Choose half as many again as asked for, or, if there are fewer, those; return them, the number of the first, the length.
+
+    Of a text of one's own, unless a number is asked for, all are chosen, up to the usual ones; at least `DIVIDED` are divided.
+    """
+    given = {name for name, asked in (("prompts", prompts), ("length", length)) if asked is not None}
+    number, T = PROMPTS if prompts is None else prompts, min(LENGTH if length is None else length, context)
+    own, every, said = text not in SOURCES, with_others(number), ""
+    if own and len(given) < 2:
+        every, T, said = fitted(text, number if "prompts" in given else every, T, given=given, **how)
+    if own and prompts is None:
+        number = every if every < DIVIDED else every - every // 3
     try:
-        return passages(text, prompts + (prompts + 1) // 2, length=length, size=size, seed=seed)
+        found = passages(text, every if own and prompts is None else with_others(number), length=T, seed=seed, **how)
     except SinkjaxError:
-        return passages(text, prompts, length=length, size=size, seed=seed)
+        found = passages(text, number, length=T, seed=seed, **how)
+    return replace(found, source=said or found.source), number, T
+
+
+def with_others(prompts: int) -> int:
+    """Return the number of passages with those of costs and remedies."""
+    return prompts + (prompts + 1) // 2
 
 
 def _unedited(model: Model, prompts: Prompts, statistic: str) -> Numbers:

@@ -14,6 +14,7 @@ from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
+from sinkjax.data.reading import Division
 from sinkjax.model.names import Dtype
 from sinkjax.report.terminal import show
 from sinkjax.runtime.backend import start_jax, use_all_cores
@@ -31,11 +32,15 @@ class CardOptions(Options):
     model: tyro.conf.Positional[str]
     """preset, folder, hub id or .gguf file"""
     text: str = "packaged"
-    """"packaged" (synthetic documents), or a file or folder of texts of your own, with a paragraph a line"""
-    prompts: int = 32
-    """number of passages"""
-    length: int = 64
-    """tokens of a prompt"""
+    """"packaged" (synthetic documents), or a file or folder of texts of your own: plain text with a passage a line, or records"""
+    field: str = "text"
+    """name of the field with the text in a file of records"""
+    documents: Division = "auto"
+    """what is a document in plain text: see a study"""
+    prompts: int | None = None
+    """number of passages; if none, 32, or those of a text of your own"""
+    length: int | None = None
+    """tokens of a prompt; if none, 64, or what the passages of a text of your own have"""
     cost: bool = False
     """also measure more remedies, 4 bits and small caches"""
     plan: bool = False
@@ -65,8 +70,7 @@ def card(arguments: Sequence[str]) -> None:
     from sinkjax.cards.page import save_page
     from sinkjax.checkpoints.architectures import with_tokenizer
 
-    asked = {name: getattr(options, name) for name in ("dtype", "tokenizer", "ignore_keys")}
-    model = sinkjax.load(options.model, **asked)
+    model = sinkjax.load(options.model, dtype=options.dtype, tokenizer=options.tokenizer, ignore_keys=options.ignore_keys)
     kind, size = model.source.get("model_type"), model.config.vocab_size
     refuse(
         model.tokenizer is None,
@@ -74,7 +78,8 @@ def card(arguments: Sequence[str]) -> None:
     )
     base, whole = times(model.config, options, model.tokenizer is not None and model.tokenizer.bos is not None)
     say(f"about {base} of processor time, or {whole} with --cost, at the rate measured here, plus compilation")
-    found = sinkjax.card(model, text, options.prompts, options.length, options.cost, options.seed, say)
+    asked = (options.prompts, options.length, options.cost, options.seed, say, options.field, options.documents)
+    found = sinkjax.card(model, text, *asked)
     path = save_page(found, found.save(out))
     number, length = found.prompts["number"], found.prompts["length"]
     caption = f"{number} prompts of {length} tokens; {found.prompts['text']}"
@@ -87,16 +92,27 @@ def show_plan(options: CardOptions) -> None:
     from sinkjax.cards.plan import lines
     from sinkjax.checkpoints.load import open_checkpoint
 
-    refuse(options.prompts < 1, f"prompts must be at least 1, not {options.prompts}")
-    refuse(options.length < 2, f"length must be at least 2, not {options.length}")
+    prompts, length = size(options)
+    refuse(prompts < 1, f"prompts must be at least 1, not {prompts}")
+    refuse(length < 2, f"length must be at least 2, not {length}")
     checkpoint = open_checkpoint(options.model, ignore_keys=options.ignore_keys, weights=False)
     config, tokenizer = checkpoint.config, checkpoint.tokenizer
-    length = min(options.length, config.context)
+    length = min(length, config.context)
     bos = tokenizer is None or tokenizer.bos is not None
-    found = lines(config, options.prompts, length, bos, options.dtype)
+    found = lines(config, prompts, length, bos, options.dtype)
     base, whole = times(config, options, bos)
     rows = [*found, ("processor time", f"about {base}, or {whole} with --cost, at the rate measured here")]
     show(f"Plan of the sink card of {options.model}", ("", ""), rows, "no weights were read; the time leaves out compilation")
+
+
+def size(options: CardOptions) -> tuple[int, int]:
+    """Return the number and length of prompts, at most."""
+    from sinkjax.cards.ground import LENGTH, PROMPTS
+
+    return (
+        PROMPTS if options.prompts is None else options.prompts,
+        LENGTH if options.length is None else options.length,
+    )
 
 
 def times(config: Config, options: CardOptions, bos: bool) -> tuple[str, str]:
@@ -104,7 +120,8 @@ def times(config: Config, options: CardOptions, bos: bool) -> tuple[str, str]:
     from sinkjax.cards.plan import flops
     from sinkjax.studies.plan import block_rate
 
-    length = min(options.length, config.context)
+    prompts, length = size(options)
+    length = min(length, config.context)
     rate = block_rate(config, length, sinkjax.Probe(attention_received=True), options.dtype)
-    base, whole = (duration(flops(config, options.prompts, length, bos, more) / rate) for more in (False, True))
+    base, whole = (duration(flops(config, prompts, length, bos, more) / rate) for more in (False, True))
     return base, whole

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sinkjax.cli.options import entries, folded
+from sinkjax.cli.options import entries
 from sinkjax.config_files import programs
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import shipped, user_path, user_place
 from sinkjax.config_files.places import Place, url_protocol
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Attention
+from sinkjax.runtime.folding import folded
 from sinkjax.runtime.resources import configs
 from sinkjax.studies.registry import Chosen, Own, choose, config_type, open_own, title_of, trains
 
@@ -108,6 +110,12 @@ def chosen_study(name: str, options: Sequence[str]) -> tuple[Chosen, list[str]]:
             break
     refuse(file is not None and name.endswith(programs.SUFFIX), f"--study is for results and configs, and {name} is a study")
     return choose(name, None if file is None else own_study(file)), left
+
+
+def configured(chosen: Chosen, config: Any, arguments: Sequence[str]) -> Chosen:
+    """Return a study with the config that the options make, which they state as far as they name its fields."""
+    stated = {argument.removeprefix("--").partition("=")[0] for argument in arguments if argument.startswith("--")}
+    return dataclasses.replace(chosen, config=config, unstated=chosen.unstated - stated)
 
 
 def noun(verb: Verb) -> str:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import shutil
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -19,6 +17,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.runtime.folding import folded
 
 
 def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> Any:
@@ -40,13 +39,6 @@ def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> A
         if not exit.code:
             raise
         raise _refusal(exit) or SinkjaxError(f"these options cannot be combined; see sinkjax {command} --help") from None
-
-
-def folded(text: str, first: str = "", hang: str | None = None) -> str:
-    """Return a paragraph folded to the terminal's width. first, hang: what its first and its later lines begin with."""
-    width = max(shutil.get_terminal_size().columns, len(first) + 20)
-    later = " " * len(first) if hang is None else hang
-    return textwrap.fill(" ".join(text.split()), width, initial_indent=first, subsequent_indent=later)
 
 
 def entries(found: Mapping[str, str | None]) -> str:

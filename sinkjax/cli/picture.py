@@ -19,6 +19,7 @@ from sinkjax.model.names import Dtype
 from sinkjax.report.figures.picture import picture as drawn
 from sinkjax.report.figures.style import render
 from sinkjax.runtime.backend import start_jax, use_all_cores
+from sinkjax.runtime.folding import folded
 
 KINDS = ("svg", "png")
 EPS = 0.3  # mean attention of later queries above which a head sinks on the first token (Gu et al. 2025)
@@ -64,4 +65,4 @@ def picture(arguments: Sequence[str]) -> None:
     title = f"{name}: {share:.0%} of heads give more than {EPS:.0%} of their attention to the first token, {texts[0]!r}"
     figure = drawn(attention, np.asarray(record["resid_max"], np.float32)[0].max(axis=0), texts, title)
     write(out, render(figure, out.suffix.removeprefix(".")))
-    print(f"{out}: {title}")
+    print(folded(f"{out}: {title}", hang="  "))

@@ -14,6 +14,7 @@ from sinkjax.cli.common import (
     asked_attention,
     asked_axes,
     chosen_study,
+    configured,
     memory_bytes,
     over,
     split_config,
@@ -23,6 +24,7 @@ from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import one_of
 from sinkjax.runtime.backend import start_jax
+from sinkjax.runtime.folding import folded
 from sinkjax.studies.registry import SERIES, Chosen, as_series, by_name
 
 C = TypeVar("C")
@@ -64,15 +66,17 @@ def plan(arguments: Sequence[str]) -> None:
         hardware = Hardware(memory, axes["data"], axes["model"], options.platform if elsewhere else None)
     refuse(options.processes < 1, f"--processes must be at least 1, not {options.processes}")
     hardware = dataclasses.replace(hardware, processes=options.processes)
-    chosen = dataclasses.replace(chosen, config=options.config)
+    chosen = configured(chosen, options.config, rest)
     if options.several:
         chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
+    elif not chosen.suite:
+        chosen = run.fitted(chosen)
     several = series if chosen.experiment == SERIES else suite
     how = asked_attention(options)
     every = several.plans(chosen, hardware, how) if chosen.suite else ((name, run.work(chosen, hardware, attention_impl=how)),)
     for study, plans in every:
         if isinstance(plans, str):
-            print(f"{study} does not run: {plans}\n")
+            print(folded(f"{study} does not run: {plans}", hang="  ") + "\n")
         else:
             show_parts(study, plans, partial(_length, chosen, study), options.config.dtype, hardware)
 

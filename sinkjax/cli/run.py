@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from sinkjax.cli.common import (
     asked_axes,
     asked_place,
     chosen_study,
+    configured,
     default_folder,
     memory_bytes,
     over,
@@ -80,7 +80,7 @@ def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
     out = asked or chosen.folder or default_folder(name)
     if trains(chosen.experiment):
         use_all_cores()
-    chosen = dataclasses.replace(chosen, config=options.config)
+    chosen = configured(chosen, options.config, rest)
     if options.several:
         chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
         out = asked or default_folder(name).with_name(f"{default_folder(name).name}-series")

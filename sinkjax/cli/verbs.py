@@ -16,7 +16,7 @@ from sinkjax.cli.doctor import doctor
 from sinkjax.cli.evaluate import evaluate
 from sinkjax.cli.explore import explore
 from sinkjax.cli.models import models, sites, study
-from sinkjax.cli.options import entries, folded
+from sinkjax.cli.options import entries
 from sinkjax.cli.picture import picture
 from sinkjax.cli.plan import plan
 from sinkjax.cli.report import report
@@ -24,6 +24,7 @@ from sinkjax.cli.run import run, sweep
 from sinkjax.cli.train import train
 from sinkjax.cli.verify import verify
 from sinkjax.errors import one_of
+from sinkjax.runtime.folding import folded
 
 VERBS: dict[str, Verb] = {
     verb.__name__: verb

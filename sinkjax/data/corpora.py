@@ -13,7 +13,7 @@ import hashlib
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
@@ -66,7 +66,9 @@ def chosen_split(source: str | Path, split: Choice) -> Split:
 
 
 @dataclass(frozen=True)
-class _Document:
+class Document:
+    """The passages of a document, its half of the text, and its genre, if any."""
+
     passages: tuple[str, ...]
     split: Split
     genre: str = ""
@@ -108,21 +110,18 @@ def passages(
         SinkjaxError: The source does not exist, is not available, or is not UTF-8; the split is unknown; it has fewer than
             `count` passages of that size.
     """
-    documents, description = _checked(source, count, split, length, field, division)
-    homes: dict[str, int] = {}
-    for number, document in enumerate(documents):
-        for text in document.passages:
-            homes.setdefault(text, number)
-    homes = {text: number for text, number in homes.items() if split in (documents[number].split, "all")}
-    texts = tuple(islice(_in_turn(homes, seed, lambda text: size(text) >= length), count))
+    documents, description = checked(source, count, split, length, field, division)
+    every = homes(documents, split)
+    texts = tuple(islice(_in_turn(every, seed, lambda text: size(text) >= length), count))
     if len(texts) < count:
-        longest = sorted(map(size, homes), reverse=True)[count - 1 : count]  # that so many passages have
+        longest = sorted(map(size, every), reverse=True)[count - 1 : count]  # that so many passages have
+        of = description if split == "all" else f"the split {split!r} of {description}"
         raise SinkjaxError(
-            f"{count} passages of length {length} or more were asked for, but the split {split!r} of {description} has only"
-            f" {len(texts)} ({len(homes)} with the shorter ones, from {len(set(homes.values()))} documents):"
-            f" {_ways(len(texts), len(homes), split, *longest)}"
+            f"{count} passages of length {length} or more were asked for, but {of} has only"
+            f" {len(texts)} ({len(every)} with the shorter ones, from {len(set(every.values()))} documents):"
+            f" {_ways(len(texts), len(every), split, *longest)}"
         )
-    numbers = tuple(homes[text] for text in texts)
+    numbers = tuple(every[text] for text in texts)
     return Passages(texts, numbers, tuple(documents[number].genre for number in numbers), description, _digest(texts))
 
 
@@ -153,7 +152,7 @@ def joined(
     Raises:
         SinkjaxError: See `passages`; the split's documents are too few for `count` texts.
     """
-    documents, description = _checked(source, count, split, length, field, division)
+    documents, description = checked(source, count, split, length, field, division)
     homes = {one.passages: number for number, one in enumerate(documents) if split in (one.split, "all")}
     texts: list[str] = []
     firsts: list[int] = []
@@ -188,6 +187,15 @@ def _ways(enough: int, every: int, split: Split, length: int = 0) -> str:
     return f"choose {' or '.join(ways)}" if ways else "add to it"
 
 
+def homes(documents: Sequence[Document], split: Split) -> dict[str, int]:
+    """Map each passage of a split to the number of the first document that has it."""
+    found: dict[str, int] = {}
+    for number, document in enumerate(documents):
+        for text in document.passages:
+            found.setdefault(text, number)
+    return {text: number for text, number in found.items() if split in (documents[number].split, "all")}
+
+
 def first_paragraph(source: str | Path, field: str = "text") -> str:
     """Return the first paragraph of a local text. Errors: as for `passages`."""
     texts = (text for file in reading.files_of(user_path(source)).values() for text in reading.documents_of(file, field))
@@ -197,9 +205,9 @@ def first_paragraph(source: str | Path, field: str = "text") -> str:
     return found
 
 
-def _checked(
+def checked(
     source: str | Path, count: int, split: Split, length: int, field: str, division: Division
-) -> tuple[list[_Document], str]:
+) -> tuple[list[Document], str]:
     """Read a source's documents and description. Errors: an invalid count, length or split; no paragraphs."""
     for name, number in (("count", count), ("length", length)):
         refuse(type(number) is not int or number < 1, f"{name} must be an integer of at least 1, not {short(number)}")
@@ -224,7 +232,7 @@ def _in_turn(homes: dict[str, int], seed: int, fits: Callable[[str], bool]) -> I
         waiting = later
 
 
-def _read(source: str | Path, field: str, division: Division) -> tuple[list[_Document], str]:
+def _read(source: str | Path, field: str, division: Division) -> tuple[list[Document], str]:
     """The documents of a source and its description."""
     if source in PACKAGED:
         return _packaged(str(source)), PACKAGED[str(source)]
@@ -248,10 +256,10 @@ def _read(source: str | Path, field: str, division: Division) -> tuple[list[_Doc
         return _articles(reading.plain_text(path).split("\n")), description
     texts = [text for file in files.values() for text in reading.documents_of(file, field, division)]
     every = [tuple(_paragraphs(text.split("\n"))) for text in texts]
-    return [_Document(paragraphs, _split(paragraphs)) for paragraphs in every if paragraphs], description
+    return [Document(paragraphs, _split(paragraphs)) for paragraphs in every if paragraphs], description
 
 
-def _articles(lines: Iterable[str]) -> list[_Document]:
+def _articles(lines: Iterable[str]) -> list[Document]:
     """Split a text in WikiText's form into articles; without headings, every paragraph is a document."""
     articles: list[list[str]] = [[]]
     for line in lines:
@@ -261,7 +269,7 @@ def _articles(lines: Iterable[str]) -> list[_Document]:
             articles[-1] += _paragraphs([line])
     if len(articles) == 1:
         articles = [[text] for text in dict.fromkeys(articles[0])]
-    return [_Document(tuple(texts), _split(texts)) for texts in articles if texts]
+    return [Document(tuple(texts), _split(texts)) for texts in articles if texts]
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
@@ -293,14 +301,14 @@ def packaged_genres(name: str = "packaged") -> dict[str, list[str]]:
     return genres
 
 
-def _packaged(name: str) -> list[_Document]:
+def _packaged(name: str) -> list[Document]:
     """Read the file of every genre of a packaged text, sorted by name; in each, a line "%% name" precedes a document."""
     folder = resources.files("sinkjax").joinpath("data", "assets", name)
     found = []
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         _, *parts = re.split(r"^%% .*$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
         genre = file.name.removesuffix(".txt")
-        found += [_Document((text.strip("\n"),), SPLITS[k % 2], genre) for k, text in enumerate(parts)]
+        found += [Document((text.strip("\n"),), SPLITS[k % 2], genre) for k, text in enumerate(parts)]
     return found
 
 

@@ -21,6 +21,7 @@ from sinkjax.model import params
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.terminal import in_words, show
+from sinkjax.runtime.folding import folded
 from sinkjax.transformer.forward import forward
 
 LENGTH = 64  # tokens of a prompt in a list of sites
@@ -39,7 +40,8 @@ def show_models(verbose: bool = False) -> None:
     if verbose:
         caption = "to our knowledge, from papers, model cards and maintainers; what stands in front of a prompt is up to `bos`"
         show("families: what stood between documents in pretraining", SEPARATORS, separators(), caption)
-    print(f"families: {', '.join(families())} (model_type of a Hugging Face folder or hub id, or a .gguf file of one)")
+    every = ", ".join(families())
+    print(folded(f"families: {every} (model_type of a Hugging Face folder or hub id, or a .gguf file of one)", hang="  "))
 
 
 SEPARATORS = ("family", "token", "in front of documents", "remarks")

@@ -13,6 +13,7 @@ from sinkjax.errors import printable
 from sinkjax.report.answer import about, answer
 from sinkjax.report.section import Report, Section
 from sinkjax.report.table import EMPTY, table, verdicts
+from sinkjax.runtime import folding
 from sinkjax.train.config import CONVERGED, DIVERGED
 
 if TYPE_CHECKING:
@@ -20,29 +21,21 @@ if TYPE_CHECKING:
     from sinkjax.train.trained import Trained
 
 
-WIDEST = 300  # columns of a file or a pipe
 MOST_LINES = 60  # maximum rows of a table of edits; the page and summary.csv have all
 
 
-def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], caption: str = "", fold: bool = True) -> None:
-    """Print a table; numbers and bytes are already formatted.
-
-    fold: whether long cells are folded. Otherwise each row is one line, and a terminal that is too narrow cuts the last cells.
-    """
-    from rich import box, table, text
+def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], caption: str = "") -> None:
+    """Print a table with long cells folded; numbers and bytes are already formatted. Columns without names have no heading."""
+    from rich import box, table
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False)
-    if not fold and not console.is_terminal:
-        console.width = WIDEST
+    console = Console(highlight=False, markup=False, width=folding.columns())
     style: Any = {"box": box.SIMPLE_HEAD, "title_style": "bold", "title_justify": "left", "caption_justify": "left"}
-    shown = table.Table(title=printable(title) or None, caption=printable(caption) or None, **style)
-    for number, column in enumerate(columns, 1):
-        most = None if fold or number == len(columns) else console.width // 3
-        shown.add_column(column, overflow="fold" if fold else "ellipsis", no_wrap=most is not None, max_width=most)
+    shown = table.Table(title=printable(title) or None, caption=printable(caption) or None, show_header=any(columns), **style)
+    for column in columns:
+        shown.add_column(column, overflow="fold")
     for line in lines:
-        *first, last = (printable(str(entry)) for entry in line)
-        shown.add_row(*first, last if fold else text.Text(last, no_wrap=True, overflow="ellipsis"))
+        shown.add_row(*(printable(str(entry)) for entry in line))
     console.print(shown)
 
 
@@ -90,9 +83,10 @@ def show_training(trained: Trained) -> None:
 
 
 def _show_answer(section: Section) -> None:
-    print(f"{printable(str(answer(section) or section.title))}\n{printable(about(section))}")
+    print(folding.folded(printable(str(answer(section) or section.title))))
+    print(folding.folded(printable(about(section))))
     lines = [(one.word, _number(one), one.statement) for one in section.verdicts]
-    show("", ("here", "number", "the claim"), lines, fold=False)
+    show("", ("here", "number", "the claim"), lines)
 
 
 def _number(one: Verdict) -> str:
@@ -104,7 +98,7 @@ def _number(one: Verdict) -> str:
 
 def _show_findings(section: Section) -> None:
     for finding in section.findings:
-        print(f"- {printable(finding)}")
+        print(folding.folded(printable(finding), "- "))
     print("\n" * bool(section.findings), end="")
 
 
@@ -118,7 +112,7 @@ def _show_tables(section: Section) -> None:
         show(column, (section.subject, "value", *["effect"] * compared, *["percentile"] * ranked), lines, more)
     if any(row.value.low is not None for row in section.rows):
         paired = "; effects are paired differences from the first line of a table" * any(row.effect.n for row in section.rows)
-        print(f"Means with 95% intervals over {section.over}{paired}.\n")
+        print(folding.folded(f"Means with 95% intervals over {section.over}{paired}.") + "\n")
 
 
 def in_words(count: float) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +16,13 @@ from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.checkpoints.tokenizer_files import END
 from sinkjax.config_files import documents
 from sinkjax.data.corpora import chosen_split, joined, passages
+from sinkjax.data.fit import fitted
 from sinkjax.data.prompts import bos_ids, resolved_bos, trained_prefix
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.facts import TRAINED_WITH, bos_warning
 from sinkjax.lab.premises import CHAT
 from sinkjax.lab.work import Batch, Inputs
-from sinkjax.studies.registry import Chosen
+from sinkjax.studies.registry import SIZES, Chosen
 
 FIRST_TOKENS = 4
 TEXTS = {"text": passages, "joined": joined}
@@ -72,6 +75,25 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
         "token_texts": texts,
     }
     return Batch(tokens, lengths, study)
+
+
+def fit(config: Any, unstated: Collection[str], tokenizer: Tokenizer) -> tuple[Any, str]:
+    """Fit a study's `prompts` and `length` to a text of the user's, as far as they are unstated, and say how.
+
+    Returns:
+        The config, and a sentence, "" if nothing changed. Errors: as for `corpora.fitted`.
+    """
+    number, length, said = fitted(
+        config.text,
+        config.prompts,
+        config.length,
+        given=SIZES - {*unstated},
+        split=chosen_split(config.text, config.split),
+        size=lambda text: len(tokenizer.encode(text)),
+        field=config.field,
+        division=config.documents,
+    )
+    return dataclasses.replace(config, prompts=number, length=length), said
 
 
 def announced(model: Model, study: Mapping[str, object]) -> str:

@@ -23,6 +23,7 @@ from sinkjax.config_files import documents, programs
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, read_text, user_place, write
 from sinkjax.config_files.places import Place, reached, read_bytes
 from sinkjax.config_files.programs import NotTyped
+from sinkjax.data.corpora import SOURCES
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.progress import say
 from sinkjax.runtime.resources import config_path, configs
@@ -46,6 +47,7 @@ TRAININGS = "trainings"  # the key of a document that is a table of trainings
 FUNCTION = "is a function of a lab, as docs/add-a-study.md shows"
 OWN = "own/"  # before the name of a user's program, which is the name of its file
 COPY = "study"  # the name, without its suffix, of the copy of an own study's file in the folder of its run
+SIZES = frozenset(("prompts", "length"))  # settings of prompts that depend on what a text has
 FILE = "study_file"  # the key of a run's config with the name and digest of an own study's file
 PROSE = "prose"  # the key of a shipped study's title, question, statements and notes in its config file
 
@@ -70,7 +72,8 @@ class Chosen:
     """A study, or a suite of studies, and its config.
 
     folder: results of an earlier run, if it was chosen by them. store: one that `sinkjax.sweep` made from Python,
-    whose page goes to `folder`. own: the study, or that of a series, if it is a user's.
+    whose page goes to `folder`. own: the study, or that of a series, if it is a user's. unstated: those of `SIZES` that the user
+    has not stated, so that they may be fitted to a text of the user's.
     """
 
     experiment: str
@@ -78,6 +81,7 @@ class Chosen:
     folder: Place | None = None
     store: Place | None = None
     own: Own | None = None
+    unstated: frozenset[str] = frozenset()
 
     @property
     def suite(self) -> bool:
@@ -275,7 +279,10 @@ def choose(name: str, own: Own | None = None) -> Chosen:
         return Chosen(name, find(name).settings())
     if folder is None and path.suffix in VALUE_FILES and VALUE in documents.parse(text, what):
         return _of_own(open_own(path))
-    return read(text, what, folder, own)
+    found = read(text, what, folder, own)
+    if folder is not None or found.suite:
+        return found
+    return dataclasses.replace(found, unstated=SIZES if name in configs() else SIZES - documents.parse(text, what).keys())
 
 
 def by_name(name: str) -> Chosen:
@@ -293,6 +300,8 @@ def as_series(study: Chosen, checkpoints: Path | None, models: Sequence[str], re
         raise SinkjaxError(f"{study.experiment} is not a study of a given model, so it takes no checkpoints, models or revisions")
     dtype, model = values.pop("dtype"), values.pop("model")
     del values["revision"]
+    for name in study.unstated if uses_own_text(study.config) else ():
+        values.pop(name, None)
     listed = tuple(models) or ((model,) if revisions else ())
     folder = None if checkpoints is None else str(checkpoints)
     fields = {"checkpoints": folder, "models": listed, "revisions": tuple(revisions), "dtype": dtype}
@@ -302,7 +311,12 @@ def as_series(study: Chosen, checkpoints: Path | None, models: Sequence[str], re
 
 def _of_own(own: Own) -> Chosen:
     """A user's study with the defaults of its config."""
-    return Chosen(own.experiment, find(own.experiment).settings(), own=own)
+    return Chosen(own.experiment, find(own.experiment).settings(), own=own, unstated=SIZES)
+
+
+def uses_own_text(config: Any) -> bool:
+    """Whether a study's config names a text of the user's."""
+    return getattr(config, "text", None) not in (None, *SOURCES)
 
 
 def _of_store(path: Place, own: Own | None) -> Chosen:

@@ -37,10 +37,10 @@ from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate
-from sinkjax.studies.inputs import announced, of_chat, prompts
+from sinkjax.studies.inputs import announced, fit, of_chat, prompts
 from sinkjax.studies.listed import SHOWN
 from sinkjax.studies.listed import Settings as Listed
-from sinkjax.studies.registry import LISTED, STORE_SUFFIX, Chosen, choose, claim, config_type
+from sinkjax.studies.registry import LISTED, SIZES, STORE_SUFFIX, Chosen, choose, claim, config_type, uses_own_text
 from sinkjax.studies.training import stores_of, train_all
 from sinkjax.studies.values import RunValues
 from sinkjax.sweeps.plan import Plan, plan
@@ -83,7 +83,8 @@ def run(study: str, out: str | Path, model: str | Model | None = None, **fields:
         raise SinkjaxError(f"dtype is {config.dtype}, and the model in memory is in {given.source['dtype']}")
     where = user_place(out)
     with reached(where):
-        return carry_out(Chosen(shipped.experiment, config, own=shipped.own), where, given=given)
+        chosen = Chosen(shipped.experiment, config, own=shipped.own, unstated=SIZES - fields.keys())
+        return carry_out(chosen, where, given=given)
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ def carry_out(
     given: a model in memory, which takes the place of the one that the config names.
     """
     require_extras(trains=chosen.program.trains)
+    chosen = fitted(chosen, True, given, log)
     # Every edit is checked against the model before anything is loaded or written.
     architecture = None if given is None else given.config
     for _ in work(chosen, machine.hardware(), True, architecture, machine.attention_impl):
@@ -173,6 +175,27 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
         edits = "" if isinstance(spec, Calculation) else f"{counted(len(spec.edits), 'edit')} x "
         log(f"{spec.name}: {edits}{counted(spec.prompts, 'prompt')} of up to {batch.tokens.shape[1]} tokens")
         store_spec(spec, model, batch, store, machine, twin if spec.twin else None)
+
+
+def fitted(chosen: Chosen, weights: bool = False, given: Model | None = None, log: Callable[[str], None] = silent) -> Chosen:
+    """Return a study with the number and length of its prompts fitted to a text of the user's, as far as they are unstated.
+
+    A model's tokenizer counts; without one here (the short name of a hub id, for a plan), nothing is fitted. Arguments and errors
+    as for `carry_out` and `corpora.fitted`.
+    """
+    config = chosen.config
+    if not chosen.unstated or not uses_own_text(config):
+        return chosen
+    opened = given or open_checkpoint(config.model, config.revision, config.ignore_keys, weights=weights)
+    tokenizer = opened.tokenizer
+    if tokenizer is None and config.tokenizer is not None:
+        tokenizer = open_checkpoint(config.tokenizer, weights=False).tokenizer
+    if tokenizer is None or all(spec.inputs.kind != "text" for spec in specs(chosen.program, config, opened.config)):
+        return chosen
+    config, said = fit(config, chosen.unstated, tokenizer)
+    if said:
+        log(f"text: {said}")
+    return dataclasses.replace(chosen, config=config, unstated=frozenset())
 
 
 Work = tuple[Part | Calculation | TrainingSpec, Config, Plan | None]  # a part of a study, its model, and its plan

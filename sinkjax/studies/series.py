@@ -15,6 +15,7 @@ from sinkjax.checkpoints.architectures import architectures
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.series import Member, members_of, to_fetch, trim
+from sinkjax.checkpoints.settings import Settings
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import ends_all, write
 from sinkjax.config_files.places import Place
@@ -30,7 +31,7 @@ from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import Series
-from sinkjax.studies.registry import Chosen, Own, by_name, claim, config_type
+from sinkjax.studies.registry import SIZES, Chosen, Own, by_name, choose, claim, config_type
 from sinkjax.studies.suite import REFUSED, refusals
 
 MEASURES, EDITS = 2, 5  # in the figure of all checkpoints
@@ -54,7 +55,8 @@ def study_on(config: Series, member: Member, own: Own | None = None) -> Chosen:
         raise SinkjaxError(f"{config.study} is not a study of a given model, so it has no series")
     stated = {"model": member.source, "revision": member.revision, "dtype": config.dtype}
     values = {**documents.fields(shipped.config), **config.settings, **stated}
-    return Chosen(shipped.experiment, documents.build(config_type(shipped.experiment), values, config.study), own=own)
+    built: Settings = documents.build(config_type(shipped.experiment), values, config.study)
+    return Chosen(shipped.experiment, built, own=own, unstated=SIZES - config.settings.keys())
 
 
 def place(member: Member, out: Place) -> Place:
@@ -111,7 +113,7 @@ def plans(
     for first, *others in alike.values():
         name = f"{config.study} on {first.label}" + (f", as on {len(others)} more of its architecture" if others else "")
         try:
-            yield name, list(run.work(study_on(config, first), hardware, attention_impl=attention_impl))
+            yield name, list(run.work(run.fitted(study_on(config, first)), hardware, attention_impl=attention_impl))
         except SinkjaxError as error:
             yield name, str(error)
 
@@ -122,7 +124,9 @@ def build(chosen: Chosen, out: Place) -> Report:
     sections: dict[str, Section] = {}
     for member in members(config):
         try:
-            sections[member.label] = run.build(study_on(config, member, chosen.own), place(member, out))
+            folder = place(member, out)
+            made = choose(str(folder), chosen.own) if folder.is_dir() else study_on(config, member, chosen.own)
+            sections[member.label] = run.build(made, folder)
         except SinkjaxError as error:
             skipped[member.label] = refused.get(member.label, str(error))
     return _write(config, out, sections, skipped)

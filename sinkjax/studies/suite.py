@@ -21,7 +21,7 @@ from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import LISTED, Chosen, by_name, choose, claim, config_type, documented, studies, trains
+from sinkjax.studies.registry import LISTED, SIZES, Chosen, by_name, choose, claim, config_type, documented, studies, trains
 
 REFUSED = "refused.yaml"
 
@@ -53,7 +53,7 @@ def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
     values = {**documents.fields(by_name(name).config), **({"revision": None} if isinstance(config, All) else {}), **stated}
     if values.get("map_layers"):
         values["map_layers"] = [layer for layer in values["map_layers"] if layer < layers]
-    return Chosen(name, documents.build(config_type(name), values, name))
+    return Chosen(name, documents.build(config_type(name), values, name), unstated=SIZES - stated.keys())
 
 
 def place(config: All | AllTrained, name: str, out: Place) -> Place:
@@ -129,7 +129,7 @@ def plans(
     layers = _layers(config, weights=False)
     for name in names(config):
         try:
-            yield name, list(run.work(member(config, name, layers), hardware, attention_impl=attention_impl))
+            yield name, list(run.work(run.fitted(member(config, name, layers)), hardware, attention_impl=attention_impl))
         except SinkjaxError as error:
             yield name, str(error)
 

@@ -195,8 +195,37 @@ def test_wrong_input_is_one_sentence(arguments, word, capsys):
 
 
 def test_short_texts_are_refused():
-    with pytest.raises(SinkjaxError, match="24"):
+    with pytest.raises(SinkjaxError, match="12"):
         sinkjax.card(sinkjax.load("mini-softmax"), ["too short", "also short"])
+
+
+def test_short_texts_of_ones_own_are_used_at_the_length_that_they_have(tmp_path, capsys):
+    model, records = sinkjax.load("mini-softmax"), tmp_path / "prompts.jsonl"
+    documents = [" ".join(one.split(".")[0].split()) for one in passages("packaged", 14, seed=1).texts]
+    texts = [text for text in documents if len(model.tokenizer.encode(text)) >= 12]
+    records.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in [*texts, "No."]))
+    shortest = min(len(model.tokenizer.encode(text)) for text in texts)
+    assert 12 <= shortest < 64
+    about = ground.ground(model, records, field="prompt")
+    assert about.fresh is not None
+    assert len(about.own.tokens) + len(about.fresh.tokens) == len(texts) >= 12
+    assert about.own.tokens.shape[1] == shortest
+    command = ["card", "mini-softmax", "--text", str(records), "--field", "prompt", "--out", str(tmp_path / "card")]
+    assert main(command) == 0
+    made = json.loads((tmp_path / "card" / "card.json").read_text())["prompts"]
+    assert made["length"] == shortest
+    assert f"cut to {shortest} tokens" in capsys.readouterr().err
+    assert main([*command, "--length", "64"]) == 2  # what is asked for is not changed
+    assert "64" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"), [(0.1, 0.3, "lowers"), (-0.3, -0.1, "raises"), (-0.1, 0.3, "includes 0"), (None, None, "changes")]
+)
+def test_the_line_on_the_bos_says_the_direction_that_its_interval_shows(softmax, low, high, word):
+    mean = 0.2 if low is None else (low + high) / 2
+    changed = dataclasses.replace(softmax, bos={**softmax.bos, "gain": {"mean": mean, "low": low, "high": high, "n": 8}})
+    assert word in dict(changed.lines())["BOS"]
 
 
 def test_a_plan_counts_the_tokens_that_run(monkeypatch):

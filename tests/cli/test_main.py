@@ -250,6 +250,7 @@ def test_models_lists_presets_and_families_and_prints_one(files, capsys):
 
 def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("sinkjax.runtime.folding.WIDEST", 200)
     assert cli.main(["sites", str(files / "model"), "--prompts", "2", "--length", "7"]) == 0
     shown = capsys.readouterr().out
     rows = {word for line in shown.splitlines() for word in line.strip(" │|").split()[:1]}

@@ -213,12 +213,17 @@ def test_the_terminal_shows_the_answer_the_claims_and_the_findings(section, caps
     assert "12,346" not in out
 
 
-def test_the_terminal_shows_each_claim_in_one_line(section, capsys):
-    said = dataclasses.replace(section.verdicts[0], statement="Words of a claim " * 20)
-    terminal(dataclasses.replace(section, verdicts=(said, said)))
-    lines = [line for line in capsys.readouterr().out.splitlines() if "Words" in line and not line.startswith("As in")]
-    assert len(lines) == 2
-    assert all(said.word in line and said.number in line for line in lines)
+@pytest.mark.parametrize(("columns", "widest"), [("80", 80), ("200", 120), (None, 120)])
+def test_the_terminal_shows_whole_claims_and_no_line_above_120_columns(section, capsys, monkeypatch, columns, widest):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    statement = " ".join(f"word{number}" for number in range(60))
+    said = dataclasses.replace(section.verdicts[0], statement=statement)
+    terminal(dataclasses.replace(section, verdicts=(said,), findings=(statement,)))
+    lines = capsys.readouterr().out.splitlines()
+    assert widest - 12 < max(map(len, lines)) <= widest
+    assert all(sum(word in line.split() for line in lines) == 3 for word in statement.split())  # answer, claim and finding
 
 
 def test_the_terminal_shows_the_featured_arms_where_there_are_no_claims(section, capsys):

@@ -1,0 +1,69 @@
+"""How many passages of which length a text of the user's gives, where neither is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from itertools import islice
+from pathlib import Path
+
+from sinkjax.data.corpora import Split, checked, homes
+from sinkjax.data.reading import Division
+from sinkjax.errors import SinkjaxError
+
+SHORTEST = 12  # tokens of a passage that is used unless a length is asked for: 8 queries behind each of the first positions
+
+
+def fitted(
+    source: str | Path,
+    count: int,
+    length: int,
+    *,
+    given: Collection[str] = (),
+    split: Split = "all",
+    size: Callable[[str], int] = len,
+    field: str = "text",
+    division: Division = "auto",
+) -> tuple[int, int, str]:
+    """Fit the number and the length of passages to a user's text that has too few of the usual length.
+
+    All prompts of a study have one length, because attention to a key is a mean over the queries behind it. So passages are cut
+    to the shortest one that is used. The n longest are used for which n times the square root of this length is largest: prompts
+    count more than tokens, but a few short ones do not cut the others. None below `SHORTEST` tokens is used unless asked for.
+
+    Args:
+        source, split, size, field, division: See `passages`.
+        count: Number of passages, if the text has so many.
+        length: Length of a passage, if enough of them have it.
+        given: "prompts" or "length", if they are asked for and must not change.
+
+    Returns:
+        The number, the length, and a sentence about them, "" if nothing changed.
+
+    Raises:
+        SinkjaxError: See `passages`; no passage is long enough.
+    """
+    documents, description = checked(source, count, split, length, field, division)
+    every = homes(documents, split)
+    enough = sum(1 for _ in islice((text for text in every if size(text) >= length), count)) == count
+    if enough or {"prompts", "length"} <= {*given}:
+        return count, length, ""
+    sizes = sorted(map(size, every), reverse=True)
+    least = length if "length" in given else min(SHORTEST, length)
+    useful = [one for one in sizes if one >= least]
+    if not useful:
+        raise SinkjaxError(
+            f"no passage of {description} has {least} tokens, and the longest has {sizes[0]}: join some to longer ones"
+        )
+    if "prompts" in given and len(useful) < count:
+        raise SinkjaxError(
+            f"{count} prompts were asked for, but of {len(sizes)} passages of {description} only {len(useful)} have {least}"
+            f" tokens: choose --prompts {len(useful)}"
+        )
+    if "prompts" in given:
+        number = count
+    else:
+        number = max(range(1, min(count, len(useful)) + 1), key=lambda n: (n * min(length, useful[n - 1]) ** 0.5, n))
+    fit = min(length, useful[number - 1])
+    shorter = [one for one in sizes[number:count] if one < fit]
+    left = f"; {len(shorter)} shorter left out, which --length {shorter[-1]} would take" if shorter and shorter[-1] > 1 else ""
+    return number, fit, f"{number} of {len(sizes)} passages of {description}, cut to {fit} tokens{left}"
