@@ -43,6 +43,10 @@ def measured(record: Mapping[Any, Any], name: str) -> Floats:
     from sinkjax.model.batch import as_array  # deferred because they import JAX, which listing the studies does not need
     from sinkjax.probes.record import Record
 
+    if not isinstance(record, Mapping):
+        shape = getattr(record, "shape", None)
+        what = f"a {type(record).__name__}" + (f" of shape {list(shape)}" if shape is not None else "")
+        raise SinkjaxError(f"a record maps names to arrays, and this is {what}: sinkjax.metrics.from_tensors makes one of maps")
     found = Record(record)[name]
     values, axes = np.asarray(as_array(name, found)), AXES.get(name, ())
     named = getattr(found, "dims", (*values.shape[: values.ndim - len(axes)], *axes))  # of an xarray.DataArray

@@ -37,9 +37,10 @@ class Purpose:
 
     def sentence(self) -> str:
         """Say it in one line."""
-        said = ", ".join(f"{name} {share:.0%}" for name, share in self.kinds.items() if share)
+        shares = self.kinds | {"too weak to classify (Fesser et al.)": 1 - sum(self.kinds.values())}
+        said = ", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share > 0)
         losses = "; ".join(f"{name} {found['mean']:+.3g}" for name, found in self.loss.items())
-        return f"{said or 'neither no-op nor broadcast (Fesser et al.)'}; loss in nats: {losses}"
+        return f"heads: {said}; loss in nats: {losses}"
 
 
 def purpose(ground: Ground, found: Where) -> Purpose:

@@ -69,6 +69,11 @@ def test_rows_that_do_not_sum_to_1_have_shares(maps: np.ndarray) -> None:
     np.testing.assert_allclose(found["attention_received"], 3 * found["attention_share"], rtol=1e-6)
 
 
+def test_an_array_is_not_a_record(maps: np.ndarray) -> None:
+    with pytest.raises(SinkjaxError, match=r"shape \[.*from_tensors"):
+        metrics.sink_rate(maps, key=0)
+
+
 def test_other_shapes_are_refused(maps: np.ndarray) -> None:
     states = np.zeros((L, B, T, D))
     wrong = {
