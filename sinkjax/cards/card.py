@@ -161,13 +161,13 @@ def card(
     Args:
         model: The model.
         text: The packaged text, the path of a text or a folder, a list of texts, or token ids int [B, T], used as they are.
-        prompts: Number of passages; None: 32, or what a text of your own has.
-        length: Tokens of a prompt; None: 64, or what the passages of a text of your own have.
+        prompts: Number of passages; None: 32, or all of a shorter text of your own.
+        length: Tokens of a prompt; None: 64, or fewer if a text of your own has shorter passages.
         more: Whether further remedies, 4 bits and small caches are measured too.
         seed: Seed of the choice of passages.
         log: Called with a line before each part.
         field: Name of the field with the text in a file of records.
-        documents: What is a document in plain text: "file", "line", "article" or "auto", as for a study.
+        documents: The documents of a plain text: "file", "line", "article" or "auto", as for a study.
 
     Returns:
         The card: `lines()` for a terminal, and `save(folder)` for its files.

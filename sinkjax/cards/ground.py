@@ -31,7 +31,7 @@ EPS = 0.3  # a head sinks on a key above this mean attention (Gu et al. 2025)
 HALF = 0.5  # minimum share of the unedited sink that counts as a sink under an edit
 FEWEST = 8  # later queries that make the attention to a key evidence
 PROMPTS, LENGTH = 32, 64  # unless others are asked for or a text of one's own has fewer
-DIVIDED = 12  # passages of such a text of which a third is for costs and remedies
+DIVIDED = 12  # with so many passages of such a text, a third is for costs and remedies
 SKIPPED = 8  # first tokens of a text that the comparison of prefixes leaves out
 FEW, SOME = slice(8), slice(16)  # prompts of interventions that are read in attention or activations; that are read in loss
 VECTORS = (Site.RESID, Site.MLP_OUT, Site.ATTN_OUT, Site.NEURON)  # read at the sink, in all layers
@@ -201,9 +201,9 @@ def ground(
         text: The packaged text, the path of a text or folder, a list of texts, or token ids int [B, T] that are used as they are.
         prompts: Number of passages; half as many others, if there are any, are for costs and remedies. None: 32, or two thirds
             of a text of one's own that has fewer than 48.
-        length: Tokens of a prompt, cut to the model's context. None: 64, or what the passages of a text of one's own have.
+        length: Tokens of a prompt, cut to the model's context. None: 64, or fewer if a text of one's own has shorter passages.
         seed: Seed of the choice of passages.
-        field, documents: The field of records with the text, and what is a document in a plain text, as for a study.
+        field, documents: The field of records with the text, and the documents of a plain text, as for a study.
 
     Returns:
         The prompts, with the BOS that the model wants.
@@ -261,7 +261,7 @@ def _passages(
 ) -> tuple[Passages, int, int]:
     """Choose half as many again as asked for, or, if there are fewer, those; return them, the number of the first, the length.
 
-    Of a text of one's own, unless a number is asked for, all are chosen, up to the usual ones; at least `DIVIDED` are divided.
+    Unless a number is asked for, all passages of a user's text are chosen, up to the usual number; `DIVIDED` or more are divided.
     """
     given = {name for name, asked in (("prompts", prompts), ("length", length)) if asked is not None}
     number, T = PROMPTS if prompts is None else prompts, min(LENGTH if length is None else length, context)
@@ -278,7 +278,7 @@ def _passages(
 
 
 def with_others(prompts: int) -> int:
-    """Return the number of passages with those of costs and remedies."""
+    """Add the passages for costs and remedies."""
     return prompts + (prompts + 1) // 2
 
 

@@ -36,11 +36,11 @@ class CardOptions(Options):
     field: str = "text"
     """name of the field with the text in a file of records"""
     documents: Division = "auto"
-    """what is a document in plain text: see a study"""
+    """documents of a plain text: file, line, article below a heading like = Title =, or auto"""
     prompts: int | None = None
-    """number of passages; if none, 32, or those of a text of your own"""
+    """number of passages; if none, 32, or all of a shorter text of your own"""
     length: int | None = None
-    """tokens of a prompt; if none, 64, or what the passages of a text of your own have"""
+    """tokens of a prompt; if none, 64, or fewer if a text of your own has shorter passages"""
     cost: bool = False
     """also measure more remedies, 4 bits and small caches"""
     plan: bool = False

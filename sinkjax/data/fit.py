@@ -1,4 +1,4 @@
-"""How many passages of which length a text of the user's gives, where neither is asked for."""
+"""The number and length of prompts from a text of the user's, unless they are asked for."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def fitted(
     """Fit the number and the length of passages to a user's text that has too few of the usual length.
 
     All prompts of a study have one length, because attention to a key is a mean over the queries behind it. So passages are cut
-    to the shortest one that is used. The n longest are used for which n times the square root of this length is largest: prompts
-    count more than tokens, but a few short ones do not cut the others. None below `SHORTEST` tokens is used unless asked for.
+    to the shortest one that is used. The n longest are used, with the n that makes n times the square root of this length
+    largest: prompts count more than tokens, but a few short ones do not cut the others. None below `SHORTEST` tokens is used unless asked for.
 
     Args:
         source, split, size, field, division: See `passages`.

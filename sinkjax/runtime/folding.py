@@ -9,12 +9,12 @@ WIDEST = 120
 
 
 def columns() -> int:
-    """Return the columns of the terminal (or COLUMNS), at most `WIDEST`, which are those of a file or a pipe."""
+    """Return the columns of the terminal (or COLUMNS), at most `WIDEST`; a file or a pipe has `WIDEST`."""
     return min(shutil.get_terminal_size((WIDEST, 24)).columns, WIDEST)
 
 
 def folded(text: str, first: str = "", hang: str | None = None) -> str:
-    """Return a paragraph folded to these columns. first, hang: what its first and its later lines begin with."""
+    """Fold a paragraph to these columns, with `first` before its first line and `hang` before the others (default: spaces)."""
     width = max(columns(), len(first) + 20)
     later = " " * len(first) if hang is None else hang
     return textwrap.fill(

@@ -47,7 +47,7 @@ TRAININGS = "trainings"  # the key of a document that is a table of trainings
 FUNCTION = "is a function of a lab, as docs/add-a-study.md shows"
 OWN = "own/"  # before the name of a user's program, which is the name of its file
 COPY = "study"  # the name, without its suffix, of the copy of an own study's file in the folder of its run
-SIZES = frozenset(("prompts", "length"))  # settings of prompts that depend on what a text has
+SIZES = frozenset(("prompts", "length"))  # settings of prompts that may be fitted to a text
 FILE = "study_file"  # the key of a run's config with the name and digest of an own study's file
 PROSE = "prose"  # the key of a shipped study's title, question, statements and notes in its config file
 
@@ -72,8 +72,8 @@ class Chosen:
     """A study, or a suite of studies, and its config.
 
     folder: results of an earlier run, if it was chosen by them. store: one that `sinkjax.sweep` made from Python,
-    whose page goes to `folder`. own: the study, or that of a series, if it is a user's. unstated: those of `SIZES` that the user
-    has not stated, so that they may be fitted to a text of the user's.
+    whose page goes to `folder`. own: the study, or that of a series, if it is a user's. unstated: names in `SIZES` with
+    values that the user has not stated; they may be fitted to a text of the user's.
     """
 
     experiment: str
