@@ -28,7 +28,8 @@ def fitted(
 
     All prompts of a study have one length, because attention to a key is a mean over the queries behind it. So passages are cut
     to the shortest one that is used. The n longest are used, with the n that makes n times the square root of this length
-    largest: prompts count more than tokens, but a few short ones do not cut the others. None below `SHORTEST` tokens is used unless asked for.
+    largest: prompts count more than tokens, but a few short ones do not cut the others. Passages below `SHORTEST` tokens are
+    not used unless asked for.
 
     Args:
         source, split, size, field, division: See `passages`.
