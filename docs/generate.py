@@ -274,7 +274,7 @@ def _study(name: str, shown: set[type]) -> list[str]:
     return [*parts, _rows(own)] if any(_documented(cls) for cls in own) else parts
 
 
-# Other tokens in front than those that a model was trained with, which docs/results/findings-more.md shows.
+# Other tokens in front than those that a model was trained with, which docs/results/data/statements.csv has.
 ELSEWHERE = (("smollm2-135m", "0"), ("gemma3-270m", "none"), ("gemma3-270m", "506"))
 GALLERY = """One card per study: a figure where there is one, the results so far on each model, and the command.
 [Findings](../results/findings.md) has the verdicts, and [how claims are judged](../judgements.md) the rule behind them.

@@ -50,7 +50,7 @@ from sinkjax.config_files.files import write
 from sinkjax.papers.emergence._onsets import in_order
 from sinkjax.papers.pretrain._outcomes import at_end, end, sinks
 
-IMAGE, COURSES, APART = (f"while-it-learns-{name}.png" for name in ("order", "courses", "optimisers"))
+COURSES, APART = (f"while-it-learns-{name}.png" for name in ("courses", "optimisers"))
 MEASURED, RETRAINED = "optimisers/adamw", "emergence/softmax"  # the baseline in its table, and its seeds 3 to 10 trained again
 POST = "gu-norm/post"  # a row of the queue in which sink and activation come apart
 LATE = 1000  # steps at the end in which attention may still rise
@@ -133,31 +133,6 @@ def course(data: Mapping[str, xarray.Dataset], study: str) -> Table:
             for name, (values, digits) in quantities.items():
                 lines.append([row.partition("/")[2], name, *(shown(values[:, place], digits) for place in places)])
     return Table(["row", "", "at the beginning", "halfway", "at the end"], lines)
-
-
-def draw(data: xarray.Dataset, file: Path) -> None:
-    """The events on two lines of time, halfway and halfway in logarithms."""
-    figure = Figure(figsize=(10, 2.8), layout="constrained")
-    found, logs = events(data), events(data, np.log)
-    for ax, title, steps in zip(
-        figure.subplots(1, 2, sharey=True), ("halfway", "halfway in logarithms"), (found, logs), strict=True
-    ):
-        for place, name in enumerate(found):
-            interval = intervals.interval(steps[name])
-            ax.scatter(steps[name], np.full(len(steps[name]), place), s=14, color="C0", alpha=0.35, linewidth=0)
-            if interval.low is not None:
-                ax.plot([interval.low, interval.high], [place, place], color="C0", linewidth=2)
-            ax.scatter(interval.mean, place, marker="|", s=140, color="black", zorder=3)
-        ax.set_yticks(range(len(found)), list(found))
-        ax.set_ylim(len(found) - 0.5, -0.5)
-        ax.set_xlim(0, float(np.nanmax(data["step"].values)))
-        ax.set_title(title, fontsize=9)
-        ax.set_xlabel("training step", fontsize=9)
-        ax.tick_params(labelsize=8)
-        ax.grid(axis="x", color="0.92")
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
-    figure.savefig(file, dpi=150)
 
 
 def draw_courses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
@@ -299,7 +274,6 @@ def main() -> None:
     [trained_again] = kept([BASELINE], lambda row: RETRAINED).values()
     data[MEASURED] = with_kurtosis(data[MEASURED], trained_again)
     options.images.mkdir(parents=True, exist_ok=True)
-    draw(data[BASELINE], options.images / IMAGE)
     draw_courses(data, options.images / COURSES)
     draw_apart(data, options.images / APART)
     again = kept([row for row in learning_rows() if kept_logs.names(f"devices/{row}")], "devices/{}".format)

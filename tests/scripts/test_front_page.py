@@ -82,3 +82,33 @@ def test_a_word_is_checked_without_being_printed(script):
     assert look("kiya/mask.all@gemma=absent", "word") == ""
     with pytest.raises(SystemExit, match="replicates"):
         look("kiya/mask.all@gemma=replicates", "word")
+
+
+def test_a_cell_of_a_long_table_has_its_interval_its_format_and_names_with_colons(script, tmp_path):
+    (tmp_path / "results/data").mkdir(parents=True)
+    lines = [
+        "table,row,column,mean,low,high,n,text",
+        "a,gated: at 4,heads (%),46.9,39.54,54.3,8,",
+        "a,gated: at 4,seeds,,,,,8 of 8",
+    ]
+    (tmp_path / "results/data/long.csv").write_text("\n".join(lines))
+    look = script.Named(tmp_path)
+    assert look("long; a; gated", " at 4; heads (%); .1f%") == "46.9% [39.5, 54.3]"
+    assert look("long; a; gated", " at 4; heads (%)") == "46.9 [39.5, 54.3]"
+    assert look("long; a; gated", " at 4; seeds") == "8 of 8"
+    assert script.Named(tmp_path, ends=False)("long; a; gated", " at 4; heads (%); .0f") == "47"
+    with pytest.raises(SystemExit, match="gated: at 5"):
+        look("long; a; gated", " at 5; heads (%); .0f")
+
+
+@pytest.mark.parametrize(
+    "name", ["emergence", "findings-more", "parity", "pretraining", "pretraining-340k", "trigger", "while-it-learns"]
+)
+def test_a_page_of_results_fits_on_a_screen(name):
+    """One figure and one table of at most four columns, and few words; long tables are CSV."""
+    lines = (ROOT / "docs/results" / f"{name}.md").read_text(encoding="utf-8").splitlines()
+    tables = [line for line in lines if line.startswith("| ---")]
+    assert len(tables) <= 1
+    assert all(table.count("---") <= 4 for table in tables)
+    assert sum(line.startswith("![") for line in lines) <= 1
+    assert sum(any(map(str.isalnum, word)) for line in lines for word in line.split()) <= 800
