@@ -52,7 +52,7 @@ class EvaluateOptions(Options):
     """bits of the inputs that these matrices multiply, or nvfp4 or mxfp4"""
     kv: tuple[Bits, ...] = ()
     """bits of keys and values, or nvfp4 or mxfp4"""
-    scale: tuple[str, ...] = ("tensor",)
+    scale: tuple[Literal["tensor", "channel", "token"], ...] = ("tensor",)
     """unit that shares a scale: tensor, channel or token"""
     rotate: bool = False
     """rotate by a Hadamard matrix before rounding"""
@@ -94,7 +94,14 @@ def evaluate(arguments: Sequence[str]) -> None:
     given = [name for name in ("window", "h2o", "key_norm", "snapkv") if getattr(options, name)]
     two = " and ".join(f"--{name}" for name in given[:2]).replace("_", "-")
     refuse(len(given) > 1, f"{two} are two cache policies; choose one")
+    if not (options.weights or options.activations or options.kv):
+        named = {"scale": options.scale != ("tensor",), "rotate": options.rotate, "keep": bool(options.keep)}
+        idle = " and ".join(f"--{name}" for name, asked in named.items() if asked)
+        refuse(bool(idle), f"{idle} changes rounding, which needs --weights, --activations or --kv")
     refuse("sinks" in options.keep and len(options.keep) > 1, "--keep takes positions or sinks, not both")
+    for name in ("h2o", "key_norm", "snapkv"):
+        least = min(getattr(options, name), default=2)
+        refuse(least < 2, f"--{name.replace('_', '-')} must be at least 2, not {least}")
     path = user_path(options.text)
     refuse(not path.exists(), f"there is no file or folder {options.text}")
     if options.documents == "auto":

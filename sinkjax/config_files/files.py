@@ -309,5 +309,7 @@ def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[
         if path.is_dir() and not file.is_file():
             raise SinkjaxError(f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")
         if not file.is_file():
+            if path.suffix in (".yaml", ".yml"):
+                raise SinkjaxError(f"there is no file {name}")
             raise unknown(what, name, shipped(kind), "; or a YAML file, or the folder of a former run")
     return read_text(file), str(file), file.parent if file.name == CONFIG_FILE else None

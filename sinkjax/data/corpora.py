@@ -115,9 +115,8 @@ def passages(
     texts = tuple(islice(_in_turn(every, seed, lambda text: size(text) >= length), count))
     if len(texts) < count:
         longest = sorted(map(size, every), reverse=True)[count - 1 : count]  # that so many passages have
-        of = description if split == "all" else f"the split {split!r} of {description}"
         raise SinkjaxError(
-            f"{count} passages of length {length} or more were asked for, but {of} has only"
+            f"{count} passages of length {length} or more were asked for, but the split {split!r} of {description} has only"
             f" {len(texts)} ({len(every)} with the shorter ones, from {len(set(every.values()))} documents):"
             f" {_ways(len(texts), len(every), split, *longest)}"
         )

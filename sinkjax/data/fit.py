@@ -52,9 +52,8 @@ def fitted(
     least = length if "length" in given else min(SHORTEST, length)
     useful = [one for one in sizes if one >= least]
     if not useful:
-        raise SinkjaxError(
-            f"no passage of {description} has {least} tokens, and the longest has {sizes[0]}: join some to longer ones"
-        )
+        way = f"choose --length {sizes[0]} or less" if "length" in given else "join some to longer ones"
+        raise SinkjaxError(f"no passage of {description} has {least} tokens, and the longest has {sizes[0]}: {way}")
     if "prompts" in given and len(useful) < count:
         raise SinkjaxError(
             f"{count} prompts were asked for, but of {len(sizes)} passages of {description} only {len(useful)} have {least}"

@@ -291,7 +291,7 @@ def test_own_text_imports_nothing_heavy():
         (b"", ["file.txt", "no paragraphs"]),
         (b" = Only = \n\n = Headings = \n", ["no paragraphs"]),
         (b"Caf\xe9 au lait.", ["file.txt", "not UTF-8", "byte 3"]),
-        (b"A short one.\nA second one.\n", ["3 passages", "file file.txt has only 2 (2 with"]),
+        (b"A short one.\nA second one.\n", ["3 passages", "the split 'all' of file file.txt has only 2 (2 with"]),
     ],
 )
 def test_bad_file_is_refused_in_one_sentence(tmp_path, content, expected):

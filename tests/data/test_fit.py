@@ -47,7 +47,7 @@ def test_what_is_asked_for_does_not_change(tmp_path):
     assert fitted(path, 8, 64, given={"prompts", "length"}, size=words) == (8, 64, "")
     with pytest.raises(SinkjaxError, match=r"4 prompts .* only 3 .* --prompts 3"):
         fitted(path, 4, 64, given={"prompts"}, size=words)
-    with pytest.raises(SinkjaxError, match=r"50 tokens.* 40"):
+    with pytest.raises(SinkjaxError, match=r"50 tokens.* --length 40"):
         fitted(path, 8, 50, given={"length"}, size=words)
 
 

@@ -91,7 +91,7 @@ def test_a_store_made_from_python_is_a_sweep_with_its_page_beside_it(tmp_path: P
 def test_a_file_elsewhere_is_a_config_without_results(tmp_path: Path):
     file = tmp_path / "mine.yaml"
     file.write_text("experiment: kiya/mask\nprompts: 9\n")
-    assert choose(str(file)) == Chosen("kiya/mask", Mask(prompts=9))
+    assert choose(str(file)) == Chosen("kiya/mask", Mask(prompts=9), unstated=frozenset(("length",)))
 
 
 @pytest.mark.parametrize(
