@@ -1,6 +1,7 @@
-"""Measure how far bfloat16 moves a forward and a gradient from float32, beside transformers: the table in docs/performance.md.
+"""Measure how far bfloat16 moves a forward and a gradient from float32, beside transformers: a table of
+docs/results/benchmarks.md.
 
-    python scripts/benchmarks/bench_bfloat16.py            SmolLM2 on a CPU, two minutes
+    python scripts/benchmarks/bench_bfloat16.py            SmolLM2 on a CPU; a quarter of an hour where it multiplies no bfloat16
     python scripts/benchmarks/bench_bfloat16.py --quick    one passage; prints and writes nothing
 
 Every number compares with the same library in float32, from the same weights rounded to bfloat16 and then cast to float32. So

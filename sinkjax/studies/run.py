@@ -43,8 +43,11 @@ from sinkjax.studies.listed import Settings as Listed
 from sinkjax.studies.registry import LISTED, SIZES, STORE_SUFFIX, Chosen, choose, claim, config_type, uses_own_text
 from sinkjax.studies.training import stores_of, train_all
 from sinkjax.studies.values import RunValues
+from sinkjax.sweeps.computation import Computation
 from sinkjax.sweeps.plan import Plan, plan
-from sinkjax.sweeps.run import finished
+from sinkjax.sweeps.programs import compile_programs
+from sinkjax.sweeps.run import finished, prepared
+from sinkjax.sweeps.schedule import Round, Schedule
 
 if TYPE_CHECKING:
     import xarray
@@ -166,6 +169,10 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     values, parts = RunValues(out), specs(chosen.program, config, model.config)
     if not isinstance(config.bos, int) and (said := of_chat(model, (one.inputs.bos for one in parts))):
         log(f"warning: {said}")
+    begun = [spec for spec in parts if not results.store_path(out, spec.name).exists()]
+    compile_programs(
+        _planned(spec, model, batches(spec.inputs, spec.prompts), machine) for spec in begun if isinstance(spec, Part)
+    )
     for spec in parts:
         batch, store = dataclasses.replace(batches(spec.inputs, spec.prompts), values=values), results.store_path(out, spec.name)
         if (batch.study["text"], batch.study["bos"]) != told:
@@ -196,6 +203,14 @@ def fitted(chosen: Chosen, weights: bool = False, given: Model | None = None, lo
     if said:
         log(f"text: {said}")
     return dataclasses.replace(chosen, config=config, unstated=frozenset())
+
+
+def _planned(part: Part, model: Model, batch: Batch, machine: Machine) -> tuple[Computation, Schedule, list[Round]]:
+    """A sweep as it is planned. Its twin's programs are the same, and so are those of edits whose values a model decides."""
+    attention: dict[str, Any] = {"attention_impl": machine.attention_impl}
+    computation = prepared(model, batch.tokens, part.edits, part.probe, batch.lengths, **attention)
+    schedule = computation.schedule(machine.memory)
+    return computation, schedule, computation.rounds(schedule)
 
 
 Work = tuple[Part | Calculation | TrainingSpec, Config, Plan | None]  # a part of a study, its model, and its plan

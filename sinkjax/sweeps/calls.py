@@ -60,7 +60,7 @@ def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round])
 
     Records have a leading edit axis. The next call is started when it is asked for.
     """
-    for entry, on_device in _rounds(computation, schedule, todo):
+    for entry, on_device in in_rounds(computation, schedule, todo, computation.each):
         found = _Round(on_device, computation.joined)
         for device, block, chunk in entry.calls():
             of_base = chunk.start >= computation.model.config.layers  # one copy serves all edits
@@ -68,8 +68,13 @@ def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round])
             yield block, chunk, functools.partial(found.get, own)
 
 
-def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[Round, Record]]:
-    """Yield the records of each round, with leading axes over devices and (except for a base) edits; a base is run once."""
+def in_rounds(
+    computation: Computation, schedule: Schedule, todo: Iterable[Round], run: Callable[..., Any]
+) -> Iterator[tuple[Round, Record]]:
+    """Yield the records of each round, with leading axes over devices and (except for a base) edits; a base is run once.
+
+    run: runs `baseline` or `edited` on inputs that are placed on the devices, as `computation.each` does.
+    """
     L, inputs = computation.model.config.layers, (np.asarray(computation.tokens), np.asarray(computation.lengths))
 
     def resolved(number: Any, prompts: np.ndarray) -> Edits:
@@ -83,7 +88,7 @@ def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round])
         of_base: Edits = ()
         if None not in (bases := [number for _, number in runs]):
             of_base = computation.place(stack([resolved(number, own) for number, own in zip(bases, prompts, strict=True)]))
-        base, record = computation.each(baseline, tokens, lengths, of_base)
+        base, record = run(baseline, tokens, lengths, of_base)
         bases_of: dict[tuple[str, ...], Base] = {}  # by the sites of a kind, whose cells the base counts
         for entry in rounds:
             idle = next(chunk for _, _, chunk in entry.calls())  # devices without a call get its edits as placeholders
@@ -101,7 +106,7 @@ def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round])
             sites = tuple(term.site for term in edits)
             if sites not in bases_of:
                 bases_of[sites] = base.counting(edits)
-            yield entry, computation.each(edited, tokens, lengths, edits, start, bases_of[sites])
+            yield entry, run(edited, tokens, lengths, edits, start, bases_of[sites])
 
 
 def started(calls: Iterator[T], hardware: Hardware) -> Iterator[T]:

@@ -29,7 +29,7 @@ from sinkjax.runtime.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.arrays import storable
 from sinkjax.sweeps.header import IDENTITY, Fixed, Header, Measured
 from sinkjax.sweeps.plan import plan_resolved
-from sinkjax.sweeps.schedule import Schedule
+from sinkjax.sweeps.schedule import Round, Schedule, deal
 from sinkjax.sweeps.shared import baseline, each
 from sinkjax.transformer.implementations import AUTO, chosen
 from sinkjax.transformer.past import Past, put_in_front
@@ -144,6 +144,10 @@ class Computation:
         B, T = self.tokens.shape[:2]
         dtype, hardware = str(dtype_of(self.model.params)), self.hardware(memory)
         return plan_resolved(self.model.config, self.resolved, (B, T), self.spec.probe, dtype, hardware).schedule
+
+    def rounds(self, schedule: Schedule) -> list[Round]:
+        """Deal all calls of a schedule to the devices of this process."""
+        return deal(schedule.calls(len(self.lengths)), self.hardware().devices, self.model.config.layers)
 
     def identity(self) -> dict[str, Any]:
         """All that decides the numbers and their labels, as JSON."""

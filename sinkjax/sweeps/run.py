@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import time
@@ -27,6 +26,7 @@ from sinkjax.sweeps.calls import Results, Threads, compute, keep, started
 from sinkjax.sweeps.computation import Computation, unchanged
 from sinkjax.sweeps.header import CHANGED, COORDINATES, IDENTITY, Header, Json, attributes_of_sweep
 from sinkjax.sweeps.memory import Memory
+from sinkjax.sweeps.programs import compile_programs
 from sinkjax.sweeps.schedule import Round, Schedule, deal
 from sinkjax.sweeps.store import WRITERS, Store, begin, described, existing
 from sinkjax.transformer.implementations import AUTO
@@ -102,41 +102,59 @@ def sweep(
             the probe; the past does not fit.
     """
     check_model(model)
-    for name, given in (("labels", labels), ("attributes", attributes)):
-        refuse(not isinstance(given, Mapping | None), f"{name} must be a mapping, not {short(given)}")
-    spec = ForwardSpec(config=model.config, probe=probe, logits=False, precision=precision)
+    refuse(not isinstance(attributes, Mapping | None), f"attributes must be a mapping, not {short(attributes)}")
     if check:
         check_finite(model.params)
+    path = None if out is None else user_place(out)
+    asked = {"precision": precision, "attention_impl": attention_impl, "attention_mask": attention_mask, "past": past}
+    computation = prepared(model, tokens, edits, probe, lengths, labels, path, **asked)
+    refuse(computation.joined and path is None, "a sweep of joined processes needs `out`, a folder or URL that all can access")
+    names = " ".join(computation.coordinates)
+    about = {**(attributes or {}), **({COORDINATES: names} if names else {})}
+    if path is None:
+        return _judged(_in_memory(computation, memory, about, progress), computation.resolved)
+    with reached(path):
+        return _judged(_in_store(path, computation, memory, about, progress, strict), computation.resolved)
+
+
+def prepared(
+    model: Model,
+    tokens: Any,
+    edits: Sequence[Edit],
+    probe: Probe,
+    lengths: Any = None,
+    labels: Mapping[str, Sequence[Any]] | None = None,
+    out: Place | None = None,
+    *,
+    precision: str = "highest",
+    attention_impl: str = AUTO,
+    attention_mask: Any = None,
+    past: Past | None = None,
+) -> Computation:
+    """Check the arguments of a sweep, and return what it computes; nothing runs. Errors: as for `sweep`."""
+    refuse(not isinstance(labels, Mapping | None), f"labels must be a mapping, not {short(labels)}")
     edits = as_edits(edits)
     tokens, lengths, known = check_batch(tokens, lengths, model.config, model.tokenizer, attention_mask)
     probe.check(model.config, tokens.shape[1])
     _, P = put_in_front(model.params, past, model.config, tokens.shape[1])
-    spec = dataclasses.replace(spec, past=P)
+    spec = ForwardSpec(config=model.config, probe=probe, logits=False, precision=precision, past=P)
     resolved = [resolve(edit, model.config, known, tokens.shape[1], str(dtype_of(model.params))) for edit in edits]
     for axis, values in (labels or {}).items():
         wrong = isinstance(values, str) or not hasattr(values, "__len__")
         refuse(wrong, f"labels of {axis!r} must be a list of numbers or of strings, not {short(values)}")
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
-    coordinates = coordinates_of(edits)
-    computation = Computation(model, tokens, lengths, resolved, spec, labels, coordinates, past).attending(
-        attention_impl, None if out is None else user_place(out)
-    )
-    refuse(computation.joined and out is None, "a sweep of joined processes needs `out`, a folder or URL that all can access")
-    about = {**(attributes or {}), **({COORDINATES: " ".join(coordinates)} if coordinates else {})}
-    if out is None:
-        return _judged(_in_memory(computation, memory, about, progress), resolved)
-    path = user_place(out)
-    with reached(path):
-        return _judged(_in_store(path, computation, memory, about, progress, strict), resolved)
+    computation = Computation(model, tokens, lengths, resolved, spec, labels, coordinates_of(edits), past)
+    return computation.attending(attention_impl, out)
 
 
 def _in_memory(computation: Computation, memory: int | None, attributes: Json, progress: bool) -> xarray.Dataset:
     """Compute every call and return the results; no file is written."""
     variables, fixed = computation.layout
-    schedule, hardware = computation.schedule(memory), computation.hardware()
+    schedule = computation.schedule(memory)
     attributes = attributes_of_sweep(computation.identity(), computation.facts(), schedule, attributes)
     found = Memory(variables, schedule.prompt_block)
-    rounds = deal(schedule.calls(len(computation.lengths)), hardware.devices, computation.model.config.layers)
+    rounds = computation.rounds(schedule)
+    compile_programs([(computation, schedule, rounds)])
     with bar("sweep", progress, found.done.size, 0) as advance:
         _run(found, computation, schedule, rounds, 1, advance)
     return found.dataset(attributes, fixed)
@@ -207,10 +225,7 @@ def finished(
     determine the values together with the model and the prompts. Errors: a finished store of another sweep (each difference
     is named).
     """
-    tokens, lengths, known = check_batch(tokens, lengths, model.config)
-    resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
-    spec, labels = ForwardSpec(config=model.config, probe=probe, logits=False), {"edit": [edit.label for edit in edits]}
-    identity = Computation(model, tokens, lengths, resolved, spec, labels, {}).attending(attention_impl, out).identity()
+    identity = prepared(model, tokens, edits, probe, lengths, out=out, attention_impl=attention_impl).identity()
     if (header := Header.read(out)) is None:
         return False
     identity["edits"]["sha256"] = header.attributes[IDENTITY].get("edits", {}).get("sha256")
@@ -224,7 +239,9 @@ def fill(store: Store, computation: Computation, progress: bool) -> None:
     work = _work(store, computation)
     with bar("sweep", progress, store.done.size, int(store.done.sum())) as advance:
         while not store.finished:
-            _run(store, computation, store.schedule, _missing(store, next(work)), WRITERS, advance)
+            rounds = next(work)
+            compile_programs([(computation, store.schedule, rounds)])
+            _run(store, computation, store.schedule, _missing(store, rounds), WRITERS, advance)
             if not store.left():
                 store.compact(computation.layout[1])
         store.finish()

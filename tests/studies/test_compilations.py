@@ -14,13 +14,14 @@ from tests.studies.tiny import mask, write_both
 
 @pytest.fixture
 def compiled(monkeypatch) -> Counter[str]:
-    """Counts the programs that are compiled, and those of sweeps, which have a loop over layers."""
+    """Counts the programs that are compiled, those before the first call, and those of sweeps, with a loop over layers."""
     found: Counter[str] = Counter()
     seen = set()
 
     def each(*arguments, **static):
         shapes = jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), arguments)
         key = str((jax.tree.flatten(shapes, is_leaf=lambda leaf: isinstance(leaf, tuple)), static))
+        found["ahead"] = found["ahead"] or found["all"]
         found["sweeps"] += key not in seen
         seen.add(key)
         return ran(*arguments, **static)
@@ -40,4 +41,5 @@ def test_a_study_of_masks_compiles_few_programs(tmp_path, compiled):
     """Sweeps: no edit, masks of three widths, heads of two, an edited base, two for maps, the no-op edit. Then the rest."""
     run.carry_out(mask(write_both(tmp_path), control_prompts=3), tmp_path / "out")
     assert 0 < compiled["sweeps"] <= 10
+    assert 5 <= compiled["ahead"] < compiled["all"]  # in threads
     assert compiled["sweeps"] < compiled["all"] <= 30
