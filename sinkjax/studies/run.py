@@ -169,9 +169,9 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     values, parts = RunValues(out), specs(chosen.program, config, model.config)
     if not isinstance(config.bos, int) and (said := of_chat(model, (one.inputs.bos for one in parts))):
         log(f"warning: {said}")
-    begun = [spec for spec in parts if not results.store_path(out, spec.name).exists()]
+    missing = [spec for spec in parts if not results.store_path(out, spec.name).exists()]
     compile_programs(
-        _planned(spec, model, batches(spec.inputs, spec.prompts), machine) for spec in begun if isinstance(spec, Part)
+        _planned(spec, model, batches(spec.inputs, spec.prompts), machine) for spec in missing if isinstance(spec, Part)
     )
     for spec in parts:
         batch, store = dataclasses.replace(batches(spec.inputs, spec.prompts), values=values), results.store_path(out, spec.name)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sinkjax import Edit, Probe, add_logit, compose, edit, sweep
 from sinkjax.analysis import intervals
 from sinkjax.checkpoints.model import Model
+from sinkjax.config_files.checks import among
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import *
 from sinkjax.lab.contrasts import Parts
@@ -45,6 +46,11 @@ class Settings(Controlled, Mapped):
     """all sizes of the cache; none is larger than `cache`"""
     keeps: tuple[int, ...] = (0, 1, 2, 4)
     """how many first tokens are kept; the last ones fill the rest of the cache"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        among(self, "keep", "keeps")
+        among(self, "cache", "caches")
 
 
 def study(lab: Lab, s: Settings) -> None:
