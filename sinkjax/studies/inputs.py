@@ -81,7 +81,7 @@ def fit(config: Any, unstated: Collection[str], tokenizer: Tokenizer) -> tuple[A
     """Fit a study's `prompts` and `length` to a text of the user's, as far as they are unstated, and say how.
 
     Returns:
-        The config, and a sentence, "" if nothing changed. Errors: as for `corpora.fitted`.
+        The config, and a sentence, "" if nothing changed. Errors: as for `data.fit.fitted`.
     """
     number, length, said = fitted(
         config.text,

@@ -190,7 +190,7 @@ def fitted(chosen: Chosen, weights: bool = False, given: Model | None = None, lo
     """Return a study with the number and length of its prompts fitted to a text of the user's, as far as they are unstated.
 
     A model's tokenizer counts; without one here (the short name of a hub id, for a plan), nothing is fitted. Arguments and errors
-    as for `carry_out` and `corpora.fitted`.
+    as for `carry_out` and `data.fit.fitted`.
     """
     config = chosen.config
     if not chosen.unstated or not uses_own_text(config):
