@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import xarray
 
 import sinkjax
 from sinkjax import Edit, attend_self, compose, edit, mask_key, swap_embeddings
@@ -31,7 +32,6 @@ from sinkjax.report.figures.scatter import Cloud, scatter
 from sinkjax.report.section import Drawing
 
 if TYPE_CHECKING:
-    import xarray
     from numpy.typing import NDArray
 
 FACTS = ("tokens", "texts", "ratios")
