@@ -7,9 +7,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, pre_tokenizers, trainers
-
 from sinkjax.checkpoints.presets import PRESETS
 from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_json
 from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
@@ -81,6 +78,9 @@ def train_bpe(pieces: Iterable[str], vocabulary: int) -> Tokenizer:
 
     Any UTF-8 text can be encoded and decodes to itself. Errors: the text has too few pairs for this many merges.
     """
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
     backend = Backend(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
