@@ -19,6 +19,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts" / "benchmarks"
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
     """Import a script, or a module beside it, as Python does when it runs one."""
+    monkeypatch.syspath_prepend(SCRIPTS.parent)
     monkeypatch.syspath_prepend(SCRIPTS)
     return importlib.import_module
 
