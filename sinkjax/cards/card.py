@@ -12,7 +12,7 @@ import numpy as np
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.cards import files
 from sinkjax.cards.cost import REMEDIES, TENSOR, Cost, cost
-from sinkjax.cards.ground import EPS, Ground, ground
+from sinkjax.cards.ground import EPS, Chosen, Ground, ground
 from sinkjax.cards.hangs import Hangs, hangs
 from sinkjax.cards.maker import Maker, maker
 from sinkjax.cards.purpose import Purpose, purpose
@@ -161,8 +161,9 @@ def card(
     Args:
         model: The model.
         text: The packaged text, the path of a text or a folder, a list of texts, or token ids int [B, T], used as they are.
-        prompts: Number of passages; None: 32, or all of a shorter text of your own.
-        length: Tokens of a prompt; None: 64, or fewer if a text of your own has shorter passages.
+        prompts: Number of passages; half as many others, if there are any, are for costs and remedies. None: 32, or all of a
+            shorter text of your own, of which a third is for these if there are 12 or more.
+        length: Tokens of a prompt, cut to the model's context; None: 64, or fewer if a text of your own has shorter passages.
         more: Whether further remedies, 4 bits and small caches are measured too.
         seed: Seed of the choice of passages.
         log: Called with a line before each part.
@@ -176,7 +177,8 @@ def card(
         SinkjaxError: The model has no vocabulary; a text needs a tokenizer; there are too few passages, or too short ones.
     """
     log("prompts, with and without a BOS")
-    about = ground(model, text, prompts, length, seed, field, documents)
+    chosen = Chosen(text=text, prompts=prompts, length=length, seed=seed, field=field, documents=documents)
+    about = ground(model, chosen)
     log(f"text: {len(about.own.tokens)} prompts of {about.own.tokens.shape[1]} tokens; {about.text}")
     log("where the sinks are")
     found = where(about)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -185,34 +185,34 @@ class Ground:
         return self.measured[name]
 
 
-def ground(
-    model: Model,
-    text: Any = "packaged",
-    prompts: int | None = None,
-    length: int | None = None,
-    seed: int = 0,
-    field: str = "text",
-    documents: Division = "auto",
-) -> Ground:
-    """Choose the passages of a card.
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The text of a card and the passages of it: the arguments of `sinkjax.card` with these names."""
+
+    text: Any = "packaged"
+    prompts: int | None = None
+    length: int | None = None
+    seed: int = 0
+    field: str = "text"
+    documents: Division = "auto"
+
+
+def ground(model: Model, chosen: Chosen) -> Ground:
+    """Choose the passages of a card, with the BOS that the model wants.
 
     Args:
         model: The model.
-        text: The packaged text, the path of a text or folder, a list of texts, or token ids int [B, T] that are used as they are.
-        prompts: Number of passages; half as many others, if there are any, are for costs and remedies. None: 32, or two thirds
-            of a text of one's own that has fewer than 48.
-        length: Tokens of a prompt, cut to the model's context. None: 64, or fewer if a text of one's own has shorter passages.
-        seed: Seed of the choice of passages.
-        field, documents: The field of records with the text, and the documents of a plain text, as for a study.
+        chosen: The text and what is chosen from it.
 
     Returns:
-        The prompts, with the BOS that the model wants.
+        The prompts.
 
     Raises:
         SinkjaxError: The model has no vocabulary; a text needs a tokenizer; there are too few passages, or too short ones.
     """
     check_model(model)
     config, tokenizer = model.config, model.tokenizer
+    text, prompts, length = chosen.text, chosen.prompts, chosen.length
     if config.vocab_size is None:
         raise SinkjaxError("this model has no vocabulary, so a card of it cannot be made")
     if not isinstance(text, str | Path) and not (isinstance(text, Sequence) and all(isinstance(one, str) for one in text)):
@@ -223,16 +223,7 @@ def ground(
         raise SinkjaxError("a model without a tokenizer needs token ids in place of a text: int [B, T]")
     clusters, said = None, "texts"
     if isinstance(text, str | Path):
-        found, prompts, length = _passages(
-            text,
-            prompts,
-            length,
-            config.context,
-            seed,
-            size=lambda one: len(tokenizer.encode(one)),
-            field=field,
-            division=documents,
-        )
+        found, prompts, length = _passages(chosen, config.context, size=lambda one: len(tokenizer.encode(one)))
         texts, said = list(found.texts), found.source
         clusters = np.unique(found.genres if all(found.genres) else found.documents, return_inverse=True)[1]
     else:
@@ -256,24 +247,25 @@ def ground(
     return Ground(model, own, plain, tokenizer.bos, wants, gain, said, fresh, fresh_plain, measured)
 
 
-def _passages(
-    text: str | Path, prompts: int | None, length: int | None, context: int, seed: int, **how: Any
-) -> tuple[Passages, int, int]:
+def _passages(chosen: Chosen, context: int, size: Callable[[str], int]) -> tuple[Passages, int, int]:
     """Choose half as many again as asked for, or, if there are fewer, those; return them, the number of the first, the length.
 
     Unless a number is asked for, all passages of a user's text are chosen, up to the usual number; `DIVIDED` or more are divided.
     """
-    given = {name for name, asked in (("prompts", prompts), ("length", length)) if asked is not None}
-    number, T = PROMPTS if prompts is None else prompts, min(LENGTH if length is None else length, context)
-    own, every, said = text not in SOURCES, with_others(number), ""
+    given = {name for name in ("prompts", "length") if getattr(chosen, name) is not None}
+    number = PROMPTS if chosen.prompts is None else chosen.prompts
+    T = min(LENGTH if chosen.length is None else chosen.length, context)
+    own, every, said = chosen.text not in SOURCES, with_others(number), ""
+    how: dict[str, Any] = {"size": size, "field": chosen.field, "division": chosen.documents}
     if own and len(given) < 2:
-        every, T, said = fitted(text, number if "prompts" in given else every, T, given=given, **how)
-    if own and prompts is None:
+        every, T, said = fitted(chosen.text, number if "prompts" in given else every, T, given=given, **how)
+    if own and chosen.prompts is None:
         number = every if every < DIVIDED else every - every // 3
+    how |= {"length": T, "seed": chosen.seed}
     try:
-        found = passages(text, every if own and prompts is None else with_others(number), length=T, seed=seed, **how)
+        found = passages(chosen.text, every if own and chosen.prompts is None else with_others(number), **how)
     except SinkjaxError:
-        found = passages(text, number, length=T, seed=seed, **how)
+        found = passages(chosen.text, number, **how)
     return replace(found, source=said or found.source), number, T
 
 

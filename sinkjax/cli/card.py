@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
@@ -78,8 +78,8 @@ def card(arguments: Sequence[str]) -> None:
     )
     base, whole = times(model.config, options, model.tokenizer is not None and model.tokenizer.bos is not None)
     say(f"about {base} of processor time, or {whole} with --cost, at the rate measured here, plus compilation")
-    asked = (options.prompts, options.length, options.cost, options.seed, say, options.field, options.documents)
-    found = sinkjax.card(model, text, *asked)
+    asked: dict[str, Any] = {name: getattr(options, name) for name in ("prompts", "length", "seed", "field", "documents")}
+    found = sinkjax.card(model, text, more=options.cost, log=say, **asked)
     path = save_page(found, found.save(out))
     number, length = found.prompts["number"], found.prompts["length"]
     caption = f"{number} prompts of {length} tokens; {found.prompts['text']}"
