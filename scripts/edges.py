@@ -1,6 +1,7 @@
 """Edges of the sink on docs/how-to/explain.md: the strongest ones, and how much of the sink circuits of them keep.
 
-python scripts/edges.py run [MODEL ...]   measure, and keep the numbers in docs/results/data/edges.json
+python scripts/edges.py run [MODEL ...]   measure, and keep the numbers in docs/results/data/edges.json; each part that is
+                                          measured is kept in results/edges, so that an interrupted run goes on there
 python scripts/edges.py page              write the tables of the page from that file
 """
 
@@ -9,11 +10,14 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import pandas as pd
+import xarray
 from sections import END, replaced
 
 import sinkjax
@@ -22,9 +26,10 @@ from sinkjax.report.markdown import table
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA, PAGE = ROOT / "docs/results/data/edges.json", ROOT / "docs/how-to/explain.md"
+PARTS = ROOT / "results/edges"
 BEGIN = "<!-- edges made by scripts/edges.py -->"
 SIZES = {"mini-sink": (8, 64), "smollm2-135m": (4, 24)}  # prompts, and tokens of each
-KEPT, CHECKED, SHOWN = (4, 16, 64, 256, 1024, 4096), 8, 4
+GROUPS, CHECKED, SHOWN = ((4, 16), (64, 256), (1024, 4096)), 8, 4  # sizes of circuits that are measured in one call
 
 
 def sink(record: Any) -> jax.Array:
@@ -34,31 +39,57 @@ def sink(record: Any) -> jax.Array:
 
 def run(*names: str) -> None:
     """Measure the edges of the models, and save the numbers after each."""
-    known = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else {}
     for name in names or SIZES:
         prompts, length = SIZES[name]
         model = sinkjax.load(name)
         tokens, lengths = sinkjax.encode(model, packaged_documents()[:prompts], length=length)
         given: dict[str, Any] = {"senders": ("head_out", "mlp_out"), "positions": 0, "lengths": lengths, "progress": False}
-        begun = time.process_time()
-        count = sinkjax.attribute_edges(model, tokens, sink, exact=None, **given).sizes["edge"]
-        kept = [number for number in KEPT if number < count]
-        data = sinkjax.attribute_edges(model, tokens, sink, exact=CHECKED, circuits=kept, **given)
-        seconds = time.process_time() - begun
-        checked = data[["estimate", "exact"]].mean("prompt").to_dataframe()[["estimate", "exact"]].dropna()
-        checked = checked.reindex(checked["exact"].abs().sort_values(ascending=False).index)
-        known[name] = {
-            "edges": count,
-            "prompts": prompts,
-            "length": length,
-            "seconds": round(seconds),
-            "unedited": float(data.baseline.mean()),
-            "faithfulness": {str(int(number)): float(value) for number, value in data.faithfulness.to_series().items()},
-            "kept": {str(int(number)): float(value) for number, value in data.kept.mean("prompt").to_series().items()},
-            "checked": [[edge, float(row["estimate"]), float(row["exact"])] for edge, row in checked.iterrows()],
-        }
+        measure = partial(sinkjax.attribute_edges, model, tokens, sink, exact=None, **given)
+        found = part(name, "checked", checked, partial(measure, exact=CHECKED))
+        for few in GROUPS:
+            if counts := [number for number in few if number < found["edges"]]:
+                found = joined(found, part(name, counts[-1], circuits, partial(measure, circuits=counts)))
+        known = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else {}
+        known[name] = {"prompts": prompts, "length": length, **found, "seconds": round(found["seconds"])}
         DATA.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
         print(name, known[name], flush=True)
+
+
+def part(name: str, of: Any, read: Callable[..., dict[str, Any]], measure: Callable[[], xarray.Dataset]) -> dict[str, Any]:
+    """A part of a model's numbers, measured or from an interrupted run, with the seconds of processor time that it took."""
+    path = PARTS / f"{name}-{of}.json"
+    if not path.exists():
+        begun = time.process_time()
+        found = read(measure()) | {"seconds": time.process_time() - begun}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found), encoding="utf-8")
+        print(name, of, f"{found['seconds']:.0f} s", flush=True)
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def checked(data: xarray.Dataset) -> dict[str, Any]:
+    """The number of edges, and those with the largest estimates, by their exact effects."""
+    rows = data[["estimate", "exact"]].mean("prompt").to_dataframe()[["estimate", "exact"]].dropna()
+    rows = rows.reindex(rows["exact"].abs().sort_values(ascending=False).index)
+    return {
+        "edges": data.sizes["edge"],
+        "unedited": float(data.baseline.mean()),
+        "checked": [[edge, float(row["estimate"]), float(row["exact"])] for edge, row in rows.iterrows()],
+    }
+
+
+def circuits(data: xarray.Dataset) -> dict[str, Any]:
+    """What circuits of some sizes keep, and that of no edge."""
+    return {
+        "faithfulness": {str(int(number)): float(value) for number, value in data.faithfulness.to_series().items()},
+        "kept": {str(int(number)): float(value) for number, value in data.kept.mean("prompt").to_series().items()},
+    }
+
+
+def joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of two parts."""
+    both = {name: one.get(name, {}) | other[name] for name in ("faithfulness", "kept")}
+    return {**one, **both, "seconds": one["seconds"] + other["seconds"]}
 
 
 def write_page() -> None:
