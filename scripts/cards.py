@@ -36,6 +36,7 @@ from sinkjax.runtime.hardware import PLATFORMS
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA, CARDS, PAGE = (ROOT / "docs" / name for name in ("results/data/cards.csv", "results/data/cards", "how-to/card-answers.md"))
+TRAINED = ROOT / "docs/results/data/cards-trained"  # made by known_answers.py
 PLAN, PLANNED = "llama-3.1-8b", ROOT / "docs/results/data/card-plan-llama-3.1-8b.txt"
 PRINTED, HEADINGS = ROOT / "docs/results/data/card-smollm2-135m.txt", ("sinks", "activation", "hangs on", "made by", "costs")
 SHOWN = ("smollm2-135m", "gemma3-270m", "mini-softmax", "mini-head-norm", "mini-sigmoid")  # whose cards are on the docs
@@ -235,28 +236,34 @@ def errors(truth: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
 
 def run(*names: str) -> None:
     """Measure cards, and save the answers after each."""
-    known = pd.read_csv(DATA, keep_default_na=False) if DATA.exists() else pd.DataFrame(columns=["model"])
-    for name in names or [name for name in CASES if name not in set(known["model"])]:
+    known = set() if not DATA.exists() else {*pd.read_csv(DATA, keep_default_na=False)["model"]}
+    for name in names or [name for name in CASES if name not in known]:
         case = CASES[name]
         model, text = case.make()
-        truth = case.truth
         size = {} if name in SHOWN[:2] else {"prompts": PROMPTS, "length": LENGTH}
         begun = time.process_time()
         card = sinkjax.card(model, text, log=partial(print, flush=True), **size)
         seconds = time.process_time() - begun
-        found = answer(card)
-        row = {"model": name, "held_out": name in HELD_OUT, "why": case.why, "heads": f"{len(card.where.heads)}/{card.where.of}"}
-        row |= {"truth": json.dumps(truth), "answer": json.dumps(found), "errors": ", ".join(errors(truth, found))}
-        known = pd.concat([known[known["model"] != name], pd.DataFrame([row])])
-        known = known.sort_values("model", key=lambda column: column.map([*CASES].index))
-        DATA.parent.mkdir(parents=True, exist_ok=True)
-        known.to_csv(DATA, index=False)
+        print(keep(name, card, case.truth, case.why, name in HELD_OUT), flush=True)
         if name in SHOWN:
             CARDS.mkdir(exist_ok=True)
-            kept = {"lines": card.lines(), "mask": card.mask, "answer": found, "prompts": card.prompts, "clamp": card.clamp()}
-            kept |= {"seconds": round(seconds)}
+            kept = {"lines": card.lines(), "mask": card.mask, "answer": answer(card), "prompts": card.prompts}
+            kept |= {"clamp": card.clamp(), "seconds": round(seconds)}
             (CARDS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-        print(f"{name}: {row['answer']} {row['errors'] or 'right'}", flush=True)
+
+
+def keep(name: str, card: sinkjax.Card, truth: Mapping[str, Any], why: str, held_out: bool) -> str:
+    """Put an answer beside its truth in the file, and say it. Trained models come after those of `CASES`."""
+    known = pd.read_csv(DATA, keep_default_na=False) if DATA.exists() else pd.DataFrame(columns=["model"])
+    found = answer(card)
+    row = {"model": name, "held_out": held_out, "why": why, "heads": f"{len(card.where.heads)}/{card.where.of}"}
+    row |= {"truth": json.dumps(truth), "answer": json.dumps(found), "errors": ", ".join(errors(truth, found))}
+    place = {each: number for number, each in enumerate(CASES)}
+    known = pd.concat([known[known["model"] != name], pd.DataFrame([row])])
+    known = known.sort_values("model", key=lambda column: column.map(place).fillna(len(place)), kind="stable")
+    DATA.parent.mkdir(parents=True, exist_ok=True)
+    known.to_csv(DATA, index=False)
+    return f"{name}: {row['answer']} {row['errors'] or 'right'}"
 
 
 def write_page() -> None:

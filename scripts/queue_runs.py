@@ -212,17 +212,64 @@ def best_rates(rates: list[Run], done: Kept) -> Iterator[Run]:
         yield Run(row, seed, fields)
 
 
-def train(run: Run, text: str) -> str:
-    """Train a run to its end, from where it was interrupted, measure its model and keep both."""
-    import jax
-    from run_card import card
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A run that has ended. seconds: processor time of all of its processes. first, lines: its log."""
 
-    import sinkjax
+    run: Run
+    config: Training
+    folder: Path
+    seconds: float
+    first: Mapping[str, Any]
+    lines: list[dict[str, Any]]
+
+    @property
+    def end(self) -> dict[str, Any]:
+        """The last evaluation."""
+        return self.lines[-1]
+
+    @property
+    def diverged(self) -> bool:
+        return bool(self.end["status"] == DIVERGED)
+
+    @property
+    def model(self) -> Path:
+        """The folder of its model."""
+        return self.folder / "models" / "run-000"
+
+    def about(self) -> dict[str, Any]:
+        """What is kept of every run."""
+        return {
+            "row": self.run.row,
+            "seed": self.run.seed,
+            "fields": dict(self.run.fields),
+            "outcome": DIVERGED if self.diverged else "all steps",
+            "steps": self.end["step"],
+            **{name: self.first[name] for name in ("parameters", "devices", "versions")},
+            "corpus": self.first["data"]["corpus"],
+        }
+
+    def clear(self) -> None:
+        """Remove the weights, when everything is kept."""
+        import jax
+
+        shutil.rmtree(self.folder)
+        cost_of(self.folder).unlink()
+        jax.clear_caches()
+
+
+def cost_of(folder: Path) -> Path:
+    """The file with the processor time so far, beside the folder, which belongs to the training."""
+    return folder.with_suffix(".seconds")
+
+
+def to_its_end(run: Run, text: str) -> Trained:
+    """Train a run to its end, from where it was interrupted."""
     from sinkjax.runtime.backend import start_jax
 
     start_jax("cpu", "float32")
     config, folder = run.config(text), RESULTS / run.row.replace("/", "-") / f"seed-{run.seed}"
-    cost = folder.with_suffix(".seconds")  # beside the folder, which belongs to the training
+    cost = cost_of(folder)
     began, before = time.process_time(), float(cost.read_text()) if cost.exists() else 0.0
     try:
         registry.train(config, folder, progress=False)
@@ -231,28 +278,28 @@ def train(run: Run, text: str) -> str:
         if folder.exists():
             cost.write_text(f"{seconds:.1f}")
     first, lines = log.read(folder)
-    end = lines[-1]
-    began = time.process_time()
-    model = sinkjax.load(str(folder / "models" / "run-000"))
-    found = card(model, config) if end["status"] != DIVERGED else None
+    return Trained(run, config, folder, seconds, first, lines)
+
+
+def train(run: Run, text: str) -> str:
+    """Train a run, measure its model and keep both."""
+    from run_card import card
+
+    import sinkjax
+
+    done = to_its_end(run, text)
+    began, end = time.process_time(), done.end
+    found = None if done.diverged else card(sinkjax.load(str(done.model)), done.config)
     entry = {
-        "row": run.row,
-        "seed": run.seed,
-        "fields": dict(run.fields),
-        "outcome": DIVERGED if end["status"] == DIVERGED else "all steps",
-        "steps": end["step"],
-        "seconds": [round(seconds), round(time.process_time() - began)],
-        **{name: first[name] for name in ("parameters", "devices", "versions")},
-        "corpus": first["data"]["corpus"],
+        **done.about(),
+        "seconds": [round(done.seconds), round(time.process_time() - began)],
         "end": shortened({name: end[name] for name in ("loss", "sink", *END)}),
         "card": shortened(found, 3),
     }
-    evaluations = [[run.row, run.seed, line["step"], line["status"], *numbers(line)] for line in lines]
+    evaluations = [[run.row, run.seed, line["step"], line["status"], *numbers(line)] for line in done.lines]
     keep(run.row.partition("/")[0], evaluations, entry)
-    shutil.rmtree(folder)
-    cost.unlink()
-    jax.clear_caches()
-    return f"{run.row} seed {run.seed}: {entry['outcome']}, {seconds:.0f} s, sink {end['sink'][0]:.3f}, loss {end['loss']}"
+    done.clear()
+    return f"{run.row} seed {run.seed}: {entry['outcome']}, {done.seconds:.0f} s, sink {end['sink'][0]:.3f}, loss {end['loss']}"
 
 
 def numbers(line: Mapping[str, Any]) -> list[Any]:

@@ -49,6 +49,8 @@ class Batches:
             raise SinkjaxError(f"the tokenizer has {tokens.vocab_size} tokens, but the model's vocabulary {self.vocab_size}")
         if config.fixed_positions and config.fixed_token >= self.vocab_size:
             raise SinkjaxError(f"fixed_token must be below the vocabulary ({self.vocab_size}), not {config.fixed_token}")
+        if max(config.random_tokens, default=-1) >= self.vocab_size:
+            raise SinkjaxError(f"random_tokens must be below the vocabulary ({self.vocab_size}), not {max(config.random_tokens)}")
         missing = config.bos == "first" and tokens.bos is None
         refuse(missing, f'bos is "first", but the tokenizer {tokens.card["corpus"]["tokenizer"]} names no BOS; choose "none"')
         self._seed = config.data_seed if split == "train" else 0
@@ -78,7 +80,10 @@ class Batches:
         tokens[:, list(config.fixed_positions)] = config.fixed_token
         if config.random_positions:
             where = np.array(config.random_positions)
-            tokens[:, where] = _uniform(self._seed, f"random tokens of {self.split}", (blocks[:, None], where), self.vocab_size)
+            among = config.random_tokens
+            count = len(among) or self.vocab_size
+            drawn = _uniform(self._seed, f"random tokens of {self.split}", (blocks[:, None], where), count)
+            tokens[:, where] = np.array(among)[drawn] if among else drawn
         mask = np.broadcast_to(np.arange(config.context + 1) >= max(1, config.prefix), tokens.shape)
         return {"tokens": tokens, "loss_mask": mask.copy()}
 

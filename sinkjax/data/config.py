@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from sinkjax.config_files.checks import above, at_least, each_once, only_for, refuse, typed
+from sinkjax.config_files.checks import above, at_least, each_once, only_for, refuse, typed, without_repeats
 from sinkjax.config_files.documents import LATER
 from sinkjax.errors import SinkjaxError
 
@@ -85,6 +85,8 @@ class Blocks:
     """their content"""
     random_positions: tuple[int, ...] = ()
     """positions that hold a random token, uniform over the vocabulary, drawn once for each block"""
+    random_tokens: tuple[int, ...] = field(default=(), metadata=LATER)
+    """the tokens of which those are drawn, such as two kinds of BOS; none: the whole vocabulary"""
     prefix: int = 0
     """first positions that see each other in both directions (prefix language model) and are not predicted"""
     unique: float = 1.0
@@ -120,6 +122,9 @@ class Blocks:
             if getattr(self, name):
                 each_once(self, name)
         only_for(self, "fixed_token", bool(self.fixed_positions), "fixed_positions, and there are none")
+        only_for(self, "random_tokens", bool(self.random_positions), "random_positions, and there are none")
+        without_repeats("random_tokens", self.random_tokens)
+        refuse(min(self.random_tokens, default=0) < 0, f"random_tokens must be at least 0, not {list(self.random_tokens)}")
         both = sorted(set(self.fixed_positions) & set(self.random_positions))
         if both:
             raise SinkjaxError(f"position {both[0]} cannot hold a fixed and a random token at once")

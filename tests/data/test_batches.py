@@ -141,6 +141,16 @@ def test_bos_fixed_and_random_tokens_take_places_and_leave_the_rest(counted):
     assert np.array_equal(marked[:, untouched], plain[:, untouched])
 
 
+def test_two_kinds_of_bos_each_begin_half_of_the_blocks(counted):
+    config = Blocks(context=9, batch=1700, bos="none", random_positions=(0,))
+    tokens, others = (
+        Batches(counted, dataclasses.replace(config, random_tokens=among)).at(0)["tokens"] for among in ((0, 19_999), ())
+    )
+    assert {*tokens[:, 0].tolist()} == {0, 19_999}
+    assert 750 < (tokens[:, 0] == 0).sum() < 950  # 850 +- 5 standard deviations
+    assert np.array_equal(tokens[:, 1:], others[:, 1:])
+
+
 def test_random_tokens_belong_to_their_block_and_are_uniform(counted):
     config = Blocks(context=9, batch=1700, bos="none", random_positions=(0, 1, 4), data_seed=3)
     batches = Batches(counted, config, vocab_size=20_000)
@@ -233,6 +243,9 @@ def test_repeated_blocks_fill_their_rows_and_no_others(counted):
         ({"random_positions": (-1,)}, "random_positions has -1"),
         ({"random_positions": (2, 2)}, "random_positions .*once"),
         ({"fixed_positions": (1, 2), "random_positions": (2,)}, "position 2 .*fixed .*random"),
+        ({"random_tokens": (1, 2)}, "random_tokens .*random_positions"),
+        ({"random_positions": (2,), "random_tokens": (1, 1)}, "random_tokens .*1"),
+        ({"random_positions": (2,), "random_tokens": (-1, 1)}, "random_tokens .*at least 0"),
         ({"prefix": 33}, r"prefix .*context \(32\)"),
         ({"unique": 0.0}, "unique must be above 0"),
         ({"unique": 1.5}, "unique must be at most 1"),
@@ -256,6 +269,7 @@ def test_a_wrong_setting_is_refused_in_one_sentence(fields, message):
     [
         ({}, {"vocab_size": 10}, "20000 tokens, .* 10"),
         ({"fixed_positions": (1,), "fixed_token": 20_000}, {}, r"fixed_token .*\(20000\)"),
+        ({"random_positions": (1,), "random_tokens": (3, 20_000)}, {}, r"random_tokens .*\(20000\)"),
         ({"context": 2200}, {}, "train split .*2201 tokens .* 2137 "),
         ({"context": 300}, {"split": "validation"}, "validation split .*301 tokens"),
         ({"repeated_blocks": 600, "repeated_rows": 1}, {}, "repeated_blocks .* 512 "),
