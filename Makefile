@@ -125,8 +125,10 @@ parity: $(DONE)/test $(DONE)/model  ## measure the differences from transformers
 	$(BIN)/python scripts/parity.py
 	$(BIN)/python scripts/front_page.py
 
-bench: $(DONE)/test $(DONE)/model  ## measure the speed again: docs/results/benchmarks.md
+bench: $(DONE)/test $(DONE)/model  ## measure the speed of a sweep again: docs/results/benchmarks.md
 	$(BIN)/python scripts/benchmarks/bench_sweep.py
+	$(BIN)/python scripts/benchmarks_figure.py
+	$(BIN)/python scripts/front_page.py
 
 clean:  ## remove the environment and everything built, but no results
 	rm -rf $(VENV) .venv-floors .venv-colab docs/_build build dist .cache .pytest_cache .hypothesis .ruff_cache .mypy_cache

@@ -19,6 +19,7 @@ from templates import TEMPLATES, page
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md",
+    "docs/dictionary.md",
     "docs/index.md",
     "docs/how-to/card.md",
     "docs/papers.md",
@@ -27,7 +28,7 @@ PAGES = (
     "docs/results/studies.md",
 )
 PAGES += tuple(f"sinkjax/papers/{paper}/README.md" for paper in ("li", "background"))
-RESULTS = ("parity", "pretraining", "pretraining-340k", "trigger", "while-it-learns")
+RESULTS = ("benchmarks", "parity", "pretraining", "pretraining-340k", "trigger", "while-it-learns")
 WITHOUT_ENDS = ("studies", "findings")  # no room for intervals
 
 

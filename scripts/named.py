@@ -2,12 +2,15 @@
 
 {study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, {study.claim@model=absent} a share whose
 word, by the present rule, must be that one, and {study.claim@model=absent:word} only a check of the word.
-{study[edit][measure]@model} is from a run's summary, {study[edit][measure]@model:change} its effect. {scan/model/column} is from
-scan/models.csv. {predictions/model/what} counts results/predictions: "all", "sinks", "right" or "wrong", perhaps behind an
+{study[edit][measure]@model} is from a run's summary, {study[edit][measure]@model:change} its effect. {scan/model/column} is
+from scan/models.csv. {predictions/model/what} counts results/predictions: "all", "sinks", "right" or "wrong", perhaps behind an
 intervention and "/", or "least", the activation alone of the wrong one that has least. {emergence/model/measure}, and
-{emergence/model/measure/effect}, are from emergence/summary.csv, {in-use/model/way} from in-use.csv; with a second way, the share
-of the added loss that this one saves. {340k/row} is how much a row takes from the softmax's sink, {card/model} a printed sink
-card, and {file; table; row; column; .2f} a cell of one of the tables of scripts/long_tables.py.
+{emergence/model/measure/effect}, are from emergence/summary.csv, {in-use/model/way} from in-use.csv; with a second way, the
+share of the added loss that this one saves. {speed/section/measure} is from benchmarks.csv with its smallest and largest, its
+value, goal, place, share of the peer's time and missed goals behind ":value", ":goal", ":where", ":time" and ":missed", and
+three cells of a table behind ":row"; with stars it is the span of all that match. {340k/row} is how much a row takes from the
+softmax's sink, {card/model} a printed sink card, and {file; table; row; column; .2f} a cell of one of the tables of
+scripts/long_tables.py.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import functools
 import gzip
 import math
 from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
@@ -74,6 +78,7 @@ class Named:
             "in-use": self.in_use,
             "card": self.card,
             "scan": self.scanned,
+            "speed": functools.partial(self.sped, which=which),
             "predictions": self.predicted,
         }.get(where)
         try:
@@ -155,6 +160,41 @@ class Named:
         form = ",.0f" if abs(middle) >= 10 or low == high == 0 else ".1f" if abs(middle) >= 1 else ".3f"
         unit = "%" * (measure.endswith("(%)") and not changed)
         return f"{middle:{form}}{unit}" + f" [{low:{form}}, {high:{form}}]"
+
+    def sped(self, name: str, which: str) -> str:
+        """A number of a benchmark, or what belongs to it."""
+        section, measure = name.split("/", 1)
+        rows = table(self.data / "benchmarks.csv")
+        found = [row for row in rows if fnmatchcase(row["section"], section) and fnmatchcase(row["measure"], measure)]
+        first, unit = found[0], "%" * measure.endswith("(%)")
+        ends = sorted((row["value"] for row in found), key=float)
+        if len(found) > 1:
+            value, bound = " to ".join(dict.fromkeys(f"{end}{unit}" for end in (ends[0], ends[-1]))), ""
+        else:
+            value, bound = (
+                first["value"] + unit + (f" ({first['low']} to {first['high']})" if first["low"] else ""),
+                first["bound"],
+            )
+        goals = dict.fromkeys(f"{row['goal']}{unit}" for row in found if row["goal"])
+        aim = " or ".join(goals).replace("or at least ", "or ") + ", **missed**" * any(row["met"] == "missed" for row in found)
+        goal = "; ".join(filter(None, (aim, f"bound {bound}" * bool(bound))))
+        devices, days = {row["device"] for row in found}, sorted({row["date"] for row in found})
+        device = first["device"] if len(devices) == 1 else f"{len(devices)} processors"
+        where = f"{device}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"
+        match which:
+            case "value":
+                return first["value"] + unit
+            case "goal":
+                return goal
+            case "where":
+                return where
+            case "missed":
+                return f"{sum(row['met'] == 'missed' for row in found)} of {sum(bool(row['goal']) for row in found)}"
+            case "time":
+                return " to ".join(dict.fromkeys(f"{100 / float(end):.0f}%" for end in (ends[-1], ends[0])))
+            case "row":
+                return f"{value} | {goal} | {where}"
+        return value
 
     def in_use(self, name: str) -> str:
         """How much a way to run a model adds to its loss, as it is; or the share of this that a second way saves."""

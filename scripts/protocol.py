@@ -3,7 +3,7 @@
     python scripts/protocol.py freeze            # docs/results/protocol.md: the commit, the runs and their cost by plan
     python scripts/protocol.py run --wikitext FILE [--share 0 2]    # every second run, then what is left; skips what is done
     python scripts/protocol.py list              # the state of each run
-    python scripts/protocol.py times             # their processor time, into docs/results/benchmarks.md
+    python scripts/protocol.py times             # their processor time, into docs/results/benchmarks-full.md
 
 `run` refuses to begin before the freeze, and when `sinkjax/` or `configs/` differ from the frozen commit. An interrupted run
 resumes in `results/protocol`; the claims of a finished one join docs/results/data/claims.csv, from which `scripts/findings.py`
@@ -32,6 +32,7 @@ from statistics import median
 import yaml
 from filelock import FileLock
 from findings import MAIN, as_csv, joined
+from measured import FULL, HEAD
 from named import CLAIMS, DOCS, SUMMARY, Condition, Row, condition, is_in, read
 from sections import write_section
 from templates import given, page
@@ -103,7 +104,7 @@ def main() -> None:
         "--share", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="begin with every N-th run from I on"
     )
     commands.add_parser("list", help="the state of each run")
-    commands.add_parser("times", help="write the processor time of the runs into docs/results/benchmarks.md")
+    commands.add_parser("times", help="write the processor time of the runs into docs/results/benchmarks-full.md")
     options = parser.parse_args()
     match options.command:
         case "freeze":
@@ -120,7 +121,7 @@ def main() -> None:
             for run in runs():
                 print(f"{run.name}: {state(run)}")
         case "times":
-            write_section(DOCS / "results" / "benchmarks.md", "protocol", times({run: seconds(run) for run in runs()}), "")
+            write_section(FULL, "protocol", times({run: seconds(run) for run in runs()}), HEAD)
 
 
 def runs() -> Iterator[Run]:

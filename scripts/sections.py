@@ -7,16 +7,18 @@ from pathlib import Path
 END = "<!-- end -->"
 
 
-def write_section(page: Path, name: str, text: str, head: str) -> None:
+def write_section(page: Path, name: str, text: str, head: str, near: str = "") -> None:
     """Put `text` between the markers of section `name`, and leave the rest of the page as it is.
 
-    A page that does not exist begins with `head`; a section that it does not have yet goes to its end.
+    A page that does not exist begins with `head`; a section that it does not have yet goes behind the section `near`, or to the
+    end of a page without that one.
     Errors: ValueError if the page has one of the markers without the other, or has them twice.
     """
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     old = page.read_text(encoding="utf-8") if page.exists() else f"{head.strip()}\n"
     if begin not in old and end not in old:
-        old = f"{old.rstrip()}\n\n{begin}\n\n{end}\n"
+        before, found, after = old.partition(f"<!-- end {near} -->")
+        old = (before + found).rstrip() + f"\n\n{begin}\n\n{end}\n" + after.removeprefix("\n")
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(replaced(old, begin, end, text.strip(), str(page)), encoding="utf-8")
 

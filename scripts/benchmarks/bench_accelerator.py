@@ -1,4 +1,4 @@
-"""Measure long prompts, a sweep and trainings on a GPU or TPU, with the rate of a matrix product: docs/results/benchmarks.md.
+"""Measure long prompts, a sweep and trainings on a GPU or TPU, and the rate of a product: docs/results/benchmarks-full.md.
 
     python scripts/benchmarks/bench_accelerator.py       eight minutes on one accelerator; without one, tables that say so
     python scripts/benchmarks/bench_accelerator.py --part training    the trainings alone
@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from bench_peers import command, pretrain_sinkjax, trigger_sinkjax
 from bench_peers.command import filled, say, span
+from measured import Goal, Number, as_number
 
 import sinkjax
 from sinkjax.papers.pretrain._sizes import SIZES
@@ -95,9 +96,42 @@ QUICK = Case(
     shapes={"60m": training_shape("mini", layers=1, context=32, batch=2)},
 )
 
-Row = list[str]
 NOT_MEASURED = "not measured"
 HEAD = ["what", "ms", "reached", "goal"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table. taken: milliseconds of each round, or why there are none. reached: in `unit`, at least `goal`."""
+
+    name: str
+    taken: Sequence[float] | str = ""
+    reached: float | None = None
+    unit: str = "%"
+    goal: float | None = None
+
+    def cells(self) -> list[str]:
+        """The row in Markdown."""
+        taken = self.taken if isinstance(self.taken, str) else span(self.taken)
+        goal = "" if self.goal is None else UNITS[self.unit].format(self.goal)
+        if self.reached is None:
+            return [self.name, taken, "", goal]
+        missed = ", missed" * (self.goal is not None and self.reached < self.goal)
+        return [self.name, taken, UNITS[self.unit].format(self.reached), goal + missed]
+
+    def numbers(self) -> Iterator[Number]:
+        """The numbers that other pages take."""
+        if not isinstance(self.taken, str):
+            yield as_number(f"{self.name} (ms)", self.taken)
+        if self.reached is not None:
+            shares = 100 if self.unit == "%" else 1
+            goal: Goal = (None if self.goal is None else shares * self.goal, None)
+            unit = "" if self.unit == TIMES else f" ({self.unit})"
+            yield as_number(f"{self.name}{unit}", [shares * self.reached], ".0f" if self.unit == "%" else ".3g", goal)
+
+
+TIMES = "times as long"
+UNITS = {"%": "{:.0%}", TIMES: f"{{:.3g}} {TIMES}", "TFLOP/s": "{:.3g} TFLOP/s"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -107,43 +141,56 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     case = QUICK if options.quick else FULL
     there = options.quick or jax.default_backend() != "cpu"
+    device = jax.devices()[0].device_kind
     if "forward" in options.part:
-        command.publish(section(case, list((measure if there else not_measured)(case)), there), options)
+        rows = list((measure if there else not_measured)(case))
+        command.publish(section(case, rows, there), options, numbers(rows), device)
     if "training" in options.part:
         options.section += "_trainings"
         rows = list((measure_trainings if there else no_trainings)(case))
-        command.publish(filled("accelerator-trainings", where=where(there), table=markdown(HEAD, rows)), options)
+        text = filled("accelerator-trainings", where=where(there), table=table(rows))
+        command.publish(text, options, numbers(rows), device)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Rows in Markdown."""
+    return markdown(HEAD, [row.cells() for row in rows])
+
+
+def numbers(rows: Sequence[Row]) -> list[Number]:
+    """The numbers of rows."""
+    return [one for row in rows for one in row.numbers()]
 
 
 def not_measured(case: Case) -> Iterator[Row]:
     """The rows of a machine without an accelerator."""
     for length in case.lengths:
         for how in case.implementations:
-            yield [f"forward, {length:,} positions, {how}", NOT_MEASURED, "", share(goal_of(length))]
-    yield ["mask sweep, sinkjax", NOT_MEASURED, "", ""]
-    yield ["mask sweep, transformers", NOT_MEASURED, "", times(SWEEP)]
-    yield [f"trigger task, {case.seeds} seeds, a step of one", NOT_MEASURED, "", ""]
+            yield Row(f"forward, {length:,} positions, {how}", NOT_MEASURED, goal=goal_of(length))
+    yield Row("mask sweep, sinkjax", NOT_MEASURED)
+    yield Row("mask sweep, transformers", NOT_MEASURED, unit=TIMES, goal=SWEEP)
+    yield Row(f"trigger task, {case.seeds} seeds, a step of one", NOT_MEASURED)
 
 
 def no_trainings(case: Case) -> Iterator[Row]:
     """The rows of trainings of a machine without an accelerator."""
     for size in case.shapes:
         for how in case.trainings:
-            yield [f"{size}, loss and gradient, {how}", NOT_MEASURED, "", share(STEPS[size])]
+            yield Row(f"{size}, loss and gradient, {how}", NOT_MEASURED, goal=STEPS[size])
 
 
 def measure(case: Case) -> Iterator[Row]:
-    """What is measured: the row's name, milliseconds, its rate as a share of the product's or its ratio, and the goal."""
+    """The rows of the forward, the sweep and the trigger task."""
     rate = {dtype: product_rate(case, dtype) for dtype in dict.fromkeys((case.dtype, "float32", "bfloat16"))}
     for dtype, value in rate.items():
-        yield [f"product of {case.product} x {case.product}, {dtype}", "", f"{value / 1e12:.3g} TFLOP/s", ""]
+        yield Row(f"product of {case.product} x {case.product}, {dtype}", reached=value / 1e12, unit="TFLOP/s")
     model = sinkjax.load(case.model, dtype=case.dtype)
     for length in case.lengths:
         for how in case.implementations:
             yield forward(case, model, length, how, rate[case.dtype])
     yield from sweep(case, model)
     taken = [trigger_sinkjax.run(1, 1, "softmax", case.seeds, case.steps)["milliseconds"] for _ in range(case.rounds)]
-    yield [f"trigger task, {case.seeds} seeds, a step of one", span(taken), "", ""]
+    yield Row(f"trigger task, {case.seeds} seeds, a step of one", taken)
 
 
 def measure_trainings(case: Case) -> Iterator[Row]:
@@ -153,7 +200,7 @@ def measure_trainings(case: Case) -> Iterator[Row]:
         dtype = shape.get("compute_dtype", "float32")
         if dtype not in rate:
             rate[dtype] = product_rate(case, dtype)
-            yield [f"product of {case.product} x {case.product}, {dtype}", "", f"{rate[dtype] / 1e12:.3g} TFLOP/s", ""]
+            yield Row(f"product of {case.product} x {case.product}, {dtype}", reached=rate[dtype] / 1e12, unit="TFLOP/s")
         for how in case.trainings:
             yield training(case, size, shape | {"attention_impl": how}, rate[dtype])
 
@@ -169,10 +216,10 @@ def training(case: Case, size: str, shape: dict[str, Any], rate: float) -> Row:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        return [name, f"{NOT_MEASURED}: out of memory", "", share(STEPS[size])]
+        return Row(name, f"{NOT_MEASURED}: out of memory", goal=STEPS[size])
     say(f"{name}: {time.perf_counter() - begun:.0f} s with compilation")
     reached = pretrain_sinkjax.about(shape)["flops"] * shape["batch"] * shape["context"] / median(taken) * 1e3 / rate
-    return [name, span(taken), share(reached), met(reached, STEPS[size], share)]
+    return Row(name, taken, reached, goal=STEPS[size])
 
 
 def product_rate(case: Case, dtype: str) -> float:
@@ -189,7 +236,7 @@ def forward(case: Case, model: sinkjax.Model, length: int, how: str, rate: float
     taken = milliseconds(lambda: call().record, case.rounds)
     flops = model.config.layers * causal_flops(model.config, length) * len(tokens)
     reached = flops / median(taken) * 1e3 / rate
-    return [f"forward, {length:,} positions, {how}", span(taken), share(reached), met(reached, goal_of(length), share)]
+    return Row(f"forward, {length:,} positions, {how}", taken, reached, goal=goal_of(length))
 
 
 def sweep(case: Case, model: sinkjax.Model) -> Iterator[Row]:
@@ -197,17 +244,16 @@ def sweep(case: Case, model: sinkjax.Model) -> Iterator[Row]:
     tokens, layers = prompts(model, case.prompts, 64), range(model.config.layers)
     edits = [sinkjax.mask_key(0, layers=layer) for layer in layers]
     ours = milliseconds(lambda: sinkjax.sweep(model, tokens, edits, PROBE), case.rounds)
-    yield ["mask sweep, sinkjax", span(ours), "", ""]
+    yield Row("mask sweep, sinkjax", ours)
     import torch
 
     gpu = jax.default_backend() == "gpu"
     if gpu and not torch.cuda.is_available():
-        yield ["mask sweep, transformers", f"{NOT_MEASURED}: PyTorch has no GPU here", "", times(SWEEP)]
+        yield Row("mask sweep, transformers", f"{NOT_MEASURED}: PyTorch has no GPU here", unit=TIMES, goal=SWEEP)
         return
     theirs = eager_sweep(model, np.asarray(tokens), "cuda" if gpu else "cpu")
     taken = milliseconds(theirs, case.rounds)
-    ratio = median(taken) / median(ours)
-    yield ["mask sweep, transformers", span(taken), times(ratio), met(ratio, SWEEP, times)]
+    yield Row("mask sweep, transformers", taken, median(taken) / median(ours), TIMES, SWEEP)
 
 
 def eager_sweep(model: sinkjax.Model, tokens: np.ndarray, device: str) -> Callable[[], Any]:
@@ -268,25 +314,10 @@ def goal_of(length: int) -> float:
     return SHORT if length <= 2048 else LONG
 
 
-def share(value: float) -> str:
-    """In per cent."""
-    return f"{value:.0%}"
-
-
-def times(value: float) -> str:
-    """How long a peer takes, beside sinkjax."""
-    return f"{value:.3g} times as long"
-
-
-def met(reached: float, goal: float, shown: Callable[[float], str]) -> str:
-    """The goal, and whether it was missed."""
-    return shown(goal) if reached >= goal else f"{shown(goal)}, missed"
-
-
 def section(case: Case, rows: Sequence[Row], there: bool) -> str:
     """The section of the forward and the sweep, in Markdown."""
     model, sizes = case.model.removeprefix("untrained:"), {"tokens": f"{case.tokens:,}", "prompts": case.prompts}
-    return filled("accelerator", model=model, dtype=case.dtype, **sizes, where=where(there), table=markdown(HEAD, rows))
+    return filled("accelerator", model=model, dtype=case.dtype, **sizes, where=where(there), table=table(rows))
 
 
 def where(there: bool) -> str:

@@ -1,5 +1,5 @@
-"""Measure how far bfloat16 moves a forward and a gradient from float32, beside transformers: a table of
-docs/results/benchmarks.md.
+"""Measure how far bfloat16 moves a forward and a gradient from float32, beside transformers:
+docs/results/benchmarks-full.md.
 
     python scripts/benchmarks/bench_bfloat16.py            SmolLM2 on a CPU; a quarter of an hour where it multiplies no bfloat16
     python scripts/benchmarks/bench_bfloat16.py --quick    one passage; prints and writes nothing
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from bench_peers import command
+from measured import as_number
 from transformers import AutoModelForCausalLM
 
 import sinkjax
@@ -43,17 +44,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write or print the section."""
     options = command.parser(__doc__, "bench_bfloat16", "one short prompt").parse_args(arguments)
     rows = [row for length, count in ({16: 1} if options.quick else PROMPTS).items() for row in measured(length, count)]
-    head = ["prompts x positions", "in bfloat16", *QUANTITIES.values()]
-    about = (
-        f"Relative error of bfloat16: the norm of the difference from float32 over the norm in float32 (for the loss of a token, "
-        f"without its mean), for {MODEL} with weights rounded to bfloat16 on both sides, on packaged text. Each library is "
-        "compared with itself. `python scripts/benchmarks/bench_bfloat16.py` writes this section, on a CPU."
-    )
-    command.publish("\n\n".join(("## bfloat16 beside float32", about, markdown(head, rows))), options)
+    lines = [[size, side, *(f"{found[name]:.3g}%" if name in found else "" for name in QUANTITIES)] for size, side, found in rows]
+    table = markdown(["prompts x positions", "in bfloat16", *QUANTITIES.values()], lines)
+    numbers = [
+        as_number(f"{QUANTITIES[name]}, {size}, {side} (%)", [error], ".3g")
+        for size, side, found in rows
+        for name, error in found.items()
+    ]
+    command.publish(command.filled("bfloat16", model=MODEL, table=table), options, numbers)
 
 
-def measured(length: int, count: int) -> Iterator[list[str]]:
-    """The rows of prompts of this length."""
+def measured(length: int, count: int) -> Iterator[tuple[str, str, dict[str, float]]]:
+    """The size of the prompts, who computes, and the error of each quantity in per cent, for prompts of this length."""
     model = sinkjax.load(MODEL)
     assert model.tokenizer
     ids = model.tokenizer.encode("\n\n".join(packaged_documents()))
@@ -63,9 +65,9 @@ def measured(length: int, count: int) -> Iterator[list[str]]:
     want = ours(wide, tokens, model, "sinkjax")
     for how in WAYS:
         command.say(f"{count} x {length}, {how}")
-        yield [f"{count} x {length}", f"sinkjax, {how}", *errors(ours(narrow, tokens, model, how), want)]
+        yield f"{count} x {length}", f"sinkjax, {how}", errors(ours(narrow, tokens, model, how), want)
     command.say(f"{count} x {length}, transformers")
-    yield [f"{count} x {length}", "transformers, eager", *errors(theirs(tokens, torch.bfloat16), theirs(tokens, torch.float32))]
+    yield f"{count} x {length}", "transformers, eager", errors(theirs(tokens, torch.bfloat16), theirs(tokens, torch.float32))
 
 
 def ours(params: Any, tokens: np.ndarray, model: sinkjax.Model, how: str) -> dict[str, Any]:
@@ -108,18 +110,15 @@ def theirs(tokens: np.ndarray, dtype: torch.dtype) -> dict[str, Any]:
     return {name: value.detach().float().numpy() for name, value in found.items()} | {"gradient": gradient}
 
 
-def errors(found: dict[str, Any], want: dict[str, Any]) -> list[str]:
+def errors(found: dict[str, Any], want: dict[str, Any]) -> dict[str, float]:
     """The relative error of each quantity, in per cent."""
-    shown = []
-    for name in QUANTITIES:
-        if name not in found:
-            shown.append("")
-            continue
+    shown = {}
+    for name in found:
         have, right = ([np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(each[name])] for each in (found, want))
         middle = [leaf.mean() * (name == "loss") for leaf in right]
         difference = sum(np.square(a - b).sum() for a, b in zip(have, right, strict=True))
         whole = sum(np.square(b - m).sum() for b, m in zip(right, middle, strict=True))
-        shown.append(f"{100 * np.sqrt(difference / whole):.3g}%")
+        shown[name] = float(100 * np.sqrt(difference / whole))
     return shown
 
 

@@ -1,4 +1,4 @@
-"""Measure one block of SmolLM2's shape on long prompts, beside its products: docs/results/benchmarks.md.
+"""Measure one block of SmolLM2's shape on long prompts, beside its products: docs/results/benchmarks-full.md.
 
     python scripts/benchmarks/bench_context.py             about four minutes on two cores
     python scripts/benchmarks/bench_context.py --quick     a smoke run at 512 positions; prints the section and writes nothing
@@ -20,8 +20,10 @@ import jax
 import jax.numpy as jnp
 from bench_peers import command
 from bench_peers.command import filled, say, span
+from measured import Number, as_number
 
 from sinkjax import Config, Probe
+from sinkjax.analysis.estimates import three_digits
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.model import params
 from sinkjax.model.fingerprint import fingerprints
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = command.parser(__doc__, "bench_context", "512 positions, 1 round").parse_args(arguments)
     load = os.getloadavg()[0]
     rows = [measure(length, rounds) for length, rounds in ({512: 1} if options.quick else LENGTHS).items()]
-    command.publish(section(rows, *fingerprint_bytes(), load), options)
+    command.publish(section(rows, *fingerprint_bytes(), load), options, numbers(rows))
 
 
 def measure(length: int, rounds: int) -> Row:
@@ -121,6 +123,15 @@ def fingerprint_bytes() -> tuple[int, int]:
     tree = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, "float32"), params.abstract(SMOLLM2))
     memory = fingerprints.lower(tree).compile().memory_analysis()
     return memory.temp_size_in_bytes, memory.argument_size_in_bytes
+
+
+def numbers(rows: Sequence[Row]) -> list[Number]:
+    """The numbers that other pages take; the bound is the floor."""
+    ran = [row for row in rows if row.seconds]
+    return [
+        as_number(f"{row.length:,} positions", row.ratios, goal=(None, GOAL), bound=three_digits(median(row.floors)))
+        for row in ran
+    ]
 
 
 def section(rows: Sequence[Row], temporaries: int, weights: int, load: float) -> str:

@@ -1,4 +1,4 @@
-"""Plan sweeps of studies on many processes and devices, and say how much of their time is used: docs/results/benchmarks.md.
+"""Plan sweeps of studies on many processes and devices, and say how much of their time is used: docs/results/benchmarks-full.md.
 
 python scripts/benchmarks/bench_devices.py             about a minute; nothing but plans is computed, and no weights are read
 python scripts/benchmarks/bench_devices.py --quick     one study; prints the section and writes nothing
@@ -13,6 +13,7 @@ from typing import Any
 
 from bench_peers import command
 from bench_peers.command import filled, say
+from measured import Number, as_number
 
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.edits.edit import resolve
@@ -54,7 +55,8 @@ class Row:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Plan, and write or print the section."""
     options = command.parser(__doc__, "bench_devices", "one study").parse_args(arguments)
-    command.publish(section([measure(study) for study in (STUDIES[-1:] if options.quick else STUDIES)]), options)
+    rows = [measure(study) for study in (STUDIES[-1:] if options.quick else STUDIES)]
+    command.publish(section(rows), options, numbers(rows), f"plan for {PLATFORM}")
 
 
 def measure(study: str) -> Row:
@@ -84,6 +86,16 @@ def measure(study: str) -> Row:
 
     plans = {shape: planned(*shape) for shape in GOALS}
     return Row(study, plans, {shape: finest(*shape, plan) for shape, plan in plans.items() if plan.kept < GOALS[shape]})
+
+
+def numbers(rows: Sequence[Row]) -> list[Number]:
+    """The part of the devices' time that is kept, where there is a goal."""
+    return [
+        as_number(f"{row.study}, {processes} x {devices}", [plan.kept], ".2f", (GOALS[processes, devices], None))
+        for row in rows
+        for (processes, devices), plan in row.plans.items()
+        if GOALS[processes, devices]
+    ]
 
 
 def section(rows: Sequence[Row]) -> str:

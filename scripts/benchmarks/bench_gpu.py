@@ -1,7 +1,7 @@
-"""Measure a training step and a sweep on a GPU beside torch.compile and transformers, in less than eight minutes.
+"""Measure a training step and a sweep on a GPU beside torch.compile and transformers: docs/results/benchmarks-full.md.
 
-    python scripts/benchmarks/bench_gpu.py              prints each row as it is measured, then the table with card and date
-    python scripts/benchmarks/bench_gpu.py --quick      small cases on any device, in a minute
+    python scripts/benchmarks/bench_gpu.py              less than eight minutes; prints each row as it is measured
+    python scripts/benchmarks/bench_gpu.py --quick      small cases on any device, in a minute; writes nothing
 
 Rows are in the order of their worth, so that a run that is cut short leaves the first ones. The peers run in processes of their
 own, because JAX and PyTorch each reserve memory. Weights are random. `--seconds` bounds the whole: later rows are then left out.
@@ -16,13 +16,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from bench_peers import command
+from bench_peers.command import filled, span
+from measured import Number, as_number
 
 SWEEPS = ((64, 64), (16, 64), (256, 64), (16, 512))  # prompts, positions
 TRAININGS = ("60m", "1b")
@@ -31,10 +33,34 @@ ROUNDS = 5
 HEAD = ("what", "sinkjax, ms", "peer, ms", "times as fast", "share of the product's rate")
 
 
+@dataclass(frozen=True)
+class Row:
+    """A row of the table. taken: milliseconds of each round. theirs: the peer's, or why there are none. reached: a share."""
+
+    what: str
+    taken: Sequence[float] = ()
+    theirs: float | str = ""
+    reached: float | None = None
+    rate: str = ""
+
+    def cells(self) -> list[str]:
+        """The row in Markdown."""
+        ratio = f"{self.theirs / median(self.taken):.2f}" if isinstance(self.theirs, float) else ""
+        theirs = f"{self.theirs:.4g}" if isinstance(self.theirs, float) else self.theirs
+        share = self.rate if self.reached is None else f"{self.reached:.0%}"
+        return [self.what, span(self.taken) if self.taken else "", theirs, ratio, share]
+
+    def numbers(self) -> Iterator[Number]:
+        """The numbers that other pages take."""
+        if isinstance(self.theirs, float):
+            yield as_number(self.what, [self.theirs / median(self.taken)], ".2f")
+        if self.reached is not None:
+            yield as_number(f"{self.what} (%)", [100 * self.reached], ".0f")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print; or, as a peer's process, print its milliseconds as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small cases on any device")
+    """Measure, and write or print the section; or, as a peer's process, print its milliseconds as JSON."""
+    parser = command.parser(__doc__, "bench_gpu", "small cases on any device")
     parser.add_argument("--seconds", type=float, default=460, help="no row begins later than this")
     parser.add_argument("--peer", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -45,18 +71,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     begun, rows = time.monotonic(), []
     for row in measured(options.quick):
         rows.append(row)
-        print(f"[{time.monotonic() - begun:4.0f} s] {' | '.join(row)}", flush=True)
+        command.say(f"[{time.monotonic() - begun:4.0f} s] {' | '.join(row.cells())}")
         if time.monotonic() - begun > options.seconds:
-            print("stopped: out of time", flush=True)
+            command.say("stopped: out of time")
             break
     import jax
 
     from sinkjax.report.markdown import table as markdown
 
-    print(f"\n{jax.devices()[0].device_kind}, jax {jax.__version__}, {date.today().isoformat()}\n\n{markdown(HEAD, rows)}")
+    device, table = jax.devices()[0].device_kind, markdown(HEAD, [row.cells() for row in rows])
+    text = filled("gpu", model=MODEL.partition(":")[2], rounds=ROUNDS, device=device, jax=jax.__version__, table=table)
+    command.publish(text, options, [one for row in rows for one in row.numbers()], device)
 
 
-def measured(quick: bool) -> Iterator[list[str]]:
+def measured(quick: bool) -> Iterator[Row]:
     """The rows of the table. Each peer is measured before JAX takes the memory of the device."""
     peers = {name: peer("trainings", name, quick=quick) for name in TRAININGS[: 1 if quick else None]}
     of_sweeps = peer("sweeps", quick=quick)
@@ -71,7 +99,7 @@ def measured(quick: bool) -> Iterator[list[str]]:
     matrix = jnp.ones((side, side), jnp.bfloat16)
     product = jax.jit(lambda a: a @ a)
     rate = 2 * side**3 / min(milliseconds(lambda: product(matrix), ROUNDS)) * 1e3
-    yield [f"product of {side} x {side}, bfloat16", "", "", "", f"{rate / 1e12:.0f} TFLOP/s"]
+    yield Row(f"product of {side} x {side}, bfloat16", rate=f"{rate / 1e12:.0f} TFLOP/s")
     for name, theirs in peers.items():
         for how in ("auto", "sinkjax"):
             yield training(name, how, theirs, rate, quick)
@@ -84,10 +112,11 @@ def measured(quick: bool) -> Iterator[list[str]]:
         taken = milliseconds(lambda tokens=tokens: sinkjax.sweep(model, tokens, edits, PROBE, progress=False), 3)
         blocks = layers + sum(range(1, layers + 1))
         reached = blocks * causal_flops(model.config, length) * count / median(taken) * 1e3 / rate
-        yield row(f"sweep of {layers} masks, {count} x {length}", taken, of_sweeps.get(f"{count} x {length}"), reached)
+        theirs = of_sweeps.get(f"{count} x {length}", "not measured")
+        yield Row(f"sweep of {layers} masks, {count} x {length}", taken, theirs, reached)
 
 
-def training(name: str, how: str, theirs: Any, rate: float, quick: bool) -> list[str]:
+def training(name: str, how: str, theirs: Any, rate: float, quick: bool) -> Row:
     """Loss and gradient of a micro-batch."""
     import jax
     from bench_accelerator import milliseconds
@@ -102,11 +131,11 @@ def training(name: str, how: str, theirs: Any, rate: float, quick: bool) -> list
         compiled = time.perf_counter() - begun
         taken = milliseconds(lambda: gradient(values, batch), ROUNDS)
     except Exception as error:
-        return [f"{name}, {how}", f"failed: {str(error).splitlines()[0][:80]}", "", "", ""]
+        return Row(f"{name}, {how}", rate=f"failed: {str(error).splitlines()[0][:80]}")
     flops = pretrain_sinkjax.about(shape)["flops"] * shape["batch"] * shape["context"]
     used = task.config.attention_impl
-    what = f"{name}, loss and gradient, {how} ({used}), compiled in {compiled:.0f} s"
-    return row(what, taken, theirs, flops / median(taken) * 1e3 / rate)
+    command.say(f"{name}, {how}: compiled in {compiled:.0f} s")
+    return Row(f"{name}, loss and gradient, {how} ({used})", taken, theirs, flops / median(taken) * 1e3 / rate)
 
 
 def shape_of(name: str, quick: bool) -> dict[str, Any]:
@@ -123,19 +152,10 @@ def sizes(quick: bool) -> Sequence[tuple[int, int]]:
     return ((2, 16),) if quick else SWEEPS
 
 
-def row(what: str, taken: Sequence[float], theirs: Any, reached: float) -> list[str]:
-    """A row of the table. theirs: the peer's milliseconds, or why there are none."""
-    ours = median(taken)
-    shown = f"{ours:.4g} ({min(taken):.4g} to {max(taken):.4g})"
-    if not isinstance(theirs, float):
-        return [what, shown, f"not measured: {theirs}", "", f"{reached:.0%}"]
-    return [what, shown, f"{theirs:.4g}", f"{theirs / ours:.2f}", f"{reached:.0%}"]
-
-
 def peer(*arguments: str, quick: bool) -> Any:
     """The result of a peer's process, or its last line if it fails."""
-    command = [sys.executable, __file__, *["--quick"] * quick, "--peer", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
+    line = [sys.executable, __file__, *["--quick"] * quick, "--peer", *arguments]
+    done = subprocess.run(line, capture_output=True, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
     lines = (done.stdout if done.returncode == 0 else done.stderr).splitlines() or ["no output"]
     if done.returncode == 0:
         return json.loads(lines[-1])
@@ -215,5 +235,4 @@ def timed(call: Callable[[], Any], rounds: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     main()

@@ -1,4 +1,4 @@
-"""Measure the memory that loading a model takes at its peak, beside the bytes of its shards: docs/results/benchmarks.md.
+"""Measure the memory that loading a model takes at its peak, beside the bytes of its shards: docs/results/benchmarks-full.md.
 
 python scripts/benchmarks/bench_loading.py             about two minutes on two cores, 3 GB of memory, Linux
 python scripts/benchmarks/bench_loading.py --quick     one case; prints the section and writes nothing
@@ -17,6 +17,7 @@ from pathlib import Path
 import jax
 from bench_peers import command
 from bench_peers.command import filled, say
+from measured import as_number
 
 import sinkjax
 from sinkjax.report.markdown import table as markdown
@@ -39,7 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for what, dtype, model in cases[-1:] if options.quick else cases:
             say(f"{what}, {dtype}, shards on {model}")
             rows.append((what, dtype, model, *measured(sources[what], dtype, model)))
-    command.publish(section(rows), options)
+    numbers = [
+        as_number(f"{what}, {dtype}, {model} devices", [peak / shards], ".2f", (None, GOAL))
+        for what, dtype, model, peak, shards in rows
+    ]
+    command.publish(section(rows), options, numbers)
 
 
 def measured(source: str, dtype: str, model: int) -> tuple[int, int]:

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from bench_peers import command
 from bench_peers.command import filled, say, span
+from measured import as_number
 
 import sinkjax
 from sinkjax.report.markdown import table as markdown
@@ -37,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", default="mini-softmax", metavar="NAME", help="a model (default mini-softmax)")
     options = parser.parse_args(arguments)
     load = os.getloadavg()[0]
-    command.publish(section(options.model, measure(options.model, 1 if options.quick else ROUNDS), load), options)
+    found = measure(options.model, 1 if options.quick else ROUNDS)
+    numbers = [as_number(way, taken, goal=(None, GOALS[way])) for way, taken in found.items()]
+    command.publish(section(options.model, found, load), options, numbers)
 
 
 def measure(name: str, rounds: int) -> dict[str, list[float]]:

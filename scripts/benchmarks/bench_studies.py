@@ -1,4 +1,4 @@
-"""Compare the time and memory that `sinkjax plan` states for studies with those of their runs: docs/results/benchmarks.md.
+"""Compare the time and memory that `sinkjax plan` states for studies with those of their runs: docs/results/benchmarks-full.md.
 
 python scripts/benchmarks/bench_studies.py             an hour on two cores, 4 GB of memory; Gemma 3 270M must be installed
 python scripts/benchmarks/bench_studies.py --quick     mini-sink; prints the section and writes nothing
@@ -23,6 +23,7 @@ import jax
 from bench_peers import command
 from bench_peers.command import filled, say
 from bench_peers.worker import ROOT
+from measured import Number, as_number
 
 from sinkjax.report.markdown import table as markdown
 from sinkjax.studies.plan import block_seconds, study_bytes
@@ -57,7 +58,8 @@ QUICK = (Case("kiya/mask", "mini-sink", 4), Case("sweep/first-key", "mini-sink",
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what was not measured yet, and write or print the section."""
     options = command.parser(__doc__, "bench_studies", "mini-sink").parse_args(arguments)
-    command.publish(section(QUICK if options.quick else STUDIES), options)
+    text, numbers = section(QUICK if options.quick else STUDIES)
+    command.publish(text, options, numbers)
 
 
 def measured(case: Case) -> dict[str, float | str]:
@@ -94,24 +96,26 @@ def planned(case: Case) -> tuple[float, int]:
     return block_seconds(parts, architecture, config.dtype), study_bytes(parts, architecture, config.dtype)
 
 
-def section(studies: Sequence[Case]) -> str:
-    """The section, in Markdown."""
-    lines, days = [], []
+def section(studies: Sequence[Case]) -> tuple[str, list[Number]]:
+    """The section, in Markdown, and its numbers."""
+    lines, days, numbers = [], [], []
     for case in studies:
         (seconds, size), run = planned(case), measured(case)
         taken, used = float(run["seconds"]), float(run["bytes"])
         times = [f"{seconds:,.0f}", f"{taken:,.0f}", f"{seconds / taken:.0%}"]
         ratio = size / used
         memory = [f"{size / 1e9:.2f}", f"{used / 1e9:.2f}", f"{ratio:.2f}"]
-        met = "met" if abs(round(ratio, 2) - 1) <= GOAL else "missed"
-        lines.append([case.study, NAMES[case.model], str(case.prompts), *times, *memory, met])
+        name = f"{case.study}, {NAMES[case.model]}, {case.prompts} prompts"
+        numbers.append(as_number(name, [round(ratio, 2)], ".2f", (1 - GOAL, 1 + GOAL)))
+        lines.append([case.study, NAMES[case.model], str(case.prompts), *times, *memory, numbers[-1].met])
         days.append(str(run["on"]))
     head = (
         *("study", "model", "prompts", "blocks, planned, s", "run, s", "share of blocks"),
         *("planned, GB", "measured, GB", "ratio", "goal"),
     )
     measured_on = " and ".join(sorted({*days}))
-    return filled("studies", goal=f"{GOAL:.0%}", days=measured_on, jax=jax.__version__, table=markdown(head, lines))
+    text = filled("studies", goal=f"{GOAL:.0%}", days=measured_on, jax=jax.__version__, table=markdown(head, lines))
+    return text, numbers
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measure a forward and a sweep of single-layer edits in sinkjax, transformers and TransformerLens: docs/results/benchmarks.md.
+"""Measure a forward and a sweep of edits in sinkjax, transformers and TransformerLens: docs/results/benchmarks-full.md.
 
     python scripts/benchmarks/bench_sweep.py             about ten minutes on two cores that have nothing else to do
     python scripts/benchmarks/bench_sweep.py --quick     a smoke run of a small case; prints the section and writes nothing
@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 from bench_peers import command
-from bench_peers.command import processor, say, vectors
-from bench_peers.report import FAR, FEW, OURS, ROUNDING, TASKS, TOLERANCE, Measured, section
+from bench_peers.command import cpu, say
+from bench_peers.report import FAR, FEW, OURS, ROUNDING, TASKS, TOLERANCE, Measured, numbers, section
 from bench_peers.worker import CORES, ROOT, Worker
 
 TRANSFORMERLENS = ROOT / ".venv-transformerlens"
@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     rounds = {"forward": options.forward_rounds, "sweep": options.sweep_rounds}
     full, quick = Case(16, 64, tuple(range(LAYERS)), rounds), Case(2, 16, (0, 12, LAYERS - 1), dict.fromkeys(rounds, 1))
-    command.publish(section(measure(quick if options.quick else full, options.skip_transformerlens)), options)
+    found = measure(quick if options.quick else full, options.skip_transformerlens)
+    command.publish(section(found), options, numbers(found))
 
 
 def measure(case: Case, skip_transformerlens: bool) -> Measured:
@@ -93,7 +94,7 @@ def measure(case: Case, skip_transformerlens: bool) -> Measured:
         edits=len(case.layers),
         text=chosen["text"],
         date=date.today().isoformat(),
-        cpu=f"{processor()} with {vectors()}",
+        cpu=cpu(),
         cores=CORES,
         load=load,
         versions=versions,

@@ -1,4 +1,4 @@
-"""Measure training on the trigger task, alone and 64 seeds at once, beside plain PyTorch: docs/results/benchmarks.md.
+"""Measure training on the trigger task, alone and 64 seeds at once, beside plain PyTorch: docs/results/benchmarks-full.md.
 
     python scripts/benchmarks/bench_trigger.py             about five minutes on two cores that have nothing else to do
     python scripts/benchmarks/bench_trigger.py --quick     a smoke run; prints the section and writes nothing
@@ -20,6 +20,7 @@ import numpy as np
 from bench_peers import command
 from bench_peers.command import filled, say, span
 from bench_peers.worker import Worker
+from measured import Number, as_number
 
 REFERENCE, FAIR, OURS = "PyTorch, sequences one by one", "PyTorch, batches at once", "sinkjax"
 SIZES = {"1 x 1": (1, 1), "2 x 2": (2, 2), "4 x 4": (4, 4)}  # layers x heads
@@ -47,7 +48,8 @@ QUICK = Effort(1, {(1, 1): 300, (2, 2): 200, (4, 4): 200}, 2)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write or print the section."""
     options = command.parser(__doc__, "bench_trigger", "2 seeds, 1 round").parse_args(arguments)
-    command.publish(section(*measure(QUICK if options.quick else FULL)), options)
+    found = measure(QUICK if options.quick else FULL)
+    command.publish(section(*found), options, numbers(found[1]))
 
 
 def measure(effort: Effort) -> tuple[dict[str, Any], dict[tuple[str, str, str], list[float]]]:
@@ -103,6 +105,20 @@ def agreement(ours: Worker, torch: Worker, folder: Path, layers: int, heads: int
             f"{layers} x {heads}, {normaliser}: loss or gradient differs by {max(differences):.1e}, so no time counts"
         )
     return max(differences)
+
+
+def numbers(times: Mapping[tuple[str, str, str], Sequence[float]]) -> list[Number]:
+    """How many times as fast sinkjax is alone, by size and peer, and whether the goals are met."""
+    peers = [
+        as_number(f"{size}, {normaliser}, {way}", [median(taken) / median(times[size, normaliser, "alone"])], ".2f")
+        for (size, normaliser, way), taken in times.items()
+        if way in (FAIR, REFERENCE)
+    ]
+    published = [
+        as_number(f"{way}, {PUBLISHED:g} ms a step", [PUBLISHED / median(times["1 x 1", "softmax", way])], ".1f", (goal, None))
+        for way, goal in GOALS.items()
+    ]
+    return [*peers, *published]
 
 
 def section(about: Mapping[str, Any], times: Mapping[tuple[str, str, str], Sequence[float]]) -> str:

@@ -3,7 +3,7 @@
 Random bits for training data come from JAX's threefry or from `HASH`, which hashes a counter and the two words of a key with the
 32-bit mixer "lowbias32" (C. Wellons, 2018, public domain). `HASH` is cheap even compared with a small model; it is not
 cryptographic and never used for parameters. Its statistics are tested, and each word depends only on (key, index), also under
-vmap. Time saved: docs/results/benchmarks.md, "Random bits for training data".
+vmap. Time saved: docs/results/benchmarks-full.md, "Random bits for training data".
 """
 
 from __future__ import annotations

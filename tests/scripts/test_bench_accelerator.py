@@ -46,3 +46,13 @@ def test_without_an_accelerator_it_says_so(bench, tmp_path):
     measured = {name: row for name, row in found.items() if name not in ("what", "---")}
     assert len(measured) == 5 * 3 + 2 + 1 + 2 * 2
     assert all(row[0] == "not measured" for row in measured.values())
+    assert (tmp_path / "data" / "benchmarks.csv").read_text().count("\n") == 1  # the head of a table without numbers
+
+
+def test_a_row_has_the_same_numbers_as_text_and_as_data(bench):
+    row = bench.Row("a forward", [1.0, 3.0, 2.0], 0.449, goal=0.45)
+    assert row.cells() == ["a forward", "2 (1 to 3)", "45%", "45%, missed"]
+    time, share = row.numbers()
+    assert (time.measure, time.value, time.low, time.high) == ("a forward (ms)", "2", "1", "3")
+    assert (share.measure, share.value, share.goal, share.met) == ("a forward (%)", "45", "at least 45", "missed")
+    assert not [*bench.Row("a forward", bench.NOT_MEASURED, goal=0.45).numbers()]

@@ -199,7 +199,7 @@ def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, p
     used = edited.lower(shapes, *batch, stacked, start, base, spec=spec).compile().memory_analysis()
     inputs = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((shapes, base)))
     bytes_used = inputs + used.output_size_in_bytes + used.temp_size_in_bytes
-    assert 1.0 * bytes_used < planned < 1.3 * bytes_used  # docs/results/benchmarks.md has the ratios as users compile
+    assert 1.0 * bytes_used < planned < 1.3 * bytes_used  # docs/results/benchmarks-full.md has the ratios as users compile
 
 
 def test_planned_bytes_cover_records_that_wait_to_be_written(tiny_config, tiny_params, monkeypatch):

@@ -14,11 +14,9 @@ from sinkjax.analysis.estimates import three_digits
 from sinkjax.runtime.backend import processor
 
 sys.path.append(str(ROOT / "scripts"))
+from measured import FULL, HEAD, Number, keep
 from sections import write_section
 from templates import given, page
-
-PAGE = ROOT / "docs" / "results" / "benchmarks.md"
-HEAD = "# Benchmarks"
 
 
 def parser(about: str | None, name: str, quick: str) -> argparse.ArgumentParser:
@@ -27,24 +25,34 @@ def parser(about: str | None, name: str, quick: str) -> argparse.ArgumentParser:
     found.add_argument("--quick", action="store_true", help=f"{quick}; nothing is written")
     found.add_argument("--section", default=name, metavar="NAME", help="of the page; one for each machine")
     found.add_argument(
-        "--page", type=Path, default=PAGE, metavar="FILE", help="where to write (default docs/results/benchmarks.md)"
+        "--page", type=Path, default=FULL, metavar="FILE", help="where to write (default docs/results/benchmarks-full.md)"
     )
+    found.set_defaults(script=name)
     return found
 
 
-def publish(text: str, options: argparse.Namespace) -> None:
-    """Print the section of a quick run; write any other one into its page."""
+def publish(text: str, options: argparse.Namespace, numbers: Sequence[Number], device: str = "") -> None:
+    """Print the section of a quick run; write any other one into its page, and its numbers into the table beside it.
+
+    device: what was measured, by default this processor.
+    """
     if options.quick:
         print(text)
-    else:
-        write_section(options.page, options.section, text, HEAD)
-        print(f"written: {options.page}")
+        return
+    write_section(options.page, options.section, text, HEAD, near=options.script)
+    keep(options.page, options.section, numbers, device or cpu(), date.today().isoformat(), f"{options.script}.py")
+    print(f"written: {options.page} and its numbers; scripts/benchmarks_figure.py and scripts/front_page.py show them")
 
 
 def filled(template: str, **numbers: object) -> str:
     """The section of a template of scripts/templates/benchmarks, with the machine and the day. A paragraph is one line."""
-    machine = {"date": date.today().isoformat(), "cpu": f"{processor()} with {vectors()}", "cores": CORES, "vectors": vectors()}
+    machine = {"date": date.today().isoformat(), "cpu": cpu(), "cores": CORES}
     return page(f"benchmarks/{template}.md", given(machine | numbers), width=100_000).strip()
+
+
+def cpu() -> str:
+    """The processor and its widest vector instructions, as text."""
+    return f"{processor().replace('(R)', '').removesuffix(' Processor')} with {vectors()}"
 
 
 def vectors() -> str:

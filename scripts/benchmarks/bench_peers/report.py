@@ -1,4 +1,4 @@
-"""From measurements to the section of `docs/results/benchmarks.md`: pure functions, no measuring."""
+"""From measurements to a section of `docs/results/benchmarks-full.md` and its numbers: pure functions, no measuring."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
+
+from measured import Number, as_number
 
 from bench_peers.command import filled
 
@@ -91,16 +93,27 @@ def timings(m: Measured) -> str:
     return table(header, rows)
 
 
-def verdicts(m: Measured) -> str:
-    """Each goal, whether the median over rounds reaches it, and what no implementation of the same products could exceed here."""
-    rows = []
+def speeds(m: Measured) -> list[Number]:
+    """How many times as fast sinkjax is, by peer; the bound is what no implementation of the same products could exceed here."""
+    found = []
     for (task, side), goal in GOALS.items():
         if side in m.versions:
-            ratio = median(ratios(m, task, side))
             products = m.passes[task][OURS] * m.block_flops / (median(m.matmul["XLA"]) * 1e9)
-            bound = median(m.seconds[task][side]) / products
-            row = [f"{TASKS[task]}, {side}", f">= {goal:g}", f"{ratio:.2f}", "reached" if ratio >= goal else "missed"]
-            rows.append([*row, f"{bound:.2f}"])
+            bound = f"{median(m.seconds[task][side]) / products:.2f}"
+            found.append(as_number(f"{TASKS[task]}, {side}", ratios(m, task, side), ".2f", (goal, None), bound))
+    return found
+
+
+def numbers(m: Measured) -> list[Number]:
+    """The numbers that other pages take."""
+    products = [as_number(f"product, {library} (GFLOP/s)", values, ".0f") for library, values in m.matmul.items()]
+    blocks = [as_number(f"{TASKS['sweep']}, {side} (blocks)", [count], ".0f") for side, count in m.passes["sweep"].items()]
+    return [*speeds(m), *products, *blocks]
+
+
+def verdicts(m: Measured) -> str:
+    """Each goal, and whether the median over rounds reaches it."""
+    rows = [[one.measure, one.goal, one.spread(), one.met, one.bound] for one in speeds(m)]
     return table(["times as fast as", "goal", "measured", "", "bound"], rows)
 
 
