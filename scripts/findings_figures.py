@@ -1,4 +1,4 @@
-"""Keep what runs of kiya/scan found in docs/results/data/scan, and draw the figures of docs/results/findings.md.
+"""Keep what runs of kiya/scan found in docs/results/data/scan, and draw the figures of docs/results/findings.md and emergence.md.
 
     python scripts/findings_figures.py smollm2-135m=RUN gemma3-270m=RUN      each given model's scan is read again
     python scripts/findings_figures.py                                       the figures only
@@ -158,6 +158,33 @@ def crossover(data: Path = DOCS / "results/data") -> Figure:
     return figure
 
 
+@styled
+def timeline(file: Path = DOCS / "results/data/emergence/summary.csv") -> Figure:
+    """Draw when each event of a training has happened. Names are above their points, so that a telephone shows both."""
+    from matplotlib.figure import Figure
+
+    measure = "step from which half of the change is made"
+    rows = [row for row in read(file) if row["measure"] in (measure, f"{measure}, in logarithms") and row["mean"]]
+    names = list(dict.fromkeys(row["model"] for row in rows if row["measure"] == measure))
+    figure = Figure(figsize=(4.8, 5.2), layout="constrained")
+    panel = figure.subplots()
+    for kind, (label, colour, marker, below) in {
+        measure: ("half of the change", COLOURS[0], "o", 0.0),
+        f"{measure}, in logarithms": ("half in logarithms", COLOURS[1], "s", 0.22),
+    }.items():
+        shown = [(names.index(row["model"]) + below, row) for row in rows if row["measure"] == kind]
+        places, middle = [place for place, _ in shown], [float(row["mean"]) for _, row in shown]
+        panel.hlines(places, *([float(row[end]) for _, row in shown] for end in ("low", "high")), color=colour)
+        panel.plot(middle, places, marker=marker, markersize=6, linestyle="none", color=colour, label=label)
+    for place, name in enumerate(names):
+        panel.text(0, place - 0.3, name, fontsize=10)
+    panel.set(xlim=(-150, 6000), ylim=(len(names) - 0.4, -0.8), yticks=[], xlabel="training step")
+    panel.spines["left"].set_visible(False)
+    panel.set_xticks(range(0, 6001, 2000), [f"{step:,}" for step in range(0, 6001, 2000)])
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    return figure
+
+
 def of0(rows: Sequence[Row]) -> str:
     """The heads that sink on the first key without an edit."""
     return next(row["mean"] for row in rows if (row["edit"], row["measure"]) == ("no edit", "heads that sink on key 0 (%)"))
@@ -166,7 +193,7 @@ def of0(rows: Sequence[Row]) -> str:
 def main(arguments: Sequence[str]) -> None:
     """Keep the given runs, and draw."""
     keep(arguments)
-    for name, draw in {"scan": scans, "crossover": crossover}.items():
+    for name, draw in {"scan": scans, "crossover": crossover, "emergence-timeline": timeline}.items():
         write(IMAGES / f"{name}.png", render(draw(), "png"))
 
 

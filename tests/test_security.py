@@ -76,7 +76,7 @@ BEHIND = {
         (PROGRAMS, "test_names_of_a_studys_parts_are_no_paths"),
         (STORES, "test_metadata_choose_no_code_and_no_file"),
     ),
-    "Devices, pipes and files that are larger than they may be": (
+    "Devices, pipes and files above a size limit": (
         (HOSTILE, "test_a_pipe_a_folder_or_a_huge_file_in_a_model_is_refused"),
         (HOSTILE, "test_a_pipe_a_folder_or_a_huge_file_that_is_named_is_refused"),
         (STORES, "test_what_is_no_file_is_not_read_in_a_finished_store"),
