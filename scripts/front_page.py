@@ -22,6 +22,7 @@ PAGES = (
     "docs/dictionary.md",
     "docs/index.md",
     "docs/how-to/card.md",
+    "docs/performance.md",
     "docs/papers.md",
     "docs/results/emergence.md",
     "docs/results/pretraining-setting.md",

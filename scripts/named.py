@@ -19,7 +19,7 @@ import csv
 import functools
 import gzip
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import mean
@@ -162,39 +162,26 @@ class Named:
         return f"{middle:{form}}{unit}" + f" [{low:{form}}, {high:{form}}]"
 
     def sped(self, name: str, which: str) -> str:
-        """A number of a benchmark, or what belongs to it."""
+        """A number of a benchmark, or what belongs to it; with stars in its name, those of all that match."""
         section, measure = name.split("/", 1)
         rows = table(self.data / "benchmarks.csv")
         found = [row for row in rows if fnmatchcase(row["section"], section) and fnmatchcase(row["measure"], measure)]
         first, unit = found[0], "%" * measure.endswith("(%)")
-        ends = sorted((row["value"] for row in found), key=float)
-        if len(found) > 1:
-            value, bound = " to ".join(dict.fromkeys(f"{end}{unit}" for end in (ends[0], ends[-1]))), ""
-        else:
-            value, bound = (
-                first["value"] + unit + (f" ({first['low']} to {first['high']})" if first["low"] else ""),
-                first["bound"],
-            )
-        goals = dict.fromkeys(f"{row['goal']}{unit}" for row in found if row["goal"])
-        aim = " or ".join(goals).replace("or at least ", "or ") + ", **missed**" * any(row["met"] == "missed" for row in found)
-        goal = "; ".join(filter(None, (aim, f"bound {bound}" * bool(bound))))
-        devices, days = {row["device"] for row in found}, sorted({row["date"] for row in found})
-        device = first["device"] if len(devices) == 1 else f"{len(devices)} processors"
-        where = f"{device}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"
         match which:
             case "value":
                 return first["value"] + unit
             case "goal":
-                return goal
+                return goal_of(found, unit)
             case "where":
-                return where
+                return place_of(found)
             case "missed":
                 return f"{sum(row['met'] == 'missed' for row in found)} of {sum(bool(row['goal']) for row in found)}"
             case "time":
-                return " to ".join(dict.fromkeys(f"{100 / float(end):.0f}%" for end in (ends[-1], ends[0])))
+                shares = sorted(100 / float(row["value"]) for row in found)
+                return " to ".join(dict.fromkeys(f"{share:.0f}%" for share in (shares[0], shares[-1])))
             case "row":
-                return f"{value} | {goal} | {where}"
-        return value
+                return " | ".join((span_of(found, unit), goal_of(found, unit), place_of(found)))
+        return span_of(found, unit)
 
     def in_use(self, name: str) -> str:
         """How much a way to run a model adds to its loss, as it is; or the share of this that a second way saves."""
@@ -255,7 +242,33 @@ def is_in(row: Row, columns: Collection[Condition]) -> bool:
     return condition(row) in columns
 
 
-# Numbers as text.
+# Numbers of benchmarks as text.
+
+
+def span_of(rows: Sequence[Row], unit: str) -> str:
+    """A median with the smallest and largest round, or the smallest and largest of several medians."""
+    (first, *others), values = rows, sorted((row["value"] for row in rows), key=float)
+    if others:
+        return " to ".join(dict.fromkeys(f"{value}{unit}" for value in (values[0], values[-1])))
+    return first["value"] + unit + (f" ({first['low']} to {first['high']})" if first["low"] else "")
+
+
+def goal_of(rows: Sequence[Row], unit: str) -> str:
+    """The goals, whether one is missed, and the bound of a single number."""
+    goals = " or ".join(dict.fromkeys(f"{row['goal']}{unit}" for row in rows if row["goal"])).replace("or at least ", "or ")
+    missed = ", **missed**" * any(row["met"] == "missed" for row in rows)
+    bound = f"bound {rows[0]['bound']}" * (len(rows) == 1 and bool(rows[0]["bound"]))
+    return "; ".join(filter(None, (goals + missed, bound)))
+
+
+def place_of(rows: Sequence[Row]) -> str:
+    """Where and when something was measured."""
+    devices, days = {row["device"] for row in rows}, sorted({row["date"] for row in rows})
+    device = rows[0]["device"] if len(devices) == 1 else f"{len(devices)} processors"
+    return f"{device}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"
+
+
+# Numbers of claims as text.
 
 
 def numbers(row: Row) -> str:
