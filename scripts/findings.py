@@ -10,8 +10,6 @@ scripts/templates, with the names of its numbers (scripts/named.py).
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +22,6 @@ from named import (
     DATA,
     DOCS,
     GEMMA,
-    MODELS,
     SMOL,
     TRAINED,
     Condition,
@@ -74,7 +71,7 @@ STATED = (
 WHOLE_NUMBER = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
 ARTICLES = "15"  # samples of most claims, which the page says once
-FIGURES = ("smollm:masks-layers",)  # taken from runs
+DRAWING = "masks-layers"  # the figure that pages show, of a run on SmolLM2
 
 
 def main() -> None:
@@ -96,15 +93,10 @@ def main() -> None:
 
 
 def collect(kept: Iterable[Row], folders: Sequence[Path], docs: Path) -> list[Row]:
-    """The claims that are kept and those of runs in folders, as `joined` returns them."""
-    files = sorted(path for each in folders for path in each.rglob(CONFIG_FILE))
-    return joined(kept, {path.parent: condition(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in files}, docs)
-
-
-def joined(kept: Iterable[Row], runs: Mapping[Path, Condition], docs: Path) -> list[Row]:
-    """The claims that are kept and those of runs, which take the place of older ones; copies the runs' figures."""
+    """The claims that are kept and those of runs in folders, which take the place of older ones; copies a run's figure."""
     rows = {key(row): row for row in kept}
-    for folder, measured in runs.items():
+    for path in sorted(path for each in folders for path in each.rglob(CONFIG_FILE)):
+        folder, measured = path.parent, condition(yaml.safe_load(path.read_text(encoding="utf-8")))
         found = claims(folder, measured)
         studies = {row["study"] for row in found}
         rows = {name: row for name, row in rows.items() if row["study"] not in studies or not is_in(row, [measured])}
@@ -123,20 +115,15 @@ def claims(folder: Path, measured: Condition) -> list[dict[str, str]]:
 
 def as_csv(rows: Iterable[Row]) -> str:
     """Rows as CSV."""
-    out = io.StringIO()
-    written = csv.DictWriter(out, (COLUMNS[0], *Condition._fields, *COLUMNS[2:]), lineterminator="\n")
-    written.writeheader()
-    written.writerows(rows)
-    return out.getvalue()
+    columns = (COLUMNS[0], *Condition._fields, *COLUMNS[2:])
+    return as_text(columns, [[row.get(name, "") for name in columns] for row in rows])
 
 
 def picture(folder: Path, measured: Condition, docs: Path) -> None:
-    """Copy the figures of a run that pages show."""
-    for model, _, drawing in (name.partition(":") for name in FIGURES):
-        file, copy = folder / "figures" / f"{drawing}.png", docs / "images" / f"findings-{model}-{drawing}.png"
-        if measured == MODELS[model] and file.exists():
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(file.read_bytes())
+    """Copy the figure of a run that pages show."""
+    file = folder / "figures" / f"{DRAWING}.png"
+    if measured == SMOL and file.exists():
+        write(docs / "images" / f"findings-smollm-{DRAWING}.png", file.read_bytes())
 
 
 # The pages.

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from long_tables import as_text
 from named import DOCS, GEMMA, SMOL, SUMMARY, Row, read, summaries
-from predictions import table
 
 from sinkjax.config_files.files import user_place, write
 from sinkjax.papers.kiya._alone import HALF, compared
@@ -34,20 +34,8 @@ UPTO = re.compile(r"layers 0 to \d+")
 NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct", "gemma3-270m": "Gemma 3 270M"}
 COLUMNS = {
     "models": (
-        "model",
-        "tokens",
-        "special",
-        "ordinary",
-        "sinks",
-        "none",
-        "layer",
-        "first",
-        "other",
-        "lowest",
-        "median",
-        "highest",
-        "cosine",
-        "nearest",
+        *("model", "tokens", "special", "ordinary", "sinks", "none", "layer"),
+        *("first", "other", "lowest", "median", "highest", "cosine", "nearest"),
     ),
     "sizes": ("model", "low", "high", "tokens"),
     "exceptions": ("model", "token", "text", "ratio", "cosine"),
@@ -92,7 +80,7 @@ def keep(runs: Sequence[str], folder: Path = DATA) -> None:
 def put(file: Path, columns: Sequence[str], model: str, made: Sequence[Sequence[object]]) -> None:
     """Put a model's rows of a table in place of its old ones."""
     others = [row for row in read(file) if row["model"] != model] if file.exists() else []
-    write(file, table(columns, [*([row[column] for column in columns] for row in others), *made]))
+    write(file, as_text(columns, [*([row[column] for column in columns] for row in others), *made]))
 
 
 def wide(columns: int, height: float = 3.5) -> tuple[Figure, Sequence[Axes]]:

@@ -11,7 +11,6 @@ without a figure has a card without one.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,10 +51,8 @@ def card(folder: Path, docs: Path) -> Iterator[tuple[str, dict[str, str]]]:
     if not section.drawings:
         return
     drawing, image = section.drawings[0], f"images/gallery/{section.study.replace('/', '-')}.png"
-    with io.BytesIO() as buffer:
-        drawing.figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
-        (docs / image).parent.mkdir(parents=True, exist_ok=True)
-        (docs / image).write_bytes(buffer.getvalue())
+    (docs / image).parent.mkdir(parents=True, exist_ok=True)
+    drawing.figure.savefig(docs / image, dpi=DPI, metadata={"Software": None})
     told = [getattr(chosen.config, "model", "models trained from scratch")]
     if "prompts" in section.provenance:
         told.append(f"prompts: {section.provenance['prompts']}")

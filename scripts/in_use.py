@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from templates import given, page
@@ -225,22 +224,11 @@ def draw(data: pd.DataFrame, models: Sequence[str], large: Path, small: Path) ->
         own = data[data["model"] == name]
         lines += [Line(edit, own, edit, f"C{number}") for number, edit in enumerate((PLAIN, WITHOUT, REMOVED))]
         lines += [Line(f"as it is, {spoken}", own, PLAIN, color, f", {kind}") for kind, spoken, color in REMEDIES]
-    figure, panels = drawn(lines, "loss (nats per token)")
-    for ax in panels:
-        ax.set_yscale("log")
-        ax.set_yticks(LOSSES, [f"{tick:g}" for tick in LOSSES])
-        ax.minorticks_off()
-    figure.savefig(large, dpi=150)
+    drawn(lines).savefig(large, dpi=150)
     others = [(name, data[data["model"] == name]) for name in models if name not in SUPER_WEIGHT]
     lines = [Line(NAMES.get(name, name), own, PLAIN, f"C{number}") for number, (name, own) in enumerate(others)]
     lines += [Line("", own, WITHOUT, f"C{number}", dashed=True) for number, (_, own) in enumerate(others)]
-    figure, panels = drawn(lines, "added loss (nats per token)", added=True)
-    for ax in panels:
-        ax.axhline(0, color="0.6", linewidth=0.8)
-        ax.set_yscale("symlog", linthresh=0.01, linscale=0.5)
-        ax.set_yticks(ADDED, [f"{tick:g}" for tick in ADDED])
-        ax.minorticks_off()
-    figure.savefig(small, dpi=150)
+    drawn(lines, added=True).savefig(small, dpi=150)
 
 
 @dataclass(frozen=True)
@@ -264,7 +252,7 @@ class Line:
         return {"color": self.color, "linestyle": "--", "linewidth": 1} if self.dashed else {"color": self.color, "marker": "o"}
 
 
-def drawn(lines: Sequence[Line], label: str, added: bool = False) -> tuple[Figure, list[Axes]]:
+def drawn(lines: Sequence[Line], added: bool = False) -> Figure:
     """A panel for each kind of rounding and of cache: the loss of each line, or the loss `added` to its own in full precision."""
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     grid = figure.subplots(2, 3, sharey=True)
@@ -287,13 +275,20 @@ def drawn(lines: Sequence[Line], label: str, added: bool = False) -> tuple[Figur
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", color="0.92")
         ax.set_axisbelow(True)
+        if added:
+            ax.axhline(0, color="0.6", linewidth=0.8)
+            ax.set_yscale("symlog", linthresh=0.01, linscale=0.5)
+        else:
+            ax.set_yscale("log")
+        ax.set_yticks(ADDED if added else LOSSES, [f"{tick:g}" for tick in (ADDED if added else LOSSES)])
+        ax.minorticks_off()
     for ax in grid[:, 0]:
-        ax.set_ylabel(label)
+        ax.set_ylabel(f"{'added ' * added}loss (nats per token)")
     handles = [Line2D([], [], markersize=4, label=line.label, **line.look) for line in lines if line.label]
     if any(line.dashed for line in lines):
         handles.append(Line2D([], [], color="0.4", linestyle="--", linewidth=1, label=WITHOUT))
     figure.legend(handles=handles, loc="outside upper center", ncols=3, frameon=False, fontsize=10)
-    return figure, list(grid.flat)
+    return figure
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import xarray
 import yaml
+from long_tables import as_text
 
 import sinkjax
 from sinkjax.config_files import documents
@@ -43,10 +43,10 @@ def main(arguments: Sequence[str]) -> None:
     what, run, file, *rest = arguments
     if what == "predict":
         fields = {name: yaml.safe_load(value) for name, _, value in (one.partition("=") for one in rest)}
-        write(Path(file), table(COLUMNS, predicted(Path(run), fields)))
+        write(Path(file), as_text(COLUMNS, predicted(Path(run), fields)))
     elif what == "compare":
         rows, counts = compared(Path(run), Path(file))
-        write(Path(rest[0]), table((*COLUMNS, "share_measured", "sink_measured", "right"), rows))
+        write(Path(rest[0]), as_text((*COLUMNS, "share_measured", "sink_measured", "right"), rows))
         print(counts)
     else:
         raise SinkjaxError(f"{what!r} is neither predict nor compare")
@@ -95,13 +95,6 @@ def compared(run: Path, file: Path) -> tuple[list[list[object]], str]:
             right = sum(int(str(row[-1])) for row in of)
             lines_of.append(f"{name:12}  {'sink' if sink else 'no sink':9}  {right:5}  {len(of) - right:5}")
     return rows, "\n".join(lines_of)
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Format rows as CSV."""
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([columns, *rows])
-    return out.getvalue()
 
 
 if __name__ == "__main__":

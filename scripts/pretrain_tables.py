@@ -8,12 +8,13 @@
 The folders are those of studies, finished or not. Of a study at the size of its file, the logs of finished runs are kept
 (scripts/kept_logs.py), and its table is made of all that is kept, so that its seeds can be trained a few at a time, on several
 machines (`--seed 3 --seeds 2`, `--seed 5 --seeds 3`). At another size a table shows what its folder holds. A study of which
-nothing is kept and no folder given keeps its lines, or has none: scripts/pretrain_page.py makes the tables of the size 340k.
+nothing is kept and no folder given keeps its lines, or has none.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,13 @@ import numpy as np
 import xarray
 from long_tables import CLAIMS, COLUMNS, claims, of_section, replace
 from matplotlib.figure import Figure
-from pretrain_page import DATA, IMAGES, courses
-from pretrain_runs import LEARNING, table_of
+from named import DATA, DOCS
 
+from sinkjax.analysis import intervals
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.trained import specs
+from sinkjax.papers.pretrain._outcomes import by_shares
 from sinkjax.papers.pretrain._task import of_lines
 from sinkjax.report.section import Section
 from sinkjax.studies.assemble import assemble
@@ -38,6 +40,8 @@ from sinkjax.train import log
 from sinkjax.train.config import DIVERGED
 
 CORE = "pretrain/mini"
+FEWEST = 8  # seeds of an interval
+WHILE_IT_LEARNS = ("hidden", "optimisers", "released", "chats", "smollm2")  # tables of another page
 SHARED = {("families", "llama"): "mini/softmax"}  # a row that is a row of another study, with seeds of its own
 SAME = {"emergence/causal": CORE}  # a study whose training, but for the models that it keeps, is a row of another
 # Fields of a training that may differ between its seeds.
@@ -48,8 +52,8 @@ def main() -> None:
     """Read the folders and write the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", type=Path, nargs="*", help="the folders of studies")
-    parser.add_argument("--data", type=Path, default=DATA, help="the folder of the tables")
-    parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of the figure")
+    parser.add_argument("--data", type=Path, default=DOCS / DATA, help="the folder of the tables")
+    parser.add_argument("--images", type=Path, default=DOCS / "images", help="the folder of the figure")
     parser.add_argument("--logs", type=Path, default=kept_logs.LOGS, help="where the logs of finished runs are kept")
     options = parser.parse_args()
     try:
@@ -68,16 +72,29 @@ def main() -> None:
 
 
 def draw(stores: Mapping[str, xarray.Dataset], file: Path) -> None:
-    """Attention to the first token while the rows of the core table learn."""
+    """Attention to the first token while the rows of the core table learn: means, with 95% intervals from FEWEST seeds on."""
     figure = Figure(figsize=(6.4, 3.8), layout="constrained")
-    names = {name: str(row["row"]["label"]) for name, row in table_of(_short(CORE))["trainings"].items()}
-    courses(figure.subplots(), {names[row]: data for row, data in stores.items()})
+    ax, rows = figure.subplots(), documents.parse(documented()[CORE], CORE)["trainings"]
+    for name, own in stores.items():
+        at, first = own["step"].values, own["share" if by_shares(own) else "received"].mean(("layer", "head")).values
+        steps = functools.reduce(np.intersect1d, at)  # runs may be evaluated at other steps
+        values = np.stack([first[run][np.isin(at[run], steps)] for run in range(len(at))])
+        ax.plot(steps, values.mean(axis=0), label=f"{rows[name]['row']['label']} ({len(values)})", linewidth=1.8)
+        if len(values) >= FEWEST:
+            each = [intervals.interval(at) for at in values.T]
+            ax.fill_between(steps, *([getattr(one, end) for one in each] for end in ("low", "high")), alpha=0.2, linewidth=0)
+    ax.set_xlim(0, float(steps.max()))
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("training step")
+    ax.set_ylabel("attention to the first token")
+    ax.legend(frameon=False, title="(seeds)", title_fontsize=10, loc="upper left", alignment="left")
+    ax.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=150)
 
 
 def studies() -> dict[str, Any]:
     """The tables that ship, with their configs, in the order of the page: what is measured at mini size first."""
-    others = {f"pretrain/{name}" for name in LEARNING}  # scripts/learning_page.py has them
+    others = {f"pretrain/{name}" for name in WHILE_IT_LEARNS}
     names = [name for name in documented() if name.startswith("pretrain/") and name not in others]
     return {name: choose(name).config for name in sorted(names, key=lambda name: (name != CORE, name))}
 

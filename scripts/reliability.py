@@ -10,7 +10,6 @@ Each part has a section of its own, which says when and how it was made; a suite
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import subprocess
 import sys
@@ -28,8 +27,11 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+from long_tables import as_text  # noqa: E402
+from named import read  # noqa: E402
 from sections import write_section  # noqa: E402
 
+from sinkjax.config_files.files import write  # noqa: E402
 from sinkjax.report.markdown import table as markdown  # noqa: E402
 from tests.robustness import broken, cases, fuzz  # noqa: E402
 
@@ -170,10 +172,7 @@ def flips(count: int, seed: int) -> str:
 
 def suites(names: list[str]) -> str:
     """Run the tests of these suites, the long ones too; return the table of how many passed, the others' older rows included."""
-    known = {}
-    if COUNTS.exists():
-        with COUNTS.open(newline="", encoding="utf-8") as file:
-            known = {row["suite"]: row for row in csv.DictReader(file)}
+    known = {row["suite"]: row for row in (read(COUNTS) if COUNTS.exists() else [])}
     for name in names:
         begun = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
@@ -184,10 +183,8 @@ def suites(names: list[str]) -> str:
         print(done.stdout if done.returncode else f"tests/{name} passed", flush=True)
         minutes = f"{(time.monotonic() - begun) / 60:.0f}"
         known[name] = {"suite": name, **counts, "minutes": minutes, "date": str(date.today())}
-        with COUNTS.open("w", newline="", encoding="utf-8") as file:  # after each suite, since all take two hours
-            writer = csv.DictWriter(file, fieldnames=list(known[name]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(known[suite] for suite in SUITES if suite in known)
+        rows = [[*known[suite].values()] for suite in SUITES if suite in known]
+        write(COUNTS, as_text([*known[name]], rows))  # after each suite, since all take two hours
     head = ["tests", "passed", "failed", "skipped", "minutes", "date"]
     rows = [[what, *(known[name][column] for column in head)] for name, what in SUITES.items() if name in known]
     return "### Damage, races, kills, signals and full disks\n\n" + markdown(["", *head], rows)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import io
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from long_tables import as_text
 from numpy.typing import NDArray
 from sections import write_section
 
@@ -25,6 +25,7 @@ from sinkjax.analysis.evidence import ContrastRank
 from sinkjax.analysis.intervals import generator
 from sinkjax.analysis.judgement import SMALL, word_of
 from sinkjax.analysis.mean_bounds import constant, crossed_side, t_side
+from sinkjax.config_files.files import write
 from sinkjax.report.markdown import table as markdown
 
 Array = NDArray[Any]
@@ -159,12 +160,10 @@ def words(case: Case, contrast: Array, whole: Array, controls: Array | None) -> 
         beyond = np.array([[ContrastRank(int(one), 0, CONTROLS).above for one in (below, CONTROLS - below)] for below in lower])
         d = contrast - controls.mean(1)
     share = case.claim != "no whole"
-    ends = (
-        [(_sides(d, np.ones_like(d), 0.0, case),) * 2]
-        if not share
-        else [tuple(_sides(d, whole, c, case) for c in (-SMALL, SMALL))]
-    )
-    ((low, high),) = ends
+    if share:
+        low, high = (_sides(d, whole, c, case) for c in (-SMALL, SMALL))
+    else:
+        low = high = _sides(d, np.ones_like(d), 0.0, case)
     least, most = (low > 0).astype(int) + (high > 0), (low < 0).astype(int) + (high < 0)
     place = np.array([-2 * SMALL, 0.0, 2 * SMALL])
     both = zip(place[least], -place[most], beyond.tolist(), strict=True)
@@ -235,15 +234,9 @@ def tables(lines: Iterable[Mapping[str, Any]]) -> str:
 
 def main(docs: Path = DOCS, draws: int = 1000, chosen: Iterable[Case] | None = None) -> None:
     """Simulate, and write the lines and the tables of the page."""
-    out = io.StringIO()
-    table: Any = None
-    for line in (simulated(case, draws) for case in (cases() if chosen is None else chosen)):
-        table = table or csv.DictWriter(out, list(line), lineterminator="\n")
-        if out.tell() == 0:
-            table.writeheader()
-        table.writerow({name: f"{value:.4g}" if isinstance(value, float) else value for name, value in line.items()})
-    (docs / DATA).parent.mkdir(parents=True, exist_ok=True)
-    (docs / DATA).write_text(out.getvalue(), encoding="utf-8")
+    lines = [simulated(case, draws) for case in (cases() if chosen is None else chosen)]
+    rows = [[f"{value:.4g}" if isinstance(value, float) else value for value in line.values()] for line in lines]
+    write(docs / DATA, as_text([*lines[0]], rows))
     write_page(docs)
 
 

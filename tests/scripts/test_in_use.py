@@ -59,7 +59,7 @@ def test_the_figure_has_each_way_in_its_panel_and_the_loss_that_it_adds(script) 
     data = pd.concat(rows(script, script["PLAIN"], kind, [loss + more for loss in base]) for kind, more in told.items())
     line = script["Line"]("mine", data, script["PLAIN"], "C0")
     for added, first in ((True, 0.0), (False, 7.5)):
-        panels = dict(zip(script["PANELS"], script["drawn"]([line], "loss", added=added)[1], strict=True))
+        panels = dict(zip(script["PANELS"], script["drawn"]([line], added=added).axes, strict=True))
         drawn = panels.pop("weights, one scale per output").lines[0]
         assert drawn.get_ydata() == pytest.approx([first, first + 0.125, first + 0.5])
         assert drawn.get_xdata().round() == pytest.approx([0, 1, 3])

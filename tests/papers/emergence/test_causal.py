@@ -35,6 +35,21 @@ def done(tmp_path_factory) -> Any:
     return run.carry_out(CHOSEN, out), out
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0, 0, 1, 1, 1], 20),
+        ([0, 1, 0, 1, 1], 30),  # an earlier rise that does not last
+        ([1, 1, 1, 1, 1], 0),
+        ([1, 1, 1, 1, 0], np.inf),
+        ([0, 0, 0, 0, 1], 40),
+        ([0, np.nan, 1, 1, np.nan], np.inf),  # a run that diverged
+    ],
+)
+def test_an_onset_is_the_step_from_which_a_number_stays_above_a_level(values, expected):
+    assert causal.onset(np.arange(0.0, 50, 10), np.array(values, float), 0.5) == expected
+
+
 def test_it_runs_and_leaves_models_stores_and_a_page(done):
     section, out = done
     assert {verdict.word for verdict in section.verdicts} == {"described"}
