@@ -275,6 +275,7 @@ def drawn(lines: Sequence[Line], added: bool = False) -> Figure:
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", color="0.92")
         ax.set_axisbelow(True)
+    for ax in grid.flat:
         if added:
             ax.axhline(0, color="0.6", linewidth=0.8)
             ax.set_yscale("symlog", linthresh=0.01, linscale=0.5)

@@ -55,7 +55,7 @@ class Batch:
 
     Attributes:
         measured: Statistics of unedited models on them, by model, number of prompts and probe, which `baseline.Unedited` fills.
-        values: Values of the run (`sinkjax.studies.values`).
+        values: Values of the run (`sinkjax.studies.folder`).
     """
 
     tokens: NDArray

@@ -1,14 +1,18 @@
-"""A run's folder: its stores, summary, figures and page."""
+"""A run's folder: its stores, the values that decide what the study does, summary, figures and page."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sinkjax.analysis.summary import summary_csv
-from sinkjax.config_files.files import plain_name, write
+from sinkjax.config_files.files import plain_name, read_text, write, write_new
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
+from sinkjax.lab.results import VALUES
 from sinkjax.report import stored
 from sinkjax.report.page import page
 from sinkjax.report.section import Report, Section
@@ -18,6 +22,29 @@ if TYPE_CHECKING:
 
 
 PAGE, SUMMARY, CLAIMS, FIGURES = "report.html", "summary.csv", "claims.csv", "figures"
+
+
+class RunValues(dict[str, Any]):
+    """Values that decide what a study does: name -> value, as JSON. The first process to finish one decides it for all others.
+
+    They are written once into the run, and read by every other process, a resumed run and the page.
+    """
+
+    def __init__(self, folder: Place):
+        self.folder = folder / VALUES
+        super().__init__({file.stem: json.loads(read_text(file)) for file in sorted(self.folder.glob("*.json"))})
+
+    def __setitem__(self, name: str, value: object) -> None:
+        file = self.folder / f"{name}.json"
+        write_new(file, json.dumps(value, default=_plain))
+        super().__setitem__(name, json.loads(read_text(file)))
+
+
+def _plain(value: object) -> object:
+    """Turn NumPy's numbers and arrays into JSON's."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"a value must be a number, a text or a list of these, not {type(value).__name__}")
 
 
 def store_path(folder: Place, name: str) -> Place:

@@ -42,7 +42,6 @@ from sinkjax.studies.listed import SHOWN
 from sinkjax.studies.listed import Settings as Listed
 from sinkjax.studies.registry import LISTED, SIZES, STORE_SUFFIX, Chosen, choose, claim, config_type, uses_own_text
 from sinkjax.studies.training import stores_of, train_all
-from sinkjax.studies.values import RunValues
 from sinkjax.sweeps.computation import Computation
 from sinkjax.sweeps.plan import Plan, plan
 from sinkjax.sweeps.programs import compile_programs
@@ -169,7 +168,7 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     model, twin = ready(config.model), functools.cache(functools.partial(ready, f"{UNTRAINED}{config.model}"))
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
     told: object = ""
-    values, parts = RunValues(out), specs(chosen.program, config, model.config)
+    values, parts = results.RunValues(out), specs(chosen.program, config, model.config)
     if not isinstance(config.bos, int) and (said := of_chat(model, (one.inputs.bos for one in parts))):
         log(f"warning: {said}")
     if machine.hardware().kind in AHEAD:
@@ -353,7 +352,7 @@ def _stores(chosen: Chosen, folder: Place) -> tuple[Lab, dict[str, xarray.Datase
     if not there:
         raise SinkjaxError(f"{folder} holds no results yet; run the study first")
     architecture = architecture_of(results.open_store(there[0], finished=False))
-    lab = chosen.program.trace(chosen.config, architecture, values=dict(RunValues(folder)))
+    lab = chosen.program.trace(chosen.config, architecture, values=dict(results.RunValues(folder)))
     found = {part.name: part for part in parts(lab)}
     optional = {name: part.optional for name, part in found.items()} | {TEXTS: True}
     paths = {name: results.store_path(folder, name) for name in optional}

@@ -12,10 +12,9 @@ import pytest
 from sinkjax.cli import main as cli
 from sinkjax.config_files.programs import typed
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.folder import open_store
+from sinkjax.studies.folder import RunValues, open_store
 from sinkjax.studies.registry import choose
 from sinkjax.studies.run import work
-from sinkjax.studies.values import RunValues
 from tests.studies.tiny import write_both
 
 STUDY = """

@@ -52,7 +52,7 @@ def test_pages_name_what_is_kept_and_the_figure_has_a_panel_a_model(script, tmp_
             file = docs / "results/data" / "scan" / f"{name}.csv"
             kept = [list(row.values()) for row in script["read"](file)] if file.exists() else []
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(script["table"](script["COLUMNS"][name], [*kept, *found]))
+            file.write_text(script["as_text"](script["COLUMNS"][name], [*kept, *found]))
     named = Named(docs)
     assert named("scan/smollm2-135m/sinks") == "5,000"
     assert named("scan/gemma3-270m/median") == "0.01"

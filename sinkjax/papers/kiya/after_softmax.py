@@ -6,17 +6,21 @@ Weights set to 0 leave rows that sum to less than 1; renormalised, they are the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from sinkjax import Edit
+from sinkjax import Edit, Probe, Site, Statistic
 from sinkjax.config_files.checks import positions
 from sinkjax.lab import *
 from sinkjax.lab.edits import hide
 from sinkjax.lab.measures import later_sink_rate
 from sinkjax.lab.premises import same
-from sinkjax.papers.kiya._weights import attention_left
+
+if TYPE_CHECKING:
+    from sinkjax.probes.statistics import PairView
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,3 +67,24 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(lines_along, "way", cost, at_next, size, over=masked)
     lab.maps(logits, zero[0])
     lab.draw(activations, logits, *zero)
+
+
+# The attention left in a row when weights are removed after the softmax.
+
+
+def row_sums(weights: jax.Array, view: PairView) -> jax.Array:
+    """Sum over queries of a row's weights, mean over heads: [B]."""
+    return jnp.where(view.real_rows[..., 0], weights.sum(axis=-1), 0).sum(axis=2).mean(axis=1)
+
+
+def per_query(sums: jax.Array, lengths: jax.Array) -> jax.Array:
+    """Sums over the queries of a prompt, divided by their number: [B]."""
+    return sums / lengths
+
+
+ROW_SUM = Probe(extra=(Statistic("row_sum", Site.WEIGHTS, row_sums, ("prompt", "layer"), per_query),))
+
+
+def attention_left() -> Measure:
+    """Sum of a row's attention weights, in per cent: mean over queries, heads and layers."""
+    return percentage("attention left (% of a row)", lambda data: np.asarray(100 * data["row_sum"].mean("layer").values), ROW_SUM)

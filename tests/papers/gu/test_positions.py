@@ -22,7 +22,7 @@ from sinkjax.lab.numbers import Stored
 from sinkjax.lab.work import Batch
 from sinkjax.model import params
 from sinkjax.model.positions import Alibi, Learned
-from sinkjax.papers.gu._positions import alike, no_vectors, position_vectors
+from sinkjax.papers.gu.positions import alike, no_vectors, position_vectors
 from sinkjax.studies import run as runs
 from sinkjax.studies.registry import program
 from tests.studies.tiny import study, write_both

@@ -11,7 +11,7 @@ import xarray
 import sinkjax
 from sinkjax.lab.measures import merged, read_measure
 from sinkjax.lab.work import Point
-from sinkjax.papers.kiya._weights import attention_left
+from sinkjax.papers.kiya.after_softmax import attention_left
 from sinkjax.studies.registry import program
 from tests.lab import planted
 from tests.lab.edited import Conditions, budget
