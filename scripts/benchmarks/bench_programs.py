@@ -18,9 +18,9 @@ from measured import as_number
 import sinkjax
 from sinkjax.report.markdown import table as markdown
 
-MODEL, STUDIES = "mini-softmax", ("kiya/mask", "kiya/self", "li/isolate")
+MODEL, STUDIES = "mini-softmax", ("kiya/mask", "kiya/self")
 EVENT = "/jax/core/compile/backend_compile_duration"
-SWEEPS = "jit_each"  # the program of a sweep's call, which loops over layers
+SWEEPS = "jit(each)"  # the program of a sweep's call, which loops over layers
 GOALS = {"programs": 30, "programs of sweeps": 10}  # at most, for kiya/mask; tests/studies/test_compilations.py holds them too
 
 
