@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tyro
-
 import sinkjax
 from sinkjax.cli.common import Options
-from sinkjax.cli.options import read
+from sinkjax.cli.options import Model, read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.data.reading import Division
@@ -29,7 +27,7 @@ class CardOptions(Options):
     """Describe the attention sinks of a model: their place, cause, maker, purpose and cost. Each statement is checked by an
     intervention in the model."""
 
-    model: tyro.conf.Positional[str]
+    model: Model
     """preset, folder, hub id or .gguf file"""
     text: str = "packaged"
     """"packaged" (synthetic documents), or a file or folder of texts of your own: plain text with a passage a line, or records"""

@@ -8,14 +8,14 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import tyro
 
 import sinkjax
 from sinkjax.cli.common import Options
-from sinkjax.cli.options import read
+from sinkjax.cli.options import Model, read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.documents import parse
 from sinkjax.config_files.files import read_text, user_path, write
@@ -36,9 +36,9 @@ class EvaluateOptions(Options):
     """Print the loss of a model on a text, as it is and quantised, with a cache policy or edited. Several values of weights,
     activations, kv, scale and caches make a row each, in all combinations."""
 
-    model: tyro.conf.Positional[str]
+    model: Model
     """preset, folder, hub id or .gguf file"""
-    text: tyro.conf.Positional[Path]
+    text: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="TEXT")]]
     """file or folder of plain text (.txt, .md, .raw, ...) or of records (.jsonl, .json, .csv, .tsv, .parquet, .arrow), also
     with .gz"""
     field: str = "text"

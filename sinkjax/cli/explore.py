@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import tyro
-
 import sinkjax
 from sinkjax.cli.common import Options
-from sinkjax.cli.options import read
+from sinkjax.cli.options import DefaultModel, read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.data.corpora import first_paragraph
@@ -25,7 +23,7 @@ from sinkjax.runtime.progress import say
 class ExploreOptions(Options):
     """Edit a model interactively, on a page that opens in a browser. Press Ctrl-C or close the page to stop."""
 
-    model: tyro.conf.Positional[str] = "mini-sink"
+    model: DefaultModel = "mini-sink"
     """preset, folder, hub id or .gguf file"""
     revision: str | None = None
     """branch, tag or commit of a hub id"""
@@ -36,7 +34,7 @@ class ExploreOptions(Options):
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     """precision of the parameters and activations"""
     attention_impl: Attention = "auto"
-    """implementation of attention; one that has no maps of it to show is an error"""
+    """implementation of attention; one that returns no maps to show is an error"""
     prompt: str | None = None
     """the first prompt of the page"""
     text: Path | None = None

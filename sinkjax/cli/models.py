@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
-from sinkjax.cli.options import read
+from sinkjax.cli.options import DefaultModel, read
 from sinkjax.config_files.files import write_new
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.backend import start_jax
@@ -20,10 +20,10 @@ from sinkjax.studies.registry import source, studies
 class ModelsOptions:
     """List the presets and supported families, or print the architecture of one model."""
 
-    source: tyro.conf.Positional[str | None] = None
+    source: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="[MODEL]")]] = None
     """preset, folder, hub id or .gguf file"""
     ignore_keys: tuple[str, ...] = ()
-    """keys of its config.json, of its metadata, and tensors to leave out, if no number depends on them"""
+    """keys of the model's config.json or metadata, or tensors, to ignore because no number depends on them"""
     verbose: bool = False
     """list the token that separated documents in each family's pretraining, to help you choose `bos`"""
 
@@ -32,10 +32,10 @@ class ModelsOptions:
 class SitesOptions:
     """List the sites where an edit can act: the array at each, its shape and bytes, and the allowed operations."""
 
-    model: tyro.conf.Positional[str] = "smollm2-135m"
+    model: DefaultModel = "smollm2-135m"
     """preset, folder, hub id or .gguf file"""
     ignore_keys: tuple[str, ...] = ()
-    """keys of its config.json, of its metadata, and tensors to leave out, if no number depends on them"""
+    """keys of the model's config.json or metadata, or tensors, to ignore because no number depends on them"""
     prompts: int = 1
     """number of prompts in a batch"""
     length: int | None = None
@@ -65,8 +65,8 @@ def sites(arguments: Sequence[str]) -> None:
 class StudyOptions:
     """Print a study, or begin one's own from it: sinkjax study kiya/mask --copy mine.py; sinkjax run mine.py."""
 
-    name: tyro.conf.Positional[str]
-    """PAPER/STUDY"""
+    study: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="STUDY")]]
+    """name of a study, such as kiya/mask"""
     copy: Path | None = None
     """a new file for a copy of its program"""
 
@@ -74,8 +74,8 @@ class StudyOptions:
 def study(arguments: Sequence[str]) -> None:
     """print a study's program and text, or begin one's own from it"""
     options = read(StudyOptions, arguments, "study")
-    if (found := source(options.name)) is None:
-        raise unknown("study", options.name, studies(), "; a study of your own is its file")
+    if (found := source(options.study)) is None:
+        raise unknown("study", options.study, studies(), "; a study of your own is its file")
     if options.copy is None:
         print(found.begin + (f"\n# {found.text_file}\n{found.text}" if found.text_file else ""), end="")
         return

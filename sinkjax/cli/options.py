@@ -19,6 +19,9 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.folding import folded
 
+Model = tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="MODEL")]]
+DefaultModel = tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="[MODEL]")]]
+
 
 def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> Any:
     """Parse a command's options, typed by `cls`. Errors: an unknown option, or a value of the wrong type."""

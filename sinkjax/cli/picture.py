@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import tyro
 
 import sinkjax
 from sinkjax.cli.common import Options
-from sinkjax.cli.options import read
+from sinkjax.cli.options import Model, read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path, write
 from sinkjax.errors import one_of
@@ -29,16 +30,16 @@ EPS = 0.3  # mean attention of later queries above which a head sinks on the fir
 class PictureOptions(Options):
     """Draw who attends to the first token, the strongest layer's map, and the largest activations, in one figure."""
 
-    model: tyro.conf.Positional[str]
+    model: Model
     """preset, folder, hub id or .gguf file"""
-    text: tyro.conf.Positional[str]
+    text: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="TEXT")]]
     """the text itself"""
     out: Path = Path("picture.svg")
     """the figure's file, .svg or .png"""
     length: int = 24
     """most tokens that are drawn, including the BOS; a longer text is cut"""
     bos: str = "auto"
-    """token before the text: model, tokenizer, none or a token id"""
+    """token before the text: auto (the one that the model was trained with), model, tokenizer, none or a token id"""
     dtype: Dtype = "float32"
     """dtype of parameters and activations"""
 

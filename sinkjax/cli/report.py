@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import tyro
 
@@ -23,9 +24,9 @@ from sinkjax.studies.registry import SERIES, STORE_SUFFIX, choose
 class ReportOptions:
     """Rebuild the summary, figures and page of a finished run from its stores, or compare two of the same edits."""
 
-    results: tyro.conf.Positional[str]
+    results: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RESULTS")]]
     """the folder of a run or its URL, a store in it, or a zip of the folder, which is unpacked next to the zip"""
-    other: tyro.conf.Positional[str | None] = None
+    other: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="[OTHER]")]] = None
     """a second folder, to compare the sweeps that both have, or a second store"""
     study: str | None = None
     """the file of your own study (.py, .yaml) that made these results; without it, a study in Python does not run, and the page

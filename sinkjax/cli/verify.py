@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tyro
-
 import sinkjax
 from sinkjax.cli.common import Options
-from sinkjax.cli.options import read
+from sinkjax.cli.options import Model, read
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.terminal import show
 from sinkjax.runtime.backend import start_jax, use_all_cores
@@ -20,7 +18,7 @@ class VerifyOptions(Options):
     """Compute eight tokens with transformers and with sinkjax from the same files, and print the largest difference after each
     block. If one is more than rounding, the exit code is 2."""
 
-    model: tyro.conf.Positional[str]
+    model: Model
     """preset, folder, hub id or .gguf file"""
     revision: str | None = None
     """branch, tag or commit of a hub id"""

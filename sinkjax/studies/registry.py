@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib
+import importlib.util
 import inspect
 import json
 import re
@@ -193,7 +194,14 @@ def title_of(name: str) -> str:
     text, what, _ = document(name)
     values = documents.parse(text, what)
     title = " ".join(str((values if name in documented() else values.get(PROSE, {})).get("title", name)).split())
-    return re.sub(r"\{(\w+)\}", r"\1", title)
+    return re.sub(r"\{(\w+)\}", lambda field: str(values.get(field[1], _default(name, field[1]))), title)
+
+
+def _default(name: str, field: str) -> str:
+    """The default of a setting, read from the program of a study, which is not imported."""
+    spec = importlib.util.find_spec(declared()[name])
+    found = spec and spec.origin and re.search(rf"^    {field}: \w+ = (\S+)$", read_text(Path(spec.origin)), re.MULTILINE)
+    return found[1] if found else field
 
 
 class Source(NamedTuple):

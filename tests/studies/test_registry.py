@@ -17,7 +17,7 @@ from sinkjax.lab.settings import OnText
 from sinkjax.lab.trained import specs
 from sinkjax.runtime.resources import config_path
 from sinkjax.studies import listed
-from sinkjax.studies.registry import Chosen, choose, config_type, declared, documented, find, program, studies, trains
+from sinkjax.studies.registry import Chosen, choose, config_type, declared, documented, find, program, studies, title_of, trains
 
 Mask = find("kiya/mask").settings
 
@@ -45,6 +45,11 @@ def test_a_list_of_the_studies_imports_no_jax():
     code = f"{code}; print('jax' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
+
+
+def test_titles_have_the_defaults_of_the_settings_that_they_name():
+    assert title_of("kiya/mask") == "Masking the logits towards key 0"
+    assert title_of("li/isolate") == f"Token {config_type('li/isolate')().position} attends only to itself"
 
 
 @pytest.mark.parametrize("name", shipped())
