@@ -15,6 +15,7 @@ from sinkjax.config_files.files import user_path
 from sinkjax.data.reading import Division
 from sinkjax.model.names import Dtype
 from sinkjax.report.terminal import show
+from sinkjax.runtime import extras
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import duration, say
 
@@ -65,6 +66,7 @@ def card(arguments: Sequence[str]) -> None:
     if options.plan:
         show_plan(options)
         return
+    extras.require("the page of a card", "report")
     from sinkjax.cards.page import save_page
     from sinkjax.checkpoints.architectures import with_tokenizer
 

@@ -19,6 +19,7 @@ from sinkjax.errors import one_of
 from sinkjax.model.names import Dtype
 from sinkjax.report.figures.picture import picture as drawn
 from sinkjax.report.figures.style import render
+from sinkjax.runtime import extras
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.folding import folded
 
@@ -49,6 +50,7 @@ def picture(arguments: Sequence[str]) -> None:
     options = read(PictureOptions, arguments, "picture")
     out = user_path(options.out)
     one_of("kind of figure", out.suffix.removeprefix("."), KINDS)
+    extras.require("a picture", "report")
     use_all_cores()
     start_jax(options.platform, options.dtype)
     model = sinkjax.load(options.model, dtype=options.dtype)

@@ -78,6 +78,18 @@ def draw() -> None:
     lines([[Panel("", "y", [Line("a", [0], [0.0])])]], "x")
 
 
+def make_a_card() -> None:
+    from sinkjax.cli.card import card
+
+    card(["mini-softmax"])
+
+
+def make_a_picture() -> None:
+    from sinkjax.cli.picture import picture
+
+    picture(["mini-softmax", "a text"])
+
+
 def load_from_the_hub() -> None:
     from sinkjax.checkpoints.hub import find_snapshot
 
@@ -101,12 +113,16 @@ def write_to_an_object_store() -> None:
     [
         (write_to_an_object_store, "upath", "remote"),
         (draw, "matplotlib", "report"),
+        (make_a_card, "matplotlib", "report"),
+        (make_a_picture, "matplotlib", "report"),
         (load_from_the_hub, "huggingface_hub", "hub"),
         (take_over, "transformers", "hub"),
     ],
 )
-def test_what_needs_an_extra_says_so_in_one_sentence(act, module, extra, monkeypatch):
+def test_what_needs_an_extra_says_so_in_one_sentence(act, module, extra, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr("sinkjax.load", lambda *args, **options: pytest.fail("computed before it was refused"))
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SinkjaxError, match=rf"needs {module}, .*: {needs(extra)}"):
         act()
 
