@@ -27,6 +27,7 @@ import sinkjax
 from sinkjax.cards import plan
 from sinkjax.checkpoints.architectures import architecture
 from sinkjax.checkpoints.model import Model
+from sinkjax.config_files import documents
 from sinkjax.data.corpora import passages
 from sinkjax.model import params
 from sinkjax.model.normalisers import NAMED
@@ -36,7 +37,7 @@ from sinkjax.runtime.hardware import PLATFORMS
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA, CARDS, PAGE = (ROOT / "docs" / name for name in ("results/data/cards.csv", "results/data/cards", "how-to/card-answers.md"))
-TRAINED = ROOT / "docs/results/data/cards-trained"  # made by known_answers.py
+TRAINED, TRAININGS = ROOT / "docs/results/data/cards-trained", ROOT / "configs/queue/known-answers.yaml"  # of known_answers.py
 PLAN, PLANNED = "llama-3.1-8b", ROOT / "docs/results/data/card-plan-llama-3.1-8b.txt"
 PRINTED, HEADINGS = ROOT / "docs/results/data/card-smollm2-135m.txt", ("sinks", "activation", "hangs on", "made by", "costs")
 SHOWN = ("smollm2-135m", "gemma3-270m", "mini-softmax", "mini-head-norm", "mini-sigmoid")  # whose cards are on the docs
@@ -272,16 +273,12 @@ def write_page() -> None:
     lines = []
     for row in known.to_dict("records"):
         truth, found = json.loads(row["truth"]), json.loads(row["answer"])
-        stated = {name: found[name] for name in ("tokens" if name == "among" else name for name in truth)}
-        held = "yes" if row["held_out"] else ""
-        lines.append([row["model"], row["why"], held, said(truth), said(stated), row["errors"] or "none"])
-    wrong = known["errors"] != ""
-    held = known["held_out"].astype(bool)
+        fields = ["tokens" if name == "among" else name for name in truth or ("kind", "position")]
+        stated = said({name: found[name] for name in fields})
+        lines.append([row["model"], because(row), "yes" if row["held_out"] else "", said(truth) or "undecided", stated])
+        lines[-1].append((row["errors"] or "none") if truth else "-")
     numbers = {
-        "models": len(known),
-        "right": int((~wrong).sum()),
-        "held": int(held.sum()),
-        "held_right": int((held & ~wrong).sum()),
+        **tallies(known),
         "table": markdown(["model", "known because", "held out", "known answer", "card", "errors"], lines),
         "cards": "\n\n".join(shown(name) for name in SHOWN if (CARDS / f"{name}.json").exists()),
     }
@@ -289,6 +286,38 @@ def write_page() -> None:
     lines = json.loads((CARDS / f"{SHOWN[0]}.json").read_text(encoding="utf-8"))["lines"]
     PRINTED.write_text("".join(f"{name:11} {text}\n" for name, text in lines if name in HEADINGS), encoding="utf-8")
     PLANNED.write_text("".join(f"{name:37} {text}\n" for name, text in plan_lines()), encoding="utf-8")
+
+
+def tallies(known: pd.DataFrame) -> dict[str, str]:
+    """How many cards are right of all, of those held out and of the trained models; the names of the wrong and the undecided."""
+    judged, trained = known["truth"] != "{}", known["model"].str.startswith("trained ")
+    wrong = judged & (known["errors"] != "")
+    planned = documents.parse(TRAININGS.read_text(encoding="utf-8"), TRAININGS.name)["rows"]
+
+    def of(which: pd.Series) -> str:
+        return f"{int((which & judged & ~wrong).sum())} of {int((which & judged).sum())}"
+
+    def named(which: pd.Series) -> str:
+        return ", ".join(f"`{name}`" for name in known["model"][which]) or "none"
+
+    return {
+        "right": of(judged),
+        "held": of(known["held_out"].astype(bool)),
+        "trained": of(trained),
+        "wrong": named(wrong),
+        "undecided": named(~judged),
+        "waiting": ", ".join(f"`{name}`" for name in planned if not (TRAINED / f"{name}.json").exists()) or "none",
+    }
+
+
+def because(row: Mapping[str, Any]) -> str:
+    """Why an answer is known; of a trained model, also the sink rates in its training's log."""
+    path = TRAINED / f"{str(row['model']).removeprefix('trained ')}.json"
+    if not path.exists() or row["model"].startswith("untrained "):
+        return str(row["why"])
+    end = json.loads(path.read_text(encoding="utf-8"))["end"]
+    place = int(np.argmax(end["sink"]))
+    return f"{row['why']}; sink rate in its log: {end['sink'][place]:.2f} (position {place}), {end['sink_bias']:.2f} (no key)"
 
 
 def plan_lines() -> list[tuple[str, str]]:

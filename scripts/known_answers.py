@@ -26,8 +26,7 @@ from sinkjax.checkpoints.load import untrained_like
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
 
-ROOT = Path(__file__).resolve().parents[1]
-PLAN, KEPT = ROOT / "configs/queue/known-answers.yaml", cards.TRAINED
+PLAN, KEPT = cards.TRAININGS, cards.TRAINED
 
 
 def main() -> None:

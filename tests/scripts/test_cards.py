@@ -48,4 +48,8 @@ def test_the_page_is_that_of_the_file(script) -> None:
         assert ", ".join(script["errors"](json.loads(row["truth"]), json.loads(row["answer"]))) == row["errors"]
     old = script["PAGE"].read_text(encoding="utf-8")
     assert f"| {known['model'].iloc[0]} |" in old
-    assert f"{(known['errors'] == '').sum()} of {len(known)} cards" in " ".join(old.split())
+    judged = known[known["truth"] != "{}"]
+    assert f"{(judged['errors'] == '').sum()} of {len(judged)} cards" in " ".join(old.split())
+    assert all(
+        f"`{name}`" in old.partition("|")[0] for name in known["model"][(known["truth"] == "{}") | (known["errors"] != "")]
+    )
