@@ -44,7 +44,7 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
     """Draw random parameters, and the SHA-256 of their bytes in the order of the tree; arguments as for `load_params`.
 
     The numbers equal `params.init` with SEED and the standard deviation that the model's files state as
-    `initializer_range`, by default INITIALIZER_RANGE. On one device a single program draws them; on a mesh they are drawn in
+    `initializer_range`, by default INITIALIZER_RANGE. On one device a program a shape draws them; on a mesh they are drawn in
     pieces, like tensors that are read from a file.
     """
     std = INITIALIZER_RANGE if checkpoint.initializer_range is None else checkpoint.initializer_range
@@ -59,15 +59,18 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
 
 
 def _draw_here(config: Config, dtype: str, std: float) -> tuple[params.Params, str]:
-    """Draw all parameters on the default device."""
+    """Draw all parameters on the default device, the largest leaves first, so that few others lie beside what these need."""
     leaves = jax.tree_util.tree_leaves_with_path(params.abstract(config))
-    names = [params.leaf_number(path) for path, _ in leaves]
-    places = [_places(leaf) for _, leaf in leaves]
-    found = _program(names, places, np.float32(std), kinds=tuple((leaf.shape, leaf.init) for _, leaf in leaves), dtype=dtype)
+    found: dict[int, jax.Array] = {}
+    for place in sorted(range(len(leaves)), key=lambda place: -math.prod(leaves[place][1].shape)):
+        path, leaf = leaves[place]
+        name, kind = params.leaf_number(path), {"shape": leaf.shape, "init": leaf.init}
+        found[place] = _program(name, _places(leaf), np.float32(std), **kind, dtype=dtype)
     digest = hashlib.sha256()
-    for leaf in found:
-        digest.update(np.asarray(leaf).reshape(-1).view(np.uint8).data)
-    return jax.tree.unflatten(jax.tree.structure(params.abstract(config)), found), digest.hexdigest()
+    for place in range(len(leaves)):
+        digest.update(np.asarray(found[place]).reshape(-1).view(np.uint8).data)
+    tree = jax.tree.structure(params.abstract(config))
+    return jax.tree.unflatten(tree, [found[place] for place in range(len(leaves))]), digest.hexdigest()
 
 
 def _places(leaf: params.Leaf) -> np.ndarray:
@@ -78,31 +81,25 @@ def _places(leaf: params.Leaf) -> np.ndarray:
     return np.stack([starts >> np.uint64(32), starts], axis=1).astype(np.uint32)
 
 
-@functools.partial(jax.jit, static_argnames=("kinds", "dtype"))
-def _program(
-    names: list[jax.Array], places: list[jax.Array], std: jax.Array, *, kinds: tuple[tuple[tuple[int, ...], str], ...], dtype: str
-) -> list[jax.Array]:
-    """Draw leaves piece by piece, so that memory holds little besides them.
+@functools.partial(jax.jit, static_argnames=("shape", "init", "dtype"))
+def _program(name: jax.Array, places: jax.Array, std: jax.Array, *, shape: tuple[int, ...], init: str, dtype: str) -> jax.Array:
+    """Draw a leaf piece by piece. name: uint32, the number of its path.
 
-    names: uint32, the number of each leaf's path. kinds: shape and initialiser of each. A loop collects numbers as integers,
-    because XLA's CPU code would convert all 16-bit floats so far to float32 and back at each step.
+    A loop collects 16-bit floats as integers, because XLA's CPU code would convert all numbers so far to float32 and back at each
+    step. Other floats are collected as they are, which spares a copy of the leaf.
     """
-    bits = f"uint{8 * jnp.dtype(dtype).itemsize}"
+    if init in params.CONSTANTS:
+        return jnp.full(shape, params.CONSTANTS[init], dtype)
+    collected = jnp.uint16 if jnp.dtype(dtype).itemsize == 2 else dtype
+    key = jax.random.key_data(jax.random.fold_in(jax.random.key(SEED), name))
+    scale = jnp.float32(params.SMALL) if init == "small" else std  # an argument, which no simplification merges
 
-    def leaf(name: jax.Array, places: jax.Array, shape: tuple[int, ...], init: str) -> jax.Array:
-        if init in params.CONSTANTS:
-            return jnp.full(shape, params.CONSTANTS[init], dtype)
-        key = jax.random.key_data(jax.random.fold_in(jax.random.key(SEED), name))
-        scale = jnp.float32(params.SMALL) if init == "small" else std  # an argument, which no simplification merges
+    def piece(place: jax.Array) -> jax.Array:
+        data = jax.random.wrap_key_data(jnp.concatenate([key, place]), impl=_counter_impl())
+        noise = jax.lax.optimization_barrier(jax.random.normal(data, (math.prod(shape) // len(places),)))
+        return (noise * scale).astype(dtype).view(collected)
 
-        def piece(place: jax.Array) -> jax.Array:
-            data = jax.random.wrap_key_data(jnp.concatenate([key, place]), impl=_counter_impl())
-            noise = jax.lax.optimization_barrier(jax.random.normal(data, (math.prod(shape) // len(places),)))
-            return (noise * scale).astype(dtype).view(bits)
-
-        return jax.lax.map(piece, places).view(dtype).reshape(shape)
-
-    return [leaf(name, at, *kind) for name, at, kind in zip(names, places, kinds, strict=True)]
+    return jax.lax.map(piece, places).view(dtype).reshape(shape)
 
 
 def drawn(leaf: params.Leaf, key: jax.Array, std: float, dtype: np.dtype) -> Tensor:

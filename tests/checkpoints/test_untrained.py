@@ -92,7 +92,7 @@ def test_rows_drawn_by_themselves_are_those_of_the_whole_leaf(tiny_config, monke
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_one_program_draws_the_numbers_of_the_pieces_and_their_digest(tiny_config, monkeypatch, dtype):
+def test_programs_draw_the_numbers_of_the_pieces_and_their_digest(tiny_config, monkeypatch, dtype):
     monkeypatch.setattr(untrained, "PIECE", 1000)
     config = dataclasses.replace(tiny_config, vocab_size=61)  # a leaf that 1,000 does not divide
     found, sha256 = untrained._draw_here(config, dtype, 0.1)
@@ -144,7 +144,19 @@ def test_what_is_not_there_is_named(source, sentence):
         sinkjax.load(source)
 
 
+def lowered(dtype: str):
+    """The program that draws a leaf of 64 pieces with 2,048 numbers each."""
+    places = np.zeros((64, 2), np.uint32)
+    return untrained._program.lower(np.uint32(1), places, np.float32(1), shape=(1024, 128), init="normal", dtype=dtype).compile()
+
+
 def test_a_draw_of_16_bits_widens_no_whole_leaf():
-    places, kinds = [np.zeros((64, 2), np.uint32)], (((64, 128), "normal"),)
-    program = untrained._program.lower([np.uint32(1)], places, np.float32(1), kinds=kinds, dtype="bfloat16").compile()
-    assert "f32[64,128]" not in program.as_text()
+    assert "f32[64,2048]" not in lowered("bfloat16").as_text()
+    assert "f32[64,2048]" in lowered("float32").as_text()  # so the text would show it
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 0.2), ("bfloat16", 1.3)])
+def test_a_draw_holds_at_most_one_copy_of_its_leaf(dtype, most):
+    """None in float32, where only pieces lie beside it."""
+    memory = lowered(dtype).memory_analysis()
+    assert memory.temp_size_in_bytes < most * memory.output_size_in_bytes
