@@ -7,6 +7,7 @@ in a YAML file. What is read from data is looked up among names only.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import hashlib
@@ -198,10 +199,11 @@ def title_of(name: str) -> str:
 
 
 def _default(name: str, field: str) -> str:
-    """The default of a setting, read from the program of a study, which is not imported."""
+    """The default of a setting, read from the program of a study, which is not imported; the setting's name if it states none."""
     spec = importlib.util.find_spec(declared()[name])
-    found = spec and spec.origin and re.search(rf"^    {field}: \w+ = (\S+)$", read_text(Path(spec.origin)), re.MULTILINE)
-    return found[1] if found else field
+    program = ast.parse(read_text(Path(spec.origin))) if spec and spec.origin else ast.Module([], [])
+    stated = (node for node in ast.walk(program) if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == field)
+    return next((ast.unparse(node.value) for node in stated if node.value), field)
 
 
 class Source(NamedTuple):
