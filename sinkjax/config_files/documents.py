@@ -122,11 +122,6 @@ def dump(values: Mapping[str, Any]) -> str:
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
-def flow(value: Any) -> str:
-    """Write a value as YAML on one line, for messages."""
-    return yaml.dump(value, Dumper=Dumper, default_flow_style=True, sort_keys=False, width=10_000).strip()
-
-
 def parse(text: str, what: str) -> dict[str, Any]:
     """Parse a YAML document as a mapping with names as keys.
 

@@ -30,14 +30,7 @@ def hide(way: Way, keys: int | None = None, queries: int | None = None, layers: 
     )
 
 
-def cut_links(
-    rng: np.random.Generator,
-    count: int,
-    length: int,
-    site: Literal["logits", "weights"] = "logits",
-    renormalise: bool = False,
-    layers: Sequence[int] | None = None,
-) -> Edit:
+def cut_links(rng: np.random.Generator, count: int, length: int, layers: Sequence[int] | None = None) -> Edit:
     """Hide one random key from `count` random later queries; the key is not at position `count`.
 
     length: number of positions.
@@ -47,10 +40,8 @@ def cut_links(
         raise SinkjaxError(f"no key of {length} positions has {count} later queries")
     key = int(rng.choice(keys))
     queries = tuple(sorted(rng.choice(np.arange(key + 1, length), count, replace=False).tolist()))
-    value, label = (-np.inf if site == "logits" else 0.0), f"{count} links to key {key} cut"
-    return edit(
-        site, "set", value, queries=queries, keys=key, relation="others", renormalise=renormalise, label=label, layers=layers
-    )
+    label = f"{count} links to key {key} cut"
+    return edit("logits", "set", -np.inf, queries=queries, keys=key, relation="others", label=label, layers=layers)
 
 
 def hide_from_heads(key: int, heads: Sequence[Head], layers: int, count: int) -> Edit:
@@ -75,7 +66,7 @@ def see_only(position: int, key: int, layers: Sequence[int] | None = None) -> Ed
     return edit("logits", "set", -np.inf, queries=position, keys=hidden, label=label, layers=layers)
 
 
-def hide_behind(key: int, position: int, layers: Sequence[int] | None = None) -> Edit:
+def hide_behind(key: int, position: int) -> Edit:
     """Hide a key from all queries behind a position, so that a token there has no competitor and nothing before it changes."""
     label = f"key {key} hidden from queries behind {position}"
-    return edit("logits", "set", -np.inf, keys=key, queries=slice(position + 1, None), label=label, layers=layers)
+    return edit("logits", "set", -np.inf, keys=key, queries=slice(position + 1, None), label=label)

@@ -26,28 +26,18 @@ def markdown(section: Section) -> str:
     )
 
 
-def summary(section: Section, left_out: str | None = None) -> str:
-    """Make the short table, without columns that hold nothing.
-
-    Args:
-        section: The section.
-        left_out: Text of a cell whose line is left out.
-
-    Returns:
-        The table.
-    """
+def summary(section: Section) -> str:
+    """Make the short table, without columns that hold nothing."""
     shown = table_of(section.rows, section.featured)
     columns = [place for place, _ in enumerate(shown.columns) if any(cells[place].value not in NONE for _, cells in shown.lines)]
     lines = [[label, *(cells[place].value or "-" for place in columns)] for label, cells in shown.lines]
-    head = [section.subject, *(shown.columns[place] for place in columns)]
-    return table(head, (line for line in lines if left_out not in line))
+    return table([section.subject, *(shown.columns[place] for place in columns)], lines)
 
 
-def claims(found: Sequence[Verdict], paper: bool = True) -> str:
-    """Make the table of claims, with the papers' numbers or without; "" without claims."""
-    head = ["claim", "source", "word", "evidence", *["the paper's"] * paper]
-    lines = [[one.statement, one.source, one.word, evidence(one), *[one.paper] * paper] for one in found]
-    return table(head, lines) if lines else ""
+def claims(found: Sequence[Verdict]) -> str:
+    """Make the table of claims; "" without claims."""
+    lines = [[one.statement, one.source, one.word, evidence(one), one.paper] for one in found]
+    return table(["claim", "source", "word", "evidence", "the paper's"], lines) if lines else ""
 
 
 def evidence(one: Verdict) -> str:

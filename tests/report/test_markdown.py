@@ -16,16 +16,14 @@ def test_a_section_has_its_question_findings_table_claims_and_notes_in_this_orde
     assert "third" not in text  # not featured
 
 
-def test_columns_without_a_number_and_lines_that_say_so_are_left_out(section):  # noqa: F811
+def test_columns_without_a_number_are_left_out(section):  # noqa: F811
     other = dataclasses.replace(section, rows=(*section.rows, row("none", "empty", None)))
     assert "empty" in summary(other)  # a note is a number's place
     rows = tuple(one for one in section.rows if one.condition != "<b>edit</b>" or one.measure == "loss")
     assert "| <b>edit</b> | - |" in summary(dataclasses.replace(section, rows=rows))
-    assert "| <b>edit</b> |" not in summary(section, left_out="<b>edit</b>")
 
 
 def test_bars_and_stars_do_not_become_markup(section):  # noqa: F811
     one = dataclasses.replace(section.verdicts[0], statement="|h| and Sink_* grow.")
     assert "| /h/ and Sink_\\* grow. |" in claims([one])
-    assert "the paper's" not in claims([one], paper=False)
     assert claims([]) == ""

@@ -105,13 +105,13 @@ def weight(target: str = "BOS", rows: str = "other") -> Measure:
     return Measure(f"weight on {target} in {rows} rows", of, note=note)
 
 
-def weight_share(target: str = "BOS", rows: str = "other") -> Measure:
-    """Mean share of a row's absolute weight on BOS or on later tokens, over layers and heads."""
+def weight_share(rows: str = "other") -> Measure:
+    """Mean share of a row's absolute weight on BOS, over layers and heads."""
 
     def of(data: xarray.Dataset) -> NDArray:
-        return np.asarray(data["share"].sel(rows=ROWS[rows], target=TARGETS[target]).mean(("layer", "head")).values)
+        return np.asarray(data["share"].sel(rows=ROWS[rows], target=TARGETS["BOS"]).mean(("layer", "head")).values)
 
-    return Measure(f"share of {target} in {rows} rows", of, range=UNIT)
+    return Measure(f"share of BOS in {rows} rows", of, range=UNIT)
 
 
 def whole_rows(target: str = "BOS", solved: float | None = None) -> Measure:
@@ -173,13 +173,13 @@ def trigger_row(place: int, what: str = "BOS") -> Measure:
     return Measure(f"weight on {what} in the trigger's row", of)
 
 
-def strongest_head(kind: str = "part", solved: float | None = None) -> Measure:
+def strongest_head(solved: float | None = None) -> Measure:
     """The mass of the head with the strongest sink on BOS (`by_head`); with `solved`, of runs that solve the task."""
 
     def of(data: xarray.Dataset) -> NDArray:
-        return only(by_head(data, kind).max(axis=(1, 2)), data, solved)
+        return only(by_head(data, "part").max(axis=(1, 2)), data, solved)
 
-    return Measure(f"{kind} on BOS of the head with most of it, other rows", of, range=UNIT)
+    return Measure("part on BOS of the head with most of it, other rows", of, range=UNIT)
 
 
 def sinking_heads(kind: str, least: float, solved: float | None = None) -> Measure:

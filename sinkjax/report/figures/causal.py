@@ -32,9 +32,8 @@ def causal(
     columns: Sequence[str],
     label: str,
     marked: int | None = None,
-    limits: tuple[float, float] | None = None,
 ) -> Figure:
-    """Draw causal maps, one panel per row and column; keys that a query cannot see are grey.
+    """Draw causal maps, one panel per row and column, on a scale from 0; keys that a query cannot see are grey.
 
     Args:
         values: float[row, column, query, key].
@@ -42,7 +41,6 @@ def causal(
         columns: The titles of the columns.
         label: The colours' name, with their unit.
         marked: A query whose row is marked by an arrow on each map.
-        limits: The ends of the scale, by default 0 and the largest visible value.
 
     Returns:
         A matplotlib figure.
@@ -52,7 +50,7 @@ def causal(
     side = min((WIDTH - BAR) / len(columns), WIDEST)
     figure, axes = _panels(len(rows), len(columns), side, side - LABELS / len(columns))
     seen = values[..., np.tri(values.shape[-1], dtype=bool)]
-    scale = Normalize(*(limits or (0, max(float(np.nanmax(seen)), np.finfo(float).tiny))))
+    scale = Normalize(0, max(float(np.nanmax(seen)), np.finfo(float).tiny))
     for row, row_title in enumerate(rows):
         for column, title in enumerate(columns):
             image = _draw(axes[row, column], values[row, column], scale, side, marked)
