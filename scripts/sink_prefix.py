@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from in_use import NAMES, pieces
+from in_use import NAMES, pieces, shown
 from sections import END, replaced
 from templates import given, page
 
 import sinkjax
-from sinkjax.analysis import intervals
 from sinkjax.report.markdown import table as markdown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,11 +69,11 @@ def run(source: str, folder: str) -> None:
             past, bos = prefixes[name], text == PLAIN
             nll = sinkjax.evaluate(model, ids if bos else ids[:, 1:], past=past, **WAYS[way]).nll[:, int(bos) :]
             losses = np.nanmean(nll, axis=1)
-            shown = "" if past is None else model.tokenizer.tokens(list(past.tokens))[0]
-            own = {"model": source, "prefix": name, "token": shown, "text": text, "way": way}
+            spelled = "" if past is None else model.tokenizer.tokens(list(past.tokens))[0]
+            own = {"model": source, "prefix": name, "token": spelled, "text": text, "way": way}
             known = pd.concat([known, pd.DataFrame({**own, "document": documents, "loss": losses.round(5)})])
             known.to_csv(DATA, index=False)
-            print(f"{source}, {name} {shown!r}, {text}, {way}: {losses.mean():.3f}", flush=True)
+            print(f"{source}, {name} {spelled!r}, {text}, {way}: {losses.mean():.3f}", flush=True)
 
 
 def token(model: sinkjax.Model, name: str, known: pd.DataFrame) -> int | None:
@@ -98,20 +97,12 @@ def table(data: pd.DataFrame, source: str) -> str:
     lines = []
     for (prefix, text), own in data[data["model"] == source].groupby(["prefix", "text"], sort=False):
         losses = by_way(data, source, prefix, text)
-        cells = [added(losses.get(way), losses[FULL]) for way in (BITS, SPARED, WINDOW, FIRST)]
+        cells = [shown(losses[way] - losses[FULL]) if way in losses else "" for way in (BITS, SPARED, WINDOW, FIRST)]
         token = own["token"].iloc[0]
         spoken = f"{prefix}, `{token}`" if token and "|" not in token else prefix
         lines.append([spoken, text, f"{losses[FULL].mean():.3f}", *cells])
     ways = ["8 bits", "8 bits, first token spared", "window of 16", "4 first, 12 last"]
     return f"**{NAMES.get(source, source)}**\n\n" + markdown(["prefix", "text", "loss", *ways], lines)
-
-
-def added(losses: np.ndarray | None, base: np.ndarray) -> str:
-    """The mean difference with its 95% interval over novels."""
-    if losses is None:
-        return ""
-    found = intervals.interval(losses - base)
-    return f"{(losses - base).mean():+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
 def write_page() -> None:
