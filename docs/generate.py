@@ -18,7 +18,7 @@ import re
 import shutil
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -352,23 +352,30 @@ def _documented(cls: type) -> dict[str, str]:
 
 def commands() -> str:
     """The help of each command."""
-    parts = ["# Command line", _block(overview())]
-    for name in VERBS:
-        parts += [f"## sinkjax {name}", _block(_help(name))]
-    parts += ["## The options of a study", "Those of `kiya/mask`, as an example:", _block(_help("run", "kiya/mask"))]
+    with _narrow():
+        parts = ["# Command line", _block(overview())]
+        for name in VERBS:
+            parts += [f"## sinkjax {name}", _block(_help(name))]
+        parts += ["## The options of a study", "Those of `kiya/mask`, as an example:", _block(_help("run", "kiya/mask"))]
     return _page(*parts)
 
 
 def _help(verb: str, *names: str) -> str:
     shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        VERBS[verb]([*names, "--help"])
+    return shown.getvalue()
+
+
+@contextlib.contextmanager
+def _narrow() -> Iterator[None]:
+    """A terminal of WIDTH columns."""
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = WIDTH
     try:
-        with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-            VERBS[verb]([*names, "--help"])
+        yield
     finally:
         os.environ.pop("COLUMNS") if before is None else os.environ.update(COLUMNS=before)
-    return shown.getvalue()
 
 
 def _block(text: str) -> str:

@@ -116,6 +116,14 @@ def test_the_dictionary_translates_into_sites_that_there_are():
     assert named >= {site.name for site in Site} - {"POSITION", "ROUTER"}  # no hook of TransformerLens is like these
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
+def test_every_row_of_a_table_has_the_cells_of_its_head(page: Path):
+    """A bar in a cell, as in `<|bos|>`, ends the cell unless it is escaped."""
+    outside_code = re.sub(r"^ *```.*?^ *```", "", words(page), flags=re.DOTALL | re.MULTILINE)
+    for rows in re.findall(r"(?:^\|.*\n)+", outside_code, re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows.splitlines()}) == 1, rows
+
+
 def test_the_readme_is_short_and_links_to_what_is_there():
     readme, studies = words(ROOT / "README.md"), words(DOCS / "results" / "studies.md")
     assert len(readme.splitlines()) <= 110
