@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     device, table = jax.devices()[0].device_kind, markdown(HEAD, [row.cells() for row in rows])
     text = filled("gpu", model=MODEL.partition(":")[2], rounds=ROUNDS, device=device, jax=jax.__version__, table=table)
-    command.publish(text, options, [one for row in rows for one in row.numbers()], device)
+    command.publish(text, options, [one for row in rows for one in row.numbers()], device, "bench_accelerator_trainings")
 
 
 def measured(quick: bool) -> Iterator[Row]:

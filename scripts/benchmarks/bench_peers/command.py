@@ -31,15 +31,15 @@ def parser(about: str | None, name: str, quick: str) -> argparse.ArgumentParser:
     return found
 
 
-def publish(text: str, options: argparse.Namespace, numbers: Sequence[Number], device: str = "") -> None:
+def publish(text: str, options: argparse.Namespace, numbers: Sequence[Number], device: str = "", near: str = "") -> None:
     """Print the section of a quick run; write any other one into its page, and its numbers into the table beside it.
 
-    device: what was measured, by default this processor.
+    device: what was measured, by default this processor. near: the section before a new one, by default this script's own.
     """
     if options.quick:
         print(text)
         return
-    write_section(options.page, options.section, text, HEAD, near=options.script)
+    write_section(options.page, options.section, text, HEAD, near or options.script)
     keep(options.page, options.section, numbers, device or cpu(), date.today().isoformat(), f"{options.script}.py")
     print(f"written: {options.page} and its numbers; scripts/benchmarks_figure.py and scripts/front_page.py show them")
 
