@@ -33,6 +33,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reo
 
 # The tests of FAST and of the probes that compare with no other library, so that they need no torch.
 ALONE  := tests/analysis tests/config_files tests/edits tests/probes tests/sweeps tests/cli tests/transformer/test_forward.py
+TORCH  := tests/analysis/test_tensors.py tests/edits/test_transformers.py
 # What Colab brings, and the first Python of these that is here; the lowest versions are those for the oldest Python.
 COLAB  := jax==0.7.2 jaxlib==0.7.2 flax==0.11.2 transformers==5.15.0
 OLDEST ?= python3.11
@@ -82,7 +83,7 @@ define try
 $(1)/bin/uv pip install --quiet --python $(1)/bin/python $(3)
 @$(1)/bin/uv pip install --quiet --python $(1)/bin/python --no-deps $(MODEL)
 $(call xla,$(1)/bin,0) $(1)/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "not ($(APART) or long)" \
-  --ignore=tests/edits/test_transformers.py $(ALONE)
+  $(TORCH:%=--ignore=%) $(ALONE)
 endef
 
 docs: $(DONE)/docs  ## build the documentation site: docs/_build/html/index.html
