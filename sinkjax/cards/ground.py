@@ -221,6 +221,7 @@ def ground(model: Model, chosen: Chosen) -> Ground:
         return Ground(model, own, None, None if tokenizer is None else tokenizer.bos, None, None, "token ids")
     if tokenizer is None:
         raise SinkjaxError("a model without a tokenizer needs token ids in place of a text: int [B, T]")
+    refuse(length is not None and length < SHORTEST, f"length must be at least {SHORTEST} tokens for a card, not {length}")
     clusters, said = None, "texts"
     if isinstance(text, str | Path):
         found, prompts, length = _passages(chosen, config.context, size=lambda one: len(tokenizer.encode(one)))

@@ -183,6 +183,7 @@ def test_the_command_prints_and_writes_a_card(tmp_path, capsys):
     [
         (["card", "mini-softmax", "--text", STRANGE], STRANGE),
         (["card", "mini-softmax", "--prompts", "0"], "0"),
+        (["card", "mini-softmax", "--length", "3"], "12 tokens for a card, not 3"),
         (["card", "mini-softmax", "--lenght", "32"], "--length"),
         (["card", STRANGE], STRANGE),
     ],
