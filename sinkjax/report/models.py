@@ -14,7 +14,7 @@ from sinkjax.checkpoints.architectures import architectures
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.presets import PRESETS, packaged, preset_files
-from sinkjax.config_files.checks import MOST
+from sinkjax.config_files.checks import MOST, refuse
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
@@ -93,11 +93,9 @@ def show_sites(source: str, prompts: int, length: int | None, dtype: str, ignore
 
 def site_arrays(config: Config, prompts: int, length: int, dtype: str) -> dict[Site, jax.ShapeDtypeStruct]:
     """Evaluate the array at each site of one layer abstractly, except POSITION, which contains indices."""
-    if not 1 <= prompts <= MOST["prompts"] or not 1 <= length <= config.context:
-        raise SinkjaxError(
-            f"a batch needs at least 1 prompt of 1 to {config.context} tokens, and at most {MOST['prompts']} of them,"
-            f" not {prompts} of {length}"
-        )
+    most = MOST["prompts"]
+    refuse(not 1 <= prompts <= most, f"--prompts must be 1 to {most:,}, not {prompts:,}")
+    refuse(not 1 <= length <= config.context, f"--length must be 1 to {config.context:,}, the model's context, not {length:,}")
     weights = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), params.abstract(config))
     tokens = jax.ShapeDtypeStruct((prompts, length), jnp.int32)
     probe = Probe(
