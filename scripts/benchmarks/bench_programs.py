@@ -21,7 +21,7 @@ from sinkjax.report.markdown import table as markdown
 MODEL, STUDIES = "mini-softmax", ("kiya/mask", "kiya/self")
 EVENT = "/jax/core/compile/backend_compile_duration"
 SWEEPS = "jit(each)"  # the program of a sweep's call, which loops over layers
-GOALS = {"programs": 30, "programs of sweeps": 10}  # at most, for kiya/mask; tests/studies/test_compilations.py holds them too
+GOALS = {"programs": 30, "programs of sweeps": 10}  # at most, for kiya/mask; the bounds of tests/studies/test_compilations.py, at its small size
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
