@@ -39,7 +39,9 @@ def plain(output: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
         output.execution_count = None
     if "text" in output:
         output.text = output.text.replace(f"{folder}/", "")
-    output.metadata = {} if "data" in output else output.get("metadata", {})
+    output.pop("metadata", None)  # the format wants it with data only
+    if "data" in output:
+        output.metadata = {}
     return output
 
 
