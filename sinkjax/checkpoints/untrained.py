@@ -44,8 +44,8 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
     """Draw random parameters, and the SHA-256 of their bytes in the order of the tree; arguments as for `load_params`.
 
     The numbers equal `params.init` with SEED and the standard deviation that the model's files state as
-    `initializer_range`, by default INITIALIZER_RANGE. On one device a program a shape draws them; on a mesh they are drawn in
-    pieces, like tensors that are read from a file.
+    `initializer_range`, by default INITIALIZER_RANGE. On one device programs draw them, leaf by leaf if these are large; on a
+    mesh they are drawn in pieces, like tensors that are read from a file.
     """
     std = INITIALIZER_RANGE if checkpoint.initializer_range is None else checkpoint.initializer_range
     refuse_larger_than_memory("parameters", params.count(checkpoint.config) * jnp.dtype(dtype).itemsize)
@@ -59,13 +59,21 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
 
 
 def _draw_here(config: Config, dtype: str, std: float) -> tuple[params.Params, str]:
-    """Draw all parameters on the default device, the largest leaves first, so that few others lie beside what these need."""
+    """Draw all parameters on the default device: each large leaf by itself, the largest first, so that few others lie beside what
+    it needs; then the small ones together, by one program.
+    """
     leaves = jax.tree_util.tree_leaves_with_path(params.abstract(config))
+    sizes = [math.prod(leaf.shape) for _, leaf in leaves]
+    large = sorted((place for place, size in enumerate(sizes) if size > PIECE), key=lambda place: -sizes[place])
+    small = [place for place, size in enumerate(sizes) if size <= PIECE]
     found: dict[int, jax.Array] = {}
-    for place in sorted(range(len(leaves)), key=lambda place: -math.prod(leaves[place][1].shape)):
-        path, leaf = leaves[place]
-        name, kind = params.leaf_number(path), {"shape": leaf.shape, "init": leaf.init}
-        found[place] = _program(name, _places(leaf), np.float32(std), **kind, dtype=dtype)
+    for group in [*([place] for place in large), small]:
+        names = [params.leaf_number(leaves[place][0]) for place in group]
+        own = [leaves[place][1] for place in group]
+        kinds = tuple((leaf.shape, leaf.init) for leaf in own)
+        found |= zip(
+            group, _program(names, [_places(leaf) for leaf in own], np.float32(std), kinds=kinds, dtype=dtype), strict=True
+        )
     digest = hashlib.sha256()
     for place in range(len(leaves)):
         digest.update(np.asarray(found[place]).reshape(-1).view(np.uint8).data)
@@ -81,25 +89,31 @@ def _places(leaf: params.Leaf) -> np.ndarray:
     return np.stack([starts >> np.uint64(32), starts], axis=1).astype(np.uint32)
 
 
-@functools.partial(jax.jit, static_argnames=("shape", "init", "dtype"))
-def _program(name: jax.Array, places: jax.Array, std: jax.Array, *, shape: tuple[int, ...], init: str, dtype: str) -> jax.Array:
-    """Draw a leaf piece by piece. name: uint32, the number of its path.
+@functools.partial(jax.jit, static_argnames=("kinds", "dtype"))
+def _program(
+    names: list[jax.Array], places: list[jax.Array], std: jax.Array, *, kinds: tuple[tuple[tuple[int, ...], str], ...], dtype: str
+) -> list[jax.Array]:
+    """Draw leaves piece by piece. names: uint32, the number of each leaf's path. kinds: shape and initialiser of each.
 
     A loop collects 16-bit floats as integers, because XLA's CPU code would convert all numbers so far to float32 and back at each
     step. Other floats are collected as they are, which spares a copy of the leaf.
     """
-    if init in params.CONSTANTS:
-        return jnp.full(shape, params.CONSTANTS[init], dtype)
     collected = jnp.uint16 if jnp.dtype(dtype).itemsize == 2 else dtype
-    key = jax.random.key_data(jax.random.fold_in(jax.random.key(SEED), name))
-    scale = jnp.float32(params.SMALL) if init == "small" else std  # an argument, which no simplification merges
 
-    def piece(place: jax.Array) -> jax.Array:
-        data = jax.random.wrap_key_data(jnp.concatenate([key, place]), impl=_counter_impl())
-        noise = jax.lax.optimization_barrier(jax.random.normal(data, (math.prod(shape) // len(places),)))
-        return (noise * scale).astype(dtype).view(collected)
+    def leaf(name: jax.Array, places: jax.Array, shape: tuple[int, ...], init: str) -> jax.Array:
+        if init in params.CONSTANTS:
+            return jnp.full(shape, params.CONSTANTS[init], dtype)
+        key = jax.random.key_data(jax.random.fold_in(jax.random.key(SEED), name))
+        scale = jnp.float32(params.SMALL) if init == "small" else std  # an argument, which no simplification merges
 
-    return jax.lax.map(piece, places).view(dtype).reshape(shape)
+        def piece(place: jax.Array) -> jax.Array:
+            data = jax.random.wrap_key_data(jnp.concatenate([key, place]), impl=_counter_impl())
+            noise = jax.lax.optimization_barrier(jax.random.normal(data, (math.prod(shape) // len(places),)))
+            return (noise * scale).astype(dtype).view(collected)
+
+        return jax.lax.map(piece, places).view(dtype).reshape(shape)
+
+    return [leaf(name, at, *kind) for name, at, kind in zip(names, places, kinds, strict=True)]
 
 
 def drawn(leaf: params.Leaf, key: jax.Array, std: float, dtype: np.dtype) -> Tensor:

@@ -146,8 +146,8 @@ def test_what_is_not_there_is_named(source, sentence):
 
 def lowered(dtype: str):
     """The program that draws a leaf of 64 pieces with 2,048 numbers each."""
-    places = np.zeros((64, 2), np.uint32)
-    return untrained._program.lower(np.uint32(1), places, np.float32(1), shape=(1024, 128), init="normal", dtype=dtype).compile()
+    places, kinds = [np.zeros((64, 2), np.uint32)], (((1024, 128), "normal"),)
+    return untrained._program.lower([np.uint32(1)], places, np.float32(1), kinds=kinds, dtype=dtype).compile()
 
 
 def test_a_draw_of_16_bits_widens_no_whole_leaf():
