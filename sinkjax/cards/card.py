@@ -12,11 +12,11 @@ import numpy as np
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.cards import files
 from sinkjax.cards.cost import REMEDIES, TENSOR, Cost, cost
-from sinkjax.cards.ground import EPS, Chosen, Ground, ground
+from sinkjax.cards.ground import EPS, Ground, TextChoice, ground
 from sinkjax.cards.hangs import Hangs, hangs
 from sinkjax.cards.maker import Maker, maker
 from sinkjax.cards.purpose import Purpose, purpose
-from sinkjax.cards.where import Where, where
+from sinkjax.cards.where import SinkPlaces, where
 from sinkjax.checkpoints.model import Model
 from sinkjax.data.reading import Division
 from sinkjax.errors import SinkjaxError
@@ -46,7 +46,7 @@ class Card:
     model: dict[str, Any]
     prompts: dict[str, Any]
     bos: dict[str, Any]
-    where: Where
+    where: SinkPlaces
     hangs: Hangs
     maker: Maker | str
     purpose: Purpose | None
@@ -177,7 +177,7 @@ def card(
         SinkjaxError: The model has no vocabulary; a text needs a tokenizer; there are too few passages, or too short ones.
     """
     log("prompts, with and without a BOS")
-    chosen = Chosen(text=text, prompts=prompts, length=length, seed=seed, field=field, documents=documents)
+    chosen = TextChoice(text=text, prompts=prompts, length=length, seed=seed, field=field, documents=documents)
     about = ground(model, chosen)
     log(f"text: {len(about.own.tokens)} prompts of {about.own.tokens.shape[1]} tokens; {about.text}")
     log("where the sinks are")
@@ -205,12 +205,12 @@ def card(
     )
 
 
-def _sink_tokens(found: Where, on: Hangs) -> dict[str, Any]:
+def _sink_tokens(found: SinkPlaces, on: Hangs) -> dict[str, Any]:
     tokens = [token for token, _ in on.tokens]
     return {"positions": [found.position] if found.sinks and not tokens else [], "tokens": tokens}
 
 
-def _prefix(model: Model, found: Where, on: Hangs) -> SinkPrefix | None:
+def _prefix(model: Model, found: SinkPlaces, on: Hangs) -> SinkPrefix | None:
     """Compute the prefix of the best token; None without a sink, or where its keys would depend on the text."""
     if not found.sinks or on.best is None:
         return None

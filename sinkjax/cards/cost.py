@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.cards.ground import Ground
-from sinkjax.cards.where import Where
+from sinkjax.cards.where import SinkPlaces
 from sinkjax.edits.edit import compose
 from sinkjax.edits.named import set_residual
 from sinkjax.errors import SinkjaxError
@@ -32,7 +32,7 @@ REMEDIES = {SPARED: "keep position {key} in full precision", TOKEN: "use a scale
 
 
 @dataclass(frozen=True)
-class Row:
+class CostRow:
     """Loss added by one setting, in nats, with its interval; None if this model cannot run it, with the reason."""
 
     setting: str
@@ -52,7 +52,7 @@ class Cost:
     """
 
     plain: dict[str, Any]
-    rows: list[Row]
+    rows: list[CostRow]
     spared: list[int]
     measured_on: str
 
@@ -76,7 +76,7 @@ class Cost:
         return f"{', '.join(parts)} (on {self.measured_on})"
 
 
-def cost(ground: Ground, found: Where, prefix: Past | None = None, more: bool = False) -> Cost:
+def cost(ground: Ground, found: SinkPlaces, prefix: Past | None = None, more: bool = False) -> Cost:
     """Measure the loss in use on other prompts than the sink was found on, if there are any.
 
     Args:
@@ -103,14 +103,14 @@ def cost(ground: Ground, found: Where, prefix: Past | None = None, more: bool = 
         try:
             added = _added(ground, base, setting)
         except SinkjaxError as error:
-            rows.append(Row(name, None, str(error)))
+            rows.append(CostRow(name, None, str(error)))
         else:
-            rows.append(Row(name, prompts.number(added)))
+            rows.append(CostRow(name, prompts.number(added)))
     on = "the same passages" if ground.fresh is None else "other passages"
     return Cost(prompts.number(np.nanmean(base, axis=1)), rows, [key], on)
 
 
-def _more(found: Where, eight: dict[str, Any], prefix: Past | None, length: int) -> dict[str, dict[str, Any]]:
+def _more(found: SinkPlaces, eight: dict[str, Any], prefix: Past | None, length: int) -> dict[str, dict[str, Any]]:
     key, activation = found.position, found.activation
     four = dict.fromkeys(ALL, 4)
     settings: dict[str, dict[str, Any]] = {SINKS: {**eight, "keep": "sinks"}, ROTATED: {**eight, "rotate": True}}

@@ -186,7 +186,7 @@ class Ground:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class TextChoice:
     """The text of a card and the passages of it: the arguments of `sinkjax.card` with these names."""
 
     text: Any = "packaged"
@@ -197,7 +197,7 @@ class Chosen:
     documents: Division = "auto"
 
 
-def ground(model: Model, chosen: Chosen) -> Ground:
+def ground(model: Model, chosen: TextChoice) -> Ground:
     """Choose the passages of a card, with the BOS that the model wants.
 
     Args:
@@ -248,7 +248,7 @@ def ground(model: Model, chosen: Chosen) -> Ground:
     return Ground(model, own, plain, tokenizer.bos, wants, gain, said, fresh, fresh_plain, measured)
 
 
-def _passages(chosen: Chosen, context: int, size: Callable[[str], int]) -> tuple[Passages, int, int]:
+def _passages(chosen: TextChoice, context: int, size: Callable[[str], int]) -> tuple[Passages, int, int]:
     """Choose half as many again as asked for, or, if there are fewer, those; return them, the number of the first, the length.
 
     Unless a number is asked for, all passages of a user's text are chosen, up to the usual number; `DIVIDED` or more are divided.

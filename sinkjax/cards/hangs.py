@@ -10,7 +10,7 @@ import numpy as np
 
 from sinkjax.analysis.intervals import generator
 from sinkjax.cards.ground import EPS, FEW, HALF, Ground
-from sinkjax.cards.where import Where, text_of
+from sinkjax.cards.where import SinkPlaces, text_of
 from sinkjax.edits.edit import Edit, compose, edit
 from sinkjax.edits.named import attend_self
 from sinkjax.errors import SinkjaxError
@@ -73,7 +73,7 @@ class Hangs:
         return says[self.kind]
 
 
-def hangs(ground: Ground, found: Where, sample: int = SAMPLE) -> Hangs:
+def hangs(ground: Ground, found: SinkPlaces, sample: int = SAMPLE) -> Hangs:
     """Intervene on position and token, and scan tokens alone.
 
     Args:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import generator
 from sinkjax.cards.ground import FEW, HALF, Ground, Prompts
-from sinkjax.cards.where import Where
+from sinkjax.cards.where import SinkPlaces
 from sinkjax.edits.edit import edit
 from sinkjax.edits.named import edit_weights
 from sinkjax.edits.site import Site, lacks
@@ -67,7 +67,7 @@ class Maker:
         )
 
 
-def maker(ground: Ground, found: Where, controls: int = CONTROLS) -> Maker | str:
+def maker(ground: Ground, found: SinkPlaces, controls: int = CONTROLS) -> Maker | str:
     """Find the layer, the neurons and the weight, and remove each.
 
     Args:
@@ -123,7 +123,7 @@ def maker(ground: Ground, found: Where, controls: int = CONTROLS) -> Maker | str
 
 
 def _without(
-    ground: Ground, found: Where, prompts: Prompts, layer: int, sets: Sequence[Any]
+    ground: Ground, found: SinkPlaces, prompts: Prompts, layer: int, sets: Sequence[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Set each set of neurons to 0, in one batch: activation and sink, [set, prompt], as shares of the first set's means."""
     factor = np.ones((len(sets), ground.model.config.mlp_width or 0), np.float32)

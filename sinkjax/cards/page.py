@@ -10,7 +10,7 @@ import numpy as np
 
 from sinkjax.cards.card import Card
 from sinkjax.cards.files import NAMES, PREFIX
-from sinkjax.cards.where import STANDS_OUT, Where
+from sinkjax.cards.where import STANDS_OUT, SinkPlaces
 from sinkjax.config_files.files import write
 from sinkjax.report.figures.style import COLOURS, HALF, canvas, draw_map, logarithmic, spaced_ticks, styled
 from sinkjax.report.page import page
@@ -57,7 +57,7 @@ def as_section(card: Card) -> Section:
     )
 
 
-def drawings(found: Where, prompts: Mapping[str, Any]) -> list[Drawing]:
+def drawings(found: SinkPlaces, prompts: Mapping[str, Any]) -> list[Drawing]:
     """Draw attention to the sink by layer and head, and the largest activation there by layer."""
     on = f"{prompts['number']} prompts of {prompts['length']} tokens."
     heads = f"Mean attention of each head to position {found.position}. {on}"
@@ -72,7 +72,7 @@ def drawings(found: Where, prompts: Mapping[str, Any]) -> list[Drawing]:
 
 
 @styled
-def draw_heads(found: Where) -> Figure:
+def draw_heads(found: SinkPlaces) -> Figure:
     """Draw attention to the sink by layer and head."""
     from matplotlib.colors import Normalize
 
@@ -87,7 +87,7 @@ def draw_heads(found: Where) -> Figure:
 
 
 @styled
-def draw_activation(found: Where) -> Figure:
+def draw_activation(found: SinkPlaces) -> Figure:
     """Draw the largest activation at the sink by layer."""
     activation = found.activation
     figure, panel = _half()

@@ -9,7 +9,7 @@ import numpy as np
 
 from sinkjax.analysis.kinds import sink_kind
 from sinkjax.cards.ground import FEW, SOME, Ground
-from sinkjax.cards.where import Where
+from sinkjax.cards.where import SinkPlaces
 from sinkjax.edits.edit import Edit, edit
 from sinkjax.edits.named import set_residual
 from sinkjax.edits.site import Site
@@ -43,7 +43,7 @@ class Purpose:
         return f"heads: {said}; loss in nats: {losses}"
 
 
-def purpose(ground: Ground, found: Where) -> Purpose:
+def purpose(ground: Ground, found: SinkPlaces) -> Purpose:
     """Classify the heads, and measure the loss without the sink's value, key and activation."""
     key, activation = ground.key, found.activation
     some = ground.own.part(SOME)

@@ -48,7 +48,7 @@ class Activation:
 
 
 @dataclass(frozen=True)
-class Where:
+class SinkPlaces:
     """Where a model's sinks are.
 
     Attributes:
@@ -96,7 +96,7 @@ class Where:
         )
 
 
-def where(ground: Ground) -> Where:
+def where(ground: Ground) -> SinkPlaces:
     """Find the heads that sink, their position and tokens, and the largest activation there."""
     received, key = ground.received, ground.key
     best = np.nan_to_num(received).max(axis=-1)
@@ -109,7 +109,7 @@ def where(ground: Ground) -> Where:
     by_head = np.nanmean(received[..., key], axis=0)
     layers, heads = np.nonzero(ground.heads)
     of_key = np.unique(ground.own.tokens[:, key])
-    return Where(
+    return SinkPlaces(
         heads=[(int(layer), int(head), float(by_head[layer, head])) for layer, head in zip(layers, heads, strict=True)],
         of=ground.heads.size,
         rate=ground.number(there.mean(axis=(1, 2))),

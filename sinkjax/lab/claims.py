@@ -56,7 +56,7 @@ class Claim:
 
 
 @dataclass(frozen=True, eq=False)
-class Training:
+class TrainedModels:
     """Models that a study trains.
 
     Attributes:

@@ -22,7 +22,7 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.edits.edit import Edit
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.baseline import Known, Unedited
-from sinkjax.lab.claims import Claim, Figure, Prose, Rows, Training
+from sinkjax.lab.claims import Claim, Figure, Prose, Rows, TrainedModels
 from sinkjax.lab.contrasts import Contrast
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Deferred, Traced
@@ -92,7 +92,7 @@ class Lab(Known):
     program: Program = field(kw_only=True)
     sweeps: dict[str, Sweep] = field(default_factory=dict)
     calculations: dict[str, Calculation] = field(default_factory=dict)
-    trainings: dict[str, Training] = field(default_factory=dict)
+    trainings: dict[str, TrainedModels] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
     figures: list[Figure] = field(default_factory=list)
     shown: list[Where] = field(default_factory=list)
@@ -190,9 +190,9 @@ class Lab(Known):
         self._add(self.calculations, name, made)
         return made
 
-    def train(self, name: str, spec: TrainingSpec | None, label: str = "", **facts: Any) -> Training:
-        """Add models to be trained. facts: `paper` and `compared` of `Training`."""
-        made = Training(name, spec, label or name, **facts)
+    def train(self, name: str, spec: TrainingSpec | None, label: str = "", **facts: Any) -> TrainedModels:
+        """Add models to be trained. facts: `paper` and `compared` of `TrainedModels`."""
+        made = TrainedModels(name, spec, label or name, **facts)
         self._add(self.trainings, name, made)
         return made
 

@@ -18,7 +18,7 @@ from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import FEWEST, Interval
 from sinkjax.analysis.summary import NOT_COMPARED, Row
 from sinkjax.errors import unknown
-from sinkjax.lab.claims import Training
+from sinkjax.lab.claims import TrainedModels
 from sinkjax.lab.contrasts import Contrast, Parts, facts_of
 from sinkjax.lab.facts import devices_in_words
 from sinkjax.lab.measures import Measure, read_measure
@@ -37,7 +37,7 @@ FINISHED = (ALL_STEPS, "converged")  # outcomes of runs that came to their end
 LISTED = 8  # seeds that a sentence names
 
 
-def of_runs(read: Numbers, measure: Measure, training: Training) -> dict[int, float]:
+def of_runs(read: Numbers, measure: Measure, training: TrainedModels) -> dict[int, float]:
     """Return a measure of each run of a training, by its seed; only finite numbers.
 
     Raises:
@@ -53,7 +53,9 @@ def of_runs(read: Numbers, measure: Measure, training: Training) -> dict[int, fl
     return found
 
 
-def versus(measure: Measure, training: Training, minus: Training | float = 0.0, whole: Training | None = None) -> Contrast:
+def versus(
+    measure: Measure, training: TrainedModels, minus: TrainedModels | float = 0.0, whole: TrainedModels | None = None
+) -> Contrast:
     """Return a measure of the models of one training minus the same of another, paired by seed, or minus a number.
 
     Args:
@@ -63,7 +65,7 @@ def versus(measure: Measure, training: Training, minus: Training | float = 0.0, 
         whole: A training: the size is then a share of what `training` has more than this one. None: of the measure of `training`,
             or of nothing if a number is subtracted, or if the measure has no whole (a loss, a logarithm).
     """
-    other = minus if isinstance(minus, Training) else None
+    other = minus if isinstance(minus, TrainedModels) else None
 
     def parts(read: Numbers) -> Parts:
         runs = {one.name: of_runs(read, measure, one) for one in (training, other, whole) if one is not None}
@@ -73,7 +75,7 @@ def versus(measure: Measure, training: Training, minus: Training | float = 0.0, 
                 f"{len(seeds)} seed{'s' * (len(seeds) != 1)} of {' and '.join(runs)} finished, and a word needs {FEWEST}"
             )
         of = {name: _scaled(measure, [values[seed] for seed in seeds]) for name, values in runs.items()}
-        level = 0.0 if isinstance(minus, Training) else float(minus)
+        level = 0.0 if isinstance(minus, TrainedModels) else float(minus)
         subtracted = of[other.name] if other else _scaled(measure, [level] * len(seeds)) if level else np.zeros(len(seeds))
         shared = other is not None and not measure.log and measure.whole
         of_whole = of[training.name] - of[whole.name] if whole else of[training.name] if shared else None
@@ -88,7 +90,7 @@ def _scaled(measure: Measure, values: list[float]) -> NDArray:
     return np.log(values) if measure.log else np.array(values)
 
 
-def attains(measure: Measure, training: Training, least: float = -np.inf, most: float = np.inf) -> Premise:
+def attains(measure: Measure, training: TrainedModels, least: float = -np.inf, most: float = np.inf) -> Premise:
     """Return the premise that a measure's mean over the runs of a training is at least, or at most, a cut-off of a paper."""
 
     def test(read: Numbers) -> tuple[bool, str]:

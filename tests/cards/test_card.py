@@ -154,7 +154,7 @@ def test_few_bits_cost_experts_as_much_as_the_mlp_that_they_copy(softmax):
     layers |= {name: jnp.stack([layers[name]] * 4, axis=1) for name in ("gate", "up", "down")}
     layers["router"] = jax.random.normal(jax.random.key(0), (config.layers, config.width, 4))
     mixture = Model(config, {**model.params, "layers": layers}, model.tokenizer, model.source)
-    about = ground.ground(mixture, ground.Chosen(**SIZE))
+    about = ground.ground(mixture, ground.TextChoice(**SIZE))
     rows = cost(about, where(about)).rows
     wanted = [row.loss["mean"] for row in softmax.cost.rows]
     assert [row.loss["mean"] for row in rows] == pytest.approx(wanted, abs=1e-4)
@@ -206,7 +206,7 @@ def test_short_texts_of_ones_own_are_used_at_the_length_that_they_have(tmp_path,
     records.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in [*texts, "No."]))
     shortest = min(len(model.tokenizer.encode(text)) for text in texts)
     assert 12 <= shortest < 64
-    about = ground.ground(model, ground.Chosen(text=records, field="prompt"))
+    about = ground.ground(model, ground.TextChoice(text=records, field="prompt"))
     assert about.fresh is not None
     assert (len(about.own.tokens), len(about.fresh.tokens)) == (10, 4)
     assert about.own.tokens.shape[1] == shortest

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -142,3 +143,9 @@ def test_types_are_strict_where_public_names_are():
     (strict,) = (entry["module"] for entry in overrides if entry.get("disallow_any_generics"))
     given_on = {function.__module__ for name in sinkjax.metrics.__all__ if callable(function := getattr(sinkjax.metrics, name))}
     assert strict == sorted({*sinkjax._HOME, *sinkjax._SUBMODULES.values()} | given_on)
+
+
+def test_a_class_has_a_name_of_its_own():
+    """Only each study has its `Settings`."""
+    names = Counter(node.name for path in LIBRARY for node in parse(path).body if isinstance(node, ast.ClassDef))
+    assert {name for name, count in names.items() if count > 1} == {"Settings"}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.lab.claims import Training
+from sinkjax.lab.claims import TrainedModels
 from sinkjax.lab.measures import Measure, read_measure
 from sinkjax.lab.numbers import Stored
 from sinkjax.lab.trained import alone, paired
@@ -27,7 +27,7 @@ TOGETHER = 5  # rows of a table in one row of panels, so that their colours can 
 HERE, PAPER = "here", "paper"
 
 
-def learning_curves(read: Stored, rows: Sequence[Training]) -> Drawing | None:
+def learning_curves(read: Stored, rows: Sequence[TrainedModels]) -> Drawing | None:
     """Loss, sink and norm ratio against steps; the first row of the table is in every row of panels."""
     there = _trained(read, rows)
     if not there:
@@ -58,7 +58,7 @@ def learning_curves(read: Stored, rows: Sequence[Training]) -> Drawing | None:
     return Drawing("learning", lines(grid, "step", legend, share="col", courses=True, height=2.5), caption)
 
 
-def beside_the_paper(read: Stored, measures: Sequence[Measure], rows: Sequence[Training], xlabel: str) -> Drawing | None:
+def beside_the_paper(read: Stored, measures: Sequence[Measure], rows: Sequence[TrainedModels], xlabel: str) -> Drawing | None:
     """Measures of the rows next to the paper's numbers, one panel per measure."""
     if not read.stores:
         return None
@@ -76,7 +76,7 @@ def beside_the_paper(read: Stored, measures: Sequence[Measure], rows: Sequence[T
     return Drawing("rows", points(columns, xlabel), caption)
 
 
-def losses_beside(read: Stored, measure: Measure, rows: Sequence[Training]) -> Drawing | None:
+def losses_beside(read: Stored, measure: Measure, rows: Sequence[TrainedModels]) -> Drawing | None:
     """Excess of each row's loss over the first row's, here and in the paper; nothing with fewer than two rows."""
     first, *others = rows
     if not read.has(first.name):
@@ -94,7 +94,7 @@ def losses_beside(read: Stored, measure: Measure, rows: Sequence[Training]) -> D
     return Drawing("losses", points({f"against {first.name}": found}, "difference in valid loss (nats)"), caption)
 
 
-def _trained(read: Stored, rows: Sequence[Training]) -> list[Training]:
+def _trained(read: Stored, rows: Sequence[TrainedModels]) -> list[TrainedModels]:
     """The rows that have been trained, in the order of their stores."""
     by_name = {row.name: row for row in rows}
     return [by_name[name] for name in read.trained if name in by_name]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import LEVEL, Row
 from sinkjax.checkpoints.load import open_checkpoint
-from sinkjax.lab.claims import Training
+from sinkjax.lab.claims import TrainedModels
 from sinkjax.lab.measures import Measure, percentage
 from sinkjax.lab.numbers import Stored
 from sinkjax.lab.trained import MODELS, run_rows
@@ -119,7 +119,7 @@ MEASURES: dict[str, Measure] = {
 }
 
 
-def steps_to_loss(read: Stored, first: Training) -> list[Row]:
+def steps_to_loss(read: Stored, first: TrainedModels) -> list[Row]:
     """Number of steps until the runs of every row reach the last held-out loss of the run of the same seed in the first row."""
     if not read.has(first.name):
         return []

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from sinkjax.config_files import documents
 from sinkjax.config_files.documents import check_keys, one_line
 from sinkjax.errors import SinkjaxError, one_of, unknown
-from sinkjax.lab.claims import Prose, Statement, Training
+from sinkjax.lab.claims import Prose, Statement, TrainedModels
 from sinkjax.lab.contrasts import Contrast
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.premises import Premise
@@ -23,7 +23,7 @@ from sinkjax.papers.pretrain._sizes import SizeName
 from sinkjax.papers.pretrain._task import Pretraining, spec
 
 KEYS = ("study", "title", "question", "notes", "settings", "trainings", "measures", "claims", "figures")
-Trainings = Mapping[str, Training]
+Trainings = Mapping[str, TrainedModels]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +220,7 @@ def _measure(name: object, what: str) -> Measure:
     return MEASURES[name]
 
 
-def _row(made: Trainings, name: object, what: str) -> Training:
+def _row(made: Trainings, name: object, what: str) -> TrainedModels:
     if not isinstance(name, str) or name not in made:
         raise SinkjaxError(f"{what}: {unknown('training', name, made)}")
     return made[name]

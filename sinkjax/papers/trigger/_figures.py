@@ -11,7 +11,7 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
-from sinkjax.lab.claims import Training
+from sinkjax.lab.claims import TrainedModels
 from sinkjax.lab.measures import Measure, read_measure
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.premises import Test
@@ -31,7 +31,7 @@ LEAST = [round(0.05 * step, 2) for step in range(1, 20)]  # lowest masses of a c
 KINDS = {"share": "share of BOS", "weight": "weight on BOS"}
 
 
-def trained(read: Numbers, shown: Sequence[Training]) -> dict[str, str]:
+def trained(read: Numbers, shown: Sequence[TrainedModels]) -> dict[str, str]:
     """The models that have been trained: name of a training -> its label."""
     return {one.name: one.label for one in shown if read.has(one.name)}
 
@@ -48,7 +48,7 @@ def _held_out(read: Stored) -> str:
     return f"{config.map_sequences:,} held-out sequences with the trigger at position {config.trigger_position}"
 
 
-def mean_maps(read: Stored, shown: Sequence[Training]) -> Drawing:
+def mean_maps(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
     """Mean attention of single-head models, one panel per model, on one colour scale (the paper's Fig. 3)."""
     labels = trained(read, shown)
     maps, spread = (np.stack([read[name][kind].mean("run").values[0, 0] for name in labels]) for kind in ("map_mean", "map_std"))
@@ -59,7 +59,7 @@ def mean_maps(read: Stored, shown: Sequence[Training]) -> Drawing:
     return Drawing("maps", figure, caption)
 
 
-def head_maps(read: Stored, training: Training) -> Drawing:
+def head_maps(read: Stored, training: TrainedModels) -> Drawing:
     """The attention of every head of the first run on one sequence, one row per layer (the paper's Figs. 4 to 8)."""
     data, place = read[training.name], read.settings.trigger_position
     depth, heads = ([f"{axis} {number}" for number in range(data.sizes[axis])] for axis in ("layer", "head"))
@@ -73,7 +73,7 @@ def by_model(
     read: Stored,
     name: str,
     measures: Sequence[Measure],
-    groups: Mapping[str, Mapping[Training, str]],
+    groups: Mapping[str, Mapping[TrainedModels, str]],
     xlabel: str,
     caption: str,
     least: float | None = None,
@@ -102,7 +102,7 @@ def by_model(
     return Drawing(name, points(columns, xlabel, least=least, shared=len(units) == 1), f"{caption} {end}")
 
 
-def learning(read: Stored, shown: Sequence[Training]) -> Drawing:
+def learning(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
     """Loss and BOS mass against steps, and against each other, while models learn; a line for each run."""
     loss, mass, path = [], [], []
     for name, label in trained(read, shown).items():
@@ -131,7 +131,7 @@ def _medians(steps: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
     return np.nanmax(steps, axis=0), np.median(kept, axis=0)
 
 
-def losses_by_edit(read: Stored, shown: Sequence[Training]) -> Drawing:
+def losses_by_edit(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
     """The loss of trained models under each edit, in the trigger's row and in the others; controls are averaged."""
     columns = {
         title: [
@@ -158,7 +158,7 @@ def losses_under_edits(read: Stored, name: str, rows: str, factor: float = 1.0) 
     return {kind: read.interval(losses[chosen].mean(axis=0)) for kind, chosen in kinds.items()}
 
 
-def edited_losses(read: Stored, shown: Sequence[Training]) -> list[Row]:
+def edited_losses(read: Stored, shown: Sequence[TrainedModels]) -> list[Row]:
     """The loss of trained models under each edit of BOS and its controls, in millionths."""
     return [
         Row(f"{label}, {edit}", "edits", f"loss, {where} (millionths)", loss)
@@ -168,7 +168,7 @@ def edited_losses(read: Stored, shown: Sequence[Training]) -> list[Row]:
     ]
 
 
-def neutral_edit(shown: Sequence[Training]) -> Test:
+def neutral_edit(shown: Sequence[TrainedModels]) -> Test:
     """Return the identity that adding 0 to BOS's logit changes no loss by more than float32 rounds, in any run and rows."""
 
     def test(read: Numbers) -> tuple[bool, str]:
@@ -180,7 +180,7 @@ def neutral_edit(shown: Sequence[Training]) -> Test:
     return test
 
 
-def counted_heads(read: Stored, sizes: Mapping[str, Sequence[Training]]) -> Drawing:
+def counted_heads(read: Stored, sizes: Mapping[str, Sequence[TrainedModels]]) -> Drawing:
     """The number of heads that sink, against the lowest mass of a sink. sizes: model size -> (softmax, ReLU)."""
     config, panels = read.settings, []
     for size, pair in sizes.items():
@@ -204,7 +204,7 @@ def counted_heads(read: Stored, sizes: Mapping[str, Sequence[Training]]) -> Draw
     return Drawing("sinking-heads", figure, caption)
 
 
-def bos_by_head(read: Stored, shown: Sequence[Training]) -> Drawing:
+def bos_by_head(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
     """The mass on BOS in each layer and head, for each seed."""
     labels = trained(read, shown)
     masses = {kind: [by_head(read[name], kind) for name in labels] for kind in KINDS}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.summary import Row
-from sinkjax.lab.claims import Training
+from sinkjax.lab.claims import TrainedModels
 from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.lab.premises import Test
 from sinkjax.papers.trigger import _bounds
@@ -77,7 +77,7 @@ def distances(shape: Shape, known: Sequence[float], layers: NDArray) -> NDArray:
     return np.divide(layers[:, 0], least, out=np.full(len(least), np.inf), where=least > 0)
 
 
-def above_bounds(free: Training, capped: Training) -> Test:
+def above_bounds(free: TrainedModels, capped: TrainedModels) -> Test:
     """Return the identity that the loss of every layer is above bounds A and B for its masses on BOS."""
 
     def test(read: Numbers) -> tuple[bool, str]:
@@ -90,7 +90,7 @@ def above_bounds(free: Training, capped: Training) -> Test:
     return test
 
 
-def held_losses(read: Stored, of_free: Training, of_capped: Training) -> list[Row]:
+def held_losses(read: Stored, of_free: TrainedModels, of_capped: TrainedModels) -> list[Row]:
     """For each mass: losses over runs, held in training and after it, and the best one over each bound."""
     free, capped = read.data(of_free.name), read.data(of_capped.name)
     caps = capped["cap"].values
@@ -110,7 +110,7 @@ def held_losses(read: Stored, of_free: Training, of_capped: Training) -> list[Ro
     return found
 
 
-def loss_and_mass(read: Stored, of_free: Training, of_capped: Training, held: str) -> Drawing:
+def loss_and_mass(read: Stored, of_free: TrainedModels, of_capped: TrainedModels, held: str) -> Drawing:
     """Losses against the mass off BOS. held: "in training", next to the bounds, or "after training", next to the first kind."""
     free, capped = read.data(of_free.name), read.data(of_capped.name)
     caps, known = capped["cap"].values, masses(capped)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from sinkjax.lab.claims import Training
+from sinkjax.lab.claims import TrainedModels
 from sinkjax.lab.trace import Lab
 from sinkjax.lab.work import TrainingSpec
 from sinkjax.papers.trigger._config import Changes, Trials, training
@@ -17,7 +17,7 @@ LABELS = {SOFTMAX: "softmax", RELU: "ReLU / max(i, 1)"}
 NORMALISERS: dict[str, Changes] = {SOFTMAX: {"normalisers": ("softmax",)}, RELU: {"normalisers": ("relu-index",)}}
 
 
-def train(lab: Lab, s: Trials, name: str, label: str, changes: Changes, edited: bool = False) -> Training:
+def train(lab: Lab, s: Trials, name: str, label: str, changes: Changes, edited: bool = False) -> TrainedModels:
     """Add models of the trigger task, and their measurements.
 
     Args:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sinkjax.config_files.checks import at_least
 from sinkjax.lab import Lab, versus
-from sinkjax.lab.claims import Training
+from sinkjax.lab.claims import TrainedModels
 from sinkjax.papers.trigger._config import Changes, Trials
 from sinkjax.papers.trigger._figures import by_model
 from sinkjax.papers.trigger._outcomes import *
@@ -43,8 +43,8 @@ def study(lab: Lab, s: Settings) -> None:
     """Layers with an escape: when do they use it?"""
     to_the_end: Changes = {"steps": s.penalty_steps, "tolerance": NEVER}
     charged = {f"penalty-{cost}": (f"BOS costs {cost}", {"penalty": float(cost), **to_the_end}) for cost in COSTS}
-    models: dict[str, Training] = {}
-    shown: dict[str, dict[Training, str]] = {}
+    models: dict[str, TrainedModels] = {}
+    shown: dict[str, dict[TrainedModels, str]] = {}
     for kind, (label, own) in {"softmax": ("softmax", {}), **ESCAPES}.items():
         variants = charged if kind == "softmax" else {**VARIANTS, **charged}
         shown[label] = {}

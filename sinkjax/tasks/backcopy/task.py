@@ -32,7 +32,7 @@ from sinkjax.tasks.language_model.task import Batch, LanguageTask, edits_of
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class MarkovChain:
     """The Markov chain of a language.
 
     transitions: float64 [V, V], the distribution after each token; the rows of triggers are not used. sha256: of them and
@@ -44,7 +44,7 @@ class Chain:
 
 
 @functools.lru_cache(maxsize=8)
-def chain(config: Backcopy) -> Chain:
+def chain(config: Backcopy) -> MarkovChain:
     """Estimate a language's chain from its text. Errors: the text is missing or has too few different characters."""
     codes = np.frombuffer(_text(config.text).encode("utf-32-le"), np.uint32)
     found, counts = np.unique(codes, return_counts=True)
@@ -64,7 +64,7 @@ def chain(config: Backcopy) -> Chain:
     table[:C, -1] = config.delimiter
     table[C:, :C] = first / first.sum()
     letters = "".join(map(chr, found[order]))
-    return Chain(table, hashlib.sha256(letters.encode() + table.tobytes()).hexdigest())
+    return MarkovChain(table, hashlib.sha256(letters.encode() + table.tobytes()).hexdigest())
 
 
 def sample(key: jax.Array, config: Backcopy, count: int) -> dict[str, jax.Array]:
