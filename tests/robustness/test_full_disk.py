@@ -100,7 +100,7 @@ def one_sentence(found: tuple[int, list[str]], folder: Path) -> str:
     assert "No space left on device" in sentence or "File too large" in sentence, found
     for line in progress:
         assert (
-            line.startswith(("platform", "loading", "text", "training", "writing", "sweep", "train", "summary"))
+            line.startswith(("platform", "loading", "text", "BOS", "training", "writing", "sweep", "train", "summary"))
             or line[:1].isdigit()
         ), found
     return sentence
