@@ -113,9 +113,13 @@ def tables() -> str:
     ]
     size = "{name}: {edges:,} edges, {prompts} packaged texts of {length} tokens, {seconds} s of processor time"
     sizes = "; ".join(size.format(name=name, **one) for name, one in known.items())
-    return "\n\n".join(
-        [table(["edges kept", *known], rows), table(["model", "edge", "estimate", "exact"], strongest), f"*{sizes}.*"]
+    signs = ", ".join(
+        f"{sum(estimate * exact < 0 for _, estimate, exact in one['checked'])} of {len(one['checked'])} in {name}"
+        for name, one in known.items()
     )
+    said = f"The estimate has the wrong sign for some of the checked edges ({signs}), so check the edges that matter to you."
+    circuit, checks = table(["edges kept", *known], rows), table(["model", "edge", "estimate", "exact"], strongest)
+    return "\n\n".join([circuit, checks, said, f"*{sizes}.*"])
 
 
 if __name__ == "__main__":
