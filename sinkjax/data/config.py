@@ -86,7 +86,7 @@ class Blocks:
     random_positions: tuple[int, ...] = ()
     """positions that hold a random token, uniform over the vocabulary, drawn once for each block"""
     random_tokens: tuple[int, ...] = field(default=(), metadata=LATER)
-    """the tokens of which those are drawn, such as two kinds of BOS; none: the whole vocabulary"""
+    """tokens to draw from at random_positions, such as two kinds of BOS; if none, the whole vocabulary"""
     prefix: int = 0
     """first positions that see each other in both directions (prefix language model) and are not predicted"""
     unique: float = 1.0

@@ -25,7 +25,7 @@ PAGE, SUMMARY, CLAIMS, FIGURES = "report.html", "summary.csv", "claims.csv", "fi
 
 
 class RunValues(dict[str, Any]):
-    """Values that decide what a study does: name -> value, as JSON. The first process to finish one decides it for all others.
+    """Values on which a study's further steps depend: name -> value, as JSON. The first process to write one sets it for all.
 
     They are written once into the run, and read by every other process, a resumed run and the page.
     """
