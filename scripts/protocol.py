@@ -1,0 +1,223 @@
+"""The statements on the page of findings, measured once more on every article: runs that are listed first, then made.
+
+    python scripts/protocol.py freeze                   # docs/results/protocol-0.4.md: the commit, the runs and their cost
+    python scripts/protocol.py run --wikitext FILE      # what is not done; --share 0 2 and --share 1 2 divide the runs
+    python scripts/protocol.py list                     # the state of each run
+    python scripts/protocol.py publish                  # all of them into the tables of the pages; then scripts/findings.py
+
+`run` refuses to begin before the freeze, and when sinkjax/ or configs/ differ from the frozen commit. An interrupted run resumes
+in results/protocol-0.4. A finished one is kept in docs/results/data/protocol-0.4, and no page changes before all are. The
+articles are measured and never kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import gzip
+import io
+import json
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import findings
+from named import CLAIMS, DATA, DOCS, SUMMARY, Condition, Row, condition, read
+from templates import given, page
+
+from sinkjax.cli.main import main as command_line
+from sinkjax.config_files import documents
+from sinkjax.config_files.files import CONFIG_FILE, write
+from sinkjax.report.markdown import table as markdown
+from sinkjax.studies.registry import choose
+
+ROOT = Path(__file__).resolve().parents[1]
+PLAN = ROOT / "configs" / "queue" / "protocol-0.4.yaml"
+PAGE, KEPT, RESULTS = DOCS / "results" / "protocol-0.4.md", DOCS / DATA / "protocol-0.4", ROOT / "results" / "protocol-0.4"
+FROZEN = KEPT / "commit.txt"
+CLAIMED, SUMMARISED = "claims.csv", "summary.csv"
+FLOPS = re.compile(r"FLOPs\s+([0-9.e+]+)")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A study of a model. options: those of `sinkjax run`, by field."""
+
+    study: str
+    condition: Condition
+    options: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.study.replace('/', '-')}-{self.condition.model}"
+
+    def arguments(self, text: str, split: str) -> list[str]:
+        """Those of `sinkjax run` and `sinkjax plan`."""
+        given = {"model": self.condition.model, "bos": self.condition.bos, "text": text, "split": split, **self.options}
+        lists = {field: value if isinstance(value, list) else [value] for field, value in given.items() if value is not None}
+        return [self.study, *(str(part) for field, value in lists.items() for part in (f"--{field.replace('_', '-')}", *value))]
+
+
+def main() -> None:
+    """Freeze, run, list or publish."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("freeze", help="write the list, its commit and its cost")
+    running = commands.add_parser("run", help="the runs that are not done")
+    running.add_argument("--wikitext", required=True, help="the raw test split of WikiText-2")
+    running.add_argument(
+        "--share", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="one run in N, the I-th part from 0"
+    )
+    commands.add_parser("list", help="the state of each run")
+    commands.add_parser("publish", help="put the claims and summaries of all runs into the tables of the pages")
+    options = parser.parse_args()
+    match options.command:
+        case "freeze":
+            freeze()
+        case "run":
+            check_frozen()
+            number, count = options.share
+            for run in runs()[number::count]:
+                if not facts(run).exists():
+                    print(f"{run.name}: {carry_out(run, options.wikitext)}", flush=True)
+        case "list":
+            for run in runs():
+                print(f"{run.name}: {state(run)}")
+        case "publish":
+            publish()
+
+
+def plan() -> dict[str, Any]:
+    """The studies, models and options."""
+    return documents.parse(PLAN.read_text(encoding="utf-8"), PLAN.name)
+
+
+def runs() -> list[Run]:
+    """Every run, study by study."""
+    every = plan()
+    without = [tuple(pair) for pair in every["without"]]
+
+    def options(study: str, own: Mapping[str, Any] | None) -> dict[str, Any]:
+        controlled = hasattr(choose(study).config, "control_prompts")
+        common = {"prompts": every["prompts"], **({"control_prompts": every["prompts"]} if controlled else {})}
+        return common | dict(own or {})
+
+    return [
+        Run(study, Condition(model, bos, every["text"]), options(study, own))
+        for study, own in every["studies"].items()
+        for model, bos in every["models"].items()
+        if (study, model) not in without
+    ]
+
+
+def kept(run: Run) -> Path:
+    """The folder of what is kept of a run."""
+    return KEPT / run.name
+
+
+def facts(run: Run) -> Path:
+    """The file of a finished run; it is written last."""
+    return kept(run) / "run.json"
+
+
+def carry_out(run: Run, wikitext: str) -> str:
+    """Run a study to its end in a process of its own, and keep its settings, tables and the figure that pages show."""
+    out, folder = RESULTS / run.name, kept(run)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "sinkjax", "run", *run.arguments(wikitext, plan()["split"]), "--out", str(out)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    settings = documents.parse((out / CONFIG_FILE).read_text(encoding="utf-8"), CONFIG_FILE)
+    shown = Path("figures") / f"{findings.DRAWING}.png"
+    (folder / shown.parent).mkdir(parents=True, exist_ok=True)
+    write(folder / CONFIG_FILE, documents.dump({**settings, "text": run.condition.text}))  # not where it lies
+    write(folder / CLAIMED, (out / CLAIMED).read_bytes())
+    write(folder / f"{SUMMARISED}.gz", gzip.compress((out / SUMMARISED).read_bytes(), mtime=0))
+    if (out / shown).exists():
+        write(folder / shown, (out / shown).read_bytes())
+    write(facts(run), json.dumps({"seconds": round(seconds), "commit": git("rev-parse", "HEAD")}) + "\n")
+    return f"{seconds:.0f} s"
+
+
+def state(run: Run) -> str:
+    """The progress of a run, as text."""
+    if not facts(run).exists():
+        return "begun" if (RESULTS / run.name).exists() else "not run"
+    found = json.loads(facts(run).read_text(encoding="utf-8"))
+    return f"done in {found['seconds']} s at {found['commit'][:8]}"
+
+
+def publish() -> None:
+    """Replace the rows of these studies and conditions in the tables of the pages, when all runs are done."""
+    if missing := [run.name for run in runs() if not facts(run).exists()]:
+        raise SystemExit(f"{len(missing)} runs are not done: {', '.join(missing)}")
+    claims = findings.collect(read(DOCS / CLAIMS), [kept(run) for run in runs()], DOCS)
+    again = {(run.study, run.condition): run for run in runs()}
+    summary = [row for row in read(DOCS / DATA / SUMMARY) if (row["study"], condition(row)) not in again]
+    for (study, measured), run in again.items():
+        summary += [{"study": study, **measured._asdict(), **row} for row in read(kept(run) / f"{SUMMARISED}.gz")]
+    write(DOCS / CLAIMS, findings.as_csv(claims))
+    write(DOCS / DATA / SUMMARY, gzip.compress(as_csv(summary).encode(), mtime=0))
+    print(f"{len(claims)} claims; now: python scripts/findings.py")
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """A summary as CSV, by study and condition."""
+    out = io.StringIO()
+    written = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    written.writeheader()
+    written.writerows(sorted(rows, key=lambda row: (row["study"], *condition(row))))
+    return out.getvalue()
+
+
+def freeze() -> None:
+    """Write the page of the runs, their commit and their cost."""
+    if FROZEN.exists():
+        raise SystemExit(f"the protocol was frozen at {FROZEN.read_text().strip()}")
+    if git("status", "--porcelain", "--", "sinkjax", "configs"):
+        raise SystemExit("sinkjax/ or configs/ have changes that are not committed")
+    KEPT.mkdir(parents=True, exist_ok=True)
+    rows = [(run, planned(run)) for run in runs()]
+    lines = [[run.study, run.condition.model, f"{flops:.2g}" if flops else "-"] for run, flops in rows]
+    numbers = {
+        "commit": git("rev-parse", "HEAD"),
+        "count": len(rows),
+        "total": f"{sum(flops for _, flops in rows):.2g}",
+        "runs": markdown(["study", "model", "FLOPs by plan"], lines),
+    }
+    write(PAGE, page("protocol-0.4.md", given(numbers)))
+    write(FROZEN, numbers["commit"] + "\n")
+    print(PAGE)
+
+
+def planned(run: Run) -> float:
+    """Floating-point operations of a run, by `sinkjax plan` on the packaged text; 0 if they are not counted."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
+        command_line(["plan", *run.arguments("packaged", "confirm")])
+    return float((FLOPS.findall(out.getvalue()) or [0])[-1])
+
+
+def check_frozen() -> None:
+    """Refuse to run without a protocol, or by other code than it names."""
+    if not FROZEN.exists():
+        raise SystemExit(f"there is no protocol yet: python {sys.argv[0]} freeze")
+    commit = FROZEN.read_text(encoding="utf-8").split()[-1]
+    if subprocess.run(["git", "diff", "--quiet", commit, "--", "sinkjax", "configs"], cwd=ROOT, check=False).returncode:
+        raise SystemExit(f"sinkjax/ or configs/ differ from the frozen commit {commit}")
+
+
+def git(*arguments: str) -> str:
+    """The output of a git command."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""A protocol is frozen once, runs only the frozen code, and changes no table before all of its runs are done."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from types import SimpleNamespace
+
+import pytest
+
+SCRIPT = "protocol.py"
+PLAN = """
+text: wikitext
+prompts: 3
+split: all
+models: {mini-softmax: model, mini-head-norm: model}
+studies:
+  kiya/mask:
+  kiya/self: {positions: [3, 8]}
+  li/variance: {prompts: null, control_prompts: null}
+without: [[kiya/self, mini-head-norm]]
+"""
+NO_FILES = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree without files, which git knows everywhere
+SUMMARY = "edit,group,measure,mean\nno edit,,loss,{}\n"
+
+
+@pytest.fixture
+def protocol(script, tmp_path, monkeypatch):
+    """The script on a plan and folders of its own."""
+    names = script["publish"].__globals__
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    for name, path in (
+        ("PLAN", "plan.yaml"), ("DOCS", "docs"), ("KEPT", "docs/results/data/protocol-0.4"),
+        ("RESULTS", "results"), ("PAGE", "docs/results/protocol-0.4.md"), ("FROZEN", "docs/results/data/protocol-0.4/commit.txt"),
+    ):  # fmt: skip
+        monkeypatch.setitem(names, name, tmp_path / path)
+    return SimpleNamespace(**names)
+
+
+def test_options_are_those_of_the_plan(protocol):
+    runs = {run.name: run.arguments("FILE", "all") for run in protocol.runs()}
+    assert list(runs) == [
+        "kiya-mask-mini-softmax", "kiya-mask-mini-head-norm", "kiya-self-mini-softmax",
+        "li-variance-mini-softmax", "li-variance-mini-head-norm",
+    ]  # fmt: skip
+    assert " ".join(runs["kiya-self-mini-softmax"]) == (
+        "kiya/self --model mini-softmax --bos model --text FILE --split all --prompts 3 --control-prompts 3 --positions 3 8"
+    )
+    assert "--prompts" not in runs["li-variance-mini-softmax"]
+
+
+def test_nothing_runs_before_the_freeze(protocol):
+    with pytest.raises(SystemExit, match="there is no protocol yet"):
+        protocol.check_frozen()
+
+
+def test_other_code_than_the_frozen_does_not_run(protocol):
+    protocol.FROZEN.parent.mkdir(parents=True)
+    protocol.FROZEN.write_text(NO_FILES)
+    with pytest.raises(SystemExit, match=f"differ from the frozen commit {NO_FILES}"):
+        protocol.check_frozen()
+
+
+def test_published_together(protocol):
+    tables = protocol.DOCS / "results" / "data"
+    (tables / "protocol").mkdir(parents=True)
+    (tables / "claims.csv").write_text("study,model,bos,text,claim,word\nkiya/mask,mini-softmax,model,wikitext,old,absent\n")
+    named = "study,model,bos,text," + SUMMARY.format(1).replace("\nno", "\nkiya/mask,mini-softmax,model,wikitext,no")
+    (tables / "protocol" / "summary.csv.gz").write_bytes(gzip.compress(named.encode()))
+    *others, last = protocol.runs()
+    for run in others:
+        keep(protocol, run)
+    with pytest.raises(SystemExit, match=f"1 runs are not done: {last.name}"):
+        protocol.publish()
+    keep(protocol, last)
+    protocol.publish()
+    claims = protocol.read(tables / "claims.csv")
+    assert {(row["study"], row["model"], row["claim"]) for row in claims} == {
+        (run.study, run.condition.model, "new") for run in protocol.runs()
+    }
+    means = {(row["study"], row["model"]): row["mean"] for row in protocol.read(tables / "protocol" / "summary.csv.gz")}
+    assert means == {(run.study, run.condition.model): "2" for run in protocol.runs()}
+    assert {protocol.state(run) for run in protocol.runs()} == {"done in 5 s at 01234567"}
+
+
+def keep(protocol, run):
+    """What a finished run leaves."""
+    folder = protocol.kept(run)
+    folder.mkdir(parents=True)
+    measured = run.condition
+    (folder / "config.yaml").write_text(f"model: {measured.model}\nbos: {measured.bos}\ntext: {measured.text}\n")
+    (folder / "claims.csv").write_text(f"study,model,claim,word\n{run.study},{measured.model},new,replicates\n")
+    (folder / "summary.csv.gz").write_bytes(gzip.compress(SUMMARY.format(2).encode()))
+    (folder / "run.json").write_text(json.dumps({"seconds": 5, "commit": "0123456789"}))
