@@ -3,8 +3,9 @@
 {study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, {study.claim@model=absent} a share whose
 word, by the present rule, must be that one, and {study.claim@model=absent:word} only a check of the word.
 {study[edit][measure]@model} is from a run's summary, {study[edit][measure]@model:change} its effect. {scan/model/column} is
-from scan/models.csv. {predictions/model/what} counts results/predictions: "all", "sinks", "right" or "wrong", perhaps behind an
-intervention and "/", or "least", the activation alone of the wrong one that has least. {emergence/model/measure}, and
+from scan/models.csv. {predictions/model/what} counts results/predictions: "all", "sinks", "others" (no sink predicted), "right",
+"wrong", "others-right" or "measured" (sinks), perhaps behind an intervention and "/", or "least", the activation alone of the
+wrong one that has least. {emergence/model/measure}, and
 {emergence/model/measure/effect}, are from emergence/summary.csv, {in-use/model/way} from in-use.csv; with a second way, the
 share of the added loss that this one saves. {speed/section/measure} is from benchmarks.csv with its smallest and largest, its
 value, goal, place, share of the peer's time and missed goals behind ":value", ":goal", ":where", ":time" and ":missed", and
@@ -135,15 +136,24 @@ class Named:
         return f"{float(row[column]):,.4g}" if "." in row[column] else f"{int(row[column]):,}"
 
     def predicted(self, name: str) -> str:
-        """How many predictions there are, of a sink, right or wrong, or the least activation of a wrong one in per cent."""
+        """Return a number of predictions, or the least activation of a wrong one in per cent."""
         model, *intervention, what = name.split("/")
         rows = table(self.docs / "results/predictions" / f"{model}-measured.csv")
         of = [row for row in rows if not intervention or row["prediction"].partition(",")[0] == intervention[0]]
         wrong = [row for row in of if row["right"] == "0"]
         if what == "least":
             return percent(min(row["ratio_alone"] for row in wrong))
-        sinks = sum(int(row["sink_predicted"]) for row in of)
-        return str({"all": len(of), "sinks": sinks, "right": len(of) - len(wrong), "wrong": len(wrong)}[what])
+        others = [row for row in of if row["sink_predicted"] == "0"]
+        counts = {
+            "all": len(of),
+            "sinks": len(of) - len(others),
+            "others": len(others),
+            "right": len(of) - len(wrong),
+            "wrong": len(wrong),
+            "others-right": sum(row["right"] == "1" for row in others),
+            "measured": sum(row["sink_measured"] == "1" for row in of),
+        }
+        return str(counts[what])
 
     def taken(self, row: str) -> str:
         """The share of the softmax's sink that a row of the small model takes away."""

@@ -60,7 +60,7 @@ def test_pages_name_what_is_kept_and_the_figure_has_a_panel_a_model(script, tmp_
         named("scan/smollm2-135m/other_name")
     figure = script["scans"](docs / "results/data" / "scan")
     titles = [panel.get_title(loc="left") for panel in figure.axes]
-    assert titles == ["SmolLM2-135M-Instruct:\n5,000 of 5,000 make a sink", "Gemma 3 270M:\n1 of 2,001 makes a sink"]
+    assert titles == ["SmolLM2-135M-Instruct:\n5,000 of 5,000 tokens above half", "Gemma 3 270M:\n1 of 2,001 tokens above half"]
 
 
 def test_predictions_are_counted_by_intervention(script, tmp_path):
@@ -68,12 +68,13 @@ def test_predictions_are_counted_by_intervention(script, tmp_path):
 
     folder = tmp_path / "results" / "predictions"
     folder.mkdir(parents=True)
-    rows = ["prediction,ratio_alone,sink_predicted,right", '"masked, document 0",0.9,1,1']
-    rows += ['"placed, token 1",0.3,0,0', '"placed, token 2",0.2,0,0']
+    rows = ["prediction,ratio_alone,sink_predicted,sink_measured,right", '"masked, document 0",0.9,1,1,1']
+    rows += ['"placed, token 1",0.3,0,1,0', '"placed, token 2",0.2,0,1,0', '"placed, token 3",0.1,0,0,1']
     (folder / "m-measured.csv").write_text("\n".join(rows) + "\n")
     named = Named(tmp_path)
-    found = {what: named(f"predictions/m/{what}") for what in ("all", "sinks", "right", "masked/right", "placed/wrong", "least")}
-    assert found == {"all": "3", "sinks": "1", "right": "1", "masked/right": "1", "placed/wrong": "2", "least": "20"}
+    whats = ("all", "sinks", "right", "masked/right", "placed/wrong", "least", "others", "others-right", "measured")
+    found = [named(f"predictions/m/{what}") for what in whats]
+    assert found == ["4", "1", "2", "1", "2", "20", "3", "1", "3"]
 
 
 def test_the_crossover_has_every_number_of_masked_layers(script):

@@ -23,7 +23,8 @@ def test_the_pages_say_what_the_tables_say(script, tmp_path, monkeypatch):
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    (tmp_path / "docs/results/data").symlink_to(ROOT / "docs/results/data")
+    for folder in ("data", "predictions"):
+        (tmp_path / "docs/results" / folder).symlink_to(ROOT / "docs/results" / folder)
     monkeypatch.setattr(script, "ROOT", tmp_path)
     script.main()
     for name, text in texts.items():
