@@ -30,7 +30,7 @@ PAGES = (
 )
 PAGES += tuple(f"sinkjax/papers/{paper}/README.md" for paper in ("li", "background"))
 RESULTS = ("benchmarks", "parity", "pretraining", "pretraining-340k", "trigger", "while-it-learns")
-WITHOUT_ENDS = ("studies", "findings")  # no room for intervals
+WITHOUT_ENDS = ("studies", "finding", "findings")  # no room for intervals
 
 
 def section(name: str, docs: Path, path: str) -> str:
