@@ -4,8 +4,8 @@
 word, by the present rule, must be that one, and {study.claim@model=absent:word} only a check of the word.
 {study[edit][measure]@model} is from a run's summary, {study[edit][measure]@model:change} its effect. {scan/model/column} is
 from scan/models.csv. {predictions/model/what} counts results/predictions: "all", "sinks", "others" (no sink predicted), "right",
-"wrong", "others-right" or "measured" (sinks), perhaps behind an intervention and "/", or "least", the activation alone of the
-wrong one that has least. {emergence/model/measure}, and
+"wrong", "others-right" or "measured" (sinks), perhaps behind an intervention and "/", or "share", their mean share of the
+first key's attention, or "least", the activation alone of the wrong one that has least. {emergence/model/measure}, and
 {emergence/model/measure/effect}, are from emergence/summary.csv, {in-use/model/way} from in-use.csv; with a second way, the
 share of the added loss that this one saves. {speed/section/measure} is from benchmarks.csv with its smallest and largest, its
 value, goal, place, share of the peer's time and missed goals behind ":value", ":goal", ":where", ":time" and ":missed", and
@@ -136,11 +136,13 @@ class Named:
         return f"{float(row[column]):,.4g}" if "." in row[column] else f"{int(row[column]):,}"
 
     def predicted(self, name: str) -> str:
-        """Return a number of predictions, or the least activation of a wrong one in per cent."""
+        """Return a number of predictions, or their mean share, or the least activation of a wrong one, in per cent."""
         model, *intervention, what = name.split("/")
         rows = table(self.docs / "results/predictions" / f"{model}-measured.csv")
         of = [row for row in rows if not intervention or row["prediction"].partition(",")[0] == intervention[0]]
         wrong = [row for row in of if row["right"] == "0"]
+        if what == "share":
+            return percent(str(mean(float(row["share_measured"]) for row in of)))
         if what == "least":
             return percent(min(row["ratio_alone"] for row in wrong))
         others = [row for row in of if row["sink_predicted"] == "0"]

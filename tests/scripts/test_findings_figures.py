@@ -68,13 +68,24 @@ def test_predictions_are_counted_by_intervention(script, tmp_path):
 
     folder = tmp_path / "results" / "predictions"
     folder.mkdir(parents=True)
-    rows = ["prediction,ratio_alone,sink_predicted,sink_measured,right", '"masked, document 0",0.9,1,1,1']
-    rows += ['"placed, token 1",0.3,0,1,0', '"placed, token 2",0.2,0,1,0', '"placed, token 3",0.1,0,0,1']
+    rows = ["prediction,ratio_alone,sink_predicted,share_measured,sink_measured,right", '"masked, document 0",0.9,1,0.9,1,1']
+    rows += ['"placed, token 1",0.3,0,0.8,1,0', '"placed, token 2",0.2,0,0.7,1,0', '"placed, token 3",0.1,0,0,0,1']
     (folder / "m-measured.csv").write_text("\n".join(rows) + "\n")
     named = Named(tmp_path)
-    whats = ("all", "sinks", "right", "masked/right", "placed/wrong", "least", "others", "others-right", "measured")
+    whats = (
+        "all",
+        "sinks",
+        "right",
+        "masked/right",
+        "placed/wrong",
+        "least",
+        "others",
+        "others-right",
+        "measured",
+        "placed/share",
+    )
     found = [named(f"predictions/m/{what}") for what in whats]
-    assert found == ["4", "1", "2", "1", "2", "20", "3", "1", "3"]
+    assert found == ["4", "1", "2", "1", "2", "20", "3", "1", "3", "50"]
 
 
 def test_the_crossover_has_every_number_of_masked_layers(script):
