@@ -1,7 +1,7 @@
 """Edges of the sink on docs/how-to/explain.md: the strongest ones, and how much of the sink circuits of them keep.
 
-python scripts/edges.py run [MODEL ...]   measure, and keep the numbers in docs/results/data/edges.json; each part that is
-                                          measured is kept in results/edges, so that an interrupted run goes on there
+python scripts/edges.py run [MODEL ...]   measure, and keep the numbers in docs/results/data/edges.json; until a model is
+                                          done, its parts are in results/edges, and an interrupted run goes on there
 python scripts/edges.py page              write the tables of the page from that file
 """
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA, PAGE = ROOT / "docs/results/data/edges.json", ROOT / "docs/how-to/explain.md"
 PARTS = ROOT / "results/edges"
 BEGIN = "<!-- edges made by scripts/edges.py -->"
-SIZES = {"mini-sink": (8, 64), "smollm2-135m": (4, 24)}  # prompts, and tokens of each
+SIZES = {"mini-sink": (8, 64), "smollm2-135m": (4, 24), "gemma3-270m": (4, 24)}  # prompts, and tokens of each
 GROUPS, CHECKED, SHOWN = ((4, 16), (64, 256), (1024, 4096)), 8, 4  # sizes of circuits that are measured in one call
 
 
@@ -52,12 +52,19 @@ def run(*names: str) -> None:
         known = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else {}
         known[name] = {"prompts": prompts, "length": length, **found, "seconds": round(found["seconds"])}
         DATA.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-        print(name, known[name], flush=True)
+        for path in PARTS.glob(part_name(name, "*")):
+            path.unlink()
+        print(f"{name}: {found['edges']:,} edges, {found['seconds']:.0f} s of processor time", flush=True)
+
+
+def part_name(name: str, of: Any) -> str:
+    """The file of a part; parts of other prompts have another."""
+    return "{}-{}x{}-{}.json".format(name, *SIZES[name], of)
 
 
 def part(name: str, of: Any, read: Callable[..., dict[str, Any]], measure: Callable[[], xarray.Dataset]) -> dict[str, Any]:
     """A part of a model's numbers, measured or from an interrupted run, with the seconds of processor time that it took."""
-    path = PARTS / f"{name}-{of}.json"
+    path = PARTS / part_name(name, of)
     if not path.exists():
         begun = time.process_time()
         found = read(measure()) | {"seconds": time.process_time() - begun}
@@ -117,7 +124,16 @@ def tables() -> str:
         f"{sum(estimate * exact < 0 for _, estimate, exact in one['checked'])} of {len(one['checked'])} in {name}"
         for name, one in known.items()
     )
-    said = f"The estimate has the wrong sign for some of the checked edges ({signs}), so check the edges that matter to you."
+    less = ", ".join(
+        f"{int(number):,} edges in {name}"
+        for name, one in known.items()
+        for number, kept in one["kept"].items()
+        if kept < one["kept"]["0"]
+    )
+    said = (
+        f"Among the edges with the largest estimates, some have the wrong sign ({signs}), so check the edges that matter to you. "
+        f"A small circuit can have less of the sink than no edge at all ({less})."
+    )
     circuit, checks = table(["edges kept", *known], rows), table(["model", "edge", "estimate", "exact"], strongest)
     return "\n\n".join([circuit, checks, said, f"*{sizes}.*"])
 

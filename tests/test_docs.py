@@ -139,7 +139,7 @@ def test_the_readme_needs_no_vocabulary_of_ours_and_has_no_table():
 
 
 def test_the_card_of_the_readme_has_headings_of_a_card():
-    headings = ("sinks", "activation", "hangs on", "made by", "costs")
+    headings = ("sinks", "activation", "depends on", "made by", "costs")
     printed = words(DOCS / "results/data/card-smollm2-135m.txt")
     assert tuple(line[:12].strip() for line in printed.splitlines()) == headings
     assert printed in words(ROOT / "README.md")

@@ -60,7 +60,7 @@ class Card:
             ("sinks", self.where.sentence()),
             ("elsewhere", self._elsewhere()),
             ("activation", self.where.said_of_activation()),
-            ("hangs on", self.hangs.sentence()),
+            ("depends on", self.hangs.sentence()),
             ("checked by", self._checked()),
             ("BOS", self._bos()),
             ("made by", self.maker if isinstance(self.maker, str) else self.maker.sentence()),
@@ -110,25 +110,28 @@ class Card:
         return where | {"values": [found.held[layer] for layer in found.layers], "bound": found.elsewhere}
 
     def _elsewhere(self) -> str:
-        named = [f"{text!r} {share:.1%}" for _, text, share in self.where.elsewhere if self.where.rate["mean"] * share >= 0.01]
-        bias = self.where.no_key["mean"] or 0.0
-        said = [f"of all sinks, on other positions: {', '.join(named)}"] * bool(named)
+        found, rate = self.where, self.where.rate["mean"]
+        named = [f"{share:.1%} on {text!r}" for _, text, share in found.elsewhere if rate * share >= 0.01]
+        bias = found.no_key["mean"] or 0.0
+        where = (
+            "of all sinks, on other positions" if found.sinks else f"in single prompts {rate:.1%} of heads sink; of these sinks"
+        )
+        said = [f"{where}: {', '.join(named)}"] * bool(named)
         said += [f"{bias:.0%} of the attention goes to no key"] * (bias > 0.01)
         return "; ".join(said)
 
     def _checked(self) -> str:
-        found = self.hangs
-        whole = found.unedited["mean"]
-        said = [f"attention to it {three_digits(whole)}"]
+        found, heads = self.hangs, "the heads that sink" if self.where.sinks else "all heads"
+        said = [f"attention of {heads} to position {self.where.position}: {three_digits(found.unedited['mean'])}"]
         for text, number in (
-            ("to the next key when it is hidden", found.masked),
-            ("to its position without a BOS", found.no_bos),
-            ("to an ordinary token that sees only itself", found.isolated),
-            ("to the BOS put elsewhere", found.moved),
+            ("to the next token if that one is hidden", found.masked),
+            ("to that position without a BOS", found.no_bos),
+            ("to an ordinary later token that sees only itself", found.isolated),
+            ("to a BOS put there", found.moved),
         ):
-            said += [f"{text} {three_digits(number['mean'])}"] if number else []
+            said += [f"{text}: {three_digits(number['mean'])}"] if number else []
         if found.qualifies is not None:
-            said.append(f"of {found.scanned:,} tokens alone, {found.qualifies:.1%} have such a key")
+            said.append(f"of {found.scanned:,} tokens run alone, {found.qualifies:.1%} have a key like the sink's")
         return "; ".join(said)
 
     def _bos(self) -> str:

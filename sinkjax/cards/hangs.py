@@ -61,14 +61,17 @@ class Hangs:
         """Say it in one line."""
         names = [repr(text) for _, text in self.tokens]
         few = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
-        named = f"only {names[0]}" if len(names) == 1 else f"{len(names)} of {self.tried} likely tokens ({few})"
+        token = f"only {names[0] if names else 'the BOS'} becomes the sink, wherever it stands"
+        if len(names) > 1:
+            token = f"of {self.tried} tokens that a scan found likely, {len(names)} become the sink wherever they stand ({few})"
         says: dict[Kind, str] = {
-            "any token that sees only itself": "any token that sees only itself becomes the sink; at position 0 every token does",
-            "position": "the position: whatever token is first becomes the sink, and no token does elsewhere",
-            "tokens": f"the token: {named if names else 'the BOS'}, at whatever position",
-            "a key without a token": "a key without a token (a bias or a sink logit)",
+            "any token that sees only itself": "seeing no other token: whatever token is first becomes the sink, and so does a "
+            "later one that is made to see only itself",
+            "position": "the position: whatever token stands there becomes the sink, and no token does elsewhere",
+            "tokens": f"the token: {token}",
+            "a key without a token": "no token: attention goes to a bias or a sink logit instead",
             "nothing": "nothing, because no head sinks",
-            "none of these": "none of the known classes",
+            "none of these": "unknown: the numbers below fit none of the causes that a card tells apart",
         }
         return says[self.kind]
 

@@ -41,7 +41,7 @@ def as_section(card: Card) -> Section:
     return Section(
         study="card",
         title=f"Sink card of {card.model['name']}",
-        question="Where does this model sink, on what does it hang, who makes it, what is it for, and what does it cost?",
+        question="Where does this model sink, what does the sink depend on, what makes it, what is it for, what does it cost?",
         findings=(lines[0][1][:1].upper() + lines[0][1][1:], *(f"{name}: {text}" for name, text in lines[1:])),
         rows=(),
         featured=(),

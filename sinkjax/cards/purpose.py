@@ -16,7 +16,12 @@ from sinkjax.edits.site import Site
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.transformer.forward import forward
 
-LOSSES = ("values zeroed", "key hidden", "held", "removed")
+LOSSES = {  # name -> as the card says it
+    "values zeroed": "its values set to 0",
+    "key hidden": "its key hidden",
+    "held": "its activation held at the mean",
+    "removed": "its activation set to 0",
+}
 KINDS = ("no-op", "broadcast", "neither")
 
 
@@ -39,8 +44,8 @@ class Purpose:
         """Say it in one line."""
         shares = self.kinds | {"too weak to classify (Fesser et al.)": 1 - sum(self.kinds.values())}
         said = ", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share > 0)
-        losses = "; ".join(f"{name} {found['mean']:+.3g}" for name, found in self.loss.items())
-        return f"heads: {said}; loss in nats: {losses}"
+        losses = "; ".join(f"{LOSSES[name]}: {found['mean']:+.3g}" for name, found in self.loss.items())
+        return f"heads: {said}; loss added without the sink, in nats: {losses}"
 
 
 def purpose(ground: Ground, found: SinkPlaces) -> Purpose:

@@ -250,7 +250,10 @@ def _open_folder(
 
 def with_tokenizer(checkpoint: Checkpoint, source: str) -> Checkpoint:
     """Replace the checkpoint's tokenizer by another source's, which is noted in its own source. Errors: there is none."""
-    found = open_checkpoint(source, weights=False).tokenizer
+    try:
+        found = open_checkpoint(source, weights=False).tokenizer
+    except SinkjaxError as error:
+        raise SinkjaxError(f"tokenizer: {error}") from None
     refuse(found is None, f"tokenizer: {source} has none either")
     return dataclasses.replace(checkpoint, tokenizer=found, source={**checkpoint.source, "tokenizer": source})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 import sinkjax
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import Model, read
-from sinkjax.config_files.checks import refuse
+from sinkjax.config_files.checks import LARGEST, MOST, refuse
 from sinkjax.config_files.files import user_path
-from sinkjax.data.reading import Division
+from sinkjax.data.corpora import SOURCES, checked
+from sinkjax.data.fit import SHORTEST
+from sinkjax.data.reading import Division, kind_of
+from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 from sinkjax.report.terminal import show
 from sinkjax.runtime import extras
@@ -59,8 +63,9 @@ class CardOptions(Options):
 def card(arguments: Sequence[str]) -> None:
     """describe a model's attention sinks: place, cause, maker, purpose and cost, each checked by an intervention"""
     options = read(CardOptions, arguments, "card")
-    text = options.text if options.text == "packaged" else str(user_path(Path(options.text)))
+    text = options.text if options.text in SOURCES else str(user_path(Path(options.text)))
     out = Path("results", "card", Path(options.model).stem) if options.out is None else user_path(options.out)
+    check(options, text, out)
     use_all_cores()
     start_jax(options.platform, options.dtype)
     if options.plan:
@@ -87,14 +92,31 @@ def card(arguments: Sequence[str]) -> None:
     print(path)
 
 
+def check(options: CardOptions, text: str, out: Path) -> None:
+    """Raise for numbers, a text and a folder that no card can use, before a model is loaded; the error names the option."""
+    for name, least, most in (("prompts", 1, MOST["prompts"]), ("length", SHORTEST, LARGEST), ("seed", 0, LARGEST)):
+        value = getattr(options, name)
+        if value is not None and not least <= value <= most:
+            raise SinkjaxError(f"--{name} must be {least:,} to {most:,}, not {value:,}")
+    there = next(path for path in (out, *out.parents) if path.exists())
+    refuse(not there.is_dir(), f"--out {out}: {there} is a file, not a folder")
+    refuse(not os.access(there, os.W_OK), f"--out {out}: no permission to write in {there}")
+    refuse(not options.text, "--text must name a file or a folder, not ''")
+    if text not in SOURCES:
+        try:
+            checked(text, 1, "all", 1, options.field, options.documents)
+        except SinkjaxError as error:
+            raise SinkjaxError(f"--text: {error}") from None
+    records = text not in SOURCES and (Path(text).is_dir() or kind_of(Path(text)) != "plain")
+    refuse(options.field != "text" and not records, f"--field {options.field}: --text {options.text} is not a file of records")
+
+
 def show_plan(options: CardOptions) -> None:
     """Print the cost of a card, from the model's architecture."""
     from sinkjax.cards.plan import lines
     from sinkjax.checkpoints.load import open_checkpoint
 
     prompts, length = size(options)
-    refuse(prompts < 1, f"prompts must be at least 1, not {prompts}")
-    refuse(length < 2, f"length must be at least 2, not {length}")
     checkpoint = open_checkpoint(options.model, ignore_keys=options.ignore_keys, weights=False)
     config, tokenizer = checkpoint.config, checkpoint.tokenizer
     length = min(length, config.context)

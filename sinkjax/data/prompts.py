@@ -114,6 +114,8 @@ def bos_ids(model: Model, bos: str | int) -> list[int]:
     if bos == "tokenizer":
         return tokenizer.prefix
     if is_integer(bos):
+        name, size = model.source["name"], model.config.vocab_size or 0
+        refuse(not 0 <= int(bos) < size, f"bos {bos} is not a token of {name}, whose vocabulary has {size:,} tokens")
         return [int(bos)]
     raise unknown("bos", bos, ("auto", "model", "tokenizer", "none"), ", or a token id")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -160,6 +161,44 @@ def test_few_bits_cost_experts_as_much_as_the_mlp_that_they_copy(softmax):
     assert [row.loss["mean"] for row in rows] == pytest.approx(wanted, abs=1e-4)
 
 
+@pytest.mark.apart
+def test_the_rows_of_cost_round_each_expert_of_a_mixtral(tmp_path):
+    """The loss is that of a model whose experts were rounded before, one by one, and its other matrices as usual."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    folder, bare = tmp_path / "mixtral", sinkjax.load("mini-softmax")
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 512}
+    shape = MixtralConfig(**sizes, num_key_value_heads=1, num_local_experts=4, bos_token_id=0, initializer_range=0.3)
+    MixtralForCausalLM(shape).save_pretrained(folder)
+    bare.tokenizer.backend.save(str(folder / "tokenizer.json"))
+    model = sinkjax.load(folder)
+    about = ground.ground(model, ground.TextChoice(prompts=4, length=16))
+    rows = {row.setting: row.loss for row in cost(about, where(about), more=True).rows}
+    for name, bits, scale in (
+        ("8 bits, tensor", 8, "tensor"),
+        ("4 bits, channel", 4, "channel"),
+        ("NVFP4", "nvfp4", "tensor"),
+        ("MXFP4", "mxfp4", "tensor"),
+    ):
+        usual = Quantisation(weights=bits, scale=scale)
+        layers = dict(model.params["layers"])
+        layers |= usual.params({"layers": {part: layers[part] for part in "qkvo"}})["layers"]
+        rounded = layers | {part: by_expert(layers[part], usual) for part in ("gate", "up", "down")}
+        added = []
+        for arrays in (rounded, layers):
+            ready = Model(model.config, {**model.params, "layers": arrays}, model.tokenizer, model.source)
+            nll = sinkjax.evaluate(ready, about.other.tokens, activations=bits, kv=bits, scale=scale).nll
+            added.append(np.nanmean(nll - about.of_other["nll"]))
+        assert rows[name]["mean"] == pytest.approx(added[0], abs=1e-5), name
+        assert abs(rows[name]["mean"] - added[1]) > 1e-4, name  # experts as they are
+
+
+def by_expert(stack, how):
+    """Round each matrix of a stack [layers, experts, inputs, outputs] as if it were the only one."""
+    done = [[how.params({"layers": {"gate": one[None]}})["layers"]["gate"][0] for one in layer] for layer in stack]
+    return jnp.stack([jnp.stack(layer) for layer in done])
+
+
 def test_a_card_has_a_page_with_its_lines(softmax):
     section = as_section(softmax)
     assert len(section.findings) == len(softmax.lines())
@@ -178,21 +217,49 @@ def test_the_command_prints_and_writes_a_card(tmp_path, capsys):
     assert {path.name for path in out.iterdir()} == {*NAMES, PAGE} - {PREFIX}  # there is no sink to put in front
 
 
+@pytest.fixture
+def wrong(tmp_path, monkeypatch):
+    """A folder with texts that no card can use, and no model."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sinkjax, "load", lambda *given, **options: pytest.fail("the model was loaded"))
+    contents = {"empty.txt": "", "zero.txt": "a\0b", "plain.txt": "One line.\n", "records.jsonl": '{"prompt": "One.", "id": 1}\n'}
+    for name, content in contents.items():
+        Path(name).write_text(content)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "word"),
+    ("given", "said"),
     [
-        (["card", "mini-softmax", "--text", STRANGE], STRANGE),
-        (["card", "mini-softmax", "--prompts", "0"], "0"),
-        (["card", "mini-softmax", "--length", "3"], "12 tokens for a card, not 3"),
-        (["card", "mini-softmax", "--lenght", "32"], "--length"),
-        (["card", STRANGE], STRANGE),
+        (["--text", STRANGE], f"--text: there is no file or folder {STRANGE}"),
+        (["--text", ""], "--text must name a file or a folder, not ''"),
+        (["--text", "empty.txt"], "--text: file empty.txt has no paragraphs"),
+        (["--text", "zero.txt"], "--text: zero.txt is not text: character 1 is NUL"),
+        (["--text", "records.jsonl"], "--text: records.jsonl has no field 'text': it has text in 'prompt'; --field names one"),
+        (["--text", "records.jsonl", "--field", "id"], "--text: records.jsonl: the field 'id' of record 0 must be a text, not 1"),
+        (["--text", "plain.txt", "--field", "prompt"], "--field prompt: --text plain.txt is not a file of records"),
+        (["--text", "plain.txt", "--documents", "article"], "--text: plain.txt has no articles"),
+        (["--field", "prompt"], "--field prompt: --text packaged is not a file of records"),
+        (["--prompts", "0"], "--prompts must be 1 to 1,000,000, not 0"),
+        (["--length", "3"], "--length must be 12 to 2,147,483,647, not 3"),
+        (["--seed", "-1"], "--seed must be 0 to 2,147,483,647, not -1"),
+        (["--out", "plain.txt/card"], "--out plain.txt/card: plain.txt is a file, not a folder"),
+        (["--lenght", "32"], "--length"),
     ],
 )
-def test_wrong_input_is_one_sentence(arguments, word, capsys):
-    assert main(arguments) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert len([line for line in said if line.startswith("sinkjax: ")]) == 1
-    assert word in said[-1]
+@pytest.mark.usefixtures("wrong")
+def test_wrong_input_is_one_sentence_that_names_the_option_before_the_model_is_loaded(given, said, capsys):
+    assert main(["card", "mini-softmax", *given]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert said in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [([STRANGE], STRANGE), (["mini-softmax", "--tokenizer", STRANGE], "tokenizer: unknown")]
+)
+def test_a_model_or_tokenizer_that_nobody_has_is_refused(given, said, capsys):
+    assert main(["card", *given]) == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_short_texts_are_refused():
