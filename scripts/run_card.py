@@ -1,4 +1,4 @@
-"""Measure a small model when its training ends: what its sink depends on, what the scan says, and what it costs. A few kB of JSON.
+"""Measure a small model when its training ends: what its sink depends on, what the scan says, and what it costs. A few kB.
 
 Everything is measured on the first 64 tokens of 64 held-out blocks, once behind BOS and once without. Positions count from 0, and
 numbers are means over the blocks unless stated. `received` is the mean attention to a key of all queries that see it, over heads;
