@@ -179,12 +179,11 @@ CASES: dict[str, Case] = {
     "smollm2-135m": Case(partial(packaged, "smollm2-135m"), {"kind": ANY, "position": 0, "dim": 507}, "findings"),
     "gemma3-270m": Case(partial(packaged, "gemma3-270m"), {"kind": TOKENS, "position": 0, "among": [2]}, "findings"),
     "mini-softmax": Case(partial(packaged, "mini-softmax"), BOS, "trained with BOS first in each block"),
-    "mini-sink": Case(partial(packaged, "mini-sink"), BOS, "trained with BOS first in each block"),
     "mini-sigmoid": Case(partial(packaged, "mini-sigmoid"), NONE, "rows do not compete"),
     "mini-head-norm": Case(partial(packaged, "mini-head-norm"), BOS, "12% of its heads sink on BOS"),
     **{
         f"untrained {name}": Case(partial(packaged, f"untrained:{name}"), NONE, "random weights")
-        for name in ("mini-softmax", "mini-sink", "mini-sigmoid", "mini-head-norm")
+        for name in ("mini-softmax", "mini-sigmoid", "mini-head-norm")
     },
     "planted sink logit 8": Case(partial(sink_logit, 8.0), {"kind": NO_KEY}, "exp(8) beside 48 keys"),
     "planted sink logit 5": Case(partial(sink_logit, 5.0), {"kind": NO_KEY}, "exp(5) beside 48 keys"),

@@ -1,6 +1,6 @@
 """Show that a change of the code moves no number: run every study small, before and after, and compare the summaries.
 
-python scripts/compare_numbers.py run FOLDER [NAME ...]   # every study on mini-sink, or a few steps of its trainings
+python scripts/compare_numbers.py run FOLDER [NAME ...]   # every study on mini-softmax, or a few steps of its trainings
 python scripts/compare_numbers.py BEFORE AFTER            # every cell of every summary.csv and claims.csv below two folders
 
 Run the first command in a checkout of each state. The second one also compares folders of complete runs; it prints the rows that
@@ -27,7 +27,7 @@ TABLES = ("summary.csv", "claims.csv")
 RESAMPLES = 200  # of a bootstrap, in place of the thousands of a real run
 SHOWN = 20  # differences that are printed
 LENGTH = 24
-ON_A_MODEL = {"model": "mini-sink", "bos": "model", "prompts": 4, "length": LENGTH}
+ON_A_MODEL = {"model": "mini-softmax", "bos": "model", "prompts": 4, "length": LENGTH}
 FEW = {"controls": 3, "control_prompts": 3}  # of the studies that have them
 TRAINED = {"seeds": 2, "steps": 20}
 FITTED = {  # what makes a study fit a model of 4 layers and prompts of LENGTH tokens, or its training short

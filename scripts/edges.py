@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA, PAGE = ROOT / "docs/results/data/edges.json", ROOT / "docs/how-to/explain.md"
 PARTS = ROOT / "results/edges"
 BEGIN = "<!-- edges made by scripts/edges.py -->"
-SIZES = {"mini-sink": (8, 64), "smollm2-135m": (4, 24), "gemma3-270m": (4, 24)}  # prompts, and tokens of each
+SIZES = {"mini-softmax": (8, 64), "smollm2-135m": (4, 24), "gemma3-270m": (4, 24)}  # prompts, and tokens of each
 GROUPS, CHECKED, SHOWN = ((4, 16), (64, 256), (1024, 4096)), 8, 4  # sizes of circuits that are measured in one call
 
 
@@ -106,7 +106,8 @@ def write_page() -> None:
 
 def tables() -> str:
     """The attention to key 0 that circuits keep, and the edges with the largest exact effects."""
-    known: dict[str, Any] = {name: one for name, one in json.loads(DATA.read_text(encoding="utf-8")).items() if name in SIZES}
+    measured = json.loads(DATA.read_text(encoding="utf-8"))
+    known: dict[str, Any] = {name: measured[name] for name in SIZES if name in measured}
     circuits = pd.DataFrame({name: one["kept"] for name, one in known.items()})
     circuits = circuits.reindex(sorted(circuits.index, key=int))
     rows = [

@@ -1,6 +1,6 @@
 """Put one run of a finished training into the package in half precision, where `sinkjax.load(NAME)` finds it.
 
-    python scripts/package_models.py results/pretrain/mini/softmax 0 mini-sink
+    python scripts/package_models.py results/pretrain/mini/softmax 0 mini-softmax    # a training of --size 340k --seed 5
 
 The text of the training must be where its config says. What the run had measured at its end is measured once more on the weights
 as they are stored, and goes into the card.

@@ -49,7 +49,7 @@ def test_all_begin_with_a_cell_that_installs_what_is_missing_and_asks_nothing():
 @pytest.mark.notebook
 def test_a_sweep_in_a_notebook_shows_one_line_that_ends_at_its_end(tmp_path: Path):
     code = """import numpy as np, sinkjax
-model = sinkjax.load("mini-sink")
+model = sinkjax.load("mini-softmax")
 sinkjax.sweep(model, np.ones((2, 8), np.int32), [sinkjax.compose(), sinkjax.mask_key(0)])
 None"""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])

@@ -82,7 +82,7 @@ FULL = Case(
     shapes={"60m": training_shape("60m"), "1b": training_shape("1b", remat=True)},
 )
 QUICK = Case(
-    model="mini-sink",
+    model="mini-softmax",
     dtype="float32",
     implementations=("sinkjax", "pallas"),
     lengths=(16, 64),

@@ -28,7 +28,7 @@ from measured import Number, as_number
 
 SWEEPS = ((64, 64), (16, 64), (256, 64), (16, 512))  # prompts, positions
 TRAININGS = ("60m", "1b")
-MODEL, QUICK_MODEL = "untrained:llama-3.2-3b", "mini-sink"
+MODEL, QUICK_MODEL = "untrained:llama-3.2-3b", "mini-softmax"
 ROUNDS = 5
 HEAD = ("what", "sinkjax, ms", "peer, ms", "times as fast", "share of the product's rate")
 

@@ -1,7 +1,7 @@
 """Compare the time and memory that `sinkjax plan` states for studies with those of their runs: docs/results/benchmarks-full.md.
 
 python scripts/benchmarks/bench_studies.py             an hour on two cores, 4 GB of memory; Gemma 3 270M must be installed
-python scripts/benchmarks/bench_studies.py --quick     mini-sink; prints the section and writes nothing
+python scripts/benchmarks/bench_studies.py --quick     mini-softmax; prints the section and writes nothing
 
 Each run's numbers are kept in .cache/bench_studies and not measured again while they lie there.
 """
@@ -31,8 +31,8 @@ from sinkjax.studies.registry import choose
 from sinkjax.studies.run import work
 
 KEPT = ROOT / ".cache" / "bench_studies"
-NAMES = {"smollm2-135m": "SmolLM2", "gemma3-270m": "Gemma 3 270M", "mini-sink": "mini-sink"}
-BOS = {"smollm2-135m": "none", "gemma3-270m": "model", "mini-sink": "model"}
+NAMES = {"smollm2-135m": "SmolLM2", "gemma3-270m": "Gemma 3 270M", "mini-softmax": "mini-softmax"}
+BOS = {"smollm2-135m": "none", "gemma3-270m": "model", "mini-softmax": "model"}
 GOAL = 0.15
 
 
@@ -52,12 +52,12 @@ STUDIES = (
     *(Case("kiya/mask", model, prompts) for model in ("smollm2-135m", "gemma3-270m") for prompts in (4, 16)),
     *(Case("sweep/first-key", model, 16) for model in ("smollm2-135m", "gemma3-270m")),
 )
-QUICK = (Case("kiya/mask", "mini-sink", 4), Case("sweep/first-key", "mini-sink", 16))
+QUICK = (Case("kiya/mask", "mini-softmax", 4), Case("sweep/first-key", "mini-softmax", 16))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what was not measured yet, and write or print the section."""
-    options = command.parser(__doc__, "bench_studies", "mini-sink").parse_args(arguments)
+    options = command.parser(__doc__, "bench_studies", "mini-softmax").parse_args(arguments)
     text, numbers = section(QUICK if options.quick else STUDIES)
     command.publish(text, options, numbers)
 

@@ -23,7 +23,7 @@ from sinkjax.runtime.progress import say
 class ExploreOptions(Options):
     """Edit a model interactively, on a page that opens in a browser. Press Ctrl-C or close the page to stop."""
 
-    model: DefaultModel = "mini-sink"
+    model: DefaultModel = "mini-softmax"
     """preset, folder, hub id or .gguf file"""
     revision: str | None = None
     """branch, tag or commit of a hub id"""

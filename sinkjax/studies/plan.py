@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Planned = tuple[Part | Calculation, Plan | None]  # a part of a study, with the plan if it is a sweep
 REPEATS = 8
 BACKWARD = 3  # matrix products of a training step, as a multiple of a forward pass
-# Bytes of a process on a CPU, measured with `kiya/mask` on mini-sink, whose parameters need almost no memory.
+# Bytes of a process on a CPU, measured with `kiya/mask` on a model of 1.4M parameters, which need almost no memory.
 # `scripts/benchmarks/bench_studies.py` compares plans with runs of other models (docs/results/benchmarks-full.md).
 LIBRARIES = 600_000_000  # Python, JAX and a first sweep
 PROGRAM = 10_000_000  # a compiled program

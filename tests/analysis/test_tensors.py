@@ -20,7 +20,7 @@ def maps() -> np.ndarray:
 
 
 def test_they_agree_with_a_record_of_the_forward() -> None:
-    model = sinkjax.load("mini-sink")
+    model = sinkjax.load("mini-softmax")
     tokens, lengths = np.random.default_rng(0).integers(2, 99, (3, 12)), [12, 7, 12]
     measured = dict.fromkeys(("attention_received", "attention_share", "resid_max", "resid_norm", "resid_median"), True)
     probe = Probe(attention=True, resid_first_cosine=True, capture=(Capture(Site.RESID), Capture(Site.EMBED)), **measured)

@@ -1,4 +1,4 @@
-"""The trained models in the package: two with a sink on BOS, two with none or few, offline, at once, and like any other model."""
+"""The trained models in the package: one with a sink on BOS, two with none or few, offline, at once, and like any other model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sinkjax.analysis import metrics
 from sinkjax.checkpoints.presets import packaged
 from sinkjax.data.corpora import passages
 
-NAMES = ("mini-sink", "mini-softmax", "mini-sigmoid", "mini-head-norm")
+NAMES = ("mini-softmax", "mini-sigmoid", "mini-head-norm")
 LENGTH = 64
 
 
@@ -32,23 +32,23 @@ def found(request):
 
 
 def test_how_many_heads_sink(found):
-    """Measured on this text: 0.50, 0.73, 0.00 and 0.09 of heads and passages on BOS, at most 0.02 on each of the next seven."""
+    """Measured on this text: 0.73, 0.00 and 0.09 of heads and passages on BOS, at most 0.02 on each of the next seven."""
     name, _, record, _ = found
     sink = metrics.sink_rate(record, 0, statistic="attention_share").mean()
-    low, high = {"mini-sink": (0.3, 1), "mini-softmax": (0.6, 1), "mini-sigmoid": (0, 0.02), "mini-head-norm": (0, 0.15)}[name]
+    low, high = {"mini-softmax": (0.6, 1), "mini-sigmoid": (0, 0.02), "mini-head-norm": (0, 0.15)}[name]
     assert low <= sink <= high
     others = [metrics.sink_rate(record, key, statistic="attention_share").mean() for key in range(1, 8)]
     assert max(others) < 0.03
 
 
 def test_all_have_learned_the_language(found):
-    """Measured: 5.11 nats a token of 2,048 and 3.88 to 3.95 of 512, on texts that are not like the ones they learned."""
+    """Measured: 3.88 to 3.95 nats a token of 512, on texts that are not like the ones they learned."""
     _, model, record, lengths = found
     assert metrics.mean_nll(record, lengths).mean() < 0.75 * np.log(model.config.vocab_size)
 
 
 def test_siblings_differ_in_their_design_alone():
-    softmax, *others = (sinkjax.load(name) for name in NAMES[1:])
+    softmax, *others = (sinkjax.load(name) for name in NAMES)
     for other in others:
         names = [field.name for field in dataclasses.fields(other.config)]
         assert len([name for name in names if getattr(softmax.config, name) != getattr(other.config, name)]) == 1
@@ -69,12 +69,12 @@ def test_the_cards_say_how_they_were_made_and_what_was_measured():
             "As stored",
         ):
             assert said in card
-        assert f" at step {3000 if name == 'mini-sink' else 7000}" in card
-        assert ("| seed | 5 |" in card) == (name != "mini-sink")
+        assert " at step 7000" in card
+        assert "| seed | 5 |" in card
 
 
 def test_the_one_of_llamas_shape_is_the_same_model_in_transformers(tmp_path):
-    model = sinkjax.load("mini-sink")
+    model = sinkjax.load("mini-softmax")
     tokens, _ = sinkjax.encode(model, ["They sent for Ness at half past two to bring the doctor over."], bos="model", length=16)
     sinkjax.export(model, tmp_path)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32, attn_implementation="eager")

@@ -33,5 +33,5 @@ def test_a_model_in_words(source, words):
 
 
 def test_the_packaged_models_and_the_preset_say_what_they_are_stored_as(smollm2_unread):
-    assert sinkjax.load("mini-sink").source["stored"] == "float16"
+    assert sinkjax.load("mini-softmax").source["stored"] == "float16"
     assert named(smollm2_unread.source) == "smollm2-135m (SmolLM2-135M-Instruct, quantised to Q4_1)"

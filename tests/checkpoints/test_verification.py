@@ -141,8 +141,8 @@ def test_files_are_compared_and_a_wrong_reading_is_found(tmp_path: Path, capsys:
     assert "logits" in capsys.readouterr().out
     with pytest.raises(SinkjaxError, match="random weights"):
         sinkjax.verify(f"untrained:{tmp_path}")
-    with pytest.raises(SinkjaxError, match=r"mini-sink .*format"):
-        sinkjax.verify("mini-sink")
+    with pytest.raises(SinkjaxError, match=r"mini-softmax .*format"):
+        sinkjax.verify("mini-softmax")
 
 
 def test_a_config_that_is_read_otherwise_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

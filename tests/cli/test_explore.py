@@ -17,7 +17,7 @@ from sinkjax.cli import main as cli
 @pytest.mark.usefixtures("as_in_a_terminal")
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_it_serves_its_page_until_a_signal_ends_it(sent, code, tmp_path: Path):
-    command = [sys.executable, "-m", "sinkjax", "explore", "mini-sink", "--no-browser", "--out", str(tmp_path / "kept")]
+    command = [sys.executable, "-m", "sinkjax", "explore", "mini-softmax", "--no-browser", "--out", str(tmp_path / "kept")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             address = process.stdout.readline().strip()
@@ -38,10 +38,10 @@ def test_it_serves_its_page_until_a_signal_ends_it(sent, code, tmp_path: Path):
     ("arguments", "says"),
     [
         (("no-such-model",), "no-such-model"),
-        (("mini-sink", "--prompt", " "), "the prompt is empty"),
-        (("mini-sink", "--prompt", "one\ntwo"), "must be one line"),
-        (("mini-sink", "--port", "70000"), "port 70000 cannot be used"),
-        (("mini-sink", "--prompts", "1"), "did you mean '--prompt'?"),
+        (("mini-softmax", "--prompt", " "), "the prompt is empty"),
+        (("mini-softmax", "--prompt", "one\ntwo"), "must be one line"),
+        (("mini-softmax", "--port", "70000"), "port 70000 cannot be used"),
+        (("mini-softmax", "--prompts", "1"), "did you mean '--prompt'?"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments, says, capsys):

@@ -16,8 +16,8 @@ TEXT = "They sent for Ness at half past two."
 
 
 def test_it_draws_what_the_forward_measures(tmp_path: Path, capsys) -> None:
-    picture(["mini-sink", TEXT, "--out", str(tmp_path / "a.svg")])
-    model = sinkjax.load("mini-sink")
+    picture(["mini-softmax", TEXT, "--out", str(tmp_path / "a.svg")])
+    model = sinkjax.load("mini-softmax")
     tokens, lengths = sinkjax.encode(model, [TEXT])
     tokens = tokens[:, : lengths[0]]
     record = sinkjax.forward(model, tokens, probe=Probe(attention=True, resid_max=True)).record
@@ -27,13 +27,13 @@ def test_it_draws_what_the_forward_measures(tmp_path: Path, capsys) -> None:
     assert f"{(to_first > 0.3).mean():.0%} of heads" in capsys.readouterr().out
     assert f"layer {to_first.mean(axis=1).argmax()}, mean over heads" in words
     assert f"{np.asarray(record['resid_max']).max():.2g}" in words
-    assert {"sent", "half", "head", "layer"} <= {*words}
+    assert {"ent", "ast", "head", "layer"} <= {*words}
 
 
 def test_other_files_and_texts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SinkjaxError, match="kind of figure"):
-        picture(["mini-sink", TEXT, "--out", str(tmp_path / "a.pdf")])
+        picture(["mini-softmax", TEXT, "--out", str(tmp_path / "a.pdf")])
     with pytest.raises(SinkjaxError, match="one token"):
-        picture(["mini-sink", ".", "--bos", "none", "--out", str(tmp_path / "a.svg")])
+        picture(["mini-softmax", ".", "--bos", "none", "--out", str(tmp_path / "a.svg")])
     with pytest.raises(SinkjaxError, match="--length must be at least 2"):
-        picture(["mini-sink", TEXT, "--length", "1", "--out", str(tmp_path / "a.svg")])
+        picture(["mini-softmax", TEXT, "--length", "1", "--out", str(tmp_path / "a.svg")])

@@ -21,7 +21,7 @@ SCRIPT = "<script>document.title='run'</script> <img src=x onerror=document.titl
 
 @pytest.fixture(scope="module")
 def bench() -> Workbench:
-    return Workbench(sinkjax.load("mini-sink"))
+    return Workbench(sinkjax.load("mini-softmax"))
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ SHOWN = ("attention", "received", "largest", "sink", "loss", "chances")
 
 @pytest.fixture(scope="module")
 def bench() -> Workbench:
-    return Workbench(sinkjax.load("mini-sink"))
+    return Workbench(sinkjax.load("mini-softmax"))
 
 
 def numbers(side: dict, name: str) -> np.ndarray:
@@ -154,15 +154,15 @@ def test_components_are_listed_by_what_zeroing_them_at_the_key_does(bench, key):
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"prompt": "word" + " word" * 600}, "tokens, .*at most 256"),
+        ({"prompt": "word" + " word" * 600}, "tokens, .*at most 128"),
         ({"prompt": "a", "bos": "none"}, "at least two are needed"),
         ({"layer": 4}, "layer 4 .* 0 to 3"),
         ({"head": 2}, "head 2 cannot be shown"),
-        ({"key": 18}, "key 18 cannot be shown"),
-        ({"kind": "mask_key", "token": 18}, "key position 18 .* 18"),
+        ({"key": 29}, "key 29 cannot be shown"),
+        ({"kind": "mask_key", "token": 29}, "key position 29 .* 29"),
         ({"kind": "mask_key", "layers": (0, 4)}, "layer slice ends at 5"),
-        ({"kind": "set_residual", "dim": 128}, "dim 128 is out of range"),
-        ({"kind": "edit_weights", "matrix": "down", "col": 128}, "column 128 is out of range"),
+        ({"kind": "set_residual", "dim": 64}, "dim 64 is out of range"),
+        ({"kind": "edit_weights", "matrix": "down", "col": 64}, "column 64 is out of range"),
         ({"kind": "edit_weights", "matrix": "router"}, "parameter .*'router'"),
     ],
 )

@@ -37,7 +37,7 @@ class Still(Workbench):
 
 @pytest.fixture(scope="module")
 def bench() -> Still:
-    return Still(sinkjax.load("mini-sink"))
+    return Still(sinkjax.load("mini-softmax"))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_the_page_and_its_files_come_from_here_alone(address):
 def test_a_state_is_measured(address):
     status, text, _ = ask(f"{address}measure", STATE)
     assert status == 200
-    assert json.loads(text)["tokens"] == ["<|bos|>", "The", "y", " sent", " for", " N", "ess", "."]
+    assert json.loads(text)["tokens"] == ["<|bos|>", "T", "he", "y", " s", "ent", " for", " ", "N", "ess", "."]
 
 
 def test_a_wrong_token_gets_403(address):
@@ -163,7 +163,7 @@ def test_it_is_over_when_every_page_has_closed(monkeypatch):
 def test_closing_the_page_ends_the_server_and_frees_the_model(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "PATIENCE", 0.0)
     monkeypatch.setattr(server, "LOOK", 0.01)
-    bench = Still(sinkjax.load("mini-sink"))
+    bench = Still(sinkjax.load("mini-softmax"))
     explorer = Served(Answers(bench, first_state(bench, "They sent for Ness."), tmp_path))
     assert ask(f"{explorer.address}seen/one", b"")[0] == 204
     assert ask(f"{explorer.address}left/one", b"")[0] == 204
@@ -217,4 +217,4 @@ def test_without_its_packages_the_command_names_the_extra(monkeypatch, capsys):
     assert re.fullmatch(r"sinkjax: .* starlette, uvicorn, .*pip install 'sinkjax\[explore\]'\n", capsys.readouterr().err)
     monkeypatch.setitem(sys.modules, "anywidget", None)
     with pytest.raises(SinkjaxError, match=r"notebook .*anywidget, .*pip install"):
-        sinkjax.explore("mini-sink")
+        sinkjax.explore("mini-softmax")

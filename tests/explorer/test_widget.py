@@ -50,7 +50,7 @@ class Still(Workbench):
 
 
 def answers(tmp_path, kind: type[Workbench] = Still) -> Answers:
-    bench = kind(sinkjax.load("mini-sink"))
+    bench = kind(sinkjax.load("mini-softmax"))
     return Answers(bench, first_state(bench, TEXT), tmp_path)
 
 
@@ -237,7 +237,7 @@ def test_closing_it_frees_the_model_and_ends_its_thread(tmp_path):
 
 
 def test_explore_gives_the_widget_with_what_the_page_shows_first(tmp_path):
-    explorer = sinkjax.explore("mini-sink", prompt=TEXT, out=tmp_path)
+    explorer = sinkjax.explore("mini-softmax", prompt=TEXT, out=tmp_path)
     try:
         assert explorer.state == json.loads(write_state(explorer._answers.start))
         assert explorer.edits[0].label == sinkjax.mask_key(0).label

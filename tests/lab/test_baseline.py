@@ -31,7 +31,7 @@ def asked(monkeypatch):
 
 
 def test_equal_measurements_are_made_once(asked):
-    model, twin = sinkjax.load("mini-sink"), sinkjax.load("untrained:mini-sink")
+    model, twin = sinkjax.load("mini-softmax"), sinkjax.load("untrained:mini-softmax")
     tokens = np.random.default_rng(0).integers(0, model.config.vocab_size, (3, 12)).astype(np.int32)
     batch = Batch(tokens, np.full(3, 12, np.int32), {})
     received, largest = Probe(attention_received=True), Probe(resid_max=True)

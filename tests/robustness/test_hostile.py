@@ -77,7 +77,7 @@ def test_a_pipe_a_folder_or_a_huge_file_in_a_model_is_refused(made, name, tmp_pa
         ("study.py", lambda path: command("run", path)),
         ("config.yaml", lambda path: command("report", path.parent)),
         ("text.txt", lambda path: passages(path, 1)),
-        ("text.txt", lambda path: command("evaluate", "mini-sink", path)),
+        ("text.txt", lambda path: command("evaluate", "mini-softmax", path)),
         ("edits.yaml", lambda path: command("train", "pretrain/baseline", "--edits", path)),
     ],
     ids=("gguf", "study", "program", "run", "prompts", "evaluate", "edits"),

@@ -40,12 +40,12 @@ def rows(shown) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def model():
-    return sinkjax.load("mini-sink")
+    return sinkjax.load("mini-softmax")
 
 
 def test_a_model_shows_its_architecture_and_where_it_comes_from(model):
     shown = dict(rows(model))
-    assert (shown["layers"], shown["vocab_size"], shown["tokenizer"], shown["stored"]) == ("4", "2048", "yes", "float16")
+    assert (shown["layers"], shown["vocab_size"], shown["tokenizer"], shown["stored"]) == ("4", "512", "yes", "float16")
     assert shown["parameters"] == f"{sum(leaf.size for leaf in jax.tree.leaves(model.params)):,}"
     assert "mlp_bias" not in shown  # at its default
 

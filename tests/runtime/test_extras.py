@@ -30,7 +30,7 @@ import sinkjax
 from sinkjax.cli import main
 from sinkjax.data.corpora import passages
 
-model = sinkjax.load("mini-sink")
+model = sinkjax.load("mini-softmax")
 text = passages("auto", 2, length=8, size=lambda text: len(model.tokenizer.encode(text)))
 print(text.source)
 tokens, lengths = sinkjax.encode(model, text.texts, bos="model", length=8)
@@ -40,9 +40,9 @@ data = sinkjax.sweep(model, tokens, [sinkjax.mask_key(0), sinkjax.mask_key(1)], 
 print(sinkjax.metrics.sink_rate(out.record, 0), sinkjax.to_frame(data, "sink_rate", key=0).shape)
 sinkjax.save(model, "saved")
 sinkjax.load("saved")
-for command in (["plan", "kiya/mask", "--model", "mini-sink", "--bos", "model"], ["models"], ["sites", "mini-sink"]):
+for command in (["plan", "kiya/mask", "--model", "mini-softmax", "--bos", "model"], ["models"], ["sites", "mini-softmax"]):
     assert main.main(command) == 0, command
-for command in ("run kiya/mask --model mini-sink --bos model", "train pretrain/baseline --text packaged"):
+for command in ("run kiya/mask --model mini-softmax --bos model", "train pretrain/baseline --text packaged"):
     assert main.main([*command.split(), "--out", "results"]) == 2, command
 """
 

@@ -60,13 +60,13 @@ def test_the_first_figure_of_a_run_is_drawn_small_and_what_was_there_stays(tmp_p
     docs, results = tmp_path / "docs", tmp_path / "results"
     docs.mkdir()
     (docs / "gallery.json").write_text('{"gu/norms": {"image": "images/old.png", "on": "m", "caption": "c"}}')
-    run.run("kiya/embedding", results / "one", model="mini-sink", bos="model", prompts=2, length=12)
+    run.run("kiya/embedding", results / "one", model="mini-softmax", bos="model", prompts=2, length=12)
     monkeypatch.setattr(sys, "argv", ["gallery.py", str(results), "--docs", str(docs)])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     listed = json.loads((docs / "gallery.json").read_text(encoding="utf-8"))
     assert list(listed) == ["gu/norms", "kiya/embedding"]
     card = listed["kiya/embedding"]
-    assert card["on"].startswith("mini-sink; prompts: 1 of up to 12 tokens")
+    assert card["on"].startswith("mini-softmax; prompts: 1 of up to 12 tokens")
     image = (docs / card["image"]).read_bytes()
     assert image.startswith(b"\x89PNG")
     assert len(image) <= LARGEST

@@ -33,7 +33,7 @@ def test_every_way_to_run_is_one_that_evaluate_takes(script) -> None:
     """On a model that is there; a text of a few words is enough for the shortest cache."""
     import sinkjax
 
-    model = sinkjax.load("mini-sink")
+    model = sinkjax.load("mini-softmax")
     text = "They sent for Ness at half past two to bring the doctor over, and the doctor came at four with his bag."
     edit = script["mean_activation"](model, sinkjax.encode(model, [text], bos="model", length=16)[0])
     plain = sinkjax.evaluate(model, text).loss

@@ -80,7 +80,7 @@ def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, caps
 
 def test_the_sweep_file_of_the_page_is_measured_and_judged(example, tmp_path):
     text = code("yaml").replace(
-        "model: mini-sink", f"model: {example / 'model'}\ntext: {example / 'text.txt'}\nprompts: 3\nlength: 12"
+        "model: mini-softmax", f"model: {example / 'model'}\ntext: {example / 'text.txt'}\nprompts: 3\nlength: 12"
     )
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
     assert cli.main(["sweep", str(tmp_path / "mine.yaml"), "--out", str(tmp_path / "out")]) == 0

@@ -10,8 +10,8 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.studies.run import run
 
 pytestmark = pytest.mark.processes
-FIELDS = {"model": "mini-sink", "bos": "model", "prompts": 2}
-SMALL = ["--model", "mini-sink", "--bos", "model", "--prompts", "2"]
+FIELDS = {"model": "mini-softmax", "bos": "model", "prompts": 2}
+SMALL = ["--model", "mini-softmax", "--bos", "model", "--prompts", "2"]
 
 
 def files(folder):
@@ -66,7 +66,7 @@ def test_what_is_lost_is_made_again(here, there, capsys):
 
 def test_a_sweep_and_its_store_by_url(bucket, tmp_path):
     url, asked = f"{bucket}/mask", tmp_path / "mask.yaml"
-    asked.write_text("experiment: sweep\nmodel: mini-sink\nprompts: 2\nprobe: [resid_max]\nedits: [{mask_key: {key: 0}}]\n")
+    asked.write_text("experiment: sweep\nmodel: mini-softmax\nprompts: 2\nprobe: [resid_max]\nedits: [{mask_key: {key: 0}}]\n")
     assert main(["sweep", str(asked), "--out", f"file://{tmp_path}/here"]) == 0
     assert (tmp_path / "here" / "report.html").is_file()
     assert main(["sweep", str(asked), "--out", url]) == 0

@@ -19,7 +19,7 @@ from sinkjax.transformer.cost import block_flops
 
 @pytest.fixture(scope="module")
 def model():
-    return sinkjax.load("mini-sink")
+    return sinkjax.load("mini-softmax")
 
 
 @pytest.mark.parametrize(

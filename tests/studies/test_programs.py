@@ -49,7 +49,7 @@ def of_text(name: str) -> Values:
 
 
 def of_series(name: str) -> Values:
-    return {"experiment": "series", **documents.plain(documents.fields(Series(study=name, models=("mini-sink",))))}
+    return {"experiment": "series", **documents.plain(documents.fields(Series(study=name, models=("mini-softmax",))))}
 
 
 def of_models(name: str) -> Values:
@@ -64,7 +64,7 @@ def of_settings(name: str) -> Values:
     settings = {"experiment": name, "study": name, "text": name}
     return {
         "experiment": "series",
-        **documents.plain(documents.fields(Series(study="kiya/mask", models=("mini-sink",), settings=settings))),
+        **documents.plain(documents.fields(Series(study="kiya/mask", models=("mini-softmax",), settings=settings))),
     }
 
 
@@ -73,7 +73,7 @@ def of_suite(name: str) -> Values:
 
 
 def of_sweep(name: str) -> Values:
-    return {"experiment": "sweep", "edits": [{name: {"key": 0}}], "model": "mini-sink"}
+    return {"experiment": "sweep", "edits": [{name: {"key": 0}}], "model": "mini-softmax"}
 
 
 def of_whole(name: str) -> Values:
@@ -135,7 +135,7 @@ COMMANDS: dict[str, Callable[[Path], list[list[str]]]] = {
         ["plan", str(at / "config.yaml")],
         ["plan", str(shutil.copy(at / "config.yaml", at / "x.yaml"))],
     ],
-    "plan over": lambda at: [["plan", str(at), "--models", "mini-sink"]],
+    "plan over": lambda at: [["plan", str(at), "--models", "mini-softmax"]],
     "run help": lambda at: [["run", str(at), "--help"]],
     "run": lambda at: [
         ["run", str(at), "--platform", "cpu", "--out", str(at / "nothing" / "\0")],
@@ -146,7 +146,7 @@ COMMANDS: dict[str, Callable[[Path], list[list[str]]]] = {
     "study": lambda at: [["study", str(at)], ["study", str(at / "config.yaml")]],
     "explore": lambda at: [["explore", str(at)], ["explore", str(at / "evil")]],
     "models": lambda at: [["models", str(at)], ["models", str(at / "study.py")]],
-    "evaluate": lambda at: [["evaluate", "mini-sink", str(at / "absent"), "--edits", str(at / "config.yaml")]],
+    "evaluate": lambda at: [["evaluate", "mini-softmax", str(at / "absent"), "--edits", str(at / "config.yaml")]],
 }
 
 

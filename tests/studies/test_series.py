@@ -83,17 +83,17 @@ def test_the_command_takes_a_folder_of_checkpoints(files, tmp_path, capsys):
 
 def test_a_plan_is_made_once_for_each_architecture_and_of_known_ones_without_the_hub(capsys, monkeypatch):
     monkeypatch.setattr("sinkjax.studies.plan.block_rate", lambda *args: 1e12)
-    models = ["EleutherAI/pythia-14m", "mini-sink", "no-such-owner/no-such-model"]
+    models = ["EleutherAI/pythia-14m", "mini-softmax", "no-such-owner/no-such-model"]
     assert cli.main(["plan", "gu/norms", "--models", *models]) == 0
     shown = capsys.readouterr().out
     assert "gu/norms on EleutherAI/pythia-14m: text" in shown
-    assert "gu/norms on mini-sink: text" in shown
+    assert "gu/norms on mini-softmax: text" in shown
     assert "no-such-owner/no-such-model does not run: " in shown
 
 
 def test_models_and_revisions_are_named_one_by_one(files):
-    one = as_series(choose("gu/norms"), None, ("mini-sink", "mini-head-norm"), ()).config
-    assert [member.source for member in series.members(one)] == ["mini-sink", "mini-head-norm"]
+    one = as_series(choose("gu/norms"), None, ("mini-softmax", "mini-head-norm"), ()).config
+    assert [member.source for member in series.members(one)] == ["mini-softmax", "mini-head-norm"]
     assert series.study_on(one, series.members(one)[1]).config.model == "mini-head-norm"
     two = as_series(choose("gu/norms"), None, ("EleutherAI/pythia-70m",), ("step1000", "step2000")).config
     assert [(member.source, member.revision) for member in series.members(two)] == [
@@ -105,10 +105,10 @@ def test_models_and_revisions_are_named_one_by_one(files):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"models": ("mini-sink",)}, "either .*checkpoints or .*models"),
+        ({"models": ("mini-softmax",)}, "either .*checkpoints or .*models"),
         ({"checkpoints": None}, "either .*checkpoints or .*models"),
         ({"checkpoints": None, "models": ("a/b", "c/d"), "revisions": ("main",)}, "revisions needs exactly one"),
-        ({"settings": {"model": "mini-sink"}}, "settings must not set 'model'"),
+        ({"settings": {"model": "mini-softmax"}}, "settings must not set 'model'"),
     ],
 )
 def test_a_series_that_makes_no_sense_is_refused(fields, sentence):

@@ -238,7 +238,7 @@ def test_the_command_sweeps_a_model_on_the_devices_of_joined_processes(tmp_path,
     """A signal to one of them ends both after the call under way, and the same command goes on; studies are refused."""
     asked = tmp_path / "mask.yaml"
     edits = ", ".join(f"{{mask_key: {{key: {key}, layers: [{layer}]}}}}" for key in range(12) for layer in (0, 1))
-    asked.write_text(f"experiment: sweep\nmodel: mini-sink\nprompts: 2\nprobe: [resid_max]\nedits: [{edits}]\n")
+    asked.write_text(f"experiment: sweep\nmodel: mini-softmax\nprompts: 2\nprobe: [resid_max]\nedits: [{edits}]\n")
 
     def both(*words: str) -> list[subprocess.Popen]:
         where = {"JAX_COORDINATOR_ADDRESS": address(), "JAX_NUM_PROCESSES": "2"}
@@ -258,7 +258,7 @@ def test_the_command_sweeps_a_model_on_the_devices_of_joined_processes(tmp_path,
     second = both("sweep", str(asked), "--out", str(tmp_path / "run"))
     assert [process.wait(timeout=300) for process in second] == [0, 0], [process.stderr.read() for process in second]
     assert (tmp_path / "run" / "report.html").is_file()
-    third = both("run", "gu/norms", "--model", "mini-sink", "--out", str(tmp_path / "other"))
+    third = both("run", "gu/norms", "--model", "mini-softmax", "--out", str(tmp_path / "other"))
     for process in third:
         assert "--mesh works for sinkjax sweep" in process.communicate(timeout=120)[1]
         assert process.returncode == 2

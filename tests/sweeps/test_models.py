@@ -112,7 +112,7 @@ def test_the_members_of_a_series():
     [
         ("nowhere", (), "nowhere is not a folder"),
         ([], (), "at least one checkpoint"),
-        (["mini-sink", "mini-sink"], (), "'mini-sink' twice"),
+        (["mini-softmax", "mini-softmax"], (), "'mini-softmax' twice"),
         ("a/b", ("main", "main"), "'main' twice"),
         (["a/b", "c/d"], ("main",), "revisions .*one hub id, not .*2 models"),
     ],

@@ -208,7 +208,7 @@ def test_models_that_would_read_it_differently_are_refused() -> None:
 
 
 def test_without_a_token_the_scan_must_find_a_sink() -> None:
-    sinking = sinkjax.load("mini-sink")  # on its BOS, which its own tokenizer does not add
+    sinking = sinkjax.load("mini-softmax")  # on its BOS, which its own tokenizer does not add
     (token,) = sinkjax.sink_prefix(sinking).tokens
     text, lengths = packaged(sinking, "model")
     scores = sinkjax.scan(sinking, [token, sinking.tokenizer.bos], text, lengths)["score"].mean("sink").values

@@ -12,7 +12,7 @@ from typing import Literal
 
 from sinkjax.config_files import documents
 
-SizeName = Literal["mini", "340k", "60m", "1b", "152m", "backcopy", "backcopy-mini", "mini-sink", "smollm2", "chats"]
+SizeName = Literal["mini", "340k", "60m", "1b", "152m", "backcopy", "backcopy-mini", "mini-softmax", "smollm2", "chats"]
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Finetune(AdamWTraining, Corpus, Blocks):
     It is evaluated on `eval_batch` held-out blocks, the same for every seed; runs differ in the order of their data.
     """
 
-    init: str = "mini-sink"
+    init: str = "mini-softmax"
     """the model: preset, folder, hub id or .gguf file"""
     learning_rates: tuple[float, ...] = (1e-3,)
     """learning rate of AdamW after the warm-up"""
