@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from sinkjax.transformer.scored_caches import KeyNorm as KeyNorm
     from sinkjax.transformer.scored_caches import SnapKV as SnapKV
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 _HOME = {
     "sinkjax.analysis.frame": ("to_frame",),
