@@ -82,6 +82,8 @@ class Card:
             found.append(f"with 8 bits and a scale per tensor ({plain:+.3g} nats), {said}")
         if self.where.sinks and self.purpose and (self.purpose.loss["key hidden"]["mean"] or 0.0) > 0.01:
             found.append(f"never evict the key at position {self.where.position} from a cache")
+        if not self.where.sinks and not self.where.activation.stands_out:
+            found.append("nothing to protect: no head sinks on a key, and no activation stands out")
         return found
 
     def save(self, folder: str | Path) -> Path:

@@ -35,13 +35,11 @@ def save_page(card: Card, folder: Path) -> Path:
 def as_section(card: Card) -> Section:
     """Return a card as a section of a report."""
     lines = card.lines()
-    costs = [
-        f"{row.setting}: {row.loss['mean']:+.4g} nats" if row.loss else f"{row.setting}: {row.reason}" for row in card.cost.rows
-    ]
+    costs = [f"{row.setting}: {_added(row.loss) if row.loss else row.reason}" for row in card.cost.rows]
     return Section(
         study="card",
         title=f"Sink card of {card.model['name']}",
-        question="Where does this model sink, what does the sink depend on, what makes it, what is it for, what does it cost?",
+        question=f"What to do: {'; '.join(card.advice()) or 'no remedy that was measured here helps enough'}.",
         findings=(lines[0][1][:1].upper() + lines[0][1][1:], *(f"{name}: {text}" for name, text in lines[1:])),
         rows=(),
         featured=(),
@@ -55,6 +53,12 @@ def as_section(card: Card) -> Section:
         ),
         provenance={**card.model, **card.prompts, "bos": card.bos["policy"]},
     )
+
+
+def _added(loss: Mapping[str, Any]) -> str:
+    """Return added loss with its interval, which a single prompt does not have."""
+    ends = "" if loss["low"] is None else f" [{loss['low']:+.3g}, {loss['high']:+.3g}]"
+    return f"{loss['mean']:+.3g} nats{ends}"
 
 
 def drawings(found: SinkPlaces, prompts: Mapping[str, Any]) -> list[Drawing]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from pathlib import Path
 
@@ -67,6 +68,7 @@ def test_a_model_that_learned_nothing_has_no_sink():
     found = sinkjax.card(sinkjax.load("untrained:mini-softmax"), **SIZE)
     assert (found.where.heads, found.hangs.kind, found.purpose) == ([], "nothing", None)
     assert "stands out" in str(found.maker)
+    assert found.advice()[-1].startswith("nothing to protect")
 
 
 def test_attention_to_no_key_is_told_from_none():
@@ -106,6 +108,12 @@ def test_files_are_read_back_and_the_mask_marks_the_sinks(softmax, tmp_path):
     assert marked[ids == 0].all()
     assert not marked[~np.isin(ids, read["sink_tokens.json"]["tokens"])].any()
     assert sink_mask([5, 6, 7], {"positions": [0, 9], "tokens": []}).tolist() == [True, False, False]
+
+
+def test_the_page_prints_the_mask_as_it_is():
+    page = (Path(__file__).parents[2] / "docs/how-to/card.md").read_text(encoding="utf-8")
+    body = inspect.getsource(sink_mask).rpartition('"""')[2]
+    assert f"def sink_mask(tokens, sinks):{body}" in page
 
 
 @pytest.mark.apart
@@ -202,7 +210,10 @@ def by_expert(stack, how):
 def test_a_card_has_a_page_with_its_lines(softmax):
     section = as_section(softmax)
     assert len(section.findings) == len(softmax.lines())
+    assert "never evict the key at position 0" in section.question  # on the first screen
     assert [drawing.name for drawing in section.drawings] == ["card-heads", "card-activation"]
+    low, high = (softmax.cost.rows[0].loss[end] for end in ("low", "high"))
+    assert any(f"[{low:+.3g}, {high:+.3g}]" in note for note in section.notes)
     text = page([section], section.title)
     together = text.partition('<div class="halves">')[2].partition("</div>")[0]
     assert together.count("<figure>") == text.count("<figure>") == 2  # they share a line, or stack on a narrow screen
