@@ -137,7 +137,7 @@ def planned(done: Kept) -> list[Run]:
     base = [run for run in gu if run.row == "gu/base"]
     rest = [run for run in gu if run.row != "gu/base"] if has_grown(base, done) else []
     chance = list(best_rates(rates, done))
-    return [*bos[:6], *search, *bos[6:24], *base, *bos[24:], *rows("gates"), *rest, *rates, *chance]
+    return [*bos[:6], *search, *base, *bos[6:], *rows("gates"), *rest, *rates, *chance]
 
 
 def searched(search: Mapping[str, Any], done: Kept) -> Iterator[Run]:
