@@ -56,12 +56,6 @@ CHOSEN = (  # its statements, in its order
     *("background/massive.zero", "background/streaming.window", "background/streaming.first"),
 )
 STATEMENTS = f"{DATA}/statements.csv"
-INTERVENTIONS = {
-    "masked": "key 0 masked: the second token",
-    "isolated": "a text's own token isolated",
-    "swapped": "the first token swapped with another",
-    "placed": "a token put into texts and isolated there",
-}
 PAPERS = {"kiya": "Kiya et al. 2026", "gu": "Gu et al. 2025", "li": "Li et al. 2026", "trigger": "Ran-Milo 2026"}
 OTHERS, OURS = "other papers", "ours"
 STATED = (
@@ -135,19 +129,7 @@ def main_tables(rows: Sequence[Row]) -> dict[str, str]:
     named = [(".".join(study_and_claim(row)), row) for row in map(worded, rows) if is_in(row, SHORT)]
     chosen = sorted((one for one in named if one[0] in place), key=lambda one: place[one[0]])
     checks = Counter(row["word"] for row in rows if row["kind"] == "identity")
-    tables = {"statements": table([row for _, row in chosen], SHORT), "predicted": predicted()}
-    return tables | {word: str(checks[word]) for word in ("holds", "fails")}
-
-
-def predicted(docs: Path = DOCS) -> str:
-    """How many predictions of each intervention were right, for each model that has measured ones."""
-    found = Named(docs)
-    models = [one for one in MAIN if (docs / "results/predictions" / f"{one.model}-measured.csv").exists()]
-    lines = []
-    for name, title in INTERVENTIONS.items():
-        counts = [f"predictions/{one.model}/{name}" for one in models]
-        lines.append([title, *(f"{found(f'{one}/right')} of {found(f'{one}/all')}" for one in counts)])
-    return markdown(["right predictions", *(MAIN[one] for one in models)], lines)
+    return {"statements": table([row for _, row in chosen], SHORT)} | {word: str(checks[word]) for word in ("holds", "fails")}
 
 
 def other_tables(rows: Sequence[Row]) -> dict[str, str]:
