@@ -60,6 +60,10 @@ def test_the_wheel_holds_the_package_and_the_configs_and_nothing_else(wheel: Pat
     assert {Path("sinkjax/py.typed"), Path("sinkjax/configs/kiya/mask.yaml")} <= packed
 
 
+def test_the_wheel_is_light(wheel: Path):
+    assert wheel.stat().st_size < 5_000_000  # bytes
+
+
 def test_the_environment_imports_the_wheel_and_not_the_checkout(environment: Path):
     found = run(environment / "bin" / "python", "-c", "import sinkjax; print(sinkjax.__file__)", cwd=environment)
     assert Path(found.strip()).is_relative_to(environment)
