@@ -125,15 +125,15 @@ def tables() -> str:
         f"{sum(estimate * exact < 0 for _, estimate, exact in one['checked'])} of {len(one['checked'])} in {name}"
         for name, one in known.items()
     )
-    less = ", ".join(
+    further = ", ".join(
         f"{int(number):,} edges in {name}"
         for name, one in known.items()
-        for number, kept in one["kept"].items()
-        if kept < one["kept"]["0"]
+        for number, faithfulness in one["faithfulness"].items()
+        if faithfulness < 0
     )
     said = (
         f"Among the edges with the largest estimates, some have the wrong sign ({signs}), so check the edges that matter to you. "
-        f"A small circuit can have less of the sink than no edge at all ({less})."
+        f"A small circuit can be further from the whole model than no edge at all ({further})."
     )
     circuit, checks = table(["edges kept", *known], rows), table(["model", "edge", "estimate", "exact"], strongest)
     return "\n\n".join([circuit, checks, said, f"*{sizes}.*"])
