@@ -51,3 +51,14 @@ def test_the_gradient_misses_the_mlp_of_layer_11(smollm2, prompts) -> None:
     ).mean("prompt")
     assert found.exact.item() == pytest.approx(-0.311, abs=0.001)
     assert found.estimate.item() == pytest.approx(0.003, abs=0.001)
+
+
+def test_no_token_grows_a_massive_activation_behind_a_sink_prefix(smollm2, prompts) -> None:
+    tokens, lengths = prompts
+    plain, behind = (
+        sinkjax.forward(smollm2, tokens, lengths=lengths, probe=sinkjax.Probe(resid_max=True), logits=False, past=past).record
+        for past in (None, sinkjax.sink_prefix(smollm2, smollm2.tokenizer.bos))
+    )
+    first = np.asarray(plain["resid_max"])[:, 12, 0].min()  # after layer 11
+    assert first > 20_000
+    assert np.nanmax(behind["resid_max"][:, 12]) < first / 10
