@@ -21,6 +21,7 @@ class Activation:
     Attributes:
         layer: The layer whose output has the largest mean over prompts.
         dim: The dim that is largest there in most prompts.
+        dims: All dims whose mean |h| there stands out, the largest first; `dim` alone if none does.
         largest: Mean over prompts at the sink's position.
         elsewhere: Mean over prompts of the same at later positions, largest position by position.
         median: Median |h| of the same layer.
@@ -30,6 +31,7 @@ class Activation:
 
     layer: int
     dim: int
+    dims: list[int]
     largest: float
     elsewhere: float
     median: float
@@ -90,8 +92,9 @@ class SinkPlaces:
     def said_of_activation(self) -> str:
         """Say in one line how large the activation at the sink is."""
         found = self.activation
+        dims = f"dim{'s' * (len(found.dims) > 1)} {', '.join(map(str, found.dims))}"
         return (
-            f"largest |h| at position {self.position}: {found.largest:,.4g} after layer {found.layer} (dim {found.dim}), "
+            f"largest |h| at position {self.position}: {found.largest:,.4g} after layer {found.layer} ({dims}), "
             f"{found.largest / max(found.elsewhere, 1e-30):,.3g} times as large as at later positions"
         )
 
@@ -128,13 +131,16 @@ def _activation(ground: Ground) -> Activation:
     largest = np.asarray(data["resid_max"][:, 1:], np.float64)  # [prompt, layer, position]
     by_layer = np.nanmean(largest[..., key], axis=0)
     layer = int(np.argmax(by_layer))
-    dims = data["resid_argmax"][:, layer + 1, key]
-    dim = int(np.bincount(dims).argmax())
+    dim = int(np.bincount(data["resid_argmax"][:, layer + 1, key]).argmax())
+    elsewhere = float(np.nanmax(np.nanmean(np.delete(largest[:, layer], key, axis=1), axis=0)))
+    size = np.abs(ground.vectors["resid"][:, layer]).mean(axis=0)
+    far = [int(each) for each in np.argsort(-size) if size[each] >= STANDS_OUT * elsewhere]
     return Activation(
         layer=layer,
         dim=dim,
+        dims=far or [dim],
         largest=float(by_layer[layer]),
-        elsewhere=float(np.nanmax(np.nanmean(np.delete(largest[:, layer], key, axis=1), axis=0))),
+        elsewhere=elsewhere,
         median=float(np.nanmedian(data["resid_median"][:, layer + 1])),
         by_layer=by_layer.tolist(),
         held=ground.vectors["resid"][:, :, dim].mean(axis=0).tolist(),

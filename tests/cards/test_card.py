@@ -155,6 +155,16 @@ def test_the_neurons_of_a_card_make_the_activation(softmax):
     assert made.left["mean"] < 0.5 < min(made.left_controls)
 
 
+def test_all_dims_that_stand_out_are_named_the_largest_first():
+    model = sinkjax.load("mini-softmax")
+    embed = model.params["embed"].at[model.tokenizer.bos, jnp.array([5, 40])].set(jnp.array([300.0, 400.0]))
+    planted = Model(model.config, {**model.params, "embed": embed}, model.tokenizer, model.source)
+    found = where(ground.ground(planted, ground.TextChoice(prompts=4, length=16)))
+    assert found.activation.dim == 40
+    assert found.activation.dims == [40, 5]
+    assert "(dims 40, 5)" in found.said_of_activation()
+
+
 def test_few_bits_cost_experts_as_much_as_the_mlp_that_they_copy(softmax):
     """A token's experts add up to the MLP of the packaged model, so a cost without experts would be smaller."""
     model = sinkjax.load("mini-softmax")
