@@ -119,7 +119,7 @@ def test_a_length_outside_the_context_is_refused(smollm2_unread, length):
 
 @pytest.mark.parametrize("bos", [-1, 49152])
 def test_a_bos_outside_the_vocabulary_is_refused(smollm2_unread, bos):
-    refused(f"token id {bos}, .* 49152 tokens", smollm2_unread, ["a"], bos=bos)
+    refused(f"bos {bos} .* 49,152 tokens", smollm2_unread, ["a"], bos=bos)
 
 
 def test_a_token_outside_the_vocabulary_is_refused(smollm2_unread):
