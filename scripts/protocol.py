@@ -5,9 +5,9 @@
     python scripts/protocol.py list                     # the state of each run
     python scripts/protocol.py publish                  # all of them into the tables of the pages; then scripts/findings.py
 
-`run` refuses to begin before the freeze, and when sinkjax/ or configs/ differ from the frozen commit. An interrupted run resumes
-in results/protocol-0.4. A finished one is kept in docs/results/data/protocol-0.4, and no page changes before all are. The
-articles are measured and never kept.
+`run` refuses to begin before the freeze, and when the list differs from the frozen one. It uses the code of the frozen commit,
+whatever this checkout has become. An interrupted run resumes in results/protocol-0.4. A finished one is kept in
+docs/results/data/protocol-0.4, and no page changes before all are. The articles are measured and never kept.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
 import resource
 import subprocess
 import sys
+import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +41,8 @@ from sinkjax.report.markdown import table as markdown
 from sinkjax.studies.registry import choose
 
 ROOT = Path(__file__).resolve().parents[1]
-PLAN = ROOT / "configs" / "queue" / "protocol-0.4.yaml"
+LISTED = "configs/queue/protocol-0.4.yaml"
+PLAN = ROOT / LISTED
 PAGE, KEPT, RESULTS = DOCS / "results" / "protocol-0.4.md", DOCS / DATA / "protocol-0.4", ROOT / "results" / "protocol-0.4"
 FROZEN = KEPT / "commit.txt"
 CLAIMED, SUMMARISED = "claims.csv", "summary.csv"
@@ -81,11 +85,11 @@ def main() -> None:
         case "freeze":
             freeze()
         case "run":
-            check_frozen()
+            commit = frozen_commit()
             number, count = options.share
             for run in runs()[number::count]:
                 if not facts(run).exists():
-                    print(f"{run.name}: {carry_out(run, options.wikitext)}", flush=True)
+                    print(f"{run.name}: {carry_out(run, options.wikitext, commit)}", flush=True)
         case "list":
             for run in runs():
                 print(f"{run.name}: {state(run)}")
@@ -126,13 +130,14 @@ def facts(run: Run) -> Path:
     return kept(run) / "run.json"
 
 
-def carry_out(run: Run, wikitext: str) -> str:
+def carry_out(run: Run, wikitext: str, commit: str) -> str:
     """Run a study to its end in a process of its own, and keep its settings, tables and the figure that pages show."""
     out, folder = RESULTS / run.name, kept(run)
     out.parent.mkdir(parents=True, exist_ok=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "sinkjax", "run", *run.arguments(wikitext, plan()["split"]), "--out", str(out)]
-    subprocess.run(command, cwd=ROOT, check=True)
+    text = str(Path(wikitext).resolve())
+    command = [sys.executable, "-m", "sinkjax", "run", *run.arguments(text, plan()["split"]), "--out", str(out)]
+    subprocess.run(command, cwd=code(commit), env={**os.environ, "PYTHONPATH": "."}, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     settings = documents.parse((out / CONFIG_FILE).read_text(encoding="utf-8"), CONFIG_FILE)
@@ -143,7 +148,7 @@ def carry_out(run: Run, wikitext: str) -> str:
     write(folder / f"{SUMMARISED}.gz", gzip.compress((out / SUMMARISED).read_bytes(), mtime=0))
     if (out / shown).exists():
         write(folder / shown, (out / shown).read_bytes())
-    write(facts(run), json.dumps({"seconds": round(seconds), "commit": git("rev-parse", "HEAD")}) + "\n")
+    write(facts(run), json.dumps({"seconds": round(seconds), "commit": commit}) + "\n")
     return f"{seconds:.0f} s"
 
 
@@ -205,13 +210,26 @@ def planned(run: Run) -> float:
     return float((FLOPS.findall(out.getvalue()) or [0])[-1])
 
 
-def check_frozen() -> None:
-    """Refuse to run without a protocol, or by other code than it names."""
+def frozen_commit() -> str:
+    """The commit that the protocol names; refused without a protocol, or with another list of runs."""
     if not FROZEN.exists():
         raise SystemExit(f"there is no protocol yet: python {sys.argv[0]} freeze")
     commit = FROZEN.read_text(encoding="utf-8").split()[-1]
-    if subprocess.run(["git", "diff", "--quiet", commit, "--", "sinkjax", "configs"], cwd=ROOT, check=False).returncode:
-        raise SystemExit(f"sinkjax/ or configs/ differ from the frozen commit {commit}")
+    if PLAN.read_text(encoding="utf-8").strip() != git("show", f"{commit}:{LISTED}"):
+        raise SystemExit(f"{LISTED} differs from that of the frozen commit {commit}")
+    return commit
+
+
+def code(commit: str) -> Path:
+    """A folder with sinkjax/ and configs/ as they are in a commit."""
+    folder = RESULTS / f"code-{commit}"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        archive = subprocess.run(["git", "archive", commit, "sinkjax", "configs"], cwd=ROOT, capture_output=True, check=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as made, tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+            files.extractall(Path(made) / "code", filter="data")
+            (Path(made) / "code").rename(folder)
+    return folder
 
 
 def git(*arguments: str) -> str:

@@ -20,7 +20,6 @@ studies:
   li/variance: {prompts: null, control_prompts: null}
 without: [[kiya/self, mini-head-norm]]
 """
-NO_FILES = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree without files, which git knows everywhere
 SUMMARY = "edit,group,measure,mean\nno edit,,loss,{}\n"
 
 
@@ -51,14 +50,25 @@ def test_options_are_those_of_the_plan(protocol):
 
 def test_nothing_runs_before_the_freeze(protocol):
     with pytest.raises(SystemExit, match="there is no protocol yet"):
-        protocol.check_frozen()
+        protocol.frozen_commit()
 
 
-def test_other_code_than_the_frozen_does_not_run(protocol):
+def test_another_list_than_the_frozen_does_not_run(protocol):
+    head = protocol.git("rev-parse", "HEAD")
     protocol.FROZEN.parent.mkdir(parents=True)
-    protocol.FROZEN.write_text(NO_FILES)
-    with pytest.raises(SystemExit, match=f"differ from the frozen commit {NO_FILES}"):
-        protocol.check_frozen()
+    protocol.FROZEN.write_text(head)
+    with pytest.raises(SystemExit, match=f"differs from that of the frozen commit {head}"):
+        protocol.frozen_commit()
+    protocol.PLAN.write_text(protocol.git("show", f"HEAD:{protocol.LISTED}"))
+    assert protocol.frozen_commit() == head
+
+
+def test_runs_use_the_frozen_code(protocol):
+    head = protocol.git("rev-parse", "HEAD")
+    folder = protocol.code(head)
+    assert (folder / "sinkjax" / "__init__.py").read_text().strip() == protocol.git("show", f"{head}:sinkjax/__init__.py")
+    assert (folder / "configs").is_dir()
+    assert protocol.code(head) == folder
 
 
 def test_published_together(protocol):
