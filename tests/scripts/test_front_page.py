@@ -104,7 +104,10 @@ def test_a_cell_of_a_long_table_has_its_interval_its_format_and_names_with_colon
 
 @pytest.mark.parametrize(
     "name",
-    ["benchmarks", "emergence", "findings-more", "parity", "pretraining", "pretraining-340k", "trigger", "while-it-learns"],
+    [
+        *("benchmarks", "bos-fraction", "emergence", "findings-more", "parity"),
+        *("pretraining", "pretraining-340k", "trigger", "while-it-learns"),
+    ],
 )
 def test_a_page_of_results_fits_on_a_screen(name):
     """One figure and one table of at most four columns, and few words; long tables are CSV."""

@@ -1,0 +1,212 @@
+"""The page of the first two sections of plan-0.4: how much BOS makes a sink, and the search for a sink without BOS.
+
+    python scripts/bos_fraction.py    # docs/results/bos-fraction.md, its figure and its table, from the runs that are kept
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import queue_runs
+from matplotlib.figure import Figure
+from templates import given, page
+
+from sinkjax.analysis import intervals
+from sinkjax.config_files.files import write
+from sinkjax.report.markdown import table as markdown
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE, IMAGE, TABLE = (
+    DOCS / name for name in ("results/bos-fraction.md", "images/bos-fraction.png", "results/data/bos-fraction.csv")
+)
+FRACTIONS = {"bos-0": "0%", "bos-10": "10%", "bos-50": "50%", "bos-90": "90%", "bos-100": "100%"}
+ROWS = {**FRACTIONS, "offsets": "50%, at random offsets"}
+SINKS = 0.05  # the plan's least share of heads and blocks of a model with a sink
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run. share: whether it is one of a whole, written in per cent."""
+
+    name: str
+    of: Callable[[Entry], float]
+    share: bool = True
+
+
+def others_above_half(entry: Entry) -> float:
+    """Share of the vocabulary without BOS whose tokens grow, alone, more than half of what BOS grows."""
+    tokens = round(entry["card"]["bos"]["scan"]["above half"] * VOCABULARY)  # with BOS, whose ratio is 1
+    return (tokens - 1) / (VOCABULARY - 1)
+
+
+def transfer(kind: str) -> Callable[[Entry], float]:
+    """Attention to key 1 with key 0 masked, over that to key 0 without an edit."""
+
+    def of(entry: Entry) -> float:
+        edits = entry["card"][kind]["edits"]
+        return float(edits["mask 0"]["received"][1] / edits["none"]["received"][0])
+
+    return of
+
+
+def right(entry: Entry) -> float:
+    """Share of 64 isolated tokens whose sink the scan predicts."""
+    counts = entry["card"]["bos"]["token by token"]["predicted and measured, predicted only, measured only, neither"]
+    return float((counts[0] + counts[3]) / sum(counts))
+
+
+VOCABULARY = queue_runs.plan()["base"]["vocabulary"]
+MEASURES = (
+    Measure("heads that sink", lambda entry: entry["card"]["bos"]["by key"]["rate"][0]),
+    Measure("heads that sink without BOS in front", lambda entry: entry["card"]["plain"]["by key"]["rate"][0]),
+    Measure("other tokens above half", others_above_half),
+    Measure("largest activation of BOS alone", lambda entry: entry["card"]["bos"]["scan"]["first"], share=False),
+    Measure("transfer", transfer("bos")),
+    Measure("transfer without BOS in front", transfer("plain")),
+    Measure("right token by token", right),
+    Measure("loss", lambda entry: entry["end"]["loss"], share=False),
+)
+
+
+def main() -> None:
+    """Write the page, its table and its figure."""
+    kept = queue_runs.kept()
+    rows = {row: of_row(kept, f"bos/{row}") for row in ROWS}
+    write(TABLE, as_csv(rows))
+    draw(rows).savefig(IMAGE, dpi=150)
+    write(PAGE, page("bos-fraction.md", given(numbers(rows, kept))))
+    print(PAGE)
+
+
+def of_row(kept: queue_runs.Kept, row: str) -> list[Entry]:
+    """The finished runs of a row, by seed."""
+    return [entry for (name, _), entry in sorted(kept.items()) if name == row and entry["card"]]
+
+
+def values(entries: Sequence[Entry], measure: Measure) -> list[float]:
+    """A measure of each run."""
+    return [measure.of(entry) for entry in entries]
+
+
+def shown(taken: Sequence[float], measure: Measure) -> str:
+    """A mean, with its interval from the number of seeds on that the plan judges."""
+    scale, unit, form = (100, "%", ".0f") if measure.share else (1, "", ".3g")
+    found = intervals.interval(taken)
+    ends = f" [{scale * found.low:{form}}, {scale * found.high:{form}}]" if len(taken) >= SEEDS and found.low is not None else ""
+    return f"{scale * float(np.mean(taken)):{form}}{unit}{ends}"
+
+
+SEEDS = len(queue_runs.SEEDS)
+BY_NAME = {measure.name: measure for measure in MEASURES}
+
+
+def numbers(rows: dict[str, list[Entry]], kept: queue_runs.Kept) -> dict[str, object]:
+    """What the template names."""
+    lines = [
+        [f"{label} ({len(rows[row])})", *(shown(values(rows[row], BY_NAME[name]), BY_NAME[name]) for name in FEATURED)]
+        for row, label in ROWS.items()
+    ]
+    found = {f"{row}/{one.name}": shown(values(own, one), one) for row, own in rows.items() for one in MEASURES}
+    fewest = min(map(len, rows.values()))
+    return {
+        **found,
+        **searched(kept),
+        "table": markdown(["BOS first in (seeds)", *FEATURED.values()], lines),
+        "seeds": "all 8 seeds" if fewest == SEEDS else f"{sum(map(len, rows.values()))} of {SEEDS * len(rows)} runs",
+        **{f"prediction {number}": word for number, word in enumerate(predictions(rows), 1)},
+    }
+
+
+FEATURED = {
+    "heads that sink": "heads that sink on it",
+    "other tokens above half": "other tokens that grow over half of its activation alone",
+    "largest activation of BOS alone": "its activation alone",
+}
+
+
+def searched(kept: queue_runs.Kept) -> dict[str, object]:
+    """The search for a sink without BOS: its largest sink rate, and the rate of the setting that it chose, if that is trained."""
+    tried = [entry for (name, _), entry in kept.items() if name.startswith("search/")]
+    best = max(tried, key=lambda entry: entry["end"]["sink"][0])
+    base = [entry["end"]["sink"][0] for entry in of_row(kept, "gu/base")]
+    return {
+        "tried": len(tried),
+        "search/largest": f"{100 * best['end']['sink'][0]:.1f}%",
+        "search/attention": f"{max(float(np.mean(entry['end']['received'])) for entry in tried):.3f}",
+        "base/seeds": len(base),
+        "base/rate": f"{100 * float(np.mean(base)):.1f}%" if base else "not trained yet",
+    }
+
+
+def predictions(rows: dict[str, list[Entry]]) -> list[str]:
+    """The word of each of the plan's predictions: a row is judged with all of its seeds."""
+
+    def mean(row: str, name: str) -> float:
+        return float(np.mean(values(rows[row], BY_NAME[name])))
+
+    def word(needed: Sequence[str], holds: Callable[[], bool]) -> str:
+        fewest = min(len(rows[row]) for row in needed)
+        if fewest < SEEDS:
+            return f"open ({fewest} of {SEEDS} seeds)"
+        return "holds" if holds() else "does not hold"
+
+    often, mixed = ("bos-100", "bos-90"), ("bos-10", "bos-50")
+    sinking = [row for row in ROWS if rows[row] and mean(row, "heads that sink") >= SINKS]
+
+    def specific(row: str) -> bool:
+        return mean(row, "other tokens above half") <= 0.01 and mean(row, "transfer") < 0.1
+
+    def two_ways() -> bool:
+        return all(specific(row) and mean(row, "heads that sink without BOS in front") < SINKS for row in mixed if row in sinking)
+
+    without = [row for row in mixed if len(rows[row]) == SEEDS and row not in sinking]
+    return [
+        word(often, lambda: all(map(specific, often))),
+        "not applicable, since neither grows a sink" if len(without) == len(mixed) else word(mixed, two_ways),
+        word(("bos-0",), lambda: "bos-0" not in sinking),
+        word(("bos-50", "offsets"), lambda: ("bos-50" in sinking) == ("offsets" in sinking)),
+        word(tuple(ROWS), lambda: all(right(entry) >= 0.95 for row in sinking for entry in rows[row])),
+    ]
+
+
+def draw(rows: dict[str, list[Entry]]) -> Figure:
+    """Heads that sink on BOS, and tokens that are like it when they are alone, by the share of blocks that begin with BOS."""
+    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    ax = figure.subplots()
+    for name, label, color in (
+        ("heads that sink", "heads that sink on BOS", "C0"),
+        ("other tokens above half", "other tokens that, alone, grow more than half of its activation", "C1"),
+    ):
+        taken = [100 * np.array(values(rows[row], BY_NAME[name])) for row in FRACTIONS]
+        ax.plot(range(len(taken)), [each.mean() for each in taken], color=color, label=label, linewidth=1.8)
+        for place, each in enumerate(taken):
+            ax.plot(np.full(len(each), place), each, "o", color=color, markersize=4, alpha=0.6)
+    ax.set_xticks(range(len(FRACTIONS)), FRACTIONS.values())
+    ax.set_xlabel("training blocks that begin with BOS")
+    ax.set_ylabel("share (%)")
+    ax.set_ylim(-3, 103)
+    ax.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper left", frameon=False)
+    return figure
+
+
+def as_csv(rows: dict[str, list[Entry]]) -> str:
+    """Every measure of every run."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(["row", "seed", *(measure.name for measure in MEASURES)])
+    lines.writerows(
+        [row, entry["seed"], *(f"{measure.of(entry):.4g}" for measure in MEASURES)] for row, own in rows.items() for entry in own
+    )
+    return text.getvalue()
+
+
+if __name__ == "__main__":
+    main()
