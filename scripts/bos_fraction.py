@@ -1,6 +1,6 @@
 """The page of the first two sections of plan-0.4: how much BOS makes a sink, and the search for a sink without BOS.
 
-    python scripts/bos_fraction.py    # docs/results/bos-fraction.md, its figure and its table, from the runs that are kept
+python scripts/bos_fraction.py    # docs/results/bos-fraction.md, its figure and its table, from the runs that are kept
 """
 
 from __future__ import annotations
