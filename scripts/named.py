@@ -10,8 +10,8 @@ first key's attention, or "least", the activation alone of the wrong one that ha
 share of the added loss that this one saves. {speed/section/measure} is from benchmarks.csv with its smallest and largest, its
 value, goal, place, share of the peer's time and missed goals behind ":value", ":goal", ":where", ":time" and ":missed", and
 three cells of a table behind ":row"; with stars it is the span of all that match. {340k/row} is how much a row takes from the
-softmax's sink, {card/model} a printed sink card, and {file; table; row; column; .2f} a cell of one of the tables of
-scripts/long_tables.py.
+softmax's sink, {sooner/row} the share of the steps after which it has the softmax's last loss, {card/model} a printed sink card,
+and {file; table; row; column; .2f} a cell of one of the tables of scripts/long_tables.py.
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
+import kept_logs
+import numpy as np
+from numpy.typing import NDArray
 from rejudge import worded
 
+from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import in_digits
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -75,6 +79,7 @@ class Named:
         where, _, rest = name.partition("/")
         look = {
             "340k": self.taken,
+            "sooner": self.sooner,
             "emergence": self.emerged,
             "in-use": self.in_use,
             "card": self.card,
@@ -162,6 +167,28 @@ class Named:
         contrast = f"share of token 1, mean over heads: softmax minus {row}"
         found = [each for each in table(self.data / "pretraining-340k-claims.csv") if each["contrast"] == contrast]
         return share(*shares_of(found[0]))
+
+    def sooner(self, row: str) -> str:
+        """The share of the steps after which a row of the small model has the softmax's last loss, paired by seed, or "never"."""
+        last = {seed: losses[-1] for seed, (_, losses) in self.curves("softmax").items()}
+        reached = {seed: curve for seed, curve in self.curves(row).items() if curve[1].min() <= last[seed]}
+        if not reached:
+            return "never"
+        if len(reached) < len(self.curves(row)):
+            raise ValueError(f"only seeds {', '.join(reached)} have it")
+        at = [
+            np.interp(-last[seed], -np.minimum.accumulate(losses), steps) / steps[-1] for seed, (steps, losses) in reached.items()
+        ]
+        found = intervals.interval(at)
+        return share(*(str(value) for value in (found.mean, found.low, found.high)))
+
+    def curves(self, row: str) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """The steps and held-out losses of a row of the small model, by seed."""
+        logs = self.data / "trainings"
+        runs = {name.rpartition("-")[2]: kept_logs.read(name, logs)[1] for name in kept_logs.names(f"340k/mini/{row}", logs)}
+        return {
+            seed: (np.array([x["step"] for x in run], float), np.array([x["loss"] for x in run])) for seed, run in runs.items()
+        }
 
     def emerged(self, name: str) -> str:
         """A number of the study of emergence."""

@@ -6,6 +6,7 @@ import importlib
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -100,6 +101,17 @@ def test_a_cell_of_a_long_table_has_its_interval_its_format_and_names_with_colon
     assert script.Named(tmp_path, ends=False)("long; a; gated", " at 4; heads (%); .0f") == "47"
     with pytest.raises(SystemExit, match="gated: at 5"):
         look("long; a; gated", " at 5; heads (%); .0f")
+
+
+def test_a_row_that_learns_faster_has_the_baselines_last_loss_sooner(script, tmp_path, monkeypatch):
+    named = script.Named(tmp_path)
+    rows = {"softmax": [4.0, 3.0, 2.0], "fast": [4.0, 2.0, 1.0], "half": [4.0, 3.0, 1.0], "slow": [4.0, 3.5, 3.0]}
+    monkeypatch.setattr(
+        named, "curves", lambda row: {seed: (np.array([0.0, 50, 100]), np.array(rows[row])) for seed in map(str, range(8))}
+    )
+    assert named("sooner/fast").startswith("50%")
+    assert named("sooner/half").startswith("75%")
+    assert named("sooner/slow") == "never"
 
 
 @pytest.mark.parametrize(
