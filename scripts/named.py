@@ -63,6 +63,7 @@ MODELS = {
 }
 MOST = 300  # percent; a share beyond says that the whole is nearly 0
 EDGES = (10, 50)  # percent, of the rule
+STORE = "2026-11-27"  # since when sweeps write as they do now
 
 
 class Named:
@@ -304,7 +305,14 @@ def place_of(rows: Sequence[Row]) -> str:
     """Where and when something was measured."""
     devices, days = {row["device"] for row in rows}, sorted({row["date"] for row in rows})
     device = rows[0]["device"] if len(devices) == 1 else f"{len(devices)} processors"
-    return f"{device}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"
+    older = " (before the present store)"
+    ends = [day + older * (day < STORE and any(map(sweeps, rows))) for day in dict.fromkeys((days[0], days[-1]))]
+    return f"{device}, {' to '.join(ends)}"
+
+
+def sweeps(row: Row) -> bool:
+    """Whether a benchmark's number is about a sweep or a study, which write their results."""
+    return "sweep" in row["measure"] or row["script"] == "bench_studies.py"
 
 
 # Numbers of claims as text.

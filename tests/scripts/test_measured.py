@@ -87,6 +87,16 @@ def test_a_page_shows_a_number_with_its_rounds_its_goal_and_its_place(script, tm
             look(name)
 
 
+def test_a_sweep_from_before_the_present_store_is_marked_and_nothing_else(script):
+    place_of = script("named").place_of
+    old, new = ({"device": "a CPU", "script": "a.py", "measure": "a sweep", "date": f"2026-11-{day}"} for day in (26, 27))
+    assert place_of([old]) == "a CPU, 2026-11-26 (before the present store)"
+    assert place_of([old, new]) == "a CPU, 2026-11-26 (before the present store) to 2026-11-27"
+    assert place_of([new]) == "a CPU, 2026-11-27"
+    assert place_of([old | {"measure": "a training"}]) == "a CPU, 2026-11-26"
+    assert place_of([old | {"measure": "a study", "script": "bench_studies.py"}]).endswith("store)")
+
+
 def test_the_figure_has_a_point_for_each_ratio_at_its_value(script):
     figure, rows = script("benchmarks_figure"), lines(RESULTS / "data" / "benchmarks.csv")
     (panel,) = figure.drawn(rows).axes
