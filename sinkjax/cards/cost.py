@@ -29,6 +29,12 @@ REMEDIES = {SPARED: "keep position {key} in full precision", TOKEN: "use a scale
     CLAMPED: "clamp the activation (clamp.json)",
     PREFIX: "put the sink prefix in front (prefix.safetensors)",
 }
+ROUNDED: dict[str, dict[str, Any]] = {  # further rows of few bits, each also with the sink spared
+    "8 bits, channel": {**dict.fromkeys(ALL, 8), "scale": "channel"},
+    **{f"4 bits, {scale}": {**dict.fromkeys(ALL, 4), "scale": scale} for scale in ("tensor", "channel", "token")},
+    "NVFP4": dict.fromkeys(ALL, "nvfp4"),
+    "MXFP4": dict.fromkeys(ALL, "mxfp4"),
+}
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,7 @@ def cost(ground: Ground, found: SinkPlaces, prefix: Past | None = None, more: bo
         ground: The prompts.
         found: Where the sinks and activations are.
         prefix: The sink prefix, if the model has one.
-        more: Also the other remedies, 4 bits, and caches of 16, 64 and 256 keys, where prompts have more.
+        more: Also the other remedies, 8 bits per channel, 4 bits, and caches of 16, 64 and 256 keys, where prompts have more.
 
     Returns:
         The loss of each setting.
@@ -112,7 +118,6 @@ def cost(ground: Ground, found: SinkPlaces, prefix: Past | None = None, more: bo
 
 def _more(found: SinkPlaces, eight: dict[str, Any], prefix: Past | None, length: int) -> dict[str, dict[str, Any]]:
     key, activation = found.position, found.activation
-    four = dict.fromkeys(ALL, 4)
     settings: dict[str, dict[str, Any]] = {SINKS: {**eight, "keep": "sinks"}, ROTATED: {**eight, "rotate": True}}
     if activation.stands_out:
         lower = [(layer, float(np.sign(activation.held[layer])) * activation.elsewhere) for layer in activation.layers]
@@ -121,15 +126,8 @@ def _more(found: SinkPlaces, eight: dict[str, Any], prefix: Past | None, length:
     if prefix is not None:
         settings["sink prefix"] = {"past": prefix}
         settings[PREFIX] = {**eight, "past": prefix}
-    settings |= {
-        "4 bits, channel": {**four, "scale": "channel"},
-        "4 bits, channel, sink spared": {**four, "scale": "channel", "keep": (key,)},
-        "4 bits, token": {**four, "scale": "token"},
-        "NVFP4": dict.fromkeys(ALL, "nvfp4"),
-        "NVFP4, sink spared": {**dict.fromkeys(ALL, "nvfp4"), "keep": (key,)},
-        "MXFP4": dict.fromkeys(ALL, "mxfp4"),
-        "MXFP4, sink spared": {**dict.fromkeys(ALL, "mxfp4"), "keep": (key,)},
-    }
+    for name, setting in ROUNDED.items():
+        settings |= {name: setting, f"{name}, sink spared": {**setting, "keep": (key,)}}
     for size in (size for size in CACHES if size < length):
         settings |= {
             f"last {size} keys": {"cache": Streaming(0, size)},

@@ -6,7 +6,7 @@ import math
 
 import jax.numpy as jnp
 
-from sinkjax.cards.cost import CACHES
+from sinkjax.cards.cost import CACHES, REMEDIES, ROUNDED
 from sinkjax.cards.ground import FEW, SOME
 from sinkjax.cards.hangs import SAMPLE
 from sinkjax.cards.maker import CONTROLS, LENGTH
@@ -17,7 +17,9 @@ from sinkjax.model.quantisation import MATRICES
 from sinkjax.report.terminal import in_words
 from sinkjax.transformer.cost import block_flops, run_bytes
 
-BITS, REMEDIES, BLOCKS, ALONE = 3, 14, 3, 3  # rows of 8 bits; further ones; of each size of a cache, with and without blocks
+BITS, BLOCKS, ALONE = 3, 3, 3  # rows of 8 bits without `more`; rows of each size of a cache, with and without blocks
+# With `more`: remedies not among `BITS`, the prefix without rounding, the attention that finds sinks, and each format twice
+FURTHER = len(REMEDIES) - 2 + 2 + 2 * len(ROUNDED)
 SLOWER = 4  # a token computed alone takes so many times as long as in a block (SmolLM2, 2 cores)
 
 
@@ -42,7 +44,7 @@ def tokens(config: Config, prompts: int, length: int, bos: bool, more: bool) -> 
     scored += (1 + BITS) * other * length
     if more:
         padded = -(-length // CHUNK) * CHUNK
-        scored += other * (REMEDIES * length + (BLOCKS + SLOWER * ALONE) * padded * sum(size < length for size in CACHES))
+        scored += other * (FURTHER * length + (BLOCKS + SLOWER * ALONE) * padded * sum(size < length for size in CACHES))
     plain = 4 * few * length  # a token alone, the BOS elsewhere, the text of the scan, attention maps
     plain += min(SAMPLE, config.vocab_size or 0) + (CONTROLS + 2) * few * short  # neurons
     return scored, plain

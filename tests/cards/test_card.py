@@ -317,7 +317,7 @@ def test_the_line_on_the_bos_says_the_direction_that_its_interval_shows(softmax,
 
 
 def test_a_plan_counts_the_tokens_that_run(monkeypatch):
-    """All but those of the scan, which are read by a program of its own; the plan is "at most", here by one row of a remedy."""
+    """All but those of the scan, which are read by a program of its own."""
     counts = {"scored": 0, "plain": 0}
 
     def counted(call, probe_of):
@@ -337,6 +337,25 @@ def test_a_plan_counts_the_tokens_that_run(monkeypatch):
     in_scan = 8 * 48 + model.config.vocab_size
     assert plain - in_scan <= counts["plain"] <= 1.5 * plain  # and likely tokens in texts of their own
     assert plan.flops(model.config, 16, 48, True, True) > plan.flops(model.config, 16, 48, True, False)
+
+
+def test_a_plan_counts_the_rows_of_further_costs(softmax, monkeypatch):
+    """At a length without cache rows; finding the sinks of each prompt takes one more forward."""
+    seen = []
+
+    def nothing(model, tokens, **setting):
+        seen.append(tokens.size * (1 + (setting.get("keep") == evaluation.SINKS)))
+        return evaluation.Evaluation(np.zeros(tokens.shape), np.arange(len(tokens)))
+
+    monkeypatch.setattr("sinkjax.cards.cost.evaluate", nothing)
+    model = sinkjax.load("mini-softmax")
+    about = ground.ground(model, ground.TextChoice(prompts=8, length=16))
+    rows = cost(about, softmax.where, softmax.prefix, more=True).rows
+    names = {row.setting for row in rows}
+    assert {f"{bits} bits, {scale}" for bits in (4, 8) for scale in ("tensor", "channel", "token")} <= names
+    assert {row.setting for row in rows if not row.loss} == set()
+    base, whole = (plan.tokens(model.config, 8, 16, True, more)[0] for more in (False, True))
+    assert sum(seen[3:]) == pytest.approx(whole - base, rel=0.01)  # the prefix stands for a BOS, so its rows are a token shorter
 
 
 def test_a_plan_needs_no_weights(monkeypatch, capsys):
