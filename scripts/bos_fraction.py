@@ -5,8 +5,6 @@ python scripts/bos_fraction.py    # docs/results/bos-fraction.md, its figure and
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import queue_runs
+from long_tables import as_text
 from matplotlib.figure import Figure
 from templates import given, page
 
@@ -199,13 +198,11 @@ def draw(rows: dict[str, list[Entry]]) -> Figure:
 
 def as_csv(rows: dict[str, list[Entry]]) -> str:
     """Every measure of every run."""
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["row", "seed", *(measure.name for measure in MEASURES)])
-    lines.writerows(
-        [row, entry["seed"], *(f"{measure.of(entry):.4g}" for measure in MEASURES)] for row, own in rows.items() for entry in own
+    head = ("row", "seed", *(measure.name for measure in MEASURES))
+    return as_text(
+        head,
+        ([row, entry["seed"], *(f"{one.of(entry):.4g}" for one in MEASURES)] for row, own in rows.items() for entry in own),
     )
-    return text.getvalue()
 
 
 if __name__ == "__main__":

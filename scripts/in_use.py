@@ -28,10 +28,10 @@ from templates import given, page
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.edits.edit import Edit
-from sinkjax.report.markdown import WIDTH
 from sinkjax.report.markdown import table as markdown
 
 ROOT = Path(__file__).resolve().parents[1]
+WIDTH = 130  # characters of a line of prose
 DATA, TABLE, PAGE, IMAGE, SMALL_IMAGE = (
     ROOT / "docs" / name
     for name in (

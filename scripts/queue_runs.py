@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
-import io
 import itertools
 import json
 import shutil
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from long_tables import as_text
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
@@ -335,18 +335,12 @@ def keep(part: str, evaluations: list[list[Any]], entry: Mapping[str, Any]) -> N
     folder = ROOT / KEPT
     folder.mkdir(parents=True, exist_ok=True)
     table = folder / f"{part}.csv"
-    for path, text in (
-        (table, as_csv([] if table.exists() else [list(HEAD)], evaluations)),
-        (folder / f"{part}.jsonl", json.dumps(entry, separators=(",", ":")) + "\n"),
-    ):
-        with path.open("a", encoding="utf-8", newline="") as file:
-            file.write(text)
-
-
-def as_csv(*groups: list[list[Any]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(itertools.chain(*groups))
-    return text.getvalue()
+    if not table.exists():
+        write(table, as_text(HEAD, []))
+    with table.open("a", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(evaluations)
+    with (folder / f"{part}.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(entry, separators=(",", ":")) + "\n")
 
 
 def kept(root: Path = ROOT) -> Kept:
@@ -374,7 +368,7 @@ def collect(checkouts: list[Path]) -> None:
             (ROOT / KEPT).mkdir(parents=True, exist_ok=True)
             lines = (json.dumps(entries[key], separators=(",", ":")) + "\n" for key in keys)
             write(ROOT / KEPT / f"{part}.jsonl", "".join(lines))
-            write(ROOT / KEPT / f"{part}.csv", as_csv([list(HEAD)], *(tables[key] for key in keys)))
+            write(ROOT / KEPT / f"{part}.csv", as_text(HEAD, itertools.chain.from_iterable(tables[key] for key in keys)))
     print(f"{len(entries)} runs are kept")
 
 

@@ -1,7 +1,8 @@
 """Studies as traced functions.
 
 A study is a function of a `Lab` and its settings, which lists sweeps, claims and figures. It is called on placeholders for a
-plan, with a model for a run, and on stores for a page. A study imports what it is written with from here.
+plan, with a model for a run, and on stores for a page. The names that most studies use are here; rarer ones are imported from
+the modules of this folder.
 """
 
 from sinkjax.lab.contrasts import Contrast as Contrast

@@ -47,7 +47,6 @@ class Measure:
         position: The position that it reads, if any. It must exist in the prompts.
         seen: Whether enough queries must see this position.
         axis, make: The axis of a sweep whose value in each condition it is made for, and how (`own`).
-        baseline: The reference of each condition; None for the first condition's number.
         whole: Whether its value can be the whole of which an effect is a share.
     """
 
@@ -62,7 +61,6 @@ class Measure:
     seen: bool = False
     axis: str = ""
     make: Callable[[Any], Measure] | None = None
-    baseline: Callable[[xarray.Dataset], NDArray] | None = None
     whole: bool = True
 
 

@@ -36,7 +36,7 @@ CONTROLS, TWIN = "-controls", "-twin"  # endings of the stores of a sweep's cont
 
 
 class Numbers(ABC):
-    """Access to numbers. `value`, `drawn` and `data` read them; everything else is made from these three.
+    """Access to numbers. The abstract methods read them, and the others are made from these.
 
     Attributes:
         settings: The study's settings.

@@ -96,7 +96,7 @@ class Judged(OnText):
     """Settings of a study whose claims are judged."""
 
     control_prompts: int = 16
-    """number of prompts, from the first, for controls, known numbers and the untrained twin"""
+    """number of prompts, from the first, for controls, numbers of the unedited model and the untrained twin"""
     twin: bool = True
     """whether the claims are also measured on the same architecture with random weights"""
 

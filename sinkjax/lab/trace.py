@@ -2,7 +2,8 @@
 
 A study is a plain function `study(lab, settings)`. It is traced, as JAX traces a program: on placeholders for a plan, with a
 loaded model for a run, and on stores for a page. Each time it lists its sweeps, calculations or trainings, its claims and its
-figures. Nothing runs while it is called, except the numbers that it asks for with `value`.
+figures. No sweep runs while it is called. Only on a loaded model does it run what it asks of the unedited model or of a donor
+(`value`, `onset`, `steepest`, `captured`, `donor`).
 """
 
 from __future__ import annotations

@@ -239,11 +239,6 @@ class Config:
             raise SinkjaxError(f"{name} has {len(given)} entries for {self.layers} layers")
 
     @property
-    def attention_bias(self) -> AttentionBias | None:
-        """`kv_bias` under its name before 0.3; goes in 0.4."""
-        return self.kv_bias
-
-    @property
     def group(self) -> int:
         """Query heads per key-value head."""
         return self.heads // self.kv_heads
