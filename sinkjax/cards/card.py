@@ -12,12 +12,13 @@ import numpy as np
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.cards import files
 from sinkjax.cards.cost import REMEDIES, TENSOR, Cost, cost
-from sinkjax.cards.ground import EPS, Ground, TextChoice, ground
+from sinkjax.cards.ground import EPS, Ground, TextChoice, ground, signed
 from sinkjax.cards.hangs import Hangs, hangs
 from sinkjax.cards.maker import Maker, maker
 from sinkjax.cards.purpose import Purpose, purpose
-from sinkjax.cards.where import SinkPlaces, where
+from sinkjax.cards.where import SinkPlaces, text_of, where
 from sinkjax.checkpoints.model import Model
+from sinkjax.data.prompts import trained_prefix
 from sinkjax.data.reading import Division
 from sinkjax.errors import SinkjaxError
 from sinkjax.explain.sink_prefix import SinkPrefix, sink_prefix
@@ -33,7 +34,9 @@ class Card:
     Attributes:
         model: The model's source, as `model.source` has it.
         prompts: Number, length and text of the prompts of all measurements.
-        bos: "model" or "none", the BOS policy that the model wants, and by how much its BOS lowers the loss.
+        bos: `policy`, "model" or "none", whichever has the lower loss (None: token ids); `token`, the model's BOS; `gain`, by how
+            much it lowers the loss; `trained`, the text that stood first in the model's training, `known`, how this is known, and
+            `lack`, the number of prompts that do not begin with it.
         where: Whether and where it sinks.
         hangs: The cause of the sink: its position, its token, or another.
         maker: Who makes the activation; a sentence if there is none to find.
@@ -76,12 +79,13 @@ class Card:
         plain = self.cost.of(TENSOR)
         if self.bos["gain"] and (self.bos["gain"]["low"] or 0.0) > 0:
             found.append("give every text its BOS (--bos model)")
-        left = [(REMEDIES[name], loss) for name, loss in self.cost.remedies() if plain is not None and 0.01 < plain > 2 * loss]
-        if left:
-            said = "; or ".join(f"{what.format(key=self.where.position)}: {loss:+.3g}" for what, loss in left)
-            found.append(f"with 8 bits and a scale per tensor ({plain:+.3g} nats), {said}")
-        if self.where.sinks and self.purpose and (self.purpose.loss["key hidden"]["mean"] or 0.0) > 0.01:
-            found.append(f"never evict the key at position {self.where.position} from a cache")
+        if self.bos["gain"] is None and self.bos["lack"]:
+            found.append(f"begin every prompt with {self.bos['trained']!r}")
+        if plain is not None and plain["mean"] > 0.01:
+            left = [(REMEDIES[name], loss) for name, loss in self.cost.remedies() if plain["mean"] > 2 * loss["mean"]]
+            said = "; or ".join(f"{what.format(key=self.where.position)}: {signed(loss)}" for what, loss in left)
+            found += [f"with 8 bits and a scale per tensor ({signed(plain, ' nats')}), {said}"] * bool(left)
+        found += [self._eviction()] * bool(self._eviction())
         if not self.where.sinks and not self.where.activation.stands_out:
             found.append("nothing to protect: no head sinks on a key, and no activation stands out")
         return found
@@ -136,10 +140,25 @@ class Card:
             said.append(f"of {found.scanned:,} tokens run alone, {found.qualifies:.1%} have a key like the sink's")
         return "; ".join(said)
 
-    def _bos(self) -> str:
-        gain = self.bos["gain"]
-        if gain is None:
+    def _eviction(self) -> str:
+        """Say whether the sink's key may leave a cache, from the windows measured here, or else from hiding it."""
+        place, said = self.where.position, f"never evict the key at position {self.where.position} from a cache"
+        if not self.where.sinks or self.purpose is None:
             return ""
+        if windows := self.cost.windows(place):
+            size, last, kept = max(windows, key=lambda one: one[1]["mean"] - one[2]["mean"])
+            among = "the first key is one of them" if place == 0 else "the first 4 keys are among them"
+            said += f": the last {size} keys alone cost {signed(last, ' nats')}, and as many keys {signed(kept)} if {among}"
+            return said if last["mean"] - kept["mean"] > 0.01 else ""
+        hidden = self.purpose.loss["key hidden"]
+        if (hidden["mean"] or 0.0) <= 0.01 or (hidden["low"] or 0.0) < 0:
+            return ""
+        return f"{said}: hiding it from all later tokens costs {signed(hidden, ' nats')} (no small cache was measured)"
+
+    def _bos(self) -> str:
+        gain, lack = self.bos["gain"], self._lack()
+        if gain is None:
+            return lack
         mean, low, high = gain["mean"], gain["low"], gain["high"]
         if low is None or low <= 0 <= high:
             said = f"the model's BOS changes the loss of the same tokens by {-mean:+.3g} nats"
@@ -147,7 +166,16 @@ class Card:
         else:
             less, ends = ("lowers", (low, high)) if low > 0 else ("raises", (-high, -low))
             said = f"the model's BOS {less} the loss of the same tokens by {abs(mean):.3g} nats [{ends[0]:.3g}, {ends[1]:.3g}]"
-        return f"{said}; this card was measured with --bos {self.bos['policy']}"
+        said += f"; this card was measured with --bos {self.bos['policy']}"
+        return "; ".join(filter(None, (said, lack)))
+
+    def _lack(self) -> str:
+        """Say how many prompts lack the prefix that the model was trained with; "" if none does or none is known."""
+        lack, trained, number = self.bos["lack"], self.bos["trained"], self.prompts["number"]
+        if not lack:
+            return ""
+        known = self.bos["known"]
+        return f"{lack} of {number} prompts do not begin with {trained!r}, as the texts of the model's training did ({known})"
 
 
 def card(
@@ -238,5 +266,9 @@ def _quality(about: Ground, sinks: dict[str, Any]) -> dict[str, float | None]:
 
 
 def _bos(about: Ground) -> dict[str, Any]:
+    """Compare the loss with and without the BOS, and the prompts' first tokens with the prefix of the model's training."""
     gain = None if about.gain is None else about.number(about.gain)
-    return {"policy": about.wants, "token": about.bos, "gain": gain}
+    trained, known = ([], "") if about.model.tokenizer is None else trained_prefix(about.model)
+    lack = int((about.own.tokens[:, : len(trained)] != np.asarray(trained, int)).any(axis=1).sum())
+    said = "".join(text_of(about, token) for token in trained)
+    return {"policy": about.wants, "token": about.bos, "gain": gain, "trained": said, "known": known, "lack": lack}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.cards.ground import Ground
+from sinkjax.cards.ground import Ground, signed
 from sinkjax.cards.where import SinkPlaces
 from sinkjax.edits.edit import compose
 from sinkjax.edits.named import set_residual
@@ -62,23 +62,32 @@ class Cost:
     spared: list[int]
     measured_on: str
 
-    def of(self, setting: str) -> float | None:
-        """Return the mean loss that a setting adds; None if it was not measured."""
-        return next((row.loss["mean"] for row in self.rows if row.setting == setting and row.loss), None)
+    def of(self, setting: str) -> dict[str, Any] | None:
+        """Return the loss that a setting adds, with its interval; None if it was not measured."""
+        return next((row.loss for row in self.rows if row.setting == setting), None)
 
-    def remedies(self) -> list[tuple[str, float]]:
+    def remedies(self) -> list[tuple[str, dict[str, Any]]]:
         """Return the measured remedies of 8 bits with a scale per tensor, and the loss that each leaves, lowest first."""
         left = ((name, self.of(name)) for name in REMEDIES)
-        return sorted(((name, loss) for name, loss in left if loss is not None), key=lambda one: one[1])
+        return sorted(((name, loss) for name, loss in left if loss is not None), key=lambda one: one[1]["mean"])
+
+    def windows(self, position: int) -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
+        """Return the measured windows: keys, loss added, and loss added by as many keys with `position` among them."""
+        first = "first key and last {}" if position == 0 else "first 4 keys and last {}"
+        sizes = CACHES if position < 4 else ()
+        found = [
+            (size, self.of(f"last {size} keys"), self.of(first.format(size - (1 if position == 0 else 4)))) for size in sizes
+        ]
+        return [(size, last, kept) for size, last, kept in found if last is not None and kept is not None]
 
     def sentence(self) -> str:
         """Say in one line what 8 bits per tensor cost."""
         plain, spared, token = (self.of(name) for name in (TENSOR, SPARED, TOKEN))
         if plain is None:
             return "not measured: " + next((row.reason for row in self.rows if row.setting == TENSOR), "")
-        parts = [f"8 bits, a scale per tensor: {plain:+.3g} nats"]
-        parts += [f"{spared:+.3g} with the sink spared"] if spared is not None else []
-        parts += [f"{token:+.3g} with a scale per token"] if token is not None else []
+        parts = [f"8 bits, a scale per tensor: {signed(plain, ' nats')}"]
+        parts += [f"{signed(spared)} with the sink spared"] if spared is not None else []
+        parts += [f"{signed(token)} with a scale per token"] if token is not None else []
         return f"{', '.join(parts)} (on {self.measured_on})"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -65,6 +65,12 @@ class Prompts:
         """Return the mean over prompts and its 95% interval, as data."""
         found = intervals.interval(np.asarray(values, np.float64), clusters=self.clusters)
         return {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
+
+
+def signed(number: Mapping[str, Any], unit: str = "") -> str:
+    """Format a number of `Prompts.number` with its sign and its interval, which a single prompt does not have."""
+    ends = "" if number["low"] is None else f" [{number['low']:+.3g}, {number['high']:+.3g}]"
+    return f"{number['mean']:+.3g}{unit}{ends}"
 
 
 @dataclass(frozen=True, eq=False)

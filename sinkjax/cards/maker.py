@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import generator
-from sinkjax.cards.ground import FEW, HALF, Ground, Prompts
+from sinkjax.cards.ground import FEW, HALF, Ground, Prompts, signed
 from sinkjax.cards.where import SinkPlaces
 from sinkjax.edits.edit import edit
 from sinkjax.edits.named import edit_weights
@@ -55,6 +55,12 @@ class Maker:
         mean = self.left["mean"]
         return mean is not None and mean < min(self.left_controls)
 
+    @property
+    def super_weight(self) -> bool:
+        """Whether setting `weight` to 0 adds more loss than setting any control does, by its whole interval if it has one."""
+        least = self.loss["mean"] if self.loss["low"] is None else self.loss["low"]
+        return least is not None and least > self.loss_control
+
     def sentence(self) -> str:
         """Say it in one line."""
         named = ", ".join(map(str, self.neurons[:4])) + (", ..." if len(self.neurons) > 4 else "")
@@ -63,7 +69,16 @@ class Maker:
         return (
             f"the {self.part} of layer {self.layer}; {which} {self.share:.0%} of it, and without the neurons "
             f"{self.left['mean']:.0%} of the activation and {self.sink['mean']:.0%} of the sink are left ({checked}: "
-            f"{min(self.left_controls):.0%} with random neurons)"
+            f"{min(self.left_controls):.0%} with random neurons); {self._said_of_weight()}"
+        )
+
+    def _said_of_weight(self) -> str:
+        """Say what its largest entry is worth."""
+        layer, row, col = self.weight
+        word = "a super weight" if self.super_weight else "no super weight"
+        return (
+            f"entry (layer {layer}, row {row}, col {col}) of its down projection is {word}: {signed(self.loss, ' nats')} "
+            f"without it, and at most {self.loss_control:+.3g} without another of its size"
         )
 
 

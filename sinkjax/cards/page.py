@@ -10,6 +10,7 @@ import numpy as np
 
 from sinkjax.cards.card import Card
 from sinkjax.cards.files import NAMES, PREFIX
+from sinkjax.cards.ground import signed
 from sinkjax.cards.where import STANDS_OUT, SinkPlaces
 from sinkjax.config_files.files import write
 from sinkjax.report.figures.style import COLOURS, HALF, canvas, draw_map, logarithmic, spaced_ticks, styled
@@ -35,7 +36,7 @@ def save_page(card: Card, folder: Path) -> Path:
 def as_section(card: Card) -> Section:
     """Return a card as a section of a report."""
     lines = card.lines()
-    costs = [f"{row.setting}: {_added(row.loss) if row.loss else row.reason}" for row in card.cost.rows]
+    costs = [f"{row.setting}: {signed(row.loss, ' nats') if row.loss else row.reason}" for row in card.cost.rows]
     return Section(
         study="card",
         title=f"Sink card of {card.model['name']}",
@@ -53,12 +54,6 @@ def as_section(card: Card) -> Section:
         ),
         provenance={**card.model, **card.prompts, "bos": card.bos["policy"]},
     )
-
-
-def _added(loss: Mapping[str, Any]) -> str:
-    """Return added loss with its interval, which a single prompt does not have."""
-    ends = "" if loss["low"] is None else f" [{loss['low']:+.3g}, {loss['high']:+.3g}]"
-    return f"{loss['mean']:+.3g} nats{ends}"
 
 
 def drawings(found: SinkPlaces, prompts: Mapping[str, Any]) -> list[Drawing]:

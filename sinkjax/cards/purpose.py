@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sinkjax.analysis.kinds import sink_kind
-from sinkjax.cards.ground import FEW, SOME, Ground
+from sinkjax.cards.ground import FEW, SOME, Ground, signed
 from sinkjax.cards.where import SinkPlaces
 from sinkjax.edits.edit import Edit, edit
 from sinkjax.edits.named import set_residual
@@ -44,7 +44,7 @@ class Purpose:
         """Say it in one line."""
         shares = self.kinds | {"too weak to classify (Fesser et al.)": 1 - sum(self.kinds.values())}
         said = ", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share > 0)
-        losses = "; ".join(f"{LOSSES[name]}: {found['mean']:+.3g}" for name, found in self.loss.items())
+        losses = "; ".join(f"{LOSSES[name]}: {signed(found)}" for name, found in self.loss.items())
         return f"heads: {said}; loss added without the sink, in nats: {losses}"
 
 

@@ -15,7 +15,8 @@ import pytest
 import sinkjax
 from sinkjax import evaluation
 from sinkjax.cards import ground, plan, purpose
-from sinkjax.cards.cost import cost
+from sinkjax.cards.card import _bos
+from sinkjax.cards.cost import CostRow, cost
 from sinkjax.cards.files import NAMES, PREFIX, VERSION, sink_mask
 from sinkjax.cards.hangs import _kind
 from sinkjax.cards.page import PAGE, as_section
@@ -220,7 +221,8 @@ def by_expert(stack, how):
 def test_a_card_has_a_page_with_its_lines(softmax):
     section = as_section(softmax)
     assert len(section.findings) == len(softmax.lines())
-    assert "never evict the key at position 0" in section.question  # on the first screen
+    assert softmax.advice()
+    assert all(one in section.question for one in softmax.advice())  # on the first screen
     assert [drawing.name for drawing in section.drawings] == ["card-heads", "card-activation"]
     low, high = (softmax.cost.rows[0].loss[end] for end in ("low", "high"))
     assert any(f"[{low:+.3g}, {high:+.3g}]" in note for note in section.notes)
@@ -337,6 +339,69 @@ def test_a_plan_counts_the_tokens_that_run(monkeypatch):
     in_scan = 8 * 48 + model.config.vocab_size
     assert plain - in_scan <= counts["plain"] <= 1.5 * plain  # and likely tokens in texts of their own
     assert plan.flops(model.config, 16, 48, True, True) > plan.flops(model.config, 16, 48, True, False)
+
+
+def test_a_costs_line_has_its_intervals(softmax):
+    costs, purposes = (dict(softmax.lines())[name] for name in ("costs", "for"))
+    for row in softmax.cost.rows:
+        assert f"{row.loss['mean']:+.3g}" in costs
+        assert f"[{row.loss['low']:+.3g}, {row.loss['high']:+.3g}]" in costs
+    hidden = softmax.purpose.loss["key hidden"]
+    assert f"its key hidden: {hidden['mean']:+.3g} [{hidden['low']:+.3g}, {hidden['high']:+.3g}]" in purposes
+    assert len(softmax.lines()) <= 12
+
+
+@pytest.mark.parametrize(("place", "lack"), [(0, 0), (3, 6), (None, 6)])
+def test_token_ids_without_the_bos_of_the_training_are_warned_of(softmax, place, lack):
+    """The BOS of `mini-softmax`, which stood first in every block of its training, is first, elsewhere or nowhere."""
+    model = sinkjax.load("mini-softmax")
+    ids = np.random.default_rng(0).integers(3, 512, (6, 16))
+    if place is not None:
+        ids[:, place] = model.tokenizer.bos
+    found = _bos(ground.ground(model, ground.TextChoice(text=ids)))
+    assert (found["gain"], found["trained"], found["lack"]) == (None, "<|bos|>", lack)
+    of_ids = dataclasses.replace(softmax, bos=found, prompts={"number": 6, "length": 16, "text": "token ids"})
+    warned = f"{lack} of 6 prompts do not begin with '<|bos|>'"
+    assert (warned in dict(of_ids.lines()).get("BOS", "")) == bool(lack)
+    assert ("begin every prompt with '<|bos|>'" in of_ids.advice()) == bool(lack)
+    assert softmax.bos["lack"] == 0  # a text gets it
+
+
+def test_the_line_on_the_maker_names_the_weight_and_its_controls(softmax):
+    made = dataclasses.replace(softmax.maker, weight=(2, 30, 4), loss={"mean": 1.5, "low": 1.2, "high": 1.8, "n": 8})
+    for control, word in ((0.001, "is a super weight"), (1.3, "is no super weight")):
+        said = dataclasses.replace(made, loss_control=control).sentence()
+        assert f"entry (layer 2, row 30, col 4) of its down projection {word}: +1.5 nats [+1.2, +1.8] without it" in said
+        assert f"at most {control:+.3g} without another" in said
+    section = as_section(dataclasses.replace(softmax, maker=made))
+    assert any("row 30, col 4" in finding for finding in section.findings)
+
+
+def loss(mean):
+    return {"mean": mean, "low": mean - 0.005, "high": mean + 0.005, "n": 8}
+
+
+@pytest.mark.parametrize(
+    ("position", "kept", "evicted", "said"),
+    [
+        (0, "first key and last 15", 0.5, "the last 16 keys alone cost +0.5 nats [+0.495, +0.505], and as many keys +0.1"),
+        (2, "first 4 keys and last 12", 0.5, "if the first 4 keys are among them"),
+        (0, "first key and last 15", 0.1, ""),  # its loss is no higher without the key
+        (5, "first 4 keys and last 12", 0.5, "hiding it from all later tokens costs +0.3 nats [+0.295, +0.305]"),
+        (0, "", 0.5, "no small cache was measured"),
+    ],
+)
+def test_the_advice_on_eviction_names_its_number_and_its_basis(softmax, position, kept, evicted, said):
+    rows = [CostRow("last 16 keys", loss(evicted)), CostRow(kept, loss(0.1))]
+    changed = dataclasses.replace(
+        softmax,
+        where=dataclasses.replace(softmax.where, position=position),
+        purpose=dataclasses.replace(softmax.purpose, loss={"key hidden": loss(0.3)}),
+        cost=dataclasses.replace(softmax.cost, rows=rows),
+    )
+    found = [one for one in changed.advice() if one.startswith(f"never evict the key at position {position}")]
+    assert bool(found) == bool(said)
+    assert all(said in one for one in found)
 
 
 def test_a_plan_counts_the_rows_of_further_costs(softmax, monkeypatch):
