@@ -73,8 +73,8 @@ class DeviceOptions:
     mesh: str | None = None
     """device mesh, e.g. data=4,model=2: prompts and edits are spread over data, the parameters of each copy over model"""
     attention_impl: Attention = "auto"
-    """implementation of attention, which each store names; auto: the fastest on these devices that supports the sweep, or the one
-    that a store was begun with"""
+    """implementation of attention; auto: the fastest on these devices that supports the sweep, or the one that a store was begun
+    with (sinkjax, if it names none)"""
 
 
 def split_config(arguments: Sequence[str], verb: Verb, listed: Listed) -> tuple[str, list[str]]:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
 CELLS = ("cells_addressed", "cells_changed")
+UNNAMED = "sinkjax"  # the attention of stores that name none, such as those of earlier versions
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in a repr; it differs between processes
 
 
@@ -120,7 +121,7 @@ class Computation:
         if name == AUTO and store is not None:
             with contextlib.suppress(SinkjaxError), reached(store):  # whatever is wrong with a store, its opening says
                 if (header := Header.read(store)) is not None:
-                    name = header.attributes[IDENTITY].get("attention_impl", self.spec.attention_impl)
+                    name = header.attributes[IDENTITY].get("attention_impl", UNNAMED)
         config, probe, T = self.model.config, self.spec.probe, self.tokens.shape[1]
         dtype, P = str(dtype_of(self.model.params)), self.spec.past
         how = chosen(name, config, self.resolved, probe, T, dtype, self.hardware(), past=P)
@@ -162,7 +163,7 @@ class Computation:
             found["functions"] = own
         if self.coordinates:  # stores of earlier versions lack it
             found["coordinates"] = {name: digest(*map(str, values.tolist())) for name, values in self.coordinates.items()}
-        if self.spec.attention_impl != "sinkjax":  # stores of earlier versions do not name it
+        if self.spec.attention_impl != UNNAMED:
             found["attention_impl"] = self.spec.attention_impl
         if self.past is not None:
             found["past"] = {"positions": self.past.positions, "sha256": self.past.digest()}

@@ -83,9 +83,10 @@ def sweep(
         check: Whether NaN or infinite parameters are an error; False lets you study a broken model.
         strict: Whether resuming a store that was started on other hardware is an error. Otherwise a message reports it, and the
             numbers agree to rounding; the attribute `hardware` lists the machines.
-        attention_impl: As for `sinkjax.forward`; its name is stored. "auto" keeps the name of a store that is resumed, and takes
-            one implementation for all edits and the baseline. On a GPU in 16 bits, "fused" runs with edited scores use a
-            different program from the baseline, so they also differ by the rounding of weights to 16 bits.
+        attention_impl: As for `sinkjax.forward`. The attribute `sweep` has its name, or none for "sinkjax". "auto" keeps what a
+            store was begun with, and takes one implementation for all edits and the baseline. On a GPU in 16 bits, "fused" runs
+            with edited scores use a different program from the baseline, so they also differ by the rounding of weights to 16
+            bits.
         attention_mask: Instead of `lengths`, as for `sinkjax.forward`.
         past: Keys and values in front of every prompt, as for `sinkjax.forward`. A store keeps their digest.
 
