@@ -100,24 +100,28 @@ def verify(
     revision: str | None = None,
     ignore_keys: Collection[str] = (),
     assume: Mapping[str, Any] | None = None,
+    attention_impl: str = "auto",
 ) -> Verification:
     """Compare a model with transformers, which loads the same files, on eight tokens in float32 (16 bits if that does not fit).
 
     Args:
         source, revision, ignore_keys, assume: See `load`.
+        attention_impl: See `sinkjax.forward`.
 
     Returns:
         The differences after each block; `.first` is the first place that differs by more than rounding, or None.
 
     Raises:
-        SinkjaxError: See `load`; transformers is not installed, or cannot load the files.
+        SinkjaxError: See `load`; transformers is not installed, or cannot load the files; the model does not fit the attention.
     """
     checkpoint = open_checkpoint(os.fspath(source), revision, check_left_out(ignore_keys, assume), assume)
     dtype = "float32" if 8 * count(checkpoint.config) < host_memory() else "bfloat16"
-    return _compared(os.fspath(source), revision, checkpoint, load_checkpoint(checkpoint, dtype))[0]
+    return _compared(os.fspath(source), revision, checkpoint, load_checkpoint(checkpoint, dtype), attention_impl)[0]
 
 
-def _compared(source: str, revision: str | None, checkpoint: Checkpoint, made: Model) -> tuple[Verification, Any]:
+def _compared(
+    source: str, revision: str | None, checkpoint: Checkpoint, made: Model, attention_impl: str = "auto"
+) -> tuple[Verification, Any]:
     """Compare a loaded model with the one that transformers loads from the same files, and return both."""
     kind = checkpoint.source["kind"]
     refuse(kind == "untrained", f"{source} has random weights, so transformers has nothing to compare it with")
@@ -131,7 +135,7 @@ def _compared(source: str, revision: str | None, checkpoint: Checkpoint, made: M
     from sinkjax.checkpoints.verification import compare, from_files  # probes import flax, which loading does without
 
     live = from_files(files, source, "float32" if 8 * count(made.config) < host_memory() else "bfloat16")
-    return compare(live, made, lambda: load_checkpoint(checkpoint, "float32")), live
+    return compare(live, made, lambda: load_checkpoint(checkpoint, "float32"), attention_impl), live
 
 
 def check_left_out(ignore_keys: Any, assume: Any) -> tuple[str, ...]:

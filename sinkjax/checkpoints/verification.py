@@ -62,11 +62,11 @@ class Verification:
         return display.table(f"{self.dtype}: {self.first or 'nothing'} differs", ("after", "largest", "relative"), self.rows())
 
 
-def compare(live: Any, model: Model, exact: Callable[[], Model]) -> Verification:
+def compare(live: Any, model: Model, exact: Callable[[], Model], attention_impl: str = "auto") -> Verification:
     """Compare a model of transformers in memory with its conversion.
 
     live: the model; its parameters are in float32 meanwhile if they have 16 bits and a copy fits. model: the conversion. exact:
-    returns the conversion in float32. Errors: the model of transformers does not run.
+    returns the conversion in float32. attention_impl: as for `forward`. Errors: the model of transformers does not run.
     """
     config, vocabulary = model.config, int(model.config.vocab_size or 0)
     ids = np.linspace(0.1 * vocabulary, 0.5 * vocabulary, min(TOKENS, config.context)).astype(np.int32)  # few special tokens
@@ -83,7 +83,7 @@ def compare(live: Any, model: Model, exact: Callable[[], Model]) -> Verification
     if found is None:
         found = _theirs(live, blocks, ids)
     ours = exact() if fits and narrow_here else model
-    out = forward(ours, ids[None], probe=Probe(extra=(STREAM,)))
+    out = forward(ours, ids[None], probe=Probe(extra=(STREAM,)), attention_impl=attention_impl)
     stream = [*np.asarray(out.record["stream"])[0]] if blocks else []
     places = [*(("embedding", *(f"block {layer}" for layer in range(config.layers))) if blocks else ()), "logits"]
     here = [*stream, np.asarray(out.logits)[0]]

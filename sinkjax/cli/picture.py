@@ -16,7 +16,7 @@ from sinkjax.cli.options import Model, read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path, write
 from sinkjax.errors import one_of
-from sinkjax.model.names import Dtype
+from sinkjax.model.names import Attention, Dtype
 from sinkjax.report.figures.picture import picture as drawn
 from sinkjax.report.figures.style import render
 from sinkjax.runtime import extras
@@ -43,6 +43,8 @@ class PictureOptions(Options):
     """token before the text: auto (the one that the model was trained with), model, tokenizer, none or a token id"""
     dtype: Dtype = "float32"
     """dtype of parameters and activations"""
+    attention_impl: Attention = "auto"
+    """implementation of attention; one that returns no map to draw is an error"""
 
 
 def picture(arguments: Sequence[str]) -> None:
@@ -59,7 +61,8 @@ def picture(arguments: Sequence[str]) -> None:
     tokens, lengths = sinkjax.encode(model, [options.text], bos=bos, length=min(options.length, model.config.context))
     ids = tokens[:, : int(lengths[0])]
     refuse(ids.shape[1] < 2, "the text has one token, so no later one attends to it")
-    record = sinkjax.forward(model, ids, probe=sinkjax.Probe(attention=True, resid_max=True), logits=False).record
+    probe, how = sinkjax.Probe(attention=True, resid_max=True), options.attention_impl
+    record = sinkjax.forward(model, ids, probe=probe, logits=False, attention_impl=how).record
     attention = np.asarray(record["attention"], np.float32)[0]
     assert model.tokenizer
     texts = model.tokenizer.tokens(np.asarray(ids[0]).tolist())

@@ -9,6 +9,7 @@ import sinkjax
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import Model, read
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.names import Attention
 from sinkjax.report.terminal import show
 from sinkjax.runtime.backend import start_jax, use_all_cores
 
@@ -24,6 +25,8 @@ class VerifyOptions(Options):
     """branch, tag or commit of a hub id"""
     ignore_keys: tuple[str, ...] = ()
     """keys of the model's config.json or metadata, or tensors, to ignore because no number depends on them"""
+    attention_impl: Attention = "auto"
+    """implementation of attention here; auto: sinkjax, because eight tokens are few"""
 
 
 def verify(arguments: Sequence[str]) -> None:
@@ -31,7 +34,8 @@ def verify(arguments: Sequence[str]) -> None:
     options = read(VerifyOptions, arguments, "verify")
     use_all_cores()
     start_jax(options.platform, "float32")
-    found = sinkjax.verify(options.model, options.revision, options.ignore_keys)
+    how = options.attention_impl
+    found = sinkjax.verify(options.model, options.revision, options.ignore_keys, attention_impl=how)
     note = f"eight tokens, {found.dtype}; rounding explains up to {found.tolerance:g} of a position's vector"
     show(f"{options.model} here and in transformers", ("after", "largest difference", "relative"), found.rows(), note)
     if found.first is not None:

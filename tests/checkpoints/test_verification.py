@@ -137,8 +137,9 @@ def test_files_are_compared_and_a_wrong_reading_is_found(tmp_path: Path, capsys:
     assert found.places[:2] == ("embedding", "block 0")
     assert sinkjax.load(tmp_path, verify=True).source["kind"] == "folder"
     assert sinkjax.load(tmp_path, dtype="bfloat16", verify=True).source["dtype"] == "bfloat16"
-    assert main(["verify", str(tmp_path)]) == 0
-    assert "logits" in capsys.readouterr().out
+    for how in ("auto", "pallas"):
+        assert main(["verify", str(tmp_path), "--attention-impl", how]) == 0
+        assert "logits" in capsys.readouterr().out
     with pytest.raises(SinkjaxError, match="random weights"):
         sinkjax.verify(f"untrained:{tmp_path}")
     with pytest.raises(SinkjaxError, match=r"mini-softmax .*format"):

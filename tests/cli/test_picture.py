@@ -37,3 +37,5 @@ def test_other_files_and_texts_are_refused(tmp_path: Path) -> None:
         picture(["mini-softmax", ".", "--bos", "none", "--out", str(tmp_path / "a.svg")])
     with pytest.raises(SinkjaxError, match="--length must be at least 2"):
         picture(["mini-softmax", TEXT, "--length", "1", "--out", str(tmp_path / "a.svg")])
+    with pytest.raises(SinkjaxError, match=r'"pallas" does not support .*"sinkjax"'):
+        picture(["mini-softmax", TEXT, "--attention-impl", "pallas", "--out", str(tmp_path / "a.svg")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,8 @@ from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.tasks import registry
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.transformer.forward import run
-from sinkjax.transformer.spec import ForwardSpec
+from sinkjax.transformer.implementations import check_implementation
+from sinkjax.transformer.spec import IMPLEMENTATIONS, ForwardSpec
 
 LARGE = 4_000_000  # entries
 PRODUCT = re.compile(
@@ -100,16 +101,46 @@ def test_loss_and_gradient(size: str, how: str) -> None:
     assert count > 20
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_forward(model: str) -> None:
-    """With logits, their loss, statistics and an edit of the scores."""
-    config = MODELS[model]
+def request_of(model: str, how: str) -> tuple[Callable, Any, Any, Any]:
+    """A forward with logits, their loss, statistics and an edit of the scores, and the shapes of its arguments."""
+    config, probe = MODELS[model], Probe(attention_received=True, resid_norm=True, nll=True)
     edits = resolve(sinkjax.mask_key(0, layers=1), config, [SHAPES[1]] * SHAPES[0], SHAPES[1], "bfloat16")
-    spec = ForwardSpec(config=config, probe=Probe(attention_received=True, resid_norm=True, nll=True), logits=True)
+    try:
+        check_implementation(how, config, edits, probe)
+    except sinkjax.SinkjaxError as error:
+        pytest.skip(str(error))
+    spec = ForwardSpec(config=config, probe=probe, logits=True, attention_impl=how)
     tokens, lengths = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in (SHAPES, SHAPES[:1]))
-    found, count = wide_products(partial(run, edits=edits, spec=spec), abstract(config), tokens, lengths)
+    return partial(run, edits=edits, spec=spec), abstract(config), tokens, lengths
+
+
+@pytest.mark.parametrize("how", IMPLEMENTATIONS)
+@pytest.mark.parametrize("model", MODELS)
+def test_forward(model: str, how: str) -> None:
+    found, count = wide_products(*request_of(model, how))
     assert found == []
     assert count > 10
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_tiles_of_the_kernels(model: str) -> None:
+    """Their products are small, so they are looked at one by one."""
+    function, *shapes = request_of(model, "pallas")
+    products = [*in_kernels(jax.jit(function).trace(*shapes).jaxpr.jaxpr)]
+    assert len(products) == 3  # scores and outputs; scores again, for the attention that a key receives
+    assert {str(one.aval.dtype) for product in products for one in product.invars} == {"bfloat16"}
+    assert {str(product.outvars[0].aval.dtype) for product in products} == {"float32"}
+
+
+def in_kernels(program: Any, inside: bool = False) -> Iterator[Any]:
+    """The products in the kernels of a program."""
+    for equation in program.eqns:
+        if inside and equation.primitive.name == "dot_general":
+            yield equation
+        for part in jax.tree.leaves([*equation.params.values()], is_leaf=lambda one: hasattr(one, "eqns")):
+            part = getattr(part, "jaxpr", part)
+            if hasattr(part, "eqns"):
+                yield from in_kernels(part, inside or equation.primitive.name == "pallas_call")
 
 
 def test_float16_too() -> None:
