@@ -50,7 +50,7 @@ def from_transformers(
         live = transformers.AutoModelForCausalLM.from_pretrained("gpt2")
         model = sinkjax.from_transformers(live, transformers.AutoTokenizer.from_pretrained("gpt2"))
         tokens, lengths = sinkjax.encode(model, ["The key to the cabinet"])
-        out = sinkjax.forward(model.params, tokens, model.config, sinkjax.mask_key(0), lengths=lengths)
+        out = sinkjax.forward(model, tokens, edits=sinkjax.mask_key(0), lengths=lengths)
         print(out.record["attention_received"][0, :, :, 0])
 
     A tensor that becomes a leaf unchanged (an embedding, a position table, the last norm) shares its memory with the leaf if

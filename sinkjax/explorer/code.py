@@ -20,8 +20,8 @@ model = sinkjax.load({model})
 tokens, lengths = sinkjax.encode(model, [{prompt}], bos={bos}, length={size})
 edit = {edit}
 probe = sinkjax.Probe(attention=({layer},), attention_received=True, resid_max=True, nll=True)
-before = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths)
-after = sinkjax.forward(model.params, tokens, model.config, edits=edit, probe=probe, lengths=lengths)
+before = sinkjax.forward(model, tokens, probe=probe, lengths=lengths)
+after = sinkjax.forward(model, tokens, edits=edit, probe=probe, lengths=lengths)
 
 attention = after.record["attention"][0, 0]{head}  # layer {layer}, {which}: [query, key]
 received = after.record["attention_received"][0].mean(axis=1)  # [layer, key], mean over heads
