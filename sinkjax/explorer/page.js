@@ -179,7 +179,7 @@ export async function start({ root, page, ask, link }) {
     const texts = shown.tokens.map(visible), numbered = (size) => Array.from({ length: size }, (_, index) => String(index)), mark = edited();
     const weights = scaleFor([...sides("attention"), ...sides("received")], false, 1), activations = scaleFor(sides("largest"), true);
     const map = (section, name, scale, quantity, { marked, ...given }) => {
-      legend($(section).querySelector(".legend"), scale, quantity);
+      legend($(section).querySelector(".legend"), scale, quantity, $("difference").checked && after && "before");
       maps($(section).querySelector(".pair"), { scale, title: $(section).querySelector("h2").textContent, columns: texts, difference: $("difference").checked,
         sides: both.map(([side, found]) => ({ name: side, of: (row, column) => found[name].data[row * texts.length + column] })),
         none: after ? "" : "Choose an edit to see what it changes.", edited: { rows: marked, columns: mark.positions }, ...given });

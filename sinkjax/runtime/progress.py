@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal's stderr, one line in a notebook, otherwise occasional lines.
+"""Progress of long work, with the time left: a bar on a terminal's stderr, one line in a notebook, otherwise occasional lines.
 
 An interrupted command (`interruption.py`) stops such work when it reports progress.
 """
@@ -36,7 +36,8 @@ def bar(name: str, show: bool, total: int, done: int, heed: bool = True) -> Iter
     line = _line(f"{name}: {done} of {total}") if show else None
     with interruption.held(), drawn or contextlib.nullcontext():
         task = None if drawn is None else drawn.add_task(name, total=total, completed=done, rate="")
-        said = time.monotonic()
+        said = begun = time.monotonic()
+        first = done  # found in the store
 
         def advance(done: int, rate: str) -> None:
             nonlocal said
@@ -47,10 +48,15 @@ def bar(name: str, show: bool, total: int, done: int, heed: bool = True) -> Iter
             elif line is not None:
                 if done == total or time.monotonic() - said > OFTEN:
                     said = time.monotonic()
-                    line(f"{name}: {done} of {total}, {rate}")
+                    line(f"{name}: {done} of {total}, {rate}{left(done)}")
             elif show and time.monotonic() - said > QUIET:
                 said = time.monotonic()
-                print(f"{name}: {done} of {total}, {rate}", file=sys.stderr, flush=True)
+                print(f"{name}: {done} of {total}, {rate}{left(done)}", file=sys.stderr, flush=True)
+
+        def left(done: int) -> str:
+            if not first < done < total:
+                return ""
+            return f", {duration((time.monotonic() - begun) / (done - first) * (total - done))} left"
 
         yield advance
 

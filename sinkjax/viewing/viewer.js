@@ -68,21 +68,28 @@ function turned(context, x, y, text) {
   context.restore();
 }
 
-export function legend(place, scale, quantity) {
-  const width = 300, context = pen(width + 40, 40);
-  for (let x = 0; x < width; x++) { context.fillStyle = `rgb(${mixed(VIRIDIS, x / (width - 1))})`; context.fillRect(20 + x, 14, 1.5, 10); }
+// A bar of colours with ticks, each a place from 0 to 1 and a text.
+function colours(stops, ticks, width, { quantity, log }) {
+  const context = pen(width + 40, 40);
+  for (let x = 0; x < width; x++) { context.fillStyle = `rgb(${mixed(stops, x / (width - 1))})`; context.fillRect(20 + x, 14, 1.5, 10); }
   context.fillStyle = SOFT;
-  context.fillText(quantity + (scale.log ? ", logarithmic" : ""), 20, 6);
+  context.fillText(quantity + (log ? ", logarithmic" : ""), 20, 6);
   context.textAlign = "center";
   let free = -Infinity;
-  for (const tick of scale.ticks) {
-    const x = 20 + scale.share(tick) * width, text = number(tick), half = context.measureText(text).width / 2;
+  for (const [share, text] of ticks) {
+    const x = 20 + share * width, half = context.measureText(text).width / 2;
     context.fillRect(x - 0.5, 24, 1, 3);
     if (x - half > free) { context.fillText(text, x, 33); free = x + half + 4; }
   }
   context.canvas.setAttribute("role", "img");
-  context.canvas.setAttribute("aria-label", `colour scale of ${quantity}, from ${number(scale.ticks[0])} to ${number(scale.ticks.at(-1))}`);
-  place.replaceChildren(context.canvas);
+  context.canvas.setAttribute("aria-label", `colour scale of ${quantity}, from ${ticks[0][1]} to ${ticks.at(-1)[1]}`);
+  return context.canvas;
+}
+
+// only: the name of the one map that the scale is of, where the other has its own.
+export function legend(place, scale, quantity, only) {
+  const ticks = scale.ticks.map((tick) => [scale.share(tick), number(tick)]);
+  place.replaceChildren(colours(VIRIDIS, ticks, 300, { quantity: only ? `${quantity}, ${only}` : quantity, log: scale.log }));
 }
 
 // How the second of two maps differs from the first, on a scale with 0 in its middle: after minus before, or the logarithm of their ratio.
@@ -91,7 +98,8 @@ function changed([before, after], { log }, rows, columns) {
   let most = 0;
   rows.forEach((_, row) => columns.forEach((_, column) => { if (Number.isFinite(of(row, column))) most = Math.max(most, Math.abs(of(row, column))); }));
   const name = `${after.name} ${log ? "÷" : "−"} ${before.name}`, end = number(log ? 10 ** most : most);
-  return { of, name: most ? `${name}, blue ${log ? "1/" : "−"}${end}, red ${end}` : `${name}: no difference`,
+  const ticks = [[0, `${log ? "1/" : "−"}${end}`], [0.5, log ? "1" : "0"], [1, end]];
+  return { of, name: most ? name : `${name}: no difference`, key: most ? [colours(BLUE_TO_RED, ticks, 240, { quantity: name, log })] : [],
     colour: (value) => mixed(BLUE_TO_RED, 0.5 + value / (2 * (most || 1))) };
 }
 
@@ -112,7 +120,7 @@ export function maps(place, { sides, scale, title, rows, columns, rowTitle, colu
   const empty = (value, row, column) => Number.isNaN(value) || (square && column > row && !value);
   const step = (size) => Math.max(1, Math.ceil(SMALLEST_LABEL / size));
 
-  function draw({ of, name, colour = (value) => mixed(VIRIDIS, scale.share(value)) }, side) {
+  function draw({ of, name, key = [], colour = (value) => mixed(VIRIDIS, scale.share(value)) }, side) {
     const context = pen(left + cell * width + 4, tall * height + bottom + 4), { canvas } = context;
     const small = element("canvas", { width, height }), paint = small.getContext("2d"), image = paint.createImageData(width, height);
     for (let row = 0; row < height; row++) for (let column = 0; column < width; column++) {
@@ -144,7 +152,7 @@ export function maps(place, { sides, scale, title, rows, columns, rowTitle, colu
       tip(inside && !sides.every((side) => Number.isNaN(side.of(row, column))) ? [say(row, column), ...sides.map((side) => `${side.name} ${tell(side.of(row, column))}`)].join("\n") : "", event);
     };
     canvas.onpointerleave = (event) => { for (const { box } of cells) box.hidden = true; tip("", event); };
-    return element("figure", { className: side ? "after" : "before" }, element("figcaption", { textContent: name }), canvas, box);
+    return element("figure", { className: side ? "after" : "before" }, element("figcaption", { textContent: name }), canvas, box, ...key);
   }
 
   const drawn = difference && sides.length > 1 ? [sides[0], changed(sides, scale, rows, columns)] : sides;
@@ -198,12 +206,12 @@ async function show(place) {
   for (const panel of panels) {
     const scale = element("div", { className: "legend" }), pair = element("div", { className: "pair" });
     body.append(element("div", { className: "title" }, element("h3", { textContent: panel.title }), scale), pair);
-    drawn.push({ panel, pair, ...(await decoded(panel, sizes, chosen)) });
-    legend(scale, drawn.at(-1).scale, panel.quantity);
+    drawn.push({ panel, pair, place: scale, ...(await decoded(panel, sizes, chosen)) });
   }
   function draw() {
     const texts = tokens[chosen.prompt ?? 0].map(visible), shown = compared.length ? [chosen.compare, chosen.with] : runs.map((_, run) => run);
-    for (const { panel, pair, of, scale, tell } of drawn) {
+    for (const { panel, pair, place, of, scale, tell } of drawn) {
+      legend(place, scale, panel.quantity, difference.checked && (runs[shown[0]] || ""));
       const labels = (axis, size) => (axis.includes("token") ? texts.slice(0, size) : Array.from({ length: size }, (_, index) => String(index)));
       const rows = labels(panel.row, panel.rows), columns = labels(panel.column, panel.columns), square = panel.row.includes("token");
       const said = (axis, index) => `${axis} ${index}` + (axis.includes("token") ? ` “${texts[index]}”` : "");

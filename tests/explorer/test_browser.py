@@ -143,7 +143,9 @@ def test_the_difference_takes_the_place_of_the_second_map(opened):
     captions = "return [...document.querySelectorAll('figure.after figcaption')].map((one) => one.textContent).slice(0, 3)"
     click(opened, "#difference")
     assert all(pixels(opened, section, "after") != before for section, before in drawn.items())
-    assert [text.split(",")[0] for text in opened.execute_script(captions)] == ["after − before"] * 2 + ["after ÷ before"]
+    assert opened.execute_script(captions) == ["after − before"] * 2 + ["after ÷ before"]
+    scales = "return [...document.querySelectorAll('canvas[aria-label^=colour]')].map((one) => one.getAttribute('aria-label'))"
+    assert [", before, from" in name or "after" in name for name in opened.execute_script(scales)] == [True] * 6
     click(opened, '[data-kind="add_logit"]')
     opened.execute_script(
         "const box = document.getElementById('value-number'); box.value = 0; box.dispatchEvent(new Event('input'))"
@@ -153,6 +155,7 @@ def test_the_difference_takes_the_place_of_the_second_map(opened):
     assert [text.split(":")[1] for text in opened.execute_script(captions)] == [" no difference"] * 3
     click(opened, "#difference")
     assert opened.execute_script(captions) == ["after"] * 3
+    assert [" before" in name or "after" in name for name in opened.execute_script(scales)] == [False] * 3
 
 
 def test_it_writes_on(opened, bench):

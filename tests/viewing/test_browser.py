@@ -87,8 +87,13 @@ def test_the_difference_takes_the_place_of_the_second_map(opened):
     opened.find_element("css selector", ".choices input").click()
     drawn = opened.execute_script(captions)
     assert drawn[0] == drawn[2] == "no edit"
-    assert drawn[1] == "<b>masked</b> − no edit, blue −0.337, red 0.337"
-    assert drawn[3].startswith("<b>masked</b> ÷ no edit, blue 1/")
+    assert (drawn[1], drawn[3]) == ("<b>masked</b> − no edit", "<b>masked</b> ÷ no edit")
+    scales = opened.execute_script(
+        "return [...document.querySelectorAll('canvas[aria-label^=colour]')].map((one) => one.getAttribute('aria-label'))"
+    )
+    assert ", no edit, from 0" in scales[0]  # the first map's own
+    assert scales[1] == "colour scale of <b>masked</b> − no edit, from −0.337 to 0.337"
+    assert scales[3].startswith("colour scale of <b>masked</b> ÷ no edit, from 1/")
 
 
 def test_ticks_are_where_their_values_are(opened):
