@@ -11,7 +11,7 @@ share of the added loss that this one saves. {speed/section/measure} is from ben
 value, goal, place, share of the peer's time and missed goals behind ":value", ":goal", ":where", ":time" and ":missed", and
 three cells of a table behind ":row"; with stars it is the span of all that match. {340k/row} is how much a row takes from the
 softmax's sink, {sooner/row} the share of the steps after which it has the softmax's last loss, {card/model} a printed sink card,
-and {file; table; row; column; .2f} a cell of one of the tables of scripts/long_tables.py.
+{card/model/headings} its lines of these, and {file; table; row; column; .2f} a cell of one of the tables of scripts/long_tables.py.
 """
 
 from __future__ import annotations
@@ -242,8 +242,11 @@ class Named:
         return middle + "%" * form.endswith("%") + (f" [{ends[0]}, {ends[1]}]" if ends else "")
 
     def card(self, name: str) -> str:
-        """A printed sink card."""
-        return f"```text\n{(self.data / f'card-{name}.txt').read_text(encoding='utf-8').rstrip()}\n```"
+        """A printed sink card, or its lines of the headings behind the name."""
+        model, _, headings = name.partition("/")
+        lines = (self.data / f"card-{model}.txt").read_text(encoding="utf-8").splitlines()
+        wanted = [line for heading in headings.split(", ") for line in lines if line.startswith(heading)]
+        return "\n".join(["```text", *wanted, "```"])
 
 
 @functools.cache

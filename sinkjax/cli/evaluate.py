@@ -45,7 +45,8 @@ class EvaluateOptions(Options):
     """name of the field with the text in a file of records"""
     documents: Division = "auto"
     """texts that start anew, each with its BOS: a record or a file, a line, or an article below a heading like = Title =; auto:
-    none, the whole text is one, and each record or file of a folder ends with a line break"""
+    none, the whole text is one, and each record or file of a folder ends with a line break. With one text, rows of a cache policy
+    have no interval: such a text is one piece"""
     weights: tuple[Bits, ...] = ()
     """bits of the matrices of attention and the MLP, 2 to 16, or nvfp4 or mxfp4, 4-bit floats in blocks; if none, no rounding"""
     activations: tuple[Bits, ...] = ()
