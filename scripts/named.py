@@ -11,7 +11,7 @@ share of the added loss that this one saves. {speed/section/measure} is from ben
 value, goal, place, share of the peer's time and missed goals behind ":value", ":goal", ":where", ":time" and ":missed", and
 three cells of a table behind ":row"; with stars it is the span of all that match. {340k/row} is how much a row takes from the
 softmax's sink, {sooner/row} the share of the steps after which it has the softmax's last loss, {card/model} a printed sink card,
-{card/model/headings} its lines of these, and {file; table; row; column; .2f} a cell of one of the tables of scripts/long_tables.py.
+{card/model/headings} its lines of these, and {file; table; row; column; .2f} a cell of a table of scripts/long_tables.py.
 """
 
 from __future__ import annotations
