@@ -1,10 +1,11 @@
-"""Measure a training step and a sweep on a GPU beside torch.compile and transformers: docs/results/benchmarks-full.md.
+"""Measure and judge sweeps, a study, trainings and loads on a GPU, beside PyTorch: docs/results/benchmarks-full.md.
 
-    python scripts/benchmarks/bench_gpu.py              less than eight minutes; prints each row as it is measured
-    python scripts/benchmarks/bench_gpu.py --quick      small cases on any device, in a minute; writes nothing
+    python scripts/benchmarks/bench_gpu.py                        about fifteen minutes on one GPU with 70 GB, and 20 GB of disk
+    python scripts/benchmarks/bench_gpu.py --only sweeps study    some parts; the others keep what they had
+    python scripts/benchmarks/bench_gpu.py --quick                small cases on any device, a minute; prints and writes nothing
 
-Rows are in the order of their worth, so that a run that is cut short leaves the first ones. The peers run in processes of their
-own, because JAX and PyTorch each reserve memory. Weights are random. `--seconds` bounds the whole: later rows are then left out.
+Each part is a process of its own, with the whole GPU, and is kept in .cache/bench_gpu; a part that is there is not measured again
+unless --only names it. Parts are in the order of their worth, and --seconds bounds when the last one begins. Weights are random.
 """
 
 from __future__ import annotations
@@ -14,161 +15,288 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from statistics import median
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from bench_peers import command
-from bench_peers.command import filled, span
-from measured import Number, as_number
+from bench_peers.command import filled
+from bench_peers.worker import ROOT
+from measured import Goal, Number, as_number
 
+from sinkjax.report.markdown import table as markdown
+
+KEPT = ROOT / ".cache" / "bench_gpu"
 SWEEPS = ((64, 64), (16, 64), (256, 64), (16, 512))  # prompts, positions
-TRAININGS = ("60m", "1b")
 MODEL, QUICK_MODEL = "untrained:llama-3.2-3b", "mini-softmax"
-ROUNDS = 5
-HEAD = ("what", "sinkjax, ms", "peer, ms", "times as fast", "share of the product's rate")
+STUDY, QUICK_STUDY, TOKENIZER = "kiya/mask", "sweep/first-key", "mini-softmax"
+GIGABYTES = 6.4  # of a checkpoint of 3 billion parameters in bfloat16
+ROUNDS, SWEEP_ROUNDS = 5, 3
+PEERS = ("transformers", "60m-PyTorch", "1b-PyTorch")  # parts without JAX
+STUDY_RUN = "study-run"  # a process of the study's part
+Found = dict[str, Any]
 
-
-@dataclass(frozen=True)
-class Row:
-    """A row of the table. taken: milliseconds of each round. theirs: the peer's, or why there are none. reached: a share."""
-
-    what: str
-    taken: Sequence[float] = ()
-    theirs: float | str = ""
-    reached: float | None = None
-    rate: str = ""
-
-    def cells(self) -> list[str]:
-        """The row in Markdown."""
-        ratio = f"{self.theirs / median(self.taken):.2f}" if isinstance(self.theirs, float) else ""
-        theirs = f"{self.theirs:.4g}" if isinstance(self.theirs, float) else self.theirs
-        share = self.rate if self.reached is None else f"{self.reached:.0%}"
-        return [self.what, span(self.taken) if self.taken else "", theirs, ratio, share]
-
-    def numbers(self) -> Iterator[Number]:
-        """The numbers that other pages take."""
-        if isinstance(self.theirs, float):
-            yield as_number(self.what, [self.theirs / median(self.taken)], ".2f")
-        if self.reached is not None:
-            yield as_number(f"{self.what} (%)", [100 * self.reached], ".0f")
+# Goals: at least, at most.
+AS_FAST, SHARE, FULL_FROM = 3, 55, 64 * 64  # a sweep beside transformers; percent of its bound, from so many tokens on
+ALONE = 1.1  # a sweep, times its calls alone
+STEP = {"60m": 1.1}  # loss and gradient, times PyTorch's
+UTILISATION = {"60m": 35, "1b": 50}  # percent of the rate of a product
+COMPILED = 60  # seconds
+STUDIES = {"empty": 45, "full": 20}  # seconds, by the state of the compilation cache
+UNTRAINED = 5  # seconds
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and write or print the section; or, as a peer's process, print its milliseconds as JSON."""
+    """Measure, and write or print the section; or, as the process of a part, print what it found as JSON."""
     parser = command.parser(__doc__, "bench_gpu", "small cases on any device")
-    parser.add_argument("--seconds", type=float, default=460, help="no row begins later than this")
-    parser.add_argument("--peer", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=(), metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--seconds", type=float, default=3600, help="no part begins later than this")
+    parser.add_argument("--part", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.peer:
-        kind, *rest = options.peer
-        print(json.dumps({"trainings": peer_training, "sweeps": peer_sweeps}[kind](*rest, quick=options.quick)))
+    if options.part:
+        refuse_slow(options.part, options.quick)
+        print(json.dumps((PARTS | {STUDY_RUN: study_run})[options.part](options.quick)))
         return
-    begun, rows = time.monotonic(), []
-    for row in measured(options.quick):
-        rows.append(row)
-        command.say(f"[{time.monotonic() - begun:4.0f} s] {' | '.join(row.cells())}")
+    found, failed, begun = {}, {}, time.monotonic()
+    for name in QUICK_PARTS if options.quick else PARTS:
+        kept = KEPT / f"{name}.json"
+        if not options.quick and kept.exists() and name not in options.only:
+            found[name] = json.loads(kept.read_text())
+            continue
+        if options.only and name not in options.only:
+            continue
         if time.monotonic() - begun > options.seconds:
-            command.say("stopped: out of time")
-            break
+            failed[name] = "out of time"
+            continue
+        try:
+            found[name] = in_process(name, options.quick)
+        except RuntimeError as error:
+            failed[name] = str(error)
+            command.say(f"{name}: {error}")
+            continue
+        if not options.quick:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(json.dumps(found[name]))
+        command.say(f"[{time.monotonic() - begun:4.0f} s] {name}")
+    devices = {each["device"] for each in found.values() if "device" in each}
+    if len(devices) != 1:
+        raise SystemExit(f"{KEPT} has parts from several devices, or none ({', '.join(devices)}); remove it")
+    (device,), numbers = devices, [*judged(found)]
+    command.publish(section(numbers, failed, device, found), options, numbers, device, "bench_accelerator_trainings")
+
+
+def refuse_slow(part: str, quick: bool) -> None:
+    """Raise SystemExit if a full part would run on a CPU."""
+    if quick or part == "study":
+        return
     import jax
+    import torch
 
-    from sinkjax.report.markdown import table as markdown
-
-    device, table = jax.devices()[0].device_kind, markdown(HEAD, [row.cells() for row in rows])
-    text = filled("gpu", model=MODEL.partition(":")[2], rounds=ROUNDS, device=device, jax=jax.__version__, table=table)
-    command.publish(text, options, [one for row in rows for one in row.numbers()], device, "bench_accelerator_trainings")
+    there = torch.cuda.is_available() if part in PEERS else jax.default_backend() != "cpu"
+    if not there:
+        raise SystemExit("no GPU here; --quick runs small cases on any device")
 
 
-def measured(quick: bool) -> Iterator[Row]:
-    """The rows of the table. Each peer is measured before JAX takes the memory of the device."""
-    peers = {name: peer("trainings", name, quick=quick) for name in TRAININGS[: 1 if quick else None]}
-    of_sweeps = peer("sweeps", quick=quick)
+def in_process(name: str, quick: bool) -> Found:
+    """What a part finds in a process of its own. Errors: RuntimeError with its last line, if it fails."""
+    line = [sys.executable, __file__, *["--quick"] * quick, "--part", name]
+    environment = os.environ | ({"JAX_PLATFORMS": "cpu"} if name in PEERS else {})
+    done = subprocess.run(line, capture_output=True, text=True, env=environment)
+    lines = (done.stdout if done.returncode == 0 else done.stderr).splitlines() or [f"ended with {done.returncode}"]
+    if done.returncode:
+        raise RuntimeError(lines[-1][:120])
+    result: Found = json.loads(lines[-1])
+    return result
+
+
+def judged(found: Mapping[str, Found]) -> Iterator[Number]:
+    """The numbers of all parts that were measured, with their goals."""
+    if "sweeps" in found:
+        yield from sweep_numbers(found["sweeps"], found.get("transformers", {}))
+    for size in UTILISATION:
+        if size in found:
+            yield from training_numbers(size, found[size], found.get(f"{size}-PyTorch", {}))
+    for state, seconds in found.get("study", {}).get("seconds", {}).items():
+        yield as_number(f"{found['study']['name']}, {state} compilation cache (s)", [seconds], goal=(None, STUDIES[state]))
+    if "untrained" in found:
+        yield as_number("untrained weights (s)", [found["untrained"]["seconds"]], goal=(None, UNTRAINED))
+    if "loading" in found:
+        from bench_load_rate import numbers
+
+        yield from numbers(found["loading"]["rates"])
+
+
+def sweep_numbers(ours: Found, theirs: Found) -> Iterator[Number]:
+    """The numbers of sweeps, by size. The bound is the time of the products of the blocks computed."""
+    yield as_number("product in bfloat16 (TFLOP/s)", [ours["rate"] / 1e12])
+    for size, each in ours["sizes"].items():
+        least = each["flops"] / ours["rate"] * 1e3
+        yield as_number(f"sweep, {size} (ms)", each["sweep"])
+        if size in theirs.get("sizes", {}):
+            other = theirs["sizes"][size]
+            yield as_number(f"sweep, {size}, transformers (ms)", [other])
+            ratio, bound = [other / taken for taken in each["sweep"]], f"{other / least:.2f}"
+            yield as_number(f"sweep, {size}, times as fast as transformers", ratio, ".2f", (AS_FAST, None), bound)
+        goal: Goal = (SHARE if each["tokens"] >= FULL_FROM else None, None)
+        yield as_number(f"sweep, {size}, share of its bound (%)", [100 * least / taken for taken in each["sweep"]], ".0f", goal)
+        alone = [taken / calls for taken, calls in zip(each["sweep"], each["calls"], strict=True)]
+        yield as_number(f"sweep, {size}, times its calls alone", alone, ".2f", (None, ALONE))
+
+
+def training_numbers(size: str, ours: Found, theirs: Found) -> Iterator[Number]:
+    """The numbers of a training's loss and gradient."""
+    what = f"{size}, loss and gradient"
+    yield as_number(f"{what} (ms)", ours["taken"])
+    if theirs:
+        yield as_number(f"{what}, PyTorch, compiled (ms)", [theirs["milliseconds"]])
+        ratio = [taken / theirs["milliseconds"] for taken in ours["taken"]]
+        yield as_number(f"{what}, times PyTorch's", ratio, ".2f", (None, STEP.get(size)))
+    share = [100 * ours["flops"] / taken * 1e3 / ours["rate"] for taken in ours["taken"]]
+    yield as_number(f"{what}, share of the product's rate (%)", share, ".0f", (UTILISATION[size], None))
+    yield as_number(f"{what}, first call with compilation (s)", [ours["compiled"]], goal=(None, COMPILED))
+
+
+def section(numbers: Sequence[Number], failed: Mapping[str, str], device: str, found: Mapping[str, Found]) -> str:
+    """The section, in Markdown."""
+    rows = [[one.measure, one.spread(), one.goal, one.bound, one.met] for one in numbers]
+    table = markdown(("what", "measured", "goal", "bound", ""), rows)
+    missing = "".join(f"\n\nNot measured: {name} ({reason})." for name, reason in failed.items())
+    jax = ", ".join(sorted({each["jax"] for each in found.values() if "jax" in each}))
+    return filled("gpu", model=MODEL.partition(":")[2], study=STUDY, device=device, jax=jax, table=table + missing)
+
+
+# The parts. Each runs in a process of its own.
+
+
+def sweeps(quick: bool) -> Found:
+    """Milliseconds of sweeps that mask key 0 in one layer after the other, in turn with those of their calls alone."""
     import jax
-    import jax.numpy as jnp
     from bench_accelerator import PROBE, milliseconds, prompts
     from bench_context import causal_flops
 
     import sinkjax
+    from sinkjax.sweeps.calls import compute
+    from sinkjax.sweeps.run import prepared
 
-    side = 256 if quick else 8192
-    matrix = jnp.ones((side, side), jnp.bfloat16)
-    product = jax.jit(lambda a: a @ a)
-    rate = 2 * side**3 / min(milliseconds(lambda: product(matrix), ROUNDS)) * 1e3
-    yield Row(f"product of {side} x {side}, bfloat16", rate=f"{rate / 1e12:.0f} TFLOP/s")
-    for name, theirs in peers.items():
-        for how in ("auto", "sinkjax"):
-            yield training(name, how, theirs, rate, quick)
     model = sinkjax.load(QUICK_MODEL if quick else MODEL, dtype="bfloat16")
-    jax.block_until_ready(model.params)
-    layers = model.config.layers
+    layers, found = model.config.layers, {}
     edits = [sinkjax.mask_key(0, layers=layer) for layer in range(layers)]
     for count, length in sizes(quick):
         tokens = prompts(model, count, length)
-        taken = milliseconds(lambda tokens=tokens: sinkjax.sweep(model, tokens, edits, PROBE, progress=False), 3)
-        blocks = layers + sum(range(1, layers + 1))
-        reached = blocks * causal_flops(model.config, length) * count / median(taken) * 1e3 / rate
-        theirs = of_sweeps.get(f"{count} x {length}", "not measured")
-        yield Row(f"sweep of {layers} masks, {count} x {length}", taken, theirs, reached)
+
+        def calls(tokens: Any = tokens) -> None:
+            """The calls of the same sweep, with as many ahead as a sweep has, but nothing kept."""
+            computation = prepared(model, tokens, edits, PROBE)
+            schedule, hardware = computation.schedule(None), computation.hardware()
+            waiting: deque[Callable[[], Any]] = deque()
+            for _, _, fetch in compute(computation, schedule, computation.rounds(schedule)):
+                waiting.append(fetch)
+                if len(waiting) > hardware.calls_ahead * hardware.devices:
+                    waiting.popleft()()
+            for fetch in waiting:
+                fetch()
+
+        whole = lambda tokens=tokens: sinkjax.sweep(model, tokens, edits, PROBE, progress=False)  # noqa: E731
+        calls(), whole()
+        taken = [(milliseconds(whole, 1, 0)[0], milliseconds(calls, 1, 0)[0]) for _ in range(SWEEP_ROUNDS)]
+        blocks = layers + sum(range(1, layers + 1))  # the baseline, and each edit from its own layer on
+        found[f"{count} x {length}"] = {
+            "sweep": [each[0] for each in taken],
+            "calls": [each[1] for each in taken],
+            "tokens": count * length,
+            "flops": blocks * sum(causal_flops(model.config, length)) * count,
+        }
+    return {"sizes": found, **of_device(quick), "jax": jax.__version__}
 
 
-def training(name: str, how: str, theirs: Any, rate: float, quick: bool) -> Row:
-    """Loss and gradient of a micro-batch."""
+def transformers(quick: bool) -> Found:
+    """Milliseconds of the same sweeps by whole eager forwards of transformers; a size that fails is left out."""
+    import jax.numpy as jnp
+    import torch
+
+    from sinkjax.checkpoints.load import open_checkpoint
+
+    config, found = open_checkpoint(QUICK_MODEL if quick else MODEL).config, {}
+    model: Any = SimpleNamespace(config=config, params=[jnp.zeros(1, jnp.bfloat16)])
+    for count, length in sizes(quick):
+        tokens = np.random.default_rng(0).integers(0, config.vocab_size, (count, length))
+        try:
+            whole = eager_sweep(model, tokens, "cuda" if torch.cuda.is_available() else "cpu")
+            found[f"{count} x {length}"] = min(timed(whole, 2)[1:])
+        except torch.OutOfMemoryError as error:
+            command.say(f"transformers, {count} x {length}: {str(error).splitlines()[0]}")
+    return {"sizes": found}
+
+
+def eager_sweep(model: Any, tokens: np.ndarray, device: str) -> Callable[[], Any]:
+    """The same sweep by whole forwards of transformers' Llama of this shape, with the same statistics. Weights are random."""
+    import jax
+    import torch
+    from bench_peers.transformers_side import MaskedKey
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    ours, edit = model.config, MaskedKey()
+    config = LlamaConfig(
+        vocab_size=ours.vocab_size,
+        hidden_size=ours.width,
+        intermediate_size=ours.mlp_width,
+        num_hidden_layers=ours.layers,
+        num_attention_heads=ours.heads,
+        num_key_value_heads=ours.kv_heads,
+        head_dim=ours.head_dim,
+        tie_word_embeddings=ours.tied,
+        attn_implementation=edit.name,
+    )
+    dtype = getattr(torch, str(jax.tree.leaves(model.params)[0].dtype))
+    with torch.device(device):
+        blocks = LlamaForCausalLM(config).to(dtype).eval().model
+        given = torch.from_numpy(tokens.astype(np.int64)).to(device)
+        seen = torch.arange(given.shape[1], 0, -1)
+
+    @torch.inference_mode()
+    def whole() -> list[Any]:
+        found = []
+        for edit.layer in range(ours.layers):
+            out = blocks(given, output_attentions=True, output_hidden_states=True, use_cache=False)
+            received = [weights.sum(dim=2) / seen for weights in out.attentions]
+            depths = [(*state.abs().max(dim=-1), torch.linalg.vector_norm(state, dim=-1)) for state in out.hidden_states]
+            found.append([part.cpu() for part in (*received, *(part for depth in depths for part in depth))])
+        return found
+
+    return whole
+
+
+def training(size: str, quick: bool) -> Found:
+    """Milliseconds of loss and gradient of a micro-batch, its FLOPs, and the seconds of the first call."""
     import jax
     from bench_accelerator import milliseconds
     from bench_peers import pretrain_sinkjax
 
-    shape = shape_of(name, quick) | {"attention_impl": how}
+    shape = training_shape(size, quick) | {"attention_impl": "auto"}
     task, values, batch = pretrain_sinkjax.begun(shape)
     gradient = jax.jit(jax.value_and_grad(lambda values, batch: task.loss(values, batch, 0)[0]))
     begun = time.perf_counter()
-    try:
-        jax.block_until_ready(gradient(values, batch))
-        compiled = time.perf_counter() - begun
-        taken = milliseconds(lambda: gradient(values, batch), ROUNDS)
-    except Exception as error:
-        return Row(f"{name}, {how}", rate=f"failed: {str(error).splitlines()[0][:80]}")
+    jax.block_until_ready(gradient(values, batch))
+    compiled = time.perf_counter() - begun
+    taken = milliseconds(lambda: gradient(values, batch), ROUNDS)
     flops = pretrain_sinkjax.about(shape)["flops"] * shape["batch"] * shape["context"]
-    used = task.config.attention_impl
-    command.say(f"{name}, {how}: compiled in {compiled:.0f} s")
-    return Row(f"{name}, loss and gradient, {how} ({used})", taken, theirs, flops / median(taken) * 1e3 / rate)
+    command.say(f"{size}: attention {task.config.attention_impl}")
+    return {"taken": taken, "compiled": compiled, "flops": flops, **of_device(quick), "jax": jax.__version__}
 
 
-def shape_of(name: str, quick: bool) -> dict[str, Any]:
-    """The fields of a training of this size."""
-    from bench_accelerator import training_shape
-
-    if quick:
-        return training_shape("mini", layers=1, context=32, batch=2)
-    return training_shape(name, **({"remat": True} if name == "1b" else {}))
-
-
-def sizes(quick: bool) -> Sequence[tuple[int, int]]:
-    """Prompts and positions of the sweeps."""
-    return ((2, 16),) if quick else SWEEPS
-
-
-def peer(*arguments: str, quick: bool) -> Any:
-    """The result of a peer's process, or its last line if it fails."""
-    line = [sys.executable, __file__, *["--quick"] * quick, "--peer", *arguments]
-    done = subprocess.run(line, capture_output=True, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
-    lines = (done.stdout if done.returncode == 0 else done.stderr).splitlines() or ["no output"]
-    if done.returncode == 0:
-        return json.loads(lines[-1])
-    failure = lines[-1][:100]
-    return {} if arguments[0] == "sweeps" else failure
-
-
-def peer_training(name: str, quick: bool) -> float:
+def peer_training(size: str, quick: bool) -> Found:
     """Milliseconds of the loss and gradient by transformers' Llama: compiled by PyTorch, bfloat16 autocast, SDPA."""
     import torch
     import transformers
 
-    shape = shape_of(name, quick)
+    shape = training_shape(size, quick)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     config = transformers.LlamaConfig(
         vocab_size=shape["vocabulary"],
@@ -189,34 +317,117 @@ def peer_training(name: str, quick: bool) -> float:
             logits = model(tokens[:, :-1], use_cache=False).logits
         return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
 
-    compiled = torch.compile(loss)
+    compiled = loss if quick else torch.compile(loss)  # which needs a C++ compiler on a CPU
 
     def step() -> None:
         compiled().backward()
         model.zero_grad()
 
-    return min(timed(step, 3 if quick else 8)[2:])
+    return {"milliseconds": min(timed(step, 3 if quick else 8)[2:])}
 
 
-def peer_sweeps(quick: bool) -> dict[str, float | str]:
-    """Milliseconds of the same sweep by whole eager forwards of transformers, by size."""
-    import jax.numpy as jnp
-    import torch
-    from bench_accelerator import eager_sweep
+def study(quick: bool) -> Found:
+    """Seconds of a whole study, loading aside, with an empty compilation cache and then with what that run left there."""
+    seconds = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for state in STUDIES:
+            environment = os.environ | {"XDG_CACHE_HOME": folder, "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax"}
+            line = [sys.executable, __file__, *["--quick"] * quick, "--part", STUDY_RUN]
+            done = subprocess.run(line, stdout=subprocess.PIPE, text=True, env=environment, check=True)
+            seconds[state] = json.loads(done.stdout.splitlines()[-1])["seconds"]
+    return {"name": QUICK_STUDY if quick else STUDY, "seconds": seconds}
 
-    from sinkjax.checkpoints.load import open_checkpoint
 
-    config = open_checkpoint(QUICK_MODEL if quick else MODEL).config
-    model: Any = SimpleNamespace(config=config, params=[jnp.zeros(1, jnp.bfloat16)])
-    found: dict[str, float | str] = {}
-    for count, length in sizes(quick):
-        tokens = np.random.default_rng(0).integers(0, config.vocab_size, (count, length))
-        try:
-            whole = eager_sweep(model, tokens, "cuda" if torch.cuda.is_available() else "cpu")
-            found[f"{count} x {length}"] = min(timed(whole, 2)[1:])
-        except RuntimeError as error:
-            found[f"{count} x {length}"] = str(error).splitlines()[0][:80]
-    return found
+def study_run(quick: bool) -> Found:
+    """Seconds of one run of the study in this process, without those of its loads."""
+    import jax
+
+    import sinkjax
+    from sinkjax.config_files import documents
+    from sinkjax.runtime.backend import start_jax
+    from sinkjax.studies.registry import choose
+    from sinkjax.studies.run import carry_out
+
+    start_jax("auto", "bfloat16")
+    loading = 0.0
+
+    def load(*given: Any, **named: Any) -> sinkjax.Model:
+        nonlocal loading
+        begun = time.perf_counter()
+        model = sinkjax.load(*given, **named)
+        jax.block_until_ready(model.params)
+        loading += time.perf_counter() - begun
+        return model
+
+    chosen, model = choose(QUICK_STUDY if quick else STUDY), QUICK_MODEL if quick else MODEL
+    fields = {"model": model, "tokenizer": TOKENIZER, "dtype": "bfloat16", "prompts": 2 if quick else 64}
+    config = documents.build(type(chosen.config), documents.fields(chosen.config) | fields, chosen.experiment)
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.perf_counter()
+        carry_out(replace(chosen, config=config), Path(folder) / "out", load=load, log=command.say)
+        whole = time.perf_counter() - begun
+    command.say(f"{whole:.1f} s, {loading:.1f} of them loading")
+    return {"seconds": whole - loading}
+
+
+def untrained(quick: bool) -> Found:
+    """Seconds until random weights are on the device, with compilation."""
+    import jax
+
+    import sinkjax
+
+    begun = time.perf_counter()
+    jax.block_until_ready(sinkjax.load(f"untrained:{QUICK_MODEL}" if quick else MODEL, dtype="bfloat16").params)
+    return {"seconds": time.perf_counter() - begun}
+
+
+def loading(quick: bool) -> Found:
+    """Bytes a second of a load, of plain reads of its files, and of their SHA-256."""
+    from bench_load_rate import QUICK, SHAPE, measured
+
+    return {"rates": measured(QUICK if quick else SHAPE, 0.05 if quick else GIGABYTES, 1 if quick else 2)[1]}
+
+
+PARTS: dict[str, Callable[[bool], Found]] = {
+    "sweeps": sweeps,
+    "transformers": transformers,
+    "60m": partial(training, "60m"),
+    "60m-PyTorch": partial(peer_training, "60m"),
+    "study": study,
+    "1b": partial(training, "1b"),
+    "1b-PyTorch": partial(peer_training, "1b"),
+    "untrained": untrained,
+    "loading": loading,
+}
+
+
+QUICK_PARTS = tuple(name for name in PARTS if not name.startswith("1b"))  # which would be the small training again
+
+
+def of_device(quick: bool) -> Found:
+    """The device, and FLOP/s of a product of 16-bit matrices on it."""
+    import bench_accelerator as bench
+    import jax
+
+    return {"device": jax.devices()[0].device_kind, "rate": bench.product_rate(bench.QUICK if quick else bench.FULL, "bfloat16")}
+
+
+def sizes(quick: bool) -> Sequence[tuple[int, int]]:
+    """Prompts and positions of the sweeps."""
+    return ((2, 16),) if quick else SWEEPS
+
+
+def training_shape(size: str, quick: bool) -> dict[str, Any]:
+    """A micro-batch of a size of the pretraining lab, on random tokens; a small one in its place."""
+    from sinkjax.papers.pretrain._sizes import SIZES
+
+    fields = SIZES["mini" if quick else size].fields
+    names = ("layers", "width", "heads", "mlp_width", "context", "compute_dtype")
+    shape = {name: fields[name] for name in names if name in fields}
+    shape |= {"batch": fields.get("micro_batch", fields["batch"]), "vocabulary": fields.get("vocab_size", 2048)}
+    if quick:
+        return shape | {"layers": 1, "context": 32, "batch": 2}
+    return shape | ({"remat": True} if size == "1b" else {})
 
 
 def timed(call: Callable[[], Any], rounds: int) -> list[float]:

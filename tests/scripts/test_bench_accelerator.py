@@ -28,13 +28,9 @@ def test_every_row_is_measured_at_toy_size(bench, capsys):
     for name in (
         "forward, 16 positions, sinkjax",
         "forward, 64 positions, pallas",
-        "mask sweep, sinkjax",
-        "60m, loss and gradient, sinkjax",
-        "60m, loss and gradient, fused",
     ):
         assert float(found[name][0].split(" ")[0].replace(",", "")) > 0  # a busy machine needs seconds
     assert found["forward, 64 positions, pallas"][1].endswith("%")
-    assert found["mask sweep, transformers"][1].endswith("times as long")
     assert float(found["trigger task, 2 seeds, a step of one"][0].split(" ")[0]) > 0
 
 
@@ -44,7 +40,7 @@ def test_without_an_accelerator_it_says_so(bench, tmp_path):
     found = cells(page.read_text())
     assert "without an accelerator" in page.read_text()
     measured = {name: row for name, row in found.items() if name not in ("what", "---")}
-    assert len(measured) == 5 * 3 + 2 + 1 + 2 * 2
+    assert len(measured) == 5 * 3 + 1
     assert all(row[0] == "not measured" for row in measured.values())
     assert (tmp_path / "data" / "benchmarks.csv").read_text().count("\n") == 1  # the head of a table without numbers
 

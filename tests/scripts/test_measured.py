@@ -107,15 +107,6 @@ def test_the_figure_has_a_point_for_each_ratio_at_its_value(script):
     assert all(low < value < high for value in wanted)
 
 
-def test_a_row_of_the_gpu_has_a_ratio_only_where_the_peer_was_measured(script):
-    row = script("bench_gpu").Row
-    both, alone = row("a step", [10.0, 12.0, 11.0], 14.0, 0.31), row("a step", [3.0], "OutOfMemory", 0.2)
-    assert both.cells() == ["a step", "11 (10 to 12)", "14", "1.27", "31%"]
-    assert alone.cells() == ["a step", "3 (3 to 3)", "OutOfMemory", "", "20%"]
-    assert [(one.measure, one.value) for one in both.numbers()] == [("a step", "1.27"), ("a step (%)", "31")]
-    assert [(one.measure, one.value) for one in alone.numbers()] == [("a step (%)", "20")]
-
-
 def test_an_error_of_bfloat16_is_a_share_of_the_norm_and_for_the_loss_of_its_spread(script):
     found = script("bench_bfloat16").errors(
         {"logits": np.array([3.0, 4.5]), "loss": np.array([1.0, 3.5])},
