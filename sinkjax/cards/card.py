@@ -42,7 +42,8 @@ class Card:
         maker: Who makes the activation; a sentence if there is none to find.
         purpose: The use that the model makes of the sink; None without a sink.
         cost: Its cost with few bits and few keys, and with the remedies, on other prompts where the text has any.
-        mask: Precision and recall of `sink_mask` with `sink_tokens()`, on the prompts of `cost`.
+        mask: `precision` and `recall` of `sink_mask` with `sink_tokens()`, on the prompts of `cost`; `by_position`, the same for
+            the position of the sinks; and `by_token`, a list of the same for each token that is known to sink.
         prefix: The keys and values of `hangs.best`; None without a sink, or where they would depend on the text.
     """
 
@@ -54,7 +55,7 @@ class Card:
     maker: Maker | str
     purpose: Purpose | None
     cost: Cost
-    mask: dict[str, float | None]
+    mask: dict[str, Any]
     prefix: SinkPrefix | None = field(default=None, repr=False)
 
     def lines(self) -> list[tuple[str, str]]:
@@ -107,12 +108,12 @@ class Card:
         return _sink_tokens(self.where, self.hangs)
 
     def clamp(self) -> dict[str, Any]:
-        """Return where an activation stands out (position, dim, layers), its mean value in each layer, and the largest |h| at
+        """Return where an activation stands out (position, dims, layers), its mean value by layer and dim, and the largest |h| at
         later positions as a bound to clamp it to; {} if none does."""
         found = self.where.activation
         if not found.stands_out:
             return {}
-        where = {"position": self.where.position, "dim": found.dim, "layers": found.layers}
+        where = {"position": self.where.position, "dims": found.dims, "layers": found.layers}
         return where | {"values": [found.held[layer] for layer in found.layers], "bound": found.elsewhere}
 
     def _elsewhere(self) -> str:
@@ -233,7 +234,7 @@ def card(
         maker=made,
         purpose=use,
         cost=costs,
-        mask=_quality(about, _sink_tokens(found, on)),
+        mask=_quality(about, found, on),
         prefix=prefix,
     )
 
@@ -253,15 +254,26 @@ def _prefix(model: Model, found: SinkPlaces, on: Hangs) -> SinkPrefix | None:
         return None
 
 
-def _quality(about: Ground, sinks: dict[str, Any]) -> dict[str, float | None]:
-    """Return the share of marked tokens that are a head's sink, and the share of all sinks (of heads and prompts) on them."""
+def _quality(about: Ground, found: SinkPlaces, on: Hangs) -> dict[str, Any]:
+    """Return the share of marked tokens that are a head's sink, and the share of all sinks (of heads and prompts) on them, of the
+    mask in the files, of its position, and of each token that sinks anywhere or was a sink elsewhere in these prompts."""
     prompts = about.other
     received = about.seen(about.of_other, prompts)
     counts = np.asarray((np.nan_to_num(received) > EPS).sum(axis=(1, 2)))  # heads that sink on each key
-    marked = counts[files.sink_mask(prompts.tokens, sinks) & ~np.isnan(received[:, 0, 0])]
+    measured = ~np.isnan(received[:, 0, 0])
+
+    def quality(positions: list[int], tokens: list[int]) -> dict[str, float | None]:
+        marked = counts[files.sink_mask(prompts.tokens, {"positions": positions, "tokens": tokens}) & measured]
+        return {
+            "precision": float((marked > 0).mean()) if len(marked) else None,
+            "recall": float(marked.sum() / counts.sum()) if counts.any() else None,
+        }
+
+    named = dict(on.tokens) | {token: text for token, text, _ in found.elsewhere}
     return {
-        "precision": float((marked > 0).mean()) if len(marked) else None,
-        "recall": float(marked.sum() / counts.sum()) if counts.any() else None,
+        **quality(**_sink_tokens(found, on)),
+        "by_position": {"position": found.position, **quality([found.position], [])},
+        "by_token": [{"token": token, "text": text, **quality([], [token])} for token, text in named.items()],
     }
 
 

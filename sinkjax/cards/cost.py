@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.cards.ground import Ground, signed
-from sinkjax.cards.where import SinkPlaces
-from sinkjax.edits.edit import compose
+from sinkjax.cards.where import Activation, SinkPlaces
+from sinkjax.edits.edit import Edit, compose
 from sinkjax.edits.named import set_residual
 from sinkjax.errors import SinkjaxError
 from sinkjax.evaluation import evaluate
@@ -39,7 +39,13 @@ ROUNDED: dict[str, dict[str, Any]] = {  # further rows of few bits, each also wi
 
 @dataclass(frozen=True)
 class CostRow:
-    """Loss added by one setting, in nats, with its interval; None if this model cannot run it, with the reason."""
+    """The cost of one setting.
+
+    Attributes:
+        setting: Bits or format and the unit that shares a scale, or the keys of a cache, and the remedy, if any.
+        loss: Loss added, in nats; None if this model cannot run the setting.
+        reason: Why it cannot.
+    """
 
     setting: str
     loss: dict[str, Any] | None
@@ -129,9 +135,7 @@ def _more(found: SinkPlaces, eight: dict[str, Any], prefix: Past | None, length:
     key, activation = found.position, found.activation
     settings: dict[str, dict[str, Any]] = {SINKS: {**eight, "keep": "sinks"}, ROTATED: {**eight, "rotate": True}}
     if activation.stands_out:
-        lower = [(layer, float(np.sign(activation.held[layer])) * activation.elsewhere) for layer in activation.layers]
-        held = [set_residual(key, value, dims=activation.dim, layers=layer) for layer, value in lower]
-        settings[CLAMPED] = {**eight, "edits": compose(*held)}
+        settings[CLAMPED] = {**eight, "edits": clamp(key, activation)}
     if prefix is not None:
         settings["sink prefix"] = {"past": prefix}
         settings[PREFIX] = {**eight, "past": prefix}
@@ -147,6 +151,15 @@ def _more(found: SinkPlaces, eight: dict[str, Any], prefix: Past | None, length:
             f"SnapKV, {size} keys": {"cache": SnapKV(size, window=size // 2)},
         }
     return settings
+
+
+def clamp(position: int, activation: Activation) -> Edit:
+    """Limit the dims of an activation that stands out to the largest |h| at later positions, in the layers that have it."""
+    held, bound = np.asarray(activation.held), activation.elsewhere
+    above = {layer: np.flatnonzero(np.abs(held[layer]) > bound) for layer in activation.layers}
+    dims = {layer: [activation.dims[each] for each in which] for layer, which in above.items()}
+    lower = {layer: np.sign(held[layer][which]) * bound for layer, which in above.items()}
+    return compose(*(set_residual(position, lower[layer], dims=dims[layer], layers=layer) for layer in activation.layers))
 
 
 def _added(ground: Ground, base: NDArray[Any], setting: dict[str, Any]) -> NDArray[np.float64]:

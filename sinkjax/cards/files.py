@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.config_files.files import write
 
-VERSION = "sinkjax-card/2"
+VERSION = "sinkjax-card/3"
 NAMES = CARD, SINKS, CLAMP, PREFIX = ("card.json", "sink_tokens.json", "clamp.json", "prefix.safetensors")
+
+
+USE = """import json
+from pathlib import Path
+
+sinks = json.loads(Path("sink_tokens.json").read_text())
+mask = sink_mask(tokens, sinks)  # tokens: int [..., T], with the prefix that the model reads
+"""
 
 
 def save(folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> Path:
@@ -38,3 +47,9 @@ def sink_mask(tokens: ArrayLike, sinks: Mapping[str, Any]) -> NDArray[np.bool_]:
     mask = np.isin(tokens, sinks["tokens"])
     mask[..., [position for position in sinks["positions"] if position < tokens.shape[-1]]] = True
     return mask
+
+
+def mask_program() -> str:
+    """Return `sink_mask` as a program that needs numpy only."""
+    body = inspect.getsource(sink_mask).rpartition('"""')[2]
+    return f"import numpy as np\n\n\ndef sink_mask(tokens, sinks):{body}"

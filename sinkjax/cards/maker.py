@@ -32,9 +32,12 @@ class Maker:
         neurons: The fewest neurons that write 80% of the MLP's part, at most 8.
         share: The share of it that they write.
         weight: (layer, neuron, dim) of the entry of the down projection with the largest product.
-        left: Share of the activation that is left with the neurons at 0, and for each control with as many random neurons at 0.
-        sink: The same of the sink's strength.
-        loss: Loss added by setting `weight` to 0, in nats, and the largest mean of entries of about its size.
+        left: Share of the activation that is left with the neurons at 0.
+        left_controls: The same for each control, with as many random neurons at 0.
+        sink: Share of the sink's strength that is left with the neurons at 0.
+        sink_controls: The same for each control.
+        loss: Loss added by setting `weight` to 0, in nats.
+        loss_control: The largest mean loss added by setting another entry of about its size to 0.
     """
 
     layer: int

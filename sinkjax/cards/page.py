@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sinkjax.cards.card import Card
-from sinkjax.cards.files import NAMES, PREFIX
+from sinkjax.cards.files import NAMES, PREFIX, USE, mask_program
 from sinkjax.cards.ground import signed
+from sinkjax.cards.purpose import KINDS, Purpose
 from sinkjax.cards.where import STANDS_OUT, SinkPlaces
 from sinkjax.config_files.files import write
 from sinkjax.report.figures.style import COLOURS, HALF, canvas, draw_map, logarithmic, spaced_ticks, styled
 from sinkjax.report.page import page
-from sinkjax.report.section import Drawing, Section
+from sinkjax.report.section import Block, Drawing, Section
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +37,6 @@ def save_page(card: Card, folder: Path) -> Path:
 def as_section(card: Card) -> Section:
     """Return a card as a section of a report."""
     lines = card.lines()
-    costs = [f"{row.setting}: {signed(row.loss, ' nats') if row.loss else row.reason}" for row in card.cost.rows]
     return Section(
         study="card",
         title=f"Sink card of {card.model['name']}",
@@ -45,15 +45,77 @@ def as_section(card: Card) -> Section:
         rows=(),
         featured=(),
         drawings=tuple(drawings(card.where, card.prompts)),
+        blocks=tuple(blocks(card)),
         notes=(
             "Attention to a key is the mean over the queries that see it; a head sinks on a key above 0.3 (Gu et al. 2025).",
             "A sink is still there under an edit with at least half of its unedited strength.",
             f"An activation stands out at {STANDS_OUT:g} times the activation of later positions.",
-            *(f"Loss added on {card.cost.measured_on}, {text}" for text in costs),
             f"Files beside this page: {', '.join(name for name in NAMES if name != PREFIX or card.prefix)}.",
         ),
         provenance={**card.model, **card.prompts, "bos": card.bos["policy"]},
     )
+
+
+def blocks(card: Card) -> list[Block]:
+    """Make the tables of heads, activation, costs and mask, and print the mask's program."""
+    found, use, costs = card.where, card.purpose, card.cost
+    rows = tuple((row.setting, signed(row.loss, " nats") if row.loss else row.reason) for row in costs.rows)
+    shown = [
+        Block("What the heads that sink do", "Head numbers by layer and kind (Fesser et al.).", *_by_head(found, use)),
+        Block(f"The activation at position {found.position}", "Mean after each layer where it stands out.", *_by_layer(found)),
+        Block(
+            "Costs",
+            f"On {costs.measured_on}. Bits: of weights, activations, keys and values, with a scale per tensor, channel or token.",
+            ("setting", "loss added"),
+            rows,
+        ),
+        Block(
+            "Which tokens are sinks",
+            f"On {costs.measured_on}. Precision: share of the marked tokens that are a head's sink. Recall: share of all sinks "
+            "that are marked.",
+            ("mark", "precision", "recall"),
+            tuple(_by_mark(card)),
+        ),
+        Block("The mask in your program", "It needs numpy only.", code=f"{mask_program()}\n\n{USE}"),
+    ]
+    return [block for block in shown if block.lines or block.code]
+
+
+def _by_head(found: SinkPlaces, use: Purpose | None) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Return columns and lines of the heads that sink, by layer and kind."""
+    kind = {(layer, head): word for layer, head, word in use.by_head} if use else {}
+    columns = (*KINDS, "too weak to classify")
+    lines = []
+    for layer in sorted({layer for layer, *_ in found.heads} if use else ()):
+        heads = {head: kind.get((layer, head), columns[-1]) for of, head, _ in found.heads if of == layer}
+        lines.append((str(layer), *(", ".join(str(head) for head, word in heads.items() if word == each) for each in columns)))
+    return ("layer", *columns), tuple(lines)
+
+
+def _by_layer(found: SinkPlaces) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Return columns and lines of an activation that stands out: its dims in each layer."""
+    large = found.activation
+    columns = ("layer", "largest |h|", *(f"dim {dim}" for dim in large.dims))
+    numbers = {layer: (large.by_layer[layer], *large.held[layer]) for layer in large.layers if large.stands_out}
+    return columns, tuple((str(layer), *(f"{value:,.4g}" for value in line)) for layer, line in numbers.items())
+
+
+def _by_mark(card: Card) -> Iterator[tuple[str, str, str]]:
+    """Return precision and recall of the mask, of the sinks' position, and of each token."""
+    sinks, mask = card.sink_tokens(), card.mask
+    position, count = mask["by_position"]["position"], len(sinks["tokens"])
+    file = (
+        f"{count} token{'s' * (count != 1)} of the file" if count else f"position {position}" if sinks["positions"] else "nothing"
+    )
+    yield f"sink_tokens.json: {file}", *_two(mask)
+    yield f"position {position}", *_two(mask["by_position"])
+    for one in mask["by_token"]:
+        yield f"token {one['token']}, {one['text']!r}, anywhere", *_two(one)
+
+
+def _two(mask: Mapping[str, Any]) -> tuple[str, str]:
+    precision, recall = ("-" if mask[name] is None else f"{mask[name]:.1%}" for name in ("precision", "recall"))
+    return precision, recall
 
 
 def drawings(found: SinkPlaces, prompts: Mapping[str, Any]) -> list[Drawing]:

@@ -33,7 +33,7 @@ class Purpose:
         kinds: Share of heads and prompts whose sink is a no-op, a broadcast or neither (`metrics.sink_kind`).
         by_head: [layer, head, kind] of the heads that sink, by their most frequent kind.
         loss: Loss added, in nats, by name: "values zeroed" (the sink's value in all layers), "key hidden" (from all other
-            queries), and, where an activation stands out, "held" (its largest dim at the mean over prompts) and "removed" (at 0).
+            queries), and, where an activation stands out, "held" (its dims at the mean over prompts) and "removed" (at 0).
     """
 
     kinds: dict[str, float]
@@ -55,8 +55,8 @@ def purpose(ground: Ground, found: SinkPlaces) -> Purpose:
     edits: dict[str, Edit] = {"values zeroed": edit("value", "set", 0.0, keys=key)}
     if activation.stands_out:
         edits |= {
-            name: set_residual(key, value, dims=activation.dim, layers=activation.layer)
-            for name, value in (("held", activation.held[activation.layer]), ("removed", 0.0))
+            name: set_residual(key, value, dims=activation.dims, layers=activation.layer)
+            for name, value in (("held", np.asarray(activation.held[activation.layer])), ("removed", 0.0))
         }
     under = dict(zip(edits, ground.measure(some, [*edits.values()], "nll")["nll"], strict=True)) | {
         "key hidden": ground.hidden["nll"]

@@ -26,7 +26,7 @@ class Activation:
         elsewhere: Mean over prompts of the same at later positions, largest position by position.
         median: Median |h| of the same layer.
         by_layer: `largest` after each layer.
-        held: The mean of h in `dim` at the sink after each layer, with its sign.
+        held: The mean of h in `dims` at the sink after each layer, with its sign, [layer][dim].
     """
 
     layer: int
@@ -36,7 +36,7 @@ class Activation:
     elsewhere: float
     median: float
     by_layer: list[float]
-    held: list[float]
+    held: list[list[float]]
 
     @property
     def layers(self) -> list[int]:
@@ -135,15 +135,16 @@ def _activation(ground: Ground) -> Activation:
     elsewhere = float(np.nanmax(np.nanmean(np.delete(largest[:, layer], key, axis=1), axis=0)))
     size = np.abs(ground.vectors["resid"][:, layer]).mean(axis=0)
     far = [int(each) for each in np.argsort(-size) if size[each] >= STANDS_OUT * elsewhere]
+    dims = far or [dim]
     return Activation(
         layer=layer,
         dim=dim,
-        dims=far or [dim],
+        dims=dims,
         largest=float(by_layer[layer]),
         elsewhere=elsewhere,
         median=float(np.nanmedian(data["resid_median"][:, layer + 1])),
         by_layer=by_layer.tolist(),
-        held=ground.vectors["resid"][:, :, dim].mean(axis=0).tolist(),
+        held=ground.vectors["resid"][:, :, dims].mean(axis=0).tolist(),
     )
 
 

@@ -15,7 +15,7 @@ from sinkjax.report.table import Cell, Table, table
 
 if TYPE_CHECKING:
     from sinkjax.analysis.verdicts import Verdict
-    from sinkjax.report.section import Drawing, Sample, Section
+    from sinkjax.report.section import Block, Drawing, Sample, Section
     from sinkjax.viewing.maps import KeptMaps, Maps
 
 LEGEND = (
@@ -45,6 +45,7 @@ def html(section: Section, shared: Mapping[str, object] | None = None) -> str:
         "<h2>Maps to step through</h2>" + "".join(map(place, section.views)) if section.views else "",
         _samples(section.samples),
         "<h2>Further numbers</h2>" + _list(section.findings, "findings") if section.findings else "",
+        *map(_block, section.blocks),
         _summary(section),
         _everything(section),
         "<h2>How to read this</h2>" + _list(section.notes, "notes") if section.notes else "",
@@ -177,6 +178,16 @@ def figures(drawings: Sequence[Drawing]) -> list[str]:
             made.append(f"<figure>{image}<figcaption>{said}</figcaption></figure>\n")
         shown += [f'<div class="halves">{"".join(made)}</div>\n'] if half else made
     return shown
+
+
+def _block(block: Block) -> str:
+    """Show a heading with its text, table and program."""
+    said = f"<p>{escape(block.said)}</p>" if block.said else ""
+    head = "".join(f"<th>{escape(column)}</th>" for column in block.columns)
+    lines = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>\n" for line in block.lines)
+    table = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{lines}</tbody></table></div>' if head else ""
+    code = f"<pre><code>{escape(block.code)}</code></pre>" if block.code else ""
+    return f"<h2>{escape(block.title)}</h2>{said}{table}{code}"
 
 
 def _list(lines: Sequence[str], name: str) -> str:

@@ -52,13 +52,25 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Block:
+    """A table or a program with a heading. lines: cells of each row, in the order of `columns`. code: the program."""
+
+    title: str
+    said: str = ""
+    columns: tuple[str, ...] = ()
+    lines: tuple[tuple[str, ...], ...] = ()
+    code: str = ""
+
+
+@dataclass(frozen=True)
 class Section:
     """The results of a study.
 
     study: its name. question: the papers' findings, in short. findings: additional numbers in sentences. rows: the summary, one
     per condition and measure. featured: labels of the conditions in the short table.
     notes: how the numbers were made. provenance: name -> value. views: interactive maps. samples: continuations of prompts.
-    subject: the noun for a condition. over: the sampling unit of means and intervals. verdicts: judged claims.
+    blocks: tables and programs. subject: the noun for a condition. over: the sampling unit of means and intervals.
+    verdicts: judged claims.
     """
 
     study: str
@@ -72,6 +84,7 @@ class Section:
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
     views: tuple[Maps | KeptMaps, ...] = field(default=(), repr=False)
     samples: tuple[Sample, ...] = field(default=(), repr=False)
+    blocks: tuple[Block, ...] = field(default=(), repr=False)
     subject: str = "edit"
     over: str = "prompts"
     verdicts: tuple[Verdict, ...] = field(default=(), repr=False)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
+from html import escape
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +16,9 @@ import pytest
 import sinkjax
 from sinkjax import evaluation
 from sinkjax.cards import ground, plan, purpose
-from sinkjax.cards.card import _bos
-from sinkjax.cards.cost import CostRow, cost
-from sinkjax.cards.files import NAMES, PREFIX, VERSION, sink_mask
+from sinkjax.cards.card import _bos, _quality
+from sinkjax.cards.cost import CostRow, clamp, cost
+from sinkjax.cards.files import NAMES, PREFIX, VERSION, mask_program, sink_mask
 from sinkjax.cards.hangs import _kind
 from sinkjax.cards.page import PAGE, as_section
 from sinkjax.cards.where import where
@@ -113,8 +114,18 @@ def test_files_are_read_back_and_the_mask_marks_the_sinks(softmax, tmp_path):
 
 def test_the_page_prints_the_mask_as_it_is():
     page = (Path(__file__).parents[2] / "docs/how-to/card.md").read_text(encoding="utf-8")
-    body = inspect.getsource(sink_mask).rpartition('"""')[2]
-    assert f"def sink_mask(tokens, sinks):{body}" in page
+    assert mask_program() in page
+
+
+def test_the_program_on_a_card_s_page_marks_the_sinks(softmax, tmp_path, monkeypatch):
+    """It runs beside the card's files without sinkjax."""
+    monkeypatch.chdir(softmax.save(tmp_path / "card"))
+    program = next(block.code for block in as_section(softmax).blocks if block.code)
+    assert "sinkjax" not in program
+    known = {"tokens": np.array([[0, 100, 101], [102, 0, 103]])}
+    exec(program, known)
+    np.testing.assert_array_equal(known["mask"], sink_mask(known["tokens"], softmax.sink_tokens()))
+    assert escape(program) in page([as_section(softmax)], "card")
 
 
 @pytest.mark.apart
@@ -150,6 +161,27 @@ def test_the_mask_of_a_card_states_its_precision_and_recall(softmax):
     assert 0.5 < softmax.mask["recall"] <= 1
 
 
+def test_precision_and_recall_are_split_by_position_and_token():
+    """Of four heads, two sink on position 0, which always has token 7; one on token 9 wherever it is; tokens 5 never are."""
+    tokens = np.full((2, 16), 5, np.int32)
+    tokens[:, 0], tokens[0, 3], tokens[1, 2] = 7, 9, 9
+    tokens[1, 4] = 7  # that is no sink there
+    received = np.zeros((2, 1, 4, 16))
+    received[:, 0, :2, 0] = received[0, 0, 2, 3] = received[1, 0, 2, 2] = 0.9
+    prompts = ground.Prompts(tokens, np.array([16, 16]))
+    about = SimpleNamespace(other=prompts, of_other=None, seen=lambda data, own: received)
+    places = SimpleNamespace(sinks=True, position=0, elsewhere=[(9, "b", 0.3)])
+    found = _quality(about, places, SimpleNamespace(tokens=[(7, "a")]))
+    assert (found["precision"], found["recall"]) == (2 / 3, 4 / 6)  # the file marks token 7 anywhere
+    assert found["by_position"] == {"position": 0, "precision": 1.0, "recall": 4 / 6}
+    assert found["by_token"] == [
+        {"token": 7, "text": "a", "precision": 2 / 3, "recall": 4 / 6},
+        {"token": 9, "text": "b", "precision": 1.0, "recall": 2 / 6},
+    ]
+    of_position = _quality(about, places, SimpleNamespace(tokens=[]))
+    assert (of_position["precision"], of_position["recall"]) == (1.0, 4 / 6)
+
+
 def test_the_neurons_of_a_card_make_the_activation(softmax):
     made = softmax.maker
     assert made.confirmed
@@ -164,6 +196,23 @@ def test_all_dims_that_stand_out_are_named_the_largest_first():
     assert found.activation.dim == 40
     assert found.activation.dims == [40, 5]
     assert "(dims 40, 5)" in found.said_of_activation()
+    assert np.shape(found.activation.held) == (model.config.layers, 2)
+
+
+def test_the_clamp_limits_every_dim_that_the_card_names_where_it_stands_out(softmax, tmp_path):
+    found = dataclasses.replace(softmax.where.activation, dims=[4, 58], layer=2, elsewhere=1.0)
+    found = dataclasses.replace(found, by_layer=[2.0, 9.0, 10.0, 0.5], held=[[2.0, 0.1], [-9.0, 3.0], [-10.0, 0.5], [0.5, 0.1]])
+    changed = dataclasses.replace(softmax, where=dataclasses.replace(softmax.where, activation=found))
+    kept = json.loads((changed.save(tmp_path) / "clamp.json").read_text())
+    assert (kept["position"], kept["dims"], kept["layers"], kept["bound"]) == (0, [4, 58], [1, 2], 1.0)
+    assert kept["values"] == [[-9.0, 3.0], [-10.0, 0.5]]
+    model = sinkjax.load("mini-softmax")
+    tokens = np.zeros((1, 12), np.int32)
+    probe = sinkjax.Probe(capture=[sinkjax.Capture("resid", name="h")])
+    h = np.asarray(forward(model, tokens, edits=clamp(0, found), probe=probe, logits=False).record["h"])[0]
+    np.testing.assert_allclose(h[1, 0, [4, 58]], [-1.0, 1.0], rtol=1e-6)
+    assert h[2, 0, 4] == pytest.approx(-1.0)
+    assert abs(h[2, 0, 58]) != pytest.approx(1.0)  # its mean there is within the bound
 
 
 def test_few_bits_cost_experts_as_much_as_the_mlp_that_they_copy(softmax):
@@ -225,7 +274,13 @@ def test_a_card_has_a_page_with_its_lines(softmax):
     assert all(one in section.question for one in softmax.advice())  # on the first screen
     assert [drawing.name for drawing in section.drawings] == ["card-heads", "card-activation"]
     low, high = (softmax.cost.rows[0].loss[end] for end in ("low", "high"))
-    assert any(f"[{low:+.3g}, {high:+.3g}]" in note for note in section.notes)
+    blocks = {block.title: block for block in section.blocks}
+    assert f"[{low:+.3g}, {high:+.3g}]" in blocks["Costs"].lines[0][1]
+    cells = [line[1:] for line in blocks["What the heads that sink do"].lines]
+    assert sum(len(cell.split(", ")) for line in cells for cell in line if cell) == len(softmax.where.heads)
+    by_layer = blocks["The activation at position 0"]
+    assert [line[0] for line in by_layer.lines] == [str(layer) for layer in softmax.where.activation.layers]
+    assert by_layer.columns[2:] == tuple(f"dim {dim}" for dim in softmax.where.activation.dims)
     text = page([section], section.title)
     together = text.partition('<div class="halves">')[2].partition("</div>")[0]
     assert together.count("<figure>") == text.count("<figure>") == 2  # they share a line, or stack on a narrow screen
