@@ -83,6 +83,25 @@ PUBLIC = {
     "With a mouse": ("explore",),
     "Errors": ("SinkjaxError",),
 }
+# The classes that `sinkjax.Card` is made of, documented on its page, because card.json has their fields
+PARTS = tuple(
+    f"sinkjax.cards.{name}"
+    for name in (
+        "where.SinkPlaces",
+        "where.Activation",
+        "hangs.Hangs",
+        "maker.Maker",
+        "purpose.Purpose",
+        "cost.Cost",
+        "cost.CostRow",
+    )
+)
+CARD_JSON = """## The fields of card.json
+
+`card.json` has the fields of `sinkjax.Card`, each part as an object with the fields below. A number with an interval is an object
+of `mean`, `low` and `high` (95%; null for a single prompt) and `n`, the number of prompts. `maker` is a sentence if there is
+none to find, `purpose` is null without a sink, and `prefix` has the token ids of `prefix.safetensors`. Two fields are added:
+`advice`, a list of sentences, and `version`, which names this schema and changes when a field does."""
 MODULES = {
     "metrics": "Metrics of a record",
     "intervals": "Intervals",
@@ -136,7 +155,8 @@ def api() -> dict[str, str]:
     pages, rows = {}, []
     for heading, names in PUBLIC.items():
         name = f"api-{heading.lower().replace(' ', '-')}"
-        pages[name] = _page(f"# {heading}", *map(_autodoc, names))
+        parts = (CARD_JSON, *map(_part, PARTS)) if "Card" in names else ()
+        pages[name] = _page(f"# {heading}", *map(_autodoc, names), *parts)
         rows += [(f"[`{one}`]({name}.md)", _first(getattr(sinkjax, one)), heading) for one in names]
     for module, heading in MODULES.items():
         name = f"api-{module}"
@@ -158,6 +178,10 @@ def _autodoc(name: str) -> str:
     if not inspect.isclass(getattr(sinkjax, name)):
         return _rst(f".. autofunction:: sinkjax.{name}")
     return _rst(f".. autoclass:: sinkjax.{name}\n   :members:")
+
+
+def _part(name: str) -> str:
+    return _rst(f".. autoclass:: {name}\n   :members:")
 
 
 def sites() -> str:
