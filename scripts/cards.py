@@ -234,6 +234,12 @@ def errors(truth: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     return wrong + ["tokens"] * (not {*truth.get("among", ())} <= {*found["tokens"]})
 
 
+def extra(truth: Mapping[str, Any], found: Mapping[str, Any]) -> int:
+    """The number of tokens that a card claims to sink, and that are not known to; 0 if no token is known."""
+    known = truth.get("among", truth.get("tokens"))
+    return len({*found["tokens"]} - {*known}) if known else 0
+
+
 def run(*names: str) -> None:
     """Measure cards, and save the answers after each."""
     known = set() if not DATA.exists() else {*pd.read_csv(DATA, keep_default_na=False)["model"]}
@@ -275,9 +281,11 @@ def write_page() -> None:
         fields = ["tokens" if name == "among" else name for name in truth or ("kind", "position")]
         stated = said({name: found[name] for name in fields})
         lines.append([row["model"], because(row), "yes" if row["held_out"] else "", said(truth) or "undecided", stated])
-        lines[-1].append((row["errors"] or "none") if truth else "-")
+        more = f"; extra tokens: {extra(truth, found)}" if extra(truth, found) else ""
+        lines[-1].append((row["errors"] or "none") + more if truth else "-")
     numbers = {
         **tallies(known),
+        **extras(known),
         "table": markdown(["model", "known because", "held out", "known answer", "card", "errors"], lines),
         "cards": "\n\n".join(shown(name) for name in SHOWN if (CARDS / f"{name}.json").exists()),
     }
@@ -306,6 +314,18 @@ def tallies(known: pd.DataFrame) -> dict[str, str]:
         "wrong": named(wrong),
         "undecided": named(~judged),
         "waiting": ", ".join(f"`{name}`" for name in planned if not (TRAINED / f"{name}.json").exists()) or "none",
+    }
+
+
+def extras(known: pd.DataFrame) -> dict[str, str]:
+    """How many tokens the cards claim beyond the known ones, by model; and the versions that made the cards of trained models."""
+    answers = [(row["model"], json.loads(row["truth"]), json.loads(row["answer"])) for row in known.to_dict("records")]
+    judged = [(model, len(found["tokens"]), extra(truth, found)) for model, truth, found in answers if truth]
+    made = [json.loads(path.read_text(encoding="utf-8"))["versions"]["sinkjax"] for path in sorted(TRAINED.glob("*.json"))]
+    return {
+        "extra": f"{sum(more for *_, more in judged)} of {sum(named for _, named, _ in judged)}",
+        "by_model": ", ".join(f"`{model}` {more}" for model, _, more in judged if more) or "none",
+        "versions": " and ".join(sorted({*made})),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,15 @@ SCRIPT = "cards.py"
 def test_a_field_that_differs_is_an_error_and_known_tokens_must_be_among_those_of_the_card(script, truth, wrong) -> None:
     found = {"kind": "tokens", "position": 0, "tokens": [0, 4], "weight": [2, 5, 7]}
     assert script["errors"](truth, found) == wrong
+
+
+def test_tokens_that_are_not_known_to_sink_are_counted(script) -> None:
+    found = {"tokens": [0, 4, 9]}
+    assert [script["extra"](truth, found) for truth in ({"among": [0]}, {"among": [0, 4, 9, 11]}, {"kind": "nothing"})] == [
+        2,
+        0,
+        0,
+    ]
 
 
 def test_at_least_24_answers_are_known_and_six_are_held_out(script) -> None:
@@ -49,6 +59,9 @@ def test_the_page_is_that_of_the_file(script) -> None:
     old = script["PAGE"].read_text(encoding="utf-8")
     assert f"| {known['model'].iloc[0]} |" in old
     judged = known[known["truth"] != "{}"]
+    extra = [script["extra"](json.loads(row["truth"]), json.loads(row["answer"])) for row in judged.to_dict("records")]
+    assert re.search(rf"name, {sum(extra)} of \d+ are not among the known ones", " ".join(old.split()))
+    assert all((f"; extra tokens: {more} |" in old) for more in extra if more)
     assert f"{(judged['errors'] == '').sum()} of {len(judged)} cards" in " ".join(old.split())
     assert all(
         f"`{name}`" in old.partition("|")[0] for name in known["model"][(known["truth"] == "{}") | (known["errors"] != "")]
