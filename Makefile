@@ -22,7 +22,8 @@ FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli t
 PLAIN  := --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 plain   = $$(XLA_FLAGS="$(PLAIN)" JAX_PLATFORMS=cpu $(1)/python -c "import jax; jax.devices()" 2>/dev/null && echo $(PLAIN))
 xla     = XLA_FLAGS="--xla_backend_optimization_level=$(2) --xla_llvm_disable_expensive_passes=true $(plain) $$XLA_FLAGS"
-AS_IS    := tests/transformer/test_parity.py tests/transformer/test_smollm2.py tests/transformer/test_forward.py
+AS_IS    := tests/transformer/test_parity.py tests/transformer/test_smollm2.py tests/transformer/test_forward.py \
+  tests/checkpoints/test_gemma3.py
 PROOF    := tests/edits tests/sweeps tests/analysis tests/lab tests/papers/kiya tests/studies/test_run.py
 COMPUTES := tests/checkpoints tests/data tests/scripts tests/papers tests/tasks/trigger
 # Those with the longest files come first, and files are taken in this order, so that no process is left with one at the end.
@@ -56,12 +57,12 @@ demo: $(DONE)/run $(DONE)/model  ## install, run the main study on 8 prompts, pr
 gemma: $(DONE)/gemma  ## install Gemma 3 270M: 250 MB, under Gemma's terms of use
 	@echo "Installed under Gemma's terms of use, https://ai.google.dev/gemma/terms; its name is gemma3-270m"
 
-test: $(DONE)/test $(DONE)/model  ## show that the numbers are right: parity, edits, sweeps, rules, a study
+test: $(DONE)/test $(DONE)/model  ## show that the numbers are right: parity (Gemma too, after make gemma), edits, sweeps, rules, a study
 	$(PYTEST) $(AS_IS)
 	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(APART))" $(PROOF)
 
 rest: $(DONE)/test $(DONE)/model  ## every test of the numbers that make test leaves out
-	$(call xla,$(BIN),1) $(PYTEST) -m "not ($(APART))" $(COMPUTES) $(PROOF:%=--ignore=%)
+	$(call xla,$(BIN),1) $(PYTEST) -m "not ($(APART))" $(COMPUTES) $(patsubst %,--ignore=%,$(AS_IS) $(PROOF))
 	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(APART))" $(patsubst %,--ignore=%,$(AS_IS) $(PROOF) $(COMPUTES)) \
 	  $(filter-out $(PROOF),$(LONG) $(OTHERS))
 	@$(MAKE) --no-print-directory mesh

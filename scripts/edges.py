@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import pandas as pd
 import xarray
 from sections import END, replaced
 
@@ -108,12 +107,13 @@ def tables() -> str:
     """The attention to key 0 that circuits keep, and the edges with the largest exact effects."""
     measured = json.loads(DATA.read_text(encoding="utf-8"))
     known: dict[str, Any] = {name: measured[name] for name in SIZES if name in measured}
-    circuits = pd.DataFrame({name: one["kept"] for name, one in known.items()})
-    circuits = circuits.reindex(sorted(circuits.index, key=int))
-    rows = [
-        [f"{int(number):,}", *("" if pd.isna(value) else f"{value:.3f}" for value in row)] for number, row in circuits.iterrows()
+    columns = [
+        {number: f"{value:.3f} ({one['faithfulness'][number]:z.2f})" for number, value in one["kept"].items()}
+        for one in known.values()
     ]
-    rows.append(["all", *(f"{one['unedited']:.3f}" for one in known.values())])
+    sizes_kept = sorted({number for column in columns for number in column}, key=int)
+    rows = [[f"{int(number):,}", *(column.get(number, "") for column in columns)] for number in sizes_kept]
+    rows.append(["all", *(f"{one['unedited']:.3f} (1.00)" for one in known.values())])
     strongest = [
         [name, edge, f"{estimate:+.4f}", f"{exact:+.4f}"]
         for name, one in known.items()

@@ -1,4 +1,4 @@
-"""Write the tables and the figure of the pretraining lab: docs/results/data/pretraining.csv and pretraining-claims.csv.
+"""Write the tables and the figure of the pretraining studies: docs/results/data/pretraining.csv and pretraining-claims.csv.
 
     sinkjax run pretrain/mini --text FOLDER_OF_BOOKS
     python scripts/pretrain_tables.py results/pretrain/mini

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from in_use import DATA as IN_USE
 from in_use import NAMES, pieces, shown
 from sections import END, replaced
 from templates import given, page
@@ -117,6 +118,8 @@ def write_page() -> None:
             for way in ways:
                 name = f"{short} {prefix} {'bos' if text == PLAIN else 'bare'} {SHORT[way]}"
                 numbers[name] = float(losses[way].mean() - (0 if way == FULL else losses[FULL].mean()))
+    used = pd.read_csv(IN_USE).query("model == 'smollm2-135m' and edit == 'as it is'").groupby("way")["loss"].mean()
+    numbers["smollm in use"] = float(used[SPARED.replace("per tensor", "a tensor")] - used[FULL])
     text = page("sink-prefix.md", given(numbers)).rstrip()
     PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), BEGIN, END, text, str(PAGE)), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Write docs/results/data/trigger.csv and trigger-claims.csv: the summaries of the trigger lab, and the words on its claims.
+"""Write docs/results/data/trigger.csv and trigger-claims.csv: the summaries of the trigger studies, and the words on its claims.
 
     sinkjax run trigger/all
     python scripts/trigger_tables.py results/trigger/all
