@@ -75,6 +75,8 @@ class Finetune(AdamWTraining, Corpus, Blocks):
     """decoupled, on all parameters"""
     steps: int = 200
     """updates of a run"""
+    context: int = 128
+    """inputs of a block"""
     batch: int = 16
     """blocks of a batch"""
     eval_batch: int = 64
