@@ -1,6 +1,6 @@
 """The costs and benefits of a sink in use: loss against bits and loss against cache, with the sink's activation and without it.
 
-    python scripts/in_use.py run MODEL FOLDER [BOS] [NAME]   evaluate what docs/results/data/in-use.csv lacks; resumable
+    python scripts/in_use.py run MODEL FOLDER [BOS] [NAME]   evaluate what docs/results/data/in-use.csv.xz lacks; resumable
     python scripts/in_use.py page                            docs/results/in-use.md and its figures, from that file
 
 FOLDER has a .txt file for each document; LENGTH tokens from the middle of each are read, or as many as the model's context has.
@@ -35,7 +35,7 @@ WIDTH = 130  # characters of a line of prose
 DATA, TABLE, PAGE, IMAGE, SMALL_IMAGE = (
     ROOT / "docs" / name
     for name in (
-        *("results/data/in-use.csv", "results/data/in-use-table.csv", "results/in-use.md"),
+        *("results/data/in-use.csv.xz", "results/data/in-use-table.csv", "results/in-use.md"),
         *("images/in-use.png", "images/in-use-small.png"),
     )
 )

@@ -3,10 +3,10 @@
 {study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, {study.claim@model=absent} a share whose
 word, by the present rule, must be that one, and {study.claim@model=absent:word} only a check of the word.
 {study[edit][measure]@model} is from a run's summary, {study[edit][measure]@model:change} its effect. {scan/model/column} is
-from scan/models.csv. {predictions/model/what} counts results/predictions: "all", "sinks", "others" (no sink predicted), "right",
+from scan/models.csv. {predictions/model/what} counts predictions/model: "all", "sinks", "others" (no sink predicted), "right",
 "wrong", "others-right" or "measured" (sinks), perhaps behind an intervention and "/", or "share", their mean share of the
 first key's attention, or "least", the activation alone of the wrong one that has least. {emergence/model/measure}, and
-{emergence/model/measure/effect}, are from emergence/summary.csv, {in-use/model/way} from in-use.csv; with a second way, the
+{emergence/model/measure/effect}, are from emergence/summary.csv, {in-use/model/way} from in-use.csv.xz; with a second way, the
 share of the added loss that this one saves. {speed/section/measure} is from benchmarks.csv with its smallest and largest, its
 value, goal, place, share of the peer's time and missed goals behind ":value", ":goal", ":where", ":time" and ":missed", and
 three cells of a table behind ":row"; with stars it is the span of all that match. {340k/row} is how much a row takes from the
@@ -19,6 +19,7 @@ from __future__ import annotations
 import csv
 import functools
 import gzip
+import lzma
 import math
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -37,7 +38,7 @@ from sinkjax.analysis.estimates import in_digits
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DATA = "results/data"
 CLAIMS = f"{DATA}/claims.csv"
-SUMMARY = "protocol/summary.csv.gz"  # of every run, in that folder
+SUMMARY = "protocol/summary.csv.xz"  # of every run, in that folder
 Row = Mapping[str, str]
 
 
@@ -144,7 +145,7 @@ class Named:
     def predicted(self, name: str) -> str:
         """Return a number of predictions, or their mean share, or the least activation of a wrong one, in per cent."""
         model, *intervention, what = name.split("/")
-        rows = table(self.docs / "results/predictions" / f"{model}-measured.csv")
+        rows = table(self.data / "predictions" / f"{model}-measured.csv")
         of = [row for row in rows if not intervention or row["prediction"].partition(",")[0] == intervention[0]]
         wrong = [row for row in of if row["right"] == "0"]
         if what == "share":
@@ -226,7 +227,7 @@ class Named:
     def in_use(self, name: str) -> str:
         """How much a way to run a model adds to its loss, as it is; or the share of this that a second way saves."""
         model, *ways = name.split("/")
-        rows = [row for row in table(self.data / "in-use.csv") if (row["model"], row["edit"]) == (model, "as it is")]
+        rows = [row for row in table(self.data / "in-use.csv.xz") if (row["model"], row["edit"]) == (model, "as it is")]
         plain, *means = (
             mean(float(row["loss"]) for row in rows if row["way"] == way) for way in ("full precision, all keys", *ways)
         )
@@ -266,7 +267,8 @@ def summaries(path: Path) -> dict[tuple[str, Condition], list[Row]]:
 
 def read(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file, which may be compressed."""
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="") as file:
+    opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+    with opener(path, "rt", encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 

@@ -18,6 +18,7 @@ import csv
 import gzip
 import io
 import json
+import lzma
 import os
 import re
 import resource
@@ -170,7 +171,7 @@ def publish() -> None:
     for (study, measured), run in again.items():
         summary += [{"study": study, **measured._asdict(), **row} for row in read(kept(run) / f"{SUMMARISED}.gz")]
     write(DOCS / CLAIMS, findings.as_csv(claims))
-    write(DOCS / DATA / SUMMARY, gzip.compress(as_csv(summary).encode(), mtime=0))
+    write(DOCS / DATA / SUMMARY, lzma.compress(as_csv(summary).encode(), preset=9))
     print(f"{len(claims)} claims; now: python scripts/findings.py")
 
 

@@ -2,7 +2,7 @@
 
 python scripts/simulate_judgement.py [--draws 1000]
 
-Writes docs/results/data/judgement_errors.csv and the tables of docs/judgements.md.
+Writes docs/results/data/judgement_errors.csv.xz and the tables of docs/judgements.md.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
+import lzma
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, fields
@@ -32,7 +33,7 @@ Array = NDArray[Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-DATA = Path("results/data") / "judgement_errors.csv"
+DATA = Path("results/data") / "judgement_errors.csv.xz"
 SIZES = (8, 16, 24, 32, 52, 64, 128)
 WHOLE, JITTER, SPREADS = 0.5, 0.05, (0.02, 0.2)  # W, its spread, and the spreads of D
 RARE, FEW, ICC, CLUSTER, POSITIONS, CONTROLS = 0.05, 1 / 8, 0.5, 3, 16, 20
@@ -236,13 +237,13 @@ def main(docs: Path = DOCS, draws: int = 1000, chosen: Iterable[Case] | None = N
     """Simulate, and write the lines and the tables of the page."""
     lines = [simulated(case, draws) for case in (cases() if chosen is None else chosen)]
     rows = [[f"{value:.4g}" if isinstance(value, float) else value for value in line.values()] for line in lines]
-    write(docs / DATA, as_text([*lines[0]], rows))
+    write(docs / DATA, lzma.compress(as_text([*lines[0]], rows).encode(), preset=9))
     write_page(docs)
 
 
 def write_page(docs: Path = DOCS) -> None:
     """Write the tables of the page from the lines."""
-    with (docs / DATA).open(encoding="utf-8") as file:
+    with lzma.open(docs / DATA, "rt", encoding="utf-8") as file:
         write_section(docs / "judgements.md", "judgement errors", tables(csv.DictReader(file)), "# How claims are judged")
 
 

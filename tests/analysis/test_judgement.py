@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import importlib
 import itertools
+import lzma
 import math
 import re
 import shutil
@@ -424,7 +425,7 @@ def script(scripts):
 
 
 def lines_of(name):
-    with (ROOT / "docs" / "results/data" / name).open(encoding="utf-8", newline="") as file:
+    with (lzma.open if name.endswith(".xz") else open)(ROOT / "docs/results/data" / name, "rt", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
@@ -459,7 +460,7 @@ def test_false_words_are_as_rare_as_the_sample_allows(script):
         "lognormal": 32,
         "80% zeros, then exponential": 52,
     }  # long tails of which a small sample shows too little
-    lines = [line for line in lines_of("judgement_errors.csv") if line["kind"] == "false"]
+    lines = [line for line in lines_of("judgement_errors.csv.xz") if line["kind"] == "false"]
     for line in lines:
         n, most = int(line["n"]), script.MOST
         if line["shape"] in rare:
@@ -470,11 +471,11 @@ def test_false_words_are_as_rare_as_the_sample_allows(script):
 
 
 def test_one_more_sample_rarely_undoes_a_word(script):
-    assert max(float(line["rate"]) for line in lines_of("judgement_errors.csv") if line["kind"] == "undone") < 0.05
+    assert max(float(line["rate"]) for line in lines_of("judgement_errors.csv.xz") if line["kind"] == "undone") < 0.05
 
 
 def test_the_recorded_lines_are_those_of_the_code(script):
-    kept = {tuple(line[name] for name in KEY): line for line in lines_of("judgement_errors.csv")}
+    kept = {tuple(line[name] for name in KEY): line for line in lines_of("judgement_errors.csv.xz")}
     cases = list(script.cases())
     assert len(kept) == len(cases)
     for case in [one for one in cases if one.n <= 16][::90]:
@@ -487,7 +488,7 @@ def test_the_recorded_lines_are_those_of_the_code(script):
 
 def test_the_page_is_made_from_the_recorded_numbers(scripts, tmp_path):
     (tmp_path / "results/data").mkdir(parents=True)
-    shutil.copy(ROOT / "docs" / "results/data" / "judgement_errors.csv", tmp_path / "results/data")
+    shutil.copy(ROOT / "docs" / "results/data" / "judgement_errors.csv.xz", tmp_path / "results/data")
     shutil.copy(ROOT / "docs" / "judgements.md", tmp_path)
     scripts["simulate_judgement"].write_page(tmp_path)
     assert (tmp_path / "judgements.md").read_text("utf-8") == (ROOT / "docs" / "judgements.md").read_text("utf-8")

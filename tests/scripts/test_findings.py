@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import gzip
+import lzma
 from functools import partial
 from pathlib import Path
 
@@ -150,7 +150,7 @@ def test_prose_has_numbers_of_a_runs_summary(script, docs):
     run = "kiya/mask,smollm2-135m,none,wikitext"
     lines += [f"{run},no edit,loss,3,0,0,0", f"{run},all layers,loss,4.25,1.25,1,1.5"]
     lines += ["kiya/mask,gemma3-270m,model,wikitext,all layers,loss,5,1,1,1"]
-    (docs / "results/data/protocol/summary.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    (docs / "results/data/protocol/summary.csv.xz").write_bytes(lzma.compress("\n".join(lines).encode()))
     assert script["filled"](text, look) == "Loss 4.2, by 1.2 [1, 1.5]."
     assert script["filled"](text, named(script, docs, ends=False)) == "Loss 4.2, by 1.2."
     assert look("kiya/mask[all layers][loss]@smollm", "opposite") == "-4.2"

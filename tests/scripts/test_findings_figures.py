@@ -66,7 +66,7 @@ def test_pages_name_what_is_kept_and_the_figure_has_a_panel_a_model(script, tmp_
 def test_predictions_are_counted_by_intervention(script, tmp_path):
     from named import Named
 
-    folder = tmp_path / "results" / "predictions"
+    folder = tmp_path / "results" / "data" / "predictions"
     folder.mkdir(parents=True)
     rows = ["prediction,ratio_alone,sink_predicted,share_measured,sink_measured,right", '"masked, document 0",0.9,1,0.9,1,1']
     rows += ['"placed, token 1",0.3,0,0.8,1,0', '"placed, token 2",0.2,0,0.7,1,0', '"placed, token 3",0.1,0,0,0,1']

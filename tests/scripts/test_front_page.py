@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import lzma
 import re
 from pathlib import Path
 
@@ -24,8 +25,7 @@ def test_the_pages_say_what_the_tables_say(script, tmp_path, monkeypatch):
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    for folder in ("data", "predictions"):
-        (tmp_path / "docs/results" / folder).symlink_to(ROOT / "docs/results" / folder)
+    (tmp_path / "docs/results/data").symlink_to(ROOT / "docs/results/data")
     monkeypatch.setattr(script, "ROOT", tmp_path)
     script.main()
     for name, text in texts.items():
@@ -73,7 +73,9 @@ def test_a_second_way_saves_a_share_of_the_loss_that_the_first_adds(script, tmp_
     (tmp_path / "results/data").mkdir(parents=True)
     rows = ["full precision, all keys|2.0", "rough|3.0", "spared|2.25"]
     lines = [f'mini,model,as it is,"{row.split("|")[0]}",a,{row.split("|")[1]}' for row in rows]
-    (tmp_path / "results/data" / "in-use.csv").write_text("\n".join(["model,bos,edit,way,document,loss", *lines]))
+    (tmp_path / "results/data" / "in-use.csv.xz").write_bytes(
+        lzma.compress("\n".join(["model,bos,edit,way,document,loss", *lines]).encode())
+    )
     look = script.Named(tmp_path)
     assert look("in-use/mini/rough") == "1.000"
     assert look("in-use/mini/rough/spared") == "75%"

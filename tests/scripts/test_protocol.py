@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 from types import SimpleNamespace
 
 import pytest
@@ -76,7 +77,7 @@ def test_published_together(protocol):
     (tables / "protocol").mkdir(parents=True)
     (tables / "claims.csv").write_text("study,model,bos,text,claim,word\nkiya/mask,mini-softmax,model,wikitext,old,absent\n")
     named = "study,model,bos,text," + SUMMARY.format(1).replace("\nno", "\nkiya/mask,mini-softmax,model,wikitext,no")
-    (tables / "protocol" / "summary.csv.gz").write_bytes(gzip.compress(named.encode()))
+    (tables / "protocol" / "summary.csv.xz").write_bytes(lzma.compress(named.encode()))
     *others, last = protocol.runs()
     for run in others:
         keep(protocol, run)
@@ -88,7 +89,7 @@ def test_published_together(protocol):
     assert {(row["study"], row["model"], row["claim"]) for row in claims} == {
         (run.study, run.condition.model, "new") for run in protocol.runs()
     }
-    means = {(row["study"], row["model"]): row["mean"] for row in protocol.read(tables / "protocol" / "summary.csv.gz")}
+    means = {(row["study"], row["model"]): row["mean"] for row in protocol.read(tables / "protocol" / "summary.csv.xz")}
     assert means == {(run.study, run.condition.model): "2" for run in protocol.runs()}
     assert {protocol.state(run) for run in protocol.runs()} == {"done in 5 s at 01234567"}
 
