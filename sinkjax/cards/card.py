@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.cards import files
-from sinkjax.cards.cost import REMEDIES, TENSOR, Cost, cost
+from sinkjax.cards.cost import FIRST, REMEDIES, TENSOR, Cost, cost
 from sinkjax.cards.ground import EPS, Ground, TextChoice, ground, signed
 from sinkjax.cards.hangs import Hangs, hangs
 from sinkjax.cards.maker import Maker, maker
@@ -25,6 +26,7 @@ from sinkjax.explain.sink_prefix import SinkPrefix, sink_prefix
 from sinkjax.runtime.progress import silent
 
 Log = Any
+WORTH = 0.01  # nats
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Card:
             found.append("give every text its BOS (--bos model)")
         if self.bos["gain"] is None and self.bos["lack"]:
             found.append(f"begin every prompt with {self.bos['trained']!r}")
-        if plain is not None and plain["mean"] > 0.01:
+        if plain is not None and _above(plain):
             left = [(REMEDIES[name], loss) for name, loss in self.cost.remedies() if plain["mean"] > 2 * loss["mean"]]
             said = "; or ".join(f"{what.format(key=self.where.position)}: {signed(loss)}" for what, loss in left)
             found += [f"with 8 bits and a scale per tensor ({signed(plain, ' nats')}), {said}"] * bool(left)
@@ -143,16 +145,16 @@ class Card:
 
     def _eviction(self) -> str:
         """Say whether the sink's key may leave a cache, from the windows measured here, or else from hiding it."""
-        place, said = self.where.position, f"never evict the key at position {self.where.position} from a cache"
+        said = f"never evict the key at position {self.where.position} from a cache"
         if not self.where.sinks or self.purpose is None:
             return ""
-        if windows := self.cost.windows(place):
-            size, last, kept = max(windows, key=lambda one: one[1]["mean"] - one[2]["mean"])
-            among = "the first key is one of them" if place == 0 else "the first 4 keys are among them"
-            said += f": the last {size} keys alone cost {signed(last, ' nats')}, and as many keys {signed(kept)} if {among}"
-            return said if last["mean"] - kept["mean"] > 0.01 else ""
+        if self.cost.evicted:
+            most = max(self.cost.evicted, key=lambda one: float(one["mean"]))
+            size, kept = most["keys"], most["kept"]
+            said += f": the last {size} keys cost {signed(most, ' nats')} more than the {FIRST[kept]} and the last {size - kept}"
+            return said if _above(most) else ""
         hidden = self.purpose.loss["key hidden"]
-        if (hidden["mean"] or 0.0) <= 0.01 or (hidden["low"] or 0.0) < 0:
+        if not _above(hidden):
             return ""
         return f"{said}: hiding it from all later tokens costs {signed(hidden, ' nats')} (no small cache was measured)"
 
@@ -237,6 +239,11 @@ def card(
         mask=_quality(about, found, on),
         prefix=prefix,
     )
+
+
+def _above(loss: Mapping[str, Any]) -> bool:
+    """Whether added loss is worth a remedy: above `WORTH`, by an interval above 0 if it has one."""
+    return (loss["mean"] or 0.0) > WORTH and (loss["low"] is None or loss["low"] > 0)
 
 
 def _sink_tokens(found: SinkPlaces, on: Hangs) -> dict[str, Any]:

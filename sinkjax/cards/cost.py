@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.cards.ground import Ground, signed
+from sinkjax.cards.ground import Ground, Prompts, signed
 from sinkjax.cards.where import Activation, SinkPlaces
 from sinkjax.edits.edit import Edit, compose
 from sinkjax.edits.named import set_residual
@@ -20,6 +21,7 @@ from sinkjax.transformer.scored_caches import H2O, KeyNorm, SnapKV
 
 ALL = ("weights", "activations", "kv")
 CACHES = (16, 64, 256)  # keys, where prompts have more
+FIRST = {1: "first key", 4: "first 4 keys"}  # kept in front of a window
 TENSOR, SPARED, TOKEN = "8 bits, tensor", "8 bits, tensor, sink spared", "8 bits, token"
 ROTATED, CLAMPED, PREFIX = "8 bits, tensor, rotated", "8 bits, tensor, clamped", "8 bits, tensor, sink prefix"
 SINKS = "8 bits, tensor, sinks of each prompt spared"
@@ -60,12 +62,15 @@ class Cost:
         plain: Loss without rounding, with all keys.
         rows: Loss added by each setting.
         spared: The positions that a row "sink spared" keeps in full precision.
+        evicted: For each size of a cache: `keys`, its size; `kept`, the number of first keys that include the sink; and how much
+            more loss a window adds than as many keys with these, paired by prompt. Empty if no such cache was measured.
         measured_on: "other passages" if the text has some that did not help to find the sink, else "the same passages".
     """
 
     plain: dict[str, Any]
     rows: list[CostRow]
     spared: list[int]
+    evicted: list[dict[str, Any]]
     measured_on: str
 
     def of(self, setting: str) -> dict[str, Any] | None:
@@ -76,15 +81,6 @@ class Cost:
         """Return the measured remedies of 8 bits with a scale per tensor, and the loss that each leaves, lowest first."""
         left = ((name, self.of(name)) for name in REMEDIES)
         return sorted(((name, loss) for name, loss in left if loss is not None), key=lambda one: one[1]["mean"])
-
-    def windows(self, position: int) -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
-        """Return the measured windows: keys, loss added, and loss added by as many keys with `position` among them."""
-        first = "first key and last {}" if position == 0 else "first 4 keys and last {}"
-        sizes = CACHES if position < 4 else ()
-        found = [
-            (size, self.of(f"last {size} keys"), self.of(first.format(size - (1 if position == 0 else 4)))) for size in sizes
-        ]
-        return [(size, last, kept) for size, last, kept in found if last is not None and kept is not None]
 
     def sentence(self) -> str:
         """Say in one line what 8 bits per tensor cost."""
@@ -119,16 +115,27 @@ def cost(ground: Ground, found: SinkPlaces, prefix: Past | None = None, more: bo
     if more:
         settings |= _more(found, eight, prefix, prompts.tokens.shape[1])
     base = ground.of_other["nll"]
-    rows = []
+    rows: list[CostRow] = []
+    added: dict[str, NDArray[np.float64]] = {}
     for name, setting in settings.items():
         try:
-            added = _added(ground, base, setting)
+            added[name] = _added(ground, base, setting)
         except SinkjaxError as error:
             rows.append(CostRow(name, None, str(error)))
         else:
-            rows.append(CostRow(name, prompts.number(added)))
+            rows.append(CostRow(name, prompts.number(added[name])))
     on = "the same passages" if ground.fresh is None else "other passages"
-    return Cost(prompts.number(np.nanmean(base, axis=1)), rows, [key], on)
+    return Cost(prompts.number(np.nanmean(base, axis=1)), rows, [key], _evicted(prompts, added, key), on)
+
+
+def _evicted(prompts: Prompts, added: Mapping[str, NDArray[np.float64]], key: int) -> list[dict[str, Any]]:
+    """Return `Cost.evicted` from the loss that settings add, by prompt."""
+    kept, found = (1 if key == 0 else 4), []
+    for size in CACHES if key < kept else ():
+        last, first = f"last {size} keys", f"{FIRST[kept]} and last {size - kept}"
+        if last in added and first in added:
+            found.append({"keys": size, "kept": kept, **prompts.number(added[last] - added[first])})
+    return found
 
 
 def _more(found: SinkPlaces, eight: dict[str, Any], prefix: Past | None, length: int) -> dict[str, dict[str, Any]]:
@@ -144,8 +151,7 @@ def _more(found: SinkPlaces, eight: dict[str, Any], prefix: Past | None, length:
     for size in (size for size in CACHES if size < length):
         settings |= {
             f"last {size} keys": {"cache": Streaming(0, size)},
-            f"first key and last {size - 1}": {"cache": Streaming(1, size - 1)},
-            f"first 4 keys and last {size - 4}": {"cache": Streaming(4, size - 4)},
+            **{f"{name} and last {size - kept}": {"cache": Streaming(kept, size - kept)} for kept, name in FIRST.items()},
             f"H2O, {size} keys": {"cache": H2O(size)},
             f"key norm, {size} keys": {"cache": KeyNorm(size)},
             f"SnapKV, {size} keys": {"cache": SnapKV(size, window=size // 2)},

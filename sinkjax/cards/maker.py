@@ -78,7 +78,7 @@ class Maker:
     def _said_of_weight(self) -> str:
         """Say what its largest entry is worth."""
         layer, row, col = self.weight
-        word = "a super weight" if self.super_weight else "no super weight"
+        word = "a super weight" if self.super_weight else "not shown to be a super weight"
         return (
             f"entry (layer {layer}, row {row}, col {col}) of its down projection is {word}: {signed(self.loss, ' nats')} "
             f"without it, and at most {self.loss_control:+.3g} without another of its size"

@@ -424,7 +424,7 @@ def test_token_ids_without_the_bos_of_the_training_are_warned_of(softmax, place,
 
 def test_the_line_on_the_maker_names_the_weight_and_its_controls(softmax):
     made = dataclasses.replace(softmax.maker, weight=(2, 30, 4), loss={"mean": 1.5, "low": 1.2, "high": 1.8, "n": 8})
-    for control, word in ((0.001, "is a super weight"), (1.3, "is no super weight")):
+    for control, word in ((0.001, "is a super weight"), (1.3, "is not shown to be a super weight")):
         said = dataclasses.replace(made, loss_control=control).sentence()
         assert f"entry (layer 2, row 30, col 4) of its down projection {word}: +1.5 nats [+1.2, +1.8] without it" in said
         assert f"at most {control:+.3g} without another" in said
@@ -437,26 +437,51 @@ def loss(mean):
 
 
 @pytest.mark.parametrize(
-    ("position", "kept", "evicted", "said"),
+    ("evicted", "said"),
     [
-        (0, "first key and last 15", 0.5, "the last 16 keys alone cost +0.5 nats [+0.495, +0.505], and as many keys +0.1"),
-        (2, "first 4 keys and last 12", 0.5, "if the first 4 keys are among them"),
-        (0, "first key and last 15", 0.1, ""),  # its loss is no higher without the key
-        (5, "first 4 keys and last 12", 0.5, "hiding it from all later tokens costs +0.3 nats [+0.295, +0.305]"),
-        (0, "", 0.5, "no small cache was measured"),
+        (
+            [{"keys": 16, "kept": 1, **loss(0.4)}, {"keys": 64, "kept": 1, **loss(0.2)}],
+            "the last 16 keys cost +0.4 nats [+0.395, +0.405] more than the first key and the last 15",
+        ),
+        ([{"keys": 64, "kept": 4, **loss(0.2)}], "more than the first 4 keys and the last 60"),
+        ([{"keys": 16, "kept": 1, **loss(0.004)}], ""),  # the interval includes 0
+        ([], "hiding it from all later tokens costs +0.3 nats [+0.295, +0.305] (no small cache was measured)"),
     ],
 )
-def test_the_advice_on_eviction_names_its_number_and_its_basis(softmax, position, kept, evicted, said):
-    rows = [CostRow("last 16 keys", loss(evicted)), CostRow(kept, loss(0.1))]
+def test_the_advice_on_eviction_names_its_number_and_its_basis(softmax, evicted, said):
     changed = dataclasses.replace(
         softmax,
-        where=dataclasses.replace(softmax.where, position=position),
         purpose=dataclasses.replace(softmax.purpose, loss={"key hidden": loss(0.3)}),
-        cost=dataclasses.replace(softmax.cost, rows=rows),
+        cost=dataclasses.replace(softmax.cost, evicted=evicted),
     )
-    found = [one for one in changed.advice() if one.startswith(f"never evict the key at position {position}")]
+    found = [one for one in changed.advice() if one.startswith("never evict the key at position 0")]
     assert bool(found) == bool(said)
     assert all(said in one for one in found)
+
+
+def test_a_remedy_is_advised_only_if_its_problem_is_shown(softmax):
+    rows = [CostRow("8 bits, tensor", loss(0.3)), CostRow("8 bits, token", loss(0.1))]
+    for low, there in ((0.2, True), (-0.1, False)):
+        changed = [dataclasses.replace(rows[0], loss={**rows[0].loss, "low": low}), rows[1]]
+        advice = dataclasses.replace(softmax, cost=dataclasses.replace(softmax.cost, rows=changed)).advice()
+        assert any("use a scale per token: +0.1 [+0.095, +0.105]" in one for one in advice) == there
+
+
+def test_the_cost_of_evicting_the_sink_is_paired_by_prompt(softmax, monkeypatch):
+    """A window loses 1 nat in one prompt and 2 in another, of which the first key saves 0.5 in each."""
+
+    def faked(model, tokens, **setting):
+        cache = setting.get("cache")
+        added = np.resize([1.0, 2.0], len(tokens)) - (0.5 if isinstance(cache, sinkjax.Streaming) and cache.sinks == 1 else 0.0)
+        nll = about.of_other["nll"] + (added[:, None] if isinstance(cache, sinkjax.Streaming) else 0.0)
+        return evaluation.Evaluation(nll, np.arange(len(tokens)))
+
+    monkeypatch.setattr("sinkjax.cards.cost.evaluate", faked)
+    about = ground.ground(sinkjax.load("mini-softmax"), ground.TextChoice(prompts=8, length=20))
+    (found,) = cost(about, softmax.where, more=True).evicted
+    assert (found["keys"], found["kept"]) == (16, 1)
+    assert [found[name] for name in ("mean", "low", "high")] == pytest.approx([0.5, 0.5, 0.5], abs=1e-5)
+    assert cost(about, softmax.where).evicted == []
 
 
 def test_a_plan_counts_the_rows_of_further_costs(softmax, monkeypatch):
