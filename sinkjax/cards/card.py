@@ -191,6 +191,7 @@ def card(
     log: Log = silent,
     field: str = "text",
     documents: Division = "auto",
+    attention_impl: str = "auto",
 ) -> Card:
     """Measure the sink card of a model: the place, cause, maker, purpose and cost of its sinks.
 
@@ -205,6 +206,7 @@ def card(
         log: Called with a line before each part.
         field: Name of the field with the text in a file of records.
         documents: The documents of a plain text: "file", "line", "article" or "auto", as for a study.
+        attention_impl: As for `sinkjax.forward`; maps, caches and prefixes have an attention of their own.
 
     Returns:
         The card: `lines()` for a terminal, and `save(folder)` for its files.
@@ -214,7 +216,7 @@ def card(
     """
     log("prompts, with and without a BOS")
     chosen = TextChoice(text=text, prompts=prompts, length=length, seed=seed, field=field, documents=documents)
-    about = ground(model, chosen)
+    about = ground(model, chosen, attention_impl)
     log(f"text: {len(about.own.tokens)} prompts of {about.own.tokens.shape[1]} tokens; {about.text}")
     log("where the sinks are")
     found = where(about)

@@ -171,7 +171,8 @@ def clamp(position: int, activation: Activation) -> Edit:
 def _added(ground: Ground, base: NDArray[Any], setting: dict[str, Any]) -> NDArray[np.float64]:
     """Return the loss that a setting adds, by prompt. A prefix replaces the BOS, so only shared tokens count."""
     if "past" not in setting or ground.wants != "model":
-        nll = evaluate(ground.model, ground.other.tokens, **setting).nll
+        how = "auto" if setting.keys() & {"cache", "past"} else ground.attention_impl
+        nll = evaluate(ground.model, ground.other.tokens, attention_impl=how, **setting).nll
         return np.asarray(np.nanmean(nll - base, axis=1), np.float64)
     plain = ground.plain if ground.fresh is None else ground.fresh_plain
     assert plain is not None

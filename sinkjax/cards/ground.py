@@ -26,6 +26,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.transformer.forward import forward
+from sinkjax.transformer.implementations import AUTO
 
 EPS = 0.3  # a head sinks on a key above this mean attention (Gu et al. 2025)
 HALF = 0.5  # minimum share of the unedited sink that counts as a sink under an edit
@@ -89,6 +90,7 @@ class Ground:
             has no more.
         fresh_plain: The same without a BOS.
         measured: Unedited numbers of `own` and `plain` that are there already.
+        attention_impl: As for `sinkjax.forward`; maps, caches and prefixes have an attention of their own.
     """
 
     model: Model
@@ -101,6 +103,7 @@ class Ground:
     fresh: Prompts | None = None
     fresh_plain: Prompts | None = None
     measured: dict[str, Numbers] = field(default_factory=dict)
+    attention_impl: str = AUTO
 
     @property
     def statistic(self) -> str:
@@ -115,7 +118,7 @@ class Ground:
     def measure(self, prompts: Prompts, edits: Sequence[Edit], *names: str) -> Numbers:
         """Measure statistics under each edit, by default the attention to keys; arrays begin with an axis over edits."""
         asked = names or (self.statistic,)
-        found = [_read(self.model, prompts, Probe.of(*asked), edit) for edit in edits]
+        found = [self._read(prompts, Probe.of(*asked), edit) for edit in edits]
         return {name: np.stack([one[name] for one in found]) for name in asked}
 
     @cached_property
@@ -133,7 +136,7 @@ class Ground:
     def vectors(self) -> Numbers:
         """The vectors at the sink in each layer, by site: [prompt, layer, dim]; sites that the model lacks are missing."""
         captures = Probe(capture=_vectors(self.model, self.key))
-        found = self.unedited if self.key == 0 else _read(self.model, self.own, captures)
+        found = self.unedited if self.key == 0 else self._read(self.own, captures)
         return {site: np.asarray(found[site], np.float64)[:, :, 0] for site in VECTORS if site in found}
 
     @property
@@ -146,7 +149,7 @@ class Ground:
         """The unedited model's attention and loss on those."""
         if self.fresh is None:
             return self.unedited
-        return _read(self.model, self.fresh, Probe.of(self.statistic, "nll"))
+        return self._read(self.fresh, Probe.of(self.statistic, "nll"))
 
     @cached_property
     def hidden(self) -> Numbers:
@@ -187,8 +190,11 @@ class Ground:
 
     def _unedited(self, name: str, prompts: Prompts) -> Numbers:
         if name not in self.measured:
-            self.measured[name] = _unedited(self.model, prompts, self.statistic)
+            self.measured[name] = _unedited(self.model, prompts, self.statistic, self.attention_impl)
         return self.measured[name]
+
+    def _read(self, prompts: Prompts, probe: Probe, edits: Any = ()) -> Numbers:
+        return _read(self.model, prompts, probe, edits, self.attention_impl)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,12 +209,13 @@ class TextChoice:
     documents: Division = "auto"
 
 
-def ground(model: Model, chosen: TextChoice) -> Ground:
+def ground(model: Model, chosen: TextChoice, attention_impl: str = AUTO) -> Ground:
     """Choose the passages of a card, with the BOS that the model wants.
 
     Args:
         model: The model.
         chosen: The text and what is chosen from it.
+        attention_impl: As for `Ground`.
 
     Returns:
         The prompts.
@@ -224,7 +231,8 @@ def ground(model: Model, chosen: TextChoice) -> Ground:
     if not isinstance(text, str | Path) and not (isinstance(text, Sequence) and all(isinstance(one, str) for one in text)):
         tokens, lengths, _ = check_batch(text, None, config, tokenizer)
         own = Prompts(np.asarray(tokens, np.int32), np.asarray(lengths, np.int32))
-        return Ground(model, own, None, None if tokenizer is None else tokenizer.bos, None, None, "token ids")
+        bos = None if tokenizer is None else tokenizer.bos
+        return Ground(model, own, None, bos, None, None, "token ids", attention_impl=attention_impl)
     if tokenizer is None:
         raise SinkjaxError("a model without a tokenizer needs token ids in place of a text: int [B, T]")
     refuse(length is not None and length < SHORTEST, f"length must be at least {SHORTEST} tokens for a card, not {length}")
@@ -243,7 +251,7 @@ def ground(model: Model, chosen: TextChoice) -> Ground:
     if tokenizer.bos is not None:
         both["model"] = Prompts(*encode(model, texts, bos="model", length=length), clusters)
         statistic = "attention_received" if config.normaliser.rows_sum_to_1 else "attention_share"
-        numbers = {bos: _unedited(model, one.part(slice(prompts)), statistic) for bos, one in both.items()}
+        numbers = {bos: _unedited(model, one.part(slice(prompts)), statistic, attention_impl) for bos, one in both.items()}
         without, behind = numbers["none"]["nll"][:, SKIPPED:-2], numbers["model"]["nll"][:, SKIPPED + 1 : -1]
         gain = np.asarray(np.nanmean(without - behind, axis=1), np.float64)
         wants = "model" if np.mean(gain) > 0 else "none"
@@ -251,7 +259,7 @@ def ground(model: Model, chosen: TextChoice) -> Ground:
     first, rest = slice(prompts), slice(prompts, None)
     fresh, fresh_plain = (both[bos].part(rest) if len(texts) > prompts else None for bos in (wants, "none"))
     own, plain = both[wants].part(first), both["none"].part(first)
-    return Ground(model, own, plain, tokenizer.bos, wants, gain, said, fresh, fresh_plain, measured)
+    return Ground(model, own, plain, tokenizer.bos, wants, gain, said, fresh, fresh_plain, measured, attention_impl)
 
 
 def _passages(chosen: TextChoice, context: int, size: Callable[[str], int]) -> tuple[Passages, int, int]:
@@ -281,14 +289,15 @@ def with_others(prompts: int) -> int:
     return prompts + (prompts + 1) // 2
 
 
-def _unedited(model: Model, prompts: Prompts, statistic: str) -> Numbers:
+def _unedited(model: Model, prompts: Prompts, statistic: str, attention_impl: str) -> Numbers:
     """Measure everything that the parts of a card read of an unedited model, in one forward."""
     names = (statistic, f"{statistic}_bias", "resid_max", "resid_argmax", "resid_median", "nll")
-    return _read(model, prompts, replace(Probe.of(*names), capture=_vectors(model, 0)))
+    return _read(model, prompts, replace(Probe.of(*names), capture=_vectors(model, 0)), (), attention_impl)
 
 
-def _read(model: Model, prompts: Prompts, probe: Probe, edits: Any = ()) -> Numbers:
-    record = forward(model, prompts.tokens, edits=edits, probe=probe, lengths=prompts.lengths, logits=False).record
+def _read(model: Model, prompts: Prompts, probe: Probe, edits: Any, attention_impl: str) -> Numbers:
+    how: dict[str, Any] = {"lengths": prompts.lengths, "logits": False, "attention_impl": attention_impl}
+    record = forward(model, prompts.tokens, edits=edits, probe=probe, **how).record
     return {name: np.asarray(record[name]) for name in record}
 
 

@@ -17,7 +17,7 @@ from sinkjax.data.corpora import SOURCES, checked
 from sinkjax.data.fit import SHORTEST
 from sinkjax.data.reading import Division, kind_of
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.names import Dtype
+from sinkjax.model.names import Attention, Dtype
 from sinkjax.report.terminal import show
 from sinkjax.runtime import extras
 from sinkjax.runtime.backend import start_jax, use_all_cores
@@ -56,6 +56,8 @@ class CardOptions(Options):
     """keys of the model's config.json or metadata, or tensors, to ignore because no number depends on them"""
     dtype: Dtype = "float32"
     """dtype of parameters and activations"""
+    attention_impl: Attention = "auto"
+    """implementation of attention; maps, caches and prefixes have one of their own"""
     out: Path | None = None
     """folder for card.html, card.json, sink_tokens.json, clamp.json and prefix.safetensors; if none, results/card/MODEL"""
 
@@ -84,7 +86,7 @@ def card(arguments: Sequence[str]) -> None:
     base, whole = times(model.config, options, model.tokenizer is not None and model.tokenizer.bos is not None)
     say(f"about {base} of processor time, or {whole} with --cost, at the rate measured here, plus compilation")
     asked: dict[str, Any] = {name: getattr(options, name) for name in ("prompts", "length", "seed", "field", "documents")}
-    found = sinkjax.card(model, text, more=options.cost, log=say, **asked)
+    found = sinkjax.card(model, text, more=options.cost, log=say, attention_impl=options.attention_impl, **asked)
     path = save_page(found, found.save(out))
     number, length = found.prompts["number"], found.prompts["length"]
     caption = f"{number} prompts of {length} tokens; {found.prompts['text']}"

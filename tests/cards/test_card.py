@@ -99,6 +99,26 @@ def test_the_class_follows_from_what_is_left_of_the_sink(no_bos, masked, isolate
     assert _kind({name: mean for name, mean in means.items() if mean is not None}, share) == kind
 
 
+@pytest.mark.parametrize("how", ["fused", "pallas"])
+def test_a_card_measures_the_same_by_every_implementation_of_attention(monkeypatch, how):
+    def noted(*given, **named):
+        asked.append(named["attention_impl"])
+        return forward(*given, **named)
+
+    asked: list[str] = []
+    monkeypatch.setattr(ground, "forward", noted)
+    model, text = sinkjax.load("mini-softmax"), ground.TextChoice(prompts=2, length=16)
+    base, other = (ground.ground(model, text, one) for one in ("auto", how))
+    assert base.hidden["nll"] == pytest.approx(other.hidden["nll"], rel=1e-4, nan_ok=True)
+    assert base.unedited["attention_received"] == pytest.approx(other.unedited["attention_received"], abs=1e-5)
+    assert set(asked) == {"auto", how}
+
+
+def test_the_command_takes_an_implementation_of_attention(capsys):
+    assert main(["card", "mini-sigmoid", "--prompts", "4", "--length", "32", "--attention-impl", "fused"]) == 2
+    assert 'attention_impl "fused" does not support the measurement of attention_share' in capsys.readouterr().err
+
+
 def test_files_are_read_back_and_the_mask_marks_the_sinks(softmax, tmp_path):
     folder = softmax.save(tmp_path / "card")
     assert sorted(path.name for path in folder.iterdir()) == sorted(NAMES)
