@@ -34,7 +34,6 @@ from sinkjax.lab.places import upto as upto
 from sinkjax.lab.premises import MASSIVE_SIZE as MASSIVE_SIZE
 from sinkjax.lab.premises import Premise as Premise
 from sinkjax.lab.premises import all_of as all_of
-from sinkjax.lab.premises import exceeds as exceeds
 from sinkjax.lab.premises import is_sink as is_sink
 from sinkjax.lab.premises import reaches as reaches
 from sinkjax.lab.settings import Controlled as Controlled

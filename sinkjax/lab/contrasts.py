@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.errors import SinkjaxError
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Numbers
 from sinkjax.lab.work import Sweep, Where
@@ -156,32 +155,6 @@ def recovered(measure: Measure, harmed: Where, kept: Where, whole: Where | None 
         (span, unit), gain = facts_of(measure), worst - read.edited(measure, kept)
         label = f"part of the damage to {measure.name} that is undone"
         return Parts(gain, undone, worst - best, span, unit, label, read.exhausted(kept), kept, recovery=True)
-
-    return parts
-
-
-def slope(measure: Measure, where: Where, along: str) -> Contrast:
-    """Return the rise of a measure along an axis, from first to last value, by a straight line over their order.
-
-    where: The conditions, with every value of the axis; the values of other axes are samples.
-    """
-
-    def parts(read: Numbers) -> Parts:
-        cases = [case for case in where.cases if case is not None]
-        values, order = np.unique(np.array([case[along] for case in cases]), return_inverse=True)
-        if len(values) < 2:
-            raise SinkjaxError(f"a slope needs two values of {along}, and {where.text} has {len(values)}")
-        kept = [(case.place, *(entry for entry in case.axes if entry[0] != along)) for case in cases]
-        lines = list(dict.fromkeys(kept))  # one for each value of the other axes
-        centred = np.arange(len(values)) - (len(values) - 1) / 2
-        centred *= (len(values) - 1) / (centred**2).sum()
-        weights = np.zeros((len(cases), len(lines)))
-        weights[np.arange(len(cases)), [lines.index(line) for line in kept]] = centred[order]
-        found, (span, unit) = read.edited(measure, where) @ weights, facts_of(measure)
-        found = found[..., 0] if found.shape[-1] == 1 else found
-        steepest = None if span is None else (centred.clip(0).sum() * span[0], centred.clip(0).sum() * span[1])
-        label, why = f"rise of {measure.name} along {along}", "the other values of the axis are the comparison"
-        return Parts(found, None, None, steepest, unit, label, where=where, uncontrolled=why)
 
     return parts
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -226,26 +226,6 @@ def by_layer(
     stores = [read.store(one.sweep) for one in conditions]
     name = f"{conditions[0].sweep.name}-by-layer-{file_name(named[0][0])}"
     return read.drawing(name, figure, f"{names_of(named)}, in each layer.", *stores)
-
-
-def along(read: Stored, axis: str, name: str, measures: Mapping[Any, Measure], conditions: Sequence[Where]) -> Drawing:
-    """Draw measures against a number that they are made with, such as a key or a threshold: a line for each choice of conditions.
-
-    Args:
-        read: The stores.
-        axis: Name of the number.
-        name: Name of the measures, for the y axis.
-        measures: Number -> measure.
-        conditions: One line each.
-    """
-    found = []
-    for one in conditions:
-        means = [np.mean([read.value(part, one.sweep, case) for case in one.cases], axis=0) for part in measures.values()]
-        found.append(Line(one.text, list(measures), [*read.intervals(one.sweep, np.stack(means))]))
-    figure = line_panels.lines([[Panel("", wrapped(name), found)]], axis, "above")
-    stores = [read.store(one.sweep) for one in conditions]
-    caption = f"{name[0].upper()}{name[1:]}, against {axis}."
-    return read.drawing(f"{conditions[0].sweep.name}-along-{axis}", figure, caption, *stores)
 
 
 def heatmap(read: Stored, *measures: Measure, over: Sweep, axis: str) -> Drawing:

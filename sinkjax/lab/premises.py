@@ -42,12 +42,6 @@ def kind_of_positions(architecture: Config) -> str:
     return POSITIONS.get(name, "scores")
 
 
-def unnormed(architecture: Config) -> bool:
-    """Return whether no norm comes between head outputs and the residual stream."""
-    place = getattr(architecture, "norm_place", "pre")  # a store omits defaults
-    return place not in ("sandwich", "output") and getattr(architecture, "head_norm", None) is None
-
-
 def needs(study: str, architecture: Config, *parts: str) -> None:
     """Raise unless the model has a vocabulary, as every study on prompts needs, and these parts, the first that it lacks."""
     RMS, plain = RMSNorm | OffsetRMSNorm, architecture.normaliser == Softmax()
@@ -174,17 +168,6 @@ def _sinks(read: Numbers, measure: Measure, sweep: Sweep, other: Measure) -> tup
     if strongest:
         text += f"; it must be above {three_digits(least)}, the untrained twin's, by more than {SMALL:.0%} of itself"
     return strongest and own - least > SMALL * own, text
-
-
-def separates_documents(sweep: Sweep) -> Premise:
-    """Return the premise that the BOS of a sweep separated documents in pretraining: a setting names it, or no chat begins so."""
-
-    def test(read: Numbers) -> tuple[bool, str]:
-        number, text = read.about(sweep)["first_tokens"][0]
-        named = isinstance(read.settings.bos, int)
-        return named or text not in CHAT, f"BOS is {text!r} (token {number}), which must have separated documents in pretraining"
-
-    return Premise(test)
 
 
 def without_bos(sweep: Sweep) -> Premise:

@@ -39,12 +39,13 @@ from sinkjax.lab import (
     unedited,
 )
 from sinkjax.lab.claims import Prose, Statement
-from sinkjax.lab.contrasts import Parts, compared, recovered, slope
+from sinkjax.lab.contrasts import Parts, compared, recovered
 from sinkjax.lab.edits import cut_links
 from sinkjax.lab.premises import below, exceeds, keys_without_norm, same, unchanged
 from sinkjax.lab.results import verdicts
 from sinkjax.lab.trace import Program
 from sinkjax.lab.work import Point
+from sinkjax.papers.li.amplify import slope
 from sinkjax.studies.assemble import standard_notes
 from tests.lab.planted import axes, planted
 from tests.lab.stores import Numbers

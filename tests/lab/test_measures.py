@@ -17,6 +17,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab import (
     ALL,
     Measure,
+    Place,
     Sweep,
     attention_to,
     largest_activation,
@@ -39,7 +40,6 @@ from sinkjax.lab.measures import (
 )
 from sinkjax.lab.numbers import Stored
 from sinkjax.lab.parts import check_measure, check_positions
-from sinkjax.lab.places import after
 from sinkjax.lab.work import UNEDITED, Point
 
 E, P, L, H, T = 2, 3, 4, 5, 12  # conditions, prompts, layers, heads, positions
@@ -104,7 +104,7 @@ MEASURES: dict[str, tuple[Measure, Any]] = {
         ),
         (largest_activation(0), lambda x: largest(x, range(L + 1), 0)),
         (largest_activation(3, layer(0)), lambda x: largest(x, [1], 3)),
-        (largest_activation(3, after(1, L)), lambda x: largest(x, [3, 4], 3)),
+        (largest_activation(3, Place("layers from 2 on", (2, 3))), lambda x: largest(x, [3, 4], 3)),
         (typical_activation(), lambda x: typical(x, range(L + 1))),
         (typical_activation(layer(2)), lambda x: typical(x, [3])),
         (loss(), lambda x: mean_loss(x, 0)),

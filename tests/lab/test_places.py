@@ -15,16 +15,13 @@ from sinkjax import attend_self, mask_key
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import ALL, Case, Controlled, Lab, Place, Premise, Sweep, attention_to, each, effect, layer, prefixes, upto
 from sinkjax.lab.claims import Prose
-from sinkjax.lab.edits import cut_links, hide, hide_from_heads, see_only
+from sinkjax.lab.edits import cut_links, see_only
 from sinkjax.lab.parts import controls as drawn
-from sinkjax.lab.places import after, first_heads, top_heads
 from sinkjax.lab.trace import Program
 from sinkjax.lab.work import Control, Point
 from tests.lab.edited import assert_same, budget
 
-T, L, H = 16, 3, 6
-SCORES = np.roll(np.arange(18.0)[::-1], 16).reshape(L, H)  # head 4 of layer 2 receives most, then head 5 and those of layer 0
-SHARES = (0.2, 0.5, 0.9)
+T, L = 16, 3
 FORMS = upto(1, "the one in which it forms")
 
 
@@ -60,8 +57,6 @@ def masks(*places: Place | Case) -> Sweep:
         (prefixes(L, (0, 1, 2, 9)), [(0,), (0, 1)], ["layer 0", "layers 0 to 1"]),  # neither all layers nor others
         ([layer(1, "the layer in which it forms")], [(1,)], ["the layer in which it forms"]),
         ([upto(0), FORMS], [(0,), (0, 1)], ["layer 0", "layers 0 to the one in which it forms"]),
-        ([after(1, L, "the one in which it forms")], [(2,)], ["layers after the one in which it forms"]),
-        ([after(0, L), after(2, L)], [(1, 2), (2,)], ["layers from 1 on", "layers from 2 on"]),
     ],
 )
 def test_a_place_is_its_layers(places, layers, labels):
@@ -69,43 +64,10 @@ def test_a_place_is_its_layers(places, layers, labels):
     assert [one.label for one in places] == labels
 
 
-def test_heads_are_whole_layers_many_the_strongest_or_the_first():
-    strongest, first = top_heads(SCORES, SHARES, "attention"), first_heads(L, H, SHARES)
-    assert [len(one.heads or ()) for one in strongest] == [len(one.heads or ()) for one in first] == [6, 12]  # not none, not all
-    assert strongest[0].heads == ((2, 4), (2, 5), (0, 0), (0, 1), (0, 2), (0, 3))
-    assert first[0].heads == tuple((0, head) for head in range(H))
-    assert (strongest[0].layers, first[1].layers) == ((0, 2), (0, 1))
-    assert [one.x for one in strongest] == [6, 12]
-    assert [one.label for one in (strongest[0], *first)] == [
-        *("the 6 heads with the largest attention", "the 6 heads of layer 0", "the 12 heads of layers 0 to 1")
-    ]
-    for share in (0.0, 1.0):
-        with pytest.raises(SinkjaxError, match=f"share of heads .* 0 and 1, not {share:g}"):
-            top_heads(SCORES, [0.5, share], "attention")
-
-
-def test_a_mask_in_some_heads_hides_the_key_from_these_alone(tiny_config):
-    (place, _) = top_heads(SCORES, SHARES, "attention")
-    (term,) = hide_from_heads(2, place.heads or (), L, H).resolve(tiny_config, [T], T)
-    assert term.op == "add"  # 0 elsewhere, which changes nothing
-    hidden = np.isneginf(np.asarray(term.value)[:, 0]) & np.asarray(term.layer_head)
-    assert {(int(layer), int(head)) for layer, head in np.argwhere(hidden)} == {*(place.heads or ())}
-    assert set(np.unique(np.asarray(term.value))) == {-np.inf, 0.0}
-    (plain,) = mask_key(2).resolve(tiny_config, [T], T)
-    np.testing.assert_array_equal(term.key, plain.key)
-    assert term.relation == plain.relation
-
-
 @pytest.mark.parametrize("layers", [None, (1,), (0, 2)])
 def test_shared_edits_are_those_of_the_constructors(tiny_config, layers):
-    edit = functools.partial(sinkjax.edit, layers=layers)
-    for made, expected in (
-        (hide("logits", keys=2, layers=layers), mask_key(2, layers=layers)),
-        (hide("weights", queries=5, layers=layers), edit("weights", "set", 0.0, queries=5, relation="others")),
-        (hide("renormalised", 2, layers=layers), edit("weights", "set", 0.0, keys=2, relation="others", renormalise=True)),
-        (see_only(5, 2, layers), edit("logits", "set", -np.inf, queries=5, keys=[0, 1, 3, 4, 5])),
-    ):
-        assert_same(made, expected, tiny_config)
+    expected = sinkjax.edit("logits", "set", -np.inf, queries=5, keys=[0, 1, 3, 4, 5], layers=layers)
+    assert_same(see_only(5, 2, layers), expected, tiny_config)
 
 
 def test_conditions_begin_with_no_edit_and_have_the_edits_and_labels_of_their_places(tiny_config):

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from sinkjax.lab import *
-from sinkjax.lab.figures import along
+from sinkjax.lab.figures import wrapped
 from sinkjax.lab.measures import strongest_other_sink
+from sinkjax.lab.numbers import Stored
 from sinkjax.lab.premises import positions_are, without_bos
 from sinkjax.papers.gu._norms import largest_norm_ratio
+from sinkjax.report.figures.lines import Line, Panel
+from sinkjax.report.figures.lines import lines as line_figure
+from sinkjax.report.section import Drawing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,3 +55,23 @@ def study(lab: Lab, s: Settings) -> None:
     by_eps = {eps: sink_rate(0, eps) for eps in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)}
     lab.draw(along, "key", "heads that sink on the key (%)", by_key, kinds)
     lab.draw(along, "eps", sink.name, by_eps, kinds)
+
+
+def along(read: Stored, axis: str, name: str, measures: Mapping[Any, Measure], conditions: Sequence[Where]) -> Drawing:
+    """Draw measures against a number that they are made with, such as a key or a threshold: a line for each choice of conditions.
+
+    Args:
+        read: The stores.
+        axis: Name of the number.
+        name: Name of the measures, for the y axis.
+        measures: Number -> measure.
+        conditions: One line each.
+    """
+    found = []
+    for one in conditions:
+        means = [np.mean([read.value(part, one.sweep, case) for case in one.cases], axis=0) for part in measures.values()]
+        found.append(Line(one.text, list(measures), [*read.intervals(one.sweep, np.stack(means))]))
+    figure = line_figure([[Panel("", wrapped(name), found)]], axis, "above")
+    stores = [read.store(one.sweep) for one in conditions]
+    caption = f"{name[0].upper()}{name[1:]}, against {axis}."
+    return read.drawing(f"{conditions[0].sweep.name}-along-{axis}", figure, caption, *stores)

@@ -5,22 +5,24 @@ Weights set to 0 leave rows that sum to less than 1; renormalised, they are the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax import Edit, Probe, Site, Statistic
+from sinkjax import Edit, Probe, Site, Statistic, edit
 from sinkjax.config_files.checks import positions
 from sinkjax.lab import *
-from sinkjax.lab.edits import hide
 from sinkjax.lab.measures import later_sink_rate
 from sinkjax.lab.premises import same
 
 if TYPE_CHECKING:
     from sinkjax.probes.statistics import PairView
+
+Way = Literal["logits", "renormalised", "weights"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ def study(lab: Lab, s: Settings) -> None:
     cost, size = loss(), largest_activation(s.key + 1)
     at_next, there = (later_sink_rate(key, s.eps, shares=True) for key in (s.key + 1, s.position))
     columns = (cost, at_next, there, size, attention_left())
-    cases = [place.at(way=way) for place in (*prefixes(lab.layers, s.ends), ALL) for way in ("logits", "renormalised", "weights")]
+    cases = [place.at(way=way) for place in (*prefixes(lab.layers, s.ends), ALL) for way in get_args(Way)]
 
     def sweep(name: Literal["masked", "alone"], what: str, chosen: int, title: str, least: int) -> Sweep:
         def hidden(position: int, case: Case) -> Edit:
@@ -67,6 +69,21 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(lines_along, "way", cost, at_next, size, over=masked)
     lab.maps(logits, zero[0])
     lab.draw(activations, logits, *zero)
+
+
+def hide(way: Way, keys: int | None = None, queries: int | None = None, layers: Sequence[int] | None = None) -> Edit:
+    """Hide keys from all other queries, or all other keys from queries, before or after the softmax (Kiya et al., footnote 8).
+
+    Args:
+        way: "logits" (minus infinity), "weights" (0 after the softmax), or "renormalised" (0, and the row rescaled to sum to 1).
+        keys: Keys to hide, except from their own queries; None for all.
+        queries: Queries that see only themselves; None for all.
+        layers: The layers; None for all.
+    """
+    site, value = ("logits", -np.inf) if way == "logits" else ("weights", 0.0)
+    return edit(
+        site, "set", value, relation="others", renormalise=way == "renormalised", keys=keys, queries=queries, layers=layers
+    )
 
 
 # The attention left in a row when weights are removed after the softmax.

@@ -15,7 +15,8 @@ from sinkjax import Edit, swap_embeddings
 from sinkjax.config_files.checks import among, positions
 from sinkjax.lab import *
 from sinkjax.lab.measures import typical_activation
-from sinkjax.lab.premises import separates_documents
+from sinkjax.lab.numbers import Numbers
+from sinkjax.lab.premises import CHAT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,3 +74,14 @@ def study(lab: Lab, s: Settings) -> None:
         (partial(largest_activation, 0), lambda layers: own("position", partial(largest_activation, layers=layers))),
     )
     lab.draw(by_layer, *rows, conditions=[with_bos[shown]])
+
+
+def separates_documents(sweep: Sweep) -> Premise:
+    """Return the premise that the BOS of a sweep separated documents in pretraining: a setting names it, or no chat begins so."""
+
+    def test(read: Numbers) -> tuple[bool, str]:
+        number, text = read.about(sweep)["first_tokens"][0]
+        named = isinstance(read.settings.bos, int)
+        return named or text not in CHAT, f"BOS is {text!r} (token {number}), which must have separated documents in pretraining"
+
+    return Premise(test)

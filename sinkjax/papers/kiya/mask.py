@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from sinkjax import Edit, add_logit, mask_key
+from sinkjax import Edit, add_logit, edit, mask_key
 from sinkjax.config_files.checks import positions
+from sinkjax.errors import SinkjaxError
 from sinkjax.lab import *
 from sinkjax.lab.baseline import Unedited, finite
-from sinkjax.lab.edits import hide_from_heads
 from sinkjax.lab.figures import LAYERS, drawable
 from sinkjax.lab.numbers import Stored
-from sinkjax.lab.places import first_heads, top_heads
+from sinkjax.lab.places import Head
 from sinkjax.lab.premises import below, unchanged
 from sinkjax.lab.work import Point
 from sinkjax.report.figures import grid
@@ -113,3 +114,54 @@ def received(read: Stored, *keys: int, over: Sweep) -> Drawing:
     caption = """Attention that keys receive in each layer, against the edited layers. In a masked layer the key receives none;
         the layers above it show the effect on later layers."""
     return read.drawing("attention-by-layer", figure, caption, over.name, bands=False)
+
+
+def hide_from_heads(key: int, heads: Sequence[Head], layers: int, count: int) -> Edit:
+    """Hide a key from some heads only.
+
+    Args:
+        key: The key.
+        heads: (layer, head) of each.
+        layers: Number of layers of the model.
+        count: Number of heads in a layer.
+    """
+    value = np.zeros((layers, 1, count), np.float32)  # adding 0 to a logit changes nothing
+    for layer, head in heads:
+        value[layer, 0, head] = -np.inf
+    return edit("logits", "add", value, keys=key, relation="others", layers=sorted({layer for layer, _ in heads}))
+
+
+def top_heads(scores: ArrayLike, shares: Sequence[float], what: str) -> list[Place]:
+    """Return the heads with the largest scores, for each share of all heads, rounded to whole layers.
+
+    Args:
+        scores: float[layer, head].
+        shares: Shares of all heads, between 0 and 1.
+        what: The name of the scores.
+    """
+    values = np.asarray(scores)
+    order = np.argsort(-values.ravel(), kind="stable")
+    return [
+        _heads(f"the {size} heads with the largest {what}", order[:size], values.shape[1])
+        for size in _sizes(len(values), values.shape[1], shares)
+    ]
+
+
+def first_heads(layers: int, heads: int, shares: Sequence[float]) -> list[Place]:
+    """Return the heads of the first layers, as many as in `top_heads`."""
+    sizes = _sizes(layers, heads, shares)
+    return [_heads(f"the {size} heads of {upto(size // heads - 1).label}", np.arange(size), heads) for size in sizes]
+
+
+def _heads(label: str, numbers: NDArray[np.intp], heads: int) -> Place:
+    """Return a place of heads with numbers layer * H + head."""
+    found = tuple((int(number) // heads, int(number) % heads) for number in numbers)
+    return Place(label, tuple(sorted({one for one, _ in found})), found, x=len(found))
+
+
+def _sizes(layers: int, heads: int, shares: Sequence[float]) -> list[int]:
+    """Return the number of heads of each share, in whole layers, but neither none nor all of them."""
+    for share in shares:
+        if not 0 < share < 1:
+            raise SinkjaxError(f"a share of heads must lie between 0 and 1, not {share:g}")
+    return sorted({heads * min(max(round(share * layers), 1), max(layers - 1, 1)) for share in shares})

@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax import Edit, compose, edit, scale_head_output
+from sinkjax.errors import SinkjaxError
 from sinkjax.lab import *
 from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.contrasts import slope
+from sinkjax.lab.contrasts import Parts, facts_of
 from sinkjax.lab.figures import heatmap
-from sinkjax.lab.premises import unnormed
+from sinkjax.lab.numbers import Numbers
+from sinkjax.model.config import Config
 from sinkjax.papers.li._scores import sink_score
 
 PROMPTS, EVERYWHERE, NORM = "over prompts", "over prompts and positions", "left out"
@@ -113,8 +115,13 @@ def study(lab: Lab, s: Settings) -> None:
 
 def attention_unnormed() -> Premise:
     """Return the premise that no norm comes between head outputs and the stream, so that a change of their size has an effect."""
+
+    def fits(architecture: Config) -> bool:
+        place = getattr(architecture, "norm_place", "pre")  # a store omits defaults
+        return place not in ("sandwich", "output") and getattr(architecture, "head_norm", None) is None
+
     why = "no norm may follow head outputs or W_O, as it undoes a scaling of head outputs"
-    return Premise(lambda read: (unnormed(read.architecture), why), unnormed)
+    return Premise(lambda read: (fits(read.architecture), why), fits)
 
 
 def of_outputs(run: Unedited) -> tuple[dict[str, NDArray], NDArray]:
@@ -138,3 +145,29 @@ def of_outputs(run: Unedited) -> tuple[dict[str, NDArray], NDArray]:
     everywhere = kept.sum(axis=(0, 2)) / real.sum()
     distances = np.linalg.norm(values - values.mean(axis=0), axis=-1).swapaxes(0, 1) * (count / max(count - 1, 1)) ** 0.5
     return {PROMPTS: at_each, EVERYWHERE: np.broadcast_to(everywhere[:, None], at_each.shape)}, distances
+
+
+def slope(measure: Measure, where: Where, along: str) -> Contrast:
+    """Return the rise of a measure along an axis, from first to last value, by a straight line over their order.
+
+    where: The conditions, with every value of the axis; the values of other axes are samples.
+    """
+
+    def parts(read: Numbers) -> Parts:
+        cases = [case for case in where.cases if case is not None]
+        values, order = np.unique(np.array([case[along] for case in cases]), return_inverse=True)
+        if len(values) < 2:
+            raise SinkjaxError(f"a slope needs two values of {along}, and {where.text} has {len(values)}")
+        kept = [(case.place, *(entry for entry in case.axes if entry[0] != along)) for case in cases]
+        lines = list(dict.fromkeys(kept))  # one for each value of the other axes
+        centred = np.arange(len(values)) - (len(values) - 1) / 2
+        centred *= (len(values) - 1) / (centred**2).sum()
+        weights = np.zeros((len(cases), len(lines)))
+        weights[np.arange(len(cases)), [lines.index(line) for line in kept]] = centred[order]
+        found, (span, unit) = read.edited(measure, where) @ weights, facts_of(measure)
+        found = found[..., 0] if found.shape[-1] == 1 else found
+        steepest = None if span is None else (centred.clip(0).sum() * span[0], centred.clip(0).sum() * span[1])
+        label, why = f"rise of {measure.name} along {along}", "the other values of the axis are the comparison"
+        return Parts(found, None, None, steepest, unit, label, where=where, uncontrolled=why)
+
+    return parts

@@ -14,7 +14,6 @@ import numpy as np
 from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.lab import *
 from sinkjax.lab.edits import cut_links, hide_behind, see_only
-from sinkjax.lab.places import after
 from sinkjax.papers.li._scores import later_sink_score
 
 
@@ -73,3 +72,11 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(lines_along, "seen", score, sink, size, over=other)
     lab.maps(everywhere, even[ALL])
     lab.draw(activations, alone[forms], everywhere, even[ALL])
+
+
+def after(last: int, layers: int, name: str = "") -> Place:
+    """Return the layers after `last` of a model with `layers` layers; the last layer if there are none."""
+    first = min(last + 1, layers - 1)
+    return Place(
+        f"layers after {name}" if name else f"layers from {first} on", tuple(range(first, layers)), x=None if name else first
+    )

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import sinkjax
+from sinkjax.errors import SinkjaxError
 from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.parts import parts
 from sinkjax.lab.work import NO_EDIT, Point
+from sinkjax.papers.kiya.mask import first_heads, hide_from_heads, top_heads
 from sinkjax.studies import run
 from sinkjax.studies.registry import program
 from tests.lab import planted
@@ -194,3 +196,37 @@ def test_what_any_mask_does_is_not_the_keys_doing():
         return moves(all_layers=MOVED)(name, point) | ({("seen", 1): 99.0} if point.draw >= 0 else {})
 
     assert words(numbers)["all"] == "opposite"
+
+
+# Sets of heads.
+
+L, H = 3, 6
+SCORES = np.roll(np.arange(18.0)[::-1], 16).reshape(L, H)  # head 4 of layer 2 receives most, then head 5 and those of layer 0
+SHARES = (0.2, 0.5, 0.9)
+
+
+def test_heads_are_whole_layers_many_the_strongest_or_the_first():
+    strongest, first = top_heads(SCORES, SHARES, "attention"), first_heads(L, H, SHARES)
+    assert [len(one.heads or ()) for one in strongest] == [len(one.heads or ()) for one in first] == [6, 12]  # not none, not all
+    assert strongest[0].heads == ((2, 4), (2, 5), (0, 0), (0, 1), (0, 2), (0, 3))
+    assert first[0].heads == tuple((0, head) for head in range(H))
+    assert (strongest[0].layers, first[1].layers) == ((0, 2), (0, 1))
+    assert [one.x for one in strongest] == [6, 12]
+    assert [one.label for one in (strongest[0], *first)] == [
+        *("the 6 heads with the largest attention", "the 6 heads of layer 0", "the 12 heads of layers 0 to 1")
+    ]
+    for share in (0.0, 1.0):
+        with pytest.raises(SinkjaxError, match=f"share of heads .* 0 and 1, not {share:g}"):
+            top_heads(SCORES, [0.5, share], "attention")
+
+
+def test_a_mask_in_some_heads_hides_the_key_from_these_alone(tiny_config):
+    (place, _) = top_heads(SCORES, SHARES, "attention")
+    (term,) = hide_from_heads(2, place.heads or (), L, H).resolve(tiny_config, [16], 16)
+    assert term.op == "add"  # 0 elsewhere, which changes nothing
+    hidden = np.isneginf(np.asarray(term.value)[:, 0]) & np.asarray(term.layer_head)
+    assert {(int(layer), int(head)) for layer, head in np.argwhere(hidden)} == {*(place.heads or ())}
+    assert set(np.unique(np.asarray(term.value))) == {-np.inf, 0.0}
+    (plain,) = sinkjax.mask_key(2).resolve(tiny_config, [16], 16)
+    np.testing.assert_array_equal(term.key, plain.key)
+    assert term.relation == plain.relation
