@@ -1,40 +1,27 @@
 """The layers of the library, by its import graph: no import against their order, and no circle.
 
-Imports inside of functions count too, and so do those that only type checkers read. A line of LAYERS may import from its own
-folder and from lines above it.
+Their order is that of the table of folders in CONTRIBUTING.md. Imports inside of functions count too, and so do those that only
+type checkers read. A row may import from its own folder and from rows above it.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LAYERS = (
-    ("errors",),
-    ("runtime", "viewing"),
-    ("config_files",),
-    ("model",),
-    ("edits",),
-    ("probes",),
-    ("analysis",),
-    ("transformer",),
-    ("checkpoints",),
-    ("data",),
-    ("sweeps",),
-    ("explain",),
-    ("generation", "evaluation", "showing"),
-    ("train",),
-    ("tasks",),
-    ("report",),
-    ("plot", "cards"),
-    ("lab",),
-    ("papers",),
-    ("studies",),
-    ("explorer",),
-    ("cli", "__main__"),
-)
+
+
+def layers() -> list[list[str]]:
+    """The folders, and modules outside of folders, of each row of CONTRIBUTING's table."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.split("| folder | content |")[1].split("\n\n")[0]
+    return [re.sub(r"/|\.py", "", names).split() for names in re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)]
+
+
+LAYERS = layers()
 
 
 def module_name(path: Path) -> str:
@@ -62,7 +49,7 @@ GRAPH = {name: set() if name == "sinkjax" else {*imported(path)} - {name} for na
 
 
 def layer(module: str) -> int:
-    """The place of a module's folder, or file, in LAYERS."""
+    """The place of a module's folder, or file, in the table."""
     head = module.split(".")[1]
     return next(place for place, names in enumerate(LAYERS) if head in names)
 
@@ -114,6 +101,11 @@ def test_the_graph_knows_every_kind_of_import(tmp_path):
 def test_circles_are_found():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == {frozenset("abc")}
     assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == set()
+
+
+def test_every_folder_has_one_row():
+    heads = {name.split(".")[1] for name in MODULES if name != "sinkjax"}
+    assert sorted(name for names in LAYERS for name in names) == sorted(heads)
 
 
 def test_every_module_has_a_layer_and_imports_from_no_higher_one():
