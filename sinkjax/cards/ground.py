@@ -16,7 +16,7 @@ from sinkjax.analysis.finite import quietly
 from sinkjax.checkpoints.model import Model, check_model
 from sinkjax.config_files.checks import refuse
 from sinkjax.data.corpora import SOURCES, Passages, passages
-from sinkjax.data.fit import SHORTEST, fitted
+from sinkjax.data.fit import LENGTH, PROMPTS, SHORTEST, fitted
 from sinkjax.data.prompts import encode
 from sinkjax.data.reading import Division
 from sinkjax.edits.edit import Edit
@@ -31,7 +31,6 @@ from sinkjax.transformer.implementations import AUTO
 EPS = 0.3  # a head sinks on a key above this mean attention (Gu et al. 2025)
 HALF = 0.5  # minimum share of the unedited sink that counts as a sink under an edit
 FEWEST = 8  # later queries that make the attention to a key evidence
-PROMPTS, LENGTH = 32, 64  # unless others are asked for or a text of one's own has fewer
 DIVIDED = 12  # with so many passages of such a text, a third is for costs and remedies
 SKIPPED = 8  # first tokens of a text that the comparison of prefixes leaves out
 FEW, SOME = slice(8), slice(16)  # prompts of interventions that are read in attention or activations; that are read in loss

@@ -14,7 +14,7 @@ from sinkjax.cli.options import Model, read
 from sinkjax.config_files.checks import LARGEST, MOST, refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.data.corpora import SOURCES, checked
-from sinkjax.data.fit import SHORTEST
+from sinkjax.data.fit import LENGTH, PROMPTS, SHORTEST
 from sinkjax.data.reading import Division, kind_of
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Attention, Dtype
@@ -131,8 +131,6 @@ def show_plan(options: CardOptions) -> None:
 
 def size(options: CardOptions) -> tuple[int, int]:
     """Return the number and length of prompts, at most."""
-    from sinkjax.cards.ground import LENGTH, PROMPTS
-
     return (
         PROMPTS if options.prompts is None else options.prompts,
         LENGTH if options.length is None else options.length,

@@ -43,10 +43,9 @@ def train(arguments: Sequence[str]) -> None:
     config = with_edits(options.config)
     use_all_cores()
     start_jax(options.platform, config.dtype, options.join)
-    from sinkjax import tasks
     from sinkjax.runtime import processes
 
-    trained = tasks.train(config, out, say, log=options.log)
+    trained = registry.train(config, out, say, log=options.log)
     if processes.first():
         show_training(trained)
         print(printable(str(out)))

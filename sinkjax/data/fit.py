@@ -10,6 +10,7 @@ from sinkjax.data.corpora import Split, checked, homes
 from sinkjax.data.reading import Division
 from sinkjax.errors import SinkjaxError
 
+PROMPTS, LENGTH = 32, 64  # of a card, unless others are asked for or the text has fewer
 SHORTEST = 12  # tokens of a passage that is used unless a length is asked for: 8 queries behind each of the first positions
 
 

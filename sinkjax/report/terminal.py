@@ -26,17 +26,16 @@ MOST_LINES = 60  # maximum rows of a table of edits; the page and summary.csv ha
 
 def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], caption: str = "") -> None:
     """Print a table with long cells folded; numbers and bytes are already formatted. Columns without names have no heading."""
-    from rich import box, table
-    from rich.console import Console
+    from rich import box, console, table
 
-    console = Console(highlight=False, markup=False, width=folding.columns())
+    screen = console.Console(highlight=False, markup=False, width=folding.columns())
     style: Any = {"box": box.SIMPLE_HEAD, "title_style": "bold", "title_justify": "left", "caption_justify": "left"}
     shown = table.Table(title=printable(title) or None, caption=printable(caption) or None, show_header=any(columns), **style)
     for column in columns:
         shown.add_column(column, overflow="fold")
     for line in lines:
         shown.add_row(*(printable(str(entry)) for entry in line))
-    console.print(shown)
+    screen.print(shown)
 
 
 def terminal(found: Section | Report) -> None:

@@ -18,6 +18,7 @@ from sinkjax.config_files.files import CONFIG_FILE, document, read_text, user_pl
 from sinkjax.config_files.places import reached, read_bytes
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.train.config import KIND, SAVE_EVERY, Training
+from sinkjax.train.mirror import local
 
 if TYPE_CHECKING:
     from sinkjax.train.task import Task
@@ -162,7 +163,6 @@ def load_runs(folder: str | Path) -> Trained:
         SinkjaxError: There is no training, or one that is not finished.
     """
     from sinkjax.train.checkpoint import CHECKPOINTS
-    from sinkjax.train.mirror import local
     from sinkjax.train.trained import load_trained
 
     with local(folder) as (here, mirror):
