@@ -73,7 +73,7 @@ class Unedited:
             found[key] = sweep([sinkjax.compose()])
         return found[key]
 
-    def captured(self, *captures: Capture, edit: Edit | None = None) -> dict[str, NDArray]:
+    def captured(self, *captures: Capture, edit: Edit | None = None) -> dict[str, NDArray[Any]]:
         """Return raw values of all prompts, with or without an edit, by capture name: [layer, prompt, ...]."""
         (model, batch), edits = self.loaded, () if edit is None else edit
         probe = Probe(capture=captures)
@@ -184,7 +184,7 @@ class Known:
 
         return self.value(name, found, 0)
 
-    def captured(self, name: str, edit: Edit, sites: Sequence[str]) -> Mapping[str, NDArray]:
+    def captured(self, name: str, edit: Edit, sites: Sequence[str]) -> Mapping[str, NDArray[Any]]:
         """Return raw values of all prompts under an edit: site -> [layer, prompt, position, ...]; zeros in a plan and on stores.
 
         Args:
@@ -197,7 +197,7 @@ class Known:
         shapes = {site: (L, self.prompts, length, *sizes.get(site, (one.width,))) for site in sites}
         zeros = {site: np.broadcast_to(np.float32(0), shape) for site, shape in shapes.items()}
 
-        def capture(run: Unedited) -> Mapping[str, NDArray]:
+        def capture(run: Unedited) -> Mapping[str, NDArray[Any]]:
             found = run.captured(*(Capture(Site(site), name=f"{name}_{site}") for site in sites), edit=edit)
             return {site: found[f"{name}_{site}"] for site in sites}
 

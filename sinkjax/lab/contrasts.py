@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +39,9 @@ class Parts:
         recovery: Whether the contrast undoes a damage, which `whole` is.
     """
 
-    contrast: NDArray
-    controls: NDArray | None
-    whole: NDArray | None
+    contrast: NDArray[Any]
+    controls: NDArray[Any] | None
+    whole: NDArray[Any] | None
     range: Span
     unit: str
     label: str
@@ -76,7 +77,7 @@ def effect(
     def parts(read: Numbers) -> Parts:
         base, drawn = read.unedited(measure, where), read.controls(measure, where) if controls else None
         gained = None if drawn is None else drawn - base[: drawn.shape[1]]
-        of_whole: NDArray | None = base if whole is None else read.unedited(whole, where)
+        of_whole: NDArray[Any] | None = base if whole is None else read.unedited(whole, where)
         if above is not None:
             of_whole = of_whole - read.unedited(above, where)
         elif measure.log:
@@ -124,7 +125,7 @@ def part(measure: Measure, where: Where, of: Where, falls: bool = False, above: 
     """
 
     def parts(read: Numbers) -> Parts:
-        def base(at: Where) -> NDArray:
+        def base(at: Where) -> NDArray[Any]:
             return read.unedited(measure, at) if above is None else read.edited(measure, above)
 
         controls, sign, (span, unit) = read.controls(measure, where), -1 if falls else 1, facts_of(measure)
@@ -172,7 +173,7 @@ def unedited(measure: Measure, sweep: Sweep, minus: Measure | None = None) -> Co
     return parts
 
 
-def _first(read: Numbers, measure: Measure, sweep: Sweep) -> NDArray:
+def _first(read: Numbers, measure: Measure, sweep: Sweep) -> NDArray[Any]:
     found = read.first(measure, sweep)
     return np.log(found) if measure.log else found
 

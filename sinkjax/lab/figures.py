@@ -109,7 +109,7 @@ def _line(
 ) -> Line:
     """Draw a measure along conditions, as the mean of those at each x, with a dashed line for no edit."""
 
-    def along(edited: bool) -> NDArray:
+    def along(edited: bool) -> NDArray[Any]:
         return np.stack([np.mean([read.value(measure, sweep, one.case, edited) for one in there], axis=0) for there in rows])
 
     plain = along(edited=False)
@@ -266,7 +266,7 @@ def activations(read: Stored, *conditions: Where) -> Drawing:
     """Draw the largest |h| by depth and position, under the baseline of a sweep and some conditions."""
     few = slice(POSITIONS)
 
-    def sizes(store: str, row: int) -> NDArray:
+    def sizes(store: str, row: int) -> NDArray[Any]:
         return np.asarray(read[store]["resid_max"].isel(edit=row).mean("prompt").values[..., few])
 
     stores = [read.store(one.sweep) for one in conditions]

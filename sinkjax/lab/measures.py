@@ -51,7 +51,7 @@ class Measure:
     """
 
     name: str
-    of: Callable[[xarray.Dataset], NDArray]
+    of: Callable[[xarray.Dataset], NDArray[Any]]
     asks: Probe = Probe()
     unit: str = ""
     range: tuple[float, float] | None = None
@@ -64,7 +64,7 @@ class Measure:
     whole: bool = True
 
 
-def percentage(name: str, of: Callable[[xarray.Dataset], NDArray], asks: Probe = Probe(), **facts: Any) -> Measure:
+def percentage(name: str, of: Callable[[xarray.Dataset], NDArray[Any]], asks: Probe = Probe(), **facts: Any) -> Measure:
     """Return a measure in per cent. Arguments as of `Measure`."""
     return Measure(name, of, asks, "percentage points", PERCENT, **facts)
 
@@ -106,8 +106,9 @@ LATER_READOUT = """The paper's readout: attention averaged over the heads of one
 def sink_rate(key: int, eps: float, layers: Place | None = None) -> Measure:
     """Percentage of the heads of some layers that sink on a key (Gu et al. 2025)."""
 
-    def of(data: xarray.Dataset) -> NDArray:
-        return 100 * metrics.sink_rate(data, key, eps, per="layer")[..., layer_index(layers)].mean(axis=-1)
+    def of(data: xarray.Dataset) -> NDArray[Any]:
+        found: NDArray[Any] = 100 * metrics.sink_rate(data, key, eps, per="layer")[..., layer_index(layers)].mean(axis=-1)
+        return found
 
     return percentage(
         f"heads that sink on key {key} (%){in_layers(layers)}", of, RECEIVED, note=SINKS, **at_position(key, seen=True)
@@ -120,7 +121,7 @@ def later_sink_rate(key: int, eps: float, layers: Place | None = None, shares: b
     shares: of each row's weight, for rows that do not sum to 1.
     """
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * data["sinking_heads"].values[..., layer_index(layers), key].mean(axis=-1))
 
     asks = Probe(extra=(sinking_heads(eps, shares=shares),))
@@ -132,9 +133,10 @@ def later_sink_rate(key: int, eps: float, layers: Place | None = None, shares: b
 def strongest_other_sink(key: int, eps: float) -> Measure:
     """Percentage of heads that sink on whichever other key has most of them, among keys that enough queries see."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         keys = [other for other in range(data.sizes["key"] - MIN_QUERIES + 1) if other != key]
-        return 100 * np.max([metrics.sink_rate(data, other, eps) for other in keys], axis=0)
+        found: NDArray[Any] = 100 * np.max([metrics.sink_rate(data, other, eps) for other in keys], axis=0)
+        return found
 
     return percentage(f"heads that sink on the strongest key but {key} (%)", of, RECEIVED, **at_position(key))
 
@@ -142,7 +144,7 @@ def strongest_other_sink(key: int, eps: float) -> Measure:
 def attention_to(key: int, layer: int) -> Measure:
     """Attention to a key in one layer, mean over heads, in per cent (Kiya et al. 2026, Figs. 2, 4 to 9)."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * _in_layer(data, layer)[..., key].mean(axis=-1))
 
     name = f"attention to key {key} in layer {layer}, mean over heads (%)"
@@ -152,7 +154,7 @@ def attention_to(key: int, layer: int) -> Measure:
 def strongest_other_attention(key: int, layer: int) -> Measure:
     """Attention in one layer, mean over heads, to whichever other key receives most, among keys that enough queries see."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         received = _in_layer(data, layer)[..., : data.sizes["key"] - MIN_QUERIES + 1].mean(axis=-2)
         return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
 
@@ -160,7 +162,7 @@ def strongest_other_attention(key: int, layer: int) -> Measure:
     return percentage(name, of, RECEIVED, **at_position(key))
 
 
-def _in_layer(data: xarray.Dataset, layer: int) -> NDArray:
+def _in_layer(data: xarray.Dataset, layer: int) -> NDArray[Any]:
     """Attention received in one layer, float[edit, prompt, head, key]. Raises Absent if the model has no such layer."""
     if layer >= data.sizes["layer"]:
         raise Absent(f"the model has no layer {layer}, as it has {data.sizes['layer']}")
@@ -181,7 +183,7 @@ def mean_attention() -> Probe:
 def later_attention_to(key: int, layer: int) -> Measure:
     """Attention of later queries to a key in one layer, mean over heads, in per cent."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * data["mean_attention"].values[..., layer, key])
 
     name = f"attention to key {key} in layer {layer}, mean over heads (%)"
@@ -191,7 +193,7 @@ def later_attention_to(key: int, layer: int) -> Measure:
 def strongest_later_attention(key: int, layer: int) -> Measure:
     """Attention of later queries in one layer to whichever other key receives most, among keys that enough of them see."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         received = data["mean_attention"].values[..., layer, : data.sizes["key"] - MIN_QUERIES]
         return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
 
@@ -208,7 +210,7 @@ def largest_activation(position: int, layers: Place | None = None) -> Measure:
 def largest_elsewhere(position: int) -> Measure:
     """Largest |h| over all depths and positions but one."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(np.nanmax(np.delete(data["resid_max"].values.max(axis=-2), position, -1), axis=-1))
 
     return Measure(f"largest |h| at any position but {position}", of, SIZES, log=True, **at_position(position))
@@ -220,7 +222,7 @@ def typical_activation(layers: Place | None = None) -> Measure:
     return Measure(name, lambda data: np.asarray(np.nanmedian(largest(data, layers)[..., 1:], axis=-1)), SIZES, log=True)
 
 
-def largest(data: xarray.Dataset, layers: Place | None) -> NDArray:
+def largest(data: xarray.Dataset, layers: Place | None) -> NDArray[Any]:
     """Largest |h| at each position after some layers, with all layers the embedding's too: float[edit, prompt, position]."""
     sizes, count = data["resid_max"].values, data.sizes["depth"] - 1
     chosen = range(count) if layers is None or layers.layers is None else layers.layers
@@ -231,7 +233,7 @@ def largest(data: xarray.Dataset, layers: Place | None) -> NDArray:
 def loss(start: int = 0) -> Measure:
     """Mean negative log-likelihood of the next tokens, from position `start`, in nats per token."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(data["nll"].isel(position=slice(start, None)).mean("position").values)
 
     name = f"loss (nats per token){f' from position {start}' if start else ''}"
@@ -264,7 +266,7 @@ def probe_of(measures: Iterable[Measure], probe: Probe = Probe()) -> Probe:
     return functools.reduce(merged, (measure.asks for measure in measures), probe)
 
 
-def read_measure(measure: Measure, data: xarray.Dataset) -> NDArray:
+def read_measure(measure: Measure, data: xarray.Dataset) -> NDArray[Any]:
     """Compute a measure of every condition of a sweep.
 
     Args:

@@ -47,14 +47,14 @@ class Numbers(ABC):
     architecture: Any
 
     @abstractmethod
-    def value(self, measure: Measure, sweep: Sweep, case: Case | None, edited: bool = True) -> NDArray:
+    def value(self, measure: Measure, sweep: Sweep, case: Case | None, edited: bool = True) -> NDArray[Any]:
         """Return a measure of one condition, or (edited=False) of the unedited model at its axes: float[document].
 
         case: None for the unedited model.
         """
 
     @abstractmethod
-    def drawn(self, measure: Measure, sweep: Sweep, case: Case | None) -> NDArray | None:
+    def drawn(self, measure: Measure, sweep: Sweep, case: Case | None) -> NDArray[Any] | None:
         """Return a measure under each control of a condition: float[control, document]; None if it has none."""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class Numbers(ABC):
         """Return whether the controls of each condition are all that exist of their kind."""
         return False
 
-    def edited(self, measure: Measure, where: Where, edited: bool = True) -> NDArray:
+    def edited(self, measure: Measure, where: Where, edited: bool = True) -> NDArray[Any]:
         """Return a measure under some conditions, or (edited=False) of no edit at their axes: float[document(, condition)].
 
         It is in logarithms if the measure is compared in them.
@@ -81,19 +81,19 @@ class Numbers(ABC):
         found = [self.value(measure, where.sweep, case, edited) for case in where.cases]
         return _compared(measure, _joined(np.stack(found, axis=-1)))
 
-    def unedited(self, measure: Measure, where: Where) -> NDArray:
+    def unedited(self, measure: Measure, where: Where) -> NDArray[Any]:
         """Return `edited` of no edit, at the axes of some conditions."""
         return self.edited(measure, where, edited=False)
 
-    def first(self, measure: Measure, sweep: Sweep) -> NDArray:
+    def first(self, measure: Measure, sweep: Sweep) -> NDArray[Any]:
         """Return a measure of a sweep's unedited model, in its own unit: float[document]."""
         return self.value(measure, sweep, None)
 
     @abstractmethod
-    def untrained(self, measure: Measure, sweep: Sweep) -> NDArray:
+    def untrained(self, measure: Measure, sweep: Sweep) -> NDArray[Any]:
         """Return `first` of the untrained twin, on the first documents."""
 
-    def controls(self, measure: Measure, where: Where) -> NDArray | None:
+    def controls(self, measure: Measure, where: Where) -> NDArray[Any] | None:
         """Return a measure under the controls of some conditions: float[control, document(, condition)], or None."""
         found = [self.drawn(measure, where.sweep, case) for case in where.cases]
         there = [one for one in found if one is not None and len(one)]
@@ -103,11 +103,11 @@ class Numbers(ABC):
         return _compared(measure, _joined(np.stack([one[:count] for one in there], axis=-1)))
 
 
-def _compared(measure: Measure, values: NDArray) -> NDArray:
+def _compared(measure: Measure, values: NDArray[Any]) -> NDArray[Any]:
     return np.log(values) if measure.log else values
 
 
-def _joined(values: NDArray) -> NDArray:
+def _joined(values: NDArray[Any]) -> NDArray[Any]:
     """Drop a last axis of size 1."""
     return values[..., 0] if values.shape[-1] == 1 else values
 
@@ -141,15 +141,15 @@ class Traced(Numbers):
     architecture: Any
     read: list[Reading] = field(default_factory=list)
 
-    def value(self, measure: Measure, sweep: Sweep, case: Case | None, edited: bool = True) -> NDArray:
+    def value(self, measure: Measure, sweep: Sweep, case: Case | None, edited: bool = True) -> NDArray[Any]:
         self.read.append(Reading("value", sweep.name, measure, case))
         return np.ones(2)
 
-    def drawn(self, measure: Measure, sweep: Sweep, case: Case | None) -> NDArray | None:
+    def drawn(self, measure: Measure, sweep: Sweep, case: Case | None) -> NDArray[Any] | None:
         self.read.append(Reading("drawn", sweep.name, measure, case))
         return None if sweep.control is None else np.ones((2, 2))
 
-    def untrained(self, measure: Measure, sweep: Sweep) -> NDArray:
+    def untrained(self, measure: Measure, sweep: Sweep) -> NDArray[Any]:
         self.read.append(Reading("untrained", sweep.name, measure))
         return np.ones(2)
 
@@ -180,7 +180,7 @@ class Stored(Numbers):
     absent: Mapping[str, str] = field(default_factory=dict)
     twin: bool = False
     seen: dict[str, None] = field(default_factory=dict)
-    _read: dict[tuple[str, str, object], NDArray] = field(default_factory=dict)
+    _read: dict[tuple[str, str, object], NDArray[Any]] = field(default_factory=dict)
     _points: dict[str, tuple[Point, ...]] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
@@ -226,7 +226,7 @@ class Stored(Numbers):
         """Return the row of each condition of a store."""
         return {point.case: row for row, point in enumerate(self.points(store))}
 
-    def every(self, measure: Measure, sweep: Sweep, store: str, case: Case | None) -> NDArray:
+    def every(self, measure: Measure, sweep: Sweep, store: str, case: Case | None) -> NDArray[Any]:
         """Return a measure, at the axes of one condition, of every condition in a store: float[condition, document]."""
         at = (case or next(iter(sweep.edits)))[measure.axis] if measure.make else None
         key = (measure.name, store, at)
@@ -235,18 +235,18 @@ class Stored(Numbers):
         self.seen[store] = None
         return self._read[key]
 
-    def value(self, measure: Measure, sweep: Sweep, case: Case | None, edited: bool = True) -> NDArray:
+    def value(self, measure: Measure, sweep: Sweep, case: Case | None, edited: bool = True) -> NDArray[Any]:
         store = self.store(sweep)
         rows = self.rows(store)
         if self.twin and edited and case not in rows:
             raise Absent("the untrained twin ran without edits")
         return np.asarray(self.every(measure, sweep, store, case)[rows[case] if edited else 0])
 
-    def drawn(self, measure: Measure, sweep: Sweep, case: Case | None) -> NDArray | None:
+    def drawn(self, measure: Measure, sweep: Sweep, case: Case | None) -> NDArray[Any] | None:
         rows = self._drawn(sweep, case)
         return self.every(measure, sweep, f"{sweep.name}{CONTROLS}", case)[rows] if rows else None
 
-    def untrained(self, measure: Measure, sweep: Sweep) -> NDArray:
+    def untrained(self, measure: Measure, sweep: Sweep) -> NDArray[Any]:
         return np.asarray(self.every(measure, sweep, f"{sweep.name}{TWIN}", None)[0])
 
     def _drawn(self, sweep: Sweep, case: Case | None) -> list[int]:
@@ -276,7 +276,7 @@ class Stored(Numbers):
         """The sampling unit of means and intervals as text; for studies over documents see `facts.over`."""
         return over(self.stores.values()) if self.unit == DOCUMENTS else self.unit
 
-    def clusters(self, count: int, *stores: str, genres: bool = False) -> NDArray | None:
+    def clusters(self, count: int, *stores: str, genres: bool = False) -> NDArray[Any] | None:
         """Return the document of each of the first prompts, int[count], where several are from one; else None.
 
         Args:
@@ -296,12 +296,12 @@ class Stored(Numbers):
         values = np.asarray(values)
         return intervals.interval(values, seed=self.settings.seed, clusters=self.clusters(len(values)))
 
-    def intervals(self, sweep: Sweep, values: NDArray) -> Intervals:
+    def intervals(self, sweep: Sweep, values: NDArray[Any]) -> Intervals:
         """Return means and intervals of float[x, document], over a sweep's documents."""
         clusters = self.clusters(values.shape[-1], self.store(sweep))
         return intervals.intervals(values, seed=self.settings.seed, clusters=clusters)
 
-    def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
+    def curve(self, name: str, x: Sequence[float], values: NDArray[Any]) -> Line:
         """Return a line named `name` of float[document, x] (NaN where undefined) over x, with intervals over documents."""
         clusters = self.clusters(len(values))
         return Line(name, x, [*intervals.intervals(values, axis=0, seed=self.settings.seed, clusters=clusters)])

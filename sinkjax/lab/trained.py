@@ -86,7 +86,7 @@ def versus(
     return parts
 
 
-def _scaled(measure: Measure, values: list[float]) -> NDArray:
+def _scaled(measure: Measure, values: list[float]) -> NDArray[Any]:
     return np.log(values) if measure.log else np.array(values)
 
 
@@ -143,7 +143,7 @@ def alone(value: float | str) -> Interval:
     return intervals.interval(np.array([float(value)]))
 
 
-def run_rows(data: xarray.Dataset, title: str, measure: str, values: NDArray) -> list[Row]:
+def run_rows(data: xarray.Dataset, title: str, measure: str, values: NDArray[Any]) -> list[Row]:
     """A row for each run of a training, without values that are not finite."""
     return [
         Row(f"{title}, seed {seed}", RUNS, measure, intervals.interval(np.array([value])))

@@ -58,13 +58,13 @@ class Batch:
         values: Values of the run (`sinkjax.studies.folder`).
     """
 
-    tokens: NDArray
-    lengths: NDArray
+    tokens: NDArray[Any]
+    lengths: NDArray[Any]
     study: Mapping[str, object]
     measured: dict[tuple[Model, int | None, Probe], xarray.Dataset] = field(default_factory=dict, repr=False, compare=False)
     values: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    def blocks(self, size: int) -> Iterator[tuple[NDArray, NDArray]]:
+    def blocks(self, size: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Tokens and lengths of `size` prompts at a time, for computations that do not fit in memory at once."""
         for start in range(0, len(self.lengths), size):
             yield self.tokens[start : start + size], self.lengths[start : start + size]

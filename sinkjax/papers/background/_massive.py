@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +54,7 @@ STATES = Probe(  # the sizes of hidden states, all positions together, and of ea
 def massive_prompts(position: int) -> Measure:
     """100 for a prompt that has a massive activation at a position after some layer, else 0."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100.0 * (metrics.massive_activations(data, position)[..., 1:] == 1).any(axis=-1))
 
     name = f"prompts with a massive activation at position {position} (%)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -70,13 +70,14 @@ def spectra(position: int) -> Probe:
     return Probe(resid_norm=True, extra=(shares, bound))
 
 
-def matrix_entropy(shares: ArrayLike) -> NDArray:
+def matrix_entropy(shares: ArrayLike) -> NDArray[Any]:
     """-sum p log2 p over the last axis, in bits, with 0 log 0 = 0."""
     shares = np.asarray(shares, np.float64)
-    return -(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=-1)
+    found: NDArray[Any] = -(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=-1)
+    return found
 
 
-def part_of_depth(values: NDArray, part: str) -> NDArray:
+def part_of_depth(values: NDArray[Any], part: str) -> NDArray[Any]:
     """The mean of float[..., depth] over the early, the middle or the late depths."""
     last = values.shape[-1] - 1
     first, end = int(np.ceil(EARLY * last)), int(LATE * last) + 1
@@ -96,7 +97,7 @@ def entropy(part: str, position: int) -> Measure:
     return Measure(name, lambda data: part_of_depth(entropy_of(data), part), spectra(position), unit="bits", note=NOTE)
 
 
-def entropy_of(data: xarray.Dataset) -> NDArray:
+def entropy_of(data: xarray.Dataset) -> NDArray[Any]:
     """Matrix entropy at each depth: float[..., depth]."""
     return matrix_entropy(data["spectrum"].values)
 
@@ -104,7 +105,7 @@ def entropy_of(data: xarray.Dataset) -> NDArray:
 def anisotropy(position: int) -> Measure:
     """Share of the largest direction in the spectrum, mean over the middle depths."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return part_of_depth(data["spectrum"].values[..., 0].astype(np.float64), "middle")
 
     return Measure("anisotropy p_1 of the middle depths", of, spectra(position), range=(0.0, 1.0))
@@ -113,27 +114,28 @@ def anisotropy(position: int) -> Measure:
 def mixing() -> Measure:
     """Entropy of the attention rows, mean over layers, heads and queries."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(np.nanmean(data["row_entropy"].values, axis=(-3, -2, -1)) / np.log(2))
 
     return Measure("mixing: mean entropy of attention rows (bits)", of, Probe(row_entropy=True), unit="bits")
 
 
-def correlation(x: NDArray, y: NDArray) -> NDArray:
+def correlation(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
     """Pearson's r along the last axis, NaN where either is constant or there are fewer than three values."""
     if x.shape[-1] < 3:
         return np.full(x.shape[:-1], np.nan)
     x, y = x - x.mean(axis=-1, keepdims=True), y - y.mean(axis=-1, keepdims=True)
     size = np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
-    return np.divide((x * y).sum(axis=-1), size, out=np.full(x.shape[:-1], np.nan), where=size > 0)
+    found: NDArray[Any] = np.divide((x * y).sum(axis=-1), size, out=np.full(x.shape[:-1], np.nan), where=size > 0)
+    return found
 
 
-def sinks_of(position: int, eps: float) -> Callable[[xarray.Dataset], NDArray]:
+def sinks_of(position: int, eps: float) -> Callable[[xarray.Dataset], NDArray[Any]]:
     """Return the function for the share of heads that sink on a position in each layer: float[..., layer]."""
     return lambda data: metrics.sink_rate(data, position, eps, per="layer")
 
 
-def changes_with_norm(name: str, of: Callable[[xarray.Dataset], NDArray], sweep: Sweep, position: int) -> Rows:
+def changes_with_norm(name: str, of: Callable[[xarray.Dataset], NDArray[Any]], sweep: Sweep, position: int) -> Rows:
     """Return the correlation over layers of the changes of a position's norm with those of a quantity, in each prompt.
 
     Args:

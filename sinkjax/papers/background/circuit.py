@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +97,7 @@ class Circuit:
         seed: Seed of the random other positions.
     """
 
-    written: Mapping[str, NDArray]
+    written: Mapping[str, NDArray[Any]]
     late: int
     seed: int
 
@@ -108,7 +109,7 @@ class Circuit:
             found.append((kind, self.late if name.startswith("late") else int(name.split(" ")[1])))
         return found
 
-    def output(self, kind: str, layer: int, donor: str) -> NDArray:
+    def output(self, kind: str, layer: int, donor: str) -> NDArray[Any]:
         """Return a component's mean output over the positions after the first, or at one of them: float[prompt, dim]."""
         values = self.written[f"{kind}_out"][layer][:, 1:]
         if donor == "mean":

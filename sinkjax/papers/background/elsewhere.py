@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,7 +63,7 @@ def study(lab: Lab, s: Settings) -> None:
     draw_others = partial(random_embeddings, s.tokens, s.controls, s.seed)
     others = lab.donor("others", draw_others, np.zeros((s.controls, width)), of_edited=True)
 
-    def put(row: NDArray, label: str) -> Edit:
+    def put(row: NDArray[Any], label: str) -> Edit:
         return edit("embed", "set", row, queries=s.place, label=label)
 
     def another_token(rng: np.random.Generator, case: Case) -> Edit:
@@ -94,7 +94,7 @@ def over_median(position: int, layers: Place | None = None) -> Measure:
     return Measure(name, lambda data: ratios(data, layers)[..., position], asks, log=True, note=NOTE, position=position)
 
 
-def ratios(data: xarray.Dataset, layers: Place | None = None) -> NDArray:
+def ratios(data: xarray.Dataset, layers: Place | None = None) -> NDArray[Any]:
     """Largest |h| at each position over the median position's, largest over depths: float[..., prompt, position]."""
     sizes = np.asarray(data["resid_max"].values)
     over = sizes / np.nanmedian(sizes, axis=-1, keepdims=True)
@@ -102,7 +102,7 @@ def ratios(data: xarray.Dataset, layers: Place | None = None) -> NDArray:
     return np.asarray((over if len(depths) == sizes.shape[-2] - 1 else over[..., depths, :]).max(axis=-2))
 
 
-def sinks(data: xarray.Dataset, eps: float) -> NDArray:
+def sinks(data: xarray.Dataset, eps: float) -> NDArray[Any]:
     """Return the percentage of heads that sink on each key: float[..., prompt, key]."""
     return np.asarray(100 * (data["attention_received"].values > eps).mean(axis=(-3, -2)))
 
@@ -120,7 +120,8 @@ def occurrences(text: xarray.Dataset, token: str) -> NDArray[np.bool_]:
     """Positions of the candidates that are the token, with or without a space before it: bool[prompt, position]."""
     size = text.sizes["position"]
     texts = [[*(one.strip(" ") for one in row), *[""] * (size - len(row))] for row in text.attrs["study"]["token_texts"]]
-    return (np.array(texts, object) == token.strip(" ")) & candidates(text)
+    found: NDArray[np.bool_] = (np.array(texts, object) == token.strip(" ")) & candidates(text)
+    return found
 
 
 def at_first_of(tokens: Sequence[str], of: Literal["activation", "sink"], sweep: Sweep, eps: float) -> Contrast:
@@ -155,7 +156,9 @@ def tokens_in_text(read: Stored, tokens: Sequence[str], sweep: Sweep, eps: float
     return [row for token in tokens for row in _rows(text, token, values, read.settings, clusters)]
 
 
-def _rows(text: xarray.Dataset, token: str, values: dict[str, NDArray], s: Settings, clusters: NDArray | None) -> Iterator[Row]:
+def _rows(
+    text: xarray.Dataset, token: str, values: dict[str, NDArray[Any]], s: Settings, clusters: NDArray[Any] | None
+) -> Iterator[Row]:
     where, usable = occurrences(text, token), candidates(text)
     rng = intervals.generator(s.seed, f"background/elsewhere in the text {token}")
     drawn = without_replacement(s.controls, partial(random_places, where, usable, rng), methodcaller("tobytes"))
@@ -174,10 +177,11 @@ def random_places(where: NDArray[np.bool_], usable: NDArray[np.bool_], rng: np.r
     return np.asarray(others & (order < where.sum(axis=-1, keepdims=True)))
 
 
-def _mean_at(values: NDArray, where: NDArray[np.bool_]) -> NDArray:
+def _mean_at(values: NDArray[Any], where: NDArray[np.bool_]) -> NDArray[Any]:
     """Return the mean of values[prompt, position] over the chosen positions: float[prompt], NaN if there are none."""
-    count = where.sum(axis=-1)
-    return np.divide(np.where(where, values, 0).sum(axis=-1), count, out=np.full(len(where), np.nan), where=count > 0)
+    count, sums = where.sum(axis=-1), np.where(where, values, 0).sum(axis=-1)
+    found: NDArray[Any] = np.divide(sums, count, out=np.full(len(where), np.nan), where=count > 0)
+    return found
 
 
 def by_token(read: Stored, tokens: Sequence[str], sweep: Sweep, eps: float) -> Drawing:
@@ -191,13 +195,13 @@ def by_token(read: Stored, tokens: Sequence[str], sweep: Sweep, eps: float) -> D
 # Tokens that are put at a position.
 
 
-def embeddings_of(tokens: Sequence[str], run: Unedited) -> NDArray:
+def embeddings_of(tokens: Sequence[str], run: Unedited) -> NDArray[Any]:
     """The embeddings of some tokens: float[token, width]."""
     model, _ = run.loaded
     return rows_of(model, ids_of(model, tokens))
 
 
-def random_embeddings(tokens: Sequence[str], count: int, seed: int, run: Unedited) -> NDArray:
+def random_embeddings(tokens: Sequence[str], count: int, seed: int, run: Unedited) -> NDArray[Any]:
     """The embeddings of `count` random tokens, neither special nor among `tokens`: float[count, width]."""
     model, _ = run.loaded
     assert model.tokenizer is not None
@@ -218,7 +222,7 @@ def ids_of(model: Model, tokens: Sequence[str]) -> list[int]:
     return found
 
 
-def rows_of(model: Model, ids: ArrayLike) -> NDArray:
+def rows_of(model: Model, ids: ArrayLike) -> NDArray[Any]:
     """Embeddings as they enter the stream, with the factor that a model such as Gemma multiplies them by: float[token, width]."""
     probe, tokens = Probe(capture=(Capture(Site.EMBED),)), np.asarray(ids, np.int32)[None]
     record = forward(model.params, tokens, model.config, probe=probe, logits=False).record

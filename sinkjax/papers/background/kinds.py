@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray
@@ -44,9 +45,9 @@ class Heads:
         lengths: int[B].
     """
 
-    kinds: NDArray
-    values: NDArray
-    lengths: NDArray
+    kinds: NDArray[Any]
+    values: NDArray[Any]
+    lengths: NDArray[Any]
 
 
 def study(lab: Lab, s: Settings) -> None:
@@ -81,7 +82,7 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(dots, change, nll, over=edited)
 
 
-def kinds_of(model: Model, batch: Batch, key: int) -> tuple[NDArray, NDArray]:
+def kinds_of(model: Model, batch: Batch, key: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """The kind of each head whose sink is at `key`, str[B, L, H], "" for none, and the values [B, L, T, K, D]."""
     probe = Probe(attention=True, capture=(Capture(Site.VALUE),))
     kinds, values = [], []
@@ -139,7 +140,7 @@ def state_change(last: int) -> Measure:
     """Relative change of the hidden states after the last layer, in percent, mean over tokens."""
     name = "last_states"
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         states = data[name].values[:, :, 0].astype(np.float64)  # [edit, prompt, position, dim]
         sizes = np.linalg.norm(states[0], axis=-1)
         return np.asarray(100 * np.nanmean(np.linalg.norm(states - states[0], axis=-1) / sizes, axis=-1))
@@ -160,7 +161,7 @@ def shares_of(key: int, model: Model, batch: Batch) -> xarray.Dataset:
     return xarray.Dataset({"share": (("kind", "prompt"), found)}, {"kind": list(KINDS)})
 
 
-def _share(read: Numbers, shares: Calculation, kind: str) -> NDArray:
+def _share(read: Numbers, shares: Calculation, kind: str) -> NDArray[Any]:
     return np.asarray(read.data(shares.name)["share"].sel(kind=kind).values)
 
 

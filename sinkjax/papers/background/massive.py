@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +54,7 @@ def study(lab: Lab, s: Settings) -> None:
     at = layer(forms, "the layer in which it forms")
     onwards = Place("the layers from the one in which it forms", tuple(range(forms, L)), x=L - 1)
 
-    def put(to: str, dims: NDArray, place: Place) -> Edit:
+    def put(to: str, dims: NDArray[Any], place: Place) -> Edit:
         return set_dims(stream, dims, to, here, place.layers)
 
     def random_dims(rng: np.random.Generator, case: Case) -> Edit:
@@ -97,13 +98,13 @@ def first_massive(run: Unedited) -> int:
     return int(found.argmax() if found.any() else sizes[:, 1:].mean(axis=0).argmax())
 
 
-def stream_at(position: int, run: Unedited) -> NDArray:
+def stream_at(position: int, run: Unedited) -> NDArray[Any]:
     """The residual stream after each layer at a position: float[prompt, layer, dim]."""
     capture = Capture(Site.RESID, positions=(position,), name="stream")
     return np.asarray(run.data(Probe(capture=(capture,)))["stream"].values[0, :, :, 0])
 
 
-def set_dims(stream: NDArray, dims: NDArray, to: str, position: int, layers: Sequence[int] | None) -> Edit:
+def set_dims(stream: NDArray[Any], dims: NDArray[Any], to: str, position: int, layers: Sequence[int] | None) -> Edit:
     """Set some dims of a position to zero or to their mean over prompts.
 
     Args:

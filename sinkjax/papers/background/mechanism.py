@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -46,9 +46,9 @@ class Vectors:
         written: The first MLP's output at position 0 of each prompt, float[prompt, dim].
     """
 
-    positions: NDArray
-    effective: NDArray
-    written: NDArray
+    positions: NDArray[Any]
+    effective: NDArray[Any]
+    written: NDArray[Any]
 
 
 def study(lab: Lab, s: Settings) -> None:
@@ -113,7 +113,7 @@ def vectors_of(run: Unedited) -> Vectors:
     first = Capture(Site.MLP_OUT, layers=(0,), positions=(0, 1), name="out")
     probe = Probe(capture=(first, Capture(Site.POSITION_VECTOR, positions=(0, 1), name="vector")))
 
-    def captured(tokens: NDArray, lengths: NDArray, edit: Edit) -> tuple[NDArray, NDArray]:
+    def captured(tokens: NDArray[Any], lengths: NDArray[Any], edit: Edit) -> tuple[NDArray[Any], NDArray[Any]]:
         record = forward(model.params, tokens, model.config, edit, probe, lengths, logits=False).record
         return np.asarray(record["vector"]), np.asarray(record["out"])[:, 0]
 
@@ -126,7 +126,7 @@ def vectors_of(run: Unedited) -> Vectors:
     return Vectors(p, p + made[0], written[:, 0])
 
 
-def exchanged(pair: NDArray, written: NDArray) -> Edit:
+def exchanged(pair: NDArray[Any], written: NDArray[Any]) -> Edit:
     """Exchange two vectors in the first MLP's output.
 
     At the first position, its component along the first vector is turned into the direction of the second; the second position
@@ -158,7 +158,7 @@ def second_half_attention() -> Statistic:
 def second_half_attention_to(key: int, layers: Place) -> Measure:
     """Attention to a key in percent, mean over queries in the second half of the prompt, heads and layers."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * data["second_half_attention"].values[..., layer_index(layers), key].mean(axis=-1))
 
     name = f"attention to key {key} from the second half's queries (%){in_layers(layers)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -87,7 +87,7 @@ def _error(
     """Return a relative error in percent, mean over all tokens except one and over the outputs of some layers."""
     axis = "depth" if site == Site.RESID else "layer"
 
-    def read(data: xarray.Dataset) -> NDArray:
+    def read(data: xarray.Dataset) -> NDArray[Any]:
         errors = 100 * np.nanmean(np.delete(data[statistic].values, position, axis=-1), axis=-1)
         written = errors[..., 1:] if axis == "depth" else errors  # not the embedding
         return np.asarray(written[..., layer_index(layers)].mean(axis=-1))

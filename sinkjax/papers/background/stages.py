@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ def study(lab: Lab, s: Settings) -> None:
     stream = lab.donor("stream", partial(stream_at, 0), np.zeros((1, L, width)))
     order = np.argsort(-np.abs(stream).mean(axis=0), axis=-1)  # [layer, rank]: each layer's dims by size
 
-    def clamp(grows: int, dims: NDArray) -> Edit:
+    def clamp(grows: int, dims: NDArray[Any]) -> Edit:
         return set_dims(stream, dims, "zero", 0, (grows,))
 
     def random_dim(rng: np.random.Generator, case: Case) -> Edit:
@@ -89,7 +89,7 @@ def readers(name: str, stage: list[int], layers: int) -> Place:
 def attention_in(key: int, layers: Place | None = None) -> Measure:
     """Attention to a key, mean over some layers and their heads, in per cent."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * received_in(data, layers)[..., key])
 
     return percentage(f"attention to key {key}, mean over heads (%){in_layers(layers)}", of, RECEIVED, position=key)
@@ -98,7 +98,7 @@ def attention_in(key: int, layers: Place | None = None) -> Measure:
 def strongest_in(key: int, layers: Place) -> Measure:
     """Attention to whichever other key receives most, among keys that enough queries see, mean over some layers and heads."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         seen = received_in(data, layers)[..., : data.sizes["key"] - MIN_QUERIES + 1]
         return np.asarray(100 * np.delete(seen, key, axis=-1).max(axis=-1))
 
@@ -106,7 +106,7 @@ def strongest_in(key: int, layers: Place) -> Measure:
     return percentage(name, of, RECEIVED, position=key)
 
 
-def received_in(data: xarray.Dataset, layers: Place | None) -> NDArray:
+def received_in(data: xarray.Dataset, layers: Place | None) -> NDArray[Any]:
     """Attention to each key, mean over some layers and their heads: float[edit, prompt, key]."""
     return np.asarray(data["attention_received"].values[..., layer_index(layers), :, :].mean(axis=(-3, -2)))
 

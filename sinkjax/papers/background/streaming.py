@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
@@ -166,9 +166,10 @@ def undone(measure: Measure, harmed: Where, kept: Where, best: Calculation, matc
     return parts
 
 
-def recomputed(read: Numbers, measure: Measure, best: Calculation) -> NDArray:
+def recomputed(read: Numbers, measure: Measure, best: Calculation) -> NDArray[Any]:
     """Return a measure of the loss with recomputed windows: float[document]."""
-    return read_measure(measure, read.data(best.name).expand_dims("edit"))[0]
+    found: NDArray[Any] = read_measure(measure, read.data(best.name).expand_dims("edit"))[0]
+    return found
 
 
 def loss_by_position(read: Stored, where: Where, best: Calculation) -> Drawing:
@@ -185,7 +186,7 @@ def loss_by_position(read: Stored, where: Where, best: Calculation) -> Drawing:
     return read.drawing("loss-by-position", figure, caption, store, best.name)
 
 
-def _binned(lost: NDArray, seed: int) -> tuple[list[float], list[Interval]]:
+def _binned(lost: NDArray[Any], seed: int) -> tuple[list[float], list[Interval]]:
     """Middle and mean of each bin whose positions are all defined, with an interval."""
     bins = lost.shape[-1] // BIN
     means = lost[:, : bins * BIN].reshape(len(lost), bins, BIN).mean(axis=-1)

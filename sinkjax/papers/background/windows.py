@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -130,7 +130,7 @@ def first_beyond(beyond: int, layers: Place | None = None) -> Measure:
 
 
 def _to_first(name: str, beyond: int, layers: Place | None, reach: int) -> Measure:
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * data["reaching"].values[..., layer_index(layers), reach, 0].mean(axis=-1))
 
     return percentage(f"{name}{in_layers(layers)}", of, asked(beyond), note=NOTE)
@@ -145,7 +145,7 @@ def strongest_beyond(beyond: int, layers: Place | None = None) -> Measure:
 def activation_of_strongest(beyond: int, layers: Place | None = None) -> Measure:
     """Largest |h|, after any layer, of the key selected by `strongest_beyond`."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         key = 1 + later_keys(data, layers).argmax(axis=-1)
         sizes = data["resid_max"].values.max(axis=-2)
         return np.asarray(np.take_along_axis(sizes, key[..., None], axis=-1)[..., 0])
@@ -153,7 +153,7 @@ def activation_of_strongest(beyond: int, layers: Place | None = None) -> Measure
     return Measure(f"largest |h| at the strongest later key{in_layers(layers)}", of, asked(beyond), log=True)
 
 
-def later_keys(data: xarray.Dataset, layers: Place | None) -> NDArray:
+def later_keys(data: xarray.Dataset, layers: Place | None) -> NDArray[Any]:
     """Attention of the queries beyond to each key except the first, mean over some layers: float[edit, prompt, key]."""
     return np.asarray(data["reaching"].values[..., layer_index(layers), BEYOND, 1:].mean(axis=-2))
 
@@ -177,13 +177,13 @@ def ordinary() -> Statistic:
     return Statistic("ordinary", Site.RESID, median, ("prompt", "depth", "dim"))
 
 
-def typical_stream(run: Unedited) -> NDArray:
+def typical_stream(run: Unedited) -> NDArray[Any]:
     """Each dim after each layer at an ordinary token, the median over later positions, mean over prompts: float[layer, width]."""
     found = run.data(Probe(extra=(ordinary(),)))["ordinary"].isel(edit=0)
     return np.asarray(found.mean("prompt").values[1:])
 
 
-def made_ordinary(tokens: str, dim: int, typical: NDArray) -> Edit:
+def made_ordinary(tokens: str, dim: int, typical: NDArray[Any]) -> Edit:
     """Set one dim after every layer to its value at an ordinary token, at the first, the later or all tokens."""
     chosen = np.zeros((len(typical), 1, typical.shape[1]), np.float32)  # not a selector, because labels name no known dim
     chosen[..., dim] = 1

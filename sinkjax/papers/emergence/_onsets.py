@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ STRONGEST = "most attention of a head to {kind}, above random targets"
 FORMED, MASSIVE, COST = 1.0, 100.0, 0.1
 
 
-def of(read: Stored, name: str, edit: str = NO_EDIT) -> NDArray:
+def of(read: Stored, name: str, edit: str = NO_EDIT) -> NDArray[Any]:
     """A variable under an edit: float[run, step]."""
     return np.asarray(read[ROW][name].sel(edit=edit).transpose("run", "step").values)
 
@@ -65,7 +66,7 @@ def over_steps(read: Stored) -> list[Row]:
     return found
 
 
-def reached(read: Stored) -> dict[str, NDArray]:
+def reached(read: Stored) -> dict[str, NDArray[Any]]:
     """Return whether each event of a training has happened: bool[run, step]."""
     sinks, loss, dropped = of(read, "sink_0"), of(read, "loss"), "dropping the MLP of block 0 at token 0"
     return {
@@ -82,7 +83,7 @@ def reached(read: Stored) -> dict[str, NDArray]:
     }
 
 
-def first_step(there: NDArray, steps: list[int]) -> NDArray:
+def first_step(there: NDArray[Any], steps: list[int]) -> NDArray[Any]:
     """Return the first step where a condition is true, per run, NaN if it never is; a single NaN if it never is in any run.
 
     there: bool[run, step].
@@ -102,7 +103,7 @@ def onsets(read: Stored) -> list[Row]:
     return found
 
 
-def onset(at: NDArray, values: NDArray, above: float) -> float:
+def onset(at: NDArray[Any], values: NDArray[Any], above: float) -> float:
     """Return the first step after which a number stays above a level, inclusive; inf if it is not above it at the end.
 
     at: the steps in order, int[point]. values: float[point].
@@ -113,7 +114,7 @@ def onset(at: NDArray, values: NDArray, above: float) -> float:
     return float(at[below[-1] + 1]) if below[-1] + 1 < len(at) else np.inf
 
 
-def halfway(at: NDArray, values: NDArray) -> NDArray:
+def halfway(at: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
     """Return the first step after which a run stays above the middle of its first and last value, inclusive, or NaN: float[run].
 
     at: int[run, point], or int[point] of all runs. values: float[run, point].
@@ -123,13 +124,13 @@ def halfway(at: NDArray, values: NDArray) -> NDArray:
     return np.where(np.isfinite(found), found, np.nan)
 
 
-def in_order(at: NDArray, rising: Mapping[str, NDArray]) -> dict[str, NDArray]:
+def in_order(at: NDArray[Any], rising: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """`halfway` of each quantity, sorted by its mean; quantities that do not rise in every run come last."""
     found = {name: halfway(at, values) for name, values in rising.items()}
     return dict(sorted(found.items(), key=lambda item: np.nan_to_num(item[1], nan=np.inf).mean()))
 
 
-def events(read: Stored) -> dict[str, NDArray]:
+def events(read: Stored) -> dict[str, NDArray[Any]]:
     """Return the first kept step after which each quantity stays beyond the middle of its change, inclusive: float[run]."""
     strongest = read[ROW]["strongest"].transpose("type", "run", "step")
     rising = {
@@ -140,12 +141,12 @@ def events(read: Stored) -> dict[str, NDArray]:
     return in_order(np.array(steps(read)), rising)
 
 
-def log_events(read: Stored) -> dict[str, NDArray]:
+def log_events(read: Stored) -> dict[str, NDArray[Any]]:
     """Return `events` by the middle in logarithms, earlier for what rises and later for what falls; positive quantities only."""
     return in_order(np.array(steps(read)), positive(read, np.log))
 
 
-def positive(read: Stored, scale: Callable[[NDArray], NDArray] = np.array) -> dict[str, NDArray]:
+def positive(read: Stored, scale: Callable[[NDArray[Any]], NDArray[Any]] = np.array) -> dict[str, NDArray[Any]]:
     """Return the quantities that are positive on a scale, and negative if they fall: float[run, step]."""
     return {
         "held-out loss": -scale(of(read, "loss")),

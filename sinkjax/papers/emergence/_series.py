@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import tyro
@@ -104,7 +104,7 @@ def of_folder(folder: Path, config: Kept) -> xarray.Dataset:
         for name, of in MEASURED.items():
             found[name][place] = of(one, config).mean(axis=-1)
     axes = {"run": seeds, "step": steps, "edit": [edit.label for edit in EDITS]}
-    variables: dict[str, tuple[tuple[str, ...], NDArray]] = {name: ((*axes,), values) for name, values in found.items()}
+    variables: dict[str, tuple[tuple[str, ...], NDArray[Any]]] = {name: ((*axes,), values) for name, values in found.items()}
     period = min(PERIOD, (task.config.context - 1) // 2)
     types = head_types(folder, period=period, draws=DRAWS, seed=config.seed, dtype=config.dtype)
     above = (types["score"] - types["null"]).max(("layer", "head"))
@@ -117,24 +117,25 @@ def of_folder(folder: Path, config: Kept) -> xarray.Dataset:
     return xarray.Dataset(variables, axes | {"type": types["type"].values})
 
 
-def sink(key: int, data: xarray.Dataset, config: Kept) -> NDArray:
+def sink(key: int, data: xarray.Dataset, config: Kept) -> NDArray[Any]:
     """Percentage of heads that sink on a key: float[edit, prompt]."""
     return np.asarray(100 * metrics.sink_rate(data, key, config.eps))
 
 
-def attention(data: xarray.Dataset, config: Kept) -> NDArray:
+def attention(data: xarray.Dataset, config: Kept) -> NDArray[Any]:
     """Attention to key 0, mean over heads: float[edit, prompt]."""
     return data["attention_received"].sel(key=0).mean(("layer", "head")).transpose("edit", "prompt").values
 
 
-def value_ratio(data: xarray.Dataset, config: Kept) -> NDArray:
+def value_ratio(data: xarray.Dataset, config: Kept) -> NDArray[Any]:
     """Smallest norm of token 0's value over the mean of the others', over layers: float[edit, prompt]."""
     norms = data["value_norm"].transpose("edit", "prompt", "layer", "kv_head", "position").values
-    return (norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1).min(axis=-1)
+    found: NDArray[Any] = (norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1).min(axis=-1)
+    return found
 
 
 # name of a variable -> float[edit, prompt] of one checkpoint's sweep
-MEASURED: dict[str, Callable[[xarray.Dataset, Kept], NDArray]] = {
+MEASURED: dict[str, Callable[[xarray.Dataset, Kept], NDArray[Any]]] = {
     "sink_0": partial(sink, 0),
     "sink_1": partial(sink, 1),
     "attention": attention,

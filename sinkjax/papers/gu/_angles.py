@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import xarray
@@ -41,14 +41,14 @@ def first_cosine(layers: Place | None = None) -> Measure:
 def other_cosine(layers: Place | None = None) -> Measure:
     """Like `first_cosine`, for the other keys that at least half of the queries see, mean over keys."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         found = _by_head(data, "query_key_cosine", layers)
         return np.asarray(found[..., 1 : found.shape[-1] // 2 + 1].mean(axis=-1))
 
     return Measure(f"cosine with queries, other keys{in_layers(layers)}", of, COSINE, range=COSINES)
 
 
-def _by_head(data: xarray.Dataset, statistic: str, layers: Place | None) -> NDArray:
+def _by_head(data: xarray.Dataset, statistic: str, layers: Place | None) -> NDArray[Any]:
     """A statistic of keys, mean over heads and layers: float64[edit, prompt, key]."""
     return np.asarray(data[statistic].values[:, :, layer_index(layers)].astype(np.float64).mean(axis=(2, 3)))
 

@@ -9,6 +9,8 @@ The closed form is in float64, with NumPy. Shape suffixes: D head width, N token
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +26,7 @@ Floats = NDArray[np.float64]
 STEP = 4  # from one length to the next
 
 
-def scores(query: NDArray, key: NDArray, frequencies: NDArray, factor: float, tokens: int) -> Floats:
+def scores(query: NDArray[Any], key: NDArray[Any], frequencies: NDArray[Any], factor: float, tokens: int) -> Floats:
     """Scores q R(back) k / sqrt(D) for back = 0 to tokens - 1: float64[..., tokens].
 
     query, key: [..., D], before the rotation. frequencies: [P], radians per index, of the pairs (i, i + P); dims from 2 P
@@ -33,16 +35,17 @@ def scores(query: NDArray, key: NDArray, frequencies: NDArray, factor: float, to
     (q1, q2, q3), (k1, k2, k3) = (_split(x, len(frequencies), factor) for x in (query, key))
     angles = np.asarray(frequencies, np.float64)[:, None] * np.arange(tokens)
     turned = (q1 * k1 + q2 * k2) @ np.cos(angles) + (q1 * k2 - q2 * k1) @ np.sin(angles)
-    return (turned + (q3 * k3).sum(axis=-1, keepdims=True)) / np.sqrt(np.shape(query)[-1])
+    found: Floats = (turned + (q3 * k3).sum(axis=-1, keepdims=True)) / np.sqrt(np.shape(query)[-1])
+    return found
 
 
-def _split(x: NDArray, pairs: int, factor: float) -> tuple[Floats, Floats, Floats]:
+def _split(x: NDArray[Any], pairs: int, factor: float) -> tuple[Floats, Floats, Floats]:
     """Return the first and second entries of the rotary pairs, times the factor, and the dims that are not rotated."""
     wide = np.asarray(x, np.float64)
     return wide[..., :pairs] * factor, wide[..., pairs : 2 * pairs] * factor, wide[..., 2 * pairs :]
 
 
-def largest_scores(query: NDArray, key: NDArray, pairs: int, factor: float) -> Floats:
+def largest_scores(query: NDArray[Any], key: NDArray[Any], pairs: int, factor: float) -> Floats:
     """Bounds xi on the absolute scores, from the norms and from the rotary pairs: float64[..., 2].
 
     From the norms (the paper's): |q| |k| / sqrt(D). From the rotary pairs: the sum over pairs of |q_p| |k_p| / sqrt(D), which is
@@ -51,7 +54,8 @@ def largest_scores(query: NDArray, key: NDArray, pairs: int, factor: float) -> F
     q, k = (_split(x, pairs, factor) for x in (query, key))
     norms = np.sqrt(np.square(np.concatenate(q, axis=-1)).sum(axis=-1) * np.square(np.concatenate(k, axis=-1)).sum(axis=-1))
     by_pair = (np.hypot(q[0], q[1]) * np.hypot(k[0], k[1])).sum(axis=-1) + np.abs((q[2] * k[2]).sum(axis=-1))
-    return np.stack([norms, by_pair], axis=-1) / np.sqrt(np.shape(query)[-1])
+    found: Floats = np.stack([norms, by_pair], axis=-1) / np.sqrt(np.shape(query)[-1])
+    return found
 
 
 def weights(by_distance: Floats, tokens: int) -> Floats:
@@ -59,7 +63,8 @@ def weights(by_distance: Floats, tokens: int) -> Floats:
     back = np.arange(tokens)[:, None] - np.arange(tokens)
     shown = np.where(back >= 0, by_distance[..., np.maximum(back, 0)], -np.inf)
     powers = np.exp(shown - shown.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+    found: Floats = powers / powers.sum(axis=-1, keepdims=True)
+    return found
 
 
 def to_first(by_distance: Floats) -> Floats:
@@ -69,17 +74,19 @@ def to_first(by_distance: Floats) -> Floats:
 
 def largest_weight(by_distance: Floats) -> Floats:
     """The largest weight in each query's row: float64[..., N]."""
-    return np.exp(np.maximum.accumulate(by_distance, axis=-1) - np.logaddexp.accumulate(by_distance, axis=-1))
+    found: Floats = np.exp(np.maximum.accumulate(by_distance, axis=-1) - np.logaddexp.accumulate(by_distance, axis=-1))
+    return found
 
 
-def bound(xi: NDArray, tokens: int) -> Floats:
+def bound(xi: NDArray[Any], tokens: int) -> Floats:
     """e^{2 xi} / (e^{2 xi} + t - 1) for t = 1 to tokens: float64[..., tokens]."""
     return 1 / (1 + np.arange(tokens, dtype=np.float64) * np.exp(-2 * np.asarray(xi, np.float64))[..., None])
 
 
-def running_mean(values: Floats, tokens: NDArray) -> Floats:
+def running_mean(values: Floats, tokens: NDArray[Any]) -> Floats:
     """Running means along the last axis (alpha of Gu et al.): float64[..., tokens]."""
-    return values.cumsum(axis=-1)[..., tokens - 1] / tokens
+    found: Floats = values.cumsum(axis=-1)[..., tokens - 1] / tokens
+    return found
 
 
 def reach(config: Config, longest: int) -> int:
@@ -94,7 +101,7 @@ def windows(config: Config) -> list[int]:
     return [window for window in config.windows or () if window is not None]
 
 
-def lengths(shortest: int, longest: int) -> NDArray:
+def lengths(shortest: int, longest: int) -> NDArray[Any]:
     """Lengths starting with the shortest, each STEP times the one before."""
     found = [shortest]
     while found[-1] * STEP <= longest:
@@ -115,7 +122,9 @@ def biases(config: Config, params: Params, tokens: int) -> Floats:
     return found
 
 
-def by_distance(config: Config, params: Params, query: NDArray, key: NDArray, prompt: int, tokens: int) -> tuple[Floats, Floats]:
+def by_distance(
+    config: Config, params: Params, query: NDArray[Any], key: NDArray[Any], prompt: int, tokens: int
+) -> tuple[Floats, Floats]:
     """Scores at distances 0 to tokens - 1, and xi: float64[..., tokens] and float64[..., 2], NaN if there is no closed form.
 
     query, key: [..., layer, head, D] of the first position. prompt: tokens of a prompt, which the rotary table may depend on.

@@ -9,6 +9,8 @@ keys p and j for one query splits exactly, and symmetrically, into
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,19 +60,20 @@ ANGLE_PART = Statistic("angle_part", Site.LOGITS, angle_sums, KEYS, mean_over_qu
 NORM_PART = Statistic("norm_part", Site.LOGITS, norm_sums, KEYS, mean_over_queries_after)
 
 
-def singular_values(vectors: NDArray) -> NDArray:
+def singular_values(vectors: NDArray[Any]) -> NDArray[Any]:
     """Singular values of float[..., prompt, dim], not centred, descending: float64[..., component]."""
     return np.linalg.svd(np.asarray(vectors, np.float64), compute_uv=False)
 
 
-def effective_rank(values: NDArray) -> NDArray:
+def effective_rank(values: NDArray[Any]) -> NDArray[Any]:
     """exp of the entropy of the squared singular values' shares, from 1 to their number (Roy and Vetterli 2007): float[...]."""
     shares = np.square(values) / np.square(values).sum(axis=-1, keepdims=True)
     logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
-    return np.exp(-(shares * logs).sum(axis=-1))
+    found: NDArray[Any] = np.exp(-(shares * logs).sum(axis=-1))
+    return found
 
 
-def shared_energy(vectors: NDArray, rank: int) -> NDArray:
+def shared_energy(vectors: NDArray[Any], rank: int) -> NDArray[Any]:
     """Share of each prompt's squared norm in the first `rank` singular directions of the other half of the prompts.
 
     vectors: float[..., prompt, dim]; the halves are the even and the odd prompts. Returns float64[..., prompt] from 0 to 1: by

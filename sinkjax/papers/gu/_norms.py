@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,12 @@ STATISTICS = {"hidden states": "resid_norm", "queries": "query_norm", "keys": "k
 NOTE = "The ratio is computed in each layer and document, then averaged over layers. Vectors are compared before the rotation."
 
 
-def _measure(name: str, vectors: Vectors, layers: Place | None, of: Callable[[NDArray], NDArray], note: str = "") -> Measure:
+def _measure(
+    name: str, vectors: Vectors, layers: Place | None, of: Callable[[NDArray[Any]], NDArray[Any]], note: str = ""
+) -> Measure:
     """Return a measure of float64[edit, prompt, layer, position], norms after some layers (of hidden states) or in them."""
 
-    def read(data: xarray.Dataset) -> NDArray:
+    def read(data: xarray.Dataset) -> NDArray[Any]:
         found = data[STATISTICS[vectors]].values.astype(np.float64)
         found = found[:, :, 1:] if vectors == "hidden states" else found.mean(axis=3)
         return np.asarray(of(found[:, :, layer_index(layers)]).mean(axis=-1))
@@ -50,7 +52,7 @@ def norm_ratio(vectors: Vectors, layers: Place | None = None) -> Measure:
 def largest_norm_ratio() -> Measure:
     """Largest ratio of position 0's norm to the mean of the later ones over all depths, the embedding included."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         found = data["resid_norm"].values.astype(np.float64)
         return np.asarray((found[..., 0] / np.nanmean(found[..., 1:], axis=-1)).max(axis=-1))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
@@ -90,7 +90,7 @@ def without_positions(model: Model) -> tuple[Params, Config]:
     return kept | {"layers": layers}, dataclasses.replace(model.config, position=NoPosition())
 
 
-def _block(model: Model, prompts: NDArray, tokens: NDArray) -> dict[str, NDArray]:
+def _block(model: Model, prompts: NDArray[Any], tokens: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Compute arrays [prompt, layer, (head, ...)] for a few prompts."""
     config, T = model.config, prompts.shape[1]
     sites = sinkjax.Site

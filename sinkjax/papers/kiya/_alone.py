@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +38,9 @@ class Alone:
     """
 
     layer: int
-    ratio: NDArray
-    cosine: NDArray
-    like: NDArray
+    ratio: NDArray[Any]
+    cosine: NDArray[Any]
+    like: NDArray[Any]
     makes: NDArray[np.bool_]
 
 

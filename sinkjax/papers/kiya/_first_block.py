@@ -34,7 +34,8 @@ def tokens(model: Model, special: bool = False) -> NDArray[np.bool_]:
 
 def averaged(model: Model, bos: int, special: bool) -> NDArray[np.bool_]:
     """Return which rows enter e_avg: all tokens except the BOS, and special tokens only if `special`."""
-    return tokens(model, special) & (np.arange(model.config.vocab_size or 0) != bos)
+    found: NDArray[np.bool_] = tokens(model, special) & (np.arange(model.config.vocab_size or 0) != bos)
+    return found
 
 
 @jax.jit
@@ -75,7 +76,8 @@ def against(params: Params, x_Nd: jax.Array, query_HD: jax.Array, config: Config
             "cosine_heads": cosine(query_HD, repeated_HD).mean(),
         }
 
-    return jax.lax.map(lambda x_d: one(x_d.astype(query_HD.dtype)), x_Nd, batch_size=BLOCK)
+    found: dict[str, jax.Array] = jax.lax.map(lambda x_d: one(x_d.astype(query_HD.dtype)), x_Nd, batch_size=BLOCK)
+    return found
 
 
 def cosine(x: jax.Array, y: jax.Array) -> jax.Array:

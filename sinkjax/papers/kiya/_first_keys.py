@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -203,7 +203,7 @@ def scores_of_bos(read: Numbers, of: Calculation) -> list[Row]:
     """The mean score of both keys, and the attention that each would receive at index 0, ranked among random ordinary tokens."""
     data, found = read.data(of.name), []
 
-    def numbers(kind: str) -> dict[str, NDArray]:
+    def numbers(kind: str) -> dict[str, NDArray[Any]]:
         score, received = data[f"{kind}mean_score"].values, data[f"{kind}received"].values[..., 0]
         sinks = 100.0 * (received > read.settings.eps)
         by_name = {"score, mean over pairs": score, "attention at index 0 (%)": 100 * received}
@@ -218,7 +218,7 @@ def scores_of_bos(read: Numbers, of: Calculation) -> list[Row]:
     return [*found, Row(BOS, "key", "pairs of indices in which BOS scores above the mean key (%)", constant(100 * above))]
 
 
-def _pairs(data: xarray.Dataset) -> NDArray:
+def _pairs(data: xarray.Dataset) -> NDArray[Any]:
     """Average scores over heads, for the pairs key <= query: float[vector, pair]."""
     return data["score"].mean("head").values[:, np.tri(data.sizes["key"], dtype=bool)]
 

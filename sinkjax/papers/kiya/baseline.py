@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,7 @@ def study(lab: Lab, s: Settings) -> None:
 def activation_ratio(layers: Place) -> Measure:
     """Largest |h| after some layers at position 0 over its size at a typical position, the median over the later ones."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         found = largest(data, layers)
         return np.asarray(found[..., 0] / np.nanmedian(found[..., 1:], axis=-1))
 
@@ -67,7 +67,7 @@ def activation_ratio(layers: Place) -> Measure:
 def massive_share(position: int) -> Measure:
     """100 for a document with a massive activation at a position after some layer, else 0 (Sun et al. 2024)."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * metrics.massive_activations(data, position)[..., 1:].max(axis=-1))
 
     note = "An activation is massive if |h| is above 100 and above 1,000 times the median of its hidden state (Sun et al. 2024)."
@@ -83,7 +83,7 @@ def sink_lag(position: int, eps: float) -> Measure:
     whose onset is nearest.
     """
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         seen = data["attention_received"].values[..., position].mean(axis=-1) > eps
         large = metrics.massive_activations(data, position, ratio=STAGE_RATIO)[..., 1:] == 1
         return np.array([[_lag(*pair) for pair in zip(*rows, strict=True)] for rows in zip(seen, large, strict=True)])

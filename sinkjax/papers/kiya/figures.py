@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +125,7 @@ def maps_of(read: Stored, store: str, number: str, figures: str, labels: tuple[s
 
 def activations_of(read: Stored, store: str, number: str, figures: str, labels: tuple[str, ...]) -> Drawing:
     """The largest |h| by depth and position, mean over prompts, without an edit and under some."""
-    every: NDArray = read[store]["resid_max"].mean("prompt").values[..., :TOKENS]
+    every: NDArray[Any] = read[store]["resid_max"].mean("prompt").values[..., :TOKENS]
     names = [*map(str, read[store]["edit"].values)]
     chosen = [UNEDITED, *labels]
     values = np.stack([every[names.index(label)] for label in chosen])

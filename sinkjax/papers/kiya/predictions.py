@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FACTS = ("tokens", "texts", "ratios")
-Measured = Callable[[Stored], "NDArray"]  # the share of every prediction, from the stores
+Measured = Callable[[Stored], "NDArray[Any]"]  # the share of every prediction, from the stores
 SHARE = "attention at half depth, as a share of the unedited attention to key 0"
 
 
@@ -101,7 +101,7 @@ def study(lab: Lab, s: Settings) -> None:
     predicted = lab.value("predicted", partial(predict, s), blank)
     rows = lab.donor("rows", lambda run: rows_of(run.loaded[0], predicted["tokens"]), np.zeros((count, width)))
 
-    def put(row: NDArray) -> Edit:
+    def put(row: NDArray[Any]) -> Edit:
         return compose(edit("embed", "set", row, queries=s.place), isolated(s.place))
 
     seen, whole = own("position", partial(later_attention_to, layer=lab.half)), later_attention_to(0, lab.half)
@@ -161,7 +161,7 @@ def predict(s: Settings, run: Unedited, known: xarray.Dataset | None = None) -> 
     text = data["text"].values if "text" in data.coords else ids.astype(str)
     rows = np.searchsorted(ids, own_tokens)
 
-    def facts(where: NDArray) -> dict[str, Any]:
+    def facts(where: NDArray[Any]) -> dict[str, Any]:
         return {"tokens": ids[where].tolist(), "texts": text[where].tolist(), "ratios": found.ratio[where].tolist()}
 
     return {**facts(put), "documents": {"positions": places, **facts(rows)}, "scanned": len(ids), "layer": found.layer}
@@ -186,7 +186,7 @@ def predictions(predicted: dict[str, Any], s: Settings) -> list[Prediction]:
     return found + [Prediction("placed", ALL.at(token=facts[0]), None, *facts) for facts in put]
 
 
-def shares(every: list[Prediction], sweeps: dict[str, tuple[Sweep, Measure]], whole: Measure, read: Stored) -> NDArray:
+def shares(every: list[Prediction], sweeps: dict[str, tuple[Sweep, Measure]], whole: Measure, read: Stored) -> NDArray[Any]:
     """Return the attention to each predicted token, as a share of the unedited attention to the first key: float[prediction]."""
     found = []
     for one in every:

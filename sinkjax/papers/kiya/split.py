@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -80,9 +80,10 @@ def study(lab: Lab, s: Settings) -> None:
         lab.draw(share_by_head, sweep, s)
 
 
-def first_embedding(run: Unedited) -> NDArray:
+def first_embedding(run: Unedited) -> NDArray[Any]:
     """The first token's vector as it enters the stream: float[prompt, width]."""
-    return run.captured(Capture(Site.EMBED, positions=(0,), name="first"))["first"][0]
+    found: NDArray[Any] = run.captured(Capture(Site.EMBED, positions=(0,), name="first"))["first"][0]
+    return found
 
 
 @functools.cache
@@ -98,7 +99,7 @@ def attention_from(last: int) -> Probe:
     return Probe(extra=(Statistic("attention_from", Site.WEIGHTS, sums, ("prompt", "layer", "head", "key"), mean),))
 
 
-def to_keys(data: xarray.Dataset, keys: tuple[int, ...]) -> NDArray:
+def to_keys(data: xarray.Dataset, keys: tuple[int, ...]) -> NDArray[Any]:
     """Attention of the last queries to some keys: float[edit, prompt, layer, head, key]."""
     return np.asarray(data["attention_from"].values[..., list(keys)])
 
@@ -106,7 +107,7 @@ def to_keys(data: xarray.Dataset, keys: tuple[int, ...]) -> NDArray:
 def first_share(places: tuple[int, ...], last: int, count: int) -> Measure:
     """Key 0's share of the attention to it and to the first `count` places, all heads together, in per cent."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         found = to_keys(data, (0, *places[:count])).sum(axis=(-3, -2))
         return np.asarray(100 * found[..., 0] / found.sum(axis=-1))
 
@@ -118,7 +119,7 @@ def first_share(places: tuple[int, ...], last: int, count: int) -> Measure:
 def together(places: tuple[int, ...], last: int, count: int) -> Measure:
     """Attention to key 0 and the first `count` places together, mean over heads, in per cent."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * to_keys(data, (0, *places[:count])).sum(axis=-1).mean(axis=(-2, -1)))
 
     return percentage("attention to key 0 and the isolated tokens, mean over heads (%)", of, attention_from(last))
@@ -138,7 +139,7 @@ def equal(share: Measure, where: Where) -> Contrast:
     return parts
 
 
-def _to_sharers(read: Stored, sweep: Sweep, s: Settings, count: int) -> tuple[NDArray, NDArray]:
+def _to_sharers(read: Stored, sweep: Sweep, s: Settings, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return mean attention to key 0 and the isolated tokens, [layer, head, key], and whether a head sinks on key 0 unedited."""
     data, rows = read.data(sweep.name), read.rows(sweep.name)
     found = to_keys(data.isel(edit=rows[ALL.at(tokens=count)]), (0, *s.places[:count])).mean(axis=0)

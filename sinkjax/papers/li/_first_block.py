@@ -4,7 +4,7 @@ attention."""
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ import xarray
 from numpy.typing import NDArray
 
 import sinkjax
+from sinkjax.edits.edit import Edit
 from sinkjax.model.rotary import LayerRopes
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def measure(model: Model, batch: Batch) -> xarray.Dataset:
     return xarray.Dataset(stacked | {"row_norm": (("head", "head_dim"), rows)}, {"attention": [MODEL, EVEN]})
 
 
-def _measure(model: Model, batch: Batch, edits: tuple) -> dict[str, tuple[tuple[str, ...], NDArray]]:
+def _measure(model: Model, batch: Batch, edits: tuple[Edit, ...]) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]:
     params, config = first_block(model)
     records = [
         sinkjax.forward(params, tokens, config, edits=edits, probe=PROBE, lengths=lengths, logits=False).record
@@ -92,6 +93,7 @@ def first_block(model: Model) -> tuple[Params, Config]:
     return {name: leaf for name, leaf in kept.items() if config.norm is not None or not name.startswith("final_norm")}, config
 
 
-def _squared_deviations(values: NDArray) -> NDArray:
+def _squared_deviations(values: NDArray[Any]) -> NDArray[Any]:
     """Return (x - mean over prompts)^2 N / (N - 1), for float[prompt, ...]."""
-    return np.square(values - values.mean(0)) * (len(values) / (len(values) - 1))
+    found: NDArray[Any] = np.square(values - values.mean(0)) * (len(values) / (len(values) - 1))
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import xarray
@@ -52,7 +52,7 @@ def ignitions(count: int, places: tuple[int, ...], keys: tuple[int, ...], few: i
 
 def size_and_alignment(
     model: Model, batch: Batch, edit: sinkjax.Edit, place: int, neurons: Sequence[Neuron]
-) -> tuple[NDArray, NDArray]:
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the log of a token's largest |h|, and its mean cosine with neurons' gates: float[prompt] each."""
     layers = tuple(sorted({layer for layer, _ in neurons}))
     capture = sinkjax.Capture(sinkjax.Site.MLP_IN, layers=layers, positions=(place,), name="read")
@@ -65,7 +65,7 @@ def size_and_alignment(
     return np.log(np.asarray(record["resid_max"])[:, :, place].max(axis=-1)), np.mean(cosines, axis=0)
 
 
-def predicted(x: NDArray, y: NDArray) -> NDArray:
+def predicted(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
     """The squared error of y [prompt, ...] predicted by its mean, less that predicted by a line in x: float[prompt, 2].
 
     The mean and the line come from the other half of the prompts. The second column is the error of the mean.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from sinkjax.papers.li._neurons import Neuron
 LINKS = ("variance", "neurons", "disparity", "keys")  # in the order of the chain
 KINDS = ("self", "one other key", "even", "all but the first")
 WINDOWS = ("early", "middle", "until it forms", "after it forms", "all")
-Values = Mapping[str, NDArray]  # link -> its values at each position, [layer or neuron, prompt, position, ...]
+Values = Mapping[str, NDArray[Any]]  # link -> its values at each position, [layer or neuron, prompt, position, ...]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -123,7 +123,7 @@ def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Datas
     )
 
 
-def key_rows(model: Model) -> NDArray:
+def key_rows(model: Model) -> NDArray[Any]:
     """Return the key that each single dim of the stream makes: rows of W_K times the gain of the keys' norm, float[L, K, d,
     D]."""
     layers, norm = model.params["layers"], model.config.qk_norm
@@ -131,10 +131,11 @@ def key_rows(model: Model) -> NDArray:
     norm = norm.norm if isinstance(norm, EachHead | AllHeads | AfterRotation) else norm
     if norm is None or "" not in norm.learned():
         return rows
-    return rows * np.asarray(gains(norm, layers["k_norm"])).reshape(len(rows), -1, 1, rows.shape[-1])
+    found: NDArray[Any] = rows * np.asarray(gains(norm, layers["k_norm"])).reshape(len(rows), -1, 1, rows.shape[-1])
+    return found
 
 
-def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray]:
+def _block(model: Model, tokens: NDArray[Any], lengths: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Compute the arrays for `measure` from a few prompts; sums (gram, queries, keys, count) have a first axis of length 1."""
     probe = Probe(capture=(Capture(Site.EMBED), Capture(Site.RESID)), extra=STATISTICS)
     record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
@@ -158,13 +159,14 @@ def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray
     }
 
 
-def first_direction(gram: NDArray, total: NDArray) -> NDArray:
+def first_direction(gram: NDArray[Any], total: NDArray[Any]) -> NDArray[Any]:
     """Return u_1 of each head: the first eigenvector of gram [..., D, D], with a positive product with the sum of the queries."""
     vectors = np.linalg.eigh(gram)[1][..., -1]
     sign = np.where((vectors * total).sum(-1, keepdims=True) < 0, -1, 1)
     return vectors * sign
 
 
-def unit(vectors: NDArray) -> NDArray:
+def unit(vectors: NDArray[Any]) -> NDArray[Any]:
     """Divide vectors by their norm; a zero vector stays 0."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
+    found: NDArray[Any] = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
+    return found

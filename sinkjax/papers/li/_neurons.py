@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ BLOCK = 8  # prompts per forward pass
 PLACES = 16  # positions per prompt to inspect, including the first
 
 
-def sizes(model: Model) -> tuple[NDArray, NDArray]:
+def sizes(model: Model) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return gate and up norms relative to their layer's median, float[layer, neuron] each; a neuron's size is the product."""
     gate, up = (np.asarray(_norms(model.params["layers"][name])) for name in ("gate", "up"))
     return gate / np.median(gate, axis=1, keepdims=True), up / np.median(up, axis=1, keepdims=True)
@@ -56,7 +57,8 @@ def largest_neurons(lab: Lab, count: int, last: int | None = None) -> tuple[Neur
 @jax.jit
 def _norms(matrices: jax.Array) -> jax.Array:
     """Return L2 norms of the columns of matrices [L, d, F], one layer at a time: [L, F]."""
-    return jax.lax.map(lambda matrix: jnp.linalg.norm(matrix.astype(jnp.float32), axis=0), matrices)
+    found: jax.Array = jax.lax.map(lambda matrix: jnp.linalg.norm(matrix.astype(jnp.float32), axis=0), matrices)
+    return found
 
 
 def survey(model: Model, batch: Batch, chosen: Sequence[Neuron]) -> xarray.Dataset:
@@ -91,7 +93,7 @@ def survey(model: Model, batch: Batch, chosen: Sequence[Neuron]) -> xarray.Datas
     )
 
 
-def _block(model: Model, tokens: NDArray, lengths: NDArray, places: tuple[int, ...]) -> dict[str, NDArray]:
+def _block(model: Model, tokens: NDArray[Any], lengths: NDArray[Any], places: tuple[int, ...]) -> dict[str, NDArray[Any]]:
     """Compute the arrays for `survey` from a few prompts: cosines [prompt, layer, neuron], and massive [prompt]."""
     probe = Probe(capture=tuple(Capture(site, positions=places) for site in (Site.MLP_IN, Site.RESID)))
     record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
@@ -129,4 +131,5 @@ def _concentration(down: jax.Array, written: jax.Array) -> tuple[jax.Array, jax.
         squares = jnp.square(matrix.astype(jnp.float32) * gain)
         return squares.max(-1) / squares.sum(-1), squares.argmax(-1)
 
-    return jax.lax.map(of, (down, written))
+    found: tuple[jax.Array, jax.Array] = jax.lax.map(of, (down, written))
+    return found

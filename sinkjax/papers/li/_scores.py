@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def sink_score(key: int) -> Measure:
     """Attention to a key in per cent, mean over its own and all later queries, heads and layers."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * data["attention_received"].values[..., key].mean(axis=(-2, -1)))
 
     return percentage(f"attention that key {key} receives (%)", of, RECEIVED, **at_position(key, seen=True))
@@ -26,7 +26,7 @@ def sink_score(key: int) -> Measure:
 def later_sink_score(key: int) -> Measure:
     """Attention to a key in per cent, mean over the queries after it, heads and layers."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * data["mean_attention"].values[..., key].mean(axis=-1))
 
     name, note = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +125,7 @@ def attention_unnormed() -> Premise:
     return Premise(lambda read: (fits(read.architecture), why), fits)
 
 
-def of_outputs(run: Unedited) -> tuple[dict[str, NDArray], NDArray]:
+def of_outputs(run: Unedited) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
     """Return means of unedited head outputs, and how far these are from their mean.
 
     Returns:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +74,7 @@ def formed(data: xarray.Dataset) -> slice:
     return slice(int(np.argmax(ratio > HALF * ratio.max())), None)
 
 
-def at_peaks(data: xarray.Dataset) -> tuple[NDArray, NDArray]:
+def at_peaks(data: xarray.Dataset) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return both ratios, per prompt and position, in the state with the largest ratio before the norm: float[prompt,
     position]."""
     before, after = data["before"].values, data["after"].values
@@ -83,7 +83,7 @@ def at_peaks(data: xarray.Dataset) -> tuple[NDArray, NDArray]:
     return first, second
 
 
-def _above_ordinary(values: NDArray) -> NDArray:
+def _above_ordinary(values: NDArray[Any]) -> NDArray[Any]:
     """Return the log of a ratio at position 0 divided by its median over the other positions: float[prompt]."""
     return np.asarray(np.log(values[:, 0]) - np.log(np.nanmedian(values[:, 1:], axis=1)))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +118,7 @@ def at_work(s: Settings, model: Model, batch: Batch) -> xarray.Dataset:
     return survey(model, batch, every).assign_attrs(neurons=[list(neuron) for neuron in chosen])
 
 
-def own_and_random(data: xarray.Dataset, name: str) -> tuple[NDArray, NDArray]:
+def own_and_random(data: xarray.Dataset, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the mean of a number over the largest neurons, float[prompt], and over each control, float[control, prompt]."""
     values = data[name].values.reshape(data.sizes["prompt"], -1, len(data.attrs["neurons"])).mean(axis=-1)
     return values[:, 0], values[:, 1:].T

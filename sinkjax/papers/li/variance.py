@@ -6,7 +6,7 @@ On random tokens. With even attention, every score of the first block set to 0, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,14 +54,15 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(variance_by_position, of)
 
 
-def relative(data: xarray.Dataset, name: Output) -> NDArray:
+def relative(data: xarray.Dataset, name: Output) -> NDArray[Any]:
     """Return deviations relative to the variance at position 0, where both attentions are equal: float[attention, prompt,
     position]."""
     values = data[name].mean("head").values if name == "deviation" else data[name].values
-    return values / values[0, :, 0].mean()
+    found: NDArray[Any] = values / values[0, :, 0].mean()
+    return found
 
 
-def exponents(values: NDArray) -> NDArray:
+def exponents(values: NDArray[Any]) -> NDArray[Any]:
     """Slope of the log variance over log (i + 1), of deviations float[prompt, position]: its pseudo-values, float[prompt].
 
     Position 0 is left out, because its excess alone would make a slope of positions that do not differ.
@@ -115,7 +116,7 @@ def output_structure(of: Calculation) -> Contrast:
     return parts
 
 
-def rows_of_o(read: Numbers, data: xarray.Dataset) -> tuple[NDArray, NDArray]:
+def rows_of_o(read: Numbers, data: xarray.Dataset) -> tuple[NDArray[Any], NDArray[Any]]:
     """Norms of the rows of W_O, float[head, dim], and the same with dims paired at random, float[permutation, head, dim].
 
     Heads that share a key-value head take one permutation: the same value dims make their outputs, and their rows are alike.
@@ -128,14 +129,15 @@ def rows_of_o(read: Numbers, data: xarray.Dataset) -> tuple[NDArray, NDArray]:
     return rows, np.stack([np.take_along_axis(by_group, order, axis=2).reshape(rows.shape) for order in orders])
 
 
-def taus(std: NDArray, rows: NDArray) -> NDArray:
+def taus(std: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
     """Kendall's tau-b over dims of float[prompt, head, dim] and float[m, head, dim], mean over heads: float[m, prompt]."""
     first, second = np.triu_indices(std.shape[-1], 1)
 
-    def of_head(x: NDArray, y: NDArray) -> NDArray:
+    def of_head(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
         one, other = (np.sign(values[:, first] - values[:, second]).astype(np.float32) for values in (x, y))
         untied = np.outer(np.square(one).sum(axis=1), np.square(other).sum(axis=1)).astype(np.float64)
-        return (one @ other.T) / np.sqrt(untied)
+        found: NDArray[Any] = (one @ other.T) / np.sqrt(untied)
+        return found
 
     return np.asarray(np.mean([of_head(rows[:, head], std[:, head]) for head in range(std.shape[1])], axis=0))
 
@@ -169,7 +171,7 @@ def variance_by_position(read: Stored, of: Calculation) -> Drawing:
     law = {"averaging law 1 / (i + 1)": 1 / places[None]}
     squares = {"sum of squared weights": (data["squared_weights"].values[0] * own).sum(0, keepdims=True) / own.sum()}
 
-    def panel(title: str, name: Output, expected: dict[str, NDArray]) -> Panel:
+    def panel(title: str, name: Output, expected: dict[str, NDArray[Any]]) -> Panel:
         curves = dict(zip(data["attention"].values.tolist(), relative(data, name), strict=True)) | expected
         lines = [read.curve(label, places.tolist(), values) for label, values in curves.items()]
         return Panel(title, "variance (share of position 0's)", lines, log=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ def learning_curves(read: Stored, rows: Sequence[TrainedModels]) -> Drawing | No
         return None
     first, *others = there
     groups = [[first, *group] for group in np.array_split(np.array(others, object), max(1, math.ceil(len(others) / TOGETHER)))]
-    shown: list[Callable[[xarray.Dataset], NDArray]] = [
+    shown: list[Callable[[xarray.Dataset], NDArray[Any]]] = [
         lambda data: np.asarray(data["loss"].values),
         lambda data: sinks(data)[..., 0],
         lambda data: np.asarray(data["norm_ratio"].values.max(axis=-1)),
@@ -100,7 +100,7 @@ def _trained(read: Stored, rows: Sequence[TrainedModels]) -> list[TrainedModels]
     return [by_name[name] for name in read.trained if name in by_name]
 
 
-def _course(name: str, data: xarray.Dataset, of: Callable[[xarray.Dataset], NDArray]) -> Line:
+def _course(name: str, data: xarray.Dataset, of: Callable[[xarray.Dataset], NDArray[Any]]) -> Line:
     """Mean, lowest and highest over the runs that are still running at each evaluation."""
     values = np.asarray(of(data), float)
     there = np.isfinite(values).any(axis=0)

@@ -6,7 +6,7 @@ Sink_k counts tokens from 1, as the papers do; in arrays and files they count fr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,12 +39,12 @@ def by_shares(data: xarray.Dataset) -> bool:
     return not of.rows_sum_to_1
 
 
-def sinks(data: xarray.Dataset) -> NDArray:
+def sinks(data: xarray.Dataset) -> NDArray[Any]:
     """Sink_k of the first positions in per cent, by weights or by shares: float[run, point, key]."""
     return np.asarray(100 * data["sink_share" if by_shares(data) else "sink"].values)
 
 
-def end(data: xarray.Dataset, values: NDArray) -> NDArray:
+def end(data: xarray.Dataset, values: NDArray[Any]) -> NDArray[Any]:
     """The last entry of each run, of [run, point, ...]; NaN for a run that did not make all its steps: float[run, ...]."""
     last = np.isfinite(data["step"].values).sum(axis=1) - 1
     found = np.array(values[np.arange(len(last)), last], float)
@@ -52,7 +52,7 @@ def end(data: xarray.Dataset, values: NDArray) -> NDArray:
     return found
 
 
-def at_end(data: xarray.Dataset, name: str, reduce: Callable[..., NDArray] = np.mean, shares: str = "") -> NDArray:
+def at_end(data: xarray.Dataset, name: str, reduce: Callable[..., NDArray[Any]] = np.mean, shares: str = "") -> NDArray[Any]:
     """A variable at each run's end, reduced over all other axes; NaN in logs of before it was measured.
 
     Args:
@@ -71,16 +71,17 @@ def at_end(data: xarray.Dataset, name: str, reduce: Callable[..., NDArray] = np.
     return np.asarray(reduce(values, axis=tuple(range(1, values.ndim))))
 
 
-def _sink_on(place: int) -> Callable[[xarray.Dataset], NDArray]:
-    def of(data: xarray.Dataset) -> NDArray:
+def _sink_on(place: int) -> Callable[[xarray.Dataset], NDArray[Any]]:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         """Percentage of heads and sequences that sink on this token (Gu et al. 2025)."""
         return end(data, sinks(data))[:, place] if data.sizes["key"] > place else np.full(data.sizes["run"], np.nan)
 
     return of
 
 
-def _perplexity(data: xarray.Dataset) -> NDArray:
-    return np.exp(at_end(data, "loss"))
+def _perplexity(data: xarray.Dataset) -> NDArray[Any]:
+    found: NDArray[Any] = np.exp(at_end(data, "loss"))
+    return found
 
 
 UNIT = (0.0, 1.0)
@@ -136,7 +137,7 @@ def steps_to_loss(read: Stored, first: TrainedModels) -> list[Row]:
     return found
 
 
-def steps_to(data: xarray.Dataset, base: xarray.Dataset) -> NDArray:
+def steps_to(data: xarray.Dataset, base: xarray.Dataset) -> NDArray[Any]:
     """Number of steps until each run reaches the final held-out loss of the run of the same seed in `base`: float[run].
 
     The loss is interpolated linearly between evaluations. inf: never that low; NaN: one of the two runs is not finished.
@@ -149,7 +150,7 @@ def steps_to(data: xarray.Dataset, base: xarray.Dataset) -> NDArray:
     return np.array(found)
 
 
-def _reached(goal: float, steps: NDArray, losses: NDArray) -> float:
+def _reached(goal: float, steps: NDArray[Any], losses: NDArray[Any]) -> float:
     known = np.isfinite(losses)
     steps, losses = steps[known], losses[known]
     below = np.flatnonzero(losses <= goal)

@@ -164,7 +164,8 @@ def _claim(lab: Lab, name: str, claim: TableClaim, made: Trainings, what: str) -
         return
 
     def contrast(node: Any) -> Contrast:
-        return _build(Versus, _call(node, ("versus",), what)[1], what).of(made, what)
+        found: Contrast = _build(Versus, _call(node, ("versus",), what)[1], what).of(made, what)
+        return found
 
     given = None if claim.given is None else _build(Attains, _call(claim.given, ("attains",), what)[1], what).of(made, what)
     beside = [contrast(node) for node in claim.beside]

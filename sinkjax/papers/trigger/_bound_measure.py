@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
+from sinkjax.edits.edit import Edit
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.papers.trigger._config import Trials
@@ -23,7 +24,9 @@ from sinkjax.tasks.trigger.task import model
 from sinkjax.train.config import DIVERGED
 from sinkjax.train.trained import Trained
 
-Found = dict[str, NDArray]
+Change = Callable[[Any, Any], Edit]  # `held` or `shifted`
+
+Found = dict[str, NDArray[Any]]
 
 
 def free(config: Trials, caps: Sequence[float], shifts: Sequence[float], trained: Trained) -> xarray.Dataset:
@@ -48,7 +51,7 @@ def capped(config: Trials, caps: Sequence[float], seeds: int, trained: Trained) 
     return xarray.Dataset(variables, {"cap": list(caps), "run": first})
 
 
-def _each(config: Trials, trained: Trained, edit: Callable, values: Sequence[Sequence[float]]) -> Found:
+def _each(config: Trials, trained: Trained, edit: Change, values: Sequence[Sequence[float]]) -> Found:
     """`on_sequences` of each run under an edit, for each of its values: name -> [run, value], NaN for runs that diverged."""
     data = held_out(Trigger(width=config.width, length=config.length), config.sequences, config.seed)
     architecture = model(cast(TriggerTraining, trained.config))
@@ -60,7 +63,7 @@ def _each(config: Trials, trained: Trained, edit: Callable, values: Sequence[Seq
     return {name: lost * np.array([[one[name] for one in row] for row in found]) for name in found[0][0]}
 
 
-def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], edit: Callable, value: float) -> dict[str, float]:
+def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], edit: Change, value: float) -> dict[str, float]:
     """One layer on held-out sequences under `held` or `shifted` with a value.
 
     loss: mean squared error. bos: mean BOS mass over sequences and all rows but BOS's and the trigger's. first: the largest BOS
@@ -73,7 +76,7 @@ def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], edit
 
 @partial(jax.jit, static_argnames=("config", "edit"))
 def _block(
-    params: Params, x: jax.Array, y: jax.Array, j: jax.Array, *, value: jax.Array, config: Config, edit: Callable
+    params: Params, x: jax.Array, y: jax.Array, j: jax.Array, *, value: jax.Array, config: Config, edit: Change
 ) -> dict[str, jax.Array]:
     """`on_sequences` of one block."""
     output, record = run_others(params, x, j, edit, value, config, Probe(attention=(0,)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,17 +58,17 @@ class Shape:
         return self.width - 3
 
     @cached_property
-    def triggers(self) -> NDArray:
+    def triggers(self) -> NDArray[Any]:
         """int[J], the positions of the trigger."""
         return np.arange(self.first, self.last + 1)
 
     @cached_property
-    def shares(self) -> NDArray:
+    def shares(self) -> NDArray[Any]:
         """float[J], h = 1 / j: the weight of each token in the mean that the trigger's row copies."""
         return 1 / self.triggers
 
     @cached_property
-    def rows(self) -> tuple[NDArray, NDArray]:
+    def rows(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """All pairs (row i, trigger j) of rows that are neither BOS's nor the trigger's: i and j, int[J (L - 2)] each."""
         j, i = np.meshgrid(self.triggers, np.arange(1, self.length), indexing="ij")
         return i[i != j], j[i != j]
@@ -96,36 +97,38 @@ def flags(cap: float, shape: Shape) -> float:
     quarter, circle = np.linspace(0, np.pi / 2, 4), np.linspace(0, 2 * np.pi, 49)[:-1]
     starts = _nodes(DISTANCES, VALUES, quarter, quarter, circle)
 
-    def total(point: NDArray) -> NDArray:
+    def total(point: NDArray[Any]) -> NDArray[Any]:
         distance, value, *angles = np.moveaxis(point, -1, 0)
         distance, value = np.abs(distance), leak * np.abs(value)
-        return _others(distance, value, cap, shape) + value**2 + _trigger_row(np.maximum(distance, value), value, angles, shape)
+        row = _trigger_row(np.maximum(distance, value), value, angles, shape)
+        found: NDArray[Any] = _others(distance, value, cap, shape) + value**2 + row
+        return found
 
     return _least(total, starts) / shape.cells
 
 
-def _nodes(*axes: NDArray) -> NDArray:
+def _nodes(*axes: NDArray[Any]) -> NDArray[Any]:
     """All combinations of the axes' values, [nodes, axes]."""
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
-def _least(total: Callable[[NDArray], NDArray], starts: NDArray) -> float:
+def _least(total: Callable[[NDArray[Any]], NDArray[Any]], starts: NDArray[Any]) -> float:
     """The minimum of a function of [..., parameters], searched from the best of the nodes [nodes, parameters]."""
     from scipy.optimize import minimize
 
     order = np.argsort(total(starts))[:STARTS]
     options = {"xatol": 1e-8, "fatol": 1e-18, "maxfev": 1000}
-    search = lambda start: minimize(total, start, method="Nelder-Mead", options=options)  # noqa: E731
+    search: Callable[[NDArray[Any]], Any] = lambda start: minimize(total, start, method="Nelder-Mead", options=options)  # noqa: E731
     best = min((search(start) for start in starts[order]), key=lambda found: found.fun)
     return float(min(search(best.x + change).fun for change in (0, STEP)))  # restart a collapsed simplex
 
 
-def _others(distance: NDArray, value: NDArray, cap: float, shape: Shape) -> NDArray:
+def _others(distance: NDArray[Any], value: NDArray[Any], cap: float, shape: Shape) -> NDArray[Any]:
     """(9): cost of the other rows if values of tokens have at least this distance from 0 and BOS's value has this norm."""
     return (shape.length - 2) * np.maximum((1 - cap) * distance - cap * value, 0) ** 2
 
 
-def _trigger_row(upper: NDArray, lower: NDArray, angles: Sequence[NDArray], shape: Shape) -> NDArray:
+def _trigger_row(upper: NDArray[Any], lower: NDArray[Any], angles: Sequence[NDArray[Any]], shape: Shape) -> NDArray[Any]:
     """(13): cost of the trigger's row if two directions of its output are confined to [-lower, upper] and [-lower, lower].
 
     angles: of the first direction, towards BOS's coordinate (psi), towards the noise (alpha) and between the flags (beta).
@@ -137,19 +140,22 @@ def _trigger_row(upper: NDArray, lower: NDArray, angles: Sequence[NDArray], shap
     spread = np.abs(np.cos(psi) * np.sin(alpha))[..., None] * np.sqrt(NOISE * h)
     above, below = upper[..., None] - flag, flag + lower[..., None]
     confined = (_half(above, spread) + _half(below, spread)).mean(axis=-1) / 2
-    return confined + np.maximum(np.sqrt(_smallest(shape)) * np.abs(np.sin(psi)) - lower, 0) ** 2
+    found: NDArray[Any] = confined + np.maximum(np.sqrt(_smallest(shape)) * np.abs(np.sin(psi)) - lower, 0) ** 2
+    return found
 
 
-def _half(room: NDArray, spread: NDArray) -> NDArray:
+def _half(room: NDArray[Any], spread: NDArray[Any]) -> NDArray[Any]:
     """(12): twice the least mean squared distance of a symmetric variable of this spread to a half-line with this room."""
-    return np.where(room >= 0, np.maximum(spread - room, 0) ** 2, spread**2 + 2 * room**2)
+    found: NDArray[Any] = np.where(room >= 0, np.maximum(spread - room, 0) ** 2, spread**2 + 2 * room**2)
+    return found
 
 
 def _smallest(shape: Shape) -> float:
     """(11): the smallest second moment of the target in any direction orthogonal to BOS's coordinate."""
     h = shape.shares
     target = np.stack([h, 1 - h])
-    return min(NOISE * h.mean(), np.linalg.eigvalsh(target @ target.T / len(h))[0])
+    found: float = min(NOISE * h.mean(), np.linalg.eigvalsh(target @ target.T / len(h))[0])
+    return found
 
 
 # Arbitrary weights, any value map, BOS mass of the first row capped everywhere
@@ -167,20 +173,22 @@ def first_row(cap: float, shape: Shape) -> float:
     return float((own[:-1] + rest[1:]).min()) / shape.cells
 
 
-def _in_span(norm: NDArray, tokens: int, shape: Shape) -> NDArray:
+def _in_span(norm: NDArray[Any], tokens: int, shape: Shape) -> NDArray[Any]:
     """(20): the trigger's row cannot leave the affine span of the values it sees."""
     rank = shape.noise - 3
     if tokens - 1 >= rank:
         return np.zeros_like(norm)
     left = rank * 2 / ((tokens + 1) * (tokens + 2)) - _largest(tokens, tokens - 1, shape.noise)
-    return np.maximum(np.sqrt(max(left, 0)) - np.sqrt(NOISE / tokens) * norm, 0) ** 2
+    found: NDArray[Any] = np.maximum(np.sqrt(max(left, 0)) - np.sqrt(NOISE / tokens) * norm, 0) ** 2
+    return found
 
 
-def _in_test(norm: NDArray, tokens: int, shape: Shape) -> NDArray:
+def _in_test(norm: NDArray[Any], tokens: int, shape: Shape) -> NDArray[Any]:
     """(22): nor can its product with the mean exceed the best token's."""
     rank = shape.noise - 3
     reach = norm * (np.sqrt(rank + 2) / tokens + 1 - 1 / tokens)
-    return NOISE * tokens / rank * np.maximum(rank / tokens - reach, 0) ** 2
+    found: NDArray[Any] = NOISE * tokens / rank * np.maximum(rank / tokens - reach, 0) ** 2
+    return found
 
 
 def _largest(tokens: int, count: int, coordinates: int) -> float:
@@ -205,10 +213,11 @@ def blind(cap: float, shape: Shape, each: bool) -> float:
     leak = np.full(shape.length, 1 - cap) if each else leak_by_row(cap, shape)
     here = _row_noise(leak, shape)
     mean = shape.shares.mean()
-    return shape.noise * NOISE * here * mean / (here + mean) / shape.cells + _blind_flags(cap, shape)
+    found: float = shape.noise * NOISE * here * mean / (here + mean) / shape.cells + _blind_flags(cap, shape)
+    return found
 
 
-def leak_by_row(cap: float, shape: Shape) -> NDArray:
+def leak_by_row(cap: float, shape: Shape) -> NDArray[Any]:
     """(26): float[L], the cheapest mass off BOS in each row if BOS's mass is `cap` on average: proportional to i, at most 1."""
     rows = np.arange(shape.length)
     counted = shape.rows[0]
@@ -216,10 +225,11 @@ def leak_by_row(cap: float, shape: Shape) -> NDArray:
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if np.minimum(1, middle * counted).mean() < 1 - cap else (low, middle)
-    return np.minimum(1, high * rows)
+    found: NDArray[Any] = np.minimum(1, high * rows)
+    return found
 
 
-def _row_noise(leak: NDArray, shape: Shape) -> float:
+def _row_noise(leak: NDArray[Any], shape: Shape) -> float:
     """(25): sum over non-trigger rows of leak^2 / i, mean over the trigger's positions."""
     rows = shape.rows[0]
     return float((leak[rows] ** 2 / rows).sum()) / len(shape.triggers)
@@ -231,18 +241,19 @@ def _blind_flags(cap: float, shape: Shape) -> float:
         return 0.0
     leak, h = 1 - cap, shape.shares
 
-    def total(point: NDArray) -> NDArray:
+    def total(point: NDArray[Any]) -> NDArray[Any]:
         distance, value, angle = np.moveaxis(point, -1, 0)
         distance, value = np.abs(distance), leak * np.abs(value)
         flag = np.cos(angle)[..., None] * h + np.sin(angle)[..., None] * (1 - h)
         above, below = flag - np.maximum(distance, value)[..., None], -value[..., None] - flag
         confined = (np.maximum(above, 0) ** 2 + np.maximum(below, 0) ** 2).mean(axis=-1)
-        return _others(distance, value, cap, shape) + value**2 + confined
+        found: NDArray[Any] = _others(distance, value, cap, shape) + value**2 + confined
+        return found
 
     return _least(total, _nodes(DISTANCES, VALUES, np.linspace(0, 2 * np.pi, 97)[:-1])) / shape.cells
 
 
-def even(leak: NDArray, shape: Shape) -> float:
+def even(leak: NDArray[Any], shape: Shape) -> float:
     """(29): the least loss with mass leak[i] off BOS in each non-trigger row and even weights over other keys; it is attained.
 
     leak: float[L]; entry 0 is not used. The trigger's row has weights 1 / j on tokens 1 to j.
@@ -258,7 +269,8 @@ def even(leak: NDArray, shape: Shape) -> float:
     fitted = design @ np.linalg.lstsq(design, target, rcond=None)[0]
     here = _row_noise(leak, shape)
     copied = shape.noise * NOISE * here * h.mean() / (here + h.mean())
-    return (copied + float(((fitted - target) ** 2).sum()) / count) / shape.cells
+    found: float = (copied + float(((fitted - target) ** 2).sum()) / count) / shape.cells
+    return found
 
 
 # Weights that are not normalised

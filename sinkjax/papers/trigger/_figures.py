@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,7 +124,7 @@ def learning(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
     return Drawing("learning", curves([panels]), caption)
 
 
-def _medians(steps: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
+def _medians(steps: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The step of each evaluation (the largest, from the runs that did not end in it), and the median over all runs."""
     kept = values.copy()
     for place in range(1, kept.shape[1]):  # a run that is done keeps its last value, so that its end does not bend the median

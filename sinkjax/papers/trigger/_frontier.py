@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ def masses(capped: xarray.Dataset) -> tuple[float, ...]:
     return tuple(sorted({float(cap) for cap in (*capped["cap"].values, *MORE) if cap < 1}))
 
 
-def bounds(shape: Shape, caps: Sequence[float] | NDArray) -> dict[str, NDArray]:
+def bounds(shape: Shape, caps: Sequence[float] | NDArray[Any]) -> dict[str, NDArray[Any]]:
     """The bounds, and the loss that even weights attain, at some masses: float[cap]."""
     return {
         ANY_MEAN: np.array([_bounds.flags(cap, shape) for cap in caps]),
@@ -51,10 +51,10 @@ def bounds(shape: Shape, caps: Sequence[float] | NDArray) -> dict[str, NDArray]:
     }
 
 
-def points(free: xarray.Dataset, capped: xarray.Dataset) -> dict[str, NDArray]:
+def points(free: xarray.Dataset, capped: xarray.Dataset) -> dict[str, NDArray[Any]]:
     """All layers: kind -> float[layer, (loss, mean BOS mass, largest BOS mass of row 1)], NaN if not measured."""
 
-    def of(data: xarray.Dataset, prefix: str = "") -> NDArray:
+    def of(data: xarray.Dataset, prefix: str = "") -> NDArray[Any]:
         return np.stack([data[prefix + name].values.ravel() for name in ("loss", "bos", "first")], axis=-1)
 
     learning = np.stack([free[f"curve_{name}"].values.ravel() for name in ("loss", "bos")], axis=-1)
@@ -63,7 +63,7 @@ def points(free: xarray.Dataset, capped: xarray.Dataset) -> dict[str, NDArray]:
     return {kind: array[np.isfinite(array[:, :2]).all(axis=1)] for kind, array in found.items()}
 
 
-def distances(shape: Shape, known: Sequence[float], layers: NDArray) -> NDArray:
+def distances(shape: Shape, known: Sequence[float], layers: NDArray[Any]) -> NDArray[Any]:
     """Loss of each layer over the larger of the bounds A and B for its masses; inf at a full sink. layers: as in `points`.
 
     Bound A is interpolated between the computed masses (`known`), in the logarithms of bound and mass off BOS.
@@ -74,7 +74,8 @@ def distances(shape: Shape, known: Sequence[float], layers: NDArray) -> NDArray:
     mean = np.where(rest > 0, np.exp(np.interp(np.log(np.maximum(rest, 1e-300)), off, curve)), 0)
     first = [0.0 if np.isnan(mass) else _bounds.first_row(float(min(mass, 1)), shape) for mass in layers[:, 2]]
     least = np.maximum(mean, first)
-    return np.divide(layers[:, 0], least, out=np.full(len(least), np.inf), where=least > 0)
+    found: NDArray[Any] = np.divide(layers[:, 0], least, out=np.full(len(least), np.inf), where=least > 0)
+    return found
 
 
 def above_bounds(free: TrainedModels, capped: TrainedModels) -> Test:

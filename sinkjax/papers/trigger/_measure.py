@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -78,7 +78,7 @@ def measure(config: Trials, edited: bool, trained: Trained) -> xarray.Dataset:
             found |= on_edits(params, architecture, maps, trigger, chosen)
         lost = np.nan if ended.outcome == DIVERGED else 1.0
         parts.append({name: lost * np.asarray(array, np.float64) for name, array in found.items()})
-    variables: dict[str, tuple[tuple[str, ...], NDArray]] = {
+    variables: dict[str, tuple[tuple[str, ...], NDArray[Any]]] = {
         name: (("run", *DIMS[name]), np.stack([part[name] for part in parts])) for name in parts[0]
     }
     variables |= learned(trained)
@@ -87,7 +87,7 @@ def measure(config: Trials, edited: bool, trained: Trained) -> xarray.Dataset:
     return xarray.Dataset(variables, {"run": [ended.run.seed for ended in trained.runs], **labels})
 
 
-def learned(trained: Trained) -> dict[str, tuple[tuple[str, ...], NDArray]]:
+def learned(trained: Trained) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]:
     """Learning curves, steps and outcome of each run.
 
     Curves, float [run, evaluation], NaN after a run's last evaluation: step, loss and, mean over layers and heads, weight on and
@@ -101,7 +101,9 @@ def learned(trained: Trained) -> dict[str, tuple[tuple[str, ...], NDArray]]:
         for place, line in enumerate(logged):
             for name, key in names.items():
                 found[name][run, place] = np.nan if line[key] is None else np.mean(line[key])
-    arrays: dict[str, tuple[tuple[str, ...], NDArray]] = {name: (("run", "evaluation"), array) for name, array in found.items()}
+    arrays: dict[str, tuple[tuple[str, ...], NDArray[Any]]] = {
+        name: (("run", "evaluation"), array) for name, array in found.items()
+    }
     for what in ("steps", "outcome"):
         arrays[what] = (("run",), np.array([getattr(ended, what) for ended in trained.runs]))
     return arrays
@@ -110,10 +112,12 @@ def learned(trained: Trained) -> dict[str, tuple[tuple[str, ...], NDArray]]:
 def held_out(trigger: Trigger, count: int, seed: int, position: int | None = None) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Sequences that no training sees: inputs [count, L, n], targets of the same shape, positions of the trigger [count]."""
     stream = zlib.crc32(f"held out, trigger at {position}".encode())
-    return sample(jax.random.fold_in(jax.random.key(seed), stream), trigger, count, position)
+    key = jax.random.fold_in(jax.random.key(seed), stream)
+    found: tuple[jax.Array, jax.Array, jax.Array] = sample(key, trigger, count, position)
+    return found
 
 
-def in_blocks(data: Sequence[jax.Array], of: Callable[..., dict[str, jax.Array]]) -> tuple[NDArray, dict[str, NDArray]]:
+def in_blocks(data: Sequence[jax.Array], of: Callable[..., dict[str, jax.Array]]) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
     """Values of a function (of inputs, targets and triggers) on blocks of sequences, and each block's fraction of all."""
     blocks = [tuple(array[start : start + BLOCK] for array in data) for start in range(0, len(data[0]), BLOCK)]
     parts = [jax.device_get(of(*block)) for block in blocks]
@@ -121,7 +125,7 @@ def in_blocks(data: Sequence[jax.Array], of: Callable[..., dict[str, jax.Array]]
     return np.array([len(block[0]) for block in blocks]) / len(data[0]), found
 
 
-def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], trigger: Trigger) -> dict[str, NDArray]:
+def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], trigger: Trigger) -> dict[str, NDArray[Any]]:
     """Masses and losses of one model over held-out sequences.
 
     uneven: the largest deviation of the trigger row's weights on the tokens to be averaged from 1 / their number. loss: mean
@@ -129,7 +133,7 @@ def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], trig
     writes nothing. gate: mean gate of the rows of each kind, of one layer with a gate.
     """
     fractions, parts = in_blocks(data, partial(_block, params, config=config, trigger=trigger))
-    found: dict[str, NDArray] = {name: np.tensordot(fractions, part, 1) for name, part in parts.items()}
+    found: dict[str, NDArray[Any]] = {name: np.tensordot(fractions, part, 1) for name, part in parts.items()}
     from_first, of_head = (found.pop(name) for name in ("first_writes", "head_writes"))
     part = from_first[ROWS.index(OTHERS)] / (of_head.max(axis=0) + written.TINY)
     return found | {"written": part, "largest_error": parts["largest_error"].max()}
@@ -200,7 +204,7 @@ def _errors(output: jax.Array, y: jax.Array, rows: jax.Array) -> jax.Array:
     return jnp.append(by_kind, error.mean())
 
 
-def on_maps(params: Params, config: Config, x: jax.Array) -> dict[str, NDArray]:
+def on_maps(params: Params, config: Config, x: jax.Array) -> dict[str, NDArray[Any]]:
     """Mean and standard deviation of attention over sequences, and the maps of the first one: [layer, head, query, key]."""
     maps = np.asarray(_maps(params, x, config=config), np.float64)
     return {"map_mean": maps.mean(axis=0), "map_std": maps.std(axis=0), "map_example": maps[0]}
@@ -208,7 +212,8 @@ def on_maps(params: Params, config: Config, x: jax.Array) -> dict[str, NDArray]:
 
 @partial(jax.jit, static_argnames="config")
 def _maps(params: Params, x: jax.Array, *, config: Config) -> jax.Array:
-    return _run(params, x, config)[1]["attention"]
+    found: jax.Array = _run(params, x, config)[1]["attention"]
+    return found
 
 
 def edits(trigger: Trigger, position: int, moves: Sequence[int]) -> list[Edit]:
@@ -230,7 +235,7 @@ def edits(trigger: Trigger, position: int, moves: Sequence[int]) -> list[Edit]:
 
 def on_edits(
     params: Params, config: Config, data: Sequence[jax.Array], trigger: Trigger, chosen: Sequence[Edit]
-) -> dict[str, NDArray]:
+) -> dict[str, NDArray[Any]]:
     """The loss under each edit, over the rows of each kind and over every row: edited_loss [edit, rows + 1].
 
     Targets move with embeddings that an edit swaps, so that a residual stream is compared with its own input.

@@ -5,7 +5,7 @@ A mass is a mean over held-out sequences and over the rows of one kind: the trig
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ UNIT, MILLION = (0.0, 1.0), 1e6
 HEADS = ("run", "layer", "head")
 
 
-def by_head(data: xarray.Dataset, kind: str) -> NDArray:
+def by_head(data: xarray.Dataset, kind: str) -> NDArray[Any]:
     """Each head's use of BOS in the other rows: float[run, layer, head].
 
     Args:
@@ -39,7 +39,7 @@ def by_head(data: xarray.Dataset, kind: str) -> NDArray:
     return np.asarray(data[kind].sel(rows=OTHERS, target="bos").transpose(*HEADS).values)
 
 
-def in_whole_rows(data: xarray.Dataset, target: str) -> NDArray:
+def in_whole_rows(data: xarray.Dataset, target: str) -> NDArray[Any]:
     """Weight on a target in the other rows in units of a whole row: float[run, layer, head].
 
     It is the weight itself where rows sum to 1, and does not change with the scale of the weights.
@@ -49,12 +49,12 @@ def in_whole_rows(data: xarray.Dataset, target: str) -> NDArray:
     return np.asarray((weight.sel(rows=OTHERS, target=target) / (whole + NOTHING)).values)
 
 
-def left(data: xarray.Dataset) -> NDArray:
+def left(data: xarray.Dataset) -> NDArray[Any]:
     """The loss of each run in per cent of an idle model's (one that writes nothing): float[run]."""
     return np.asarray(100 * (data["loss"].sel(error_rows=EVERY) / data["null_loss"]).values)
 
 
-def only(values: NDArray, data: xarray.Dataset, solved: float | None) -> NDArray:
+def only(values: NDArray[Any], data: xarray.Dataset, solved: float | None) -> NDArray[Any]:
     """Values of the runs that solved the task, NaN for the others; None: of all runs."""
     return values if solved is None else np.where(left(data) < solved, values, np.nan)
 
@@ -72,7 +72,7 @@ def steps_to_stop() -> Measure:
 def solves(solved: float) -> Measure:
     """100 for a run whose loss is below `solved` per cent of an idle model's, else 0."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.where(np.isfinite(left(data)), 100.0 * (left(data) < solved), np.nan)
 
     note = "A run solves the task if its held-out loss is below a small part (`solved`) of that of a model that writes nothing."
@@ -97,7 +97,7 @@ def largest_error() -> Measure:
 def weight(target: str = "BOS", rows: str = "other") -> Measure:
     """Mean weight on BOS or on later tokens, over layers and heads."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(data["weight"].sel(rows=ROWS[rows], target=TARGETS[target]).mean(("layer", "head")).values)
 
     note = """A mass is a mean over held-out sequences and over the trigger's rows or the other rows (those of all tokens but BOS
@@ -108,7 +108,7 @@ def weight(target: str = "BOS", rows: str = "other") -> Measure:
 def weight_share(rows: str = "other") -> Measure:
     """Mean share of a row's absolute weight on BOS, over layers and heads."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(data["share"].sel(rows=ROWS[rows], target=TARGETS["BOS"]).mean(("layer", "head")).values)
 
     return Measure(f"share of BOS in {rows} rows", of, range=UNIT)
@@ -117,7 +117,7 @@ def weight_share(rows: str = "other") -> Measure:
 def whole_rows(target: str = "BOS", solved: float | None = None) -> Measure:
     """Mean weight in the other rows in whole rows, over layers and heads; with `solved`, of runs that solve the task."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return only(in_whole_rows(data, TARGETS[target]).mean(axis=(1, 2)), data, solved)
 
     note = """Weights of unnormalised attention depend on a scale that values can undo. So they are also given in units of a whole
@@ -136,7 +136,7 @@ def bos_writes() -> Measure:
 def escaped() -> Measure:
     """The weight that the other rows leave to a sink logit, to the 1 of off by one, or to a closed gate, mean over heads."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         if "gate" in data:
             part = 1 - data["gate"].sel(rows=OTHERS) / data["gate"].max("rows")
         else:
@@ -157,7 +157,7 @@ def unevenness() -> Measure:
 def spread_of_weights() -> Measure:
     """The largest standard deviation over sequences of any weight of the maps."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(data["map_std"].max(("layer", "head", "query", "key"), skipna=False).values)
 
     return Measure("largest standard deviation of a weight over sequences", of)
@@ -166,7 +166,7 @@ def spread_of_weights() -> Measure:
 def trigger_row(place: int, what: str = "BOS") -> Measure:
     """Mean weight of head 0 of layer 0 on BOS, or on each of the tokens after it, in the row of a trigger at `place`."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         row = data["map_mean"].values[:, 0, 0, place, : place + 1]
         return np.asarray(row[:, 0] if what == "BOS" else row[:, 1:].mean(axis=1))
 
@@ -176,7 +176,7 @@ def trigger_row(place: int, what: str = "BOS") -> Measure:
 def strongest_head(solved: float | None = None) -> Measure:
     """The mass of the head with the strongest sink on BOS (`by_head`); with `solved`, of runs that solve the task."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         return only(by_head(data, "part").max(axis=(1, 2)), data, solved)
 
     return Measure("part on BOS of the head with most of it, other rows", of, range=UNIT)
@@ -185,7 +185,7 @@ def strongest_head(solved: float | None = None) -> Measure:
 def sinking_heads(kind: str, least: float, solved: float | None = None) -> Measure:
     """Percentage of heads that put at least `least` on BOS (`by_head`); with `solved`, of runs that solve the task."""
 
-    def of(data: xarray.Dataset) -> NDArray:
+    def of(data: xarray.Dataset) -> NDArray[Any]:
         found = by_head(data, kind)
         many = np.where(np.isfinite(found).all(axis=(1, 2)), 100 * (found >= least).mean(axis=(1, 2)), np.nan)
         return only(many, data, solved)
