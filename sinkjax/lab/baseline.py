@@ -100,8 +100,8 @@ def onset(run: Unedited, layers: int, measure: Callable[[Place], Measure]) -> in
 
 
 @dataclass(eq=False)
-class Known:
-    """What a study knows of its model before its sweeps: placeholders in a plan, measured in a run, stored for a page.
+class Baseline:
+    """Numbers of the unedited model that a study has before its sweeps: placeholders in a plan, measured in a run, then stored.
 
     Attributes:
         architecture: The model's config; on stores, its plain fields; None for a study that trains its own models.

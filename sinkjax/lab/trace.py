@@ -22,7 +22,7 @@ from sinkjax.analysis import intervals
 from sinkjax.checkpoints.model import Model
 from sinkjax.edits.edit import Edit
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.baseline import Known, Unedited
+from sinkjax.lab.baseline import Baseline, Unedited
 from sinkjax.lab.claims import Claim, Figure, Prose, Rows, TrainedModels
 from sinkjax.lab.contrasts import Contrast
 from sinkjax.lab.measures import Measure
@@ -83,7 +83,7 @@ class Program:
 
 
 @dataclass(eq=False)
-class Lab(Known):
+class Lab(Baseline):
     """What a study does on one architecture, as it is collected while the study is called.
 
     Attributes:

@@ -278,8 +278,8 @@ class Config:
 
     def identity(self) -> dict[str, Any]:
         """Return the architecture as JSON, for storage with results."""
-        told = {name: _identity(value) if is_dataclass(value) else value for name, value in _stated(self).items()}
-        return {FORMER.get(name, name): value for name, value in told.items()}
+        stated = {name: _identity(value) if is_dataclass(value) else value for name, value in _stated(self).items()}
+        return {FORMER.get(name, name): value for name, value in stated.items()}
 
 
 def _refuse_size(name: str, value: Any) -> None:

@@ -36,14 +36,14 @@ def page(
     contents = "" if skipped is None else _contents(sections, title, skipped)
     shared = _common(sections)
     last = f"<section>\n<h2>Where all of these come from</h2>{provenance(shared)}\n</section>" if shared else ""
-    told = [html(section, shared) for section in sections]
+    bodies = [html(section, shared) for section in sections]
     if headline is not None:
         contents += "\n" + "".join(figures([headline]))
-        told = [
+        bodies = [
             f"<details><summary>{escape(section.study)}</summary>{text}</details>"
-            for section, text in zip(sections, told, strict=True)
+            for section, text in zip(sections, bodies, strict=True)
         ]
-    body = "\n".join([contents, *told, last])
+    body = "\n".join([contents, *bodies, last])
     text = (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}{_allowed(live)}">\n'

@@ -165,7 +165,7 @@ def program(name: str) -> Program:
     if name in documented():
         return _table(documented()[name], name)
     if name == LISTED:
-        listed = importlib.import_module("sinkjax.studies.listed")
+        listed = importlib.import_module("sinkjax.studies.sweep_file")
         return _traceable(listed, name, listed.PROSE, name)
     text, what, _ = document(name)
     return _traceable(importlib.import_module(declared()[name]), name, documents.parse(text, what).get(PROSE, {}), what)

@@ -38,9 +38,9 @@ from sinkjax.studies import folder as results
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate
 from sinkjax.studies.inputs import announced, fit, of_chat, prompts
-from sinkjax.studies.listed import SHOWN
-from sinkjax.studies.listed import Settings as Listed
 from sinkjax.studies.registry import LISTED, SIZES, STORE_SUFFIX, Chosen, choose, claim, config_type, uses_own_text
+from sinkjax.studies.sweep_file import SHOWN
+from sinkjax.studies.sweep_file import Settings as Listed
 from sinkjax.studies.training import stores_of, train_all
 from sinkjax.sweeps.computation import Computation
 from sinkjax.sweeps.plan import Plan, plan
@@ -167,7 +167,7 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     ready = functools.partial(load, mesh=machine.mesh, **asked)
     model, twin = ready(config.model), functools.cache(functools.partial(ready, f"{UNTRAINED}{config.model}"))
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
-    told: object = ""
+    latest: object = ""
     values, parts = results.RunValues(out), specs(chosen.program, config, model.config)
     if not isinstance(config.bos, int) and (said := of_chat(model, (one.inputs.bos for one in parts))):
         log(f"warning: {said}")
@@ -176,8 +176,8 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
         compile_programs(_planned(part, model, batches(part.inputs, part.prompts), machine) for part in missing)
     for spec in parts:
         batch, store = dataclasses.replace(batches(spec.inputs, spec.prompts), values=values), results.store_path(out, spec.name)
-        if (batch.study["text"], batch.study["bos"]) != told:
-            told = batch.study["text"], batch.study["bos"]
+        if (batch.study["text"], batch.study["bos"]) != latest:
+            latest = batch.study["text"], batch.study["bos"]
             log(f"text: {batch.study['text']}")
             log(announced(model, batch.study))
         edits = "" if isinstance(spec, Calculation) else f"{counted(len(spec.edits), 'edit')} x "

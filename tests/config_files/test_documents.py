@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.listed import Settings as Listed
 from sinkjax.studies.registry import Chosen, choose, find, read
+from sinkjax.studies.sweep_file import Settings as Listed
 from sinkjax.tasks.language_model.config import Pretrain
 
 Mask = find("kiya/mask").settings

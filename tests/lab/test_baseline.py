@@ -13,7 +13,7 @@ import sinkjax
 from sinkjax import Probe
 from sinkjax.analysis.estimates import Absent
 from sinkjax.lab import baseline, largest_activation
-from sinkjax.lab.baseline import Known, Unedited, finite
+from sinkjax.lab.baseline import Baseline, Unedited, finite
 from sinkjax.lab.work import Batch
 
 
@@ -67,7 +67,7 @@ def stored(*sizes: list[float]) -> xarray.Dataset:
 def onset(data: xarray.Dataset, prompts: int) -> int:
     """The layer in which an activation forms in stored prompts, as a study asks for it."""
     given: Any = SimpleNamespace(layers=data.sizes["depth"] - 1)
-    lab = Known(given, SimpleNamespace(), unedited=Unedited(None, None, data, prompts))
+    lab = Baseline(given, SimpleNamespace(), unedited=Unedited(None, None, data, prompts))
     found = lab.onset("forms", lambda layers: largest_activation(0, layers))
     assert lab.values == {"forms": found}
     return found
@@ -105,6 +105,6 @@ def test_nothing_is_known_where_every_prompt_overflows():
 def test_a_number_that_is_kept_is_not_measured_again_and_a_plan_has_a_placeholder():
     given: Any = SimpleNamespace(layers=4)
     for kept, expected in (({"forms": 1}, 1), ({}, 3)):
-        lab = Known(given, SimpleNamespace(), values=dict(kept))
+        lab = Baseline(given, SimpleNamespace(), values=dict(kept))
         assert lab.onset("forms", lambda layers: largest_activation(0, layers)) == expected
         assert lab.values == kept  # a placeholder is not kept

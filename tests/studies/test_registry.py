@@ -16,7 +16,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab.settings import OnText
 from sinkjax.lab.trained import specs
 from sinkjax.runtime.resources import config_path
-from sinkjax.studies import listed
+from sinkjax.studies import sweep_file
 from sinkjax.studies.registry import Chosen, choose, config_type, declared, documented, find, program, studies, title_of, trains
 
 Mask = find("kiya/mask").settings
@@ -90,7 +90,7 @@ def test_a_store_made_from_python_is_a_sweep_with_its_page_beside_it(tmp_path: P
     store = tmp_path / "mine.zarr"
     store.mkdir()
     (store / ".zattrs").write_text("{}")
-    assert choose(str(store)) == Chosen("sweep", listed.Settings(), tmp_path / "mine-report", store)
+    assert choose(str(store)) == Chosen("sweep", sweep_file.Settings(), tmp_path / "mine-report", store)
 
 
 def test_a_file_elsewhere_is_a_config_without_results(tmp_path: Path):

@@ -4,7 +4,7 @@ A mass is a mean over sequences and over rows of one kind: the trigger's row, or
 first of a sequence, which sees only itself. "weight" is the attention weight itself, "share" its fraction of the row's absolute
 weight, for rows that do not sum to 1. Keys: "bos" is the first one, BOS or not; "anchors" are the other ones before the ordinary
 tokens, "elsewhere" are these. "written" is the norm of the first key's part in the other rows, over the norm of all that the
-head writes in a row, the trigger's or another, whichever is more (`sinkjax/tasks/written.py`).
+head writes in a row, the trigger's or another, whichever is more (`sinkjax/tasks/contribution.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sinkjax.papers.trigger._config import Trials
 from sinkjax.papers.trigger._outcomes import EVERY, IDENTITY, OTHERS, TRIGGER
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
-from sinkjax.tasks import written
+from sinkjax.tasks import contribution
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.data import sample
 from sinkjax.tasks.trigger.task import model
@@ -135,16 +135,16 @@ def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], trig
     fractions, parts = in_blocks(data, partial(_block, params, config=config, trigger=trigger))
     found: dict[str, NDArray[Any]] = {name: np.tensordot(fractions, part, 1) for name, part in parts.items()}
     from_first, of_head = (found.pop(name) for name in ("first_writes", "head_writes"))
-    part = from_first[ROWS.index(OTHERS)] / (of_head.max(axis=0) + written.TINY)
+    part = from_first[ROWS.index(OTHERS)] / (of_head.max(axis=0) + contribution.TINY)
     return found | {"written": part, "largest_error": parts["largest_error"].max()}
 
 
 @partial(jax.jit, static_argnames=("config", "trigger"))
 def _block(params: Params, x: jax.Array, y: jax.Array, j: jax.Array, *, config: Config, trigger: Trigger) -> dict[str, jax.Array]:
     """`on_sequences` of one block."""
-    output, record = _run(params, x, config, written.CAPTURES)
+    output, record = _run(params, x, config, contribution.CAPTURES)
     weights = record["attention"]  # [B, layer, head, T, T]
-    from_first, of_head = written.norms(record, params)
+    from_first, of_head = contribution.norms(record, params)
     size = jnp.abs(weights)
     rows = row_kinds(j, trigger)
     token = jnp.arange(trigger.length)

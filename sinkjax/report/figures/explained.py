@@ -114,8 +114,8 @@ def waterfall(rows: list[tuple[str, float]], whole: float, unit: str, title: str
     colours = [COLOURS[0] if value >= 0 else COLOURS[1] for _, value in rows]
     panel.barh(heights[:-1], ends - starts, left=starts, color=colours, height=0.7)
     panel.barh(heights[-1], whole, color="#666666", height=0.7)
-    told = [(max(start, end, 0), f"{end - start:+.3g}") for start, end in zip(starts, ends, strict=True)]
-    for height, (right, text) in enumerate([*told, (max(whole, 0), f"{whole:.3g}")]):
+    labels = [(max(start, end, 0), f"{end - start:+.3g}") for start, end in zip(starts, ends, strict=True)]
+    for height, (right, text) in enumerate([*labels, (max(whole, 0), f"{whole:.3g}")]):
         text = text.replace("-", "−")
         panel.annotate(text, (right, height), (5, 0), textcoords="offset points", va="center", fontsize=9)
     panel.set_yticks(heights, [*(name for name, _ in rows), "whole"])

@@ -23,7 +23,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
-from sinkjax.tasks import written
+from sinkjax.tasks import contribution
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.model import build, init, with_attention
 from sinkjax.tasks.language_model.text import Text, open_text
@@ -37,7 +37,7 @@ KEYS = 5  # first positions whose sink rate is logged
 BIAS = ("attention_received_bias", "attention_share_bias")
 STATISTICS = ("attention_received", "attention_share", *BIAS, "resid_max", "resid_norm")
 PROBE = dataclasses.replace(
-    Probe.of(*STATISTICS, "value_norm", "resid_kurtosis"), capture=(Capture(Site.RESID, name="resid"), *written.CAPTURES)
+    Probe.of(*STATISTICS, "value_norm", "resid_kurtosis"), capture=(Capture(Site.RESID, name="resid"), *contribution.CAPTURES)
 )
 
 
@@ -58,7 +58,7 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
     first = jnp.abs(h[:, :, 0])
     sizes = jnp.abs(h).reshape(*h.shape[:2], -1)
     values = record["value_norm"]  # [prompt, layer, kv_head, position]
-    from_first, whole = (rows[..., 1:].mean(axis=(0, 3)) for rows in written.norms(record, params))
+    from_first, whole = (rows[..., 1:].mean(axis=(0, 3)) for rows in contribution.norms(record, params))
     return {name: record[name] for name in STATISTICS} | {
         "value_ratio": (values[..., 0] / values[..., 1:].mean(axis=-1)).mean(axis=(0, 2)),
         # One layer at a time: LAPACK's batches use the thread pool that all devices of a CPU share, and two of them deadlock.
@@ -66,7 +66,7 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
         "disparity": (first.max(axis=-1) / first.mean(axis=-1)).mean(axis=0),
         "kurtosis": record["resid_kurtosis"][:, 1:].mean(axis=(0, 2)),
         "spike": (sizes.max(axis=-1) / jnp.median(sizes, axis=-1)).mean(axis=0),
-        "written": from_first / (whole + written.TINY),
+        "written": from_first / (whole + contribution.TINY),
     }
 
 

@@ -10,7 +10,7 @@ import xarray
 
 import sinkjax
 from sinkjax.lab import layer
-from sinkjax.lab.baseline import Known, Unedited
+from sinkjax.lab.baseline import Baseline, Unedited
 from sinkjax.lab.measures import read_measure
 from sinkjax.papers.background.quantise import neuron_error, tensor_error, tensor_rounding, token_rounding
 from sinkjax.probes.statistics import View
@@ -63,7 +63,7 @@ def test_the_layer_is_the_one_in_which_the_activation_grows_most():
     sizes[:, :, :, 1] = 2, 3, 9, 10
     sizes[:, :, 3, 0] = 100
     run = Unedited(None, None, xarray.Dataset({"resid_max": (("edit", "prompt", "depth", "position"), sizes)}))
-    lab = Known(SimpleNamespace(layers=3), SimpleNamespace(), unedited=run)
+    lab = Baseline(SimpleNamespace(layers=3), SimpleNamespace(), unedited=run)
     assert lab.steepest("grows", "resid_max", 1) == 1
     assert lab.values == {"grows": 1}
 
