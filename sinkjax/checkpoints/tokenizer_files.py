@@ -11,9 +11,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import tokenizers
+from typing import TYPE_CHECKING, Any
 
 from sinkjax.checkpoints.fields import let_pass
 from sinkjax.checkpoints.signatures import READ, refuse_other
@@ -21,6 +19,9 @@ from sinkjax.checkpoints.tokenizer import SETTINGS, TOKENIZER, Tokenizer, read_j
 from sinkjax.config_files.files import regular
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.runtime import extras
+
+if TYPE_CHECKING:
+    import tokenizers
 
 MOST_TOKENIZER = 100_000_000  # maximum bytes of a vocabulary; the largest published ones have 34 million
 MOST_OBJECTS = 200_000  # in a tokenizer.json, where a vocabulary is one: the largest published ones have 7,000
@@ -115,20 +116,22 @@ def _apply(
 def _add_tokens(
     backend: tokenizers.Tokenizer, settings: Mapping[str, Any], listed: Mapping[str, Any], kind: str, folder: Path
 ) -> None:
+    from tokenizers import AddedToken
+
     def added(token: Any) -> Any:
         fields = {key: value for key, value in token.items() if key != "__type"} if isinstance(token, dict) else None
-        return token if fields is None else tokenizers.AddedToken(**fields)
+        return token if fields is None else AddedToken(**fields)
 
     default = {key: token for key, token in CLASSES.get(kind, {}).items() if backend.token_to_id(token) is not None}
     named = default | {key: added(settings[key]) for key in settings if key.endswith("_token")}
     extra = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
     named |= extra if isinstance(extra, dict) else {}
-    special = {key: token for key, token in named.items() if isinstance(token, str | tokenizers.AddedToken)}
+    special = {key: token for key, token in named.items() if isinstance(token, str | AddedToken)}
     others = [added(token) for token in extra] if isinstance(extra, list) else []
     texts = {str(token) for token in (*special.values(), *others)}
     numbered = {int(index): added(token) for index, token in (settings.get("added_tokens_decoder") or {}).items()}
     for text, index in listed.items():
-        numbered[index] = tokenizers.AddedToken(text, normalized=text not in texts, special=text in texts)
+        numbered[index] = AddedToken(text, normalized=text not in texts, special=text in texts)
     own = backend.get_added_tokens_decoder()
     present = {repr(token) for token in own.values()}
     if listed:
@@ -143,7 +146,7 @@ def _add_tokens(
             new.append(by_text.get(str(token), token))
             known.add(str(token))
     for token in new:
-        token = tokenizers.AddedToken(token, special=True) if isinstance(token, str) else token
+        token = AddedToken(token, special=True) if isinstance(token, str) else token
         token.special = token.special or str(token) in map(str, special.values())
         backend.add_tokens([token])
     for index, token in numbered.items():
@@ -197,6 +200,8 @@ def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _built(part: str, state: dict[str, Any]) -> Any:
+    import tokenizers
+
     empty = {"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}, part: state}
     return getattr(tokenizers.Tokenizer.from_str(json.dumps(empty)), part)
 
@@ -207,6 +212,8 @@ def _backend(folder: Path) -> tokenizers.Tokenizer | None:
         content = (folder / TOKENIZER).read_bytes()
         if (count := content.count(b"{")) > MOST_OBJECTS:  # the package takes a kilobyte for each
             raise SinkjaxError(f"{folder / TOKENIZER} has {count:,} parts, and a tokenizer has at most {MOST_OBJECTS:,}")
+        import tokenizers
+
         refuse_other(content[:READ], folder / TOKENIZER, "a tokenizer")
         with refusing(f"{folder / TOKENIZER} is not a tokenizer"):
             backend = tokenizers.Tokenizer.from_str(content.decode())

@@ -16,6 +16,7 @@ from sinkjax.lab.results import VALUES
 from sinkjax.report import stored
 from sinkjax.report.page import page
 from sinkjax.report.section import Report, Section
+from sinkjax.sweeps.store import Store, described
 
 if TYPE_CHECKING:
     import xarray
@@ -57,8 +58,6 @@ def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
 
     Errors: there is no store; damaged metadata; files missing or changed; an interrupted sweep.
     """
-    from sinkjax.sweeps.store import Store, described
-
     if not path.exists():
         raise SinkjaxError(f"there is no store {path}; run the study first")
     store = Store(path)
