@@ -1,4 +1,4 @@
-"""Cards of models whose answers are known, beside these answers, and the cards on the docs.
+"""Cards of models whose answers are known, next to these answers, and the cards on the docs.
 
     python scripts/cards.py run [NAME ...]   measure the cards that docs/results/data/cards.csv lacks (or those named)
     python scripts/cards.py page             docs/how-to/card-answers.md, the printed card of README.md from these files; a plan
@@ -185,9 +185,9 @@ CASES: dict[str, Case] = {
         f"untrained {name}": Case(partial(packaged, f"untrained:{name}"), NONE, "random weights")
         for name in ("mini-softmax", "mini-sigmoid", "mini-head-norm")
     },
-    "planted sink logit 8": Case(partial(sink_logit, 8.0), {"kind": NO_KEY}, "exp(8) beside 48 keys"),
-    "planted sink logit 5": Case(partial(sink_logit, 5.0), {"kind": NO_KEY}, "exp(5) beside 48 keys"),
-    "planted sink logit -2": Case(partial(sink_logit, -2.0), NONE, "exp(-2) beside 48 keys"),
+    "planted sink logit 8": Case(partial(sink_logit, 8.0), {"kind": NO_KEY}, "exp(8) among 48 keys"),
+    "planted sink logit 5": Case(partial(sink_logit, 5.0), {"kind": NO_KEY}, "exp(5) among 48 keys"),
+    "planted sink logit -2": Case(partial(sink_logit, -2.0), NONE, "exp(-2) among 48 keys"),
     **{
         f"planted neuron {number}": Case(
             partial(neuron, *place), {"weight": list(place), "dim": place[2]}, "only BOS activates it"
@@ -259,7 +259,7 @@ def run(*names: str) -> None:
 
 
 def keep(name: str, card: sinkjax.Card, truth: Mapping[str, Any], why: str, held_out: bool) -> str:
-    """Put an answer beside its truth in the file, and say it. Trained models come after those of `CASES`."""
+    """Put an answer next to its truth in the file, and say it. Trained models come after those of `CASES`."""
     known = pd.read_csv(DATA, keep_default_na=False) if DATA.exists() else pd.DataFrame(columns=["model"])
     found = answer(card)
     row = {"model": name, "held_out": held_out, "why": why, "heads": f"{len(card.where.heads)}/{card.where.of}"}

@@ -50,7 +50,7 @@ def as_section(card: Card) -> Section:
             "Attention to a key is the mean over the queries that see it; a head sinks on a key above 0.3 (Gu et al. 2025).",
             "A sink is still there under an edit with at least half of its unedited strength.",
             f"An activation stands out at {STANDS_OUT:g} times the activation of later positions.",
-            f"Files beside this page: {', '.join(name for name in NAMES if name != PREFIX or card.prefix)}.",
+            f"Files next to this page: {', '.join(name for name in NAMES if name != PREFIX or card.prefix)}.",
         ),
         provenance={**card.model, **card.prompts, "bos": card.bos["policy"]},
     )
