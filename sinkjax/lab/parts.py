@@ -28,13 +28,13 @@ from sinkjax.lab.work import CONTROL, NO_EDIT, UNEDITED, Calculation, Inputs, Po
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record, to_dataset
-from sinkjax.sweeps.plan import record_shapes
+from sinkjax.sweeps.plan import TOKENS_PER_CALL, record_shapes
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
     from sinkjax.lab.work import Batch
 
-NOOP, NOOP_SERIES, NOOP_PROMPTS = "identity", "identity edit", 8
+NOOP, NOOP_SERIES = "identity", "identity edit"
 ABSENT = "absent"  # attribute of the store of a sweep that did not run: why
 SHOWN_PROMPTS = 3  # whose maps and continuations a page shows
 PATIENCE = 1_000
@@ -75,6 +75,11 @@ class Part:
     def optional(self) -> bool:
         """Whether a folder is finished without it."""
         return self.role in ("maps", "noop") or (self.role == "twin" and not has_twin(self.lab.settings))
+
+    def batch_size(self, device: str) -> int | None:
+        """Return the prompts of a call, if those of the controls fill a device of this kind: then all parts share programs."""
+        few = _few(self.lab.settings)
+        return few if few * self.lab.settings.length >= TOKENS_PER_CALL[device] else None
 
     def planned(self, values: Mapping[str, Any] | None = None) -> list[Point]:
         """Return its conditions with placeholders for what only a model gives, except for these values of a run."""
@@ -198,14 +203,14 @@ def parts(lab: Lab) -> Iterator[Part | Calculation]:
         yield Part(lab, "maps", map_name(sweep.name, number), partial(_labelled, sweep.name, labels), asked, few, _inputs(sweep))
     if lab.noops:
         asked = probe_of(measure for sweep in lab.sweeps.values() for measure in sweep.measures)
-        yield Part(lab, "noop", NOOP, _noops, asked, min(NOOP_PROMPTS, lab.settings.prompts), lab.noop_inputs)
+        yield Part(lab, "noop", NOOP, _noops, asked, _few(lab.settings), lab.noop_inputs)
 
 
 def _of_sweep(lab: Lab, sweep: Sweep) -> Iterator[Part]:
     """Yield a sweep, its controls, and its claims' conditions on the untrained twin."""
     name, settings, asked = sweep.name, lab.settings, probe_of(lab.measures_on(sweep), sweep.probe)
     prompts = settings.prompts if sweep.prompts is None else sweep.prompts
-    few, judged = min(getattr(settings, "control_prompts", prompts), prompts), lab.judged_on(name)
+    few, judged = min(_few(settings), prompts), lab.judged_on(name)
     yield Part(lab, "sweep", name, lambda lab: lab.sweeps[name].points(), asked, prompts, _inputs(sweep))
     if sweep.control is not None and (judged or not lab.claims_on(name)):
         yield Part(lab, "controls", f"{name}{CONTROLS}", partial(controls, name=name), asked, few, _inputs(sweep))
@@ -213,6 +218,11 @@ def _of_sweep(lab: Lab, sweep: Sweep) -> Iterator[Part]:
     if wanted or any(claim.cases(name, "untrained") for claim in lab.claims.values()):  # a premise needs the twin without edits
         of = partial(_claimed, name) if wanted else lambda lab: lab.sweeps[name].points()[:1]
         yield Part(lab, "twin", f"{name}{TWIN}", of, asked, few, _inputs(sweep))
+
+
+def _few(settings: Any) -> int:
+    """Return the number of prompts of controls."""
+    return int(min(getattr(settings, "control_prompts", settings.prompts), settings.prompts))
 
 
 def _inputs(sweep: Sweep) -> Inputs:

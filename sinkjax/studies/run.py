@@ -210,7 +210,7 @@ def _planned(part: Part, model: Model, batch: Batch, machine: Machine) -> tuple[
     """A sweep as it is planned. Its twin's programs are the same, and so are those of edits whose values a model decides."""
     attention: dict[str, Any] = {"attention_impl": machine.attention_impl}
     computation = prepared(model, batch.tokens, part.edits, part.probe, batch.lengths, **attention)
-    schedule = computation.schedule(machine.memory)
+    schedule = computation.schedule(machine.memory, part.batch_size(machine.hardware().kind))
     return computation, schedule, computation.rounds(schedule)
 
 
@@ -248,7 +248,7 @@ def work(
             continue
         lengths, here = [config.length] * spec.prompts, hardware or Hardware.of(None)
         what = spec.edits, lengths, config.length, spec.probe, config.dtype
-        yield spec, architecture, plan(architecture, *what, here, attention_impl)
+        yield spec, architecture, plan(architecture, *what, here, attention_impl, spec.batch_size(here.kind))
 
 
 def _trainings(chosen: Chosen) -> tuple[TrainingSpec, ...]:
@@ -291,7 +291,7 @@ def store_spec(
     edits = [point.edit for point in spec.of(spec.lab.on(model, batch, swept, spec.probe))]
     attributes = _attributes(spec, batch)  # with values that were measured just now
     into_store = functools.partial(sinkjax.sweep, out=store, memory=machine.memory, attributes=attributes, strict=machine.strict)
-    into_store = functools.partial(into_store, attention_impl=how)
+    into_store = functools.partial(into_store, attention_impl=how, batch_size=spec.batch_size(machine.hardware().kind))
     into_store(swept, batch.tokens, edits, probe=spec.probe, lengths=batch.lengths)
 
 

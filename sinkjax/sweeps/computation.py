@@ -140,11 +140,13 @@ class Computation:
         """Return the facts about the machine that are stored."""
         return facts(self.mesh or Mesh(np.array([*jax.tree.leaves(self.params)[0].devices()]), (DATA,)))
 
-    def schedule(self, memory: int | None) -> Schedule:
+    def schedule(self, memory: int | None, batch_size: int | None = None) -> Schedule:
         """Plan the calls for this machine."""
         B, T = self.tokens.shape[:2]
         dtype, hardware = str(dtype_of(self.model.params)), self.hardware(memory)
-        return plan_resolved(self.model.config, self.resolved, (B, T), self.spec.probe, dtype, hardware).schedule
+        return plan_resolved(
+            self.model.config, self.resolved, (B, T), self.spec.probe, dtype, hardware, batch_size=batch_size
+        ).schedule
 
     def rounds(self, schedule: Schedule) -> list[Round]:
         """Deal all calls of a schedule to the devices of this process."""

@@ -30,7 +30,7 @@ from sinkjax.probes.record import Record
 from sinkjax.runtime.hardware import ONE, Hardware
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, cut_into_chunks, kind_of
 from sinkjax.sweeps.shared import baseline
-from sinkjax.sweeps.sharing import Origin, origins
+from sinkjax.sweeps.sharing import WORTH, Origin, origins
 from sinkjax.transformer.cost import block_flops, block_parameters, run_bytes
 from sinkjax.transformer.implementations import AUTO, chosen
 from sinkjax.transformer.spec import ForwardSpec
@@ -96,8 +96,9 @@ def plan(
     dtype: str = "float32",
     hardware: Hardware = ONE,
     attention_impl: str = AUTO,
+    batch_size: int | None = None,
 ) -> Plan:
-    """Plan a sweep of `edits` over prompts of these lengths, padded to T, without loading weights.
+    """Plan a sweep of `edits` over prompts of these lengths, padded to T, without loading weights. Arguments as for `sweep`.
 
     Errors: T is beyond the context; an edit does not fit the model or the prompts; the memory is too small for one prompt; as for
     `implementations.chosen`.
@@ -105,7 +106,7 @@ def plan(
     refuse_beyond_context(T, config)
     probe.check(config, T)
     resolved = [resolve(entry, config, lengths, T, dtype) for entry in edits]
-    return plan_resolved(config, resolved, (len(lengths), T), probe, dtype, hardware, attention_impl)
+    return plan_resolved(config, resolved, (len(lengths), T), probe, dtype, hardware, attention_impl, batch_size)
 
 
 def plan_resolved(
@@ -116,12 +117,14 @@ def plan_resolved(
     dtype: str,
     hardware: Hardware,
     attention_impl: str = AUTO,
+    batch_size: int | None = None,
 ) -> Plan:
     """Plan a sweep of resolved edits. batch: number of prompts and positions, B and T."""
+    refuse(batch_size is not None and batch_size < 1, f"batch_size must be at least 1, not {batch_size}")
     B, T = batch
     L, devices = config.layers, hardware.devices
     refuse(not resolved, "a sweep needs at least one edit")
-    starts = origins(resolved, config)
+    starts = origins(resolved, config, WORTH[hardware.kind] / (L * block_flops(config, T) * B * T))
     streams = 1 + any(origin.base is not None for origin in starts)  # the unedited run, and one base at a time
     weights_edited = any(term.site == Site.WEIGHTS for entry in resolved for term in entry)
     cost = DeviceBytes.of(config, T, probe, dtype, hardware, streams, weights_edited)
@@ -131,7 +134,7 @@ def plan_resolved(
         by_kind.setdefault(kind_of(entry), []).append(number)
     groups = list(by_kind.values())
     names = [" + ".join(f"{term.op} {term.site}" for term in resolved[first]) or "no edit" for first, *_ in groups]
-    schedule = _best_schedule(groups, starts, B, L, cost, hardware)
+    schedule = _best_schedule(groups, starts, B, L, cost, hardware, min(B, batch_size or B))
 
     b, widths, chunks = schedule.prompt_block, schedule.widths, schedule.chunks
     shares = [share for share in schedule.shares(B, devices, hardware.processes, L) if share]
@@ -201,7 +204,13 @@ def _critical(rounds: Sequence[Round], base: float, call: Callable[[Chunk], floa
 
 
 def _best_schedule(
-    groups: Sequence[list[int]], starts: Sequence[Origin], B: int, L: int, cost: DeviceBytes, hardware: Hardware
+    groups: Sequence[list[int]],
+    starts: Sequence[Origin],
+    B: int,
+    L: int,
+    cost: DeviceBytes,
+    hardware: Hardware,
+    most_prompts: int,
 ) -> Schedule:
     """Choose the prompts and edits per call that finish earliest within the memory.
 
@@ -239,7 +248,7 @@ def _best_schedule(
         widths = tuple(width(kind, b) for kind in range(len(groups)))
         return Schedule(b, widths, cut_into_chunks(groups, widths, starts, L))
 
-    fitting = cost.prompts_that_fit(B, memory)
+    fitting = min(cost.prompts_that_fit(B, memory), most_prompts)
     sizes = sorted({math.ceil(B / k) for k in range(1, B + 1)} & set(range(1, fitting + 1)), reverse=True)
     sizes = [b for b in sizes if 1 - B / (math.ceil(B / b) * b) <= PADDED[hardware.kind]]
     return min(map(schedule, sizes), key=lambda made: duration(made, B, L, T, hardware, extra))

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from sinkjax.checkpoints.model import Model
 
+Size = tuple[int | None, int | None]  # the memory and the batch size of `sweep`
+
 
 def sweep(
     model: Model,
@@ -49,6 +51,7 @@ def sweep(
     out: str | Path | None = None,
     *,
     memory: int | None = None,
+    batch_size: int | None = None,
     precision: str = "highest",
     attributes: Mapping[str, Any] | None = None,
     progress: bool = True,
@@ -77,6 +80,7 @@ def sweep(
             ("s3://bucket/mask.zarr") names a store in an object store, which requires the extra `remote` and the protocol's own
             library (s3fs, gcsfs). None keeps the result in memory.
         memory: Bytes per device to plan with, by default all of its memory.
+        batch_size: Prompts of a call at most, by default as many as are fastest. Sweeps of equal calls share their programs.
         precision: Matrix product precision, as in `sinkjax.forward`.
         attributes: Provenance to store with the result (text, BOS policy, ...), as JSON.
         progress: Whether to show a bar.
@@ -107,15 +111,16 @@ def sweep(
     if check:
         check_finite(model.params)
     path = None if out is None else user_place(out)
+    size = memory, batch_size
     asked = {"precision": precision, "attention_impl": attention_impl, "attention_mask": attention_mask, "past": past}
     computation = prepared(model, tokens, edits, probe, lengths, labels, path, **asked)
     refuse(computation.joined and path is None, "a sweep of joined processes needs `out`, a folder or URL that all can access")
     names = " ".join(computation.coordinates)
     about = {**(attributes or {}), **({COORDINATES: names} if names else {})}
     if path is None:
-        return _judged(_in_memory(computation, memory, about, progress), computation.resolved)
+        return _judged(_in_memory(computation, size, about, progress), computation.resolved)
     with reached(path):
-        return _judged(_in_store(path, computation, memory, about, progress, strict), computation.resolved)
+        return _judged(_in_store(path, computation, size, about, progress, strict), computation.resolved)
 
 
 def prepared(
@@ -148,10 +153,10 @@ def prepared(
     return computation.attending(attention_impl, out)
 
 
-def _in_memory(computation: Computation, memory: int | None, attributes: Json, progress: bool) -> xarray.Dataset:
+def _in_memory(computation: Computation, size: Size, attributes: Json, progress: bool) -> xarray.Dataset:
     """Compute every call and return the results; no file is written."""
     variables, fixed = computation.layout
-    schedule = computation.schedule(memory)
+    schedule = computation.schedule(*size)
     attributes = attributes_of_sweep(computation.identity(), computation.facts(), schedule, attributes)
     found = Memory(variables, schedule.prompt_block)
     rounds = computation.rounds(schedule)
@@ -162,13 +167,13 @@ def _in_memory(computation: Computation, memory: int | None, attributes: Json, p
 
 
 def _in_store(
-    path: Place, computation: Computation, memory: int | None, attributes: Json, progress: bool, strict: bool
+    path: Place, computation: Computation, size: Size, attributes: Json, progress: bool, strict: bool
 ) -> xarray.Dataset:
     """Compute every call that the store `path` lacks, and return its results, which are read lazily."""
     identity = computation.identity()
 
     def header() -> Header:
-        return Header.of_sweep(identity, computation.facts(), computation.schedule(memory), attributes, *computation.layout)
+        return Header.of_sweep(identity, computation.facts(), computation.schedule(*size), attributes, *computation.layout)
 
     def ready() -> Store:
         """Create or resume the store."""

@@ -19,7 +19,8 @@ from sinkjax.edits.term import Edits, first_layer
 from sinkjax.model.config import Config
 from sinkjax.model.fingerprint import digest
 
-WORTH = 2  # forward passes that an additional base must save, because it costs a compilation
+# FLOPs that a base must save beyond its own pass: what the devices compute in the seconds that two more programs take to compile.
+WORTH = {"cpu": 2e11, "gpu": 1e15, "tpu": 1e15}
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,11 @@ class Origin:
     block: int
 
 
-def origins(resolved: Sequence[Edits], config: Config) -> list[Origin]:
-    """Find the origin of each edit. An edit that is a base, or equal to its base, shares all L blocks and runs none."""
+def origins(resolved: Sequence[Edits], config: Config, worth: float = 0) -> list[Origin]:
+    """Find the origin of each edit. An edit that is a base, or equal to its base, shares all L blocks and runs none.
+
+    worth: forward passes that a base must save beyond its own.
+    """
     found = [Origin(None, first_layer(edits, config)) for edits in resolved]
     families: dict[tuple, list[int]] = {}
     for number, edits in enumerate(resolved):
@@ -40,7 +44,7 @@ def origins(resolved: Sequence[Edits], config: Config) -> list[Origin]:
     for numbers in families.values():
         first = np.array([found[number].block for number in numbers])
         base, common = _best_base([resolved[number] for number in numbers], first)
-        if np.maximum(common - first, 0).sum() >= (1 + WORTH) * config.layers:
+        if np.maximum(common - first, 0).sum() >= (1 + worth) * config.layers:
             for number, blocks, before in zip(numbers, common.tolist(), first.tolist(), strict=True):
                 if blocks > before:
                     found[number] = Origin(numbers[base], blocks)

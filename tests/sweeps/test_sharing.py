@@ -19,6 +19,7 @@ from sinkjax.runtime.hardware import Hardware
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.sharing import WORTH, Origin, origins
 from sinkjax.sweeps.store import Store
+from sinkjax.transformer.cost import block_flops
 from tests.sweeps.cases import LENGTHS, count_traces, model_of, prompts
 from tests.sweeps.test_shared import assert_as_naive
 
@@ -38,8 +39,25 @@ def weights(config):
     return params.init(config, seed=0)
 
 
-def found(config, edits) -> list[Origin]:
-    return origins([resolve(edit, config, LENGTHS, 12) for edit in edits], config)
+@pytest.fixture(autouse=True)
+def worth_two_passes(config, monkeypatch):
+    """Models of this size never save what two programs take to compile."""
+    monkeypatch.setattr("sinkjax.sweeps.plan.WORTH", {"cpu": 2 * L * block_flops(config, 12) * 4 * 12})
+
+
+def test_a_toy_has_no_base_for_it_would_save_less_than_two_programs_take_to_compile(config, monkeypatch):
+    def bases(**worth: float) -> set[int | None]:
+        monkeypatch.setattr("sinkjax.sweeps.plan.WORTH", worth or WORTH)
+        return {
+            chunk.base for chunk in plan(config, FIRST, LENGTHS, 12, PROBE, hardware=Hardware(platform="cpu")).schedule.chunks
+        }
+
+    assert bases() == {None}
+    assert bases(cpu=0) != {None}
+
+
+def found(config, edits, worth: float = 2) -> list[Origin]:
+    return origins([resolve(edit, config, LENGTHS, 12) for edit in edits], config, worth)
 
 
 def test_masks_of_the_first_layers_start_from_one_of_the_last_of_them(config):
@@ -51,9 +69,10 @@ def test_masks_of_the_first_layers_start_from_one_of_the_last_of_them(config):
 
 def test_a_base_has_to_save_more_than_it_costs(config):
     saved = np.cumsum(range(1, L + 1))
-    enough = int(np.argmax(saved >= (1 + WORTH) * L)) + 1
-    assert {origin.base for origin in found(config, FIRST[:enough])} == {enough - 2}
-    assert {origin.base for origin in found(config, FIRST[: enough - 1])} == {None}
+    for worth in (1.5, 2, 2.5):
+        enough = int(np.argmax(saved >= (1 + worth) * L)) + 1
+        assert {origin.base for origin in found(config, FIRST[:enough], worth)} == {enough - 2}
+        assert {origin.base for origin in found(config, FIRST[: enough - 1], worth)} == {None}
 
 
 def test_what_differs_in_more_than_its_layers_shares_only_the_unedited_run(config):
