@@ -21,7 +21,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import refuse_beyond_context
 from sinkjax.model.config import Config
 from sinkjax.model.params import abstract, count
@@ -120,7 +120,8 @@ def plan_resolved(
     batch_size: int | None = None,
 ) -> Plan:
     """Plan a sweep of resolved edits. batch: number of prompts and positions, B and T."""
-    refuse(batch_size is not None and batch_size < 1, f"batch_size must be at least 1, not {batch_size}")
+    wrong = batch_size is not None and not (isinstance(batch_size, int | np.integer) and batch_size > 0)
+    refuse(wrong, f"batch_size must be a number of prompts above 0, not {short(batch_size)}")
     B, T = batch
     L, devices = config.layers, hardware.devices
     refuse(not resolved, "a sweep needs at least one edit")
