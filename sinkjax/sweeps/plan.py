@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -120,7 +121,8 @@ def plan_resolved(
     batch_size: int | None = None,
 ) -> Plan:
     """Plan a sweep of resolved edits. batch: number of prompts and positions, B and T."""
-    wrong = batch_size is not None and not (isinstance(batch_size, int | np.integer) and batch_size > 0)
+    given: Any = batch_size
+    wrong = given is not None and not (isinstance(given, int | np.integer) and int(given) > 0)
     refuse(wrong, f"batch_size must be a number of prompts above 0, not {short(batch_size)}")
     B, T = batch
     L, devices = config.layers, hardware.devices
