@@ -23,7 +23,7 @@ from sinkjax.runtime.hardware import Hardware
 from sinkjax.studies.registry import choose, find
 from sinkjax.sweeps.plan import TOKENS_PER_BLOCK, Plan, duration, plan_resolved
 from sinkjax.sweeps.schedule import Schedule, cut_into_chunks, kind_of
-from sinkjax.sweeps.sharing import origins
+from sinkjax.sweeps.sharing import origins, worth
 
 MODEL = "untrained:llama-3.2-3b"
 PLATFORM = "h200"
@@ -78,7 +78,8 @@ def measure(study: str) -> Row:
         for number, entry in enumerate(resolved):
             groups.setdefault(kind_of(entry), []).append(number)
         widths = (1,) * len(groups)
-        single = Schedule(1, widths, cut_into_chunks([*groups.values()], widths, origins(resolved, architecture), L))
+        starts = origins(resolved, architecture, worth(architecture, B, T, hardware.kind))
+        single = Schedule(1, widths, cut_into_chunks([*groups.values()], widths, starts, L))
         blocks = duration(single, B, L, 1, hardware, extra=0)
         kept = plan.kept * plan.critical_passes * plan.schedule.prompt_block / blocks
         taken, planned = (duration(one, B, L, T, hardware, TOKENS_PER_BLOCK["gpu"]) for one in (single, plan.schedule))

@@ -78,7 +78,7 @@ class Part:
 
     def batch_size(self, device: str) -> int | None:
         """Return the prompts of a call, if those of the controls fill a device of this kind: then all parts share programs."""
-        few = _few(self.lab.settings)
+        few = _few(self.lab.settings, self.lab.settings.prompts)
         return few if few * self.lab.settings.length >= TOKENS_PER_CALL[device] else None
 
     def planned(self, values: Mapping[str, Any] | None = None) -> list[Point]:
@@ -203,14 +203,14 @@ def parts(lab: Lab) -> Iterator[Part | Calculation]:
         yield Part(lab, "maps", map_name(sweep.name, number), partial(_labelled, sweep.name, labels), asked, few, _inputs(sweep))
     if lab.noops:
         asked = probe_of(measure for sweep in lab.sweeps.values() for measure in sweep.measures)
-        yield Part(lab, "noop", NOOP, _noops, asked, _few(lab.settings), lab.noop_inputs)
+        yield Part(lab, "noop", NOOP, _noops, asked, _few(lab.settings, lab.settings.prompts), lab.noop_inputs)
 
 
 def _of_sweep(lab: Lab, sweep: Sweep) -> Iterator[Part]:
     """Yield a sweep, its controls, and its claims' conditions on the untrained twin."""
     name, settings, asked = sweep.name, lab.settings, probe_of(lab.measures_on(sweep), sweep.probe)
     prompts = settings.prompts if sweep.prompts is None else sweep.prompts
-    few, judged = min(_few(settings), prompts), lab.judged_on(name)
+    few, judged = _few(settings, prompts), lab.judged_on(name)
     yield Part(lab, "sweep", name, lambda lab: lab.sweeps[name].points(), asked, prompts, _inputs(sweep))
     if sweep.control is not None and (judged or not lab.claims_on(name)):
         yield Part(lab, "controls", f"{name}{CONTROLS}", partial(controls, name=name), asked, few, _inputs(sweep))
@@ -220,9 +220,9 @@ def _of_sweep(lab: Lab, sweep: Sweep) -> Iterator[Part]:
         yield Part(lab, "twin", f"{name}{TWIN}", of, asked, few, _inputs(sweep))
 
 
-def _few(settings: Any) -> int:
-    """Return the number of prompts of controls."""
-    return int(min(getattr(settings, "control_prompts", settings.prompts), settings.prompts))
+def _few(settings: Any, prompts: int) -> int:
+    """Return the number of prompts of the controls of a sweep on so many prompts."""
+    return min(getattr(settings, "control_prompts", prompts), prompts)
 
 
 def _inputs(sweep: Sweep) -> Inputs:

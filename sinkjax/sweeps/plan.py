@@ -31,7 +31,7 @@ from sinkjax.probes.record import Record
 from sinkjax.runtime.hardware import ONE, Hardware
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, cut_into_chunks, kind_of
 from sinkjax.sweeps.shared import baseline
-from sinkjax.sweeps.sharing import WORTH, Origin, origins
+from sinkjax.sweeps.sharing import Origin, origins, worth
 from sinkjax.transformer.cost import block_flops, block_parameters, run_bytes
 from sinkjax.transformer.implementations import AUTO, chosen
 from sinkjax.transformer.spec import ForwardSpec
@@ -127,7 +127,7 @@ def plan_resolved(
     B, T = batch
     L, devices = config.layers, hardware.devices
     refuse(not resolved, "a sweep needs at least one edit")
-    starts = origins(resolved, config, WORTH[hardware.kind] / (L * block_flops(config, T) * B * T))
+    starts = origins(resolved, config, worth(config, B, T, hardware.kind))
     streams = 1 + any(origin.base is not None for origin in starts)  # the unedited run, and one base at a time
     weights_edited = any(term.site == Site.WEIGHTS for entry in resolved for term in entry)
     cost = DeviceBytes.of(config, T, probe, dtype, hardware, streams, weights_edited)

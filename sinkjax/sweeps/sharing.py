@@ -18,8 +18,9 @@ from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits, first_layer
 from sinkjax.model.config import Config
 from sinkjax.model.fingerprint import digest
+from sinkjax.transformer.cost import block_flops
 
-# FLOPs that a base must save beyond its own pass: what the devices compute in the seconds that two more programs take to compile.
+# FLOPs that a base must save beyond its own pass: what a device computes in the seconds that two more programs take to compile.
 WORTH = {"cpu": 2e11, "gpu": 1e15, "tpu": 1e15}
 
 
@@ -31,10 +32,15 @@ class Origin:
     block: int
 
 
-def origins(resolved: Sequence[Edits], config: Config, worth: float = 0) -> list[Origin]:
+def worth(config: Config, B: int, T: int, device: str) -> float:
+    """Return the forward passes of B prompts of T positions that a base must save beyond its own, on this kind of device."""
+    return WORTH[device] / (config.layers * block_flops(config, T) * B * T)
+
+
+def origins(resolved: Sequence[Edits], config: Config, least: float) -> list[Origin]:
     """Find the origin of each edit. An edit that is a base, or equal to its base, shares all L blocks and runs none.
 
-    worth: forward passes that a base must save beyond its own.
+    least: forward passes that a base must save beyond its own.
     """
     found = [Origin(None, first_layer(edits, config)) for edits in resolved]
     families: dict[tuple, list[int]] = {}
@@ -44,7 +50,7 @@ def origins(resolved: Sequence[Edits], config: Config, worth: float = 0) -> list
     for numbers in families.values():
         first = np.array([found[number].block for number in numbers])
         base, common = _best_base([resolved[number] for number in numbers], first)
-        if np.maximum(common - first, 0).sum() >= (1 + worth) * config.layers:
+        if np.maximum(common - first, 0).sum() >= (1 + least) * config.layers:
             for number, blocks, before in zip(numbers, common.tolist(), first.tolist(), strict=True):
                 if blocks > before:
                     found[number] = Origin(numbers[base], blocks)

@@ -38,7 +38,7 @@ def on(model: Model, devices: int) -> Model:
 @pytest.mark.mesh
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (1, 8), (2, 1), (2, 8), (8, 1), (8, 2)])
 def test_any_number_of_devices_resumes_what_another_began(tiny_config, tiny_params, monkeypatch, tmp_path, capsys, before, after):
-    monkeypatch.setattr("sinkjax.sweeps.plan.WORTH", {"cpu": 0})  # so that some edits have a base of their own
+    monkeypatch.setattr("sinkjax.sweeps.sharing.WORTH", {"cpu": 0})  # so that some edits have a base of their own
     model, tokens, out = model_of(tiny_config, tiny_params), prompts(tiny_config), tmp_path / "x.zarr"
 
     def sweep(devices, out):

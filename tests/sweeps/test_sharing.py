@@ -42,12 +42,12 @@ def weights(config):
 @pytest.fixture(autouse=True)
 def worth_two_passes(config, monkeypatch):
     """Models of this size never save what two programs take to compile."""
-    monkeypatch.setattr("sinkjax.sweeps.plan.WORTH", {"cpu": 2 * L * block_flops(config, 12) * 4 * 12})
+    monkeypatch.setattr("sinkjax.sweeps.sharing.WORTH", {"cpu": 2 * L * block_flops(config, 12) * 4 * 12})
 
 
 def test_a_toy_has_no_base_for_it_would_save_less_than_two_programs_take_to_compile(config, monkeypatch):
     def bases(**worth: float) -> set[int | None]:
-        monkeypatch.setattr("sinkjax.sweeps.plan.WORTH", worth or WORTH)
+        monkeypatch.setattr("sinkjax.sweeps.sharing.WORTH", worth or WORTH)
         return {
             chunk.base for chunk in plan(config, FIRST, LENGTHS, 12, PROBE, hardware=Hardware(platform="cpu")).schedule.chunks
         }
@@ -116,7 +116,7 @@ def test_an_edit_does_what_its_base_does_in_every_block_that_they_share(config, 
     resolved = [
         resolve(sinkjax.add_logit(0, 2.0, layers=sorted(layers), heads=heads), config, LENGTHS, 12) for layers, heads in chosen
     ]
-    for edits, origin in zip(resolved, origins(resolved, config), strict=True):
+    for edits, origin in zip(resolved, origins(resolved, config, 2), strict=True):
         assert origin.block >= first_layer(edits, config)
         if origin.base is not None:
             base = resolved[origin.base]
