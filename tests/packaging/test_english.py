@@ -36,7 +36,10 @@ RULES = {
 
 def texts() -> list[Path]:
     folders = [path for name in ("sinkjax", "docs") for end in ("*.py", "*.md") for path in (ROOT / name).rglob(end)]
-    return [path for path in folders if not {"_build", "generated"} & {*path.parts}] + [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    return [path for path in folders if not {"_build", "generated"} & {*path.parts}] + [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+    ]
 
 
 def hits(text: str) -> list[tuple[int, str]]:
