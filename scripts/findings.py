@@ -64,7 +64,6 @@ STATED = (
 )
 WHOLE_NUMBER = re.compile(r"\b(\d+)\.0\b")  # a factor of 10.0 is 10
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
-ARTICLES = "15"  # samples of most claims, which the page says once
 DRAWING = "masks-layers"  # the figure that pages show, of a run on SmolLM2
 
 
@@ -176,9 +175,19 @@ def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
         remark = filled(remarks.get(f"{study}.{claim}", ""), Named()).replace("\n", " ")
         said = statement(study, max(cells.values(), key=lambda row: row.get("stays", "")))
         lines.append(
-            [" ".join(filter(None, (said, remark))), *(short(cells[each]) if each in cells else "-" for each in columns)]
+            [
+                " ".join(filter(None, (said, remark))),
+                *(short(cells[each]) if each in cells else "-" for each in columns),
+                counts([cells[each] for each in columns if each in cells]),
+            ]
         )
-    return markdown(["statement", *columns.values()], lines, pipe=r"\|") if lines else ""
+    return markdown(["statement", *columns.values(), "n"], lines, pipe=r"\|") if lines else ""
+
+
+def counts(cells: Sequence[Row]) -> str:
+    """The samples that a line's numbers rest on."""
+    found = [row["n"] for row in cells if is_judged(row)]
+    return ", ".join(dict.fromkeys(found)) or "-"
 
 
 def statement(study: str, row: Row) -> str:
@@ -192,7 +201,7 @@ def statement(study: str, row: Row) -> str:
 def evidence(row: Row) -> tuple[str, str]:
     """The number that decides a word, and samples, controls and the untrained model; or the reason for having none."""
     why = row["reason"].partition(", so ")[0].rstrip(".")
-    if not row["d"] or row["word"] in UNJUDGED:
+    if not is_judged(row):
         return "", why
     matched = row["controls"] not in ("", "0") and not row.get("stays")
     controls = f"{row['controls_below']}/{row['controls']} controls" if matched else ""
@@ -202,7 +211,7 @@ def evidence(row: Row) -> tuple[str, str]:
 def short(row: Row) -> str:
     """The number that decides a word, and the word."""
     word = f"*{row['word']}*" if is_small(row) else f"**{row['word']}**"
-    return word if not row["d"] or row["word"] in UNJUDGED else f"{numbers(row)} {word}"
+    return f"{numbers(row)} {word}" if is_judged(row) else word
 
 
 def twin(row: Row) -> str:
@@ -214,13 +223,17 @@ def twin(row: Row) -> str:
 
 def is_small(row: Row) -> bool:
     """Whether a word stands on fewer than 8 independent samples."""
-    return bool(row["d"]) and row["word"] not in UNJUDGED and int(row["n"]) < FEWEST
+    return is_judged(row) and int(row["n"]) < FEWEST
+
+
+def is_judged(row: Row) -> bool:
+    """Whether a number decides the word."""
+    return bool(row["d"]) and row["word"] not in UNJUDGED
 
 
 def samples(row: Row) -> str:
-    """How many independent samples there are, where they are not the protocol's articles."""
-    clustered = "cluster" in row["method"]
-    return "" if row["n"] == ARTICLES and not clustered else f"n={row['n']}{' genres' * clustered}"
+    """How many independent samples there are."""
+    return f"n={row['n']}{' genres' * ('cluster' in row['method'])}"
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@
     python scripts/protocol.py freeze                   # docs/results/protocol-0.4.md: the commit, the runs and their cost
     python scripts/protocol.py run --wikitext FILE      # what is not done; --share 0 2 and --share 1 2 divide the runs
     python scripts/protocol.py list                     # the state of each run
-    python scripts/protocol.py publish                  # all of them into the tables of the pages; then scripts/findings.py
+    python scripts/protocol.py publish                  # finished studies into the tables of the pages; then scripts/findings.py
 
 `run` refuses to begin before the freeze, and when the list differs from the frozen one. It uses the code of the frozen commit,
 whatever this checkout has become. An interrupted run resumes in results/protocol-0.4. A finished one is kept in
-docs/results/data/protocol-0.4, and no page changes before all are. The articles are measured and never kept.
+docs/results/data/protocol-0.4; a study goes into the tables when all models are done. The articles are measured and never kept.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> None:
         "--share", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="one run in N, the I-th part from 0"
     )
     commands.add_parser("list", help="the state of each run")
-    commands.add_parser("publish", help="put the claims and summaries of all runs into the tables of the pages")
+    commands.add_parser("publish", help="put the claims and summaries of finished studies into the tables")
     options = parser.parse_args()
     match options.command:
         case "freeze":
@@ -162,17 +162,19 @@ def state(run: Run) -> str:
 
 
 def publish() -> None:
-    """Replace the rows of these studies and conditions in the tables of the pages, when all runs are done."""
-    if missing := [run.name for run in runs() if not facts(run).exists()]:
-        raise SystemExit(f"{len(missing)} runs are not done: {', '.join(missing)}")
-    claims = findings.collect(read(DOCS / CLAIMS), [kept(run) for run in runs()], DOCS)
-    again = {(run.study, run.condition): run for run in runs()}
+    """Replace the rows of these studies and conditions in the tables of the pages, study by study, when all models are done."""
+    waiting = {run.study for run in runs() if not facts(run).exists()}
+    done = [run for run in runs() if run.study not in waiting]
+    if not done:
+        raise SystemExit("no study is done on all of its models")
+    claims = findings.collect(read(DOCS / CLAIMS), [kept(run) for run in done], DOCS)
+    again = {(run.study, run.condition): run for run in done}
     summary = [row for row in read(DOCS / DATA / SUMMARY) if (row["study"], condition(row)) not in again]
     for (study, measured), run in again.items():
         summary += [{"study": study, **measured._asdict(), **row} for row in read(kept(run) / f"{SUMMARISED}.gz")]
     write(DOCS / CLAIMS, findings.as_csv(claims))
     write(DOCS / DATA / SUMMARY, lzma.compress(as_csv(summary).encode(), preset=9))
-    print(f"{len(claims)} claims; now: python scripts/findings.py")
+    print(f"{len(claims)} claims; waiting: {', '.join(sorted(waiting)) or 'none'}; now: python scripts/findings.py")
 
 
 def as_csv(rows: Sequence[Row]) -> str:

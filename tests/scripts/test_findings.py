@@ -24,7 +24,7 @@ ROW = {
     "twin_d": "0.9", "whole": "48.5", "stays": "", "contrast": "effect", "method": "95% t interval, 15 documents", "reason": "",
 }  # fmt: skip
 CELL = "85% [70, 101] **replicates**"
-BESIDE = "20/20 controls, untrained 1%"
+BESIDE = "n=15, 20/20 controls, untrained 1%"
 
 
 def write_run(folder: Path, *rows: dict[str, str], settings: str = "bos: none\ntext: wikitext\n") -> None:
@@ -71,7 +71,7 @@ def test_a_statement_has_its_number_the_controls_and_the_twin(script):
     assert evidence(clustered)[1].startswith("n=12 genres, 20/20 controls")
     log = {"s": "", "unit": "log", "d": "0.6931472", "d_low": "0", "d_high": "1.6094379"}
     log = ROW | log | {"controls": "0", "twin_s": "", "twin_d": "0.0953"}
-    assert evidence(log) == ("2× [1, 5]", "untrained 1.1×")
+    assert evidence(log) == ("2× [1, 5]", "n=15, untrained 1.1×")
     assert evidence(ROW | {"word": "not applicable", "d": "", "reason": "|h| is 2"}) == ("", "|h| is 2")
     whole = "The whole, 0 [-1, 1], is not shown to be above 0"
     measured = ROW | {"word": "nothing to undo", "s": "", "reason": f"{whole}, so nothing can be a share of it."}
@@ -79,7 +79,7 @@ def test_a_statement_has_its_number_the_controls_and_the_twin(script):
     no_spread = {"word": "undecided", "s": "", "d_low": "", "d_high": "", "reason": "There is no interval: no spread."}
     assert evidence(ROW | no_spread)[1].endswith("There is no interval: no spread")
     far = ROW | {"s": "12", "s_low": "-3.5", "s_high": "1e9", "controls": "0", "twin_s": ""}
-    assert evidence(far) == ("41 [30, 52] points", "untrained 0.9 points")
+    assert evidence(far) == ("41 [30, 52] points", "n=15, untrained 0.9 points")
     assert script["short"](ROW | {"n": "7"}) == "85% [70, 101] *replicates*"
 
 
@@ -97,7 +97,7 @@ def test_the_short_table_has_chosen_statements_with_the_number_and_the_word_of_t
     weaker = ROW | {"word": "weaker", "s": "0.3", "s_low": "0.2", "s_high": "0.4", "paper": "all of it"}
     gemma = ROW | {"model": "gemma3-270m", "bos": "model", "word": "differs", "s": "0.02", "s_low": "-0.01", "s_high": "0.05"}
     text = script["main_tables"]([weaker, gemma, ROW | OTHER | {"statement": "It forms."}])["statements"]
-    assert text.endswith("| 30% [20, 40] **replicates** | 2% [-1, 5] **absent** |")
+    assert text.endswith("| 30% [20, 40] **replicates** | 2% [-1, 5] **absent** | 15 |")
     assert "all of it" not in text
     assert "It forms." not in text
     assert weaker["word"] == "weaker"  # the table itself keeps the word of then
@@ -107,9 +107,11 @@ def test_a_row_names_the_figure_and_its_pipes_do_not_end_its_cells(script):
     other = {script["GEMMA"]: "Gemma", script["SMOL"]: "SmolLM2"}
     gemma = {"model": "gemma3-270m", "bos": "model", "word": "absent"}
     head, _, line = script["table"]([ROW | {"statement": "|h| grows."}, ROW | gemma], other).splitlines()
-    assert head == "| statement | Gemma | SmolLM2 |"
+    assert head == "| statement | Gemma | SmolLM2 | n |"
     assert line.startswith("| \\|h\\| grows. (Figs. 4a, 8a; `kiya/mask`) | 85% [70, 101] **absent**")
-    assert line.endswith(f"| {CELL} |")
+    assert line.endswith(f"| {CELL} | 15 |")
+    few = script["table"]([ROW | {"n": "6"}, ROW | gemma, ROW | gemma | {"claim": "x", "word": "not applicable", "d": ""}], other)
+    assert [line.rpartition("| ")[2] for line in few.splitlines()[2:]] == ["15, 6 |", "- |"]
 
 
 def test_each_condition_has_a_line(script):
