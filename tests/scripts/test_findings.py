@@ -105,12 +105,14 @@ def test_the_short_table_has_chosen_statements_with_the_number_and_the_word_of_t
 
 def test_a_row_names_the_figure_and_its_pipes_do_not_end_its_cells(script):
     other = {script["GEMMA"]: "Gemma", script["SMOL"]: "SmolLM2"}
-    gemma = {"model": "gemma3-270m", "bos": "model", "word": "absent"}
-    head, _, line = script["table"]([ROW | {"statement": "|h| grows."}, ROW | gemma], other).splitlines()
+    gemma = {"claim": "grows", "model": "gemma3-270m", "bos": "model", "word": "absent"}
+    head, _, line = script["table"]([ROW | {"claim": "grows", "statement": "|h| grows."}, ROW | gemma], other).splitlines()
     assert head == "| statement | Gemma | SmolLM2 | n |"
     assert line.startswith("| \\|h\\| grows. (Figs. 4a, 8a; `kiya/mask`) | 85% [70, 101] **absent**")
     assert line.endswith(f"| {CELL} | 15 |")
-    few = script["table"]([ROW | {"n": "6"}, ROW | gemma, ROW | gemma | {"claim": "x", "word": "not applicable", "d": ""}], other)
+    few = script["table"](
+        [ROW | {"claim": "grows", "n": "6"}, ROW | gemma, ROW | gemma | {"claim": "x", "word": "not applicable", "d": ""}], other
+    )
     assert [line.rpartition("| ")[2] for line in few.splitlines()[2:]] == ["15, 6 |", "- |"]
 
 
