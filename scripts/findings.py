@@ -178,13 +178,13 @@ def table(rows: Sequence[Row], columns: Mapping[Condition, str]) -> str:
             [
                 " ".join(filter(None, (said, remark))),
                 *(short(cells[each]) if each in cells else "-" for each in columns),
-                counts([cells[each] for each in columns if each in cells]),
+                samples([cells[each] for each in columns if each in cells]),
             ]
         )
     return markdown(["statement", *columns.values(), "n"], lines, pipe=r"\|") if lines else ""
 
 
-def counts(cells: Sequence[Row]) -> str:
+def samples(cells: Sequence[Row]) -> str:
     """The samples that a line's numbers rest on."""
     found = [row["n"] for row in cells if is_judged(row)]
     return ", ".join(dict.fromkeys(found)) or "-"
@@ -205,7 +205,7 @@ def evidence(row: Row) -> tuple[str, str]:
         return "", why
     matched = row["controls"] not in ("", "0") and not row.get("stays")
     controls = f"{row['controls_below']}/{row['controls']} controls" if matched else ""
-    return numbers(row), ", ".join(filter(None, (samples(row), controls, twin(row), "" if row["d_low"] else why)))
+    return numbers(row), ", ".join(filter(None, (f"n={row['n']}", controls, twin(row), "" if row["d_low"] else why)))
 
 
 def short(row: Row) -> str:
@@ -229,11 +229,6 @@ def is_small(row: Row) -> bool:
 def is_judged(row: Row) -> bool:
     """Whether a number decides the word."""
     return bool(row["d"]) and row["word"] not in UNJUDGED
-
-
-def samples(row: Row) -> str:
-    """How many independent samples there are."""
-    return f"n={row['n']}{' genres' * ('cluster' in row['method'])}"
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def test_a_statement_has_its_number_the_controls_and_the_twin(script):
     evidence = script["evidence"]
     assert evidence(ROW) == ("85% [70, 101]", BESIDE)
     clustered = ROW | {"method": "95% t interval, 12 clusters of 48 documents", "n": "12"}
-    assert evidence(clustered)[1].startswith("n=12 genres, 20/20 controls")
+    assert evidence(clustered)[1].startswith("n=12, 20/20 controls")  # of what, the method says: genres, articles or positions
     log = {"s": "", "unit": "log", "d": "0.6931472", "d_low": "0", "d_high": "1.6094379"}
     log = ROW | log | {"controls": "0", "twin_s": "", "twin_d": "0.0953"}
     assert evidence(log) == ("2× [1, 5]", "n=15, untrained 1.1×")
