@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import queue_runs
+import run_card
 from long_tables import as_text
 from matplotlib.figure import Figure
 from templates import given, page
@@ -118,6 +119,7 @@ def numbers(rows: dict[str, list[Entry]], kept: queue_runs.Kept) -> dict[str, ob
         **found,
         **searched(kept),
         "table": markdown(["BOS first in (seeds)", *FEATURED.values()], lines),
+        "few": "" if fewest == SEEDS else f" (as few as {fewest} seed{'s' * (fewest > 1)} a row)",
         "seeds": "all 8 seeds" if fewest == SEEDS else f"{sum(map(len, rows.values()))} of {SEEDS * len(rows)} runs",
         **{f"prediction {number}": word for number, word in enumerate(predictions(rows), 1)},
     }
@@ -139,6 +141,7 @@ def searched(kept: queue_runs.Kept) -> dict[str, object]:
         "tried": len(tried),
         "search/largest": f"{100 * best['end']['sink'][0]:.1f}%",
         "search/attention": f"{max(float(np.mean(entry['end']['received'])) for entry in tried):.3f}",
+        "search/even": f"{float(np.mean(1 / np.arange(1, run_card.LENGTH + 1))):.3f}",  # of each query to all keys that it sees
         "base/seeds": len(base),
         "base/rate": f"{100 * float(np.mean(base)):.1f}%" if base else "not trained yet",
     }

@@ -103,7 +103,8 @@ def collect(kept: Iterable[Row], folders: Sequence[Path], docs: Path) -> list[Ro
 def claims(folder: Path, measured: Condition) -> list[dict[str, str]]:
     """The claims of a run, as its claims.csv states them, with the run's condition."""
     path = folder / "claims.csv"
-    return [row | measured._asdict() for row in (read(path) if path.exists() else []) if "word" in row]
+    found = [row | measured._asdict() for row in (read(path) if path.exists() else []) if "word" in row]
+    return [{**row, "split": row.get("split", row.get("ceiling", ""))} for row in found]  # as the protocol's code named it
 
 
 def as_csv(rows: Iterable[Row]) -> str:
@@ -140,7 +141,11 @@ def other_tables(rows: Sequence[Row]) -> dict[str, str]:
             found.setdefault((of(row), condition(row)), Counter())[row["word"].partition(" (")[0]] += 1
     said = {place: ", ".join(f"{count} {word}" for word, count in words.most_common()) for place, words in found.items()}
     lines = [[name, *(said.get((name, each), "-") for each in columns)] for name in (*PAPERS.values(), OTHERS, OURS)]
-    return {"words": markdown(["statements of", *columns.values()], lines)}
+    mains = {"smollm": SMOL, "gemma": GEMMA}
+    held = {name: Counter(row["word"] for row in map(worded, rows) if is_in(row, [each])) for name, each in mains.items()}
+    also = {f"untrained/{name}": str(words["replicates (untrained too)"]) for name, words in held.items()}
+    all_of = {f"replicates/{name}": str(words["replicates"] + int(also[f"untrained/{name}"])) for name, words in held.items()}
+    return {"words": markdown(["statements of", *columns.values()], lines), **also, **all_of}
 
 
 def statements(rows: Sequence[Row]) -> list[dict[str, str]]:

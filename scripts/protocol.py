@@ -2,6 +2,7 @@
 
     python scripts/protocol.py freeze                   # docs/results/protocol-0.4.md: the commit, the runs and their cost
     python scripts/protocol.py run --wikitext FILE      # what is not done; --share 0 2 and --share 1 2 divide the runs
+    python scripts/protocol.py again NAME --commit C --wikitext FILE    # a finished run, since a defect of the code was mended
     python scripts/protocol.py list                     # the state of each run
     python scripts/protocol.py publish                  # finished studies into the tables of the pages; then scripts/findings.py
 
@@ -22,6 +23,7 @@ import lzma
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -79,6 +81,10 @@ def main() -> None:
     running.add_argument(
         "--share", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="one run in N, the I-th part from 0"
     )
+    again = commands.add_parser("again", help="a finished run once more, with code in which a defect is mended")
+    again.add_argument("name", choices=[run.name for run in runs()], metavar="NAME", help="as `list` names it")
+    again.add_argument("--commit", required=True, help="the code")
+    again.add_argument("--wikitext", required=True, help="the raw test split of WikiText-2")
     commands.add_parser("list", help="the state of each run")
     commands.add_parser("publish", help="put the claims and summaries of finished studies into the tables")
     options = parser.parse_args()
@@ -91,6 +97,9 @@ def main() -> None:
             for run in runs()[number::count]:
                 if not facts(run).exists():
                     print(f"{run.name}: {carry_out(run, options.wikitext, commit)}", flush=True)
+        case "again":
+            (run,) = [run for run in runs() if run.name == options.name]
+            print(repeat(run, options.wikitext, git("rev-parse", options.commit)))
         case "list":
             for run in runs():
                 print(f"{run.name}: {state(run)}")
@@ -151,6 +160,19 @@ def carry_out(run: Run, wikitext: str, commit: str) -> str:
         write(folder / shown, (out / shown).read_bytes())
     write(facts(run), json.dumps({"seconds": round(seconds), "commit": commit}) + "\n")
     return f"{seconds:.0f} s"
+
+
+def repeat(run: Run, wikitext: str, commit: str) -> str:
+    """Make a finished run again with another commit's code; the numbers of the first one stay in a folder `replaced`."""
+    if not facts(run).exists():
+        raise SystemExit(f"{run.name} is not done")
+    first = KEPT / "replaced" / run.name
+    if first.exists():
+        raise SystemExit(f"{run.name} was repeated before: {first}")
+    first.parent.mkdir(exist_ok=True)
+    kept(run).rename(first)
+    shutil.rmtree(RESULTS / run.name, ignore_errors=True)
+    return carry_out(run, wikitext, commit)
 
 
 def state(run: Run) -> str:

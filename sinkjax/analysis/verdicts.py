@@ -17,7 +17,7 @@ from sinkjax.analysis.summary import bounds
 
 COLUMNS = (
     *("study", "model", "claim", "kind", "stays", "statement", "source", "paper", "word", "contrast", "unit"),
-    *("d", "d_low", "d_high", "s", "s_low", "s_high", "whole", "ceiling"),
+    *("d", "d_low", "d_high", "s", "s_low", "s_high", "whole", "split"),
     *("n", "controls", "controls_below", "method", "twin_s", "twin_d", "reason"),
 )
 
@@ -38,7 +38,8 @@ class Verdict:
         beside: Additional readouts, one line each.
         kind: "claim", "identity", or "described" (exact numbers, without a test).
         uncontrolled: The reason why there are no matched controls; "" if there are.
-        ceiling: The largest possible share of the whole, where as strong a competitor stays visible; None elsewhere.
+        split: The share of the whole that a token as strong as a competitor gets, if that stays visible; None elsewhere.
+        sign: -1 if the claim is that something falls.
     """
 
     name: str
@@ -52,7 +53,8 @@ class Verdict:
     beside: tuple[str, ...] = ()
     kind: str = "claim"
     uncontrolled: str = ""
-    ceiling: float | None = None
+    split: float | None = None
+    sign: int = 1
 
     @property
     def word(self) -> str:
@@ -96,8 +98,9 @@ class Verdict:
     def number(self) -> str:
         """The single number that represents the evidence: the share of the whole, else the effect, else ""."""
         if self.share:
-            limit = "" if self.ceiling is None else f", of at most {100 * self.ceiling:.0f}% by the split"
-            return f"{said(self.judgement.S, 'share')} of the whole{limit}"
+            gets = "gets {:.0f}% or somewhat more" if self.sign > 0 else "takes {:.0f}% or somewhat less"
+            split = "" if self.split is None else f" (a token as strong {gets.format(100 * self.split)})"
+            return f"{said(self.judgement.S, 'share')} of the whole{split}"
         return "" if self.unmeasured else said(self.judgement.D, self.unit)
 
     @property
@@ -164,7 +167,7 @@ def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> st
         below, count = ("", 0) if found.rank is None else (found.rank.below, found.rank.of)
         twin, stays = one.twin or Judgement("undecided"), "yes" if found.stays else ""
         cells = (study, model, one.name, one.kind, stays, one.statement, one.source, one.paper, one.word, one.label, one.unit)
-        numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0], "" if one.ceiling is None else one.ceiling)
+        numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0], "" if one.split is None else one.split)
         method = f"{found.method}; no controls: {one.uncontrolled}" if one.uncontrolled else found.method
         last = (found.n, count, below, method, _ends(twin.S)[0], _ends(twin.D)[0], found.reason)
         table.writerow((*cells, *numbers, *last))

@@ -87,9 +87,9 @@ class Cost:
         plain, spared, token = (self.of(name) for name in (TENSOR, SPARED, TOKEN))
         if plain is None:
             return "not measured: " + next((row.reason for row in self.rows if row.setting == TENSOR), "")
-        parts = [f"8 bits, a scale per tensor: {signed(plain, ' nats')}"]
-        parts += [f"{signed(spared)} with the sink spared"] if spared is not None else []
-        parts += [f"{signed(token)} with a scale per token"] if token is not None else []
+        parts = [f"loss with 8 bits and one scale per tensor: {signed(plain, ' nats per token')}"]
+        parts += [f"{signed(spared)} with the sink left unrounded"] if spared is not None else []
+        parts += [f"{signed(token)} with one scale per token"] if token is not None else []
         return f"{', '.join(parts)} (on {self.measured_on})"
 
 

@@ -65,7 +65,7 @@ class Hangs:
         if len(names) > 1:
             token = f"of {self.tried} tokens that a scan found likely, {len(names)} become the sink wherever they stand ({few})"
         says: dict[Kind, str] = {
-            "any token that sees only itself": "seeing no other token: whatever token is first becomes the sink, and so does a "
+            "any token that sees only itself": "no particular token: whatever token is first becomes the sink, and so does a "
             "later one that is made to see only itself",
             "position": "the position: whatever token stands there becomes the sink, and no token does elsewhere",
             "tokens": f"the token: {token}",

@@ -33,7 +33,7 @@ class Claim:
         stays: Whether the paper says that nothing changes.
         premise: The paper's own premise.
         beside: Further readouts, printed without a word.
-        ceiling: The largest share of the whole that the edit can reach, because as strong a competitor stays visible; None: 1.
+        split: The share of the whole that a token as strong as a competitor gets, if that stays visible (`Lab.claim`).
         read: What it reads.
         possible: Whether its premise can hold in this architecture.
     """
@@ -46,7 +46,7 @@ class Claim:
     stays: bool = False
     premise: Premise | None = None
     beside: tuple[Contrast, ...] = ()
-    ceiling: float | None = None
+    split: float | None = None
     read: tuple[Reading, ...] = ()
     possible: bool = True
 

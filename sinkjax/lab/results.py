@@ -122,8 +122,8 @@ def _verdict(claim: Claim, read: Stored, twin: Stored, stated: Statement) -> Ver
         return Verdict(*about, not_applicable(str(error)), kind=claim.kind)
     why = "" if parts.controls is not None else "a claim that something stays needs none" if claim.stays else parts.uncontrolled
     beside = tuple(_beside(claim, parts, read))
-    text, unit, ceiling = _compared(parts, claim.sign), parts.unit, claim.ceiling
-    return Verdict(*about, judged, _twin(claim, twin), text, unit, beside, uncontrolled=why, ceiling=ceiling)
+    text, unit = _compared(parts, claim.sign), parts.unit
+    return Verdict(*about, judged, _twin(claim, twin), text, unit, beside, uncontrolled=why, split=claim.split, sign=claim.sign)
 
 
 def _judged(claim: Claim, contrast: Contrast, numbers: Stored) -> tuple[Parts, Judgement]:

@@ -226,15 +226,16 @@ class Lab(Baseline):
         beside: Sequence[Contrast] = (),
         sign: int = 1,
         stays: bool = False,
-        ceiling: float | None = None,
+        split: float | None = None,
     ) -> None:
         """Claim that a contrast is above 0 (`sign` -1: below; `stays`: unchanged). Arguments as of `Claim`.
 
-        ceiling: Printed beside the share and never judged. Equal keys share attention: a token beside a first token that is still
-            a sink gets at most 1/2 of what the first had alone, k tokens 1 / (k + 1) each.
+        split: Printed beside the share and never judged. Equal keys share attention: where a first token that is still a sink has
+            a share a of a row, k equal tokens get a / (1 + k a) each and leave it as much. `split` is this over a for a row that
+            it has whole, 1 / (k + 1); where it has less, equal tokens get somewhat more than `split`.
         """
-        if ceiling is not None and not 0 < ceiling <= 1:
-            raise SinkjaxError(f"{self.name}: claim {name}: ceiling is a share of the whole above 0 and at most 1, not {ceiling}")
+        if split is not None and not 0 < split <= 1:
+            raise SinkjaxError(f"{self.name}: claim {name}: split is a share of the whole above 0 and at most 1, not {split}")
         traced = Traced(self.settings, self.architecture)
         parts = self._try(lambda: contrast(traced))
         if stays and parts is not None and parts.whole is None:
@@ -247,7 +248,7 @@ class Lab(Baseline):
         # A premise's conditions need no twin.
         asked = [one._replace(how="premise") if one.how == "value" else one for one in traced.read[judged:]]
         possible, read = premise is None or premise.fits(self.architecture), (*traced.read[:judged], *asked)
-        self._claim(Claim(name, source, contrast, "claim", sign, stays, premise, tuple(beside), ceiling, read, possible))
+        self._claim(Claim(name, source, contrast, "claim", sign, stays, premise, tuple(beside), split, read, possible))
 
     def identity(self, name: str, source: str, test: Test) -> None:
         """Claim what the edit or a theorem forces in every model, and so check the code."""

@@ -350,20 +350,20 @@ def test_a_planted_effect_has_its_word(numbers, word):
 
 
 @pytest.mark.parametrize("word", ["replicates", "undecided"])
-def test_the_ceiling_of_a_split_stands_beside_the_share_and_enters_no_word(word):
+def test_an_equal_share_stands_beside_the_share_and_enters_no_word(word):
     numbers = moves(gain=60.0 if word == "replicates" else 5.0)
-    plain, split = (judged(claim(shift, **more), numbers) for more in ({}, {"ceiling": 1 / 2}))
+    plain, split = (judged(claim(shift, **more), numbers) for more in ({}, {"split": 1 / 2}))
     assert split.judgement == plain.judgement
     assert split.word == word
     assert split.number.startswith(plain.number)
     assert "50%" in split.number.removeprefix(plain.number)
-    assert [row["ceiling"] for row in csv.DictReader(io.StringIO(verdicts_csv("mine", [plain, split])))] == ["", "0.5"]
+    assert [row["split"] for row in csv.DictReader(io.StringIO(verdicts_csv("mine", [plain, split])))] == ["", "0.5"]
 
 
-@pytest.mark.parametrize("ceiling", [0.0, 1.5, -0.5])
-def test_a_ceiling_is_a_share(ceiling):
-    with pytest.raises(SinkjaxError, match=f"claim it: ceiling .* not {ceiling}"):
-        claim(shift, ceiling=ceiling).trace(Settings(), SimpleNamespace(layers=2, heads=1, kv_heads=1))
+@pytest.mark.parametrize("split", [0.0, 1.5, -0.5])
+def test_a_split_is_a_share(split):
+    with pytest.raises(SinkjaxError, match=f"claim it: split .* not {split}"):
+        claim(shift, split=split).trace(Settings(), SimpleNamespace(layers=2, heads=1, kv_heads=1))
 
 
 def test_a_negative_sign_turns_the_claim_round():

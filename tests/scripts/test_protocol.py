@@ -109,3 +109,17 @@ def keep(protocol, run):
     (folder / "claims.csv").write_text(f"study,model,claim,word\n{run.study},{measured.model},new,replicates\n")
     (folder / "summary.csv.gz").write_bytes(gzip.compress(SUMMARY.format(2).encode()))
     (folder / "run.json").write_text(json.dumps({"seconds": 5, "commit": "0123456789"}))
+
+
+def test_a_run_is_repeated_once_and_its_first_numbers_stay(protocol, monkeypatch):
+    run, *_ = protocol.runs()
+    monkeypatch.setitem(protocol.repeat.__globals__, "carry_out", lambda run, text, commit: (keep(protocol, run), commit)[1])
+    with pytest.raises(SystemExit, match="is not done"):
+        protocol.repeat(run, "FILE", "89abcdef")
+    keep(protocol, run)
+    (protocol.kept(run) / "claims.csv").write_text("of the first run")
+    assert protocol.repeat(run, "FILE", "89abcdef") == "89abcdef"
+    assert "replicates" in (protocol.kept(run) / "claims.csv").read_text()
+    assert (protocol.KEPT / "replaced" / run.name / "claims.csv").read_text() == "of the first run"
+    with pytest.raises(SystemExit, match="repeated before"):
+        protocol.repeat(run, "FILE", "89abcdef")

@@ -79,8 +79,8 @@ def sink_lag(position: int, eps: float) -> Measure:
     """Number of layers from a position's activation to its sink, mean over stages; negative if the sink comes first.
 
     A stage of the activation is a run of layers that leave it above 100 and 100 times the median, and a stage of the sink a
-    run of layers whose mean map gives the position more than eps. Each activation's stage is paired with the stage of the sink
-    whose onset is nearest.
+    run of layers whose mean map gives the position more than eps. A stage of the sink belongs to the activation's stage whose
+    onset is nearest, and its lag is that of the nearest one; stages of the activation without a sink of their own have no lag.
     """
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
@@ -91,15 +91,16 @@ def sink_lag(position: int, eps: float) -> Measure:
     name = f"layers from the onset of the activation at position {position} to the onset of the sink, mean over stages"
     note = f"""A stage of the activation is a run of layers that leave it above 100 and {STAGE_RATIO:g} times the median (Sun et
         al. 2024: 1,000), and a stage of the sink a run of layers whose attention to the position, mean over heads, is above
-        {eps:g}. Nearest onsets are paired."""
+        {eps:g}. A sink belongs to the nearest onset of the activation, and a stage without a sink is left out."""
     asks = Probe(attention_received=True, resid_max=True, resid_median=True)
     return Measure(name, of, asks, "layers", note=note, position=position)
 
 
 def _lag(seen: NDArray[np.bool_], large: NDArray[np.bool_]) -> float:
-    """Return the mean lag of the sink's onsets behind the activation's, from bool[layer] each; NaN without a stage of both."""
+    """Return the mean lag of the sinks' onsets behind their activations', from bool[layer] each; NaN without a stage of both."""
     sinks, sizes = (np.array([first for first, _ in stages(one)]) for one in (seen, large))
     if not sinks.size or not sizes.size:
         return np.nan
     apart = sinks - sizes[:, None]
-    return float(apart[np.arange(len(sizes)), np.abs(apart).argmin(axis=1)].mean())
+    owner = np.abs(apart).argmin(axis=0)
+    return float(np.mean([min(apart[own, owner == own], key=abs) for own in np.unique(owner)]))

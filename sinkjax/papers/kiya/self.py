@@ -80,15 +80,14 @@ def study(lab: Lab, s: Settings) -> None:
     everywhere, early = alone[ALL], alone[forms]
     sinks, massive = is_sink(seen_0, alone, strongest_later_attention(0, lab.half)), reaches(large_0, alone, MASSIVE_SIZE)
     ours, beside = "ours, on Kiya et al. 2026, Fig. 9, conclusion", [effect(sink, everywhere, sink_0)]
-    half_of = 1 / 2  # the first token keeps as large a part
-    lab.claim("sink", "Kiya et al. 2026, Fig. 5", moved(seen_0, seen, everywhere), sinks, beside, ceiling=half_of)
+    lab.claim("sink", "Kiya et al. 2026, Fig. 5", moved(seen_0, seen, everywhere), sinks, beside, split=1 / 2)
     unsplit = difference(seen, without_0[ALL], free.every, seen_0)
     lab.claim("sink-alone", "ours, on Kiya et al. 2026, Fig. 5", unsplit, sinks)
     lab.claim("activation", "Kiya et al. 2026, Fig. 5", moved(large_0, large, everywhere), massive)
     beside_0 = [effect(sink_0, everywhere)]
-    lab.claim("leaves", "Kiya et al. 2026, Fig. 5", effect(seen_0, everywhere), sinks, beside_0, sign=-1, ceiling=half_of)
+    lab.claim("leaves", "Kiya et al. 2026, Fig. 5", effect(seen_0, everywhere), sinks, beside_0, sign=-1, split=1 / 2)
     both, beside = all_of(sinks, massive), [effect(sink, early, sink_0)]
-    lab.claim("early", ours, moved(seen_0, seen, early), both, beside, ceiling=half_of)
+    lab.claim("early", ours, moved(seen_0, seen, early), both, beside, split=1 / 2)
     lab.claim("early-alone", ours, difference(seen, without_0[forms], free.every, seen_0), both)
     lab.claim("other", "ours, on Kiya et al. 2026, property 3", difference(seen, everywhere, other.every))
 

@@ -45,9 +45,10 @@ def test_a_massive_activation_is_above_100_and_above_1000_medians_after_some_lay
 
 
 def test_the_lag_is_between_the_onsets_of_each_stage():
-    """As in SmolLM2: an early stage with a small activation, a gap, and a late stage with a large one."""
-    sizes = np.array([[1, 233, 723, 580, 60, 20_000, 20_000], [60] * 7, [1, 1, 1, 1, 1, 1, 500], [1, 1, 1, 1, 300, 300, 300]])
-    seen = np.array([[0, 0, 0.4, 0.4, 0.1, 0.1, 0.5], [0.5] * 7, [0, 0, 0, 0, 0, 0.6, 0.6], [0] * 7])
+    """As in SmolLM2: an early stage with a small activation, in some texts without a sink, and a late stage."""
+    two = [1, 233, 723, 580, 60, 20_000, 20_000]
+    sizes = np.array([two, [60] * 7, [1, 1, 1, 1, 1, 1, 500], [1, 1, 1, 1, 300, 300, 300], two])
+    seen = np.array([[0, 0, 0.4, 0.4, 0.1, 0.1, 0.5], [0.5] * 7, [0, 0, 0, 0, 0, 0.6, 0.6], [0] * 7, [0, 0, 0, 0, 0, 0, 0.5]])
     data = xarray.Dataset(
         {
             "attention_received": (
@@ -56,9 +57,9 @@ def test_the_lag_is_between_the_onsets_of_each_stage():
             ),
             "resid_max": (
                 ("edit", "prompt", "depth", "position"),
-                np.concatenate([np.full((4, 1), 900), sizes], axis=1)[None, ..., None] * np.ones(T),
+                np.concatenate([np.full((5, 1), 900), sizes], axis=1)[None, ..., None] * np.ones(T),
             ),
-            "resid_median": (("edit", "prompt", "depth", "position"), np.ones((1, 4, 8, T))),
+            "resid_median": (("edit", "prompt", "depth", "position"), np.ones((1, 5, 8, T))),
         }
     )
-    np.testing.assert_array_equal(read_measure(sink_lag(0, 0.3), data), [[1, np.nan, -1, np.nan]])
+    np.testing.assert_array_equal(read_measure(sink_lag(0, 0.3), data), [[1, np.nan, -1, np.nan, 1]])
