@@ -1,7 +1,7 @@
-"""Measure the processor time of `sinkjax.scan` as a multiple of the time of its matrix products alone.
+"""Measure the processor time of `sinkjax.scan` as a multiple of that of its matrix products alone.
 
-    python scripts/benchmarks/scan_cost.py --model smollm2-135m             49,152 tokens, 8 minutes of processor time
-    python scripts/benchmarks/scan_cost.py --tokens 2048 --rounds 1         a smoke run
+python scripts/benchmarks/bench_scan.py             every token of SmolLM2, two rounds: 16 minutes of processor time
+python scripts/benchmarks/bench_scan.py --quick     2,048 tokens of mini-softmax, one round; prints the section
 
 The products of all blocks, on as many rows as a call of the scan has, run in turn with the scan in one process, so that other
 work on the machine slows both. Compilation is not counted.
@@ -9,15 +9,15 @@ work on the machine slows both. Compilation is not counted.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable, Sequence
-from statistics import median
 from typing import Any
 
 import jax
 import numpy as np
+from bench_peers import command
+from measured import as_number
 
 import sinkjax
 from sinkjax.explain.scan import ROWS
@@ -27,19 +27,29 @@ INPUTS = ("q", "k", "v", "gate", "up")  # leaves that multiply the stream; "o" a
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print a line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="mini-softmax", metavar="NAME", help="a model (default mini-softmax)")
+    """Measure, and write or print the section."""
+    parser = command.parser(__doc__, "bench_scan", "2,048 tokens of mini-softmax, one round")
+    parser.add_argument("--model", default="smollm2-135m", metavar="NAME", help="a model (default smollm2-135m)")
     parser.add_argument("--tokens", type=int, default=49_152, metavar="N", help="tokens to scan (default 49152)")
-    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="rounds (default 1)")
+    parser.add_argument("--rounds", type=int, default=2, metavar="N", help="rounds (default 2)")
     options = parser.parse_args(arguments)
     load = os.getloadavg()[0]
-    scan, products = measure(options.model, options.tokens, options.rounds)
-    ratio = median(one / other for one, other in zip(scan, products, strict=True))
-    print(
-        f"{options.model}: {options.tokens:,} tokens alone take {median(scan):.1f} s of processor time, their products"
-        f" {median(products):.1f} s: {ratio:.2f} times (goal {GOAL}); load average {load:.1f}"
+    name, count, rounds = ("mini-softmax", 2048, 1) if options.quick else (options.model, options.tokens, options.rounds)
+    scan, products = measure(name, count, rounds)
+    times = [one / other for one, other in zip(scan, products, strict=True)]
+    text = command.filled(
+        "scan",
+        model=name,
+        tokens=f"{count:,}",
+        rounds=rounds,
+        load=f"{load:.2f}",
+        jax=jax.__version__,
+        scan=command.span(scan),
+        products=command.span(products),
+        times=command.span(times),
+        goal=GOAL,
     )
+    command.publish(text, options, [as_number("scan, times its products", times, goal=(None, GOAL))], near="bench_overhead")
 
 
 def measure(name: str, count: int, rounds: int) -> tuple[list[float], list[float]]:
