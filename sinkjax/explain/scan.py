@@ -134,24 +134,26 @@ def packaged(model: Model, bos: str = "tokenizer") -> tuple[np.ndarray, np.ndarr
 
 def _asked(config: Config) -> Probe:
     """Ask for the sink, the first token's states, and the first and the mean key and query."""
-
-    def later(x: jax.Array, view: View) -> jax.Array:
-        place = jnp.arange(x.shape[1])
-        chosen = (place > 0) & (place < view.lengths[:, None])
-        return jnp.einsum("BT,BTHD->BHD", chosen.astype(x.dtype), x, precision="highest")
-
-    def first(x: jax.Array, view: View) -> jax.Array:
-        return x[:, 0]
-
     dims = ("prompt", "layer", "head", "head_dim")
     statistics = (
-        Statistic("query", Site.QUERY, later, dims),
-        Statistic("other_key", Site.KEY, later, ("prompt", "layer", "kv_head", "head_dim")),
-        Statistic("first_key", Site.KEY, first, ("prompt", "layer", "kv_head", "head_dim")),
+        Statistic("query", Site.QUERY, _sum_of_later, dims),
+        Statistic("other_key", Site.KEY, _sum_of_later, ("prompt", "layer", "kv_head", "head_dim")),
+        Statistic("first_key", Site.KEY, _first, ("prompt", "layer", "kv_head", "head_dim")),
     )
     whole = config.normaliser.rows_sum_to_1
     capture = (Capture(Site.RESID, positions=(0,), name="first"),)
     return Probe(resid_max=True, attention_received=whole, attention_share=not whole, capture=capture, extra=statistics)
+
+
+def _sum_of_later(x: jax.Array, view: View) -> jax.Array:
+    """Sum over all tokens of a prompt but the first: [B, H, D]."""
+    place = jnp.arange(x.shape[1])
+    chosen = (place > 0) & (place < view.lengths[:, None])
+    return jnp.einsum("BT,BTHD->BHD", chosen.astype(x.dtype), x, precision="highest")
+
+
+def _first(x: jax.Array, view: View) -> jax.Array:
+    return x[:, 0]
 
 
 @partial(jax.jit, static_argnames="spec")

@@ -12,6 +12,7 @@ import pytest
 import sinkjax
 from sinkjax.checkpoints.model import Model
 from sinkjax.errors import SinkjaxError
+from sinkjax.explain import scan as module
 from sinkjax.explain.scan import ROWS
 from sinkjax.model import params
 from sinkjax.model.attention_bias import SinkToken
@@ -104,6 +105,14 @@ def test_every_token_of_the_vocabulary_is_run_in_its_place(tiny, text, monkeypat
     again = sinkjax.scan(tiny, text=text)
     np.testing.assert_allclose(again["largest"], whole["largest"], rtol=1e-12)
     assert ROWS > 7
+
+
+def test_a_second_scan_compiles_nothing(tiny, text):
+    programs = (module._in_text, module._alone)
+    sinkjax.scan(tiny, [0, 1], text)
+    before = [one._cache_size() for one in programs]
+    sinkjax.scan(tiny, [2, 3], text)
+    assert [one._cache_size() for one in programs] == before
 
 
 def test_pads_change_nothing(tiny, text):
