@@ -166,11 +166,11 @@ def repeat(run: Run, wikitext: str, commit: str) -> str:
     """Make a finished run again with another commit's code; the numbers of the first one stay in a folder `replaced`."""
     if not facts(run).exists():
         raise SystemExit(f"{run.name} is not done")
+    if json.loads(facts(run).read_text(encoding="utf-8"))["commit"] == commit:
+        raise SystemExit(f"{run.name} is done with the code of {commit}")
     first = KEPT / "replaced" / run.name
-    if first.exists():
-        raise SystemExit(f"{run.name} was repeated before: {first}")
-    first.parent.mkdir(exist_ok=True)
-    kept(run).rename(first)
+    if not first.exists():
+        shutil.copytree(kept(run), first)  # before the run, so that an interrupted one loses nothing
     shutil.rmtree(RESULTS / run.name, ignore_errors=True)
     return carry_out(run, wikitext, commit)
 

@@ -1,6 +1,6 @@
 """Measure the processor time of `sinkjax.scan` as a multiple of that of its matrix products alone.
 
-python scripts/benchmarks/bench_scan.py             every token of SmolLM2, two rounds: 16 minutes of processor time
+python scripts/benchmarks/bench_scan.py             every token of SmolLM2, two rounds: 6 minutes of processor time
 python scripts/benchmarks/bench_scan.py --quick     2,048 tokens of mini-softmax, one round; prints the section
 
 The products of all blocks, on as many rows as a call of the scan has, run in turn with the scan in one process, so that other

@@ -360,6 +360,11 @@ def test_an_equal_share_stands_beside_the_share_and_enters_no_word(word):
     assert [row["split"] for row in csv.DictReader(io.StringIO(verdicts_csv("mine", [plain, split])))] == ["", "0.5"]
 
 
+def test_an_equal_token_takes_at_most_its_share():
+    fell = judged(claim(lambda w: effect(SEEN, w.first), sign=-1, split=1 / 2), falls(75.0))
+    assert "takes 50% or somewhat less" in fell.number
+
+
 @pytest.mark.parametrize("split", [0.0, 1.5, -0.5])
 def test_a_split_is_a_share(split):
     with pytest.raises(SinkjaxError, match=f"claim it: split .* not {split}"):

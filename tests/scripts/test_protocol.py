@@ -111,15 +111,23 @@ def keep(protocol, run):
     (folder / "run.json").write_text(json.dumps({"seconds": 5, "commit": "0123456789"}))
 
 
-def test_a_run_is_repeated_once_and_its_first_numbers_stay(protocol, monkeypatch):
+def test_a_run_is_repeated_and_its_first_numbers_stay(protocol, monkeypatch):
     run, *_ = protocol.runs()
-    monkeypatch.setitem(protocol.repeat.__globals__, "carry_out", lambda run, text, commit: (keep(protocol, run), commit)[1])
+    claims = protocol.kept(run) / "claims.csv"
+
+    def carried_out(run, text, commit):
+        claims.write_text(f"of {commit}")
+        protocol.facts(run).write_text(json.dumps({"seconds": 5, "commit": commit}))
+        return "5 s"
+
+    monkeypatch.setitem(protocol.repeat.__globals__, "carry_out", carried_out)
     with pytest.raises(SystemExit, match="is not done"):
         protocol.repeat(run, "FILE", "89abcdef")
     keep(protocol, run)
-    (protocol.kept(run) / "claims.csv").write_text("of the first run")
-    assert protocol.repeat(run, "FILE", "89abcdef") == "89abcdef"
-    assert "replicates" in (protocol.kept(run) / "claims.csv").read_text()
-    assert (protocol.KEPT / "replaced" / run.name / "claims.csv").read_text() == "of the first run"
-    with pytest.raises(SystemExit, match="repeated before"):
-        protocol.repeat(run, "FILE", "89abcdef")
+    claims.write_text("of the first run")
+    for commit in ("89abcdef", "fedcba98"):
+        assert protocol.repeat(run, "FILE", commit) == "5 s"
+        assert claims.read_text() == f"of {commit}"
+        assert (protocol.KEPT / "replaced" / run.name / "claims.csv").read_text() == "of the first run"
+        with pytest.raises(SystemExit, match=f"is done with the code of {commit}"):
+            protocol.repeat(run, "FILE", commit)
