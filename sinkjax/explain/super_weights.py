@@ -6,6 +6,7 @@ not proof, so we set each candidate to 0 and compare the effect with entries of 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,7 @@ def _candidate(
     return layer, int(rows[layer]), int(cols[layer]), float(weights[layer]), float(products[layer])
 
 
+@functools.cache  # one object per site, so that no later pass compiles again
 def _spikes(site: Site) -> Statistic:
     """Measure the largest absolute value of each dim over the tokens of a prompt."""
 
