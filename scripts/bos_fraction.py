@@ -62,10 +62,24 @@ def right(entry: Entry) -> float:
     return float((counts[0] + counts[3]) / sum(counts))
 
 
+def rate(entry: Entry, kind: str = "bos") -> float:
+    """Share of heads and blocks that sink on the first token, behind BOS ("bos") or without it ("plain")."""
+    return float(entry["card"][kind]["by key"]["rate"][0])
+
+
+def side(entry: Entry) -> str:
+    """The side that a model takes, by the plan's rule: "SmolLM2", "Gemma" or neither, which is ""."""
+    if rate(entry, "plain") >= SINKS and others_above_half(entry) > 0.5 and transfer("plain")(entry) > 0.5:
+        return "SmolLM2"
+    specific = others_above_half(entry) <= 0.01 and transfer("bos")(entry) < 0.1
+    return "Gemma" if specific and rate(entry) >= SINKS else ""
+
+
 VOCABULARY = queue_runs.plan()["base"]["vocabulary"]
+RATES = ("heads that sink", "heads that sink without BOS in front")
 MEASURES = (
-    Measure("heads that sink", lambda entry: entry["card"]["bos"]["by key"]["rate"][0]),
-    Measure("heads that sink without BOS in front", lambda entry: entry["card"]["plain"]["by key"]["rate"][0]),
+    Measure(RATES[0], rate),
+    Measure(RATES[1], lambda entry: rate(entry, "plain")),
     Measure("other tokens above half", others_above_half),
     Measure("largest activation of BOS alone", lambda entry: entry["card"]["bos"]["scan"]["first"], share=False),
     Measure("transfer", transfer("bos")),
@@ -121,8 +135,15 @@ def numbers(rows: dict[str, list[Entry]], kept: queue_runs.Kept) -> dict[str, ob
         "table": markdown(["BOS first in (seeds)", *FEATURED.values()], lines),
         "few": "" if fewest == SEEDS else f" (as few as {fewest} seed{'s' * (fewest > 1)} a row)",
         "seeds": "all 8 seeds" if fewest == SEEDS else f"{sum(map(len, rows.values()))} of {SEEDS * len(rows)} runs",
+        **sides([entry for own in rows.values() for entry in own]),
         **{f"prediction {number}": word for number, word in enumerate(predictions(rows), 1)},
     }
+
+
+def sides(entries: Sequence[Entry]) -> dict[str, object]:
+    """How many models take each side."""
+    found = [side(entry) for entry in entries]
+    return {"models": len(found), **{f"sides/{name}": found.count(name) or "none" for name in ("SmolLM2", "Gemma")}}
 
 
 FEATURED = {
@@ -172,9 +193,9 @@ def predictions(rows: dict[str, list[Entry]]) -> list[str]:
     return [
         word(often, lambda: all(map(specific, often))),
         "not applicable, since neither grows a sink" if len(without) == len(mixed) else word(mixed, two_ways),
-        word(("bos-0",), lambda: "bos-0" not in sinking),
+        word(("bos-0",), lambda: all(mean("bos-0", name) < SINKS for name in RATES)),
         word(("bos-50", "offsets"), lambda: ("bos-50" in sinking) == ("offsets" in sinking)),
-        word(tuple(ROWS), lambda: all(right(entry) >= 0.95 for row in sinking for entry in rows[row])),
+        word(tuple(ROWS), lambda: all(right(entry) >= 0.95 for own in rows.values() for entry in own if rate(entry) >= SINKS)),
     ]
 
 

@@ -95,7 +95,7 @@ def interventions(model: Model, tokens: NDArray[np.int32], bos: int) -> Card:
             name: at_places(data.isel(edit=number), PLACES_OF.get(name, (0, 1, P))) | {"loss": loss(data.isel(edit=number))}
             for number, name in enumerate(edits)
         },
-        f"bos at {P}": at_places(moved.isel(edit=0), (0, P)),
+        f"bos at {P}": at_places(moved.isel(edit=0), (0, 1, P)) | {"loss": loss(moved.isel(edit=0))},
     }
 
 
