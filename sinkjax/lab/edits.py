@@ -12,11 +12,11 @@ from sinkjax.errors import SinkjaxError
 
 
 def cut_links(rng: np.random.Generator, count: int, length: int, layers: Sequence[int] | None = None) -> Edit:
-    """Hide one random key from `count` random later queries; the key is not at position `count`.
+    """Hide one random key from `count` random later queries; the key is neither the first, whose sink is read, nor at `count`.
 
     length: number of positions.
     """
-    keys = [key for key in range(length - count) if key != count]
+    keys = [key for key in range(1, length - count) if key != count]
     if not keys:
         raise SinkjaxError(f"no key of {length} positions has {count} later queries")
     key = int(rng.choice(keys))

@@ -190,6 +190,31 @@ def later_attention_to(key: int, layer: int) -> Measure:
     return percentage(name, of, mean_attention(), note=LATER_READOUT, **at_position(key, seen=True))
 
 
+@functools.cache
+def attention_to_first() -> Probe:
+    """Ask for each query's attention to the first key, mean over heads."""
+
+    def of(weights: jax.Array, view: Any) -> jax.Array:
+        return weights[..., 0].mean(axis=1)
+
+    return Probe(extra=(Statistic("attention_to_first", Site.WEIGHTS, of, ("prompt", "layer", "query")),))
+
+
+def attention_to_first_behind(position: int, layer: int | None = None) -> Measure:
+    """Attention to key 0 from the queries after a position, mean over heads of one layer or of all, in per cent.
+
+    It is what a token at the position can take: earlier queries do not see it, and have few keys to choose from.
+    """
+
+    def of(data: xarray.Dataset) -> NDArray[Any]:
+        rows = data["attention_to_first"].values[..., position + 1 :]
+        return np.asarray(100 * np.nanmean(rows.mean(axis=-2) if layer is None else rows[..., layer, :], axis=-1))
+
+    where = "mean over heads and layers" if layer is None else f"in layer {layer}, mean over heads"
+    name = f"attention to key 0 from queries behind position {position}, {where} (%)"
+    return percentage(name, of, attention_to_first(), **at_position(position, seen=True))
+
+
 def strongest_later_attention(key: int, layer: int) -> Measure:
     """Attention of later queries in one layer to whichever other key receives most, among keys that enough of them see."""
 

@@ -32,12 +32,14 @@ def store(planted: Sequence[Numbers], count: int, shape: tuple[int, int, int]) -
                 sizes[row, :, depth, where[0]] = found[:, None]
             else:
                 loss[row] = found[:, None]
+    first = np.broadcast_to(received[..., 0].mean(axis=3)[..., None], received.mean(axis=3).shape)  # from each query
     return xarray.Dataset(
         {
             "attention_received": (("edit", "prompt", "layer", "head", "key"), received),
             "attention_from": (("edit", "prompt", "layer", "head", "key"), received),  # of kiya/split
             "sinking_heads": (("edit", "prompt", "layer", "key"), (received > EPS).mean(axis=3)),
             "mean_attention": (("edit", "prompt", "layer", "key"), received.mean(axis=3)),
+            "attention_to_first": (("edit", "prompt", "layer", "query"), first),
             "resid_max": (("edit", "prompt", "depth", "position"), sizes),
             "resid_median": (("edit", "prompt", "depth", "position"), np.ones_like(sizes)),
             "nll": (("edit", "prompt", "position"), loss),

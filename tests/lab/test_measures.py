@@ -30,6 +30,7 @@ from sinkjax.lab import (
 )
 from sinkjax.lab.measures import (
     MEDIANS,
+    attention_to_first_behind,
     later_attention_to,
     later_sink_rate,
     merged,
@@ -174,6 +175,20 @@ def test_statistics_of_later_queries_leave_out_the_query_at_the_key(tiny_config,
     assert 0 < (means > 0.15).mean() < 1
 
 
+def test_attention_to_the_first_key_is_read_from_the_queries_behind_a_position(tiny_config, tiny_params):
+    """Against the maps of attention, for prompts of two lengths."""
+    tokens, lengths = np.random.default_rng(0).integers(0, tiny_config.vocab_size, (2, 10)), np.array([10, 7])
+    measures = (attention_to_first_behind(3, 1), attention_to_first_behind(3))
+    probe = merged(measures[0].asks, sinkjax.Probe(attention=(*range(tiny_config.layers),)))
+    record = sinkjax.forward(tiny_params, tokens, tiny_config, (), probe, lengths).record
+    made = {"attention_to_first": (("edit", "prompt", "layer", "query"), np.asarray(record["attention_to_first"])[None])}
+    maps = np.asarray(record["attention"])  # prompt, layer, head, query, key
+    means = np.array([maps[row, :, :, 4:length, 0].mean(axis=(1, 2)) for row, length in enumerate(lengths)])
+    in_one, in_all = (read_measure(one, xarray.Dataset(made))[0] for one in measures)
+    np.testing.assert_allclose(in_one, 100 * means[:, 1], rtol=1e-5)
+    np.testing.assert_allclose(in_all, 100 * means.mean(axis=1), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("measure", "name"),
     [
@@ -184,6 +199,10 @@ def test_statistics_of_later_queries_leave_out_the_query_at_the_key(tiny_config,
         (own("spot", largest_activation), "largest |h| at the spot"),
         (own("spot", lambda spot: sink_rate(spot, 0.3)), "heads that sink on the spot (%)"),
         (largest_activation(0, layer(2)), "largest |h| at position 0 in layer 2"),
+        (
+            own("spot", lambda spot: attention_to_first_behind(spot, 1)),
+            "attention to key 0 from queries behind the spot, in layer 1, mean over heads (%)",
+        ),
         (loss(), "loss (nats per token)"),
         (loss(4), "loss (nats per token) from position 4"),
     ],

@@ -191,7 +191,8 @@ def test_controls_are_drawn_for_the_axes_of_their_condition(tiny_config):
         (term,), spot = point.edit.terms, point.case["spot"] if point.case else 0
         (key,) = term.keys
         assert len(term.queries) == spot  # as many links as the query has to others
-        assert min(term.queries) > key != spot
+        assert min(term.queries) > key > 0  # the first key's attention is read
+        assert key != spot
         expected = sinkjax.edit("logits", "set", -np.inf, queries=list(term.queries), keys=key, relation="others")
         assert_same(point.edit, expected, tiny_config)
     with pytest.raises(SinkjaxError, match=r"16 positions .*16 later queries"):

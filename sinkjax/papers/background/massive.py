@@ -48,7 +48,7 @@ def study(lab: Lab, s: Settings) -> None:
     columns = (loss(), sink_rate(here, s.eps), elsewhere, found)
 
     forms = lab.value("forms", first_massive, 0)
-    stream = lab.donor("stream", partial(stream_at, here), np.zeros((1, L, width)))
+    stream = lab.donor("stream", partial(stream_at, here), np.zeros((1, L, width)), of_edited=True)
     order = np.argsort(-np.abs(stream).mean(axis=0), axis=-1)  # [layer, rank]: each layer's dims by size
     formed = np.repeat(order[[forms]], L, axis=0)
     at = layer(forms, "the layer in which it forms")

@@ -37,7 +37,7 @@ def study(lab: Lab, s: Settings) -> None:
     L, width = lab.layers, lab.architecture.width
     found = lab.value("stages", stages_of, [[0, 0, 0], [0, 0, 0]])
     first, second = found[0], found[-1]
-    stream = lab.donor("stream", partial(stream_at, 0), np.zeros((1, L, width)))
+    stream = lab.donor("stream", partial(stream_at, 0), np.zeros((1, L, width)), of_edited=True)
     order = np.argsort(-np.abs(stream).mean(axis=0), axis=-1)  # [layer, rank]: each layer's dims by size
 
     def clamp(grows: int, dims: NDArray[Any]) -> Edit:
@@ -82,8 +82,8 @@ def stages_of(run: Unedited) -> list[list[int]]:
 
 
 def readers(name: str, stage: list[int], layers: int) -> Place:
-    """Return the layers that read a stage's activation: of one after layers l to m, layers l + 1 to m + 1."""
-    return Place(name, tuple(one for one in range(stage[0] + 1, stage[2] + 2) if one < layers) or (layers - 1,), x=stage[2])
+    """Return the layers that read a stage's activation where a clamp acts: from the layer after its largest growth on."""
+    return Place(name, tuple(one for one in range(stage[1] + 1, stage[2] + 2) if one < layers) or (layers - 1,), x=stage[2])
 
 
 def attention_in(key: int, layers: Place | None = None) -> Measure:

@@ -17,7 +17,7 @@ from sinkjax.config_files.checks import among, positions
 from sinkjax.lab import *
 from sinkjax.lab.edits import cut_links, hide_behind, see_only
 from sinkjax.lab.figures import heatmap, series_of
-from sinkjax.lab.measures import later_attention_to, later_sink_rate, strongest_later_attention
+from sinkjax.lab.measures import attention_to_first_behind, later_attention_to, later_sink_rate, strongest_later_attention
 from sinkjax.lab.numbers import Stored
 from sinkjax.report.figures import scatter
 from sinkjax.report.section import Drawing
@@ -44,9 +44,10 @@ def study(lab: Lab, s: Settings) -> None:
     half = layer(lab.half)
     sink, sink_0 = own("position", partial(later_sink_rate, eps=s.eps)), later_sink_rate(0, s.eps)
     seen, seen_0 = own("position", partial(later_attention_to, layer=lab.half)), later_attention_to(0, lab.half)
+    behind = own("position", partial(attention_to_first_behind, layer=lab.half))
     size = own("position", largest_activation)
     large, large_0 = own("position", partial(largest_activation, layers=half)), largest_activation(0, half)
-    columns = (sink, size, sink_0, seen, seen_0)
+    columns = (sink, size, sink_0, seen, behind)
 
     forms = upto(lab.onset("forms", lambda layers: largest_activation(0, layers)), "the one in which it forms")
     places = [*each(lab.layers), *prefixes(lab.layers, s.ends), forms, ALL]
@@ -80,16 +81,16 @@ def study(lab: Lab, s: Settings) -> None:
     everywhere, early = alone[ALL], alone[forms]
     sinks, massive = is_sink(seen_0, alone, strongest_later_attention(0, lab.half)), reaches(large_0, alone, MASSIVE_SIZE)
     ours, beside = "ours, on Kiya et al. 2026, Fig. 9, conclusion", [effect(sink, everywhere, sink_0)]
-    lab.claim("sink", "Kiya et al. 2026, Fig. 5", moved(seen_0, seen, everywhere), sinks, beside, split=1 / 2)
-    unsplit = difference(seen, without_0[ALL], free.every, seen_0)
+    lab.claim("sink", "Kiya et al. 2026, Fig. 5", moved(behind, seen, everywhere), sinks, beside, split=1 / 2)
+    unsplit = difference(seen, without_0[ALL], free.every, behind)
     lab.claim("sink-alone", "ours, on Kiya et al. 2026, Fig. 5", unsplit, sinks)
     lab.claim("activation", "Kiya et al. 2026, Fig. 5", moved(large_0, large, everywhere), massive)
     beside_0 = [effect(sink_0, everywhere)]
-    lab.claim("leaves", "Kiya et al. 2026, Fig. 5", effect(seen_0, everywhere), sinks, beside_0, sign=-1, split=1 / 2)
+    lab.claim("leaves", "Kiya et al. 2026, Fig. 5", effect(behind, everywhere), sinks, beside_0, sign=-1, split=1 / 2)
     both, beside = all_of(sinks, massive), [effect(sink, early, sink_0)]
-    lab.claim("early", ours, moved(seen_0, seen, early), both, beside, split=1 / 2)
-    lab.claim("early-alone", ours, difference(seen, without_0[forms], free.every, seen_0), both)
-    lab.claim("other", "ours, on Kiya et al. 2026, property 3", difference(seen, everywhere, other.every))
+    lab.claim("early", ours, moved(behind, seen, early), both, beside, split=1 / 2)
+    lab.claim("early-alone", ours, difference(seen, without_0[forms], free.every, behind), both)
+    lab.claim("other", "ours, on Kiya et al. 2026, property 3", difference(seen, everywhere, other.every, behind), sinks)
 
     rows = (
         (lambda layers: own("position", partial(later_sink_rate, eps=s.eps, layers=layers))),

@@ -130,8 +130,7 @@ def of_outputs(run: Unedited) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
 
     Returns:
         Mean over prompts at each position, and over all positions, by name: float[layer, position, head, dim]. Distance of each
-        head output from the mean over prompts at its position: float[layer, prompt, position, head]. The prompts are few and
-        their mean is near each of them, so distances are corrected for that.
+        head output from the mean over prompts at its position: float[layer, prompt, position, head].
     """
     model, batch = run.loaded
     probe, found = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.HEAD_OUT),)), []
@@ -139,12 +138,12 @@ def of_outputs(run: Unedited) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
         record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
         found.append(np.asarray(record["head_out"], np.float32))
     values = np.concatenate(found)  # [prompt, layer, position, head, dim]
-    count, real = len(values), np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
+    real = np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
     there = real[:, None, :, None, None]
     kept = np.where(there, values, 0)
     at_each = kept.sum(axis=0) / np.maximum(there.sum(axis=0), 1)
     everywhere = kept.sum(axis=(0, 2)) / real.sum()
-    distances = np.linalg.norm(values - values.mean(axis=0), axis=-1).swapaxes(0, 1) * (count / max(count - 1, 1)) ** 0.5
+    distances = np.linalg.norm(values - at_each, axis=-1).swapaxes(0, 1)
     return {PROMPTS: at_each, EVERYWHERE: np.broadcast_to(everywhere[:, None], at_each.shape)}, distances
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.lab import *
 from sinkjax.lab.edits import cut_links, hide_behind, see_only
+from sinkjax.lab.measures import attention_to_first_behind
 from sinkjax.papers.li._scores import later_sink_score
 
 
@@ -33,7 +34,7 @@ def study(lab: Lab, s: Settings) -> None:
     lab.needs("softmax", "causal mask")
     token = s.position
     score, sink, size = later_sink_score(token), sink_rate(token, s.eps), largest_activation(token)
-    score_0, sink_0, size_0 = later_sink_score(0), sink_rate(0, s.eps), largest_activation(0)
+    score_0, sink_0, size_0 = attention_to_first_behind(token), sink_rate(0, s.eps), largest_activation(0)
     columns = (sink, sink_0, size, size_0, score, score_0)
 
     last, name = lab.onset("forms", lambda layers: largest_activation(0, layers)), "the one in which it forms"
@@ -65,7 +66,7 @@ def study(lab: Lab, s: Settings) -> None:
     unsplit = difference(score, without_0.at(isolated="yes"), without_0.at(isolated="no"), score_0)
     lab.claim("sink-alone", f"ours, on {source}", unsplit, sinks)
     beside = [effect(score, even[ALL]), effect(score, other[ALL]), *early_and_later(even), *early_and_later(other)]
-    lab.claim("average", f"ours, on {source}", difference(score, everywhere, even[ALL]), sinks, beside)
+    lab.claim("average", f"ours, on {source}", difference(score, everywhere, even[ALL], score_0), sinks, beside)
 
     for sweep in (alone, even):
         lab.draw(lines, score, sink, size, over=sweep)

@@ -95,18 +95,19 @@ def study(lab: Lab, s: Settings) -> None:
     formed = largest_activation(s.position, layer(forms, "the layer in which it forms"))
     source, on_super = "ours, on Li et al. 2026, the whole chain", "ours, on Li et al. 2026, super neurons"
 
-    def brings(measure: Measure, link: str, also: Measure) -> None:
+    seen = (later_attention_to(0, lab.half), strongest_later_attention(0, lab.half))
+    both = all_of(is_sink(seen[0], without_0, seen[1]), massive)
+
+    def brings(measure: Measure, link: str, also: Measure, premise: Premise) -> None:
         """A link has the effect of isolation; beside it the other measure, and the loss without the link."""
         taken = [lost(one, sweep.at(link=link), whole) for sweep in (without, held) for one in (measure, also)]
         put = alone.at(link=link)
-        lab.claim(link, source, part(measure, put, whole), massive, [part(also, put, whole), *taken])
+        lab.claim(link, source, part(measure, put, whole), premise, [part(also, put, whole), *taken])
 
     lab.identity("variance", source, same(formed, alone.at(link="variance"), whole, ROUNDING))
-    brings(size, "neurons", score)
-    brings(score, "disparity", size)
-    brings(score, "keys", size)
-    seen = (later_attention_to(0, lab.half), strongest_later_attention(0, lab.half))
-    both = all_of(is_sink(seen[0], without_0, seen[1]), massive)
+    brings(size, "neurons", score, massive)
+    brings(score, "disparity", size, both)
+    brings(score, "keys", size, both)
     for link in SPLIT:
         put_in_alone, all_links, nothing = (without_0.at(put=name) for name in (link, "isolation", "nothing"))
         lab.claim(f"{link}-alone", source, part(score, put_in_alone, all_links, above=nothing), both)

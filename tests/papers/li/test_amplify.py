@@ -83,8 +83,8 @@ def test_a_control_is_as_large_as_the_push(model, batch, lab):
     case = next(case for case in sweep.edits if (case["position"], case["factor"]) == (K, 5.0))
     (term,) = sweep.control(rng, case).terms
     assert (term.site, term.op, term.queries, term.layers) == ("head_out", "add", (K,), (0, 1))
-    own, few = seen[:, :, K], np.sqrt(9 / 8)  # a mean over nine prompts has a ninth of each
-    expected = 4 * few * np.linalg.norm(own - own.mean(0), axis=-1).swapaxes(0, 1)
+    own = seen[:, :, K]
+    expected = 4 * np.linalg.norm(own - own.mean(0), axis=-1).swapaxes(0, 1)
     np.testing.assert_allclose(np.linalg.norm(term.value, axis=-1), expected, rtol=1e-4)
     (other,) = sweep.control(rng, case).terms
     assert not np.allclose(term.value, other.value)
