@@ -63,7 +63,7 @@ MODELS = {
     **{name: given for given, name in MINIS.items()},
 }
 MOST = 300  # percent; a share beyond says that the whole is nearly 0
-EDGES = (10, 50)  # percent, of the rule
+EDGES = (10,)  # percent, of the rule
 STORE = "2026-11-27"  # since when sweeps write as they do now
 
 

@@ -16,6 +16,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import xarray
 import yaml
@@ -30,7 +31,7 @@ from sinkjax.lab.work import TEXT, Batch
 from sinkjax.papers.kiya.predictions import HALF, SHARE, predict, predictions
 from sinkjax.studies.folder import SUMMARY, RunValues, open_store, store_path
 from sinkjax.studies.inputs import prompts
-from sinkjax.studies.registry import by_name, claim
+from sinkjax.studies.registry import by_name, choose, claim
 from sinkjax.sweeps.computation import prompts_identity
 
 STUDY = "kiya/predictions"
@@ -64,6 +65,11 @@ def predicted(run: Path, fields: dict[str, object]) -> list[list[object]]:
         model = sinkjax.load(config.model, dtype=config.dtype)
         batch = prompts(model, chosen, TEXT, config.prompts)
         values["predicted"] = predict(config, Unedited(model, batch), None if scan is None else known(Path(str(scan)), batch))
+    return as_rows(values, config)
+
+
+def as_rows(values: RunValues, config: Any) -> list[list[object]]:
+    """The predictions that a run keeps, as rows of a file."""
     return [[one.label, f"{one.ratio:.6g}", int(one.sink)] for one in predictions(values["predicted"], config)]
 
 
@@ -81,6 +87,9 @@ def compared(run: Path, file: Path) -> tuple[list[list[object]], str]:
         said = list(csv.DictReader(lines))
     with (run / SUMMARY).open(newline="") as lines:
         shares = {row["edit"]: float(row["mean"]) for row in csv.DictReader(lines) if row["measure"] == SHARE}
+    own = {str(row[0]): [str(value) for value in row] for row in as_rows(RunValues(user_place(run)), choose(str(run)).config)}
+    if changed := [row["prediction"] for row in said if own.get(row["prediction"]) != [row[name] for name in COLUMNS]]:
+        raise SinkjaxError(f"{file} differs from what {run} predicted, in {len(changed)} lines, such as {changed[0]!r}")
     if missing := sorted({row["prediction"] for row in said} ^ set(shares)):
         raise SinkjaxError(f"{file} and {run} have different predictions, {len(missing)} of them, such as {missing[0]!r}")
     rows = []

@@ -8,7 +8,8 @@
 
 `run` refuses to begin before the freeze, and when the list differs from the frozen one. It uses the code of the frozen commit,
 whatever this checkout has become. An interrupted run resumes in results/protocol-0.4. A finished one is kept in
-docs/results/data/protocol-0.4; a study goes into the tables when all models are done. The articles are measured and never kept.
+docs/results/data/protocol-0.4; a study goes into the tables when all models are done, with one commit's code. The articles are
+measured and never kept.
 """
 
 from __future__ import annotations
@@ -141,15 +142,22 @@ def facts(run: Run) -> Path:
 
 
 def carry_out(run: Run, wikitext: str, commit: str) -> str:
-    """Run a study to its end in a process of its own, and keep its settings, tables and the figure that pages show."""
-    out, folder = RESULTS / run.name, kept(run)
+    """Run a study to its end in a process of its own, and keep its settings, tables and the figure that pages show.
+
+    They replace what an earlier run kept at once, when all are written.
+    """
+    out, folder = RESULTS / commit[:8] / run.name, kept(run).with_suffix(".new")
+    cost = out.with_suffix(".seconds")
     out.parent.mkdir(parents=True, exist_ok=True)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    shutil.rmtree(folder, ignore_errors=True)
+    before = children() - (float(cost.read_text(encoding="utf-8")) if cost.exists() else 0.0)
     text = str(Path(wikitext).resolve())
     command = [sys.executable, "-m", "sinkjax", "run", *run.arguments(text, plan()["split"]), "--out", str(out)]
-    subprocess.run(command, cwd=code(commit), env={**os.environ, "PYTHONPATH": "."}, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    try:
+        subprocess.run(command, cwd=code(commit), env={**os.environ, "PYTHONPATH": "."}, check=True)
+    finally:
+        seconds = children() - before
+        write(cost, f"{seconds:.1f}")
     settings = documents.parse((out / CONFIG_FILE).read_text(encoding="utf-8"), CONFIG_FILE)
     shown = Path("figures") / f"{findings.DRAWING}.png"
     (folder / shown.parent).mkdir(parents=True, exist_ok=True)
@@ -158,34 +166,54 @@ def carry_out(run: Run, wikitext: str, commit: str) -> str:
     write(folder / f"{SUMMARISED}.gz", gzip.compress((out / SUMMARISED).read_bytes(), mtime=0))
     if (out / shown).exists():
         write(folder / shown, (out / shown).read_bytes())
-    write(facts(run), json.dumps({"seconds": round(seconds), "commit": commit}) + "\n")
+    write(folder / facts(run).name, json.dumps({"seconds": round(seconds), "commit": commit}) + "\n")
+    shutil.rmtree(kept(run), ignore_errors=True)
+    folder.rename(kept(run))
     return f"{seconds:.0f} s"
+
+
+def children() -> float:
+    """Processor time of the processes that this one has started, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def repeat(run: Run, wikitext: str, commit: str) -> str:
     """Make a finished run again with another commit's code; the numbers of the first one stay in a folder `replaced`."""
     if not facts(run).exists():
         raise SystemExit(f"{run.name} is not done")
-    if json.loads(facts(run).read_text(encoding="utf-8"))["commit"] == commit:
+    if made_by(run) == commit:
         raise SystemExit(f"{run.name} is done with the code of {commit}")
     first = KEPT / "replaced" / run.name
     if not first.exists():
-        shutil.copytree(kept(run), first)  # before the run, so that an interrupted one loses nothing
-    shutil.rmtree(RESULTS / run.name, ignore_errors=True)
+        copy = first.with_suffix(".new")
+        shutil.copytree(kept(run), copy, dirs_exist_ok=True)
+        copy.rename(first)
     return carry_out(run, wikitext, commit)
 
 
 def state(run: Run) -> str:
     """The progress of a run, as text."""
     if not facts(run).exists():
-        return "begun" if (RESULTS / run.name).exists() else "not run"
-    found = json.loads(facts(run).read_text(encoding="utf-8"))
-    return f"done in {found['seconds']} s at {found['commit'][:8]}"
+        return "begun" if any(RESULTS.glob(f"*/{run.name}")) else "not run"
+    seconds = json.loads(facts(run).read_text(encoding="utf-8"))["seconds"]
+    return f"done in {seconds} s at {made_by(run)[:8]}"
+
+
+def made_by(run: Run) -> str:
+    """The commit whose code made a finished run; "" for one that is not finished."""
+    return str(json.loads(facts(run).read_text(encoding="utf-8"))["commit"]) if facts(run).exists() else ""
 
 
 def publish() -> None:
-    """Replace the rows of these studies and conditions in the tables of the pages, study by study, when all models are done."""
-    waiting = {run.study for run in runs() if not facts(run).exists()}
+    """Replace the rows of these studies and conditions in the tables of the pages, study by study.
+
+    A study waits until its runs on all models are done, with the code of one commit.
+    """
+    commits: dict[str, set[str]] = {}
+    for run in runs():
+        commits.setdefault(run.study, set()).add(made_by(run))
+    waiting = {study for study, found in commits.items() if "" in found or len(found) > 1}
     done = [run for run in runs() if run.study not in waiting]
     if not done:
         raise SystemExit("no study is done on all of its models")

@@ -35,7 +35,7 @@ class Interval:
         n: Number of finite samples, the ones that count.
         excluded: Number of other samples (NaN: undefined; inf: never reached).
         level: Coverage, between 0 and 1.
-        method: "BCa", "percentile", "t", "clustered t" or "none"; in judgements "betting", "t", "two-way t" or "none".
+        method: "BCa", "percentile", "t", "clustered t" or "none"; in judgements "t", "two-way t" or "none".
         note: Why there is no proper interval ("no finite samples", "one sample", "no spread"), or "".
         samples: float[sample], NaN where undefined; None for a number that is not a mean over samples.
         clusters: int[sample], the document of each sample, if some share a document; otherwise None.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -111,23 +113,52 @@ def keep(protocol, run):
     (folder / "run.json").write_text(json.dumps({"seconds": 5, "commit": "0123456789"}))
 
 
-def test_a_run_is_repeated_and_its_first_numbers_stay(protocol, monkeypatch):
+@pytest.fixture
+def studies(protocol, monkeypatch):
+    """`sinkjax run`, as something that writes what a run leaves: {"claims": text, "rc": exit status}."""
+    made = {"claims": "claims\n", "rc": 0}
+
+    def run(command, cwd, check, **_):
+        if made["rc"]:
+            raise subprocess.CalledProcessError(made["rc"], command)
+        out = Path(command[command.index("--out") + 1])
+        out.mkdir(parents=True)
+        (out / "config.yaml").write_text("experiment: kiya/mask\ntext: /somewhere\n")
+        (out / "claims.csv").write_text(f"{cwd.name}: {made['claims']}")
+        (out / "summary.csv").write_text(SUMMARY.format(1))
+
+    monkeypatch.setattr(protocol.subprocess, "run", run)
+    monkeypatch.setitem(protocol.carry_out.__globals__, "code", lambda commit: Path(commit))
+    return made
+
+
+def test_a_run_is_repeated_and_its_first_numbers_stay(protocol, studies):
     run, *_ = protocol.runs()
-    claims = protocol.kept(run) / "claims.csv"
-
-    def carried_out(run, text, commit):
-        claims.write_text(f"of {commit}")
-        protocol.facts(run).write_text(json.dumps({"seconds": 5, "commit": commit}))
-        return "5 s"
-
-    monkeypatch.setitem(protocol.repeat.__globals__, "carry_out", carried_out)
     with pytest.raises(SystemExit, match="is not done"):
         protocol.repeat(run, "FILE", "89abcdef")
-    keep(protocol, run)
-    claims.write_text("of the first run")
+    protocol.carry_out(run, "FILE", "01234567")
     for commit in ("89abcdef", "fedcba98"):
-        assert protocol.repeat(run, "FILE", commit) == "5 s"
-        assert claims.read_text() == f"of {commit}"
-        assert (protocol.KEPT / "replaced" / run.name / "claims.csv").read_text() == "of the first run"
+        protocol.repeat(run, "FILE", commit)
+        assert (protocol.kept(run) / "claims.csv").read_text() == f"{commit}: claims\n"
+        assert (protocol.KEPT / "replaced" / run.name / "claims.csv").read_text() == "01234567: claims\n"
         with pytest.raises(SystemExit, match=f"is done with the code of {commit}"):
             protocol.repeat(run, "FILE", commit)
+    assert "/somewhere" not in (protocol.kept(run) / "config.yaml").read_text()
+
+
+def test_a_repeat_that_is_interrupted_leaves_the_first_run(protocol, studies):
+    run, *_ = protocol.runs()
+    protocol.carry_out(run, "FILE", "01234567")
+    studies["rc"] = 1
+    with pytest.raises(subprocess.CalledProcessError):
+        protocol.repeat(run, "FILE", "89abcdef")
+    assert protocol.state(run).endswith("at 01234567")
+    assert (protocol.kept(run) / "claims.csv").read_text() == "01234567: claims\n"
+
+
+def test_a_study_waits_while_its_models_have_code_of_two_commits(protocol, studies):
+    one, other, *_ = protocol.runs()
+    for run, commit in ((one, "01234567"), (other, "89abcdef")):
+        protocol.carry_out(run, "FILE", commit)
+    with pytest.raises(SystemExit, match="no study is done"):
+        protocol.publish()
