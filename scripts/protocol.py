@@ -8,8 +8,8 @@
 
 `run` refuses to begin before the freeze, and when the list differs from the frozen one. It uses the code of the frozen commit,
 whatever this checkout has become. An interrupted run resumes in results/protocol-0.4. A finished one is kept in
-docs/results/data/protocol-0.4; a study goes into the tables when all models are done, with one commit's code. The articles are
-measured and never kept.
+docs/results/data/protocol-0.4; a study goes into the tables when all models are done, with one code. The articles are measured
+and never kept.
 """
 
 from __future__ import annotations
@@ -205,15 +205,20 @@ def made_by(run: Run) -> str:
     return str(json.loads(facts(run).read_text(encoding="utf-8"))["commit"]) if facts(run).exists() else ""
 
 
+def measured_by(commit: str) -> str:
+    """What measures in a commit: git's names of sinkjax/ and configs/. Other commits may have the same."""
+    return git("rev-parse", f"{commit}:sinkjax", f"{commit}:configs")
+
+
 def publish() -> None:
     """Replace the rows of these studies and conditions in the tables of the pages, study by study.
 
-    A study waits until its runs on all models are done, with the code of one commit.
+    A study waits until its runs on all models are done, with one code.
     """
     commits: dict[str, set[str]] = {}
     for run in runs():
         commits.setdefault(run.study, set()).add(made_by(run))
-    waiting = {study for study, found in commits.items() if "" in found or len(found) > 1}
+    waiting = {study for study, found in commits.items() if "" in found or len(set(map(measured_by, found))) > 1}
     done = [run for run in runs() if run.study not in waiting]
     if not done:
         raise SystemExit("no study is done on all of its models")

@@ -36,6 +36,7 @@ def protocol(script, tmp_path, monkeypatch):
         ("RESULTS", "results"), ("PAGE", "docs/results/protocol-0.4.md"), ("FROZEN", "docs/results/data/protocol-0.4/commit.txt"),
     ):  # fmt: skip
         monkeypatch.setitem(names, name, tmp_path / path)
+    monkeypatch.setitem(names, "measured_by", lambda commit: commit)
     return SimpleNamespace(**names)
 
 

@@ -224,6 +224,6 @@ def ids_of(model: Model, tokens: Sequence[str]) -> list[int]:
 
 def rows_of(model: Model, ids: ArrayLike) -> NDArray[Any]:
     """Embeddings as they enter the stream, with the factor that a model such as Gemma multiplies them by: float[token, width]."""
-    probe, tokens = Probe(capture=(Capture(Site.EMBED),)), np.asarray(ids, np.int32)[None]
+    probe, tokens = Probe(capture=(Capture(Site.EMBED),)), np.asarray(ids, np.int32)[:, None]  # more than a context may hold
     record = forward(model.params, tokens, model.config, probe=probe, logits=False).record
-    return np.asarray(record["embed"][0], np.float32)
+    return np.asarray(record["embed"][:, 0], np.float32)

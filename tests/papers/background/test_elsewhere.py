@@ -23,6 +23,12 @@ T = 20
 SETTINGS = {"controls": 5, "place": 2, "tokens": ("b", " "), "length": 10, "shown": "b"}
 
 
+def test_embeddings_are_those_of_more_tokens_than_a_context_holds():
+    model = sinkjax.load("mini-softmax")
+    ids = np.arange(model.config.context + 5)
+    np.testing.assert_array_equal(own.rows_of(model, ids), np.asarray(model.params["embed"])[ids])
+
+
 def natural(largest: np.ndarray, received: np.ndarray, tokens: list[list[str]]) -> xarray.Dataset:
     """The unedited run. largest: [prompt, depth, position]; received: [prompt, layer, head, key]."""
     arrays = {
