@@ -153,6 +153,10 @@ FEATURED = {
 }
 
 
+NOT_GROWN = """ That is below the 5% that the plan asks for, so the rows on this setting (positions, random and fixed tokens, a
+prefix, windows, weight decay) have nothing to change and are not trained. At this size 16 settings grow no sink without a BOS."""
+
+
 def searched(kept: queue_runs.Kept) -> dict[str, object]:
     """The search for a sink without BOS: its largest sink rate, and the rate of the setting that it chose, if that is trained."""
     tried = [entry for (name, _), entry in kept.items() if name.startswith("search/")]
@@ -165,6 +169,7 @@ def searched(kept: queue_runs.Kept) -> dict[str, object]:
         "search/even": f"{float(np.mean(1 / np.arange(1, run_card.LENGTH + 1))):.3f}",  # of each query to all keys that it sees
         "base/seeds": len(base),
         "base/rate": f"{100 * float(np.mean(base)):.1f}%" if base else "not trained yet",
+        "base/follows": NOT_GROWN if len(base) == SEEDS and float(np.mean(base)) < queue_runs.GROWN else "",
     }
 
 
