@@ -71,8 +71,7 @@ def side(entry: Entry) -> str:
     """The side that a model takes, by the plan's rule: "SmolLM2", "Gemma" or neither, which is ""."""
     if rate(entry, "plain") >= SINKS and others_above_half(entry) > 0.5 and transfer("plain")(entry) > 0.5:
         return "SmolLM2"
-    specific = others_above_half(entry) <= 0.01 and transfer("bos")(entry) < 0.1
-    return "Gemma" if specific and rate(entry) >= SINKS else ""
+    return "Gemma" if others_above_half(entry) <= 0.01 and transfer("bos")(entry) < 0.1 else ""
 
 
 VOCABULARY = queue_runs.plan()["base"]["vocabulary"]

@@ -116,8 +116,8 @@ def keep(protocol, run):
 
 @pytest.fixture
 def studies(protocol, monkeypatch):
-    """`sinkjax run`, as something that writes what a run leaves: {"claims": text, "rc": exit status}."""
-    made = {"claims": "claims\n", "rc": 0}
+    """`sinkjax run`, as something that writes what a run leaves. Returns {"rc": its exit status}."""
+    made = {"rc": 0}
 
     def run(command, cwd, check, **_):
         if made["rc"]:
@@ -125,7 +125,7 @@ def studies(protocol, monkeypatch):
         out = Path(command[command.index("--out") + 1])
         out.mkdir(parents=True)
         (out / "config.yaml").write_text("experiment: kiya/mask\ntext: /somewhere\n")
-        (out / "claims.csv").write_text(f"{cwd.name}: {made['claims']}")
+        (out / "claims.csv").write_text(f"{cwd.name}: claims\n")
         (out / "summary.csv").write_text(SUMMARY.format(1))
 
     monkeypatch.setattr(protocol.subprocess, "run", run)
