@@ -112,7 +112,7 @@ def shown(taken: Sequence[float], measure: Measure) -> str:
     """A mean, with its interval from the number of seeds on that the plan judges."""
     scale, unit, form = (100, "%", ".0f") if measure.share else (1, "", ".3g")
     found = intervals.interval(taken)
-    ends = f" [{scale * found.low:{form}}, {scale * found.high:{form}}]" if len(taken) >= SEEDS and found.low is not None else ""
+    ends = f" [{scale * found.low:{form}}, {scale * found.high:{form}}]" if len(taken) >= SEEDS and found.low is not None and found.high is not None else ""
     return f"{scale * float(np.mean(taken)):{form}}{unit}{ends}"
 
 
@@ -147,27 +147,35 @@ def sides(entries: Sequence[Entry]) -> dict[str, object]:
 
 FEATURED = {
     "heads that sink": "heads that sink on it",
-    "other tokens above half": "other tokens that grow over half of its activation alone",
+    "other tokens above half": "other tokens that alone reach over half of its activation",
     "largest activation of BOS alone": "its activation alone",
 }
 
 
-NOT_GROWN = """ That is below the 5% that the plan asks for, so the rows on this setting (positions, random and fixed tokens, a
-prefix, windows, weight decay) have nothing to change and are not trained. At this size 16 settings grow no sink without a BOS."""
+EVEN = 0.0005  # of mean attention to the first token: a head that is this near to even attention attends evenly
+
+NOT_GROWN = """ That is below the 5% that the plan asks for, so the models planned on this setting (positions, random and fixed
+tokens, a prefix, windows, weight decay) have nothing to change and are not trained. At this size no setting of 16
+grows a sink without a BOS."""
 
 
 def searched(kept: queue_runs.Kept) -> dict[str, object]:
     """The search for a sink without BOS: its largest sink rate, and the rate of the setting that it chose, if that is trained."""
     tried = [entry for (name, _), entry in kept.items() if name.startswith("search/")]
     best = max(tried, key=lambda entry: entry["end"]["sink"][0])
-    base = [entry["end"]["sink"][0] for entry in of_row(kept, "gu/base")]
+    setting = of_row(kept, "gu/base")
+    base = [entry["end"]["sink"][0] for entry in setting]
+    even = float(np.mean(1 / np.arange(1, run_card.LENGTH + 1)))  # of each query to all keys that it sees
+    evenly = [int(np.sum(np.abs(np.array(entry["end"]["received"]) - even) < EVEN)) for entry in setting]
     return {
         "tried": len(tried),
         "search/largest": f"{100 * best['end']['sink'][0]:.1f}%",
         "search/attention": f"{max(float(np.mean(entry['end']['received'])) for entry in tried):.3f}",
-        "search/even": f"{float(np.mean(1 / np.arange(1, run_card.LENGTH + 1))):.3f}",  # of each query to all keys that it sees
+        "search/even": f"{even:.3f}",
         "base/seeds": len(base),
         "base/rate": f"{100 * float(np.mean(base)):.1f}%" if base else "not trained yet",
+        "base/even": f"{min(evenly)} to {max(evenly)}" if evenly else "",
+        "base/heads": np.size(setting[0]["end"]["received"]) if setting else "",
         "base/follows": NOT_GROWN if len(base) == SEEDS and float(np.mean(base)) < queue_runs.GROWN else "",
     }
 

@@ -46,7 +46,7 @@ from sinkjax.analysis.verdicts import COLUMNS
 from sinkjax.config_files.files import CONFIG_FILE, write
 from sinkjax.report.markdown import table as markdown
 
-MAIN = {SMOL: "SmolLM2-135M-Instruct", GEMMA: "Gemma 3 270M behind `<bos>`"}
+MAIN = {SMOL: "SmolLM2-135M-Instruct", GEMMA: "Gemma 3 270M with `<bos>` first"}
 SHORT = dict(MAIN)  # columns of the one table of the page
 CHOSEN = (  # its statements, in its order
     *("gu/sink-rate.text", "gu/sink-rate.random", "gu/sink-rate.repeat-loses"),
