@@ -112,8 +112,10 @@ def shown(taken: Sequence[float], measure: Measure) -> str:
     """A mean, with its interval from the number of seeds on that the plan judges."""
     scale, unit, form = (100, "%", ".0f") if measure.share else (1, "", ".3g")
     found = intervals.interval(taken)
-    ends = f" [{scale * found.low:{form}}, {scale * found.high:{form}}]" if len(taken) >= SEEDS and found.low is not None and found.high is not None else ""
-    return f"{scale * float(np.mean(taken)):{form}}{unit}{ends}"
+    low, high = found.low, found.high
+    if len(taken) < SEEDS or low is None or high is None:
+        return f"{scale * float(np.mean(taken)):{form}}{unit}"
+    return f"{scale * float(np.mean(taken)):{form}}{unit} [{scale * low:{form}}, {scale * high:{form}}]"
 
 
 SEEDS = len(queue_runs.SEEDS)
