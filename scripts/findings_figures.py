@@ -167,7 +167,7 @@ def crossover(data: Path = DOCS / "results/data") -> Figure:
             panel.fill_between([*shown], low, high, color=colour, alpha=0.2, linewidth=0)
         panel.axhline(float(of0(rows)), color="black", linestyle="--", linewidth=1.2, label="first key, no mask")
         panel.set(ylim=(-2, 100), xlabel="first key masked in layers 0 to l", xticks=range(0, len(shown), 5))
-        panel.set_title(NAMES[condition.model] + " behind <bos>" * (condition.bos == "model"), loc="left", fontweight="bold")
+        panel.set_title(NAMES[condition.model] + ", with <bos> first" * (condition.bos == "model"), loc="left", fontweight="bold")
     axes[0].set_ylabel("heads that sink (%)")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
