@@ -15,6 +15,7 @@ import queue_runs
 import run_card
 from long_tables import as_text
 from matplotlib.figure import Figure
+from named import Named
 from templates import given, page
 
 from sinkjax.analysis import intervals
@@ -94,7 +95,8 @@ def main() -> None:
     rows = {row: of_row(kept, f"bos/{row}") for row in ROWS}
     write(TABLE, as_csv(rows))
     draw(rows).savefig(IMAGE, dpi=150)
-    write(PAGE, page("bos-fraction.md", given(numbers(rows, kept))))
+    earlier = Named()("pretraining-340k; page; heads; value; .0f%")
+    write(PAGE, page("bos-fraction.md", given(numbers(rows, kept) | {"earlier": earlier})))
     print(PAGE)
 
 
@@ -157,7 +159,8 @@ FEATURED = {
 EVEN = 0.0005  # of mean attention to the first token: a head that is this near to even attention attends evenly
 
 NOT_GROWN = """ That is below the 5% that the plan asks for, so the models planned on this setting have nothing to change and
-are not trained. No setting of 16 grows a sink without a BOS in 4,000 steps, nor the best in 7,000."""
+are not trained. No setting of 16 grows a sink without a BOS in 4,000 steps, nor the best in 7,000. Mean attention decided
+between them, and it prefers heads that attend evenly: {} to {} of {} heads of the setting do, so its 8 seeds add little."""
 
 
 def searched(kept: queue_runs.Kept) -> dict[str, object]:
@@ -167,6 +170,7 @@ def searched(kept: queue_runs.Kept) -> dict[str, object]:
     setting = of_row(kept, "gu/base")
     base = [entry["end"]["sink"][0] for entry in setting]
     even = float(np.mean(1 / np.arange(1, run_card.LENGTH + 1)))  # of each query to all keys that it sees
+    not_grown = len(base) == SEEDS and float(np.mean(base)) < queue_runs.GROWN
     evenly = [int(np.sum(np.abs(np.array(entry["end"]["received"]) - even) < EVEN)) for entry in setting]
     return {
         "tried": len(tried),
@@ -175,9 +179,7 @@ def searched(kept: queue_runs.Kept) -> dict[str, object]:
         "search/even": f"{even:.3f}",
         "base/seeds": len(base),
         "base/rate": f"{100 * float(np.mean(base)):.1f}%" if base else "not trained yet",
-        "base/even": f"{min(evenly)} to {max(evenly)}" if evenly else "",
-        "base/heads": np.size(setting[0]["end"]["received"]) if setting else "",
-        "base/follows": NOT_GROWN if len(base) == SEEDS and float(np.mean(base)) < queue_runs.GROWN else "",
+        "base/follows": NOT_GROWN.format(min(evenly), max(evenly), np.size(setting[0]["end"]["received"])) if not_grown else "",
     }
 
 
@@ -218,7 +220,7 @@ def draw(rows: dict[str, list[Entry]]) -> Figure:
     ax = figure.subplots()
     for name, label, color in (
         ("heads that sink", "heads that sink on BOS", "C0"),
-        ("other tokens above half", "other tokens that, alone, grow more than half of its activation", "C1"),
+        ("other tokens above half", "other tokens that alone reach over half of its activation", "C1"),
     ):
         taken = [100 * np.array(values(rows[row], BY_NAME[name])) for row in FRACTIONS]
         ax.plot(range(len(taken)), [each.mean() for each in taken], color=color, label=label, linewidth=1.8)
