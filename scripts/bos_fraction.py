@@ -68,6 +68,11 @@ def rate(entry: Entry, kind: str = "bos") -> float:
     return float(entry["card"][kind]["by key"]["rate"][0])
 
 
+def attention(entry: Entry) -> float:
+    """Mean attention to the first token, over heads and held-out blocks."""
+    return float(np.mean(entry["end"]["received"]))
+
+
 def side(entry: Entry) -> str:
     """The side that a model takes, by the plan's rule: "SmolLM2", "Gemma" or neither, which is ""."""
     if rate(entry, "plain") >= SINKS and others_above_half(entry) > 0.5 and transfer("plain")(entry) > 0.5:

@@ -119,7 +119,7 @@ def test_a_row_that_learns_faster_has_the_baselines_last_loss_sooner(script, tmp
 @pytest.mark.parametrize(
     "name",
     [
-        *("benchmarks", "bos-fraction", "emergence", "findings-more", "parity"),
+        *("benchmarks", "bos-fraction", "emergence", "findings-more", "gates", "parity"),
         *("pretraining", "pretraining-340k", "trigger", "while-it-learns"),
     ],
 )

@@ -1,0 +1,138 @@
+"""The page of the third section of plan-0.4: optimisers and norms, each at its own best rate.
+
+python scripts/rates.py    # docs/results/rates.md and its table, from the runs that are kept
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import queue_runs
+from bos_fraction import BY_NAME, SEEDS, Entry, Measure, attention, shown, values
+from long_tables import as_text
+from templates import given, page
+
+from sinkjax.analysis.evidence import Evidence, Judgement
+from sinkjax.analysis.judgement import judge
+from sinkjax.config_files.files import write
+from sinkjax.report.markdown import table as markdown
+from sinkjax.train.config import DIVERGED
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE, TABLE = DOCS / "results/rates.md", DOCS / "results/data/rates.csv"
+PLAIN = "adamw"
+ROWS = {
+    PLAIN: "AdamW",
+    "muon": "Muon",
+    "sgd": "SGD with momentum",
+    "sandwich": "sandwich norm",
+    "qk-norm": "QK-norm",
+    "tanh": "DynamicTanh",
+}
+ATTENTION = Measure("attention to BOS", attention, share=False)
+MEASURES = (BY_NAME["loss"], ATTENTION, BY_NAME["heads that sink"])
+Tried = dict[str, dict[str, list[Entry]]]  # runs by row and rate
+
+
+def main() -> None:
+    """Write the page and its table."""
+    kept = queue_runs.kept()
+    tried, best = rates(kept), at_best(kept)
+    write(TABLE, as_csv(tried, best))
+    write(PAGE, page("rates.md", given(numbers(tried, best))))
+    print(PAGE)
+
+
+def numbers(tried: Tried, best: Mapping[str, Sequence[Entry]]) -> dict[str, object]:
+    """What the template names."""
+    ended = [entry for row in tried.values() for own in row.values() for entry in own]
+    return {
+        "tried": len(ended),
+        "planned": sum(len(row) for row in tried.values()) * len(queue_runs.RATE_SEEDS),
+        "table": judged_table(best) or tried_table(tried),
+    }
+
+
+def rates(kept: queue_runs.Kept) -> Tried:
+    """The runs that choose a rate."""
+    return {
+        row: {
+            f"{value:g}": [entry for (name, _), entry in sorted(kept.items()) if name == f"chance/{row}@{value:g}"]
+            for value in queue_runs.plan()["chance"][row]["rates"]
+        }
+        for row in ROWS
+    }
+
+
+def tried_table(tried: Tried) -> str:
+    """A line for each row: means at each of its rates, in their order."""
+    lines = [
+        [f"{ROWS[name]}: {', '.join(row)}", *(", ".join(cell(own, one) for own in row.values()) for one in MEASURES)]
+        for name, row in tried.items()
+    ]
+    return markdown(["row: its rates", *(one.name for one in MEASURES)], lines)
+
+
+def cell(own: Sequence[Entry], measure: Measure) -> str:
+    """A mean over the runs that did not diverge."""
+    ended = [entry for entry in own if entry["outcome"] != DIVERGED]
+    lost = len(own) - len(ended)
+    mean = shown(values(ended, measure), measure) if ended else ""
+    return " ".join(filter(None, (mean, lost and f"({lost} diverged)"))) or "-"
+
+
+def judged_table(best: Mapping[str, Sequence[Entry]]) -> str:
+    """A line for each row at its best rate, with its word; nothing before every row has all seeds."""
+    if best.keys() != ROWS.keys() or any(len(own) < SEEDS for own in best.values()):
+        return ""
+    words = {row: judged(best[row], best[PLAIN]).word for row in ROWS if row != PLAIN}
+    lines = [
+        [f"{label}: {rate_of(best[row])}", *(cell(best[row], one) for one in (ATTENTION, BY_NAME["loss"])), words.get(row, "-")]
+        for row, label in ROWS.items()
+    ]
+    return markdown(["row: its best rate", "attention to BOS", "loss", "word"], lines)
+
+
+def rate_of(entries: Sequence[Entry]) -> str:
+    """The rate of a row."""
+    fields = queue_runs.plan()["base"] | entries[0]["fields"]
+    return f"{fields['learning_rates'][0]:g}"
+
+
+def at_best(kept: queue_runs.Kept) -> dict[str, list[Entry]]:
+    """The runs at the best rates, by row. One may be a run of another row with the same settings."""
+    found: dict[str, list[Entry]] = {}
+    for run in queue_runs.best_rates(list(queue_runs.tried_rates(queue_runs.plan()["chance"])), kept):
+        same = [entry for entry in kept.values() if entry["seed"] == run.seed and entry["fields"] == dict(run.fields)]
+        found.setdefault(run.row.removeprefix("chance/"), []).extend(same[:1])
+    return found
+
+
+def judged(own: Sequence[Entry], plain: Sequence[Entry]) -> Judgement:
+    """The statement that a row gives BOS less attention than AdamW does, paired by seed; a diverged run does not count."""
+
+    def by_seed(entries: Sequence[Entry]) -> Any:
+        found = {entry["seed"]: np.nan if entry["outcome"] == DIVERGED else ATTENTION.of(entry) for entry in entries}
+        return np.array([found[seed] for seed in queue_runs.SEEDS])
+
+    whole = by_seed(plain)
+    return judge(Evidence(whole - by_seed(own), whole=whole, range=(0, 1), samples="seeds"))
+
+
+def as_csv(tried: Tried, best: Mapping[str, Sequence[Entry]]) -> str:
+    """Every measure of every run; nothing where it diverged."""
+    runs = [(row, rate, entry) for row, own in tried.items() for rate, entries in own.items() for entry in entries]
+    runs += [(row, rate_of(entries), entry) for row, entries in best.items() for entry in entries]
+
+    def line(row: str, rate: str, entry: Entry) -> list[object]:
+        numbers = [f"{one.of(entry):.4g}" if entry["card"] else "" for one in MEASURES]
+        return [row, rate, entry["seed"], entry["outcome"], *numbers]
+
+    return as_text(("row", "rate", "seed", "outcome", *(one.name for one in MEASURES)), (line(*run) for run in runs))
+
+
+if __name__ == "__main__":
+    main()
