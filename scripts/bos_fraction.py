@@ -117,7 +117,7 @@ def values(entries: Sequence[Entry], measure: Measure) -> list[float]:
 
 def shown(taken: Sequence[float], measure: Measure) -> str:
     """A mean, with its interval from the number of seeds on that the plan judges."""
-    scale, unit, form = (100, "%", ".0f") if measure.share else (1, "", ".3g")
+    scale, unit, form = (100, "%", "z.0f") if measure.share else (1, "", ".3g")
     found = intervals.interval(taken)
     low, high = found.low, found.high
     if len(taken) < SEEDS or low is None or high is None:

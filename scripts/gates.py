@@ -5,6 +5,7 @@ python scripts/gates.py    # docs/results/gates.md and its table, from the runs 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ def less_null(kind: str) -> Callable[[Entry], float]:
         return float(found["sinks"][kind] - found["null"][kind])
 
     return of
+
+
+def events(entry: Entry) -> float:
+    """Share of heads and blocks with a sink of any kind."""
+    found = entry["card"]["bos"]["kinds"]["sinks"]
+    return float(sum(found[kind] for kind in ("no-op", "broadcast", "neither")))
 
 
 def with_value(fits: Callable[[Any], Any]) -> Callable[[Entry], float]:
@@ -75,6 +82,7 @@ def numbers(rows: Mapping[str, Sequence[Entry]]) -> dict[str, object]:
     return {
         **{f"{label}/{one.name}": shown(values(own, one), one) for label, own in rows.items() for one in MEASURES},
         "table": markdown(["share of heads, or number", *(f"{label} ({len(own)})" for label, own in rows.items())], lines),
+        "events": f"{100 * max(map(events, itertools.chain(*rows.values()))):.1f}%",
         "prediction": prediction(rows),
     }
 
