@@ -116,13 +116,13 @@ def values(entries: Sequence[Entry], measure: Measure) -> list[float]:
 
 
 def shown(taken: Sequence[float], measure: Measure) -> str:
-    """A mean, with its interval from the number of seeds on that the plan judges."""
+    """A mean, with its interval from the number of seeds on that the plan judges, unless both ends print as the mean."""
     scale, unit, form = (100, "%", "z.0f") if measure.share else (1, "", ".3g")
-    found = intervals.interval(taken)
-    low, high = found.low, found.high
-    if len(taken) < SEEDS or low is None or high is None:
-        return f"{scale * float(np.mean(taken)):{form}}{unit}"
-    return f"{scale * float(np.mean(taken)):{form}}{unit} [{scale * low:{form}}, {scale * high:{form}}]"
+    mean, found = f"{scale * float(np.mean(taken)):{form}}", intervals.interval(taken)
+    if len(taken) < SEEDS or found.low is None or found.high is None:
+        return f"{mean}{unit}"
+    ends = [f"{scale * end:{form}}" for end in (found.low, found.high)]
+    return f"{mean}{unit}" if {*ends} == {mean} else f"{mean}{unit} [{', '.join(ends)}]"
 
 
 SEEDS = len(queue_runs.SEEDS)
@@ -139,10 +139,11 @@ def numbers(rows: dict[str, list[Entry]], kept: queue_runs.Kept) -> dict[str, ob
     fewest = min(map(len, rows.values()))
     return {
         **found,
+        **{f"sinking/{row}": sum(rate(entry) >= SINKS for entry in own) for row, own in rows.items()},
         **searched(kept),
         "table": markdown(["BOS first in (seeds)", *FEATURED.values()], lines),
         "few": "" if fewest == SEEDS else f" (as few as {fewest} seed{'s' * (fewest > 1)} a row)",
-        "seeds": "all 8 seeds" if fewest == SEEDS else f"{sum(map(len, rows.values()))} of {SEEDS * len(rows)} runs",
+        "runs": f"{sum(map(len, rows.values()))} of {SEEDS * len(rows)}",
         **sides([entry for own in rows.values() for entry in own]),
         **{f"prediction {number}": word for number, word in enumerate(predictions(rows), 1)},
     }
@@ -163,9 +164,9 @@ FEATURED = {
 
 EVEN = 0.0005  # of mean attention to the first token: a head that is this near to even attention attends evenly
 
-NOT_GROWN = """ That is below the 5% that the plan asks for, so the models planned on this setting have nothing to change and
-are not trained. No setting of 16 grows a sink without a BOS in 4,000 steps, nor the best in 7,000. Mean attention decided
-between them, and it prefers heads that attend evenly: {} to {} of {} heads of the setting do, so its 8 seeds add little."""
+NOT_GROWN = """ That is below the 5% that the plan asks for, so the models planned on this setting are not trained. Mean
+attention decided between the 16, and it prefers heads that attend evenly: {} to {} of {} heads of the setting do, so its 8
+seeds add little."""
 
 
 def searched(kept: queue_runs.Kept) -> dict[str, object]:
