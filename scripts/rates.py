@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import queue_runs
-from bos_fraction import BY_NAME, SEEDS, Entry, Measure, attention, shown, values
+from bos_fraction import BY_NAME, SEEDS, SINKS, Entry, Measure, attention, shown, values
 from long_tables import as_text
 from templates import given, page
 
 from sinkjax.analysis.evidence import Evidence, Judgement
-from sinkjax.analysis.judgement import judge
+from sinkjax.analysis.judgement import judge, not_applicable
 from sinkjax.config_files.files import write
 from sinkjax.report.markdown import table as markdown
 from sinkjax.train.config import DIVERGED
@@ -33,7 +33,8 @@ ROWS = {
     "tanh": "DynamicTanh",
 }
 ATTENTION = Measure("attention to BOS", attention, share=False)
-MEASURES = (BY_NAME["loss"], ATTENTION, BY_NAME["heads that sink"])
+SINKING = BY_NAME["heads that sink"]
+MEASURES = (BY_NAME["loss"], ATTENTION, SINKING)
 Tried = dict[str, dict[str, list[Entry]]]  # runs by row and rate
 
 
@@ -112,7 +113,12 @@ def at_best(kept: queue_runs.Kept) -> dict[str, list[Entry]]:
 
 
 def judged(own: Sequence[Entry], plain: Sequence[Entry]) -> Judgement:
-    """The statement that a row gives BOS less attention than AdamW does, paired by seed; a diverged run does not count."""
+    """The statement that a row gives BOS less attention than AdamW does, paired by seed; a diverged run does not count.
+
+    Its premise is that AdamW has a sink.
+    """
+    if np.mean(values([entry for entry in plain if entry["card"]], SINKING)) < SINKS:
+        return not_applicable("AdamW has no sink at its best rate.")
 
     def by_seed(entries: Sequence[Entry]) -> Any:
         found = {entry["seed"]: np.nan if entry["outcome"] == DIVERGED else ATTENTION.of(entry) for entry in entries}

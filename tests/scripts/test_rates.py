@@ -69,6 +69,11 @@ def test_a_row_is_compared_with_adamw_at_its_own_best_rate(script, kept):
     }
 
 
+def test_no_row_is_judged_if_adamw_has_no_sink_at_its_best_rate(script, kept):
+    found = words(script, with_best(script, kept, adamw=0.03, muon=0.01))
+    assert {word for row, word in found.items() if not row.startswith("AdamW")} == {"not applicable"}
+
+
 def test_a_run_with_the_best_settings_may_be_of_another_row(script, kept):
     done = with_best(script, kept)
     moved = {("bos/bos-100" if row == "chance/adamw" else row, seed): own for (row, seed), own in done.items()}
