@@ -5,7 +5,7 @@ python scripts/bos_fraction.py    # docs/results/bos-fraction.md, its figure and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,7 @@ def main() -> None:
     """Write the page, its table and its figure."""
     kept = queue_runs.kept()
     rows = {row: of_row(kept, f"bos/{row}") for row in ROWS}
-    write(TABLE, as_csv(rows))
+    write(TABLE, as_csv(rows, MEASURES))
     draw(rows).savefig(IMAGE, dpi=150)
     earlier = Named()("pretraining-340k; page; heads; value; .0f%")
     write(PAGE, page("bos-fraction.md", given(numbers(rows, kept) | {"earlier": earlier})))
@@ -136,13 +136,11 @@ def numbers(rows: dict[str, list[Entry]], kept: queue_runs.Kept) -> dict[str, ob
         for row, label in ROWS.items()
     ]
     found = {f"{row}/{one.name}": shown(values(own, one), one) for row, own in rows.items() for one in MEASURES}
-    fewest = min(map(len, rows.values()))
     return {
         **found,
         **{f"sinking/{row}": sum(rate(entry) >= SINKS for entry in own) for row, own in rows.items()},
         **searched(kept),
         "table": markdown(["BOS first in (seeds)", *FEATURED.values()], lines),
-        "few": "" if fewest == SEEDS else f" (as few as {fewest} seed{'s' * (fewest > 1)} a row)",
         "runs": f"{sum(map(len, rows.values()))} of {SEEDS * len(rows)}",
         **sides([entry for own in rows.values() for entry in own]),
         **{f"prediction {number}": word for number, word in enumerate(predictions(rows), 1)},
@@ -241,13 +239,10 @@ def draw(rows: dict[str, list[Entry]]) -> Figure:
     return figure
 
 
-def as_csv(rows: dict[str, list[Entry]]) -> str:
-    """Every measure of every run."""
-    head = ("row", "seed", *(measure.name for measure in MEASURES))
-    return as_text(
-        head,
-        ([row, entry["seed"], *(f"{one.of(entry):.4g}" for one in MEASURES)] for row, own in rows.items() for entry in own),
-    )
+def as_csv(rows: Mapping[str, Sequence[Entry]], measures: Sequence[Measure]) -> str:
+    """The measures of every run."""
+    lines = ([row, entry["seed"], *(f"{one.of(entry):.4g}" for one in measures)] for row, own in rows.items() for entry in own)
+    return as_text(("row", "seed", *(one.name for one in measures)), lines)
 
 
 if __name__ == "__main__":

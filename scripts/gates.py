@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import queue_runs
 import run_card
-from bos_fraction import BY_NAME, SEEDS, Entry, Measure, attention, of_row, shown, values
-from long_tables import as_text
+from bos_fraction import BY_NAME, SEEDS, Entry, Measure, as_csv, attention, of_row, shown, values
 from templates import given, page
 
 from sinkjax.analysis import intervals, kinds
@@ -71,7 +70,7 @@ MEASURES = (
 def main() -> None:
     """Write the page and its table."""
     rows = {label: of_row(queue_runs.kept(), row) for row, label in GATES.items()}
-    write(TABLE, as_csv(rows))
+    write(TABLE, as_csv(rows, MEASURES))
     write(PAGE, page("gates.md", given(numbers(rows))))
     print(PAGE)
 
@@ -101,15 +100,6 @@ def prediction(rows: Mapping[str, Sequence[Entry]]) -> str:
     if all(high < SMALL for _, high in ends):
         return "holds"
     return "does not hold" if any(low > SMALL for low, _ in ends) else "undecided"
-
-
-def as_csv(rows: Mapping[str, Sequence[Entry]]) -> str:
-    """Every measure of every run."""
-    head = ("row", "seed", *(measure.name for measure in MEASURES))
-    return as_text(
-        head,
-        ([row, entry["seed"], *(f"{one.of(entry):.4g}" for one in MEASURES)] for row, own in rows.items() for entry in own),
-    )
 
 
 if __name__ == "__main__":

@@ -36,6 +36,12 @@ def test_gates_are_compared_by_seed_less_the_null(script, gated, word):
     assert script["prediction"]({"no gate": seeds(), "gates on elements": gated}) == word
 
 
+def test_seeds_that_differ_alike_are_no_rise(script):
+    rows = [entry(seed, broadcast=0.3 * (seed % 2)) for seed in SEEDS]
+    assert script["prediction"]({"no gate": rows, "gates on elements": rows}) == "holds"
+    assert script["prediction"]({"no gate": rows[1:] + rows[:1], "gates on elements": rows}) == "undecided"
+
+
 @pytest.mark.parametrize(
     ("attention", "value", "told"),
     [(0.4, 0.1, [1, 0, 0]), (0.4, 0.3, [0, 1, 0]), (0.4, 0.6, [0, 0, 1]), (0.2, 0.1, [0, 0, 0])],
