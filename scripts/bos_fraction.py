@@ -5,20 +5,17 @@ python scripts/bos_fraction.py    # docs/results/bos-fraction.md, its figure and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import queue_runs
 import run_card
-from long_tables import as_text
 from matplotlib.figure import Figure
 from named import Named
+from run_measures import ALONE, LOSS, SEEDS, SINKING, SINKS, Entry, Measure, as_csv, of_row, rate, shown, values
 from templates import given, page
 
-from sinkjax.analysis import intervals
 from sinkjax.config_files.files import write
 from sinkjax.report.markdown import table as markdown
 
@@ -28,17 +25,6 @@ PAGE, IMAGE, TABLE = (
 )
 FRACTIONS = {"bos-0": "0%", "bos-10": "10%", "bos-50": "50%", "bos-90": "90%", "bos-100": "100%"}
 ROWS = {**FRACTIONS, "offsets": "50%, at random offsets"}
-SINKS = 0.05  # the plan's least share of heads and blocks of a model with a sink
-Entry = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A number of a run. share: whether it is one of a whole, written in per cent."""
-
-    name: str
-    of: Callable[[Entry], float]
-    share: bool = True
 
 
 def others_above_half(entry: Entry) -> float:
@@ -63,16 +49,6 @@ def right(entry: Entry) -> float:
     return float((counts[0] + counts[3]) / sum(counts))
 
 
-def rate(entry: Entry, kind: str = "bos") -> float:
-    """Share of heads and blocks that sink on the first token, behind BOS ("bos") or without it ("plain")."""
-    return float(entry["card"][kind]["by key"]["rate"][0])
-
-
-def attention(entry: Entry) -> float:
-    """Mean attention to the first token, over heads and held-out blocks."""
-    return float(np.mean(entry["end"]["received"]))
-
-
 def side(entry: Entry) -> str:
     """The side that a model takes, by the plan's rule: "SmolLM2", "Gemma" or neither, which is ""."""
     if rate(entry, "plain") >= SINKS and others_above_half(entry) > 0.5 and transfer("plain")(entry) > 0.5:
@@ -81,16 +57,16 @@ def side(entry: Entry) -> str:
 
 
 VOCABULARY = queue_runs.plan()["base"]["vocabulary"]
-RATES = ("heads that sink", "heads that sink without BOS in front")
+RATES = (SINKING.name, "heads that sink without BOS in front")
 MEASURES = (
-    Measure(RATES[0], rate),
+    SINKING,
     Measure(RATES[1], lambda entry: rate(entry, "plain")),
     Measure("other tokens above half", others_above_half),
-    Measure("largest activation of BOS alone", lambda entry: entry["card"]["bos"]["scan"]["first"], share=False),
+    ALONE,
     Measure("transfer", transfer("bos")),
     Measure("transfer without BOS in front", transfer("plain")),
     Measure("right token by token", right),
-    Measure("loss", lambda entry: entry["end"]["loss"], share=False),
+    LOSS,
 )
 
 
@@ -105,27 +81,6 @@ def main() -> None:
     print(PAGE)
 
 
-def of_row(kept: queue_runs.Kept, row: str) -> list[Entry]:
-    """The finished runs of a row, by seed."""
-    return [entry for (name, _), entry in sorted(kept.items()) if name == row and entry["card"]]
-
-
-def values(entries: Sequence[Entry], measure: Measure) -> list[float]:
-    """A measure of each run."""
-    return [measure.of(entry) for entry in entries]
-
-
-def shown(taken: Sequence[float], measure: Measure) -> str:
-    """A mean, with its interval from the number of seeds on that the plan judges, unless both ends print as the mean."""
-    scale, unit, form = (100, "%", "z.0f") if measure.share else (1, "", ".3g")
-    mean, found = f"{scale * float(np.mean(taken)):{form}}", intervals.interval(taken)
-    if len(taken) < SEEDS or found.low is None or found.high is None:
-        return f"{mean}{unit}"
-    ends = [f"{scale * end:{form}}" for end in (found.low, found.high)]
-    return f"{mean}{unit}" if {*ends} == {mean} else f"{mean}{unit} [{', '.join(ends)}]"
-
-
-SEEDS = len(queue_runs.SEEDS)
 BY_NAME = {measure.name: measure for measure in MEASURES}
 
 
@@ -154,9 +109,9 @@ def sides(entries: Sequence[Entry]) -> dict[str, object]:
 
 
 FEATURED = {
-    "heads that sink": "heads that sink on it",
+    SINKING.name: "heads that sink on it",
     "other tokens above half": "other tokens that alone reach over half of its activation",
-    "largest activation of BOS alone": "its activation alone",
+    ALONE.name: "its activation alone",
 }
 
 
@@ -237,12 +192,6 @@ def draw(rows: dict[str, list[Entry]]) -> Figure:
     ax.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper left", frameon=False)
     return figure
-
-
-def as_csv(rows: Mapping[str, Sequence[Entry]], measures: Sequence[Measure]) -> str:
-    """The measures of every run."""
-    lines = ([row, entry["seed"], *(f"{one.of(entry):.4g}" for one in measures)] for row, own in rows.items() for entry in own)
-    return as_text(("row", "seed", *(one.name for one in measures)), lines)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import queue_runs
 import run_card
-from bos_fraction import BY_NAME, SEEDS, Entry, Measure, as_csv, attention, of_row, shown, values
+from run_measures import ALONE, ATTENTION, LOSS, SEEDS, SINKING, Entry, Measure, as_csv, of_row, shown, values
 from templates import given, page
 
 from sinkjax.analysis import intervals, kinds
@@ -55,15 +55,15 @@ def with_value(fits: Callable[[Any], Any]) -> Callable[[Entry], float]:
 
 BROADCAST = Measure("broadcast sinks, less their null", less_null("broadcast"))
 MEASURES = (
-    BY_NAME["heads that sink"],
+    SINKING,
     Measure("give BOS over 0.3, value small", with_value(lambda ratio: ratio <= kinds.NO_OP)),
     Measure("give BOS over 0.3, value between", with_value(lambda ratio: (ratio > kinds.NO_OP) & (ratio < kinds.BROADCAST))),
     Measure("give BOS over 0.3, value large", with_value(lambda ratio: ratio >= kinds.BROADCAST)),
     Measure("no-op sinks, less their null", less_null("no-op")),
     BROADCAST,
-    Measure("attention to BOS", attention, share=False),
-    BY_NAME["largest activation of BOS alone"],
-    BY_NAME["loss"],
+    ATTENTION,
+    ALONE,
+    LOSS,
 )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import queue_runs
-from bos_fraction import BY_NAME, SEEDS, SINKS, Entry, Measure, attention, shown, values
 from long_tables import as_text
+from run_measures import ATTENTION, LOSS, SEEDS, SINKING, SINKS, Entry, Measure, shown, values
 from templates import given, page
 
 from sinkjax.analysis.evidence import Evidence, Judgement
@@ -32,9 +32,7 @@ ROWS = {
     "qk-norm": "QK-norm",
     "tanh": "DynamicTanh",
 }
-ATTENTION = Measure("attention to BOS", attention, share=False)
-SINKING = BY_NAME["heads that sink"]
-MEASURES = (BY_NAME["loss"], ATTENTION, SINKING)
+MEASURES = (LOSS, ATTENTION, SINKING)
 Tried = dict[str, dict[str, list[Entry]]]  # runs by row and rate
 
 
@@ -91,7 +89,7 @@ def judged_table(best: Mapping[str, Sequence[Entry]]) -> str:
         return ""
     words = {row: judged(best[row], best[PLAIN]).word for row in ROWS if row != PLAIN}
     lines = [
-        [f"{label}: {rate_of(best[row])}", *(cell(best[row], one) for one in (ATTENTION, BY_NAME["loss"])), words.get(row, "-")]
+        [f"{label}: {rate_of(best[row])}", *(cell(best[row], one) for one in (ATTENTION, LOSS)), words.get(row, "-")]
         for row, label in ROWS.items()
     ]
     return markdown(["row: its best rate", "attention to BOS", "loss", "word"], lines)

@@ -65,7 +65,7 @@ def test_bos_itself_is_none_of_the_other_tokens(script):
 
 
 def test_a_row_has_an_interval_with_all_of_its_seeds(script):
-    measure = script["BY_NAME"]["heads that sink"]
+    measure = script["SINKING"]
     rates = [0.5, 0.6, 0.5, 0.6, 0.5, 0.6, 0.5, 0.6]
     assert script["shown"](rates[:7], measure) == "54%"
     assert script["shown"](rates, measure).startswith("55% [5")
