@@ -80,7 +80,7 @@ def cell(own: Sequence[Entry], measure: Measure) -> str:
     ended = [entry for entry in own if entry["outcome"] != DIVERGED]
     lost = len(own) - len(ended)
     mean = shown(values(ended, measure), measure) if ended else ""
-    return " ".join(filter(None, (mean, lost and f"({lost} diverged)"))) or "-"
+    return " ".join(filter(None, (mean, f"({lost} diverged)" if lost else ""))) or "-"
 
 
 def judged_table(best: Mapping[str, Sequence[Entry]]) -> str:

@@ -18,6 +18,7 @@ from sinkjax.analysis.summary import Row
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import Lab, Sinks
 from sinkjax.lab.numbers import Stored
+from sinkjax.lab.settings import has_twin
 from sinkjax.lab.work import Calculation
 from sinkjax.papers.kiya._alone import HALF, VARIABLES, Alone, compared, names, scanned
 from sinkjax.report.figures.histogram import histogram
@@ -57,7 +58,7 @@ def study(lab: Lab, s: Settings) -> None:
         return lab.calculate(name, partial(scanned, *given), VARIABLES, {"scan": [*given]}, s.prompts, twin=twin)
 
     tokens = run("tokens", s.tokens, False)
-    untrained = run("untrained", OF_TWIN if s.tokens == "all" else min(s.tokens, OF_TWIN), True) if s.twin else None
+    untrained = run("untrained", OF_TWIN if s.tokens == "all" else min(s.tokens, OF_TWIN), True) if has_twin(s) else None
     lab.describe("alone", "ours, on Kiya et al. 2026, property 3", lambda read: distribution(read.data(tokens.name)))
     lab.describe("exceptions", "ours", lambda read: exceptions(read.data(tokens.name)))
     lab.draw(sizes, tokens, untrained)

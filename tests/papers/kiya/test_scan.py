@@ -15,7 +15,9 @@ from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.work import Batch
 from sinkjax.papers.kiya._alone import chosen, compared
 from sinkjax.papers.kiya.predictions import Prediction, Settings, counts, isolated, predict, predictions
+from sinkjax.papers.kiya.scan import Settings as Scan
 from sinkjax.papers.kiya.scan import exceptions
+from sinkjax.studies.registry import program
 
 ODD, PLANTED = 3, 40
 
@@ -118,7 +120,11 @@ def test_right_and_wrong_are_counted_apart():
 
 @pytest.mark.parametrize(("scan", "field"), [({"tokens": 0}, "tokens"), ({"distance": 0}, "distance")])
 def test_a_scan_of_nothing_is_refused(scan, field):
-    from sinkjax.papers.kiya.scan import Settings as Scan
-
     with pytest.raises(SinkjaxError, match=field):
         Scan(**scan)
+
+
+@pytest.mark.parametrize(("model", "made"), [("mini-softmax", ["tokens", "untrained"]), ("untrained:mini-softmax", ["tokens"])])
+def test_random_weights_have_no_untrained_twin(mini_softmax, model, made):
+    lab = program("kiya/scan").trace(Scan(model=model), mini_softmax.config)
+    assert [*lab.calculations] == made
