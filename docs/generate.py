@@ -39,6 +39,7 @@ from sinkjax.studies.registry import choose, declared, find
 
 DOCS = Path(__file__).parent
 NOTEBOOKS = DOCS.parent / "colab"
+OF_RUNS = ("again", "claims_on", "drawn_on", "judged_on", "measures_on", "name", "on")  # what runs ask a lab, and no study
 WIDTH = "84"  # characters of the commands' help
 
 # Heading of the reference -> the names below it. A name that is missing here, or that is no longer public, is an error.
@@ -245,6 +246,11 @@ def words() -> str:
             module, arguments = getattr(value, "__module__", "") or "", ""
         kind = module.rpartition(".")[2] if module.startswith("sinkjax.lab") else "constants"
         found.append((f"`{name}`", kind, arguments, _first(value) if callable(value) else ""))
+    members = inspect.getmembers_static(lab.Lab, lambda value: inspect.isfunction(value) or isinstance(value, property))
+    for name, value in members:
+        if not name.startswith("_") and name not in OF_RUNS:
+            named = ", ".join([*inspect.signature(value).parameters][1:]) if inspect.isfunction(value) else ""
+            found.append((f"`lab.{name}`", "trace", f"`{named}`" if named else "", _first(value)))
     return _table(("name", "module", "arguments", "meaning"), sorted(found, key=lambda row: (row[1], row[0])))
 
 

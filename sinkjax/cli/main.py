@@ -47,7 +47,17 @@ def _run(arguments: Sequence[str], process: bool) -> int:
         why = f" ({stop.__cause__})" if isinstance(stop.__cause__, SinkjaxError) else ""  # e.g. no space for the last checkpoint
         number = stop.number if isinstance(stop, interruption.Interrupted) else signal.SIGINT
         return _fail(f"interrupted{why}{resume}", 128 + number, process)
+    except Exception as error:
+        if not (own := _of_own_program(error)):
+            raise
+        return _fail(own, 2, process)
     return 0
+
+
+def _of_own_program(error: Exception) -> str:
+    """What went wrong in a program of the user's, with the line; "" for an error of sinkjax."""
+    programs = sys.modules.get("sinkjax.config_files.programs")
+    return programs.place_of(error) if programs else ""
 
 
 def _fail(message: str, code: int, alone: bool = False) -> int:

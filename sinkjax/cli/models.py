@@ -13,7 +13,7 @@ from sinkjax.cli.options import DefaultModel, read
 from sinkjax.config_files.files import write_new
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.backend import start_jax
-from sinkjax.studies.registry import source, studies
+from sinkjax.studies.registry import LIST, STARTER, source, studies
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ def sites(arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """Print a study, or begin one's own from it: sinkjax study kiya/mask --copy mine.py; sinkjax run mine.py."""
+    """Print a study, or begin one's own from it: sinkjax study starter --copy mine.py; sinkjax run mine.py."""
 
     study: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="STUDY")]]
-    """name of a study, such as kiya/mask"""
+    """name of a study, such as kiya/mask, or "starter", a short one to begin from"""
     copy: Path | None = None
     """a new file for a copy of its program"""
 
@@ -75,7 +75,7 @@ def study(arguments: Sequence[str]) -> None:
     """print a study's program and text, or begin one's own from it"""
     options = read(StudyOptions, arguments, "study")
     if (found := source(options.study)) is None:
-        raise unknown("study", options.study, studies(), "; a study of your own is its file")
+        raise unknown("study", options.study, [*studies(), STARTER], f"; {LIST}, and a study of your own is its file")
     if options.copy is None:
         print(found.begin + (f"\n# {found.text_file}\n{found.text}" if found.text_file else ""), end="")
         return

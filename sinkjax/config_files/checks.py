@@ -105,7 +105,8 @@ def long_enough(needs: Iterable[tuple[str, int, int]], length: int) -> None:
     least = length
     for what, place, queries in needs:
         if place >= length:
-            short.append(f"{what} is beyond prompts of {length} tokens")
+            seen = f", and {queries} queries must see it" if queries > 1 else ""
+            short.append(f"{what} is beyond prompts of {length} tokens{seen}")
         elif place + queries > length:
             short.append(f"{what} is seen by fewer than {queries} of {length} queries")
         least = max(least, place + queries)

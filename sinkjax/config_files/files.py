@@ -311,5 +311,5 @@ def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[
         if not file.is_file():
             if path.suffix in (".yaml", ".yml"):
                 raise SinkjaxError(f"there is no file {name}")
-            raise unknown(what, name, shipped(kind), "; or a YAML file, or the folder of an earlier run")
+            raise unknown(what, name, shipped(kind), " (--help lists them); or a YAML file, or the folder of an earlier run")
     return read_text(file), str(file), file.parent if file.name == CONFIG_FILE else None

@@ -8,6 +8,7 @@ without starting it.
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +18,7 @@ from sinkjax.errors import SinkjaxError
 SUFFIX = ".py"
 
 _typed: set[Path] = set()
+_ran: set[str] = set()
 
 
 class NotTyped(SinkjaxError):
@@ -53,6 +55,7 @@ def execute(path: Path) -> tuple[ModuleType, bytes]:
         raise NotTyped(f"{path} is a program, which runs only if you type its path: read it first")
     regular(path, MOST_BYTES)
     content = path.read_bytes()
+    _ran.add(str(path))
     module = ModuleType(f"sinkjax_study_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # where dataclasses look the types of their fields up
@@ -61,3 +64,21 @@ def execute(path: Path) -> tuple[ModuleType, bytes]:
     except (ImportError, SyntaxError) as error:
         raise SinkjaxError(f"{path} cannot be imported: {error}") from None
     return module, content
+
+
+def place_of(error: Exception) -> str:
+    """Say what went wrong in a program that ran, and where.
+
+    Args:
+        error: Any error.
+
+    Returns:
+        The program, the last line of it that was reached, and the error; "" if the error came from no program.
+    """
+    steps = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [(file, line) for file, line in steps if file in _ran]
+    if not own:
+        return ""
+    file, line = own[-1]
+    said = " ".join("".join(traceback.TracebackException.from_exception(error).format_exception_only()).split())
+    return f"{file}, line {line}: {said}"

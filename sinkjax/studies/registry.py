@@ -44,6 +44,8 @@ STUDY_FILE, VALUE_FILES = programs.SUFFIX, (".yaml", ".yml")
 HOME = "sinkjax.papers"
 VALUE = "study"  # the key of a YAML file that holds a whole study
 LISTED = "sweep"  # the study of a list of edits
+STARTER = "starter"  # a program to begin one's own study from; not a study of a list
+LIST = "sinkjax run --help lists them"
 TABLES = f"{HOME}.pretrain._table"  # reads the studies that are documents
 TRAININGS = "trainings"  # the key of a document that is a table of trainings
 FUNCTION = "is a function of a lab, as docs/add-a-study.md shows"
@@ -155,7 +157,8 @@ def find(name: object) -> Program:
     if isinstance(name, str) and name in _registered:
         return _registered[name]
     if not isinstance(name, str) or name not in studies():
-        raise unknown("study", name, studies(), "; type the path of its file after --study" if is_file(str(name)) else "")
+        hint = "type the path of its file after --study" if is_file(str(name)) else LIST
+        raise unknown("study", name, studies(), f"; {hint}")
     return program(name)
 
 
@@ -219,7 +222,9 @@ class Source(NamedTuple):
 
 
 def source(name: str) -> Source | None:
-    """A shipped study as its files; None for another name."""
+    """A shipped study as its files, or the program to begin from; None for another name."""
+    if name == STARTER:
+        return Source(inspect.getsource(importlib.import_module(f"{HOME}._{STARTER}")), STUDY_FILE)
     if name in documented():
         return Source(documented()[name], VALUE_FILES[0])
     if name not in declared():

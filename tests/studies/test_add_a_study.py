@@ -40,8 +40,42 @@ def arguments(folder: Path) -> list[str]:
     return [str(folder / "lowered.py"), "--model", str(folder / "model"), "--text", str(folder / "text.txt"), *OPTIONS]
 
 
-def test_the_example_is_short():
+def test_the_example_is_short_and_is_the_one_that_the_command_writes(tmp_path, capsys):
     assert sum(bool(line.strip()) for line in code("py").splitlines()) <= 25
+    assert cli.main(["study", "starter", "--copy", str(tmp_path / "mine.py")]) == 0
+    assert (tmp_path / "mine.py").read_text(encoding="utf-8") == code("py")
+    assert str(tmp_path / "mine.py") in capsys.readouterr().out
+
+
+def test_the_example_takes_other_strengths(example, capsys):
+    assert cli.main(["plan", *arguments(example), "--strengths", "-1", "-3"]) == 0
+    assert "lowered" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        ("sink_rate(1, s.eps), loss()", "sink_rat(1, s.eps), loss()", "NameError: name 'sink_rat' is not defined"),
+        ("add_logit(0, x)", "add_logit(0)", "TypeError: add_logit() missing 1 required positional argument: 'value'"),
+        ("@dataclass(", "@dataclas(", "NameError: name 'dataclas' is not defined"),
+    ],
+)
+def test_a_mistake_in_a_study_is_told_in_one_line_with_its_place(example, was, now, said, capsys):
+    wrong, text = example / "wrong.py", code("py").replace(was, now)
+    wrong.write_text(text, encoding="utf-8")
+    number = 1 + text[: text.index(now)].count("\n")
+    assert cli.main(["plan", str(wrong), *arguments(example)[1:]]) == 2
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith(f"sinkjax: {wrong}, line {number}: {said}")
+    wrong.unlink()
+
+
+def test_an_error_of_sinkjax_itself_keeps_its_traceback(monkeypatch):
+    from sinkjax.cli import verbs
+
+    monkeypatch.setattr(verbs, "carry_out", lambda arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["models"])
 
 
 def test_the_measure_of_the_page_is_one():
@@ -66,7 +100,7 @@ def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, caps
     assert cli.main(["run", *arguments(example), "--out", str(out)]) == 0
     claims = {line["claim"]: line["word"] for line in csv.DictReader((out / "claims.csv").open())}
     assert {*claims} == {"key 0 loses its attention", "the second token receives it"}
-    assert {*claims.values()} == {"undecided"}  # three controls are too few
+    assert {*claims.values()} == {"not applicable"}  # random weights have no sink to lower
     summary = [*csv.DictReader((out / "summary.csv").open())]
     assert {line["edit"] for line in summary} == {"no edit", *(f"strength -{strength}" for strength in (1, 2, 4, 8))}
     assert {line["controls"] for line in summary if line["edit"] == "strength -8"} == {"3"}
