@@ -16,6 +16,7 @@ from named import Named
 from run_measures import ALONE, LOSS, SEEDS, SINKING, SINKS, Entry, Measure, as_csv, of_row, rate, shown, values
 from templates import given, page
 
+from sinkjax.analysis.judgement import SMALL
 from sinkjax.config_files.files import write
 from sinkjax.report.markdown import table as markdown
 
@@ -43,10 +44,24 @@ def transfer(kind: str) -> Callable[[Entry], float]:
     return of
 
 
+def gain(entry: Entry) -> float:
+    """What key 1 gains with key 0 masked, less what it gains with key 5 masked, over the attention to key 0 without an edit."""
+    edits = entry["card"]["bos"]["edits"]
+    return float((edits["mask 0"]["received"][1] - edits["mask 5"]["received"][1]) / edits["none"]["received"][0])
+
+
 def right(entry: Entry) -> float:
     """Share of 64 isolated tokens whose sink the scan predicts."""
     counts = entry["card"]["bos"]["token by token"]["predicted and measured, predicted only, measured only, neither"]
     return float((counts[0] + counts[3]) / sum(counts))
+
+
+def counted(entry: Entry) -> str:
+    """How many of 64 isolated tokens the scan predicts to become a sink, and how many do."""
+    both, predicted, measured, _ = entry["card"]["bos"]["token by token"][
+        "predicted and measured, predicted only, measured only, neither"
+    ]
+    return f"{both + predicted} predicted, {both + measured} measured"
 
 
 def side(entry: Entry) -> str:
@@ -65,6 +80,7 @@ MEASURES = (
     ALONE,
     Measure("transfer", transfer("bos")),
     Measure("transfer without BOS in front", transfer("plain")),
+    Measure("gain of the next token", gain),
     Measure("right token by token", right),
     LOSS,
 )
@@ -77,7 +93,7 @@ def main() -> None:
     write(TABLE, as_csv(rows, MEASURES))
     draw(rows).savefig(IMAGE, dpi=150)
     earlier = Named()("pretraining-340k; page; heads; value; .0f%")
-    write(PAGE, page("bos-fraction.md", given(numbers(rows, kept) | {"earlier": earlier})))
+    write(PAGE, page("bos-fraction.md", given(numbers(rows, kept) | {"earlier": earlier} | gemma())))
     print(PAGE)
 
 
@@ -97,9 +113,21 @@ def numbers(rows: dict[str, list[Entry]], kept: queue_runs.Kept) -> dict[str, ob
         **searched(kept),
         "table": markdown(["BOS first in (seeds)", *FEATURED.values()], lines),
         "runs": f"{sum(map(len, rows.values()))} of {SEEDS * len(rows)}",
+        "resembling": sum(gain(entry) < SMALL and others_above_half(entry) <= 0.01 for entry in rows["bos-100"]),
+        "predicted": "; ".join(sorted({counted(entry) for own in rows.values() for entry in own if rate(entry) >= SINKS})),
         **sides([entry for own in rows.values() for entry in own]),
         **{f"prediction {number}": word for number, word in enumerate(predictions(rows), 1)},
     }
+
+
+def gemma() -> dict[str, object]:
+    """What the token after a hidden `<bos>` has in Gemma, as a level and as the gain that Findings judges."""
+    named, layer = Named(), "in layer 8, mean over heads (%)"
+    hidden, seen = (
+        float(named(f"kiya/mask[{edit}][attention to key {key} {layer}]@gemma"))
+        for edit, key in (("all layers", 1), ("no edit", 0))
+    )
+    return {"gemma/level": f"{100 * hidden / seen:.0f}%", "gemma/gain": named("kiya/mask.all@gemma=absent")}
 
 
 def sides(entries: Sequence[Entry]) -> dict[str, object]:

@@ -143,6 +143,7 @@ def other_tables(rows: Sequence[Row]) -> dict[str, str]:
     lines = [[name, *(said.get((name, each), "-") for each in columns)] for name in (*PAPERS.values(), OTHERS, OURS)]
     mains = {"smollm": SMOL, "gemma": GEMMA}
     held = {name: Counter(row["word"] for row in map(worded, rows) if is_in(row, [each])) for name, each in mains.items()}
+    held["li"] = Counter(row["word"] for row in map(worded, rows) if is_in(row, [SMOL]) and of(row) == PAPERS["li"])
     also = {f"untrained/{name}": str(words["replicates (untrained too)"]) for name, words in held.items()}
     all_of = {f"replicates/{name}": str(words["replicates"] + int(also[f"untrained/{name}"])) for name, words in held.items()}
     return {"words": markdown(["statements of", *columns.values()], lines), **also, **all_of}

@@ -9,7 +9,7 @@ from sinkjax.lab import *
 @dataclass(frozen=True, kw_only=True)
 class Settings(Controlled, Sinks):
     strengths: tuple[float, ...] = (-1.0, -2.0, -4.0, -8.0)
-    """what is added to the logits"""
+    """numbers added to the logits"""
 
 
 def study(lab: Lab, s: Settings) -> None:

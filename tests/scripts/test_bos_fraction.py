@@ -11,7 +11,7 @@ def entry(seed=3, sinks=0.0, plain=0.0, tokens=512, moved=0.05, wrong=0):
     """What is kept of a run. tokens: those above half, with BOS; moved: attention to key 1 with key 0 masked."""
 
     def view(rate):
-        edits = {"none": {"received": [0.5, 0.02]}, "mask 0": {"received": [0.0, moved]}}
+        edits = {"none": {"received": [0.5, 0.02]}, "mask 0": {"received": [0.0, moved]}, "mask 5": {"received": [0.5, 0.03]}}
         counts = {"predicted and measured, predicted only, measured only, neither": [32 - wrong, wrong, 0, 32]}
         scan = {"above half": round(tokens / 512, 5), "first": 2.0}
         return {"by key": {"rate": [rate]}, "edits": edits, "scan": scan, "token by token": counts}
@@ -62,6 +62,12 @@ def test_the_word_of_a_prediction_follows_the_runs(script, expected, row, runs, 
 def test_bos_itself_is_none_of_the_other_tokens(script):
     assert script["others_above_half"](entry(tokens=1)) == 0
     assert script["others_above_half"](entry(tokens=512)) == 1
+
+
+def test_the_gain_of_the_next_token_leaves_out_what_it_has_anyway_and_what_any_mask_gives_it(script):
+    assert script["gain"](entry(moved=0.03)) == 0
+    assert script["gain"](entry(moved=0.08)) == pytest.approx(0.1)
+    assert script["transfer"]("bos")(entry(moved=0.03)) == pytest.approx(0.06)
 
 
 def test_a_row_has_an_interval_with_all_of_its_seeds(script):
