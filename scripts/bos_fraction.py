@@ -146,7 +146,7 @@ FEATURED = {
 EVEN = 0.0005  # of mean attention to the first token: a head that is this near to even attention attends evenly
 
 NOT_GROWN = """ That is below the 5% that the plan asks for, so the models planned on this setting are not trained. Mean
-attention decided between the 16, and it prefers heads that attend evenly: {} to {} of {} heads of the setting do, so its 8
+attention ranked the 16, and it favours heads that attend evenly: {} to {} of the setting's {} heads do, so its 8
 seeds add little."""
 
 
