@@ -1,10 +1,11 @@
 """The page of the third section of plan-0.4: optimisers and norms, each at its own best rate.
 
-python scripts/rates.py    # docs/results/rates.md and its table, from the runs that are kept
+python scripts/rates.py    # docs/results/rates.md, its figure and its table, from the runs that are kept
 """
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import queue_runs
 from long_tables import as_text
+from matplotlib.figure import Figure
 from run_measures import ATTENTION, LOSS, SEEDS, SINKING, SINKS, Entry, Measure, shown, values
 from templates import given, page
 
@@ -22,7 +24,7 @@ from sinkjax.report.markdown import table as markdown
 from sinkjax.train.config import DIVERGED
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGE, TABLE = DOCS / "results/rates.md", DOCS / "results/data/rates.csv"
+PAGE, IMAGE, TABLE = (DOCS / name for name in ("results/rates.md", "images/rates.png", "results/data/rates.csv"))
 PLAIN = "adamw"
 ROWS = {
     PLAIN: "AdamW",
@@ -33,14 +35,18 @@ ROWS = {
     "tanh": "DynamicTanh",
 }
 MEASURES = (LOSS, ATTENTION, SINKING)
+ORDER = (PLAIN, "muon", "qk-norm", "sandwich", "sgd", "tanh")  # of the sinks, as the plan predicts it
+UNTUNED = "attention to token 1"
+FAR = 3.2  # nats: rows above it have a panel of their own
 Tried = dict[str, dict[str, list[Entry]]]  # runs by row and rate
 
 
 def main() -> None:
-    """Write the page and its table."""
+    """Write the page, its table and its figure."""
     kept = queue_runs.kept()
     tried, best = rates(kept), at_best(kept)
     write(TABLE, as_csv(tried, best))
+    draw(tried).savefig(IMAGE, dpi=150)
     write(PAGE, page("rates.md", given(numbers(tried, best))))
     print(PAGE)
 
@@ -52,6 +58,12 @@ def numbers(tried: Tried, best: Mapping[str, Sequence[Entry]]) -> dict[str, obje
         "tried": len(ended),
         "planned": sum(len(row) for row in tried.values()) * len(queue_runs.RATE_SEEDS),
         "table": judged_table(best) or tried_table(tried),
+        **{
+            f"{row}/{one.name}": ", ".join(cell(each, one) for each in own.values())
+            for row, own in tried.items()
+            for one in MEASURES
+        },
+        **predicted(best),
     }
 
 
@@ -83,9 +95,57 @@ def cell(own: Sequence[Entry], measure: Measure) -> str:
     return " ".join(filter(None, (mean, f"({lost} diverged)" if lost else ""))) or "-"
 
 
+def draw(tried: Tried) -> Figure:
+    """Mean loss and attention to BOS of each row at each rate, joined by a line; the filled dot has the lowest loss."""
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    near, far = figure.subplots(1, 2, sharey=True, width_ratios=(5, 1))
+    for number, (row, own) in enumerate(tried.items()):
+        ended = {rate: [entry for entry in entries if entry["outcome"] != DIVERGED] for rate, entries in own.items()}
+        places = {
+            rate: [np.mean(values(entries, one)) for one in (LOSS, ATTENTION)] for rate, entries in ended.items() if entries
+        }
+        x, y = np.array([*places.values()]).T
+        ax, color, best = far if x.min() > FAR else near, f"C{number}", x.argmin()
+        ax.plot(x, y, "o-", color=color, markerfacecolor="white", linewidth=1.4, label=ROWS[row])
+        ax.plot(x[best], y[best], "o", color=color)
+        for rate, place in places.items():
+            ax.annotate(rate, place, (4, 4), textcoords="offset points", fontsize=8, color=color)
+    near.set_ylim(0)
+    near.set_ylabel("attention to BOS")
+    figure.supxlabel("loss (nats per token)", fontsize="medium")
+    for ax in (near, far):
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.margins(x=0.15)
+    figure.legend(loc="outside upper left", ncols=3, frameon=False)
+    return figure
+
+
+def predicted(best: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
+    """Words of the predictions: attention to BOS falls in an order, and AdamW leads by less than at one untuned rate."""
+    if not complete(best):
+        return dict.fromkeys(("order", "smaller"), "open")
+    now, before = {row: float(np.mean(values(best[row], ATTENTION))) for row in ORDER}, earlier()
+    smaller = all(now[PLAIN] - now[row] < before[PLAIN] - before[row] for row in ORDER[1:])
+    held = {"order": sorted(now, key=lambda row: -now[row]) == [*ORDER], "smaller": smaller}
+    return {name: "holds" if word else "does not hold" for name, word in held.items()}
+
+
+def earlier() -> dict[str, float]:
+    """Attention to the first token at one untuned rate, by row."""
+    labels = {label: row for row, label in ROWS.items()} | {"AdamW, pre-norm": PLAIN}
+    with (DOCS / "results/data/while-it-learns.csv").open(encoding="utf-8") as file:
+        found = [row for row in csv.DictReader(file) if (row["table"], row["column"]) == ("table optimisers", UNTUNED)]
+    return {labels[row["row"]]: float(row["mean"]) for row in found if row["row"] in labels}
+
+
+def complete(best: Mapping[str, Sequence[Entry]]) -> bool:
+    """Whether every row has all of its seeds at its best rate."""
+    return best.keys() == ROWS.keys() and all(len(own) == SEEDS for own in best.values())
+
+
 def judged_table(best: Mapping[str, Sequence[Entry]]) -> str:
     """A line for each row at its best rate, with its word; nothing before every row has all seeds."""
-    if best.keys() != ROWS.keys() or any(len(own) < SEEDS for own in best.values()):
+    if not complete(best):
         return ""
     words = {row: judged(best[row], best[PLAIN]).word for row in ROWS if row != PLAIN}
     lines = [

@@ -85,3 +85,26 @@ def test_a_diverged_run_is_counted_and_has_no_number(script):
     assert script["cell"](runs, script["ATTENTION"]) == "0.3 (1 diverged)"
     assert script["cell"](runs[2:], script["ATTENTION"]) == "(1 diverged)"
     assert script["cell"]([], script["ATTENTION"]) == "-"
+
+
+def test_predictions_are_open_until_all_rows_have_their_seeds_and_follow_the_runs_then(script, kept):
+    assert script["predicted"](script["at_best"](kept)) == {"order": "open", "smaller": "open"}
+    falling = dict(zip(script["ORDER"], (0.3, 0.28, 0.26, 0.24, 0.22, 0.2), strict=True))
+    found = script["at_best"](with_best(script, kept, **{**falling, "qk-norm": 0.26}))
+    assert script["predicted"](found) == {"order": "holds", "smaller": "holds"}
+    turned = script["at_best"](with_best(script, kept, **{**falling, "tanh": 0.29}))
+    assert script["predicted"](turned) == {"order": "does not hold", "smaller": "holds"}
+    wide = script["at_best"](with_best(script, kept, **{**falling, "adamw": 0.9}))
+    assert script["predicted"](wide) == {"order": "holds", "smaller": "does not hold"}
+
+
+def test_the_untuned_attention_is_known_for_every_row(script):
+    assert script["earlier"]().keys() == script["ROWS"].keys()
+
+
+def test_the_figure_has_a_dot_for_each_rate_and_a_filled_one_for_the_best(script, kept):
+    near, far = script["draw"](script["rates"](kept)).axes
+    assert len(near.lines) == 2 * len(script["ROWS"])  # the losses of these runs are near
+    assert not far.lines
+    assert [len(line.get_xdata()) for line in near.lines[:2]] == [3, 1]
+    assert near.lines[1].get_xdata() == [2.0]
