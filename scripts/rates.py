@@ -57,6 +57,8 @@ def numbers(tried: Tried, best: Mapping[str, Sequence[Entry]]) -> dict[str, obje
     return {
         "tried": len(ended),
         "planned": sum(len(row) for row in tried.values()) * len(queue_runs.RATE_SEEDS),
+        "best": sum(map(len, best.values())),
+        "best planned": SEEDS * len(ROWS),
         "table": judged_table(best) or tried_table(tried),
         **{
             f"{row}/{one.name}": ", ".join(cell(each, one) for each in own.values())

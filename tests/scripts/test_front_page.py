@@ -120,7 +120,7 @@ def test_a_row_that_learns_faster_has_the_baselines_last_loss_sooner(script, tmp
     "name",
     [
         *("benchmarks", "bos-fraction", "emergence", "findings-more", "gates", "parity"),
-        *("pretraining", "pretraining-340k", "trigger", "while-it-learns"),
+        *("pretraining", "pretraining-340k", "rates", "trigger", "while-it-learns"),
     ],
 )
 def test_a_page_of_results_fits_on_a_screen(name):
